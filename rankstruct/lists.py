@@ -1,0 +1,97 @@
+"""Lists of documents, padded or flat: the one place that knows both layouts.
+
+Padded: a tensor `[..., list_size]`; the last dimension is the list, all others are batch. `where` (bool, same shape)
+is True for a real document. Flat: a tensor `[documents]` with `offsets` `[lists + 1]`; list i is
+`[offsets[i], offsets[i + 1])`. No function here changes its input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+
+def check_lists(scores: Tensor, labels: Tensor, where: Tensor | None = None, offsets: Tensor | None = None) -> None:
+    """Check types and shapes, never values, so that `torch.compile` can trace it.
+
+    Raises:
+        TypeError: something is not a tensor, or has the wrong kind of dtype.
+        ValueError: shapes do not fit, or both `where` and `offsets` are given.
+    """
+    for name, value in (("scores", scores), ("labels", labels), ("where", where), ("offsets", offsets)):
+        if value is not None and not isinstance(value, Tensor):
+            raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}; use torch.as_tensor({name})")
+    if not scores.dtype.is_floating_point:
+        raise TypeError(f"scores must be floating point, got {scores.dtype}; use scores.float()")
+    if labels.dtype.is_complex:
+        raise TypeError(f"labels must be real numbers, got {labels.dtype}")
+    if scores.dim() == 0:
+        raise ValueError("scores must have at least one dimension, the list; got a scalar")
+    if labels.shape != scores.shape:
+        raise ValueError(
+            f"labels must have the shape of scores, one label a document; got labels {tuple(labels.shape)} "
+            f"and scores {tuple(scores.shape)}"
+        )
+    if where is not None and offsets is not None:
+        raise ValueError("pass where (padded lists) or offsets (flat lists), not both")
+    if where is not None:
+        if where.dtype != torch.bool:
+            raise TypeError(f"where must be boolean (True = a real document), got {where.dtype}; use where.bool()")
+        if where.shape != scores.shape:
+            raise ValueError(
+                f"where must have the shape of scores; got where {tuple(where.shape)} and scores {tuple(scores.shape)}"
+            )
+    if offsets is not None:
+        if offsets.dtype not in (torch.int64, torch.int32):
+            raise TypeError(f"offsets must be int64, got {offsets.dtype}; use offsets.long()")
+        if offsets.dim() != 1 or offsets.shape[0] < 1:
+            raise ValueError(f"offsets must have shape [lists + 1], got {tuple(offsets.shape)}")
+        if scores.dim() != 1:
+            raise ValueError(f"with offsets, scores must be flat, shape [documents]; got {tuple(scores.shape)}")
+
+
+def check_offsets(offsets: Tensor, documents: int) -> None:
+    """Check the values of `offsets` `[lists + 1]`: from 0 to `documents`, never decreasing; raises ValueError."""
+    first, last = int(offsets[0]), int(offsets[-1])
+    if first != 0 or last != documents:
+        raise ValueError(
+            f"offsets must start at 0 and end at the number of documents, {documents}; got {first} to {last}"
+        )
+    steps = offsets.diff()
+    if bool((steps < 0).any()):
+        at = int((steps < 0).nonzero()[0])
+        raise ValueError(
+            f"offsets must not decrease; offsets[{at}] = {int(offsets[at])} > offsets[{at + 1}] = {int(offsets[at + 1])}"
+        )
+
+
+def pad(flat: Tensor, offsets: Tensor, fill: float = 0) -> tuple[Tensor, Tensor]:
+    """Flat values `[documents]` as `(padded [lists, longest list], where)`, with `fill` in the padding.
+
+    >>> pad(torch.tensor([1, 2, 3]), torch.tensor([0, 2, 3]))
+    (tensor([[1, 2], [3, 0]]), tensor([[ True,  True], [ True, False]]))
+    """
+    lengths = offsets.diff()
+    longest = int(lengths.max()) if lengths.numel() else 0
+    columns = torch.arange(longest, device=offsets.device)
+    where = columns < lengths.unsqueeze(1)
+    if flat.shape[0] == 0:
+        return flat.new_full(where.shape, fill), where
+    source = (offsets[:-1].unsqueeze(1) + columns).clamp(max=flat.shape[0] - 1)
+    return torch.where(where, flat[source], torch.as_tensor(fill, dtype=flat.dtype, device=flat.device)), where
+
+
+def length_buckets(offsets: Tensor) -> Iterator[Tensor]:
+    """Indices of the lists, grouped so that within a group no list is more than twice as long as another.
+
+    Padding each group by itself at most doubles the memory of the flat form, whatever the lengths.
+
+    >>> [bucket.tolist() for bucket in length_buckets(torch.tensor([0, 3, 103, 106, 108]))]
+    [[0, 2, 3], [1]]
+    """
+    lengths = offsets.diff()
+    powers = torch.frexp(lengths.double()).exponent
+    for power in powers.unique().tolist():
+        yield (powers == power).nonzero().squeeze(1)

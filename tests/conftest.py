@@ -1,0 +1,15 @@
+"""Fixtures shared by all tests."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def data_root() -> Path:
+    """The folder of real data; tests that need it are skipped where it is absent."""
+    root = Path(os.environ.get("RANKSTRUCT_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    if not root.is_dir():
+        pytest.skip(f"real data not found at {root}; set RANKSTRUCT_DATA to its folder")
+    return root
