@@ -1,0 +1,49 @@
+"""Average precision: the mean, over the relevant documents, of the precision at their ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from rankstruct.measures.base import Measure, register_measure
+from rankstruct.measures.ranked import RankedLists
+
+
+@register_measure
+@dataclass(frozen=True)
+class AP(Measure):
+    """Average precision, AP or AP@k: divided by the number of all relevant documents, also with a cut-off.
+
+    Args:
+        cutoff: relevant documents below this rank count 0; None for no cut-off.
+        min_relevant: the lowest grade that counts as relevant; None for every label above 0.
+
+    Source: Buckley and Voorhees, "Evaluating Evaluation Measure Stability", SIGIR 2000; for ties McSherry and Najork,
+    "Computing Information Retrieval Performance Measures Efficiently in the Presence of Tied Scores", ECIR 2008.
+
+    >>> AP()([3.0, 2.0, 1.0], [0, 1, 1])
+    tensor(0.5833, dtype=torch.float64)
+    """
+
+    def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
+        """Sum of precisions at relevant ranks over the number of relevant documents.
+
+        In a group of n tied documents, r of them relevant, behind R relevant ones, the i-th rank holds a relevant
+        document with probability r/n, and then R + 1 + (i-1)(r-1)/(n-1) relevant ones stand up to here in the mean.
+        """
+        relevant = lists.relevant(self.min_relevant)
+        total = lists.total_relevant(self.min_relevant)
+        hits = relevant.cumsum(-1)
+        ranks = lists.ranks
+        kept = slice(None, self.cutoff)
+        if lists.first is None or lists.last is None:
+            credit = relevant[:, kept] * hits[:, kept] / ranks[kept]
+        else:
+            first, last = lists.first[:, kept], lists.last[:, kept]
+            before = (hits - relevant).gather(-1, first)
+            tied = (last - first + 1).double()
+            tied_relevant = hits.gather(-1, last) - before
+            above = (ranks[kept] - 1 - first) / (tied - 1).clamp(min=1)
+            credit = tied_relevant / tied * (before + 1 + above * (tied_relevant - 1)) / ranks[kept]
+        return credit.sum(-1) / total, total > 0

@@ -1,0 +1,350 @@
+"""What a measure is, and the names that measures go by.
+
+A measure is an immutable object; two with the same parameters are equal, and its name, in ir-measures' syntax
+(`nDCG(gain='linear')@10`), is parsed back to an equal one. A new measure is a dataclass with one method, `compute`, on
+lists in rank order; see `DiscountedGain` for the common case that needs less.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import math
+import numbers
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from torch import Tensor
+
+from rankstruct.lists import check_lists
+from rankstruct.measures.ranked import RankedLists, rank_lists
+
+EMPTY = (0, 1, "skip", "error")
+CONVENTIONS = (None, "letor")
+
+
+@dataclass(frozen=True)
+class Measure(ABC):
+    """Base of all measures: how good a ranking is, one value a list, higher is better.
+
+    Args:
+        cutoff: only the first `cutoff` ranks count; None for all. (A measure may take none.)
+        min_relevant: the lowest grade that counts as relevant; None for every label above 0.
+
+    Raises:
+        ValueError: a cut-off that is not a whole number from 1 on, or a `min_relevant` that is not a finite number.
+    """
+
+    cutoff: int | None = None
+    min_relevant: float | None = field(default=None, kw_only=True)
+
+    undefined: ClassVar[str] = "nothing in it is relevant"
+    """Why a list may have no value, for messages."""
+
+    def __post_init__(self) -> None:
+        if self.cutoff is not None:
+            if isinstance(self.cutoff, bool) or not isinstance(self.cutoff, numbers.Integral) or self.cutoff < 1:
+                raise ValueError(
+                    f"the cut-off of {type(self).__name__} must be a whole number >= 1, got {self.cutoff!r}"
+                )
+            object.__setattr__(self, "cutoff", int(self.cutoff))
+        if self.min_relevant is not None:
+            self._check_number("min_relevant")
+
+    def _check_number(self, name: str, above: float = -math.inf) -> None:
+        """Raise ValueError unless the parameter is a finite number above a bound."""
+        value = getattr(self, name)
+        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not above < float(value) < math.inf:
+            bound = f" above {above:g}" if above > -math.inf else ""
+            raise ValueError(f"{name} of {type(self).__name__} must be a finite number{bound}, got {value!r}")
+
+    @property
+    def name(self) -> str:
+        """The name that `parse_measure` maps back to an equal measure, unless an option is a function."""
+        options = []
+        for parameter in fields(self):
+            value = getattr(self, parameter.name)
+            if parameter.init and parameter.name != "cutoff" and value != parameter.default:
+                options.append(f"{parameter.name}={_literal(value)}")
+        return (
+            type(self).__name__
+            + (f"({','.join(options)})" if options else "")
+            + ("" if self.cutoff is None else f"@{self.cutoff}")
+        )
+
+    @abstractmethod
+    def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
+        """The measure of lists in rank order: `(values [lists] float64, defined [lists] bool)`.
+
+        `defined` is False where no ranking of the list is better than another because nothing (or, for AUC, everything)
+        is relevant; the value there may be anything, even NaN. A group of tied documents (`lists.first`, `lists.last`)
+        asks for the mean over its orders.
+        """
+
+    def worth(self, labels: Tensor) -> Tensor:
+        """What the best ranking sorts by, from clean float64 labels: the labels themselves unless overridden."""
+        return labels
+
+    def judge(self, lists: RankedLists, empty: int | str = 0) -> tuple[Tensor, Tensor]:
+        """`compute` with the policy for undefined lists applied; see `evaluate`.
+
+        Raises:
+            ValueError: under `empty="error"`, a list that is not all padding has no value.
+        """
+        values, defined = self.compute(lists)
+        if empty == "error":
+            missing = ~defined & lists.where.any(-1)
+            if bool(missing.any()):
+                number = int(lists.index[missing][0])
+                raise ValueError(
+                    f"{self.name} of list {number} is undefined: {self.undefined}; drop such lists, or pass empty=0, 1 "
+                    "or 'skip'"
+                )
+        fill = math.nan if empty == "skip" else float(empty == 1)
+        return torch.where(defined, values, fill), defined
+
+    def __call__(
+        self,
+        scores: Any,
+        labels: Any,
+        where: Any = None,
+        *,
+        offsets: Any = None,
+        ties: str = "expected",
+        empty: int | str = 0,
+        convention: str | None = None,
+        num_relevant: Any = None,
+        ideal_labels: Any = None,
+        docids: Any = None,
+    ) -> Tensor:
+        """The measure of each list, `[...]` float64; see `evaluate` for the arguments and errors."""
+        return measure_lists(
+            [self],
+            scores,
+            labels,
+            where,
+            offsets=offsets,
+            ties=ties,
+            empty=empty,
+            convention=convention,
+            num_relevant=num_relevant,
+            ideal_labels=ideal_labels,
+            docids=docids,
+        )[0]
+
+    @torch.no_grad()
+    def best_value(self, labels: Tensor, where: Tensor | None = None, *, offsets: Tensor | None = None) -> Tensor:
+        """The value of the best ranking of each list, `[...]` float64; 0 where nothing is relevant.
+
+        Raises:
+            TypeError, ValueError: as `evaluate`, for labels, where and offsets.
+        """
+        clean = labels.double() if isinstance(labels, Tensor) else torch.as_tensor(labels).double()
+        check_lists(clean, clean, where, offsets)
+        if where is not None:
+            clean = clean.masked_fill(~where, 0)
+        # Infinite gains are the measure's own business to refuse.
+        return measure_lists([self], self.worth(clean).nan_to_num(), clean, where, offsets=offsets, ties="input")[0]
+
+
+@torch.no_grad()
+def measure_lists(
+    measures: Sequence[Measure],
+    scores: Any,
+    labels: Any,
+    where: Any = None,
+    *,
+    offsets: Any = None,
+    ties: str = "expected",
+    empty: int | str = 0,
+    convention: str | None = None,
+    num_relevant: Any = None,
+    ideal_labels: Any = None,
+    docids: Any = None,
+) -> list[Tensor]:
+    """The values of several measures, each `[...]` float64, with one sort; see `evaluate` for arguments and errors."""
+    ties = resolve_policies(ties, empty, convention)
+    shape, batches = rank_lists(
+        scores,
+        labels,
+        where,
+        offsets=offsets,
+        ties=ties,
+        letor=convention == "letor",
+        num_relevant=num_relevant,
+        ideal_labels=ideal_labels,
+        docids=docids,
+    )
+    device = scores.device if isinstance(scores, Tensor) else None
+    results = [torch.zeros(shape.numel(), dtype=torch.float64, device=device) for _ in measures]
+    for lists in batches:
+        for result, measure in zip(results, measures, strict=True):
+            result[lists.index] = measure.judge(lists, empty)[0]
+    return [result.reshape(shape) for result in results]
+
+
+def resolve_policies(ties: str, empty: int | str, convention: str | None) -> str:
+    """Check `empty` and `convention`; returns the rule for ties, which `letor` decides.
+
+    Raises:
+        ValueError: an unknown policy or convention, or one that contradicts the convention.
+    """
+    if empty not in EMPTY:
+        raise ValueError(f"empty must be one of 0, 1, 'skip', 'error', got {empty!r}")
+    if convention not in CONVENTIONS:
+        raise ValueError(f"convention must be None or 'letor', got {convention!r}")
+    if convention is None:
+        return ties
+    if ties not in ("expected", "input") or empty != 0:
+        raise ValueError(
+            "convention='letor' keeps the input order among ties and counts an empty list 0; leave ties and empty at "
+            f"their defaults (got ties={ties!r}, empty={empty!r}), or set the options one by one without it"
+        )
+    return "input"
+
+
+_REGISTRY: dict[str, type[Measure]] = {}
+_ALIASES = {"map": "ap", "mrr": "rr"}
+_PARAMETER_ALIASES = {"rel": "min_relevant"}
+_SYNTAX = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\((.*)\))?\s*(?:@\s*(\d+))?\s*", re.DOTALL)
+
+Kind = TypeVar("Kind", bound=type[Measure])
+
+
+def register_measure(kind: Kind) -> Kind:
+    """Make a measure class known to `parse_measure` under its own name; a class decorator.
+
+    Raises:
+        TypeError: not a subclass of `Measure`.
+        ValueError: another class has this name, or one that differs in case alone.
+
+    >>> from dataclasses import dataclass
+    >>> from rankstruct.measures import DiscountedGain
+    >>> @register_measure
+    ... @dataclass(frozen=True)
+    ... class TopHeavy(DiscountedGain):
+    ...     '''Half the weight at each next rank.'''
+    ...     def discounts(self, ranks):
+    ...         return 0.5 ** (ranks - 1)
+    ...     def gains(self, labels):
+    ...         return labels
+    >>> parse_measure("topheavy@2")([3.0, 2.0, 1.0], [0, 2, 1])
+    tensor(1., dtype=torch.float64)
+    """
+    if not (isinstance(kind, type) and issubclass(kind, Measure)):
+        raise TypeError(f"a measure is a subclass of Measure, got {kind!r}")
+    name = kind.__name__.lower()
+    known = _REGISTRY.get(name)
+    # The same class defined again, as when a notebook cell runs twice, replaces itself.
+    if name in _ALIASES or (known and (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__)):
+        raise ValueError(f"there is a measure named {kind.__name__!r} already; choose another name")
+    _REGISTRY[name] = kind
+    return kind
+
+
+def parse_measure(measure: str | Measure) -> Measure:
+    """A measure from its name; a measure is returned as it is.
+
+    Names are written as in ir-measures, in any case: `AP`, `AP@10`, `nDCG(gain='linear')@10`, `ERU(d=3,half_life=5)`.
+    `MAP` and `MRR` are taken for `AP` and `RR`, the parameter `rel` for `min_relevant`, and `cutoff=10` for `@10`.
+
+    Raises:
+        ValueError: a name, parameter or value that does not exist; the message lists what does.
+        TypeError: neither a name nor a measure.
+
+    >>> parse_measure("ndcg(rel=2)@10")
+    nDCG(cutoff=10, min_relevant=2, discount='log2', gain='exponential')
+    >>> parse_measure("mrr@10").name
+    'RR@10'
+    """
+    if isinstance(measure, Measure):
+        return measure
+    if not isinstance(measure, str):
+        raise TypeError(f"a measure is a name such as 'AP' or an object such as AP(), got {measure!r}")
+    match = _SYNTAX.fullmatch(measure)
+    if match is None:
+        raise ValueError(
+            f"cannot read the measure {measure!r}; write a name, options in parentheses and a cut-off, such as "
+            "AP, nDCG@10 or nDCG(gain='linear')@10"
+        )
+    name, arguments, cutoff = match.groups()
+    kind = _REGISTRY.get(_ALIASES.get(name.lower(), name.lower()))
+    if kind is None:
+        there_are = ", ".join(known.__name__ for known in _REGISTRY.values())
+        raise ValueError(f"unknown measure {name!r}{_guess(name, _REGISTRY)}; there are: {there_are}")
+    options = _read_options(measure, arguments or "")
+    if cutoff is not None:
+        if "cutoff" in options:
+            raise ValueError(f"{measure!r} gives its cut-off twice")
+        options["cutoff"] = int(cutoff)
+    takes = {parameter.name: parameter for parameter in fields(kind) if parameter.init}
+    for option in options:
+        if option == "cutoff" and option not in takes:
+            raise ValueError(f"{kind.__name__} takes no cut-off, got {measure!r}")
+        if option not in takes:
+            raise ValueError(
+                f"{kind.__name__} has no parameter {option!r}{_guess(option, takes)}; it takes: {', '.join(takes)}"
+            )
+    missing = [key for key, parameter in takes.items() if parameter.default is MISSING and key not in options]
+    if missing:
+        raise ValueError(
+            f"{kind.__name__} needs {', '.join(missing)}; write {kind.__name__}({missing[0]}=...), got {measure!r}"
+        )
+    return kind(**options)
+
+
+def parse_measures(measures: str | Measure | Iterable[str | Measure]) -> list[Measure]:
+    """One or several measures by name or object, in order, each once.
+
+    Raises:
+        ValueError: as `parse_measure`; or two different measures have the same name.
+    """
+    if isinstance(measures, str | Measure):
+        measures = [measures]
+    found: dict[str, Measure] = {}
+    for measure in map(parse_measure, measures):
+        if found.setdefault(measure.name, measure) != measure:
+            raise ValueError(
+                f"two different measures are named {measure.name!r}, because an option is a function; give "
+                "the functions different names"
+            )
+    return list(found.values())
+
+
+def _read_options(measure: str, arguments: str) -> dict[str, Any]:
+    """`d=3, half_life=5` as a dictionary; literals only, nothing is executed."""
+    try:
+        call = ast.parse(f"f({arguments})", mode="eval").body
+        if not isinstance(call, ast.Call) or call.args or any(keyword.arg is None for keyword in call.keywords):
+            raise SyntaxError
+        pairs = [(str(keyword.arg).lower(), ast.literal_eval(keyword.value)) for keyword in call.keywords]
+    except (SyntaxError, ValueError):
+        raise ValueError(
+            f"cannot read the options of {measure!r}; write them as name=value, with numbers or quoted words, such as "
+            "nDCG(gain='linear',min_relevant=2)@10"
+        ) from None
+    options = {_PARAMETER_ALIASES.get(key, key): value for key, value in pairs}
+    if len(options) < len(pairs):
+        raise ValueError(f"an option is given twice in {measure!r}")
+    return options
+
+
+def _guess(name: str, known: Iterable[str]) -> str:
+    """A hint at the closest known name, or nothing."""
+    close = difflib.get_close_matches(name.lower(), list(known), n=1)
+    if not close:
+        return ""
+    return f" (did you mean {_REGISTRY[close[0]].__name__ if close[0] in _REGISTRY else close[0]}?)"
+
+
+def _literal(value: Any) -> str:
+    """A value as a name shows it: 3.0 as 3, a function by its name."""
+    if callable(value):
+        return getattr(value, "__name__", type(value).__name__)
+    if isinstance(value, numbers.Real):
+        return str(int(float(value))) if float(value).is_integer() else repr(float(value))
+    return repr(value)

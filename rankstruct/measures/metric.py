@@ -1,0 +1,101 @@
+"""`RankingMetric`: means of measures over many batches, as a torchmetrics metric."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+from rankstruct.measures.base import Measure, parse_measures, resolve_policies
+from rankstruct.measures.ranked import TIES, rank_lists
+
+
+class RankingMetric(Metric):
+    """Means over lists of any measures, gathered batch by batch; the same under any number of processes.
+
+    Sums and counts are kept in float64 and stay so whatever the precision of the model around. Lists that are all
+    padding are left out, under `empty="skip"` also those with nothing relevant.
+
+    Args:
+        measures: names or objects.
+        ties: as in `evaluate`, but for `"docid"`.
+        empty: as in `evaluate`.
+        convention: as in `evaluate`.
+        prefix: put in front of the names that `compute` returns.
+
+    Raises:
+        ValueError: unknown measures or options.
+
+    >>> metric = RankingMetric(["AP", "RR@10"])
+    >>> metric.update(torch.tensor([[3.0, 2.0, 1.0], [1.0, 1.0, 0.0]]), torch.tensor([[0, 1, 1], [0, 1, 0]]))
+    >>> metric.compute()
+    {'AP': tensor(0.6667, dtype=torch.float64), 'RR@10': tensor(0.6250, dtype=torch.float64)}
+    """
+
+    is_differentiable = False
+    higher_is_better = True
+    full_state_update = False
+
+    def __init__(
+        self,
+        measures: str | Measure | Iterable[str | Measure],
+        *,
+        ties: str = "expected",
+        empty: int | str = 0,
+        convention: str | None = None,
+        prefix: str = "",
+        **metric_options: Any,
+    ) -> None:
+        super().__init__(**metric_options)
+        if ties not in TIES or ties == "docid":
+            raise ValueError(f"ties of a RankingMetric must be 'expected', 'input' or 'worst', got {ties!r}")
+        self.measures = parse_measures(measures)
+        self.ties = resolve_policies(ties, empty, convention)
+        self.empty = empty
+        self.convention = convention
+        self.prefix = prefix
+        # A MetricCollection merges metrics whose states have equal names and, after one batch, equal values; so the
+        # name says all that the state depends on. Rows: sums, lists counted, lists with no value of their own.
+        names = [measure.name for measure in self.measures]
+        self._state = f"totals of {names}, ties {self.ties}, empty {empty}, convention {convention}"
+        self.add_state(self._state, torch.zeros(3, len(self.measures), dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(
+        self, scores: Tensor, labels: Tensor, where: Tensor | None = None, *, offsets: Tensor | None = None
+    ) -> None:
+        """Take in a batch, padded `[..., list_size]` or flat `[documents]` with offsets; errors as `evaluate`."""
+        with torch.no_grad():
+            letor = self.convention == "letor"
+            _, batches = rank_lists(scores, labels, where, offsets=offsets, ties=self.ties, letor=letor)
+            totals = getattr(self, self._state).clone()
+            for lists in batches:
+                present = lists.where.any(-1)
+                for column, measure in enumerate(self.measures):
+                    values, defined = measure.judge(lists, self.empty)
+                    counted = defined if self.empty == "skip" else present
+                    news = torch.stack([values[counted].sum(), counted.sum(), (present & ~defined).sum()])
+                    totals[:, column] += news.to(totals.device)
+            setattr(self, self._state, totals)
+
+    def compute(self) -> dict[str, Tensor]:
+        """`{prefix + name: mean}`, float64 scalars; NaN where no list was counted."""
+        sums, counts, _ = getattr(self, self._state)
+        return {self.prefix + measure.name: value for measure, value in zip(self.measures, sums / counts, strict=True)}
+
+    def empty_lists(self) -> dict[str, int]:
+        """How many lists had nothing relevant (for AUC: or everything), by measure; under DDP over all processes."""
+        with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync):
+            counts = getattr(self, self._state)[2].tolist()
+        return {measure.name: int(count) for measure, count in zip(self.measures, counts, strict=True)}
+
+    def _apply(self, fn: Callable[..., Any], exclude_state: Sequence[str] = "") -> RankingMetric:
+        """Follow the module to another device, never to another dtype: half precision cannot count to 3000."""
+        totals, default = getattr(self, self._state), self._defaults[self._state]
+        super()._apply(fn, exclude_state)
+        device = getattr(self, self._state).device
+        setattr(self, self._state, totals.to(device))
+        self._defaults[self._state] = default.to(device)  # type: ignore[union-attr]
+        return self

@@ -1,0 +1,382 @@
+"""Measures of the form `sum over ranks of discount[rank] x gain[label]`: nDCG, DCG, P, WTA, ERU, and a user's own.
+
+Under ties the expected value is exact and simple: each rank of a group of tied documents gets the group's mean gain.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from rankstruct.measures.base import Measure, register_measure
+from rankstruct.measures.ranked import RankedLists, is_relevant
+
+Function = Callable[[Tensor], Tensor]
+
+
+def _log2_discount(ranks: Tensor) -> Tensor:
+    return 1 / torch.log2(1 + ranks)
+
+
+def _letor_discount(ranks: Tensor) -> Tensor:
+    return 1 / torch.log2(ranks.clamp(min=2))
+
+
+def _exponential_gain(labels: Tensor) -> Tensor:
+    return torch.exp2(labels) - 1
+
+
+def _linear_gain(labels: Tensor) -> Tensor:
+    return labels
+
+
+DISCOUNTS: dict[str, Function] = {"log2": _log2_discount, "letor": _letor_discount}
+GAINS: dict[str, Function] = {"exponential": _exponential_gain, "linear": _linear_gain}
+
+
+@dataclass(frozen=True)
+class DiscountedGain(Measure):
+    """Base of the measures that are declared by two functions, `discounts` and `gains`.
+
+    A subclass that defines these two has everything: values, cut-off, ties, best values, and the library's oracles.
+    With `normalized = True` values are divided by that of the best ranking. Who needs the two with cut-off and
+    `min_relevant` applied, takes `position_weights` and `document_gains`.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class RankBiased(DiscountedGain):
+    ...     '''Rank-biased precision (Moffat and Zobel, TOIS 2008).'''
+    ...     patience: float = 0.5
+    ...     def discounts(self, ranks):
+    ...         return (1 - self.patience) * self.patience ** (ranks - 1)
+    ...     def gains(self, labels):
+    ...         return (labels > 0).double()
+    >>> RankBiased(patience=0.8)([3.0, 2.0, 1.0], [1, 0, 1])
+    tensor(0.3280, dtype=torch.float64)
+    """
+
+    normalized: ClassVar[bool] = False
+
+    @abstractmethod
+    def discounts(self, ranks: Tensor) -> Tensor:
+        """What a rank is worth: float64 ranks 1, 2, ... to finite numbers that never increase, before any cut-off."""
+
+    @abstractmethod
+    def gains(self, labels: Tensor) -> Tensor:
+        """What a label is worth, elementwise: float64 labels to finite numbers >= 0; a gain of 0 is irrelevance."""
+
+    def position_weights(self, size: int, device: torch.device | None = None) -> Tensor:
+        """The discounts of ranks 1 to `size`, `[size]` float64, 0 below the cut-off.
+
+        Raises:
+            ValueError: they increase somewhere, or are not finite.
+        """
+        weights = self.discounts(torch.arange(1, size + 1, dtype=torch.float64, device=device))
+        if not bool(weights.isfinite().all()) or bool((weights.diff() > 0).any()):
+            raise ValueError(
+                f"discounts of {self.name} must be finite and never increase with the rank, got {weights.tolist()}"
+            )
+        if self.cutoff is None:
+            return weights
+        return torch.cat([weights[: self.cutoff], torch.zeros_like(weights[self.cutoff :])])
+
+    def document_gains(self, labels: Tensor) -> Tensor:
+        """The gains of labels of any shape, float64; `min_relevant` makes the labels 0 or 1 before."""
+        labels = labels.double()
+        return self.gains(labels if self.min_relevant is None else is_relevant(labels, self.min_relevant).double())
+
+    worth = document_gains
+
+    def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
+        """Discounts times mean gains of the tied documents, divided by the best ranking's if normalised."""
+        gains = self.ranked_gains(lists)
+        kept = gains.shape[-1] if self.cutoff is None else min(self.cutoff, gains.shape[-1])
+        values = lists.over_ties(gains)[:, :kept] @ self.position_weights(kept, gains.device)
+        if not self.normalized and lists.num_relevant is not None:
+            return values, lists.num_relevant > 0
+        best_gains = self.best_gains(lists, gains)
+        if not self.normalized:
+            return values, (best_gains > 0).any(-1)
+        best = best_gains @ self.position_weights(best_gains.shape[-1], gains.device)
+        return values / best, best > 0
+
+    def ranked_gains(self, lists: RankedLists) -> Tensor:
+        """The gain at each rank, `[lists, list_size]`, 0 in the padding.
+
+        Raises:
+            ValueError: a gain is negative or not finite.
+        """
+        gains = self.document_gains(lists.labels).masked_fill(~lists.where, 0)
+        wrong = _wrong(gains)
+        if bool(wrong.any()):
+            row, rank = wrong.nonzero()[0].tolist()
+            raise self._refusal("labels", lists.place(wrong), lists.labels[row, rank], gains[row, rank])
+        return gains
+
+    def best_gains(self, lists: RankedLists, gains: Tensor) -> Tensor:
+        """The gains that the best ranking puts into the ranks that count, largest first; `gains` are the ranking's own.
+
+        Raises:
+            ValueError: a gain of `ideal_labels` is negative or not finite; or the measure is normalised, and
+                the caller gave the number of relevant documents but not their labels.
+        """
+        if lists.ideal_labels is not None:
+            judged = ~lists.ideal_labels.isnan()
+            gains = self.document_gains(lists.ideal_labels.nan_to_num()).masked_fill(~judged, 0)
+            wrong = _wrong(gains)
+            if bool(wrong.any()):
+                row, column = wrong.nonzero()[0].tolist()
+                place = f"list {int(lists.index[row])}, position {column}"
+                raise self._refusal("ideal_labels", place, lists.ideal_labels[row, column], gains[row, column])
+        elif self.normalized and lists.num_relevant is not None:
+            raise ValueError(
+                f"{self.name} is divided by the value of the best ranking, which num_relevant does not tell; "
+                "pass ideal_labels, the labels of all judged documents of each list"
+            )
+        if self.cutoff is not None and self.cutoff < gains.shape[-1]:
+            return gains.topk(self.cutoff, dim=-1).values
+        return gains.sort(dim=-1, descending=True).values
+
+    def _refusal(self, argument: str, place: str, label: Tensor, gain: Tensor) -> ValueError:
+        return ValueError(
+            f"{argument} must have finite gains >= 0 under {self.name}; {place} has label {float(label):g} with gain "
+            f"{float(gain):g}; shift the labels, give min_relevant= to make them binary, or another gain="
+        )
+
+
+def _wrong(gains: Tensor) -> Tensor:
+    return ~((gains >= 0) & gains.isfinite())
+
+
+@dataclass(frozen=True)
+class _Graded(DiscountedGain):
+    """The options of DCG and nDCG."""
+
+    discount: str | Function = field(default="log2", kw_only=True)
+    gain: str | Function = field(default="exponential", kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for option, known in (("discount", DISCOUNTS), ("gain", GAINS)):
+            value = getattr(self, option)
+            if not callable(value) and value not in list(known):
+                raise ValueError(
+                    f"{option} of {type(self).__name__} must be {' or '.join(map(repr, known))} or a function, "
+                    f"got {value!r}"
+                )
+
+    def discounts(self, ranks: Tensor) -> Tensor:
+        """The chosen discount."""
+        return (DISCOUNTS[self.discount] if isinstance(self.discount, str) else self.discount)(ranks)
+
+    def gains(self, labels: Tensor) -> Tensor:
+        """The chosen gain."""
+        return (GAINS[self.gain] if isinstance(self.gain, str) else self.gain)(labels)
+
+    def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
+        """As every discounted gain, with the LETOR tool's rules where they are asked for."""
+        if not lists.letor:
+            return super().compute(lists)
+        values, relevant = DiscountedGain.compute(self.with_letor_discount(), lists)
+        if self.normalized and self.cutoff is not None:
+            values = values.masked_fill(lists.lengths < self.cutoff, 0)
+        return values, relevant
+
+    def with_letor_discount(self) -> _Graded:
+        """The measure with the LETOR tool's discount, unless another than the default was chosen."""
+        return replace(self, discount="letor") if self.discount == "log2" else self
+
+
+@register_measure
+@dataclass(frozen=True)
+class DCG(_Graded):
+    """Discounted cumulative gain, DCG or DCG@k.
+
+    Args:
+        cutoff: the last rank that counts; None for no cut-off.
+        min_relevant: labels from this grade on count 1, the others 0; None for graded labels.
+        discount: `"log2"`, 1/log2(1 + rank); `"letor"`, 1 at ranks 1 and 2 and 1/log2(rank) after; or a function of the
+            ranks 1, 2, ... in float64 that never increases.
+        gain: `"exponential"`, 2^label - 1; `"linear"`, the label; or an elementwise function of float64 labels, >= 0.
+
+    Source: Järvelin and Kekäläinen, "Cumulated Gain-Based Evaluation of IR Techniques", TOIS 2002; the gain is that of
+    Burges et al., "Learning to Rank Using Gradient Descent", ICML 2005.
+
+    >>> DCG()([3.0, 2.0, 1.0], [0, 2, 1])
+    tensor(2.3928, dtype=torch.float64)
+    """
+
+
+@register_measure
+@dataclass(frozen=True)
+class nDCG(_Graded):
+    """DCG divided by that of the best ranking, nDCG or nDCG@k. The arguments are those of `DCG`.
+
+    Source: as `DCG`.
+
+    >>> nDCG(10)([3.0, 2.0, 1.0], [0, 2, 1])
+    tensor(0.6590, dtype=torch.float64)
+    >>> nDCG(10, gain="linear").name
+    "nDCG(gain='linear')@10"
+    """
+
+    normalized: ClassVar[bool] = True
+
+
+@register_measure
+@dataclass(frozen=True)
+class MeanNDCG(Measure):
+    """The mean of nDCG@i over i = 1, ..., n for a list of n documents, as the LETOR tool reports it.
+
+    Args:
+        min_relevant: labels from this grade on count 1, the others 0; None for graded labels.
+        discount: as in `nDCG`.
+        gain: as in `nDCG`.
+
+    Source: Qin, Liu, Xu, Li, "LETOR: A Benchmark Collection for Research on Learning to Rank for Information
+    Retrieval", Information Retrieval 2010.
+
+    >>> MeanNDCG()([2.0, 1.0], [0, 1])  # nDCG@1 = 0, nDCG@2 = 1/log2(3)
+    tensor(0.3155, dtype=torch.float64)
+    """
+
+    cutoff: int | None = field(default=None, init=False)
+    discount: str | Function = field(default="log2", kw_only=True)
+    gain: str | Function = field(default="exponential", kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._each()
+
+    def _each(self) -> _Graded:
+        return nDCG(min_relevant=self.min_relevant, discount=self.discount, gain=self.gain)
+
+    def worth(self, labels: Tensor) -> Tensor:
+        """The gains."""
+        return self._each().worth(labels)
+
+    def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
+        """Running sums of the ranking over running sums of the best one."""
+        each = self._each().with_letor_discount() if lists.letor else self._each()
+        gains = each.ranked_gains(lists)
+        best = each.best_gains(lists, gains)
+        size = gains.shape[-1]
+        best = torch.nn.functional.pad(best, (0, max(size - best.shape[-1], 0)))[:, :size]
+        weights = each.position_weights(size, gains.device)
+        running = (lists.over_ties(gains) * weights).cumsum(-1)
+        best = (best * weights).cumsum(-1)
+        values = (running / best * lists.where).sum(-1)
+        return values / lists.lengths, (best > 0).any(-1)
+
+
+class _Binary(DiscountedGain):
+    """Relevant or not is all that counts."""
+
+    def gains(self, labels: Tensor) -> Tensor:
+        """1 for a relevant document."""
+        return (labels > 0).double()
+
+
+@register_measure
+@dataclass(frozen=True)
+class P(_Binary):
+    """Precision at k, P@k: the share of relevant documents in the first k ranks; divided by k also for shorter lists.
+
+    Args:
+        cutoff: k, which P needs.
+        min_relevant: the lowest grade that counts as relevant; None for every label above 0.
+
+    Raises:
+        ValueError: no cut-off.
+
+    Source: Manning, Raghavan, Schütze, "Introduction to Information Retrieval", Cambridge University Press 2008,
+    section 8.4.
+
+    >>> P(2)([3.0, 2.0, 1.0], [0, 1, 1])
+    tensor(0.5000, dtype=torch.float64)
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.cutoff is None:
+            raise ValueError("P needs a cut-off; write P(10) or 'P@10'")
+
+    def discounts(self, ranks: Tensor) -> Tensor:
+        """1/k at every rank."""
+        assert self.cutoff is not None  # __post_init__ saw to it
+        return torch.full_like(ranks, 1 / self.cutoff)
+
+
+@register_measure
+@dataclass(frozen=True)
+class WTA(_Binary):
+    """Winner takes all: 1 if the first document is relevant, and else 0.
+
+    Args:
+        min_relevant: the lowest grade that counts as relevant; None for every label above 0.
+
+    Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", 2010, section 3.
+
+    >>> WTA()([3.0, 2.0], [0, 1])
+    tensor(0., dtype=torch.float64)
+    """
+
+    cutoff: int | None = field(default=None, init=False)
+
+    def discounts(self, ranks: Tensor) -> Tensor:
+        """1 at the first rank."""
+        return (ranks == 1).double()
+
+
+@register_measure
+@dataclass(frozen=True)
+class ERU(DiscountedGain):
+    """Expected rank utility, for ratings: sum of max(rating - d, 0) / 2^((rank - 1)/(half_life - 1)).
+
+    Args:
+        cutoff: the last rank that counts; None for no cut-off.
+        d: the neutral vote; what is rated no higher gains nothing.
+        half_life: the rank whose weight is one half, above 1.
+
+    Source: Breese, Heckerman, Kadie, "Empirical Analysis of Predictive Algorithms for Collaborative Filtering", UAI
+    1998.
+
+    >>> ERU(d=3, half_life=5)([3.0, 2.0, 1.0], [2, 5, 4])
+    tensor(2.3889, dtype=torch.float64)
+    """
+
+    min_relevant: float | None = field(default=None, init=False)
+    d: float = field(kw_only=True)
+    half_life: float = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_number("d")
+        self._check_number("half_life", above=1)
+
+    def discounts(self, ranks: Tensor) -> Tensor:
+        """Exponential decay, one half at the half-life."""
+        return torch.exp2((1 - ranks) / (self.half_life - 1))
+
+    def gains(self, labels: Tensor) -> Tensor:
+        """The part of a rating above the neutral vote."""
+        return (labels - self.d).clamp(min=0)
+
+
+@register_measure
+@dataclass(frozen=True)
+class nERU(ERU):
+    """Expected rank utility divided by that of the best ranking. The arguments are those of `ERU`.
+
+    Source: as `ERU`.
+
+    >>> nERU(d=3, half_life=5)([3.0, 2.0, 1.0], [2, 5, 4])
+    tensor(0.8409, dtype=torch.float64)
+    """
+
+    normalized: ClassVar[bool] = True

@@ -1,0 +1,266 @@
+"""Lists of documents in rank order: what every measure is computed on, and the door where input is checked.
+
+`rank_lists` takes padded lists `[..., list_size]` or flat ones with offsets, checks their values, sorts each list by
+its scores once for all measures, and yields `RankedLists`: two-dimensional batches with the best-scored document first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rankstruct.lists import check_lists, check_offsets, length_buckets
+
+TIES = ("expected", "input", "worst", "docid")
+
+
+@dataclass(frozen=True)
+class RankedLists:
+    """Lists sorted by score, real documents first. Labels are float64, and 0 in the padding.
+
+    Attributes:
+        labels: `[lists, list_size]`, by rank.
+        where: `[lists, list_size]` bool, by rank.
+        order: `[lists, list_size]`, the index in the input of the document at each rank.
+        index: `[lists]`, the number of each list in the input, leading dimensions counted as one.
+        first: `[lists, list_size]`, for each rank (from 0) the first rank of its group of tied documents; None without
+            ties.
+        last: the same for the last rank of the group.
+        letor: whether the LETOR tool's convention holds.
+        num_relevant: `[lists]` float64, the number of relevant documents where the caller gave it.
+        ideal_labels: `[lists, judged]` float64, NaN as padding, the labels of all judged documents where the caller
+            gave them.
+    """
+
+    labels: Tensor
+    where: Tensor
+    order: Tensor
+    index: Tensor
+    first: Tensor | None = None
+    last: Tensor | None = None
+    letor: bool = False
+    num_relevant: Tensor | None = None
+    ideal_labels: Tensor | None = None
+
+    @property
+    def ranks(self) -> Tensor:
+        """1, 2, ... `[list_size]` float64."""
+        return torch.arange(1, self.labels.shape[-1] + 1, dtype=torch.float64, device=self.labels.device)
+
+    @property
+    def lengths(self) -> Tensor:
+        """`[lists]`, the number of real documents."""
+        return self.where.sum(-1)
+
+    def relevant(self, min_relevant: float | None) -> Tensor:
+        """`[lists, list_size]` float64, 1 for a relevant document, by rank."""
+        return (is_relevant(self.labels, min_relevant) & self.where).double()
+
+    def total_relevant(self, min_relevant: float | None) -> Tensor:
+        """`[lists]` float64, the number of relevant documents, whether in the list or not.
+
+        Raises:
+            ValueError: the number that the caller gave is smaller than what the list holds.
+        """
+        if self.ideal_labels is not None and self.num_relevant is None:
+            return is_relevant(self.ideal_labels, min_relevant).sum(-1).double()  # NaN compares as False
+        here = self.relevant(min_relevant).sum(-1)
+        if self.num_relevant is None:
+            return here
+        if bool((here > self.num_relevant).any()):
+            at = int((here > self.num_relevant).nonzero()[0])
+            raise ValueError(
+                f"num_relevant counts all relevant documents of a list; it is {self.num_relevant[at]:g} for list "
+                f"{int(self.index[at])}, which holds {here[at]:g}; count by the same min_relevant, or pass ideal_labels"
+            )
+        return self.num_relevant
+
+    def over_ties(self, values: Tensor) -> Tensor:
+        """`values` `[lists, list_size]` replaced by their means over each group of tied documents."""
+        if self.first is None or self.last is None:
+            return values
+        sums = torch.zeros_like(values).scatter_add(-1, self.first, values)
+        return sums.gather(-1, self.first) / (self.last - self.first + 1)
+
+    def place(self, at: Tensor) -> str:
+        """Which document, in the caller's terms, the first True of `at` `[lists, list_size]` is."""
+        row, rank = at.nonzero()[0].tolist()
+        return f"list {int(self.index[row])}, document {int(self.order[row, rank])}"
+
+
+def is_relevant(labels: Tensor, min_relevant: float | None) -> Tensor:
+    """Which labels count as relevant: those above 0, or from the grade `min_relevant` on."""
+    return labels > 0 if min_relevant is None else labels >= min_relevant
+
+
+def rank_lists(
+    scores: Any,
+    labels: Any,
+    where: Any = None,
+    *,
+    offsets: Any = None,
+    ties: str = "expected",
+    letor: bool = False,
+    num_relevant: Any = None,
+    ideal_labels: Any = None,
+    docids: Any = None,
+) -> tuple[torch.Size, Iterator[RankedLists]]:
+    """Check the input and sort it; returns the shape of the lists and their batches in rank order.
+
+    Padded input is one batch; flat input is padded in groups of similar length. See `evaluate` for the arguments.
+
+    Raises:
+        TypeError, ValueError: types, shapes or values do not fit. Values are checked as the batches are drawn.
+    """
+    scores, labels = _as_tensor(scores), _as_tensor(labels)
+    where, offsets = (None if value is None else torch.as_tensor(value) for value in (where, offsets))
+    check_lists(scores, labels, where, offsets)
+    if ties not in TIES:
+        raise ValueError(f"ties must be one of {', '.join(map(repr, TIES))}, got {ties!r}")
+    if ties == "docid" and docids is None:
+        raise ValueError("ties='docid' breaks ties by document id; pass docids, in the shape of scores")
+    device = scores.device
+    scores, labels = scores.detach(), labels.detach().to(device)
+    keys = _docid_keys(docids, scores) if ties == "docid" else None
+    lists = scores.shape[:-1] if offsets is None else torch.Size([offsets.shape[0] - 1])
+    if num_relevant is not None:
+        num_relevant = _check_num_relevant(_as_tensor(num_relevant).to(device), lists)
+    if ideal_labels is not None:
+        ideal_labels = _check_ideal_labels(_as_tensor(ideal_labels).to(device), lists)
+
+    if offsets is None:
+        layout = _padded_layout(scores, where)
+    else:
+        check_offsets(offsets, scores.shape[0])
+        layout = _flat_layout(offsets.to(device))
+
+    def batches() -> Iterator[RankedLists]:
+        for index, real, arrange in layout:
+            batch_keys = None if keys is None else arrange(keys)
+            ranked = _rank(arrange(scores), arrange(labels), real, batch_keys, index, ties)
+            yield replace(
+                ranked,
+                letor=letor,
+                num_relevant=None if num_relevant is None else num_relevant[index],
+                ideal_labels=None if ideal_labels is None else ideal_labels[index],
+            )
+
+    return lists, batches()
+
+
+Layout = Iterator[tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]]
+
+
+def _padded_layout(scores: Tensor, where: Tensor | None) -> Layout:
+    """One batch: the numbers of its lists, its mask, and how any per-document tensor becomes `[lists, list_size]`."""
+    rows = (scores.shape[:-1].numel(), scores.shape[-1])
+    real = torch.ones_like(scores, dtype=torch.bool) if where is None else where.to(scores.device)
+    yield torch.arange(rows[0], device=scores.device), real.reshape(rows), lambda values: values.reshape(rows)
+
+
+def _flat_layout(offsets: Tensor) -> Layout:
+    """The same for flat lists, one batch for each group of similar length."""
+    lengths = offsets.diff()
+    for index in length_buckets(offsets):
+        columns = torch.arange(int(lengths[index].max()), device=offsets.device)
+        real = columns < lengths[index].unsqueeze(1)
+        source = torch.where(real, offsets[index].unsqueeze(1) + columns, 0)
+        yield index, real, partial(_take, source)
+
+
+def _take(source: Tensor, values: Tensor) -> Tensor:
+    return values[source]
+
+
+def _rank(scores: Tensor, labels: Tensor, where: Tensor, keys: Tensor | None, index: Tensor, ties: str) -> RankedLists:
+    """Check the values of one padded batch and sort it; `keys` orders tied documents under `docid`, highest first."""
+    for name, values in (("labels", labels), ("scores", scores)):
+        wrong = ~values.isfinite() & where
+        if bool(wrong.any()):
+            row, column = wrong.nonzero()[0].tolist()
+            raise ValueError(
+                f"{name} must be finite; list {int(index[row])}, document {column} has {float(values[row, column])}; "
+                "repair it, or mask it as padding with where"
+            )
+    if not bool(where.all()):
+        scores = scores.masked_fill(~where, -torch.inf)
+        labels = labels.masked_fill(~where, 0)
+    labels = labels.double()
+    order = None
+    if ties == "worst":
+        order = labels.argsort(dim=-1, stable=True)
+    elif keys is not None:
+        order = keys.argsort(dim=-1, descending=True, stable=True)
+    if order is not None:
+        scores = scores.gather(-1, order)
+    # A stable sort keeps the order just made, or that of the input, among equal scores; padding goes last.
+    ranked_scores, by_score = scores.sort(dim=-1, descending=True, stable=True)
+    order = by_score if order is None else order.gather(-1, by_score)
+    where = where.gather(-1, order)
+    first, last = _tie_groups(ranked_scores, where) if ties == "expected" else (None, None)
+    return RankedLists(labels.gather(-1, order), where, order, index, first, last)
+
+
+def _tie_groups(scores: Tensor, where: Tensor) -> tuple[Tensor, Tensor] | tuple[None, None]:
+    """First and last rank (from 0) of each rank's group of equal scores, or Nones where no real documents tie."""
+    same = (scores[:, 1:] == scores[:, :-1]) & where[:, 1:]
+    if not bool(same.any()):
+        return None, None
+    size = scores.shape[-1]
+    columns = torch.arange(size, device=scores.device).expand_as(scores)
+    alone = torch.ones_like(where[:, :1])
+    starts = torch.cat([alone, ~same], dim=-1)
+    ends = torch.cat([~same, alone], dim=-1)
+    first = columns.where(starts, 0).cummax(-1).values
+    last = columns.where(ends, size - 1).flip(-1).cummin(-1).values.flip(-1)
+    return first, last
+
+
+def _as_tensor(values: Any) -> Tensor:
+    """Tensors as they are; arrays and sequences as tensors, whole numbers among them as float64."""
+    if isinstance(values, Tensor):
+        return values
+    tensor = torch.as_tensor(np.asarray(values))
+    return tensor if tensor.is_floating_point() or tensor.is_complex() else tensor.double()
+
+
+def _docid_keys(docids: Any, scores: Tensor) -> Tensor:
+    """Integers that order as the document ids do."""
+    if not isinstance(docids, Tensor):
+        names = np.asarray(docids)
+        docids = torch.as_tensor(np.unique(names, return_inverse=True)[1].reshape(names.shape))
+    if docids.shape != scores.shape:
+        raise ValueError(
+            f"docids must have the shape of scores, one id a document; got docids {tuple(docids.shape)} "
+            f"and scores {tuple(scores.shape)}"
+        )
+    return docids.to(scores.device)
+
+
+def _check_num_relevant(num_relevant: Tensor, lists: torch.Size) -> Tensor:
+    if num_relevant.shape != lists:
+        raise ValueError(f"num_relevant must be one a list, shape {tuple(lists)}; got {tuple(num_relevant.shape)}")
+    num_relevant = num_relevant.reshape(-1).double()
+    if not bool((num_relevant >= 0).all()):
+        at = int((~(num_relevant >= 0)).nonzero()[0])
+        raise ValueError(f"num_relevant must be counts >= 0; list {at} has {float(num_relevant[at])}")
+    return num_relevant
+
+
+def _check_ideal_labels(ideal_labels: Tensor, lists: torch.Size) -> Tensor:
+    if ideal_labels.dim() != len(lists) + 1 or ideal_labels.shape[:-1] != lists:
+        raise ValueError(
+            f"ideal_labels must hold the labels of all judged documents of each list, NaN as padding, shape "
+            f"{(*lists, 'judged')}; got {tuple(ideal_labels.shape)}"
+        )
+    ideal_labels = ideal_labels.reshape(lists.numel(), ideal_labels.shape[-1])
+    if bool(ideal_labels.isinf().any()):
+        at = int(ideal_labels.isinf().nonzero()[0, 0])
+        raise ValueError(f"ideal_labels must be finite, or NaN as padding; those of list {at} hold an infinity")
+    return ideal_labels.double()

@@ -1,0 +1,51 @@
+"""Reciprocal rank: one over the rank of the first relevant document."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from rankstruct.measures.base import Measure, register_measure
+from rankstruct.measures.ranked import RankedLists
+
+
+@register_measure
+@dataclass(frozen=True)
+class RR(Measure):
+    """Reciprocal rank, RR or RR@k: 1/rank of the first relevant document, 0 if it stands below rank k.
+
+    Args:
+        cutoff: the last rank that counts; None for no cut-off.
+        min_relevant: the lowest grade that counts as relevant; None for every label above 0.
+
+    Source: Voorhees, "The TREC-8 Question Answering Track Report", TREC 1999; for ties McSherry and Najork, ECIR 2008.
+
+    >>> RR()([3.0, 2.0, 1.0], [0, 1, 1])
+    tensor(0.5000, dtype=torch.float64)
+    >>> RR()([1.0, 1.0], [0, 1])  # tied: the mean of 1 and 1/2
+    tensor(0.7500, dtype=torch.float64)
+    """
+
+    def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
+        """Sum over ranks of P(first relevant document at this rank) / rank.
+
+        In a group of n tied documents, r of them relevant, the i-th is irrelevant, given that those before it in the
+        group are, with probability 1 - r/(n-i+1). The running product of these, over all groups, is the probability
+        that nothing relevant came yet: it is exactly 0 from the first relevant document's group on, and only products
+        of numbers in [0, 1] are formed, so a group of any size is safe.
+        """
+        relevant = lists.relevant(self.min_relevant)
+        kept = slice(None, self.cutoff)
+        hit = relevant[:, kept]
+        ranks = lists.ranks[kept]
+        if lists.first is not None and lists.last is not None:
+            last = lists.last[:, kept]
+            hits = relevant.cumsum(-1)
+            tied_relevant = hits.gather(-1, last) - (hits - relevant).gather(-1, lists.first[:, kept])
+            left_over = last - ranks + 2
+            hit = (tied_relevant / left_over).clamp(max=1)
+        missed = (1 - hit).cumprod(-1)
+        before = missed.roll(1, -1)
+        before[:, :1] = 1
+        return (before * hit / ranks).sum(-1), lists.total_relevant(self.min_relevant) > 0

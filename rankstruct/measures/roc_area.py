@@ -1,0 +1,44 @@
+"""Area under the ROC curve: the share of correctly ordered pairs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from torch import Tensor
+
+from rankstruct.measures.base import Measure, register_measure
+from rankstruct.measures.ranked import RankedLists
+
+
+@register_measure
+@dataclass(frozen=True)
+class AUC(Measure):
+    """Area under the ROC curve of each list: the share of (relevant, irrelevant) pairs in the right order; a tie is
+    half.
+
+    Args:
+        min_relevant: the lowest grade that counts as relevant; None for every label above 0.
+
+    A list all relevant or all irrelevant has no pairs and is treated as one with nothing relevant. There is no cut-off.
+
+    Source: Hanley and McNeil, "The Meaning and Use of the Area under a Receiver Operating Characteristic (ROC) Curve",
+    Radiology 1982.
+
+    >>> AUC()([3.0, 2.0, 1.0], [0, 1, 0])
+    tensor(0.5000, dtype=torch.float64)
+    """
+
+    cutoff: int | None = field(default=None, init=False)
+
+    undefined: ClassVar[str] = "all of it is relevant, or nothing is"
+
+    def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
+        """One less the share of pairs in the wrong order."""
+        relevant = lists.relevant(self.min_relevant)
+        irrelevant = lists.where.double() - relevant
+        above = irrelevant.cumsum(-1)
+        pairs = relevant.sum(-1) * irrelevant.sum(-1)
+        if lists.first is not None and lists.last is not None:
+            above = 0.5 * ((above - irrelevant).gather(-1, lists.first) + above.gather(-1, lists.last))
+        return 1 - (relevant * above).sum(-1) / pairs, pairs > 0

@@ -1,0 +1,183 @@
+"""Measures straight from their definitions, one ranking at a time, in plain Python. Shares no code with rankstruct."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+Ranking = Sequence[float]  # the labels in rank order
+Slow = Callable[[Ranking], "float | None"]  # None where the measure is undefined
+
+
+def log2_discount(rank: int) -> float:
+    return 1 / math.log2(rank + 1)
+
+
+def letor_discount(rank: int) -> float:
+    return 1.0 if rank <= 2 else 1 / math.log2(rank)
+
+
+def exponential(label: float) -> float:
+    return 2**label - 1
+
+
+def linear(label: float) -> float:
+    return label
+
+
+def binary(label: float, at: float | None) -> bool:
+    return label > 0 if at is None else label >= at
+
+
+def average_precision(k: int | None = None, at: float | None = None) -> Slow:
+    def measure(ranking: Ranking) -> float | None:
+        hits = [binary(label, at) for label in ranking]
+        if not any(hits):
+            return None
+        precisions = [sum(hits[:rank]) / rank for rank in range(1, len(hits) + 1) if hits[rank - 1]]
+        kept = sum(hits[:k]) if k else len(precisions)
+        return sum(precisions[:kept]) / sum(hits)
+
+    return measure
+
+
+def reciprocal_rank(k: int | None = None, at: float | None = None) -> Slow:
+    def measure(ranking: Ranking) -> float | None:
+        hits = [binary(label, at) for label in ranking]
+        if not any(hits):
+            return None
+        rank = hits.index(True) + 1
+        return 1 / rank if k is None or rank <= k else 0.0
+
+    return measure
+
+
+def roc_area(at: float | None = None) -> Slow:
+    def measure(ranking: Ranking) -> float | None:
+        hits = [binary(label, at) for label in ranking]
+        pairs = [(i, j) for i in range(len(hits)) for j in range(len(hits)) if hits[i] and not hits[j]]
+        return sum(i < j for i, j in pairs) / len(pairs) if pairs else None
+
+    return measure
+
+
+def discounted(
+    discount: Callable[[int], float],
+    gain: Callable[[float], float],
+    k: int | None = None,
+    *,
+    normalized: bool = False,
+    zero_if_short: bool = False,
+) -> Slow:
+    def total(gains: list[float]) -> float:
+        return sum(discount(rank) * g for rank, g in enumerate(gains, 1) if k is None or rank <= k)
+
+    def measure(ranking: Ranking) -> float | None:
+        gains = [gain(label) for label in ranking]
+        if not any(g > 0 for g in gains):
+            return None
+        if zero_if_short and len(ranking) < k:
+            return 0.0
+        return total(gains) / total(sorted(gains, reverse=True)) if normalized else total(gains)
+
+    return measure
+
+
+def precision(k: int, at: float | None = None) -> Slow:
+    return discounted(lambda rank: 1 / k, lambda label: float(binary(label, at)), k)
+
+
+def mean_ndcg(discount: Callable[[int], float], gain: Callable[[float], float]) -> Slow:
+    def measure(ranking: Ranking) -> float | None:
+        values = [discounted(discount, gain, k, normalized=True)(ranking) for k in range(1, len(ranking) + 1)]
+        return None if not values or values[0] is None else sum(values) / len(values)
+
+    return measure
+
+
+def expected_rank_utility(d: float, half_life: float, k: int | None = None, *, normalized: bool = False) -> Slow:
+    return discounted(
+        lambda rank: 0.5 ** ((rank - 1) / (half_life - 1)), lambda label: max(label - d, 0), k, normalized=normalized
+    )
+
+
+def at_least(grade: float, gain: Callable[[float], float] = linear) -> Callable[[float], float]:
+    return lambda label: gain(1.0 if label >= grade else 0.0)
+
+
+MEASURES: dict[str, Slow] = {
+    "AP": average_precision(),
+    "AP@1": average_precision(1),
+    "AP@3": average_precision(3),
+    "AP(min_relevant=2)": average_precision(at=2),
+    "AP(min_relevant=2)@2": average_precision(2, at=2),
+    "RR": reciprocal_rank(),
+    "RR@2": reciprocal_rank(2),
+    "RR(min_relevant=2)": reciprocal_rank(at=2),
+    "RR(min_relevant=2)@4": reciprocal_rank(4, at=2),
+    "AUC": roc_area(),
+    "AUC(min_relevant=2)": roc_area(2),
+    "P@1": precision(1),
+    "P@3": precision(3),
+    "P@10": precision(10),
+    "P(min_relevant=3)@2": precision(2, at=3),
+    "WTA": precision(1),
+    "WTA(min_relevant=2)": precision(1, at=2),
+    "DCG": discounted(log2_discount, exponential),
+    "DCG@2": discounted(log2_discount, exponential, 2),
+    "DCG(discount='letor',gain='linear')@3": discounted(letor_discount, linear, 3),
+    "nDCG": discounted(log2_discount, exponential, normalized=True),
+    "nDCG@1": discounted(log2_discount, exponential, 1, normalized=True),
+    "nDCG@3": discounted(log2_discount, exponential, 3, normalized=True),
+    "nDCG@10": discounted(log2_discount, exponential, 10, normalized=True),
+    "nDCG(gain='linear')@4": discounted(log2_discount, linear, 4, normalized=True),
+    "nDCG(discount='letor')": discounted(letor_discount, exponential, normalized=True),
+    "nDCG(discount='letor')@3": discounted(letor_discount, exponential, 3, normalized=True),
+    "nDCG(min_relevant=2)": discounted(log2_discount, at_least(2), normalized=True),
+    "nDCG(min_relevant=2,discount='letor')@3": discounted(letor_discount, at_least(2), 3, normalized=True),
+    "MeanNDCG": mean_ndcg(log2_discount, exponential),
+    "MeanNDCG(discount='letor')": mean_ndcg(letor_discount, exponential),
+    "ERU(d=1,half_life=3)": expected_rank_utility(1, 3),
+    "ERU(d=0.5,half_life=2)@2": expected_rank_utility(0.5, 2, 2),
+    "nERU(d=1,half_life=3)": expected_rank_utility(1, 3, normalized=True),
+    "nERU(d=0.5,half_life=2.5)@3": expected_rank_utility(0.5, 2.5, 3, normalized=True),
+}
+"""By canonical name."""
+
+LETOR: dict[str, Slow] = {
+    "nDCG@1": discounted(letor_discount, exponential, 1, normalized=True, zero_if_short=True),
+    "nDCG@3": discounted(letor_discount, exponential, 3, normalized=True, zero_if_short=True),
+    "nDCG": discounted(letor_discount, exponential, normalized=True),
+    "nDCG(gain='linear')@2": discounted(letor_discount, linear, 2, normalized=True, zero_if_short=True),
+    "DCG@3": discounted(letor_discount, exponential, 3),
+    "MeanNDCG": mean_ndcg(letor_discount, exponential),
+    "P@3": precision(3),
+    "AP": average_precision(),
+}
+"""What the names mean under the LETOR tool's convention."""
+
+
+def rankings(scores: Sequence[float], labels: Sequence[float]) -> Counter[tuple[float, ...]]:
+    """The label sequences of all orders of the documents by descending score, with how many orders give each."""
+    groups: dict[float, list[int]] = {}
+    for document, score in enumerate(scores):
+        groups.setdefault(score, []).append(document)
+    blocks = [groups[score] for score in sorted(groups, reverse=True)]
+    orders = itertools.product(*map(itertools.permutations, blocks))
+    return Counter(tuple(labels[document] for block in order for document in block) for order in orders)
+
+
+def mean(measure: Slow, counted: Counter[tuple[float, ...]]) -> float | None:
+    """The mean over counted rankings; None where the measure is undefined."""
+    values = [(measure(ranking), count) for ranking, count in counted.items()]
+    if any(value is None for value, _ in values):
+        return None
+    return math.fsum(value * count for value, count in values) / sum(counted.values())
+
+
+def best(measure: Slow, labels: Sequence[float]) -> float:
+    """The best value over all rankings; 0 where there is none."""
+    values = [measure(order) for order in set(itertools.permutations(labels))]
+    return max((value for value in values if value is not None), default=0.0)

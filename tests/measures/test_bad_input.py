@@ -1,0 +1,122 @@
+"""Bad input is refused where it comes in, with the place, the rule and the way out."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from rankstruct.measures import AP, evaluate, nDCG, parse_measure
+
+SCORES = torch.tensor([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]])
+LABELS = torch.tensor([[0.0, 1.0, 2.0], [0.0, 1.0, 2.0]])
+
+
+def with_value(tensor, place, value):
+    changed = tensor.clone()
+    changed[place] = value
+    return changed
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_not_finite(value):
+    with pytest.raises(ValueError, match=f"scores must be finite; list 1, document 2 has {value}"):
+        evaluate(with_value(SCORES, (1, 2), value), LABELS, "AP")
+    with pytest.raises(ValueError, match=f"labels must be finite; list 0, document 1 has {value}"):
+        evaluate(SCORES, with_value(LABELS, (0, 1), value), "AP")
+    # Flat lists of different lengths are told by their own numbers.
+    flat = torch.arange(12.0)
+    with pytest.raises(ValueError, match="scores must be finite; list 2, document 1 has"):
+        evaluate(with_value(flat, 11, value), torch.ones(12), "AP", offsets=[0, 9, 10, 12])
+    with pytest.raises(ValueError, match="labels must be finite; list 1, document 0 has"):
+        AP().best_value(with_value(LABELS, (1, 0), value))
+
+
+def test_negative_labels_where_grades_are_needed():
+    labels = with_value(LABELS, (1, 0), -1.0)
+    for name in ("nDCG", "DCG@2", "nDCG(gain='linear')", "MeanNDCG"):
+        with pytest.raises(ValueError, match=r"list 1, document 0 has label -1 with gain -.*give min_relevant="):
+            evaluate(SCORES, labels, name)
+        with pytest.raises(ValueError, match="list 1, document 0 has label -1"):
+            parse_measure(name).best_value(labels)
+    assert evaluate(SCORES, labels, "nDCG(min_relevant=1)")["nDCG(min_relevant=1)"].tolist() == [1, 1]
+    where = torch.ones_like(labels, dtype=torch.bool)
+    where[1, 0] = False
+    assert nDCG()(SCORES, labels, where).tolist() == [1, 1]
+    with pytest.raises(
+        ValueError, match=r"ideal_labels must have finite gains >= 0 .* list 0, position 1 has label -2"
+    ):
+        evaluate(SCORES[0], LABELS[0], "nDCG", ideal_labels=[1, -2, math.nan])
+
+
+def test_labels_too_large_for_the_exponential_gain():
+    labels = with_value(LABELS, (0, 2), 5000.0)
+    with pytest.raises(ValueError, match="list 0, document 2 has label 5000 with gain inf"):
+        nDCG()(SCORES, labels)
+    with pytest.raises(ValueError, match="label 5000 with gain inf"):
+        nDCG().best_value(labels)
+    assert nDCG(gain="linear")(SCORES, labels).tolist() == pytest.approx([1, 1])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ties": "average"}, "ties must be one of 'expected', 'input', 'worst', 'docid', got 'average'"),
+        ({"ties": "docid"}, "pass docids"),
+        ({"ties": "docid", "docids": ["a", "b", "c"]}, r"docids must have the shape of scores.*\(3,\)"),
+        ({"empty": "drop"}, "empty must be one of 0, 1, 'skip', 'error', got 'drop'"),
+        ({"empty": 2}, "empty must be one of"),
+        ({"convention": "trec"}, "convention must be None or 'letor', got 'trec'"),
+        ({"convention": "letor", "ties": "worst"}, "convention='letor' keeps the input order"),
+        ({"convention": "letor", "empty": "skip"}, "counts an empty list 0"),
+        ({"where": torch.ones(3, dtype=torch.bool)}, "where must have the shape of scores"),
+        ({"where": torch.ones(2, 3, dtype=torch.bool), "offsets": torch.tensor([0, 6])}, "not both"),
+        ({"offsets": [0, 3, 6]}, "with offsets, scores must be flat"),
+        ({"num_relevant": [3]}, r"num_relevant must be one a list, shape \(2,\); got \(1,\)"),
+        ({"num_relevant": [3, -1]}, "num_relevant must be counts >= 0; list 1 has -1"),
+        ({"num_relevant": [3, math.nan]}, "num_relevant must be counts >= 0; list 1 has nan"),
+        ({"num_relevant": [2, 1]}, "it is 1 for list 1, which holds 2; count by the same min_relevant"),
+        ({"ideal_labels": [1, 2]}, r"ideal_labels must hold .* got \(2,\)"),
+        ({"ideal_labels": [[1.0], [math.inf]]}, "those of list 1 hold an infinity"),
+    ],
+)
+def test_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        evaluate(SCORES, LABELS, "AP", **options)
+
+
+def test_flat_input():
+    for offsets, message in (
+        ([0, 2], "end at the number of documents, 3; got 0 to 2"),
+        ([0, 4, 3], "must not decrease"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            evaluate(SCORES[0], LABELS[0], "AP", offsets=offsets)
+
+
+def test_types_and_shapes():
+    with pytest.raises(TypeError, match="where must be boolean"):
+        evaluate(SCORES, LABELS, "AP", where=torch.ones(2, 3))
+    with pytest.raises(TypeError, match="scores must be floating point"):
+        evaluate(SCORES.long(), LABELS, "AP")
+    with pytest.raises(ValueError, match="labels must have the shape of scores"):
+        evaluate(SCORES, LABELS[0], "AP")
+    with pytest.raises(ValueError, match="at least one dimension"):
+        evaluate(1.0, 1.0, "AP")
+    with pytest.raises(TypeError, match="labels must be real"):
+        evaluate(SCORES.numpy(), LABELS.numpy().astype(np.complex128), "AP")
+
+
+def test_the_best_ranking_needs_labels_not_a_number():
+    with pytest.raises(ValueError, match=r"nDCG@10 is divided .* pass ideal_labels"):
+        evaluate(SCORES, LABELS, "nDCG@10", num_relevant=[3, 3])
+    assert evaluate(SCORES, LABELS, "nDCG@10", num_relevant=[3, 3], ideal_labels=LABELS)["nDCG@10"].tolist() == [1, 1]
+
+
+def test_the_callers_tensors_stay():
+    scores, labels = SCORES.clone(), LABELS.clone()
+    where = torch.tensor([[True, False, True], [True, True, True]])
+    evaluate(scores, labels, ["AP", "nDCG", "RR", "AUC"], where=where)
+    nDCG().best_value(labels, where)
+    assert torch.equal(scores, SCORES)
+    assert torch.equal(labels, LABELS)

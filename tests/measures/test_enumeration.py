@@ -1,0 +1,147 @@
+"""Every measure against its definition, averaged over all orders of the tied documents."""
+
+import math
+import random
+
+import pytest
+import torch
+from measures.enumeration import LETOR, MEASURES, at_least, best, discounted, log2_discount, mean, rankings
+
+from rankstruct.measures import evaluate, parse_measure
+
+LISTS = 2500
+SIZE = 6
+
+
+def random_lists(kind):
+    """`(scores, labels)` of each list, from no document to SIZE; scores tie often, rarely or never."""
+    draw = random.Random(kind)
+    lists = []
+    for number in range(LISTS):
+        size = draw.choice((0, 1, 2, 3, 4, 5, 5, SIZE, SIZE))
+        levels = (1, 2, 3, 1000)[number % 4]
+        scale = 10.0 ** draw.randint(-3, 3)
+        grades = draw.choice(((0, 1), (0, 1, 2), (0, 1, 2, 3, 4), (0,), (1,), (2,), (0, 0, 0, 2)))
+        scores = [(draw.randrange(levels) - levels // 2) * scale for _ in range(size)]
+        lists.append((scores, [float(draw.choice(grades)) for _ in range(size)]))
+    return lists
+
+
+def padded(lists, dtype=torch.float64):
+    """The lists as tensors with NaN in the padding, which stands anywhere."""
+    draw = random.Random(1)
+    scores = torch.full((len(lists), SIZE), math.nan, dtype=dtype)
+    labels = torch.full((len(lists), SIZE), math.nan, dtype=torch.float64)
+    where = torch.zeros(len(lists), SIZE, dtype=torch.bool)
+    for row, (list_scores, list_labels) in enumerate(lists):
+        columns = sorted(draw.sample(range(SIZE), len(list_scores)))
+        scores[row, columns] = torch.tensor(list_scores, dtype=dtype)
+        labels[row, columns] = torch.tensor(list_labels, dtype=torch.float64)
+        where[row, columns] = True
+    return scores, labels, where
+
+
+def test_expected_and_worst_equal_the_mean_and_the_least_over_tie_orders():
+    lists = random_lists("ties")
+    scores, labels, where = padded(lists)
+    expected = evaluate(scores, labels, MEASURES, where=where, empty="skip")
+    worst = evaluate(scores, labels, MEASURES, where=where, ties="worst", empty="skip")
+    assert list(expected) == list(worst) == list(MEASURES)
+    for row, (list_scores, list_labels) in enumerate(lists):
+        counted = rankings(list_scores, list_labels)
+        for name, slow in MEASURES.items():
+            wanted = mean(slow, counted)
+            got, least = expected[name][row].item(), worst[name][row].item()
+            if wanted is None:
+                assert math.isnan(got), (name, lists[row])
+                assert math.isnan(least), (name, lists[row])
+            else:
+                assert got == pytest.approx(wanted, abs=1e-12), (name, lists[row])
+                assert least == pytest.approx(min(map(slow, counted)), abs=1e-12), (name, lists[row])
+
+
+@pytest.mark.parametrize("kind", ["input", "docid"])
+def test_equals_the_one_order(kind):
+    lists = random_lists(kind)[: LISTS // 2]
+    scores, labels, where = padded(lists)
+    ids = torch.randint(5, scores.shape, generator=torch.Generator().manual_seed(0))  # equal ids: the input order
+    results = evaluate(scores, labels, MEASURES, where=where, ties=kind, docids=ids, empty="skip")
+    for row, (list_scores, list_labels) in enumerate(lists):
+        row_ids = ids[row][where[row]].tolist()
+        order = sorted(
+            range(len(list_scores)), key=lambda i: (-list_scores[i], -row_ids[i] if kind == "docid" else 0, i)
+        )
+        for name, slow in MEASURES.items():
+            wanted = slow([list_labels[i] for i in order])
+            got = results[name][row].item()
+            assert math.isnan(got) if wanted is None else got == pytest.approx(wanted, abs=1e-12), (name, lists[row])
+
+
+def test_letor_convention():
+    lists = random_lists("letor")[: LISTS // 2]
+    scores, labels, where = padded(lists, torch.float32)
+    results = evaluate(scores, labels, LETOR, where=where, convention="letor")
+    for row, (list_scores, list_labels) in enumerate(lists):
+        order = sorted(range(len(list_scores)), key=lambda i: (-list_scores[i], i))
+        for name, slow in LETOR.items():
+            wanted = slow([list_labels[i] for i in order]) or 0.0
+            assert results[name][row].item() == pytest.approx(wanted, abs=1e-12), (name, lists[row])
+
+
+def test_best_value_is_the_best_over_all_rankings():
+    lists = random_lists("best")[:400]
+    _, labels, where = padded(lists)
+    flat = torch.cat([torch.tensor(list_labels, dtype=torch.float64) for _, list_labels in lists])
+    offsets = torch.tensor([0, *(len(list_labels) for _, list_labels in lists)]).cumsum(0)
+    for name, slow in MEASURES.items():
+        measure = parse_measure(name)
+        wanted = torch.tensor([best(slow, list_labels) for _, list_labels in lists], dtype=torch.float64)
+        assert torch.allclose(measure.best_value(labels, where), wanted, atol=1e-12), name
+        assert torch.allclose(measure.best_value(flat, offsets=offsets), wanted, atol=1e-12), name
+
+
+def lists_with_missing_documents(seed):
+    """`(scores, labels, labels of everything judged)`."""
+    draw = random.Random(seed)
+    for _ in range(200):
+        scores = [float(draw.randrange(3)) for _ in range(draw.randint(1, 4))]
+        labels = [float(draw.randrange(4)) for _ in scores]
+        missing = [float(draw.randrange(4)) for _ in range(draw.randint(0, 4))]
+        yield scores, labels, draw.sample([*labels, *missing], len(labels) + len(missing))
+
+
+@pytest.mark.parametrize(
+    ("name", "unnormalised"),
+    [
+        ("nDCG", MEASURES["DCG"]),
+        ("nDCG@2", MEASURES["DCG@2"]),
+        ("nDCG(min_relevant=2)@3", discounted(log2_discount, at_least(2), 3)),
+        ("nERU(d=1,half_life=3)", MEASURES["ERU(d=1,half_life=3)"]),
+    ],
+)
+def test_ideal_labels_make_the_best_ranking(name, unnormalised):
+    for scores, labels, judged in lists_with_missing_documents(name):
+        top = best(unnormalised, judged)
+        wanted = (mean(unnormalised, rankings(scores, labels)) or 0.0) / top if top else 0.0
+        got = evaluate(scores, labels, name, ideal_labels=[*judged, math.nan])[name].item()
+        assert got == pytest.approx(wanted, abs=1e-12)
+
+
+def test_mean_ndcg_with_ideal_labels():
+    for scores, labels, judged in lists_with_missing_documents("mean"):
+        each = [f"nDCG@{k}" for k in range(1, len(labels) + 1)]
+        values = evaluate(scores, labels, ["MeanNDCG", *each], ideal_labels=judged)
+        assert values["MeanNDCG"].item() == pytest.approx(sum(values[name].item() for name in each) / len(each))
+
+
+def test_relevant_documents_that_were_not_retrieved():
+    names = ["AP", "AP@3", "RR", "P@3"]
+    for scores, labels, judged in lists_with_missing_documents("AP"):
+        total = sum(label > 0 for label in judged)
+        from_labels = evaluate(scores, labels, names, ideal_labels=judged, empty="skip")
+        from_number = evaluate(scores, labels, names, num_relevant=total, empty="skip")
+        for name in names:
+            here = mean(MEASURES[name], rankings(scores, labels)) or 0.0
+            wanted = here * sum(label > 0 for label in labels) / total if name.startswith("AP") and total else here
+            assert from_labels[name].item() == pytest.approx(wanted if total else math.nan, abs=1e-12, nan_ok=True)
+            assert from_number[name].item() == pytest.approx(wanted if total else math.nan, abs=1e-12, nan_ok=True)

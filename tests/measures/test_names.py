@@ -1,0 +1,253 @@
+"""Names and measures: each is found from the other."""
+
+import pickle
+from dataclasses import dataclass
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from measures.enumeration import MEASURES
+
+from rankstruct.measures import (
+    AP,
+    AUC,
+    DCG,
+    ERU,
+    RR,
+    WTA,
+    DiscountedGain,
+    MeanNDCG,
+    Measure,
+    P,
+    evaluate,
+    nDCG,
+    nERU,
+    parse_measure,
+    parse_measures,
+    register_measure,
+)
+from rankstruct.measures.base import _REGISTRY
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_canonical_names_stay_as_they_are(name):
+    assert parse_measure(name).name == name
+
+
+cutoffs = st.none() | st.integers(1, 1000)
+grades = st.none() | st.integers(-2, 5) | st.floats(-10, 10)
+numbers = st.integers(-5, 5) | st.floats(-1e6, 1e6)
+graded = st.fixed_dictionaries(
+    {
+        "min_relevant": grades,
+        "discount": st.sampled_from(["log2", "letor"]),
+        "gain": st.sampled_from(["exponential", "linear"]),
+    }
+)
+any_measure = st.one_of(
+    st.builds(AP, cutoffs, min_relevant=grades),
+    st.builds(RR, cutoffs, min_relevant=grades),
+    st.builds(AUC, min_relevant=grades),
+    st.builds(WTA, min_relevant=grades),
+    st.builds(P, st.integers(1, 1000), min_relevant=grades),
+    st.builds(lambda k, options: nDCG(k, **options), cutoffs, graded),
+    st.builds(lambda k, options: DCG(k, **options), cutoffs, graded),
+    st.builds(lambda options: MeanNDCG(**options), graded),
+    st.builds(ERU, cutoffs, d=numbers, half_life=st.floats(1.01, 1e9)),
+    st.builds(nERU, cutoffs, d=numbers, half_life=st.integers(2, 100)),
+)
+
+
+@given(any_measure)
+def test_a_name_gives_back_an_equal_measure(measure):
+    for name in (measure.name, measure.name.replace("nDCG", "NDCG"), f"  {measure.name} ".replace(",", ", ")):
+        found = parse_measure(name)
+        assert found == measure
+        assert hash(found) == hash(measure)
+        assert found.name == measure.name
+    assert pickle.loads(pickle.dumps(measure)) == measure
+
+
+@pytest.mark.parametrize(
+    ("written", "measure"),
+    [
+        ("ap", AP()),
+        ("MAP@5", AP(5)),
+        ("mrr@10", RR(10)),
+        ("NDCG@10", nDCG(10)),
+        ("ndcg(cutoff=10)", nDCG(10)),
+        ("P(rel=2)@5", P(5, min_relevant=2)),
+        ("NDCG(GAIN='linear', rel=1)@3", nDCG(3, gain="linear", min_relevant=1)),
+        ("eru(half_life=5, d=-2.5)", ERU(d=-2.5, half_life=5)),
+        ("AP()", AP()),
+        (AP(3), AP(3)),
+    ],
+)
+def test_what_is_understood(written, measure):
+    assert parse_measure(written) == measure
+
+
+def test_measures_differ_by_class_and_parameters():
+    different = [
+        nDCG(),
+        nDCG(10),
+        DCG(),
+        DCG(10),
+        AP(),
+        AP(10),
+        RR(10),
+        P(10),
+        nDCG(10, gain="linear"),
+        AP(min_relevant=2),
+    ]
+    assert len(set(different)) == len(different)
+    with pytest.raises(AttributeError):
+        AP().cutoff = 3
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ("nDCX@10", r"unknown measure 'nDCX' \(did you mean nDCG\?\); there are: AP, "),
+        ("hello", "unknown measure 'hello'; there are: AP, "),
+        ("AUC@10", "AUC takes no cut-off"),
+        ("WTA@1", "WTA takes no cut-off"),
+        ("MeanNDCG(cutoff=3)", "MeanNDCG takes no cut-off"),
+        ("AP(gain='linear')", "AP has no parameter 'gain'; it takes: cutoff, min_relevant"),
+        ("nDCG(gian='linear')", r"no parameter 'gian' \(did you mean gain\?\)"),
+        ("ERU(d=3,half_life=5,min_relevant=2)", "ERU has no parameter 'min_relevant'"),
+        ("ERU(d=3)", "ERU needs half_life"),
+        ("P", "P needs a cut-off"),
+        ("nDCG@0", "cut-off of nDCG must be a whole number >= 1, got 0"),
+        ("nDCG@-1", "cannot read the measure 'nDCG@-1'"),
+        ("nDCG@1.5", "cannot read the measure"),
+        ("", "cannot read the measure ''"),
+        ("nDCG(10)", "cannot read the options .* write them as name=value"),
+        ("nDCG(gain=linear)", "cannot read the options .* quoted"),
+        ("AP(min_relevant=__import__('os'))", "cannot read the options"),
+        ("AP(**{'cutoff': 3})", "cannot read the options"),
+        ("AP(cutoff=3)@3", "gives its cut-off twice"),
+        ("AP(rel=1,min_relevant=1)", "an option is given twice"),
+        ("AP(cutoff=2.5)", "must be a whole number >= 1, got 2.5"),
+        ("AP(cutoff=True)", "must be a whole number"),
+        ("AP(min_relevant='high')", "min_relevant of AP must be a finite number, got 'high'"),
+        ("AP(min_relevant=1e999)", "must be a finite number, got inf"),
+        ("nDCG(gain='square')", "gain of nDCG must be 'exponential' or 'linear' or a function, got 'square'"),
+        ("DCG(discount='log')", "discount of DCG must be 'log2' or 'letor' or a function"),
+        ("MeanNDCG(gain=[1])", "gain of nDCG must be"),
+        ("ERU(d=3,half_life=1)", "half_life of ERU must be a finite number above 1, got 1"),
+    ],
+)
+def test_what_is_not_understood(written, message):
+    with pytest.raises(ValueError, match=message):
+        parse_measure(written)
+
+
+def test_neither_name_nor_measure():
+    with pytest.raises(TypeError, match=r"a measure is a name such as 'AP' or an object such as AP\(\), got 10"):
+        parse_measure(10)
+    with pytest.raises(TypeError, match=r"got <class .*AP'>"):
+        parse_measure(AP)
+
+
+def test_several_measures_each_once():
+    assert parse_measures(["map", AP(), "RR"]) == [AP(), RR()]
+    assert parse_measures("AP") == parse_measures(AP()) == [AP()]
+    functions = nDCG(gain=lambda labels: labels), nDCG(gain=lambda labels: 2 * labels)
+    with pytest.raises(ValueError, match="two different measures are named"):
+        parse_measures(functions)
+
+
+def test_functions_as_options():
+    def square(labels):
+        return labels**2
+
+    def reciprocal(ranks):
+        return 1 / ranks
+
+    measure = nDCG(2, gain=square, discount=reciprocal)
+    assert measure.name == "nDCG(discount=reciprocal,gain=square)@2"
+    assert measure([2.0, 1.0], [1, 3]).item() == pytest.approx((1 + 9 / 2) / (9 + 1 / 2))
+    # A gain that is not monotone in the label: the best ranking goes by gain.
+    odd = nDCG(gain=lambda labels: (labels == 1).double())
+    assert odd([2.0, 1.0], [3, 1]).item() == pytest.approx(1 / torch.tensor(3.0).log2().item())
+    assert odd.best_value(torch.tensor([3.0, 1.0, 2.0])).item() == 1
+    with pytest.raises(ValueError, match=r"discounts of .* must be finite and never increase"):
+        nDCG(discount=lambda ranks: ranks)([2.0, 1.0], [1, 0])
+
+
+@pytest.fixture
+def registry():
+    before = dict(_REGISTRY)
+    yield
+    _REGISTRY.clear()
+    _REGISTRY.update(before)
+
+
+def test_a_measure_of_ones_own(registry):
+    """Two functions, and everything else follows."""
+
+    @register_measure
+    @dataclass(frozen=True)
+    class Geometric(DiscountedGain):
+        """Half the weight at each next rank."""
+
+        ratio: float = 0.5
+        normalized = True
+
+        def discounts(self, ranks):
+            return self.ratio ** (ranks - 1)
+
+        def gains(self, labels):
+            return labels
+
+    measure = parse_measure("geometric(ratio=0.25)@2")
+    assert measure == Geometric(2, ratio=0.25)
+    assert measure.name == "Geometric(ratio=0.25)@2"
+    values = evaluate([3.0, 2.0, 2.0, 1.0], [1, 0, 2, 9], [measure, "AP"])
+    assert values[measure.name].item() == pytest.approx((1 + 0.25 * 1) / (9 + 0.25 * 2))
+    assert measure.best_value(torch.tensor([1.0, 5.0])).item() == 1
+    assert parse_measure("Geometric(rel=2)")([2.0, 1.0], [1, 2]).item() == 0.5
+    assert measure.position_weights(4).tolist() == [1, 0.25, 0, 0]
+
+
+def test_a_name_is_given_once(registry):
+    with pytest.raises(ValueError, match="a measure named 'ap' already"):
+
+        @register_measure
+        class ap(AP):
+            pass
+
+    with pytest.raises(ValueError, match="a measure named 'MAP' already"):
+        register_measure(type("MAP", (AP,), {}))
+    with pytest.raises(TypeError, match="a measure is a subclass of Measure"):
+        register_measure(int)
+    again = type("AP", (Measure,), {"__module__": AP.__module__, "compute": AP.compute})
+    assert register_measure(again) is again
+
+
+def test_what_a_new_measure_is_given():
+    """Documents in rank order, real ones first, clean padding, tie groups where there are any."""
+    seen = []
+
+    class Recorder(Measure):
+        def compute(self, lists):
+            seen.append(lists)
+            return lists.ranks.new_zeros(len(lists.labels)), lists.where.any(-1)
+
+    nan = float("nan")
+    scores = torch.tensor([[nan, 1.0, 2.0, 1.0], [4.0, 3.0, 2.0, 1.0]])
+    labels = torch.tensor([[nan, 5.0, 6.0, 7.0], [0.0, 1.0, 2.0, 3.0]])
+    where = ~scores.isnan()
+    Recorder()(scores, labels, where)
+    (lists,) = seen
+    assert lists.labels.tolist() == [[6, 5, 7, 0], [0, 1, 2, 3]]
+    assert lists.where.tolist() == [[True, True, True, False], [True] * 4]
+    assert lists.order.tolist() == [[2, 1, 3, 0], [0, 1, 2, 3]]
+    assert lists.first.tolist() == [[0, 1, 1, 3], [0, 1, 2, 3]]
+    assert lists.last.tolist() == [[0, 2, 2, 3], [0, 1, 2, 3]]
+    assert lists.over_ties(lists.labels).tolist() == [[6, 6, 6, 0], [0, 1, 2, 3]]
+    # Padding does not tie with itself.
+    Recorder()(scores[1:].repeat(1, 2), labels[1:].repeat(1, 2), torch.tensor([[True] * 4 + [False] * 4]))
+    assert seen[1].first is None

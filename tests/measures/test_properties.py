@@ -1,0 +1,269 @@
+"""What holds for every measure on any lists: layouts, masks, ties, sizes, dtypes."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from measures.enumeration import LETOR, MEASURES
+
+from rankstruct.measures import AP, RankingMetric, evaluate, parse_measure
+
+NAMES = list(MEASURES)
+TIES = ("expected", "input", "worst")
+few = settings(max_examples=25, deadline=None)
+
+
+@st.composite
+def ragged(draw, max_size=7):
+    """Lists of (score, label) pairs, scores tied or not, of either sign."""
+    pair = st.tuples(st.integers(-3, 3) | st.floats(-1e6, 1e6, width=32), st.integers(0, 4))
+    return draw(st.lists(st.lists(pair, max_size=max_size), min_size=1, max_size=4))
+
+
+def one(values):
+    return torch.tensor([float(score) for score, _ in values]), torch.tensor([label for _, label in values]).long()
+
+
+def pad_rows(lists, size, padding=math.nan):
+    scores = torch.full((len(lists), size), padding)
+    labels = torch.full((len(lists), size), padding)
+    where = torch.zeros(len(lists), size, dtype=torch.bool)
+    for row, values in enumerate(lists):
+        scores[row, : len(values)], labels[row, : len(values)] = one(values)
+        where[row, : len(values)] = True
+    return scores, labels, where
+
+
+def same(left, right):
+    assert left.keys() == right.keys()
+    for name in left:
+        torch.testing.assert_close(left[name], right[name], rtol=0, atol=1e-12, equal_nan=True, msg=name)
+
+
+@few
+@given(ragged(), st.sampled_from(TIES), st.sampled_from([math.nan, math.inf, -math.inf, 1e30, 0.0]))
+def test_mask_equals_truncation_whatever_the_padding_holds(lists, ties, padding):
+    scores, labels, where = pad_rows(lists, 9, padding)
+    together = evaluate(scores, labels, NAMES, where=where, ties=ties)
+    for row, values in enumerate(lists):
+        same({name: value[row] for name, value in together.items()}, evaluate(*one(values), NAMES, ties=ties))
+
+
+@few
+@given(ragged(max_size=12), st.sampled_from(TIES))
+def test_flat_equals_padded(lists, ties):
+    scores, labels, where = pad_rows(lists, 12)
+    offsets = torch.tensor([0, *map(len, lists)]).cumsum(0)
+    kwargs = {"ties": ties, "empty": "skip"}
+    same(
+        evaluate(scores[where], labels[where], NAMES, offsets=offsets, **kwargs),
+        evaluate(scores, labels, NAMES, where=where, **kwargs),
+    )
+
+
+@few
+@given(ragged(), st.randoms(use_true_random=False))
+def test_the_order_of_documents_does_not_matter(lists, random):
+    for values in lists:
+        shuffled = random.sample(values, len(values))
+        for ties in ("expected", "worst"):
+            same(evaluate(*one(values), NAMES, ties=ties), evaluate(*one(shuffled), NAMES, ties=ties))
+
+
+@few
+@given(ragged(), st.sampled_from(TIES))
+def test_only_the_order_of_scores_matters(lists, ties):
+    for values in lists:
+        scores, labels = one(values)
+        ranks = torch.unique(scores, return_inverse=True)[1]
+        for monotone in (ranks.float(), ranks.double() ** 3 - 1e5, ranks.to(torch.bfloat16) / 8 - 2):
+            same(evaluate(scores, labels, NAMES, ties=ties), evaluate(monotone, labels, NAMES, ties=ties))
+
+
+@few
+@given(ragged())
+def test_worst_is_never_above_expected_nor_expected_above_best(lists):
+    scores, labels, where = pad_rows(lists, 7)
+    worst, expected = (evaluate(scores, labels, NAMES, where=where, ties=ties) for ties in ("worst", "expected"))
+    for name in NAMES:
+        best = parse_measure(name).best_value(labels, where)
+        assert (worst[name] <= expected[name] + 1e-12).all(), name
+        assert (expected[name] <= best + 1e-12).all(), name
+        # Sorting by label is the best ranking.
+        assert torch.allclose(evaluate(labels.nan_to_num(), labels, name, where=where)[name], best, atol=1e-12), name
+
+
+@few
+@given(ragged())
+def test_perfect_and_inverted_rankings(lists):
+    for values in lists:
+        _, labels = one(values)
+        if 0 < (labels > 0).sum() < len(labels):
+            assert AP()(labels.float(), labels).item() == 1
+            assert parse_measure("AUC")(-(labels > 0).float(), labels).item() == 0
+
+
+def test_leading_dimensions():
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randint(4, (2, 3, 5, 6), generator=generator).float()
+    labels = torch.randint(4, (2, 3, 5, 6), generator=generator)
+    where = torch.rand(2, 3, 5, 6, generator=generator) < 0.8
+    missing = torch.randint(4, (2, 3, 5, 2), generator=generator).float()
+    ideal = torch.cat([labels.masked_fill(~where, 0), missing], -1).double()
+    number = (labels.where(where, 0) > 0).sum(-1) + 1
+    nested = evaluate(scores, labels, NAMES, where=where, ideal_labels=ideal)
+    flat = [value.flatten(0, 2) for value in (scores, labels, where, ideal)]
+    plain = evaluate(flat[0], flat[1], NAMES, where=flat[2], ideal_labels=flat[3])
+    assert all(value.shape == (2, 3, 5) for value in nested.values())
+    same({name: value.flatten() for name, value in nested.items()}, plain)
+    counted = evaluate(scores, labels, "AP", where=where, num_relevant=number)["AP"]
+    assert torch.equal(
+        counted[1, 2, 3],
+        evaluate(scores[1, 2, 3], labels[1, 2, 3], "AP", where=where[1, 2, 3], num_relevant=number[1, 2, 3])["AP"],
+    )
+
+
+def test_flat_lists_take_what_the_padded_ones_take():
+    scores, labels, offsets = [1.0, 1.0, 3.0, 2.0, 2.0], [0, 1, 0, 0, 2], [0, 2, 2, 5]
+    ids = ["a", "b", "z", "d", "c"]
+    values = evaluate(
+        scores, labels, ["AP", "nDCG"], offsets=offsets, ties="docid", docids=ids,
+        ideal_labels=[[1, math.nan, math.nan], [1, math.nan, math.nan], [0, 2, 1]],
+    )  # fmt: skip
+    assert values["AP"].tolist() == pytest.approx([1, 0, 1 / 6])
+    assert values["nDCG"].tolist() == pytest.approx([1, 0, 3 / 2 / (3 + 1 / math.log2(3))])
+    assert AP()(scores, labels, offsets=offsets, num_relevant=[1, 0, 4], ties="worst").tolist() == pytest.approx(
+        [1 / 2, 0, 1 / 12]
+    )
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (3, 0), (0, 0), (0,), (2, 0, 4), (1,), (2, 1)])
+def test_sizes_zero_and_one(shape):
+    for convention in (None, "letor"):
+        values = evaluate(torch.zeros(shape), torch.ones(shape), NAMES, convention=convention)
+        assert all(value.shape == shape[:-1] for value in values.values())
+        if shape[-1] == 1:
+            assert (values["AP"] == 1).all()
+            assert (values["AUC"] == 0).all()
+        else:
+            assert all((value == 0).all() for value in values.values())
+    assert all(parse_measure(name).best_value(torch.ones(shape)).shape == shape[:-1] for name in NAMES)
+
+
+def test_no_flat_lists():
+    empty = torch.zeros(0)
+    assert all(v.shape == (0,) for v in evaluate(empty, empty, NAMES, offsets=torch.tensor([0])).values())
+    assert all(v.tolist() == [0, 0] for v in evaluate(empty, empty, NAMES, offsets=torch.tensor([0, 0, 0])).values())
+
+
+def test_relevant_documents_with_negative_scores_count():
+    assert AP()([-1.0, -2.0, -3.0], [1, 0, 1]).item() == pytest.approx((1 + 2 / 3) / 2)
+
+
+def test_negative_labels_are_irrelevant_to_binary_measures():
+    assert AP()([3.0, 2.0, 1.0], [-1, 1, -1]).item() == 0.5
+    assert parse_measure("AUC")([3.0, 2.0, 1.0], [-1, 1, -1]).item() == 0.5
+    assert parse_measure("AUC(min_relevant=-1)")([3.0, 2.0, 1.0], [-1, 1, -2]).item() == 1
+    assert parse_measure("nERU(d=-5,half_life=2)")([2.0, 1.0], [-1, -6]).item() == 1
+
+
+@pytest.mark.parametrize("ties", TIES)
+def test_padding_of_a_measure_below_zero_is_no_relevant_document(ties):
+    where = torch.tensor([True, True, False])
+    for name in ("AP(min_relevant=-1)", "RR(min_relevant=0)", "nDCG(min_relevant=0)", "P(min_relevant=0)@3"):
+        full = evaluate([2.0, 1.0], [-2.0, 0.0], name, ties=ties)
+        same(
+            evaluate(torch.tensor([2.0, 1.0, 9.0]), torch.tensor([-2.0, 0.0, 0.0]), name, where=where, ties=ties), full
+        )
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_values_are_float64_and_without_gradient(dtype):
+    scores = torch.tensor([[2.0, 1.0, 0.5]], dtype=dtype, requires_grad=True)
+    labels = torch.tensor([[0, 1, 1]])
+    before = scores.detach().clone()
+    value = AP()(scores, labels)
+    assert value.dtype == torch.float64
+    assert not value.requires_grad
+    assert value.item() == pytest.approx(7 / 12)
+    assert torch.equal(scores, before)
+
+
+def test_arrays_and_lists_are_taken():
+    lists = [[3, 2, 1], [1, 1, 0]], [[0, 1, 1], [0, 1, 0]]
+    arrays = [np.array(value) for value in lists]
+    tensors = [torch.tensor(value).float() for value in lists]
+    same(evaluate(*lists, NAMES), evaluate(*tensors, NAMES))
+    same(evaluate(*arrays, NAMES), evaluate(*tensors, NAMES))
+    bools = evaluate(tensors[0], tensors[1].bool(), "AP", where=np.ones((2, 3), dtype=bool))
+    same(bools, evaluate(*tensors, "AP"))
+
+
+def test_large_lists_all_tied():
+    """Closed forms stay finite and right: with one group of n, AP and RR are sums over n ranks, not over orders."""
+    n, relevant = 100_000, 30_000
+    scores, labels = torch.zeros(2, n), torch.zeros(2, n)
+    labels[0, :relevant] = 1
+    labels[1, 5] = 1
+    values = evaluate(scores, labels, NAMES)
+    assert all(value.isfinite().all() for value in values.values())
+    ranks = np.arange(1, n + 1)
+    harmonic = (1 / ranks).sum()
+    assert values["RR"][1].item() == pytest.approx(harmonic / n, rel=1e-9)
+    share = relevant / n
+    wanted = (share * (1 + (ranks - 1) * (relevant - 1) / (n - 1)) / ranks).sum() / relevant
+    assert values["AP"][0].item() == pytest.approx(wanted, rel=1e-9)
+    first = share * sum((1 - share) ** i / (i + 1) for i in range(300))  # almost drawing with replacement
+    assert values["RR"][0].item() == pytest.approx(first, rel=1e-4)
+    assert values["AUC"].tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("name", ["AP", "AUC", "nDCG@10", "DCG", "P@3", "ERU(d=2,half_life=3)"])
+def test_empty_policies(name):
+    scores, labels = torch.tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0], [0.0, 0.0, 0.0]]), torch.zeros(3, 3)
+    labels[0, 0] = 3
+    where = torch.tensor([[True, True, True], [True, True, True], [False, False, False]])
+    measure = parse_measure(name)
+    value = measure(scores[0], labels[0]).item()
+    assert measure(scores, labels, where).tolist() == [value, 0, 0]
+    assert measure(scores, labels, where, empty=1).tolist() == [value, 1, 1]
+    assert measure(scores, labels, where, empty="skip").isnan().tolist() == [False, True, True]
+    with pytest.raises(ValueError, match=r"of list 1 is undefined.*pass empty=0"):
+        measure(scores, labels, where, empty="error")
+    # Only padding is no error.
+    assert measure(scores[[0, 2]], labels[[0, 2]], where[[0, 2]], empty="error").tolist() == [value, 0]
+
+
+def test_an_all_relevant_list_has_no_roc_area():
+    assert parse_measure("AUC")([2.0, 1.0], [1, 1], empty="skip").isnan()
+    with pytest.raises(ValueError, match="list 0 is undefined: all of it is relevant"):
+        parse_measure("AUC")([2.0, 1.0], [1, 1], empty="error")
+
+
+def test_letor_rules_one_by_one():
+    scores, labels = [[1.0, 1.0, 1.0]], [[0, 2, 1]]
+    values = evaluate(scores, labels, ["AP", "nDCG@3", "nDCG@4", "DCG@4", "nDCG", "P@4"], convention="letor")
+    ideal = 3 + 1
+    assert values["AP"].tolist() == pytest.approx([(1 / 2 + 2 / 3) / 2])
+    assert values["nDCG@3"].tolist() == pytest.approx([(3 + 1 / math.log2(3)) / ideal])
+    assert values["nDCG"].tolist() == values["nDCG@3"].tolist()
+    assert values["nDCG@4"].tolist() == [0]
+    assert values["DCG@4"].tolist() == pytest.approx([3 + 1 / math.log2(3)])
+    assert values["P@4"].tolist() == [0.5]
+    chosen = {"nDCG(discount='letor')": values["nDCG"]}
+    same(evaluate(scores, labels, list(chosen), ties="input"), chosen)
+
+
+def test_metric_counts_as_evaluate_does():
+    generator = torch.Generator().manual_seed(1)
+    scores = torch.randint(3, (40, 6), generator=generator).float()
+    labels = torch.randint(2, (40, 6), generator=generator)
+    where = torch.rand(40, 6, generator=generator) < 0.5
+    for convention, names in ((None, NAMES), ("letor", list(LETOR))):
+        metric = RankingMetric(names, convention=convention)
+        metric.update(scores, labels, where)
+        values = evaluate(scores, labels, names, where=where, convention=convention)
+        same(metric.compute(), {name: value[where.any(-1)].mean() for name, value in values.items()})
