@@ -1,0 +1,74 @@
+"""Sort one list by descending score: a radix sort, compiled.
+
+A float's bits, flipped the right way, are an unsigned key whose ascending order is the float's descending order.
+Least significant digit first, one pass a digit: O(n) a pass, no comparison. Scores of one list share most of their high
+digits in practice, and a digit that all keys share costs no pass.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rankstruct._numba import compile_kernel
+
+_DIGIT_BITS = 8
+_BUCKETS = 256
+_INSERTION_SORT_BELOW = 32  # a shorter list is sorted before the histograms would be cleared
+
+
+@compile_kernel
+def sort_descending(bits, where, start, stop, key, order, spare_key, spare_order, histogram):
+    """Order the real documents in `[start, stop)` by descending score.
+
+    `bits` holds the scores' bits as unsigned integers of the same width; `where` is empty if every document is real.
+    `key`, `order` and their spares are scratch for `stop - start` documents, `histogram` [8, 256].
+    Returns the number of real documents and the array (one of the two order arrays) that holds their order: positions
+    in the flat arrays, the highest score first. Equal scores keep their input order.
+    """
+    width = bits.itemsize * 8
+    sign = np.uint64(1) << np.uint64(width - 1)
+    rest = sign - np.uint64(1)
+    count = 0
+    for at in range(start, stop):
+        if where.size and not where[at]:
+            continue
+        value = bits[at]
+        key[count] = value if value & sign else value ^ rest
+        order[count] = at
+        count += 1
+    if count < _INSERTION_SORT_BELOW:
+        for i in range(1, count):
+            moved, its_order = key[i], order[i]
+            j = i - 1
+            while j >= 0 and key[j] > moved:
+                key[j + 1], order[j + 1] = key[j], order[j]
+                j -= 1
+            key[j + 1], order[j + 1] = moved, its_order
+        return count, order
+
+    passes = bits.itemsize
+    mask = np.uint64(_BUCKETS - 1)
+    histogram[:passes] = 0
+    for i in range(count):
+        value = key[i]
+        for digit in range(passes):
+            histogram[digit, np.int64((value >> np.uint64(digit * _DIGIT_BITS)) & mask)] += 1
+    for digit in range(passes):
+        shift = np.uint64(digit * _DIGIT_BITS)
+        if histogram[digit, np.int64((key[0] >> shift) & mask)] == count:
+            continue
+        total = 0
+        for b in range(_BUCKETS):
+            size = histogram[digit, b]
+            histogram[digit, b] = total
+            total += size
+        for i in range(count):
+            value = key[i]
+            bucket = np.int64((value >> shift) & mask)
+            to = histogram[digit, bucket]
+            histogram[digit, bucket] = to + 1
+            spare_key[to] = value
+            spare_order[to] = order[i]
+        key, spare_key = spare_key, key
+        order, spare_order = spare_order, order
+    return count, order

@@ -1,0 +1,58 @@
+"""Share a batch of lists among threads, as many as torch is set to use.
+
+The kernels hold no lock, so plain Python threads do. A pool of our own is used instead of numba's: numba's OpenMP layer
+kills a forked child and its workqueue layer aborts when two threads call it at once; this one survives both.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+import numpy as np
+import torch
+
+_WORTH_A_THREAD = 20_000  # documents; handing a share to a thread costs as much as sorting some thousands
+
+_lock = threading.Lock()
+_pool: ThreadPoolExecutor | None = None
+_pool_size = 0
+
+
+def _forget_pool() -> None:
+    """After a fork: the parent's threads do not exist in the child, and its lock may be held by one of them."""
+    global _lock, _pool, _pool_size
+    _lock, _pool, _pool_size = threading.Lock(), None, 0
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_pool)
+
+
+def _get_pool(threads: int) -> ThreadPoolExecutor:
+    global _pool, _pool_size
+    with _lock:
+        if _pool is None or _pool_size < threads:
+            # A smaller pool is left to finish what it was given; nobody submits to it any more.
+            _pool, _pool_size = ThreadPoolExecutor(threads, thread_name_prefix="rankstruct"), threads
+        return _pool
+
+
+def run_lists(kernel: Callable[[int, int], int], offsets: np.ndarray) -> int:
+    """Run `kernel(first, last)` over all lists, shared among threads; returns the first of its answers that is not -1.
+
+    Each list is done by one call alone, so the result does not depend on the number of threads.
+    """
+    lists, documents = len(offsets) - 1, int(offsets[-1])
+    threads = min(torch.get_num_threads(), documents // _WORTH_A_THREAD, lists)
+    if threads < 2:
+        return kernel(0, lists)
+    cuts = np.searchsorted(offsets, np.linspace(0, documents, threads + 1))
+    cuts[0], cuts[-1] = 0, lists
+    pool = _get_pool(threads)
+    shares = [pool.submit(kernel, int(a), int(b)) for a, b in pairwise(cuts[1:])]
+    answers = [kernel(0, int(cuts[1])), *(share.result() for share in shares)]
+    return next((answer for answer in answers if answer != -1), -1)

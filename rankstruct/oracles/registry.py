@@ -1,0 +1,152 @@
+"""Which (measure, feature map) pairs have an oracle, and the one call that serves them all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor
+
+from rankstruct.feature_maps import FeatureMap, parse_feature_map
+from rankstruct.lists import check_lists
+from rankstruct.measures import Measure, parse_measure
+
+REFERENCES = ("ideal", "ideal-tied", "predicted")
+
+
+class MostViolated(NamedTuple):
+    """The most violated ranking r^ of each list, against the reference ranking r*.
+
+    Attributes:
+        task_loss: `[...]`, the measure of the best ranking less that of r^.
+        value: `[...]`, task_loss + F(r^) - F(r*), the structured hinge; never negative.
+        direction: `[..., list_size]`, psi(r^) - psi(r*), the gradient of `value` with respect to the scores.
+    """
+
+    task_loss: Tensor
+    value: Tensor
+    direction: Tensor
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """An exact argmax for one kind of measure and one kind of feature map.
+
+    Attributes:
+        solve: `(scores, labels, where, offsets, measure, feature_map, reference) -> (task_loss, value, direction)`.
+        method: how it works, in a few words.
+        cost: its cost in terms of the list's size.
+        references: the references it knows, of `ideal`, `ideal-tied`, `predicted`.
+        serves: whether it takes this very measure (a cut-off may be out of its reach).
+    """
+
+    solve: Callable[..., tuple[Tensor, Tensor, Tensor]]
+    method: str
+    cost: str
+    references: tuple[str, ...] = ("ideal",)
+    serves: Callable[[Measure], bool] = lambda measure: True
+
+
+_ORACLES: dict[tuple[type[Measure], type[FeatureMap]], Oracle] = {}
+_DEFAULT_FEATURE_MAP: dict[type[Measure], FeatureMap] = {}
+
+
+def register_oracle(
+    measure: type[Measure], feature_map: type[FeatureMap], oracle: Oracle, *, default: bool = False
+) -> None:
+    """Register the oracle of a kind of measure and a kind of feature map, in place of an earlier one.
+
+    Args:
+        measure: a measure class; its subclasses are served too unless they have an oracle of their own.
+        feature_map: a feature map class.
+        oracle: what solves it.
+        default: whether this feature map is taken for the measure where none is named (it must need no arguments).
+    """
+    _ORACLES[measure, feature_map] = oracle
+    if default:
+        _DEFAULT_FEATURE_MAP[measure] = feature_map()
+
+
+def default_feature_map(measure: Measure) -> FeatureMap:
+    """The feature map that is taken for a measure where none is named; raises ValueError if it has none."""
+    for kind in type(measure).__mro__:
+        if kind in _DEFAULT_FEATURE_MAP:
+            return _DEFAULT_FEATURE_MAP[kind]
+    raise ValueError(f"{measure.name} has no oracle; there are: {_listing()}")
+
+
+def find_oracle(measure: Measure, feature_map: FeatureMap) -> Oracle:
+    """The oracle of a pair; raises ValueError with a list of what exists if there is none.
+
+    >>> import rankstruct as rs
+    >>> find_oracle(rs.AP(), rs.Pairwise()).cost
+    'O(n + p log m) after an O(n) radix sort'
+    """
+    for kind in type(measure).__mro__:
+        oracle = _ORACLES.get((kind, type(feature_map)))
+        if oracle is not None and oracle.serves(measure):
+            return oracle
+    raise ValueError(f"{measure.name} with the {feature_map.name} feature map has no oracle; there are: {_listing()}")
+
+
+def _listing() -> str:
+    return ", ".join(f"{measure.__name__} with {kind.__name__}" for measure, kind in _ORACLES)
+
+
+def resolve(
+    measure: str | Measure, feature_map: str | FeatureMap | None, reference: str
+) -> tuple[Measure, FeatureMap, Oracle]:
+    """Measure, feature map and oracle from what a user wrote; raises ValueError where they do not go together."""
+    measure = parse_measure(measure)
+    feature_map = default_feature_map(measure) if feature_map is None else parse_feature_map(feature_map)
+    oracle = find_oracle(measure, feature_map)
+    if reference not in oracle.references:
+        known = ", ".join(map(repr, oracle.references))
+        raise ValueError(
+            f"reference must be one of {known} for {measure.name} with the {feature_map.name} feature map, "
+            f"got {reference!r}"
+        )
+    return measure, feature_map, oracle
+
+
+def most_violated(
+    scores: Tensor,
+    labels: Tensor,
+    measure: str | Measure,
+    *,
+    feature_map: str | FeatureMap | None = None,
+    reference: str = "ideal",
+    where: Tensor | None = None,
+    offsets: Tensor | None = None,
+) -> MostViolated:
+    """The ranking with the highest task loss plus score, for each list: exact, by combinatorial search.
+
+    Args:
+        scores: `[..., list_size]`, or `[documents]` with `offsets`; any real numbers.
+        labels: graded relevance, the shape of `scores`.
+        measure: a measure or its name; its regret is the task loss.
+        feature_map: how a ranking scores; the measure's own default if None.
+        reference: the ranking r* that `value` and `direction` are relative to.
+        where: bool, the shape of `scores`, True for a real document; all are if None. Padding may hold anything.
+        offsets: int64 `[lists + 1]`, for flat input: list i is `[offsets[i], offsets[i + 1])`.
+
+    Returns:
+        `MostViolated(task_loss, value, direction)` with the dtype and device of `scores`. A list that no ranking can get
+        wrong (one document, nothing relevant or nothing irrelevant, only padding) has zeros everywhere.
+
+    Raises:
+        TypeError, ValueError: types or shapes do not fit; the pair has no oracle; on the CPU, a score or label that
+            is not finite (on other devices the list's loss and value are NaN, since reading it back would stall).
+
+    Source: Tsochantaridis, Joachims, Hofmann, Altun, "Large Margin Methods for Structured and Interdependent Output
+    Variables", JMLR 2005; each oracle names its own.
+
+    >>> import torch
+    >>> r = most_violated(torch.tensor([2.0, 0.5, 0.0]), torch.tensor([0, 1, 0]), "AP")
+    >>> r.task_loss, r.value, r.direction
+    (tensor(0.5000), tensor(2.), tensor([ 1., -1.,  0.]))
+    """
+    check_lists(scores, labels, where, offsets)
+    measure, feature_map, oracle = resolve(measure, feature_map, reference)
+    return MostViolated(*oracle.solve(scores.detach(), labels, where, offsets, measure, feature_map, reference))

@@ -1,0 +1,143 @@
+"""Kernels called from threads, after a fork, in DataLoader workers and under DistributedDataParallel: the same answers."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+import rankstruct as rs
+from rankstruct.oracles.kernels import threads
+
+
+def batch(seed):
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randn(50, 1000, generator=generator)
+    return scores, torch.rand(50, 1000, generator=generator) < 0.2
+
+
+def answer(seed):
+    return rs.most_violated(*batch(seed), "AP")
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def same(found, expected):
+    return all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def test_result_does_not_depend_on_the_number_of_threads(two_threads):
+    many = answer(0)
+    assert threads._pool is not None
+    torch.set_num_threads(1)
+    assert same(many, answer(0))
+
+
+def test_four_threads_at_once(two_threads):
+    expected = [answer(seed) for seed in range(8)]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(5):
+            assert all(map(same, pool.map(answer, range(8)), expected))
+
+
+def test_errors_cross_threads(two_threads):
+    scores, labels = batch(0)
+    scores[49, 3] = float("nan")
+    with pytest.raises(ValueError, match=r"document \[49, 3\] is nan"):
+        rs.most_violated(scores, labels, "AUC")
+
+
+# A child of this process would inherit pytest, coverage and their locks; a fresh interpreter forks cleanly.
+def run_python(code):
+    environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=120, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+PRELUDE = """
+import os, torch, rankstruct as rs
+torch.set_num_threads(2)
+def answer(seed):
+    g = torch.Generator().manual_seed(seed)
+    scores = torch.randn(50, 1000, generator=g)
+    return rs.most_violated(scores, torch.rand(50, 1000, generator=g) < 0.2, "AP").value
+expected = answer(1)
+"""
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork on this platform")
+def test_after_a_fork():
+    # torch's own OpenMP threads do not survive a fork, so nothing here is large enough for torch to use them.
+    code = """
+    from rankstruct.oracles.kernels import threads
+    threads._WORTH_A_THREAD = 1000
+    scores = torch.randn(20, 1000)
+    labels = torch.rand(20, 1000) < 0.2
+    expected = rs.most_violated(scores, labels, "AP").value
+    assert threads._pool is not None
+    child = os.fork()
+    if child == 0:
+        assert threads._pool is None
+        found = rs.most_violated(scores, labels, "AP").value
+        os._exit(0 if torch.equal(found, expected) and threads._pool is not None else 1)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+    assert run_python("import os, torch, rankstruct as rs\ntorch.set_num_threads(2)\n" + textwrap.dedent(code)) == "0"
+
+
+def test_in_dataloader_workers():
+    code = """
+    class Answers(torch.utils.data.Dataset):
+        def __len__(self): return 4
+        def __getitem__(self, i): return answer(i)
+    found = torch.cat(list(torch.utils.data.DataLoader(Answers(), batch_size=1, num_workers=2)))
+    print(torch.equal(found, torch.stack([answer(i) for i in range(4)])))
+    """
+    assert run_python(PRELUDE + textwrap.dedent(code)) == "True"
+
+
+def test_without_a_writable_cache(tmp_path):
+    """Where no kernel cache can be written the kernels compile in memory."""
+    code = """
+    import numba.core.caching as caching
+    def refuse(*args, **kwargs): raise RuntimeError("cannot cache function: no locator available")
+    caching.CacheImpl.__init__ = refuse
+    import torch, rankstruct as rs
+    print(rs.most_violated(torch.tensor([0.2, 0.1]), torch.tensor([1, 0]), "AP").value.item())
+    """
+    assert float(run_python(code)) == pytest.approx(0.3)
+
+
+def _train_one_rank(rank, world, folder):
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world)
+    scores_in, labels = batch(3)
+    features = torch.stack([scores_in, scores_in.cos()], dim=-1)[rank::world]
+    model = torch.nn.parallel.DistributedDataParallel(rs.LinearScorer(2))
+    loss = rs.structured_hinge_loss(model(features), labels[rank::world], "AP")
+    loss.backward()
+    if rank == 0:
+        torch.save(model.module.linear.weight.grad, f"{folder}/gradient.pt")
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
+def test_distributed_data_parallel_gradient_is_that_of_the_whole_batch(tmp_path):
+    torch.multiprocessing.spawn(_train_one_rank, args=(2, str(tmp_path)), nprocs=2)
+    scores_in, labels = batch(3)
+    model = rs.LinearScorer(2)
+    rs.structured_hinge_loss(model(torch.stack([scores_in, scores_in.cos()], dim=-1)), labels, "AP").backward()
+    torch.testing.assert_close(torch.load(tmp_path / "gradient.pt"), model.linear.weight.grad)
