@@ -1,0 +1,248 @@
+"""The structured hinge loss: bound, gradient, padding, weights, reductions, transforms, compilation."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rankstruct as rs
+
+MEASURES = ["AUC", "AP"]
+
+
+def make(lists=6, size=12, seed=0, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randn(lists, size, generator=generator, dtype=dtype)
+    labels = torch.randint(0, 3, (lists, size), generator=generator)
+    where = torch.rand(lists, size, generator=generator) < 0.8
+    return scores, labels, where
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_gradcheck(measure):
+    scores, labels, where = make()
+    scores.requires_grad_()
+    assert torch.autograd.gradcheck(
+        lambda s: rs.structured_hinge_loss(s, labels, measure, where=where, reduction="none"), scores
+    )
+    weights = torch.rand(6, dtype=torch.float64)
+    assert torch.autograd.gradcheck(lambda s: rs.structured_hinge_loss(s, labels, measure, weights=weights), scores)
+    offsets = torch.tensor([0, 12, 12, 40, 72])
+    assert torch.autograd.gradcheck(
+        lambda s: rs.structured_hinge_loss(s, labels.flatten(), measure, offsets=offsets, reduction="none"),
+        scores.detach().flatten().requires_grad_(),
+    )
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 10_000), scale=st.sampled_from([1e-5, 1.0, 1e4]), measure=st.sampled_from(MEASURES))
+def test_bounds_the_task_loss_of_the_ranking_by_score_and_is_convex(seed, scale, measure):
+    scores, labels, where = make(seed=seed)
+    scores = scores * scale
+
+    def hinge(s):
+        return rs.structured_hinge_loss(s, labels, measure, where=where, reduction="none")
+
+    found = hinge(scores)
+    best = rs.parse_measure(measure).best_value(labels, where)
+    regret = best - rs.evaluate(scores, labels, [measure], where=where, ties="worst")[measure]
+    assert (found >= regret - 1e-9 * max(1, scale)).all()
+    assert (found >= 0).all()
+    other, _, _ = make(seed=seed + 1)
+    middle = hinge((scores + other) / 2)
+    assert (middle <= (found + hinge(other)) / 2 + 1e-9 * max(1, scale)).all()
+    shifted = hinge(scores + 17.0)
+    torch.testing.assert_close(shifted, found, atol=1e-9 * max(1, scale), rtol=1e-9)
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_padding_changes_nothing_even_nan(measure):
+    scores, labels, where = make(dtype=torch.float32)
+    poisoned = torch.where(where, scores, torch.nan).requires_grad_()
+    loss = rs.structured_hinge_loss(
+        poisoned, torch.where(where, labels.float(), torch.nan), measure, where=where, reduction="none"
+    )
+    loss.sum().backward()
+    for row in range(len(scores)):
+        alone = scores[row, where[row]].clone().requires_grad_()
+        value = rs.structured_hinge_loss(alone, labels[row, where[row]], measure)
+        value.backward()
+        assert value.item() == loss[row].item()
+        assert torch.equal(poisoned.grad[row, where[row]], alone.grad)
+        assert (poisoned.grad[row, ~where[row]] == 0).all()
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_a_list_all_padding_is_not_counted_and_stays_in_the_graph(measure):
+    scores, labels, where = make()
+    where[2] = False
+    scores = torch.where(where, scores, torch.nan).requires_grad_()
+    each = rs.structured_hinge_loss(scores, labels, measure, where=where, reduction="none")
+    mean = rs.structured_hinge_loss(scores, labels, measure, where=where)
+    torch.testing.assert_close(mean, each[[0, 1, 3, 4, 5]].mean())
+    mean.backward()
+    assert scores.grad.isfinite().all()
+    nothing = torch.zeros(2, 3, requires_grad=True)
+    loss = rs.structured_hinge_loss(nothing, torch.zeros(2, 3), measure, where=torch.zeros(2, 3, dtype=torch.bool))
+    loss.backward()
+    assert loss == 0
+    assert torch.equal(nothing.grad, torch.zeros(2, 3))
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (3, 0), (0, 0), (0,), (1,), (2, 1)])
+@pytest.mark.parametrize("measure", MEASURES)
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_empty_shapes(shape, measure, reduction):
+    scores = torch.zeros(shape, requires_grad=True)
+    loss = rs.structured_hinge_loss(scores, torch.zeros(shape), measure, reduction=reduction)
+    loss.sum().backward()
+    assert loss.shape == (shape[:-1] if reduction == "none" else ())
+    assert (loss == 0).all()
+    assert torch.equal(scores.grad, torch.zeros(shape))
+
+
+def test_weights_and_reductions():
+    scores, labels, where = make()
+    each = rs.structured_hinge_loss(scores, labels, "AP", where=where, reduction="none")
+    weights = torch.arange(6, dtype=torch.float64)
+    keep = {"where": where, "weights": weights}
+    torch.testing.assert_close(rs.structured_hinge_loss(scores, labels, "AP", **keep), each @ weights / weights.sum())
+    torch.testing.assert_close(rs.structured_hinge_loss(scores, labels, "AP", **keep, reduction="sum"), each @ weights)
+    torch.testing.assert_close(rs.structured_hinge_loss(scores, labels, "AP", **keep, reduction="none"), each * weights)
+    zero = rs.structured_hinge_loss(scores, labels, "AP", weights=torch.zeros(6))
+    assert zero == 0
+    with pytest.raises(ValueError, match=r"weights must be one a list, shape \(6,\); got \(5,\)"):
+        rs.structured_hinge_loss(scores, labels, "AP", weights=torch.ones(5))
+    with pytest.raises(ValueError, match="reduction must be one of 'mean', 'sum', 'none', got 'avg'"):
+        rs.StructuredHingeLoss("AP", reduction="avg")
+
+
+def test_flat_and_padded_agree_with_an_empty_list():
+    scores, labels, _ = make()
+    offsets = torch.tensor([0, 12, 12, 36, 72])
+    flat = scores.flatten().clone().requires_grad_()
+    loss = rs.structured_hinge_loss(flat, labels.flatten(), "AP", offsets=offsets)
+    loss.backward()
+    parts = [scores.flatten()[a:b] for a, b in ((0, 12), (12, 36), (36, 72))]
+    its = [labels.flatten()[a:b] for a, b in ((0, 12), (12, 36), (36, 72))]
+    expected = sum(rs.structured_hinge_loss(s, y, "AP") for s, y in zip(parts, its, strict=True)) / 3
+    torch.testing.assert_close(loss.detach(), expected)
+    padded = rs.structured_hinge_loss(scores, labels, "AP", reduction="none")
+    torch.testing.assert_close(
+        padded,
+        rs.structured_hinge_loss(
+            scores.flatten(), labels.flatten(), "AP", offsets=torch.arange(7) * 12, reduction="none"
+        ),
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_computed_in_float32(dtype):
+    scores, labels, where = make(dtype=dtype)
+    scores.requires_grad_()
+    loss = rs.structured_hinge_loss(scores, labels, "AP", where=where)
+    loss.backward()
+    assert loss.dtype == scores.grad.dtype == dtype
+    exact = rs.structured_hinge_loss(scores.detach().float(), labels, "AP", where=where)
+    assert loss.item() == pytest.approx(exact.item(), rel=0.02)
+
+
+def test_autocast():
+    linear, (scores, labels, _) = torch.nn.Linear(4, 1), make(dtype=torch.float32)
+    features = torch.randn(*scores.shape, 4)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = linear(features).squeeze(-1)
+        assert found.dtype == torch.bfloat16
+        loss = rs.structured_hinge_loss(found, labels, "AP")
+    loss.backward()
+    assert linear.weight.grad.isfinite().all()
+    assert linear.weight.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+@pytest.mark.parametrize("scale", [1e4, 1e30])
+def test_extreme_scores_have_finite_gradients(measure, scale):
+    scores, labels, where = make(dtype=torch.float32)
+    scores = (scores * scale).requires_grad_()
+    loss = rs.structured_hinge_loss(scores, labels, measure, where=where)
+    loss.backward()
+    assert loss.isfinite()
+    assert scores.grad.isfinite().all()
+
+
+def test_double_backward_is_zero():
+    scores, labels, _ = make()
+    scores.requires_grad_()
+    (gradient,) = torch.autograd.grad(rs.structured_hinge_loss(scores, labels, "AP"), scores, create_graph=True)
+    assert not gradient.requires_grad or torch.autograd.grad(gradient.sum(), scores, allow_unused=True)[0] is None
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_vmap_and_grad_transforms(measure):
+    scores, labels, where = make()
+
+    def loss(s, y, w):
+        return rs.structured_hinge_loss(s, y, measure, where=w, reduction="none")
+
+    expected = loss(scores, labels, where)
+    torch.testing.assert_close(torch.func.vmap(loss)(scores, labels, where), expected)
+    stacked = torch.stack([scores, scores * 2], dim=1)
+    both = torch.func.vmap(loss, in_dims=(1, None, None), out_dims=1)(stacked, labels, where)
+    torch.testing.assert_close(both, torch.stack([expected, loss(scores * 2, labels, where)], dim=1))
+    gradient = torch.func.vmap(torch.func.grad(loss))(scores, labels, where)
+    leaf = scores.clone().requires_grad_()
+    loss(leaf, labels, where).sum().backward()
+    torch.testing.assert_close(gradient, leaf.grad)
+
+    offsets = torch.tensor([0, 5, 12])
+
+    def flat(s, y):
+        return rs.structured_hinge_loss(s, y, measure, offsets=offsets, reduction="none")
+
+    each = torch.stack([flat(s, y) for s, y in zip(scores, labels, strict=True)])
+    torch.testing.assert_close(torch.func.vmap(flat)(scores, labels), each)
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_operator_passes_torch_own_checks(measure):
+    name = {"AUC": "pairwise_auc", "AP": "pairwise_average_precision"}[measure]
+    operator = getattr(torch.ops.rankstruct, name).default
+    scores, labels, where = make()
+    for arguments in [
+        (scores, labels, where, None, None),
+        (scores, labels, None, None, 2.0),
+        (scores.flatten(), labels.flatten(), None, torch.tensor([0, 30, 72]), None),
+    ]:
+        torch.library.opcheck(operator, arguments)
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_compiles_as_one_graph(measure):
+    torch.manual_seed(0)
+    scores, labels, where = make(dtype=torch.float32)
+    features = torch.randn(*scores.shape, 5)
+    model, loss = rs.MLPScorer(5, hidden=(7,)), rs.StructuredHingeLoss(measure)
+
+    def step(x, y, w):
+        return loss(model(x), y, where=w)
+
+    eager = step(features, labels, where)
+    expected = torch.autograd.grad(eager, list(model.parameters()))
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+    value = compiled(features, labels, where)
+    found = torch.autograd.grad(value, list(model.parameters()))
+    torch.testing.assert_close(value, eager)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b)
+    torch._dynamo.reset()
+
+
+def test_module_equals_function_and_pickles(tmp_path):
+    scores, labels, where = make()
+    loss = rs.StructuredHingeLoss(rs.AP(min_relevant=2), reduction="sum")
+    expected = rs.structured_hinge_loss(scores, labels, rs.AP(min_relevant=2), where=where, reduction="sum")
+    assert torch.equal(loss(scores, labels, where=where), expected)
+    torch.save(loss, tmp_path / "loss.pt")
+    again = torch.load(tmp_path / "loss.pt", weights_only=False)
+    assert torch.equal(again(scores, labels, where=where), expected)
+    assert repr(again) == repr(loss)
