@@ -1,0 +1,49 @@
+"""Data: read, check, prepare, split and batch; flat arrays plus list offsets."""
+
+from rankstruct.data.batches import Batch, BatchLoader, ListDataset, collate, make_batch
+from rankstruct.data.builtin import digits, synthetic
+from rankstruct.data.dataset import RankingData, Splits, Summary, concatenate
+from rankstruct.data.errors import DataError
+from rankstruct.data.folds import read_folds
+from rankstruct.data.runs import JoinedRun, join_run, read_qrels, read_run, read_scores, write_run, write_scores
+from rankstruct.data.scale import (
+    Append,
+    Compose,
+    LogMagnitude,
+    QueryMinMax,
+    QueryZScore,
+    Standardize,
+    parse_preparation,
+)
+from rankstruct.data.svmlight import read_svmlight
+
+__all__ = [
+    "Append",
+    "Batch",
+    "BatchLoader",
+    "Compose",
+    "DataError",
+    "JoinedRun",
+    "ListDataset",
+    "LogMagnitude",
+    "QueryMinMax",
+    "QueryZScore",
+    "RankingData",
+    "Splits",
+    "Standardize",
+    "Summary",
+    "collate",
+    "concatenate",
+    "digits",
+    "join_run",
+    "make_batch",
+    "parse_preparation",
+    "read_folds",
+    "read_qrels",
+    "read_run",
+    "read_scores",
+    "read_svmlight",
+    "synthetic",
+    "write_run",
+    "write_scores",
+]

@@ -1,0 +1,285 @@
+"""Padded batches of lists of similar length, in an order that depends on a seed and the epoch alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from rankstruct.data.dataset import RankingData
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Lists, padded at the end to the longest one; padding has features 0, label 0, `where` False and position -1.
+
+    Shapes: features `[lists, list_size, d]` float32, labels `[lists, list_size]` float32, where `[lists, list_size]`
+        bool,
+    index `[lists]` int64 (number of the list in the data), positions `[lists, list_size]` int64 (row of the document in
+    the data).
+    """
+
+    features: Tensor
+    labels: Tensor
+    where: Tensor
+    index: Tensor
+    positions: Tensor
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
+        """The batch on another device."""
+        return Batch(*(value.to(device, non_blocking=non_blocking) for value in self._tensors()))
+
+    def pin_memory(self) -> Batch:
+        """The batch in page-locked memory, from which copies to a GPU are fast."""
+        return Batch(*(value.pin_memory() for value in self._tensors()))
+
+    def _tensors(self) -> list[Tensor]:
+        return [getattr(self, field.name) for field in fields(self)]
+
+
+def make_batch(
+    data: RankingData,
+    lists: ArrayLike,
+    max_list_size: int | None = None,
+    seed: Sequence[int] = (0,),
+) -> Batch:
+    """Pad some lists, those longer than `max_list_size` sampled down to it.
+
+    A sample is drawn without replacement; where the list has relevant (label > 0) and irrelevant documents, so has the
+    sample. It depends on `seed` and the list alone, not on the other lists of the batch.
+
+    Args:
+        data: all lists.
+        lists: indices of the lists, `[n]`.
+        max_list_size: at least 2, or None for whole lists.
+        seed: integers from 0.
+
+    Raises:
+        ValueError: `max_list_size` is below 2.
+
+    >>> data = RankingData.from_arrays([[1.0], [2.0], [3.0]], [1, 0, 2], ["a", "a", "b"])
+    >>> make_batch(data, [1, 0]).positions
+    tensor([[ 2, -1],
+            [ 0,  1]])
+    """
+    if max_list_size is not None and max_list_size < 2:
+        raise ValueError(f"max_list_size must be at least 2, or None for whole lists; got {max_list_size}")
+    chosen = np.asarray(lists, dtype=np.int64)
+    lengths = data.lengths[chosen]
+    sizes = lengths if max_list_size is None else np.minimum(lengths, max_list_size)
+    columns = np.arange(sizes.max(initial=0))
+    where = columns < sizes[:, None]
+    positions = np.where(where, data.offsets[chosen][:, None] + columns, -1)
+    for row in np.flatnonzero(sizes < lengths).tolist():
+        first, last = data.offsets[chosen[row]], data.offsets[chosen[row] + 1]
+        rng = np.random.default_rng([*seed, int(chosen[row])])
+        positions[row, : sizes[row]] = first + _sample(data.labels[first:last] > 0, int(sizes[row]), rng)
+    return _gathered(data, chosen, positions, where)
+
+
+def _sample(relevant: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
+    """`size` >= 2 of the documents, in ascending order, not all of one kind unless the list is."""
+    taken = rng.permutation(len(relevant))[:size]
+    for kind in (True, False):
+        if not (relevant[taken] == kind).any() and (relevant == kind).any():
+            taken[0] = rng.choice(
+                np.flatnonzero(relevant == kind)
+            )  # all of taken is of the other kind, so none is lost
+    return np.sort(taken)
+
+
+def _gathered(data: RankingData, lists: np.ndarray, positions: np.ndarray, where: np.ndarray) -> Batch:
+    features = np.zeros((*positions.shape, data.num_features), np.float32)
+    rows = data.features[positions[where]]
+    features[where] = rows.toarray() if data.is_sparse else rows
+    labels = np.zeros(positions.shape, np.float32)
+    labels[where] = data.labels[positions[where]]
+    return Batch(*map(torch.from_numpy, (features, labels, where, lists, positions)))
+
+
+class BatchLoader:
+    """Batches of all lists: each list once an epoch, neighbours in length together, so that padding is small.
+
+    Lengths are rounded up to two binary digits after the first (at most a quarter more) and batches are cut along them,
+    so every epoch has the same number of batches, and which lists of about one length meet is random. With
+    `lists_per_batch=1` there is no padding and the order is a plain shuffle.
+
+    Lightning finds all it needs: `len()`, `set_epoch` (through `sampler`), and the position within the epoch in
+    `state_dict()`, so that a resumed run goes on with the next batch. All of it depends on `seed` and the epoch alone.
+
+    Args:
+        data: the lists.
+        lists_per_batch: lists in a batch (the last may have fewer); or give `documents_per_batch`.
+        documents_per_batch: bound of lists times list size, padding included; a longer list is a batch by itself.
+        max_list_size: longer lists are sampled down to it, anew each epoch; see `make_batch`.
+        shuffle: a new order each epoch; else lists go in order of rounded length, or as in the data if one is a batch.
+        seed: of shuffling and sampling.
+        rank: the number of this process, from 0.
+        world_size: processes that share the lists. Each has its own batches, the same number as the others: some are
+            split in two for that; where all are single lists, up to `world_size - 1` lists are left out of an epoch.
+        drop_empty: leave out lists that no ranking can get wrong, all labels being equal; `left_out` counts them.
+
+    Raises:
+        ValueError: both or neither of `lists_per_batch` and `documents_per_batch`, a size below 1, or a rank outside
+            the world.
+
+    >>> data = RankingData.from_arrays([[1.0]] * 6, [1, 0, 1, 0, 0, 1], ["a", "a", "b", "b", "b", "c"])
+    >>> loader = BatchLoader(data, lists_per_batch=2, drop_empty=True)
+    >>> len(loader), loader.left_out, [batch.index.tolist() for batch in loader]
+    (1, 1, [[1, 0]])
+    """
+
+    def __init__(
+        self,
+        data: RankingData,
+        *,
+        lists_per_batch: int | None = None,
+        documents_per_batch: int | None = None,
+        max_list_size: int | None = None,
+        shuffle: bool = False,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+        drop_empty: bool = False,
+    ) -> None:
+        if (lists_per_batch is None) == (documents_per_batch is None):
+            raise ValueError(
+                "give lists_per_batch or documents_per_batch, one of them; "
+                f"got lists_per_batch={lists_per_batch} and documents_per_batch={documents_per_batch}"
+            )
+        sizes = {"lists_per_batch": lists_per_batch, "documents_per_batch": documents_per_batch}
+        for name, size, least in [
+            *((name, size, 1) for name, size in sizes.items()),
+            ("max_list_size", max_list_size, 2),
+        ]:
+            if size is not None and size < least:
+                raise ValueError(f"{name} must be at least {least}, got {size}")
+        if not 0 <= rank < world_size:
+            raise ValueError(f"rank must be from 0 to world_size - 1 = {world_size - 1}, got {rank}")
+        self.data = data
+        self.lists_per_batch, self.documents_per_batch, self.max_list_size = (
+            lists_per_batch,
+            documents_per_batch,
+            max_list_size,
+        )
+        self.shuffle, self.seed, self.rank, self.world_size = shuffle, seed, rank, world_size
+        self.epoch = 0
+        self._lists = np.flatnonzero(~data.same_labels()) if drop_empty else np.arange(data.num_lists)
+        self.left_out = data.num_lists - len(self._lists)
+        self._start = self._delivered = 0
+        self._length = len(self._batches())
+
+    @property
+    def sampler(self) -> BatchLoader:
+        """Itself: Lightning tells the epoch to whatever stands under this name."""
+        return self
+
+    #: Lightning looks here too where there is a sampler.
+    batch_sampler = None
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[Batch]:
+        # Lightning asks for the iterator before it tells the epoch; nothing is decided before the first batch is
+        # wanted.
+        self._delivered, self._start = self._start, 0
+        for lists in self._batches()[self._delivered :]:
+            self._delivered += 1
+            yield make_batch(self.data, lists, self.max_list_size, (self.seed, self.epoch))
+
+    def set_epoch(self, epoch: int) -> None:
+        """Take the order of an epoch, from its first batch on unless it is the present one."""
+        if epoch != self.epoch:
+            self.epoch, self._start, self._delivered = epoch, 0, 0
+
+    def state_dict(self) -> dict[str, int]:
+        """The epoch and how many of its batches were delivered."""
+        return {"epoch": self.epoch, "delivered": self._delivered}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on behind the batches that were delivered, at the next iteration alone."""
+        self.epoch = state["epoch"]
+        self._start = self._delivered = state["delivered"]
+
+    def _batches(self) -> list[np.ndarray]:
+        rng = np.random.default_rng([self.seed, self.epoch])
+        lists = rng.permutation(self._lists) if self.shuffle else self._lists
+        lengths = _rounded_up(self.data.lengths[lists])
+        if self.max_list_size is not None:
+            lengths = np.minimum(lengths, self.max_list_size)
+        if self.lists_per_batch != 1:
+            order = np.argsort(-lengths, kind="stable")  # the longest first: memory runs out at once or never
+            lists, lengths = lists[order], lengths[order]
+        batches = []
+        first = 0
+        while first < len(lists):
+            size = self.lists_per_batch or max(self.documents_per_batch // max(lengths[first], 1), 1)
+            batches.append(lists[first : first + size])
+            first += size
+        batches = _made_divisible(batches, self.world_size)
+        if self.shuffle:
+            batches = [batches[i] for i in rng.permutation(len(batches))]
+        return batches[self.rank :: self.world_size]
+
+
+def _rounded_up(lengths: np.ndarray) -> np.ndarray:
+    """Lengths rounded up to numbers with three binary digits: 1 to 8, 10, 12, 14, 16, 20, 24, ..."""
+    step = np.exp2(np.maximum(np.frexp(lengths - 0.5)[1] - 3, 0)).astype(np.int64)
+    return -(-lengths // step) * step
+
+
+def _made_divisible(batches: list[np.ndarray], parts: int) -> list[np.ndarray]:
+    """Split batches in two until their number is a multiple of `parts`; where none can be split, leave out the last."""
+    while len(batches) % parts:
+        largest = max(range(len(batches)), key=lambda i: len(batches[i]))
+        if len(batches[largest]) == 1:
+            return batches[: len(batches) // parts * parts]
+        half = len(batches[largest]) // 2
+        batches[largest : largest + 1] = [batches[largest][:half], batches[largest][half:]]
+    return batches
+
+
+class ListDataset(Dataset[Batch]):
+    """One list an item, as a batch of one, for `torch.utils.data.DataLoader(ListDataset(data), collate_fn=collate)`.
+
+    >>> data = RankingData.from_arrays([[1.0], [2.0], [3.0]], [1, 0, 2], ["a", "a", "b"])
+    >>> loader = torch.utils.data.DataLoader(ListDataset(data), batch_size=2, collate_fn=collate)
+    >>> next(iter(loader)).labels
+    tensor([[1., 0.],
+            [2., 0.]])
+    """
+
+    def __init__(self, data: RankingData) -> None:
+        self.data = data
+
+    def __len__(self) -> int:
+        return self.data.num_lists
+
+    def __getitem__(self, index: int) -> Batch:
+        return make_batch(self.data, [range(len(self))[index]])
+
+
+def collate(lists: Sequence[Batch]) -> Batch:
+    """One batch of several, padded to the longest list of all."""
+    longest = max(batch.where.shape[1] for batch in lists)
+
+    def padded(values: list[Tensor], fill: float) -> Tensor:
+        whole = [value.new_full((value.shape[0], longest, *value.shape[2:]), fill) for value in values]
+        for target, value in zip(whole, values, strict=True):
+            target[:, : value.shape[1]] = value
+        return torch.cat(whole)
+
+    return Batch(
+        padded([batch.features for batch in lists], 0),
+        padded([batch.labels for batch in lists], 0),
+        padded([batch.where for batch in lists], False),
+        torch.cat([batch.index for batch in lists]),
+        padded([batch.positions for batch in lists], -1),
+    )

@@ -1,0 +1,127 @@
+"""Data that need no download: digits turned into queries, and synthetic lists from a known scorer."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rankstruct.data.dataset import RankingData, Splits
+
+
+def digits(
+    seed: int = 0,
+    *,
+    relevant: int = 8,
+    queries: tuple[int, int, int] = (50, 50, 50),
+    documents: int = 100,
+) -> Splits:
+    """Handwritten digits as queries: relevant is one class, the same for every query.
+
+    The 1797 images of 8 x 8 pixels are the test part of OptDigits (Alpaydin and Kaynak, UCI Machine Learning
+    Repository, 1998), as scikit-learn ships it. Images are split into training (60%), validation and test (20% each) at
+    random within each class; then each query is a random sample of images of its part, without replacement, so no image
+    is in two parts. That is the UCI protocol of Le and Smola, "Direct Optimization of Ranking Measures", 2007, section
+    6. The digit 8 is the hardest class for a linear scorer: least squares reaches a test AP of about 0.87, a random
+    ranking 0.13.
+
+    Args:
+        seed: of the split and the samples.
+        relevant: the class with label 1; the others have label 0.
+        queries: number of queries for training, validation and test.
+        documents: images in a query, at most a fifth of 1797.
+
+    Returns:
+        Splits with 64 features, pixels from 0 to 1. Docids are the numbers of the images.
+
+    Raises:
+        ValueError: a class that is not a digit, no queries, or more documents than a part has.
+
+    >>> splits = digits()
+    >>> splits.train.num_lists, splits.train.num_documents, splits.train.num_features
+    (50, 5000, 64)
+    """
+    from sklearn.datasets import load_digits  # slow to import, and needed here alone
+
+    images, classes = load_digits(return_X_y=True)
+    if relevant not in range(10):
+        raise ValueError(f"relevant must be a digit, 0 to 9; got {relevant}")
+    if len(queries) != 3 or min(queries) < 1:
+        raise ValueError(f"queries must be three positive numbers (training, validation, test), got {queries}")
+    rng = np.random.default_rng(seed)
+    parts: list[list[np.ndarray]] = [[], [], []]
+    for digit in range(10):
+        members = rng.permutation(np.flatnonzero(classes == digit))
+        bounds = [round(0.6 * len(members)), round(0.8 * len(members))]
+        for part, chosen in zip(parts, np.split(members, bounds), strict=True):
+            part.append(chosen)
+    pools = [np.concatenate(part) for part in parts]
+    if not 1 <= documents <= min(map(len, pools)):
+        raise ValueError(
+            f"documents must be from 1 to {min(map(len, pools))}, the images of the smallest part; got {documents}"
+        )
+
+    def sampled(pool: np.ndarray, number: int, name: str) -> RankingData:
+        rows = np.concatenate([rng.choice(pool, documents, replace=False) for _ in range(number)])
+        qids = np.repeat([f"{name}{query}" for query in range(1, number + 1)], documents)
+        return RankingData.from_arrays(images[rows] / 16, classes[rows] == relevant, qids, docids=rows)
+
+    return Splits(*(sampled(*args) for args in zip(pools, queries, Splits._fields, strict=True)))
+
+
+def synthetic(
+    *,
+    lists: int = 100,
+    documents: tuple[int, int] = (5, 50),
+    features: int = 20,
+    grades: int = 5,
+    noise: float = 0.5,
+    seed: int = 0,
+    weights: np.ndarray | None = None,
+) -> tuple[RankingData, np.ndarray]:
+    """Lists with graded labels from a known linear scorer plus noise.
+
+    Features are standard normal; the utility of a document is `features @ weights + noise * normal` with weights of
+    norm 1. A document has grade g or more where its utility is in the upper 2^-g of all utilities, so half of the
+    documents have grade 0.
+
+    Args:
+        lists: number of lists.
+        documents: least and greatest length of a list, drawn evenly between.
+        features: number of features.
+        grades: number of grades, at least 2.
+        noise: standard deviation of the noise, where that of the signal is 1.
+        seed: of everything random.
+        weights: `[features]`, to draw more data of the same scorer; random if None.
+
+    Returns:
+        `(data, weights)`, weights `[features]` float32 of norm 1.
+
+    Raises:
+        ValueError: a number outside its range, or weights of another shape.
+
+    >>> data, weights = synthetic(lists=3, documents=(4, 4), features=2, seed=1)
+    >>> data.lengths.tolist(), weights.shape
+    ([4, 4, 4], (2,))
+    """
+    shortest, longest = documents
+    for name, value, least in (
+        ("lists", lists, 1),
+        ("features", features, 1),
+        ("grades", grades, 2),
+        ("noise", noise, 0),
+    ):
+        if not value >= least:
+            raise ValueError(f"{name} must be at least {least}, got {value}")
+    if not 1 <= shortest <= longest:
+        raise ValueError(f"documents must be (least, greatest) with 1 <= least <= greatest, got {documents}")
+    rng = np.random.default_rng(seed)
+    if weights is None:
+        weights = rng.standard_normal(features)
+    if np.shape(weights) != (features,):
+        raise ValueError(f"weights must have shape [features] = ({features},), got {np.shape(weights)}")
+    weights = (weights / np.linalg.norm(weights)).astype(np.float32)
+    lengths = rng.integers(shortest, longest, size=lists, endpoint=True)
+    values = rng.standard_normal((lengths.sum(), features)).astype(np.float32)
+    utilities = values @ weights + noise * rng.standard_normal(len(values))
+    thresholds = np.quantile(utilities, 1 - 0.5 ** np.arange(1, grades))
+    labels = np.searchsorted(thresholds, utilities)
+    return RankingData.from_arrays(values, labels, np.repeat(np.arange(1, lists + 1), lengths)), weights

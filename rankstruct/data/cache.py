@@ -1,0 +1,101 @@
+"""Arrays in one file that can be mapped into memory: what was parsed once is not parsed again.
+
+A file is a prefix (magic, CRC-32 of all that follows), the length of a header, the header (JSON: dtype, shape and place
+of every array), and the arrays, each at a multiple of 64 bytes after the header.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import struct
+import tempfile
+import zlib
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+_log = logging.getLogger(__name__)
+_MAGIC = b"rankdat1"
+_PREFIX = struct.Struct("<8sI")
+_LENGTH = struct.Struct("<Q")
+_ALIGNMENT = 64
+
+
+def cache_folder(cache: bool | str | os.PathLike[str]) -> Path | None:
+    """The folder that `cache=` asks for: None for False; for True `$RANKSTRUCT_CACHE` or the user's cache folder.
+
+    >>> cache_folder(False) is None
+    True
+    >>> cache_folder("here").name
+    'here'
+    """
+    if cache is False:
+        return None
+    if cache is not True:
+        return Path(cache)
+    if chosen := os.environ.get("RANKSTRUCT_CACHE"):
+        return Path(chosen)
+    shared = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
+    return Path(shared or Path("~/.cache").expanduser()) / "rankstruct"
+
+
+def load_arrays(path: Path) -> dict[str, np.ndarray] | None:
+    """The arrays of a file, mapped and read-only; None if it is absent or damaged."""
+    try:
+        content = np.asarray(np.memmap(path, dtype=np.uint8, mode="r"))
+        magic, checksum = _PREFIX.unpack(content[: _PREFIX.size].data)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, struct.error):  # not readable; empty; shorter than the prefix
+        magic = b""
+    if magic != _MAGIC or zlib.crc32(content[_PREFIX.size :].data) != checksum:
+        _log.warning("%s is damaged or cannot be read; it is made anew", path)
+        return None
+    (length,) = _LENGTH.unpack_from(content.data, _PREFIX.size)
+    end = _PREFIX.size + _LENGTH.size + length
+    header, body = content[end - length : end], content[_aligned(end) :]
+    return {
+        name: body[place : place + size].view(dtype).reshape(shape)
+        for name, (dtype, shape, place, size) in json.loads(header.tobytes()).items()
+    }
+
+
+def store_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Write arrays so that another process sees the whole file or none; where nothing can be written, nothing is."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, partial = tempfile.mkstemp(prefix=path.name, suffix=".part", dir=path.parent)
+    except OSError as error:
+        _log.info("nothing is cached: %s", error)
+        return
+    try:
+        with os.fdopen(handle, "wb") as file:
+            _write(file, arrays)
+        os.replace(partial, path)
+    except OSError as error:  # a full disk; on Windows, an old file that is mapped
+        _log.info("nothing is cached: %s", error)
+        Path(partial).unlink(missing_ok=True)
+
+
+def _write(file: BinaryIO, arrays: dict[str, np.ndarray]) -> None:
+    places, end = {}, 0
+    for name, array in arrays.items():
+        places[name] = (array.dtype.str, array.shape, end, array.nbytes)
+        end += _aligned(array.nbytes)
+    header = json.dumps(places).encode()
+    pieces: list[bytes | memoryview] = [_LENGTH.pack(len(header)) + header]
+    checksum, place = 0, file.write(bytes(_PREFIX.size))  # the prefix comes last, when the checksum is known
+    pieces += [np.ascontiguousarray(array).reshape(-1).view(np.uint8).data for array in arrays.values()]
+    for piece in pieces:
+        for part in (piece, bytes(_aligned(place + len(piece)) - place - len(piece))):
+            checksum = zlib.crc32(part, checksum)
+            place += file.write(part)
+    file.seek(0)
+    file.write(_PREFIX.pack(_MAGIC, checksum))
+
+
+def _aligned(size: int) -> int:
+    return size + -size % _ALIGNMENT

@@ -1,0 +1,347 @@
+"""Ranking data in memory: flat arrays plus list offsets.
+
+Documents of a list are neighbours: list i is `[offsets[i], offsets[i + 1])` of everything that has one entry a
+document.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike
+
+from rankstruct.data.errors import DataError
+
+Features = Any  # numpy.ndarray or scipy.sparse.csr_array; scipy's own stubs do not say so
+
+
+@dataclass(frozen=True, eq=False)
+class RankingData:
+    """Documents grouped in lists; checked when made, never changed afterwards.
+
+    Args:
+        features: `[documents, d]` float32, a C-ordered array or a `scipy.sparse.csr_array`.
+        labels: `[documents]` float32.
+        offsets: `[lists + 1]` int64, from 0 to the number of documents.
+        qids: `[lists]` strings, the names of the lists, all different.
+        docids: `[documents]` strings or None; "" where a document has no name.
+        comments: `[documents]` bytes or None, what a file says after `#`.
+        missing: `[documents]` integers or None, how many features of a document were missing and filled.
+
+    Raises:
+        DataError: shapes do not fit, offsets decrease, a name returns, or a feature or label is NaN or infinite.
+
+    >>> data = RankingData.from_arrays([[0.5], [1.0], [2.0]], [0, 1, 0], ["a", "a", "b"])
+    >>> data.num_lists, data.num_documents, data.num_features
+    (2, 3, 1)
+    """
+
+    features: Features
+    labels: np.ndarray
+    offsets: np.ndarray
+    qids: np.ndarray
+    docids: np.ndarray | None = None
+    comments: np.ndarray | None = None
+    missing: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        _check_types(self.features, self.labels, self.offsets)
+        documents = len(self.labels)
+        if self.features.shape[0] != documents:
+            raise DataError(
+                f"labels must have one entry a row of features; got {documents} labels, {self.features.shape[0]} rows"
+            )
+        for name in ("docids", "comments", "missing"):
+            values = getattr(self, name)
+            if values is not None and np.shape(values) != (documents,):
+                raise DataError(f"{name} must have shape [documents] = ({documents},), got {np.shape(values)}")
+        if self.offsets[0] != 0 or self.offsets[-1] != documents or (np.diff(self.offsets) < 0).any():
+            raise DataError(
+                f"offsets must rise from 0 to the number of documents, {documents}; got {_shortened(self.offsets)}"
+            )
+        if np.shape(self.qids) != (self.num_lists,):
+            raise DataError(f"qids must have shape [lists] = ({self.num_lists},), got {np.shape(self.qids)}")
+        names, first = np.unique(self.qids, return_index=True)
+        if len(names) < self.num_lists:
+            again = np.setdiff1d(np.arange(self.num_lists), first)[0]
+            raise DataError(
+                f"qids must be all different; {str(self.qids[again])!r} returns at list {again}; sort by qid"
+            )
+        self._check_finite()
+
+    def _check_finite(self) -> None:
+        stored = self.features.data if sp.issparse(self.features) else self.features
+        for name, values in (("features", stored), ("labels", self.labels)):
+            # The extremes tell without a temporary array, which for large data would cost as much as the data.
+            if not values.size or (np.isfinite(values.min()) and np.isfinite(values.max())):
+                continue
+            at = np.argwhere(~np.isfinite(values))[0]
+            if name == "features" and sp.issparse(self.features):
+                entry = int(at[0])
+                at = np.array([np.searchsorted(self.features.indptr, entry, "right") - 1, self.features.indices[entry]])
+            value = self.features[at[0], at[1]] if name == "features" else values[at[0]]
+            raise DataError(
+                f"{name} must be finite numbers; got {value} at {name}[{', '.join(map(str, at))}] "
+                f"(list {str(self.qids[self.list_of(int(at[0]))])!r}); replace or leave out such documents"
+            )
+
+    @classmethod
+    def from_arrays(cls, X: ArrayLike, y: ArrayLike, qid: ArrayLike, *, docids: ArrayLike | None = None) -> RankingData:
+        """Data from one row, one label and one query name a document.
+
+        Args:
+            X: `[documents, d]` numbers, an array or a SciPy sparse matrix.
+            y: `[documents]` numbers.
+            qid: `[documents]`; the documents of a query are neighbours.
+            docids: `[documents]`, or None.
+
+        Raises:
+            DataError: a query returns after another one, shapes do not fit, or a number is not finite.
+
+        >>> RankingData.from_arrays([[1.0], [2.0], [3.0]], [1, 0, 2], [7, 7, 9]).offsets
+        array([0, 2, 3])
+        """
+        names = np.asarray(qid)
+        labels = np.ascontiguousarray(y, dtype=np.float32)
+        if names.ndim != 1 or labels.ndim != 1 or len(names) != len(labels):
+            raise DataError(
+                f"y and qid must have shape [documents], one entry a document; got {labels.shape} and {names.shape}"
+            )
+        starts = np.flatnonzero(names[1:] != names[:-1]) + 1
+        offsets = np.concatenate([[0], starts, [len(names)]]) if len(names) else np.zeros(1)
+        offsets = offsets.astype(np.int64)
+        features = sp.csr_array(X, dtype=np.float32) if sp.issparse(X) else np.ascontiguousarray(X, dtype=np.float32)
+        qids = names[offsets[:-1]].astype(np.str_)
+        return cls(features, labels, offsets, qids, None if docids is None else np.asarray(docids).astype(np.str_))
+
+    @property
+    def num_lists(self) -> int:
+        """Number of lists."""
+        return len(self.offsets) - 1
+
+    @property
+    def num_documents(self) -> int:
+        """Number of documents in all lists."""
+        return len(self.labels)
+
+    @property
+    def num_features(self) -> int:
+        """Number of features of a document."""
+        return int(self.features.shape[1])
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Number of documents of each list, `[lists]`."""
+        return np.diff(self.offsets)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether features are kept as a sparse matrix."""
+        return bool(sp.issparse(self.features))
+
+    def list_of(self, document: int) -> int:
+        """The list a document (its row) belongs to."""
+        return int(np.searchsorted(self.offsets, document, side="right")) - 1
+
+    def same_labels(self) -> np.ndarray:
+        """`[lists]` booleans: no two documents differ in label, so that no ranking of the list is wrong.
+
+        >>> RankingData.from_arrays([[1.0]] * 4, [1, 1, 0, 1], [1, 1, 2, 2]).same_labels()
+        array([ True, False])
+        """
+        changes = np.concatenate([[0], np.cumsum(self.labels[1:] != self.labels[:-1]), [0]])
+        first, last = self.offsets[:-1], np.maximum(self.offsets[1:] - 1, self.offsets[:-1])
+        return (changes[last] == changes[first]) | (self.lengths == 0)
+
+    def select(self, lists: ArrayLike) -> RankingData:
+        """The data of some lists, in the order given.
+
+        Args:
+            lists: indices of lists, all different, or a mask `[lists]` of booleans.
+
+        >>> data = RankingData.from_arrays([[1.0], [2.0], [3.0]], [1, 0, 2], ["a", "a", "b"])
+        >>> data.select([1]).labels
+        array([2.], dtype=float32)
+        """
+        chosen = np.arange(self.num_lists)[np.asarray(lists, dtype=None if np.size(lists) else np.int64)]
+        lengths = self.lengths[chosen]
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        rows = np.arange(offsets[-1]) + np.repeat(self.offsets[chosen] - offsets[:-1], lengths)
+
+        def taken(values: np.ndarray | None) -> np.ndarray | None:
+            return None if values is None else values[rows]
+
+        return RankingData(
+            self.features[rows],
+            self.labels[rows],
+            offsets,
+            self.qids[chosen],
+            taken(self.docids),
+            taken(self.comments),
+            taken(self.missing),
+        )
+
+    def with_features(self, features: Features) -> RankingData:
+        """The same documents with other features, `[documents, any]`."""
+        return replace(self, features=features)
+
+    def comment_values(self, key: str) -> np.ndarray:
+        """What the comments say of `key`, `[documents]` strings, from comments such as `# url = a.org/b host = a.org`.
+
+        A value goes as far as the next `word =` or the end of the comment; it is "" where the key is absent.
+
+        Raises:
+            DataError: the data have no comments, or none has the key.
+        """
+        if self.comments is None:
+            raise DataError(f"no document has a comment, so none has {key!r}; read it from a file with comments")
+        pattern = re.compile(rf"(?:^|\s){re.escape(key)}\s*=\s*(.*?)\s*(?=\s\w+\s*=|$)")
+        found = [pattern.search(comment.decode("utf-8", "replace")) for comment in self.comments]
+        if not any(found):
+            raise DataError(
+                f"no comment has {key!r}; the first one is {self.comments[0]!r}" if found else "no documents"
+            )
+        return np.array([match[1] if match else "" for match in found])
+
+    def summary(self) -> Summary:
+        """Counts and statistics, which print as a table.
+
+        >>> print(RankingData.from_arrays([[0.5], [1.0], [2.0]], [0, 1, 0], ["a", "a", "b"]).summary())
+        lists                     2
+        documents                 3
+        features                  1
+        list length               1 to 2, median 1.5
+        labels                    0: 2, 1: 1
+        lists, nothing relevant   1
+        values stored             100.0%
+        missing values, filled    0
+        """
+        lengths = self.lengths
+        relevant = np.concatenate([[0], np.cumsum(self.labels > 0)])
+        values, counts = np.unique(self.labels, return_counts=True)
+        cells = self.num_documents * self.num_features
+        return Summary(
+            lists=self.num_lists,
+            documents=self.num_documents,
+            features=self.num_features,
+            shortest=int(lengths.min(initial=0 if not len(lengths) else lengths[0])),
+            median=float(np.median(lengths)) if len(lengths) else 0.0,
+            longest=int(lengths.max(initial=0)),
+            labels=dict(zip(values.tolist(), counts.tolist(), strict=True)),
+            nothing_relevant=int((np.diff(relevant[self.offsets]) == 0).sum()),
+            density=(self.features.nnz / cells if cells else 0.0) if self.is_sparse else 1.0,
+            missing=0 if self.missing is None else int(self.missing.sum()),
+        )
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Counts of a `RankingData`; `str()` gives a table.
+
+    Relevant means label > 0; `density` is the share of values that are stored.
+    """
+
+    lists: int
+    documents: int
+    features: int
+    shortest: int
+    median: float
+    longest: int
+    labels: dict[float, int]
+    nothing_relevant: int
+    density: float
+    missing: int
+
+    def __str__(self) -> str:
+        if len(self.labels) <= 10:
+            labels = ", ".join(f"{label:g}: {count}" for label, count in self.labels.items())
+        else:
+            labels = f"{len(self.labels)} values, {min(self.labels):g} to {max(self.labels):g}"
+        rows = {
+            "lists": self.lists,
+            "documents": self.documents,
+            "features": self.features,
+            "list length": f"{self.shortest} to {self.longest}, median {self.median:g}",
+            "labels": labels or "none",
+            "lists, nothing relevant": self.nothing_relevant,
+            "values stored": f"{self.density:.1%}",
+            "missing values, filled": self.missing,
+        }
+        return "\n".join(f"{name:<25} {value}" for name, value in rows.items())
+
+
+class Splits(NamedTuple):
+    """Training, validation and test data."""
+
+    train: RankingData
+    vali: RankingData
+    test: RankingData
+
+
+def concatenate(parts: Sequence[RankingData]) -> RankingData:
+    """The lists of all parts, one part after another.
+
+    Documents keep names, comments and missing counts if all parts
+    have them.
+
+    Raises:
+        DataError: no parts, or parts that differ in the number of features or share a query name.
+
+    >>> one = RankingData.from_arrays([[1.0]], [1], ["a"])
+    >>> two = RankingData.from_arrays([[2.0]], [0], ["b"])
+    >>> concatenate([one, two]).qids.tolist()
+    ['a', 'b']
+    """
+    if not parts:
+        raise DataError("concatenate needs at least one part, got none")
+    widths = [part.num_features for part in parts]
+    if len(set(widths)) > 1:
+        raise DataError(
+            f"all parts must have the same number of features, got {widths}; read them with one num_features="
+        )
+
+    def joined(name: str) -> np.ndarray | None:
+        values = [getattr(part, name) for part in parts]
+        return None if any(value is None for value in values) else np.concatenate(values)
+
+    return RankingData(
+        sp.vstack([part.features for part in parts], format="csr")
+        if any(part.is_sparse for part in parts)
+        else np.concatenate([part.features for part in parts]),
+        np.concatenate([part.labels for part in parts]),
+        np.concatenate([[0], np.cumsum(np.concatenate([part.lengths for part in parts]))]),
+        np.concatenate([part.qids for part in parts]),
+        joined("docids"),
+        joined("comments"),
+        joined("missing"),
+    )
+
+
+def _check_types(features: Features, labels: np.ndarray, offsets: np.ndarray) -> None:
+    wrong = None
+    if sp.issparse(features):
+        if features.format != "csr" or features.dtype != np.float32:
+            wrong = f"features must be float32 in CSR form, got {features.dtype} in {features.format.upper()} form"
+    elif not isinstance(features, np.ndarray) or features.dtype != np.float32 or features.ndim != 2:
+        wrong = f"features must be a float32 array [documents, d] or a SciPy CSR array, got {_kind(features)}"
+    if not isinstance(labels, np.ndarray) or labels.dtype != np.float32 or labels.ndim != 1:
+        wrong = wrong or f"labels must be a float32 array [documents], got {_kind(labels)}"
+    if not isinstance(offsets, np.ndarray) or offsets.dtype != np.int64 or offsets.ndim != 1 or not len(offsets):
+        wrong = wrong or f"offsets must be an int64 array [lists + 1], got {_kind(offsets)}"
+    if wrong:
+        raise DataError(f"{wrong}; RankingData.from_arrays(X, y, qid) converts")
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"an array of {value.dtype}, shape {value.shape}"
+    return f"a {type(value).__name__}"
+
+
+def _shortened(values: np.ndarray) -> str:
+    return np.array2string(values, threshold=8, edgeitems=3)

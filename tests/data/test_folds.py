@@ -1,0 +1,44 @@
+"""The official fold layout."""
+
+import pytest
+
+from rankstruct.data import DataError, read_folds
+
+LINE = "1 qid:1 1:1 2:1\n"
+
+
+def make(folder, names=("train", "vali", "test")):
+    folder.mkdir(parents=True)
+    for name in names:
+        (folder / f"{name}.txt").write_text(LINE)
+
+
+def test_both_layouts(tmp_path):
+    make(tmp_path / "Fold2")
+    (tmp_path / "Fold2" / "vali.txt").write_text("0 qid:9 1:1\n")
+    (tmp_path / "Fold2" / "test.txt").write_text("0 qid:5 1:1 3:2\n")
+    for splits in (read_folds(tmp_path, 2, cache=False), read_folds(tmp_path / "Fold2", cache=False)):
+        assert [part.qids.tolist() for part in splits] == [["1"], ["9"], ["5"]]
+        assert [part.num_features for part in splits] == [3, 3, 3]
+    assert read_folds(str(tmp_path), 2, cache=False, num_features=5).test.num_features == 5
+
+
+def test_missing_parts_say_what_is_there(tmp_path):
+    make(tmp_path / "Fold1", ("train", "test"))
+    with pytest.raises(
+        DataError, match=r"Fold1: expected train.txt, vali.txt, test.txt, got no vali.txt; .*has test.txt, tr"
+    ):
+        read_folds(tmp_path, 1)
+    with pytest.raises(DataError, match=r"Fold3: expected a folder .* has Fold1"):
+        read_folds(tmp_path, 3)
+    with pytest.raises(DataError, match=r"got no train.txt; .* has Fold1; pass fold="):
+        read_folds(tmp_path)
+    with pytest.raises(DataError, match="does not exist either"):
+        read_folds(tmp_path / "nowhere", 1)
+
+
+def test_real_folds(data_root):
+    splits = read_folds(data_root / "letor" / "MQ2008", 1, cache=False)
+    assert sum(part.num_lists for part in splits) == 784
+    assert sum(part.num_documents for part in splits) == 15211
+    assert sum(part.summary().nothing_relevant for part in splits) == 220
