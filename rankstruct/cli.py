@@ -1,0 +1,52 @@
+"""The console command `rankstruct`: training, evaluation, cross-validation, benchmarks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from rankstruct._version import __version__
+
+_USAGE = """usage: rankstruct COMMAND [OPTIONS]
+
+  fit              train from a config file, then test the best checkpoint
+  validate, test   measure a checkpoint
+  predict          write scores and a TREC run file
+  cross-validate   train over folds and a grid, select on validation, report the test folds
+  evaluate         measure scores or a run against labels or qrels; compare two
+  benchmark        time the losses against torch.sort
+
+`rankstruct COMMAND --help` tells the options.
+"""
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status."""
+    args = list(sys.argv[1:] if args is None else args)
+    # Each command imports what it needs: evaluation starts without Lightning.
+    if not args or args[0] in ("-h", "--help"):
+        print(_USAGE)
+        return 0 if args else 2
+    if args[0] == "--version":
+        print(f"rankstruct {__version__}")
+    elif args[0] == "evaluate":
+        from rankstruct.experiments.evaluation import main as evaluate
+
+        return evaluate(args[1:])
+    elif args[0] == "benchmark":
+        from rankstruct.experiments.benchmarks import main as benchmark
+
+        return benchmark(args[1:])
+    elif args[0] == "cross-validate":
+        from rankstruct.experiments.cross_validation import main as cross_validate
+
+        return cross_validate(args[1:])
+    elif args[0] in ("fit", "validate", "test", "predict"):
+        from rankstruct.training.cli import main as train
+
+        train(args)
+    else:
+        print(_USAGE, file=sys.stderr)
+        print(f"rankstruct: unknown command {args[0]!r}", file=sys.stderr)
+        return 2
+    return 0

@@ -1,0 +1,194 @@
+"""What a run shows and writes: TensorBoard curves and figures, predictions; and checkpoints that are whole or absent."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from lightning_fabric.plugins import TorchCheckpointIO
+from matplotlib.figure import Figure
+from pytorch_lightning.callbacks import WeightAveraging
+from pytorch_lightning.loggers import TensorBoardLogger
+from torch import Tensor
+
+from rankstruct.data import Batch, BatchLoader, write_run, write_scores
+from rankstruct.files import whole_file
+from rankstruct.measures import RankingMetric
+from rankstruct.training.module import RankingModule
+
+_HISTOGRAM_SCORES = 100_000
+
+
+class AtomicCheckpoints(TorchCheckpointIO):
+    """Checkpoints written beside their place, flushed to the disk and renamed; a killed run leaves the one before."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
+        """Write `checkpoint` to `path`."""
+        with whole_file(path, "wb") as file:
+            torch.save(checkpoint, file)
+
+
+class AverageWeights(WeightAveraging):
+    """Validate, test and save an average of the weights over all steps, not the last ones.
+
+    Late iterates count more: iterate t enters with weight (decay + 1) / (t + decay), so the bad first ones fade without
+    a start epoch to be tuned (Shamir and Zhang, "Stochastic Gradient Descent for Non-smooth Optimization", ICML 2013).
+
+    Args:
+        decay: how fast early iterates fade; 0 is the plain mean.
+    """
+
+    def __init__(self, decay: float = 3.0) -> None:
+        super().__init__(
+            use_buffers=False, avg_fn=lambda mean, new, t: mean + (new - mean) * ((decay + 1) / (t + 1 + decay))
+        )
+
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Restore both sets of weights for training; a test after it keeps the average, which was just loaded."""
+        if trainer.state.fn == "fit":
+            super().on_load_checkpoint(trainer, pl_module, checkpoint)
+
+
+class TrainingBoard(pl.Callback):
+    """Log what tells whether a run learns: objective, weights, scores, nDCG along the cut-off.
+
+    At each validation, with the weights that are validated: the exact objective over `objective_batches` (all training
+    lists, whole), the same relative to w = 0, where a run that is stuck stays at 1; ||w||^2; the distribution of the
+    validation scores; and, every `figure_every` epochs, a figure of nDCG@1..10.
+
+    Args:
+        objective_batches: the training lists in any order; None leaves the objective out.
+        figure_every: epochs between figures and histograms.
+    """
+
+    def __init__(self, objective_batches: BatchLoader | None = None, figure_every: int = 5) -> None:
+        self._batches = objective_batches
+        self._figure_every = figure_every
+        self._slack_at_zero = math.nan
+        self._curve = RankingMetric([f"nDCG@{k}" for k in range(1, 11)])
+        self._scores: list[Tensor] = []
+
+    def _mean_slack(self, module: RankingModule, *, at_zero: bool = False) -> float:
+        total, lists = 0.0, 0
+        assert self._batches is not None
+        for batch in self._batches:
+            batch = batch.to(module.device)
+            scores = torch.zeros_like(batch.labels) if at_zero else module(batch.features)
+            here = len(batch.labels)
+            total += float(module.loss(scores, batch.labels, where=batch.where)) * here
+            lists += here
+        return total / max(lists, 1)
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Measure the objective at w = 0."""
+        assert isinstance(pl_module, RankingModule)
+        if self._batches is not None:
+            with torch.no_grad():
+                self._slack_at_zero = self._mean_slack(pl_module, at_zero=True)
+
+    def on_validation_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Batch, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Before the first batch: the objective and ||w||^2 of the weights that are validated."""
+        if batch_idx > 0 or dataloader_idx > 0 or trainer.state.fn != "fit":
+            return
+        assert isinstance(pl_module, RankingModule)
+        squared_norm = float(pl_module.squared_norm())
+        values = {"train/squared_norm": squared_norm}
+        if self._batches is not None:
+            objective = self._mean_slack(pl_module) + 0.5 * pl_module.regularization * squared_norm
+            values["train/objective"] = objective
+            values["train/objective_over_zero"] = objective / self._slack_at_zero if self._slack_at_zero else math.nan
+        for optimizer in trainer.optimizers:
+            values["train/learning_rate"] = optimizer.param_groups[0]["lr"]
+        pl_module.log_dict(values, on_step=False, on_epoch=True, batch_size=1)
+
+    def on_validation_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Batch,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Collect scores and the curve."""
+        if self._draws(trainer):
+            self._curve.to(pl_module.device).update(outputs, batch.labels, batch.where)
+            if sum(map(len, self._scores)) < _HISTOGRAM_SCORES:
+                self._scores.append(outputs[batch.where].detach().float().cpu())
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Draw the figure and the histogram."""
+        if not self._draws(trainer) or not self._scores:
+            return
+        board = trainer.logger.experiment  # type: ignore[union-attr]
+        board.add_histogram("val/scores", torch.cat(self._scores), trainer.global_step)
+        values = [float(value) for value in self._curve.compute().values()]
+        board.add_figure("val/nDCG at 1 to 10", cutoff_figure(values), trainer.global_step)
+        self._curve.reset()
+        self._scores.clear()
+
+    def _draws(self, trainer: pl.Trainer) -> bool:
+        return (
+            trainer.state.fn == "fit"
+            and trainer.is_global_zero
+            and isinstance(trainer.logger, TensorBoardLogger)
+            and trainer.current_epoch % self._figure_every == 0
+        )
+
+
+def cutoff_figure(values: list[float], name: str = "nDCG") -> Figure:
+    """A figure of a measure at the cut-offs 1, 2, ...; `values` are its means, in order."""
+    figure = Figure(figsize=(5, 3), layout="constrained")
+    axes = figure.add_subplot()
+    axes.plot(range(1, len(values) + 1), values, marker="o")
+    axes.set(xlabel="cut-off k", ylabel=f"mean {name}@k", ylim=(0, 1), xticks=range(1, len(values) + 1))
+    axes.grid(alpha=0.3)
+    return figure
+
+
+class PredictionWriter(pl.Callback):
+    """After `predict`, write `scores.txt` (one number a line, in the order of the data) and `run.txt` (TREC format).
+
+    Args:
+        folder: where to write; the run's folder if None.
+    """
+
+    def __init__(self, folder: str | None = None) -> None:
+        self.folder = folder
+        self._positions: list[Tensor] = []
+        self._scores: list[Tensor] = []
+
+    def on_predict_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Batch,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Collect a batch's scores."""
+        positions, scores = outputs
+        self._positions.append(positions.cpu())
+        self._scores.append(scores.float().cpu())
+
+    def on_predict_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write both files."""
+        data = trainer.datamodule.predict_data  # type: ignore[attr-defined]
+        scores = torch.full((data.num_documents,), math.nan)
+        if self._positions:
+            scores[torch.cat(self._positions)] = torch.cat(self._scores)
+        self._positions.clear()
+        self._scores.clear()
+        folder = Path(self.folder or trainer.log_dir or trainer.default_root_dir)
+        write_scores(folder / "scores.txt", scores.numpy())
+        write_run(folder / "run.txt", data, scores.numpy(), tag="rankstruct")
+        print(f"scores of {data.num_documents} documents: {folder / 'scores.txt'}")
+        print(f"TREC run of {data.num_lists} lists: {folder / 'run.txt'}")

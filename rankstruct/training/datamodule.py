@@ -1,0 +1,153 @@
+"""The Lightning data module: files or built-in sets, prepared, in batches of similar length."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import pytorch_lightning as pl
+
+from rankstruct.data import (
+    BatchLoader,
+    RankingData,
+    Splits,
+    digits,
+    parse_preparation,
+    read_folds,
+    read_svmlight,
+    synthetic,
+)
+
+
+def _synthetic_splits(seed: int) -> Splits:
+    train, weights = synthetic(seed=seed)
+    vali, test = (synthetic(seed=seed + part, weights=weights)[0] for part in (1, 2))
+    return Splits(train, vali, test)
+
+
+_BUILTIN = {"digits": digits, "synthetic": _synthetic_splits}
+_EVALUATION_DOCUMENTS = 50_000  # documents a batch where nothing is learned
+
+
+class RankingDataModule(pl.LightningDataModule):
+    """Training, validation and test lists from a folder of SVMlight/LETOR files, or from a built-in set.
+
+    Args:
+        path: a folder with `train.txt`, `vali.txt` and `test.txt`, or with `Fold1` and so on; or give `builtin`.
+        fold: which `Fold<n>` of the folder, where it has them.
+        builtin: `"digits"` (real) or `"synthetic"`, which need no files.
+        prepare: preparation steps by name, such as `["query-minmax"]` or `["append-log"]`.
+        labels: `"grades"` takes non-negative integers alone, `"real"` any number.
+        lists_per_batch: how many lists a training batch holds; or give `documents_per_batch`.
+        documents_per_batch: how many documents, padding included, a training batch may hold.
+        max_list_size: longer training lists are sampled down to it, anew each epoch.
+        drop_empty: leave out training lists that no ranking can get wrong.
+        seed: of shuffling and sampling, which depend on it and the epoch alone.
+        cache: whether parsed files are kept in the cache folder.
+        predict_path: a file to predict; the test part if None.
+    """
+
+    def __init__(
+        self,
+        path: str | None = None,
+        fold: int | None = None,
+        builtin: Literal["digits", "synthetic"] | None = None,
+        prepare: Sequence[str] = (),
+        labels: Literal["grades", "real"] = "grades",
+        lists_per_batch: int | None = None,
+        documents_per_batch: int | None = None,
+        max_list_size: int | None = None,
+        drop_empty: bool = True,
+        seed: int = 0,
+        cache: bool = True,
+        predict_path: str | None = None,
+    ) -> None:
+        super().__init__()
+        if (path is None) == (builtin is None):
+            raise ValueError(
+                "give data.path (a folder of LETOR files) or data.builtin (digits, synthetic), one of them; "
+                f"got path {path!r} and builtin {builtin!r}"
+            )
+        if lists_per_batch is not None and documents_per_batch is not None:
+            raise ValueError("give lists_per_batch or documents_per_batch, not both")
+        if lists_per_batch is None and documents_per_batch is None:
+            lists_per_batch = 8
+        self.path, self.fold, self.builtin = path, fold, builtin
+        self.prepare = parse_preparation(list(prepare))
+        self.labels = labels
+        self.lists_per_batch, self.documents_per_batch = lists_per_batch, documents_per_batch
+        self.max_list_size = max_list_size
+        self.drop_empty = drop_empty
+        self.seed = seed
+        self.cache = cache
+        self.predict_path = predict_path
+        self._splits: Splits | None = None
+        self._raw_num_features = 0
+        self._predict_data: RankingData | None = None
+
+    @property
+    def splits(self) -> Splits:
+        """Training, validation and test lists, read and prepared at first use."""
+        if self._splits is None:
+            if self.builtin is not None:
+                raw = _BUILTIN[self.builtin](self.seed)
+            else:
+                raw = read_folds(str(self.path), self.fold, labels=self.labels, cache=self.cache)
+            self._raw_num_features = raw.train.num_features
+            self._splits = Splits(*map(self.prepare, raw))
+        return self._splits
+
+    @property
+    def data_name(self) -> str:
+        """What the data are called in reports: the built-in set's name or the folder's."""
+        return self.builtin if self.builtin is not None else Path(str(self.path)).resolve().name
+
+    @property
+    def num_features(self) -> int:
+        """d, the number of features of a prepared document."""
+        return self.splits.train.num_features
+
+    @property
+    def predict_data(self) -> RankingData:
+        """The lists that `predict` scores: `predict_path`, or else the test part."""
+        if self.predict_path is None:
+            return self.splits.test
+        if self._predict_data is None:
+            assert self.splits is not None  # read, so that the number of raw features is known
+            raw = read_svmlight(
+                self.predict_path, num_features=self._raw_num_features, labels=self.labels, cache=self.cache
+            )
+            self._predict_data = self.prepare(raw)
+        return self._predict_data
+
+    def train_dataloader(self) -> BatchLoader:
+        """Shuffled batches; their order depends on the seed and the epoch alone."""
+        trainer = self.trainer
+        return BatchLoader(
+            self.splits.train,
+            lists_per_batch=self.lists_per_batch,
+            documents_per_batch=self.documents_per_batch,
+            max_list_size=self.max_list_size,
+            shuffle=True,
+            seed=self.seed,
+            drop_empty=self.drop_empty,
+            rank=trainer.global_rank if trainer else 0,
+            world_size=trainer.world_size if trainer else 1,
+        )
+
+    def objective_batches(self) -> BatchLoader:
+        """The training lists in large batches, whole and in fixed order, the same ones that training sees."""
+        return BatchLoader(self.splits.train, documents_per_batch=_EVALUATION_DOCUMENTS, drop_empty=self.drop_empty)
+
+    def val_dataloader(self) -> BatchLoader:
+        """All validation lists."""
+        return BatchLoader(self.splits.vali, documents_per_batch=_EVALUATION_DOCUMENTS)
+
+    def test_dataloader(self) -> BatchLoader:
+        """All test lists."""
+        return BatchLoader(self.splits.test, documents_per_batch=_EVALUATION_DOCUMENTS)
+
+    def predict_dataloader(self) -> BatchLoader:
+        """All lists to predict."""
+        return BatchLoader(self.predict_data, documents_per_batch=_EVALUATION_DOCUMENTS)

@@ -1,0 +1,215 @@
+"""Training end to end: the quickstart, resuming after a kill, the files of a run, errors."""
+
+import contextlib
+import io
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import pytorch_lightning as pl
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+import rankstruct as rs
+from rankstruct.data import read_run, read_scores
+from rankstruct.training import AverageWeights, RankingDataModule, RankingModule, TrainingBoard
+from rankstruct.training.cli import main
+
+ROOT = Path(__file__).parents[2]
+QUICKSTART = ["fit", "--config", str(ROOT / "configs" / "quickstart.yaml")]
+SMALL = ["--data.builtin", "synthetic", "--trainer.enable_progress_bar", "false"]
+
+
+@pytest.fixture(scope="module")
+def quickstart(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        main([*QUICKSTART, "--output", str(folder), "--trainer.enable_progress_bar", "false"])
+    return folder / "version_0", out.getvalue()
+
+
+def test_quickstart_prints_its_measures_and_where_things_are(quickstart):
+    folder, printed = quickstart
+    report = json.loads((folder / "metrics.json").read_text())
+    assert report["test"]["AP"] >= 0.75
+    assert f"AP       {report['test']['AP']:.4f}" in printed
+    assert f"TensorBoard log: {folder}" in printed
+    assert f"best checkpoint: {folder / 'checkpoints' / 'best.ckpt'}" in printed
+    assert (folder / "checkpoints" / "best.ckpt").is_file()
+    assert (folder / "checkpoints" / "last.ckpt").is_file()
+
+
+def test_tensorboard_holds_every_curve(quickstart):
+    events = EventAccumulator(str(quickstart[0])).Reload()
+    scalars = events.Tags()["scalars"]
+    for tag in ["loss_step", "loss_epoch", "objective", "objective_over_zero", "squared_norm", "learning_rate"]:
+        assert f"train/{tag}" in scalars
+    for tag in ["val/AP", "val/nDCG_10", "val/RR_10", "val/AUC", "test/AP", "final/AP"]:
+        assert tag in scalars or tag.replace("_10", "@10") in scalars
+    assert events.Tags()["histograms"] == ["val/scores"]
+    assert len(events.Tags()["images"]) == 1
+    over_zero = [event.value for event in events.Scalars("train/objective_over_zero")]
+    assert over_zero[-1] < 0.7
+    assert over_zero[-1] < over_zero[0]
+    assert "_hparams_/session_start_info" in events.summary_metadata
+
+
+def test_best_checkpoint_is_the_scorer_that_was_tested(quickstart):
+    folder, _ = quickstart
+    scorer = rs.load_scorer(folder)
+    test = RankingDataModule(builtin="digits").splits.test
+    scores = scorer(torch.tensor(test.features)).detach()
+    found = rs.evaluate(scores, torch.tensor(test.labels), ["AP"], offsets=torch.tensor(test.offsets))
+    reported = json.loads((folder / "metrics.json").read_text())["test"]["AP"]
+    assert found["AP"].mean().item() == pytest.approx(reported, abs=1e-6)
+
+
+def test_test_and_predict_use_a_run(quickstart, capsys):
+    folder, _ = quickstart
+    report = json.loads((folder / "metrics.json").read_text())
+    main(["test", "--run", str(folder), "--trainer.enable_progress_bar", "false"])
+    assert f"AP       {report['test']['AP']:.4f}" in capsys.readouterr().out
+    main(["predict", "--run", str(folder), "--trainer.enable_progress_bar", "false"])
+    assert str(folder / "run.txt") in capsys.readouterr().out
+    test = RankingDataModule(builtin="digits").splits.test
+    scores = read_scores(folder / "scores.txt")
+    expected = rs.load_scorer(folder)(torch.tensor(test.features)).detach().numpy()
+    np.testing.assert_allclose(scores, expected, atol=1e-6)
+    run = read_run(folder / "run.txt")
+    assert list(run) == [str(q) for q in test.qids]
+    assert json.loads((folder / "metrics.json").read_text()) == report
+
+
+def _command(output, *more):
+    return [
+        sys.executable, "-m", "rankstruct", "fit", "--output", str(output), *SMALL,
+        "--model.scorer", "rankstruct.MLPScorer", "--model.scorer.init_args.dropout", "0.3",
+        "--model.optimizer", "torch.optim.AdamW", "--data.lists_per_batch", "3", "--data.max_list_size", "20",
+        "--average_weights", "true", "--early_stopping.patience", "1000", *more,
+    ]  # fmt: skip
+
+
+def _environment():
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "PYTHONPATH": str(ROOT)}
+
+
+def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
+    """SIGKILL at a random moment, often within an epoch; resumed, the weights equal those of a run left alone."""
+    length = ["--trainer.max_epochs", "30", "--save_every_steps", "5"]
+    whole = subprocess.Popen(_command(tmp_path / "whole", *length), env=_environment(), stdout=subprocess.DEVNULL)
+    killed = subprocess.Popen(_command(tmp_path / "killed", *length), env=_environment(), stdout=subprocess.DEVNULL)
+    last = tmp_path / "killed" / "version_0" / "checkpoints" / "last.ckpt"
+    deadline = time.monotonic() + 60
+    while not last.is_file():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    time.sleep(random.random())
+    killed.send_signal(signal.SIGKILL)
+    assert killed.wait() == -signal.SIGKILL
+    reached = torch.load(last, weights_only=True)
+    assert reached["global_step"] < 30 * 34
+    subprocess.run(
+        [sys.executable, "-m", "rankstruct", "fit", "--run", str(last.parents[1])],
+        env=_environment(), check=True, capture_output=True,
+    )  # fmt: skip
+    assert whole.wait() == 0
+    resumed = torch.load(last, weights_only=True)
+    expected = torch.load(tmp_path / "whole" / "version_0" / "checkpoints" / "last.ckpt", weights_only=True)
+    assert resumed["global_step"] == expected["global_step"] > reached["global_step"]
+    for key in ("state_dict", "current_model_state", "averaging_state"):
+        assert resumed[key].keys() == expected[key].keys()
+        for name, value in expected[key].items():
+            assert torch.equal(resumed[key][name], value), (key, name, reached["global_step"])
+    assert not list(tmp_path.glob("killed/version_1"))
+
+
+def test_online_schedule_is_one_over_lambda_t(tmp_path):
+    module = RankingModule(
+        rs.LinearScorer(20),
+        regularization=0.5,
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=123.0),
+        schedule="online",
+        t0=10.0,
+    )
+    seen = []
+
+    class Watch(pl.Callback):
+        def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+            seen.append(trainer.optimizers[0].param_groups[0]["lr"])
+
+    trainer = pl.Trainer(
+        max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False, callbacks=[Watch()],
+        enable_model_summary=False, default_root_dir=tmp_path,
+    )  # fmt: skip
+    trainer.fit(module, RankingDataModule(builtin="synthetic", lists_per_batch=10))
+    assert seen == pytest.approx([1 / (0.5 * (t + 10)) for t in range(len(seen))])
+    assert len(seen) >= 10
+
+
+def test_board_logs_the_exact_objective(tmp_path):
+    data = RankingDataModule(builtin="synthetic", lists_per_batch=10)
+    module = RankingModule(rs.LinearScorer(20), regularization=0.2)
+    trainer = pl.Trainer(
+        max_epochs=2, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        callbacks=[TrainingBoard(data.objective_batches())], enable_model_summary=False, default_root_dir=tmp_path,
+    )  # fmt: skip
+    trainer.fit(module, data)
+    train = data.splits.train
+    kept = train.select(np.flatnonzero(~train.same_labels()))
+    flat = [torch.tensor(kept.labels), "AP"]
+    with torch.no_grad():
+        scores = module.scorer(torch.tensor(kept.features))
+    offsets = torch.tensor(kept.offsets)
+    slack = rs.structured_hinge_loss(scores, *flat, offsets=offsets)
+    at_zero = rs.structured_hinge_loss(torch.zeros_like(scores), *flat, offsets=offsets)
+    norm = module.scorer.linear.weight.square().sum()
+    logged = trainer.callback_metrics
+    assert logged["train/squared_norm"].item() == pytest.approx(norm.item(), rel=1e-5)
+    assert logged["train/objective"].item() == pytest.approx((slack + 0.1 * norm).item(), rel=1e-5)
+    assert logged["train/objective_over_zero"].item() == pytest.approx(
+        ((slack + 0.1 * norm) / at_zero).item(), rel=1e-5
+    )
+
+
+def test_average_weights_fade_out_early_iterates():
+    plain, fading = (AverageWeights(decay)._kwargs["avg_fn"] for decay in (0.0, 3.0))
+    # torch takes the first iterate as it is and then calls with the number of iterates so far.
+    assert plain(plain(1.0, 2.0, 1), 6.0, 2) == pytest.approx(3.0)
+    second = 1.0 + (2.0 - 1.0) * 4 / 5
+    assert fading(fading(1.0, 2.0, 1), 6.0, 2) == pytest.approx(second + (6.0 - second) * 4 / 6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--data.builtin", "digits", "--model.regularisation", "0.1"], "regularisation"),
+        (["--data.builtin", "digits", "--data.path", "somewhere"], "one of them"),
+        (["--data.builtin", "letters"], "letters"),
+        ([], "give data.path"),
+        (["--data.path", "/nowhere"], "nowhere"),
+        (["--data.builtin", "digits", "--model.measures", "[APX]"], "APX"),
+        (["--data.builtin", "digits", "--model.regularization", "-1"], "regularization must be >= 0"),
+        (["--data.builtin", "digits", "--model.schedule", "online"], "online schedule"),
+        (["--data.builtin", "digits", "--data.prepare", "[squares]"], "squares"),
+        (["--run", "/nowhere/version_0"], "is not a run that can be continued"),
+        (["--run"], "--run needs the folder"),
+    ],
+)
+def test_bad_config_is_named(arguments, message, tmp_path, capsys):
+    with pytest.raises((SystemExit, ValueError)) as caught:
+        main(["fit", "--output", str(tmp_path), "--model.scorer", "rankstruct.LinearScorer", *arguments])
+    assert message in str(caught.value) + capsys.readouterr().err
+
+
+def test_a_missing_checkpoint_is_named(quickstart, tmp_path, capsys):
+    with pytest.raises((SystemExit, ValueError, FileNotFoundError)) as caught:
+        main(["test", "--config", str(quickstart[0] / "config.yaml"), "--ckpt_path", str(tmp_path / "no.ckpt")])
+    assert "no.ckpt" in str(caught.value) + capsys.readouterr().err
