@@ -1,0 +1,1 @@
+"""Experiments: evaluation of runs, benchmarks, protocols."""

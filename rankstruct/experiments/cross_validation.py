@@ -1,0 +1,167 @@
+"""Cross-validation over official folds: train each (fold, grid point), select on validation, report the test folds.
+
+A cell is one training run in its own folder; a finished cell is not trained again, so a killed run goes on where it
+stopped, and a larger grid keeps what is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import multiprocessing
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from rankstruct.files import whole_file
+from rankstruct.tables import format_table
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training run: a fold and the config values of a grid point."""
+
+    fold: int
+    point: tuple[tuple[str, str], ...]
+
+    @property
+    def name(self) -> str:
+        """The folder's name, such as `fold1_regularization=0.01`."""
+        return "_".join([f"fold{self.fold}", *(f"{key.rpartition('.')[2]}={value}" for key, value in self.point)])
+
+
+def _train(cell: Cell, config: str, options: Sequence[str], folder: str) -> dict:
+    """Train one cell unless its result is there already; returns its `metrics.json`."""
+    target = Path(folder) / cell.name / "run" / "metrics.json"
+    if not target.is_file():
+        import torch
+
+        from rankstruct.training.cli import RankingCLI
+
+        torch.set_num_threads(1)
+        values = [part for key, value in cell.point for part in (f"--{key}", value)]
+        quiet = ["--trainer.enable_progress_bar", "false"]
+        start = time.perf_counter()
+        RankingCLI(
+            ["fit", "--config", config, *quiet, *options, "--data.fold", str(cell.fold), *values],
+            run_folder=target.parent,
+            quiet=True,
+        )
+        result = json.loads(target.read_text())
+        result["seconds"] = time.perf_counter() - start
+        with whole_file(target) as file:
+            json.dump(result, file, indent=2)
+    return json.loads(target.read_text())
+
+
+def cross_validate(
+    config: str | Path,
+    *,
+    folds: Sequence[int],
+    grid: dict[str, Sequence[str]],
+    output: str | Path,
+    options: Sequence[str] = (),
+    processes: int = 1,
+) -> dict:
+    """Train every cell of folds x grid and select, for each fold, the point with the best validation measure.
+
+    Args:
+        config: a training config; `data.fold` is set by the fold.
+        folds: numbers of the folds.
+        grid: config keys and their values, such as `{"model.regularization": ["0.1", "0.01"]}`.
+        output: the folder of all cells; finished ones are reused.
+        options: further command-line options of every cell, such as `["--data.path", folder]`.
+        processes: cells trained at once, one thread each.
+
+    Returns:
+        `{"folds": [{"fold", "point", "validation", "test": {measure: value}}, ...], "mean": {measure: value}, "seconds"}`,
+        the seconds being those of training all cells, finished ones included.
+    """
+    points = [tuple(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    cells = [Cell(fold, point) for fold in folds for point in points]
+    results: dict[Cell, dict] = {}
+    # A fresh interpreter each: a forked one would inherit torch's threads in an unknown state.
+    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
+        jobs = {pool.submit(_train, cell, str(config), tuple(options), str(output)): cell for cell in cells}
+        for job in tqdm(as_completed(jobs), total=len(jobs), desc="training runs", unit="run"):
+            results[jobs[job]] = job.result()
+    chosen = []
+    for fold in folds:
+        cell = max((c for c in cells if c.fold == fold), key=lambda c: results[c]["best"]["validation"])
+        result = results[cell]
+        chosen.append(
+            {
+                "fold": fold,
+                "point": dict(cell.point),
+                "epoch": result["best"]["epoch"],
+                "validation": result["best"]["validation"],
+                "test": result["test"],
+            }
+        )
+    names = list(chosen[0]["test"])
+    return {
+        "folds": chosen,
+        "mean": {name: float(np.mean([each["test"][name] for each in chosen])) for name in names},
+        "seconds": sum(result["seconds"] for result in results.values()),
+    }
+
+
+def main(args: Sequence[str]) -> int:
+    """`rankstruct cross-validate`: print the table, write `cross_validation.json`."""
+    parser = argparse.ArgumentParser(
+        prog="rankstruct cross-validate",
+        description="Train over folds and a grid, select on validation, report the test folds. "
+        "Options that are not listed here go to every training run, such as --data.path FOLDER.",
+    )
+    parser.add_argument("--config", required=True, help="training config")
+    parser.add_argument("--folds", nargs="+", type=int, default=[1, 2, 3, 4, 5], help="folds (default: %(default)s)")
+    parser.add_argument(
+        "--grid",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE,VALUE",
+        help="a config key and the values to try, such as model.regularization=0.1,0.01; may be repeated",
+    )
+    parser.add_argument("--output", required=True, help="folder of all runs; finished ones are reused")
+    parser.add_argument("--processes", type=int, default=1, help="runs at once, one thread each (default: %(default)s)")
+    options, rest = parser.parse_known_args(args)
+    grid = {}
+    for entry in options.grid:
+        key, equals, values = entry.partition("=")
+        if not equals or not values:
+            parser.error(f"--grid takes KEY=VALUE,VALUE, got {entry!r}")
+        grid[key] = values.split(",")
+    found = cross_validate(
+        options.config,
+        folds=options.folds,
+        grid=grid,
+        output=options.output,
+        options=rest,
+        processes=options.processes,
+    )
+    names = list(found["mean"])
+    rows = [
+        [
+            str(each["fold"]),
+            " ".join(f"{key.rpartition('.')[2]}={value}" for key, value in each["point"].items()),
+            each["epoch"],
+            each["validation"],
+            *(each["test"][name] for name in names),
+        ]
+        for each in found["folds"]
+    ]
+    validation = float(np.mean([each["validation"] for each in found["folds"]]))
+    rows.append(["mean", "", "", validation, *(found["mean"][name] for name in names)])
+    print(format_table(["fold", "chosen", "epoch", "validation", *(f"test {name}" for name in names)], rows))
+    print(f"training took {found['seconds']:.0f} s, summed over runs")
+    target = Path(options.output) / "cross_validation.json"
+    with whole_file(target) as file:
+        json.dump(found, file, indent=2)
+    print(f"written: {target}")
+    return 0

@@ -1,0 +1,259 @@
+"""Measure scores or runs against labels or qrels, and compare two of them query by query."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import scipy.stats
+
+from rankstruct.data import DataError, join_run, read_qrels, read_run, read_scores, read_svmlight
+from rankstruct.files import whole_file
+from rankstruct.measures import evaluate
+from rankstruct.tables import format_table
+
+DEFAULT_MEASURES = ("AP", "nDCG@10", "RR@10", "P@10")
+TESTS = ("randomization", "wilcoxon", "t")
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Measures of one system, query by query.
+
+    Attributes:
+        name: what the system is called in reports.
+        qids: `[queries]` strings.
+        values: `{measure: [queries]}` float64; NaN where the policy for empty lists is to skip.
+        notes: what a reader should know, such as documents without a judgement.
+    """
+
+    name: str
+    qids: list[str]
+    values: dict[str, np.ndarray]
+    notes: tuple[str, ...] = ()
+
+    def means(self) -> dict[str, float]:
+        """The mean of each measure over the queries that count; NaN if none does."""
+        return {name: float(np.nanmean(v)) if (~np.isnan(v)).any() else np.nan for name, v in self.values.items()}
+
+
+def evaluate_scores(
+    scores: str | Path,
+    labels: str | Path,
+    measures: Sequence[str],
+    *,
+    label_kind: Literal["grades", "real"] = "grades",
+    **options: object,
+) -> Evaluated:
+    """Measure a file of scores, one a document in the order of a SVMlight/LETOR file, against that file's labels.
+
+    Args:
+        scores: the last word of each line is a score.
+        labels: the file with labels and queries.
+        measures: names of measures.
+        label_kind: `"grades"` or `"real"`, as for `read_svmlight`.
+        options: `ties`, `empty`, `convention` of `rankstruct.evaluate`.
+
+    Raises:
+        DataError: a file breaks its format, or the number of scores is not that of the documents.
+    """
+    data = read_svmlight(labels, labels=label_kind)
+    values = read_scores(scores)
+    if len(values) != data.num_documents:
+        raise DataError(
+            f"{scores}: expected {data.num_documents} scores, one a document of {labels}; got {len(values)}"
+        )
+    if options.get("ties") == "docid":
+        options["docids"] = data.docids
+    found = evaluate(values, data.labels, list(measures), offsets=data.offsets, **options)  # type: ignore[arg-type]
+    return Evaluated(str(scores), [str(q) for q in data.qids], {name: v.numpy() for name, v in found.items()})
+
+
+def evaluate_run(run: str | Path, qrels: str | Path, measures: Sequence[str], **options: object) -> Evaluated:
+    """Measure a TREC run against qrels; what was judged and not retrieved counts, as for trec_eval.
+
+    Args:
+        run: lines `query Q0 docid rank score tag`.
+        qrels: lines `query iteration docid label`.
+        measures: names of measures.
+        options: `ties`, `empty`, `convention` of `rankstruct.evaluate`.
+
+    Raises:
+        DataError: a file breaks its format, or the two have no query in common.
+    """
+    joined = join_run(read_run(run), read_qrels(qrels))
+    if options.get("ties") == "docid":
+        options["docids"] = joined.docids
+    found = evaluate(
+        joined.scores,
+        joined.labels,
+        list(measures),
+        offsets=joined.offsets,
+        ideal_labels=joined.ideal_labels,
+        **options,  # type: ignore[arg-type]
+    )
+    notes = []
+    if joined.not_judged:
+        notes.append(f"{joined.not_judged} of {len(joined.scores)} documents have no judgement and count as label 0")
+    for queries, owner in ((joined.only_in_run, "run"), (joined.only_in_qrels, "qrels")):
+        if queries:
+            notes.append(f"{len(queries)} queries that only the {owner} has are left out")
+    return Evaluated(str(run), [str(q) for q in joined.qids], {n: v.numpy() for n, v in found.items()}, tuple(notes))
+
+
+def paired_p_value(first: np.ndarray, second: np.ndarray, test: str = "randomization", seed: int = 0) -> float:
+    """Two-sided p-value of the hypothesis that two systems' values per query differ by chance alone.
+
+    Args:
+        first: `[queries]`, one system's values.
+        second: the other's, in the same order.
+        test: `"randomization"`, signs of the differences flipped at random, 9,999 times or all ways if fewer (Smucker, Allan,
+            Carterette, CIKM 2007); `"wilcoxon"`, the signed rank test; `"t"`, the paired t-test.
+        seed: of the randomization.
+
+    Returns:
+        The p-value; 1 where all values are equal, or no query is left.
+
+    Raises:
+        ValueError: unknown test or lengths that differ.
+
+    >>> round(paired_p_value(np.arange(8.0), np.arange(8.0) - 1.0), 4)
+    0.0078
+    """
+    if test not in TESTS:
+        raise ValueError(f"test must be one of {', '.join(map(repr, TESTS))}, got {test!r}")
+    if first.shape != second.shape:
+        raise ValueError(f"paired values must have one shape; got {first.shape} and {second.shape}")
+    difference = first - second
+    if not np.any(difference):
+        return 1.0
+    if test == "wilcoxon":
+        return float(scipy.stats.wilcoxon(difference).pvalue)
+    if test == "t":
+        return float(scipy.stats.ttest_rel(first, second).pvalue) if len(first) > 1 else 1.0
+    result = scipy.stats.permutation_test(
+        (difference,),
+        np.mean,
+        permutation_type="samples",
+        vectorized=True,
+        n_resamples=9999,
+        rng=np.random.default_rng(seed),
+    )
+    return float(result.pvalue)
+
+
+def compare(first: Evaluated, second: Evaluated, test: str = "randomization") -> list[dict[str, float | str | int]]:
+    """Two systems side by side over the queries that both have, a row a measure.
+
+    Returns:
+        Rows of measure, means of `first` and `second`, difference, queries where the first wins, where it loses, and p-value.
+
+    Raises:
+        DataError: the systems have no query in common.
+    """
+    place = {qid: at for at, qid in enumerate(second.qids)}
+    common = [(at, place[qid]) for at, qid in enumerate(first.qids) if qid in place]
+    if not common:
+        raise DataError(f"{first.name} and {second.name} have no query in common")
+    mine, other = (np.array(column) for column in zip(*common, strict=True))
+    rows: list[dict[str, float | str | int]] = []
+    for measure in first.values:
+        a, b = first.values[measure][mine], second.values[measure][other]
+        counted = ~(np.isnan(a) | np.isnan(b))
+        a, b = a[counted], b[counted]
+        rows.append(
+            {
+                "measure": measure,
+                "first": float(a.mean()) if len(a) else np.nan,
+                "second": float(b.mean()) if len(b) else np.nan,
+                "difference": float((a - b).mean()) if len(a) else np.nan,
+                "wins": int((a > b).sum()),
+                "losses": int((a < b).sum()),
+                "p": paired_p_value(a, b, test),
+            }
+        )
+    return rows
+
+
+def main(args: Sequence[str]) -> int:
+    """`rankstruct evaluate`: print a table, write CSV and JSON if asked; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="rankstruct evaluate",
+        description="Measure files of scores against the labels of a SVMlight/LETOR file (--labels), or TREC runs against "
+        "qrels (--qrels). With two files, compare them query by query.",
+    )
+    parser.add_argument("files", nargs="+", metavar="FILE", help="one or two files of scores, or runs")
+    truth = parser.add_mutually_exclusive_group(required=True)
+    truth.add_argument("--labels", help="SVMlight/LETOR file with the documents in the order of the scores")
+    truth.add_argument("--qrels", help="TREC relevance judgements")
+    parser.add_argument("--measures", nargs="+", default=list(DEFAULT_MEASURES), help="(default: %(default)s)")
+    parser.add_argument("--ties", choices=["expected", "input", "worst", "docid"], help="rule for tied scores")
+    parser.add_argument(
+        "--empty", choices=["0", "1", "skip", "error"], default="0", help="value of lists with nothing relevant"
+    )
+    parser.add_argument("--convention", choices=["letor"], help="compute as the LETOR tool does")
+    parser.add_argument("--real-labels", action="store_true", help="labels may be any number, not only grades")
+    parser.add_argument(
+        "--test", choices=TESTS, default=TESTS[0], help="paired test of two files (default: %(default)s)"
+    )
+    parser.add_argument("--csv", type=Path, help="write the values per query to this file")
+    parser.add_argument("--json", type=Path, help="write means and comparison to this file")
+    options = parser.parse_args(args)
+    if len(options.files) > 2:
+        parser.error(f"one or two files can be compared, got {len(options.files)}")
+    policy: dict[str, object] = {
+        "empty": int(options.empty) if options.empty in "01" else options.empty,
+        "convention": options.convention,
+    }
+    if options.ties:
+        policy["ties"] = options.ties
+    try:
+        if options.labels:
+            kind: Literal["grades", "real"] = "real" if options.real_labels else "grades"
+            systems = [
+                evaluate_scores(file, options.labels, options.measures, label_kind=kind, **policy)
+                for file in options.files
+            ]
+        else:
+            systems = [evaluate_run(file, options.qrels, options.measures, **policy) for file in options.files]
+        rows = compare(systems[0], systems[1], options.test) if len(systems) == 2 else []
+    except (ValueError, OSError) as error:
+        print(f"rankstruct evaluate: {error}", file=sys.stderr)
+        return 1
+    for system in systems:
+        for note in system.notes:
+            print(f"{system.name}: {note}")
+    if rows:
+        print(f"first: {systems[0].name}\nsecond: {systems[1].name}")
+        header = ["measure", "first", "second", "difference", "wins", "losses", "p"]
+        print(format_table(header, [[row[column] for column in header] for row in rows]))
+        print(
+            f"p: two-sided paired {options.test} test over {len(systems[0].qids)} queries, not corrected for several measures"
+        )
+    else:
+        header = ["measure", "mean", "queries"]
+        counts = {name: int((~np.isnan(v)).sum()) for name, v in systems[0].values.items()}
+        print(format_table(header, [[name, mean, counts[name]] for name, mean in systems[0].means().items()]))
+    if options.csv:
+        _write_csv(options.csv, systems)
+    if options.json:
+        report = {"means": {system.name: system.means() for system in systems}, "comparison": rows}
+        with whole_file(options.json) as file:
+            json.dump(report, file, indent=2)
+    return 0
+
+
+def _write_csv(path: Path, systems: Sequence[Evaluated]) -> None:
+    with whole_file(path) as file:
+        writer = csv.writer(file)
+        writer.writerow(["system", "query", *systems[0].values])
+        for system in systems:
+            for at, qid in enumerate(system.qids):
+                writer.writerow([system.name, qid, *(float(values[at]) for values in system.values.values())])
