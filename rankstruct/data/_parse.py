@@ -56,7 +56,7 @@ def _number(text, i):
         negative = text[i] == 45
         i += 1
     w = power = kept = np.int64(0)
-    seen = point = dropped = False
+    seen = point = False
     while i < end:
         c = np.int64(text[i])
         if _ZERO <= c <= _NINE:
@@ -66,7 +66,6 @@ def _number(text, i):
                 kept += w > 0
                 power -= point
             else:
-                dropped |= c != _ZERO
                 power += not point
         elif c == 46 and not point:
             point = True
@@ -95,7 +94,7 @@ def _number(text, i):
     if abs(power) > _MAX_POWER:
         return _HARD, 0.0, i
     value = float(w) * _POWERS[power] if power >= 0 else float(w) / _POWERS[-power]
-    exact = w <= 2**53 and abs(power) <= 22 and not dropped
+    exact = w <= 2**53 and abs(power) <= 22  # digits were dropped only where w >= 10^17
     if value > 3.4e38 or (not exact and np.float32(value * (1 - _SLACK)) != np.float32(value * (1 + _SLACK))):
         return _HARD, 0.0, i
     return _GOOD, -value if negative else value, i

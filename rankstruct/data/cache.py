@@ -10,12 +10,13 @@ import json
 import logging
 import os
 import struct
-import tempfile
 import zlib
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 import numpy as np
+
+from rankstruct.files import whole_file
 
 _log = logging.getLogger(__name__)
 _MAGIC = b"rankdat1"
@@ -66,21 +67,13 @@ def load_arrays(path: Path) -> dict[str, np.ndarray] | None:
 def store_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
     """Write arrays so that another process sees the whole file or none; where nothing can be written, nothing is."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, partial = tempfile.mkstemp(prefix=path.name, suffix=".part", dir=path.parent)
-    except OSError as error:
-        _log.info("nothing is cached: %s", error)
-        return
-    try:
-        with os.fdopen(handle, "wb") as file:
+        with whole_file(path, "wb") as file:
             _write(file, arrays)
-        os.replace(partial, path)
-    except OSError as error:  # a full disk; on Windows, an old file that is mapped
+    except OSError as error:  # no rights, a full disk; on Windows, an old file that is mapped
         _log.info("nothing is cached: %s", error)
-        Path(partial).unlink(missing_ok=True)
 
 
-def _write(file: BinaryIO, arrays: dict[str, np.ndarray]) -> None:
+def _write(file: IO[bytes], arrays: dict[str, np.ndarray]) -> None:
     places, end = {}, 0
     for name, array in arrays.items():
         places[name] = (array.dtype.str, array.shape, end, array.nbytes)

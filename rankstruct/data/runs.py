@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from numpy.typing import ArrayLike
 
 from rankstruct.data.dataset import RankingData
 from rankstruct.data.errors import DataError
+from rankstruct.files import whole_file
 
 _log = logging.getLogger(__name__)
 
@@ -115,7 +115,8 @@ def write_run(path: str | os.PathLike[str], data: RankingData, scores: ArrayLike
                 # str of a number is the shortest text that reads back as the same number
                 yield f"{qid} Q0 {docid} {rank} {values[first + place]!s} {tag}\n"
 
-    _write_whole(Path(path), lines())
+    with whole_file(path) as file:
+        file.writelines(lines())
 
 
 def read_scores(path: str | os.PathLike[str]) -> np.ndarray:
@@ -143,7 +144,9 @@ def write_scores(path: str | os.PathLike[str], scores: ArrayLike) -> None:
     ...     read_scores(Path(folder) / "scores.txt")
     array([0.1, 2. ])
     """
-    _write_whole(Path(path), (f"{score!s}\n" for score in _checked_scores(scores)))
+    values = _checked_scores(scores)
+    with whole_file(path) as file:
+        file.writelines(f"{score!s}\n" for score in values)
 
 
 def join_run(run: Judgements, qrels: Judgements) -> JoinedRun:
@@ -251,17 +254,6 @@ def _checked_scores(scores: ArrayLike) -> np.ndarray:
         at = int(np.flatnonzero(~np.isfinite(values))[0])
         raise ValueError(f"scores must be finite, got {values[at]} at scores[{at}]")
     return values
-
-
-def _write_whole(path: Path, lines: Iterable[str]) -> None:
-    handle, partial = tempfile.mkstemp(prefix=path.name, suffix=".part", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.writelines(lines)
-        os.replace(partial, path)
-    except BaseException:
-        Path(partial).unlink(missing_ok=True)
-        raise
 
 
 def _some(names: Iterable[str]) -> str:

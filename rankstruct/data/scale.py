@@ -1,6 +1,7 @@
 """Preparation of features: steps from `RankingData` to `RankingData`, by object or by name.
 
-Query-level steps look at one list at a time, so they need no fitting and no training data.
+Query-level steps look at one list at a time, so they need no fitting and no training data. Sums are taken in float64,
+which adds a float32 number to itself without rounding, so the deviation of a constant feature is exactly 0.
 """
 
 from __future__ import annotations
@@ -63,9 +64,7 @@ class QueryZScore:
         mean = np.add.reduceat(features, starts) / lengths[:, None]
         centred = features - np.repeat(mean, lengths, axis=0)
         deviation = np.sqrt(np.add.reduceat(centred**2, starts) / lengths[:, None])
-        # Rounding may leave a constant feature a deviation that is tiny, not 0.
-        constant = np.minimum.reduceat(features, starts) == np.maximum.reduceat(features, starts)
-        return data.with_features(_shifted_and_divided(features, mean, np.where(constant, 0, deviation), lengths))
+        return data.with_features(_shifted_and_divided(features, mean, deviation, lengths))
 
 
 @dataclass(frozen=True)
@@ -127,10 +126,7 @@ class Standardize:
     def fit(cls, data: RankingData) -> Standardize:
         """Mean and standard deviation over all documents, those of the training data as a rule."""
         features = _dense(data, "Standardize")
-        constant = features.min(axis=0) == features.max(axis=0)
-        return cls(
-            features.mean(axis=0, dtype=np.float64), np.where(constant, 0, features.std(axis=0, dtype=np.float64))
-        )
+        return cls(features.mean(axis=0, dtype=np.float64), features.std(axis=0, dtype=np.float64))
 
     def __call__(self, data: RankingData) -> RankingData:
         """The data with the features changed."""

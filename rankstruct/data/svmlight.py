@@ -30,6 +30,7 @@ _log = logging.getLogger(__name__)
 _FORMAT = 1  # raise it when the same file would give other arrays
 _GROUP_SUFFIXES = (".query", ".group")
 _DOCID = re.compile(rb"(?:^|\s)docid\s*=\s*(\S+)")
+_WORD = re.compile(rb"[ \t\r]*([^\s#]*)")
 _SPARSE_BELOW = 0.25
 _MAX_ID = 2**31 - 2
 
@@ -355,9 +356,9 @@ class _Reader:
         return f"{self.path}:{self._line(place)}"
 
     def _token(self, place: int) -> str:
-        """The word at a byte, shortened and printable; "" at the end of a line."""
-        word = re.match(rb"[^\s#]*", self.text[place : place + 400].tobytes().lstrip(b" \t\r"))
-        return word[0].decode("utf-8", "backslashreplace") if word else ""
+        """The word at or after a byte, printable; "" at the end of a line."""
+        word = _WORD.match(self.text.data, place)
+        return word[1].decode("utf-8", "backslashreplace") if word else ""
 
     def _fail(self, problem: Problem, place: int) -> NoReturn:
         token = self._token(place)

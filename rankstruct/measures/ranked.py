@@ -118,8 +118,8 @@ def rank_lists(
     Raises:
         TypeError, ValueError: types, shapes or values do not fit. Values are checked as the batches are drawn.
     """
-    scores, labels = _as_tensor(scores), _as_tensor(labels)
-    where, offsets = (None if value is None else torch.as_tensor(value) for value in (where, offsets))
+    scores, labels = _as_real(scores), _as_real(labels)
+    where, offsets = (None if value is None else _as_tensor(value) for value in (where, offsets))
     check_lists(scores, labels, where, offsets)
     if ties not in TIES:
         raise ValueError(f"ties must be one of {', '.join(map(repr, TIES))}, got {ties!r}")
@@ -130,9 +130,9 @@ def rank_lists(
     keys = _docid_keys(docids, scores) if ties == "docid" else None
     lists = scores.shape[:-1] if offsets is None else torch.Size([offsets.shape[0] - 1])
     if num_relevant is not None:
-        num_relevant = _check_num_relevant(_as_tensor(num_relevant).to(device), lists)
+        num_relevant = _check_num_relevant(_as_real(num_relevant).to(device), lists)
     if ideal_labels is not None:
-        ideal_labels = _check_ideal_labels(_as_tensor(ideal_labels).to(device), lists)
+        ideal_labels = _check_ideal_labels(_as_real(ideal_labels).to(device), lists)
 
     if offsets is None:
         layout = _padded_layout(scores, where)
@@ -223,11 +223,17 @@ def _tie_groups(scores: Tensor, where: Tensor) -> tuple[Tensor, Tensor] | tuple[
 
 
 def _as_tensor(values: Any) -> Tensor:
+    """Tensors as they are; arrays and sequences as tensors."""
+    # A memory-mapped array cannot be written to, which torch warns of; a copy can.
+    return values if isinstance(values, Tensor) else torch.as_tensor(np.require(values, requirements="W"))
+
+
+def _as_real(values: Any) -> Tensor:
     """Tensors as they are; arrays and sequences as tensors, whole numbers among them as float64."""
-    if isinstance(values, Tensor):
-        return values
-    tensor = torch.as_tensor(np.asarray(values))
-    return tensor if tensor.is_floating_point() or tensor.is_complex() else tensor.double()
+    tensor = _as_tensor(values)
+    if isinstance(values, Tensor) or tensor.is_floating_point() or tensor.is_complex():
+        return tensor
+    return tensor.double()
 
 
 def _docid_keys(docids: Any, scores: Tensor) -> Tensor:

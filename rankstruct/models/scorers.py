@@ -15,6 +15,7 @@ class LinearScorer(nn.Module):
 
     The weights start at zero, where all documents tie and a convex objective has its reference value.
 
+    >>> import torch
     >>> LinearScorer(3)(torch.ones(2, 5, 3)).shape
     torch.Size([2, 5])
     """
@@ -40,6 +41,7 @@ class MLPScorer(nn.Module):
         dropout: the probability that a hidden unit is left out in training.
         normalize: whether the features pass a layer norm first.
 
+    >>> import torch
     >>> MLPScorer(3, hidden=(8, 4))(torch.ones(2, 5, 3)).shape
     torch.Size([2, 5])
     """

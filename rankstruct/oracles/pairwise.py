@@ -30,8 +30,7 @@ def _binary_operator(name: str, kernel: ListKernel) -> Callable[..., Answer]:
     def operator(
         scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None, min_relevant: float | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        relevant = labels > 0 if min_relevant is None else labels >= min_relevant
-        return kernel(scores, labels, relevant, where, offsets)
+        return kernel(scores, labels, min_relevant, where, offsets)
 
     @operator.register_fake
     def _(scores, labels, where, offsets, min_relevant):

@@ -20,6 +20,7 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveCon
 from pytorch_lightning.loggers import TensorBoardLogger
 
 from rankstruct.files import whole_file
+from rankstruct.measures import parse_measure
 from rankstruct.tables import format_table
 from rankstruct.training.callbacks import AtomicCheckpoints, AverageWeights, PredictionWriter, TrainingBoard
 from rankstruct.training.datamodule import RankingDataModule
@@ -27,7 +28,7 @@ from rankstruct.training.module import RankingModule
 
 
 def _monitored(measures: Sequence[str]) -> str:
-    return f"val/{measures[0]}"
+    return f"val/{parse_measure(measures[0]).name}"
 
 
 class RankingCLI(LightningCLI):

@@ -97,7 +97,7 @@ def test_order_depends_on_seed_and_epoch_alone():
     assert len({str(of(seed, epoch)) for seed in range(3) for epoch in range(3)}) == 9
 
 
-def test_one_list_a_batch_is_a_plain_shuffle():
+def test_one_list_a_batch_keeps_the_order_of_the_data():
     loader = BatchLoader(some_data([3, 9, 1, 5]), lists_per_batch=1)
     assert order(loader) == [[0], [1], [2], [3]]
 
@@ -126,6 +126,10 @@ def test_budget_holds_and_every_epoch_has_as_many_batches(lengths, budget, cap, 
         assert len(batches) == len(loader)
         assert all(batch.where.numel() <= budget or len(batch.index) == 1 for batch in batches)
         assert sorted(number for batch in batches for number in batch.index.tolist()) == list(range(len(lengths)))
+
+
+def test_budget_counts_what_is_left_of_long_lists():
+    assert order(BatchLoader(some_data([1000] * 10), documents_per_batch=100, max_list_size=10)) == [list(range(10))]
 
 
 def test_padding_is_small(data_root):

@@ -63,6 +63,14 @@ def test_empty_lists_do_not_take_their_neighbours_values():
     assert QueryZScore()(data).features.ravel().tolist() == [-1, 1, 0]
 
 
+def test_a_constant_feature_of_a_long_list_is_0():
+    rng = np.random.default_rng(0)
+    features = np.tile((rng.standard_normal(50) * 10.0 ** rng.integers(-8, 9, 50)).astype(np.float32), (9999, 1))
+    data = RankingData.from_arrays(features, np.zeros(9999), np.zeros(9999))
+    for step in (QueryMinMax(), QueryZScore(), Standardize.fit(data)):
+        assert (step(data).features == 0).all()
+
+
 def test_log_magnitude(data):
     expected = [[np.sign(x) * np.log1p(abs(x)) for x in row] for row in data.features.astype(np.float64).tolist()]
     np.testing.assert_allclose(LogMagnitude()(data).features, expected, rtol=1e-6)

@@ -107,7 +107,9 @@ def test_omitted_features_of_a_file_that_writes_zeros(read):
         with pytest.raises(DataError, match=r"train.txt:5: expected features 1 to 3, as on most lines.*omitted='zero'"):
             read(full + odd)
         assert read(full + odd, omitted="zero").num_documents == 5
-    # without written zeros, the file may simply be sparse
+    # with gaps on most lines, or without written zeros, the file may simply be sparse
+    assert read("0 qid:1 1:0 4:1\n0 qid:1 2:1 5:1\n0 qid:1 3:1\n").num_features == 5
+    assert read("0 qid:1 1:0 2:1\n0 qid:1\n0 qid:1\n").num_features == 2
     assert read(full.replace("0 3", "5 3").replace("1:0", "1:9") + "1 qid:1 1:1 3:1\n").num_documents == 5
 
 
@@ -230,6 +232,7 @@ TRICKY = [
     "16777217", "16777219", "1.00000005960464477539062500000000000001", "1.000000059604644775390625",
     "1.0000000596046447753906249999999999999", "0.50000000000000000000000000000000", "9007199254740993", "1e22", "1e23",
     "340282346638528859811704183484516925440", "7.0385307e-26", "8.589973e9", "1e00000000000000000005",
+    "1" + 600 * "0" + "e-600", "0." + 600 * "0" + "25e601",
 ]  # fmt: skip
 
 
@@ -244,6 +247,17 @@ def test_tricky_numbers_as_python_reads_them(read, number):
         data = read(f"{token} qid:1 1:{token} 2:1\n", labels="real")
         assert data.features[0, 0].tobytes() == float32(token).tobytes(), token
         assert data.labels[0].tobytes() == float32(token).tobytes(), token
+
+
+def test_numbers_beside_the_middle_of_two_float32(read):
+    """Where an error of one unit in the last place of a double would tip the balance."""
+    rng = np.random.default_rng(0)
+    low = (rng.uniform(1, 2, 5000) * 10.0 ** rng.integers(-36, 37, 5000)).astype(np.float32)
+    middle = (low.astype(np.float64) + np.nextafter(low, np.float32(np.inf)).astype(np.float64)) / 2
+    for neighbour in (middle, np.nextafter(middle, 0), np.nextafter(middle, np.inf)):
+        numbers = [f"{value:.{digits}e}" for value in neighbour.tolist() for digits in (15, 17, 20)]
+        found = read("".join(f"0 qid:1 1:{number}\n" for number in numbers)).features[:, 0]
+        assert found.tolist() == [float32(number) for number in numbers]
 
 
 NUMBERS = st.one_of(

@@ -2,7 +2,7 @@
 
 Every kernel here takes `scores`, the same memory as unsigned integers `bits`, `relevant` and `where` (uint8; `where` is
 empty if every document is real), `offsets`, and the lists `[first, last)` to do; it fills `task_loss` and `value` [lists]
-and `direction` [documents] (zero on entry). It returns -1, or the position of a score that is not finite. It trusts its
+and `direction` [documents]. It returns -1, or the position of a score that is not finite. It trusts its
 input otherwise and holds no lock, so that threads can share a batch.
 
 Notation: p relevant ("good") and m irrelevant ("bad") documents, each by descending score; a ranking is the number of
@@ -50,7 +50,7 @@ def _finish(p, m, good, good_score, bad, bad_score, bads_above, direction):
     scale = 2.0 / (np.float64(p) * np.float64(m))
     difference = 0.0
     for i in range(p):
-        coefficient = -scale * bads_above[i]
+        coefficient = 0.0 - scale * bads_above[i]  # not -0.0
         direction[good[i]] = coefficient
         difference += coefficient * good_score[i]
     below = p  # goods i with bads_above[i] > j form a suffix, since bads_above does not decrease
@@ -82,6 +82,7 @@ def auc_lists(scores, bits, relevant, where, offsets, first, last, task_loss, va
             return broken
         task_loss[index] = 0.0
         value[index] = 0.0
+        direction[offsets[index] : offsets[index + 1]] = 0.0
         if p == 0 or m == 0:
             continue
         j = 0
@@ -127,6 +128,7 @@ def average_precision_lists(scores, bits, relevant, where, offsets, first, last,
             return broken
         task_loss[index] = 0.0
         value[index] = 0.0
+        direction[offsets[index] : offsets[index + 1]] = 0.0
         if p == 0 or m == 0:
             continue
         good_sum[0] = 0.0

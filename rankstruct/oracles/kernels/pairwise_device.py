@@ -41,7 +41,7 @@ class _Split:
         bads_above = torch.where(self.rank < self.p, bads_above, self.shape[-1] + 1)
         goods_below = self.p - torch.searchsorted(bads_above, self.rank.expand(self.shape).contiguous(), right=True)
         scale = 2.0 / (self.p * self.m).clamp(min=1).double()
-        of_good = torch.where(self.rank < self.p, -scale * bads_above, 0.0)
+        of_good = torch.where(self.rank < self.p, 0.0 - scale * bads_above, 0.0)
         of_bad = torch.where(self.rank < self.m, scale * goods_below, 0.0)
         difference = (of_good * self.good_score + of_bad * self.bad_score).sum(-1)
         direction = torch.zeros(self.shape, dtype=torch.float64, device=of_good.device)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -15,6 +16,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 
+_SHARES = 4  # shares a thread
 _WORTH_A_THREAD = 20_000  # documents; handing a share to a thread costs as much as sorting some thousands
 
 _lock = threading.Lock()
@@ -42,7 +44,7 @@ def _get_pool(threads: int) -> ThreadPoolExecutor:
 
 
 def run_lists(kernel: Callable[[int, int], int], offsets: np.ndarray) -> int:
-    """Run `kernel(first, last)` over all lists, shared among threads; returns the first of its answers that is not -1.
+    """Run `kernel(first, last)` over all lists, shared among threads; returns one of its answers that is not -1, or -1.
 
     Each list is done by one call alone, so the result does not depend on the number of threads.
     """
@@ -50,9 +52,22 @@ def run_lists(kernel: Callable[[int, int], int], offsets: np.ndarray) -> int:
     threads = min(torch.get_num_threads(), documents // _WORTH_A_THREAD, lists)
     if threads < 2:
         return kernel(0, lists)
-    cuts = np.searchsorted(offsets, np.linspace(0, documents, threads + 1))
-    cuts[0], cuts[-1] = 0, lists
+    # More shares than threads: one of them may be slowed down by what else runs on its core.
+    cuts = np.unique(np.searchsorted(offsets, np.linspace(0, documents, _SHARES * threads + 1)[1:-1]))
+    shares = deque(pairwise([0, *map(int, cuts), lists]))
+    answers: list[int] = []
+
+    def work() -> None:
+        while shares:
+            try:
+                first, last = shares.popleft()
+            except IndexError:  # another thread took the last one
+                return
+            answers.append(kernel(first, last))
+
     pool = _get_pool(threads)
-    shares = [pool.submit(kernel, int(a), int(b)) for a, b in pairwise(cuts[1:])]
-    answers = [kernel(0, int(cuts[1])), *(share.result() for share in shares)]
+    others = [pool.submit(work) for _ in range(threads - 1)]
+    work()
+    for other in others:
+        other.result()
     return next((answer for answer in answers if answer != -1), -1)

@@ -1,0 +1,50 @@
+"""The benchmark's bookkeeping; speed itself is never asserted."""
+
+import json
+
+import pytest
+import torch
+
+from rankstruct.cli import main
+from rankstruct.experiments.benchmarks import benchmark_oracles, interleaved_ratios
+
+
+def test_every_case_is_timed_and_threads_are_restored():
+    before = torch.get_num_threads()
+    timings = benchmark_oracles(["AP"], shapes=[(4, 50)], shares=[0.1, 0.5], threads=[1], rounds=3)
+    assert [(t.what, t.relevant) for t in timings] == [
+        (what, share) for share in (0.1, 0.5) for what in ("torch.sort", "np.argsort", "AP loss")
+    ]
+    assert all(t.microseconds > 0 and t.lower_quartile <= t.median for t in timings)
+    assert timings[0].median == 1.0
+    assert torch.get_num_threads() == before
+
+
+def test_calls_are_interleaved():
+    order = []
+    calls = {"a": lambda: order.append("a"), "b": lambda: order.append("b")}
+    interleaved_ratios(calls, "a", rounds=3)
+    assert order == ["a", "a", "b", "b"] + ["a", "b"] * 3
+
+
+def test_command_prints_a_table_and_writes_json(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("rankstruct.experiments.benchmarks.SHAPES", ((2, 20),))
+    target = tmp_path / "b.json"
+    assert (
+        main(["benchmark", "oracles", "--rounds", "2", "--threads", "1", "--measures", "AUC", "--json", str(target)])
+        == 0
+    )
+    assert "AUC loss" in capsys.readouterr().out
+    report = json.loads(target.read_text())
+    assert report["machine"]["torch"] == torch.__version__
+    assert {t["what"] for t in report["timings"]} == {"torch.sort", "np.argsort", "AUC loss"}
+
+
+def test_unknown_command_and_help(capsys):
+    assert main(["benhcmark"]) == 2
+    assert "unknown command 'benhcmark'" in capsys.readouterr().err
+    assert main(["--help"]) == 0
+    assert "cross-validate" in capsys.readouterr().out
+    assert main(["--version"]) == 0
+    with pytest.raises(SystemExit):
+        main(["benchmark", "everything"])

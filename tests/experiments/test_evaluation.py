@@ -1,0 +1,121 @@
+"""`rankstruct evaluate`: scores and runs against labels and qrels, tables, files, paired tests, errors."""
+
+import csv
+import itertools
+import json
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from rankstruct.cli import main
+from rankstruct.experiments.evaluation import Evaluated, compare, paired_p_value
+
+LETOR = "2 qid:1 1:0.1 #docid = a\n0 qid:1 1:0.2 #docid = b\n0 qid:2 1:0.3 #docid = c\n1 qid:2 1:0.4 #docid = d\n"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "labels.txt").write_text(LETOR)
+    (tmp_path / "good").write_text("2.0\n1.0\n1.0\n2.0\n")
+    (tmp_path / "bad").write_text("1.0\n2.0\n1.0\n2.0\n")
+    (tmp_path / "qrels").write_text("1 0 a 2\n1 0 b 0\n1 0 z 1\n2 0 d 1\n3 0 x 1\n")
+    (tmp_path / "run").write_text("1 Q0 a 1 2.0 me\n1 Q0 b 2 1.0 me\n2 Q0 c 1 3.0 me\n2 Q0 d 2 1.0 me\n4 Q0 q 1 1 me\n")
+    return tmp_path
+
+
+def test_scores_against_labels(folder, capsys):
+    status = main(
+        ["evaluate", str(folder / "bad"), "--labels", str(folder / "labels.txt"), "--measures", "AP", "RR@10"]
+    )
+    assert status == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2].split() == ["AP", "0.7500", "2"]
+    assert lines[3].split() == ["RR@10", "0.7500", "2"]
+
+
+def test_run_against_qrels_counts_what_was_not_retrieved(folder, capsys):
+    assert main(["evaluate", str(folder / "run"), "--qrels", str(folder / "qrels"), "--measures", "AP"]) == 0
+    out = capsys.readouterr().out
+    assert "1 of 4 documents have no judgement" in out
+    assert "1 queries that only the run has are left out" in out
+    assert "1 queries that only the qrels has are left out" in out
+    assert out.splitlines()[-1].split() == ["AP", "0.5000", "2"]  # 1/2 in each: one of two retrieved; rank 2 of one
+
+
+def test_two_systems_side_by_side_with_files(folder, capsys):
+    files = [str(folder / "good"), str(folder / "bad")]
+    wanted = ["--csv", str(folder / "q.csv"), "--json", str(folder / "r.json"), "--measures", "AP"]
+    assert main(["evaluate", *files, "--labels", str(folder / "labels.txt"), *wanted]) == 0
+    assert "AP       1.0000  0.7500      0.2500     1       0" in capsys.readouterr().out
+    rows = list(csv.DictReader((folder / "q.csv").read_text().splitlines()))
+    assert [(r["system"], r["query"], float(r["AP"])) for r in rows] == [
+        (files[0], "1", 1.0),
+        (files[0], "2", 1.0),
+        (files[1], "1", 0.5),
+        (files[1], "2", 1.0),
+    ]
+    report = json.loads((folder / "r.json").read_text())
+    assert report["means"][files[1]] == {"AP": 0.75}
+    assert report["comparison"][0]["difference"] == 0.25
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nothing", "--labels", "labels.txt"], "nothing"),
+        (["good", "--labels", "nothing"], "nothing"),
+        (["run", "--qrels", "labels.txt"], "labels.txt"),
+        (["good", "--labels", "labels.txt", "--measures", "nDCQ@10"], "nDCQ"),
+        (["short", "--labels", "labels.txt"], "expected 4 scores, one a document of"),
+        (["good", "--labels", "labels.txt", "--convention", "letor", "--ties", "worst"], "letor"),
+    ],
+)
+def test_errors_are_one_line_and_status_1(folder, capsys, arguments, message, monkeypatch):
+    monkeypatch.chdir(folder)
+    (folder / "short").write_text("1.0\n")
+    assert main(["evaluate", *arguments]) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+
+
+def test_letor_convention_and_empty_policy(folder, capsys):
+    (folder / "labels.txt").write_text(LETOR.replace("1 qid:2", "0 qid:2"))
+    for policy, mean, queries in (("0", "0.5000", "2"), ("1", "1.0000", "2"), ("skip", "1.0000", "1")):
+        arguments = ["good", "--labels", "labels.txt", "--measures", "AP", "--empty", policy]
+        arguments[0], arguments[2] = str(folder / "good"), str(folder / "labels.txt")
+        assert main(["evaluate", *arguments]) == 0
+        assert capsys.readouterr().out.splitlines()[-1].split() == ["AP", mean, queries]
+
+
+def test_randomization_test_enumerates_all_sign_flips():
+    rng = np.random.default_rng(0)
+    difference = rng.normal(0.3, 1, size=9)
+    flips = [abs(np.mean(difference * signs)) for signs in itertools.product([1, -1], repeat=9)]
+    expected = np.mean(np.array(flips) >= abs(difference.mean()) - 1e-12)
+    assert paired_p_value(difference, np.zeros(9)) == pytest.approx(expected)
+
+
+def test_other_tests_are_scipys_and_ties_are_no_evidence():
+    rng = np.random.default_rng(1)
+    a, b = rng.random(30), rng.random(30)
+    assert paired_p_value(a, b, "t") == pytest.approx(scipy.stats.ttest_rel(a, b).pvalue)
+    assert paired_p_value(a, b, "wilcoxon") == pytest.approx(scipy.stats.wilcoxon(a, b).pvalue)
+    assert 0 < paired_p_value(a, a + 1) < 0.001
+    for test in ("randomization", "wilcoxon", "t"):
+        assert paired_p_value(a, a, test) == 1.0
+        assert paired_p_value(np.zeros(0), np.zeros(0), test) == 1.0
+    with pytest.raises(ValueError, match="test must be one of"):
+        paired_p_value(a, b, "sign")
+    with pytest.raises(ValueError, match="one shape"):
+        paired_p_value(a, b[:3])
+
+
+def test_comparison_pairs_queries_by_name():
+    first = Evaluated("a", ["x", "y", "z"], {"AP": np.array([0.1, 0.2, 0.9])})
+    second = Evaluated("b", ["z", "x", "w"], {"AP": np.array([0.5, 0.4, 1.0])})
+    (row,) = compare(first, second)
+    assert (row["first"], row["second"], row["wins"], row["losses"]) == (0.5, 0.45, 1, 1)
+    with pytest.raises(ValueError, match="no query in common"):
+        compare(first, Evaluated("c", ["q"], {"AP": np.array([1.0])}))

@@ -1,0 +1,25 @@
+"""Every notebook runs from the first cell to the last."""
+
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+# Jupyter's own event loop and sockets; the notebook runs in another process
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
+def test_notebook_runs(path, tmp_path):
+    notebook = nbformat.read(path, as_version=4)
+    assert any(cell.cell_type == "code" for cell in notebook.cells)
+    client = NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}})
+    client.execute()  # raises at the first cell that fails
+    errors = [o for cell in notebook.cells for o in cell.get("outputs", []) if o.get("name") == "stderr"]
+    assert not errors, errors[0]["text"]
+
+
+def test_there_are_notebooks():
+    assert NOTEBOOKS
