@@ -5,7 +5,7 @@ Train search, recommendation and re-ranking models on the measure they are judge
 """
 
 from rankstruct._version import __version__
-from rankstruct.feature_maps import FeatureMap, Pairwise
+from rankstruct.feature_maps import FeatureMap, FirstRelevant, Pairwise, Positional
 from rankstruct.losses import StructuredHingeLoss, structured_hinge_loss
 from rankstruct.measures import (
     AP,
@@ -26,7 +26,7 @@ from rankstruct.measures import (
     register_measure,
 )
 from rankstruct.models import LinearScorer, MLPScorer, load_scorer, save_scorer
-from rankstruct.oracles import MostViolated, most_violated, register_oracle
+from rankstruct.oracles import MostViolated, explain_oracle, most_violated, register_oracle
 
 __all__ = [
     "AP",
@@ -37,6 +37,7 @@ __all__ = [
     "WTA",
     "DiscountedGain",
     "FeatureMap",
+    "FirstRelevant",
     "LinearScorer",
     "MLPScorer",
     "MeanNDCG",
@@ -44,10 +45,12 @@ __all__ = [
     "MostViolated",
     "P",
     "Pairwise",
+    "Positional",
     "RankingMetric",
     "StructuredHingeLoss",
     "__version__",
     "evaluate",
+    "explain_oracle",
     "load_scorer",
     "most_violated",
     "nDCG",

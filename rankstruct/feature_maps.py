@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
+
+import torch
+from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,120 @@ class Pairwise(FeatureMap):
         return "pairwise"
 
 
-_NAMED: dict[str, FeatureMap] = {"pairwise": Pairwise()}
+@dataclass(frozen=True)
+class FirstRelevant(FeatureMap):
+    """Only what stands above the first relevant document matters: those get +1 each, and it gets minus their number.
+
+    All other coefficients are 0, and so are all of a ranking that begins with a relevant document.
+
+    Source: phi_mrr in Chakrabarti, Khanna, Sawant, Bhattacharyya, "Structured Learning for Non-Smooth Ranking Losses",
+    KDD 2008.
+
+    >>> FirstRelevant().name
+    'first-relevant'
+    """
+
+    @property
+    def name(self) -> str:
+        """`first-relevant`."""
+        return "first-relevant"
+
+
+Decay = Callable[[Tensor], Tensor]
+
+_DECAYS: dict[str, Decay] = {
+    "1/sqrt(i)": lambda i: i**-0.5,
+    "1/log2(i+1)": lambda i: 1 / torch.log2(i + 1),
+    "1/log2(log2(i+1)+1)": lambda i: 1 / torch.log2(torch.log2(i + 1) + 1),
+}
+_POWER = re.compile(r"i\^-(\d+(?:\.\d*)?|\.\d+)(?:/(\d+))?")
+
+
+@dataclass(frozen=True)
+class Positional(FeatureMap):
+    """Each document's coefficient is the decay c at its rank: c_1 for the first, c_2 for the second, ...
+
+    Args:
+        decay: by name, with d any number: `"i^-d"` (d may be a fraction such as `1/3`), `"1/sqrt(i)"`, `"1/log2(i+1)"`,
+            `"1/log2(log2(i+1)+1)"`, `"k+1-i"` (0 where negative, k the measure's cut-off), `"discount"` (the measure's own); or a
+            function of 1-based float64 ranks; or the numbers c_1, c_2, ... themselves, 0 behind the last. It must not increase or
+            be negative.
+        cutoff: set it to 0 behind this rank; None for no cut-off.
+
+    Raises:
+        ValueError: an unknown name, or a cut-off below 1.
+
+    Source: Le and Smola, "Direct Optimization of Ranking Measures", 2007 (DORM); Le, Smola, Chapelle, Teo, "Optimization of
+    Ranking Measures" (ORM), section 4.
+
+    >>> Positional("i^-1/2").weights(3)
+    tensor([1.0000, 0.7071, 0.5774], dtype=torch.float64)
+    """
+
+    decay: str | Decay | tuple[float, ...] = "i^-0.5"
+    cutoff: int | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.decay, str):
+            if self.decay not in (*_DECAYS, "k+1-i", "discount") and not _POWER.fullmatch(self.decay):
+                known = ", ".join(map(repr, ["i^-0.5", *_DECAYS, "k+1-i", "discount"]))
+                raise ValueError(f"unknown decay {self.decay!r}; there are {known}, functions and numbers")
+        elif not callable(self.decay):
+            numbers = torch.as_tensor(self.decay, dtype=torch.float64).flatten().tolist()
+            object.__setattr__(self, "decay", tuple(numbers))
+        if self.cutoff is not None and self.cutoff < 1:
+            raise ValueError(f"the cut-off of a decay must be >= 1, got {self.cutoff}")
+
+    @property
+    def name(self) -> str:
+        """`positional(decay)`, with the cut-off if there is one."""
+        decay = self.decay if isinstance(self.decay, str) else getattr(self.decay, "__name__", str(self.decay))
+        return f"positional({decay})" + (f"@{self.cutoff}" if self.cutoff is not None else "")
+
+    def weights(self, size: int, discounts: Tensor | None = None, k: int | None = None) -> Tensor:
+        """The decay at the ranks 1 to `size`, float64 `[size]`.
+
+        Args:
+            size: the number of ranks.
+            discounts: the measure's own discounts `[size]`, for the decay `"discount"`.
+            k: the measure's cut-off, for the decay `"k+1-i"`.
+
+        Raises:
+            ValueError: the decay increases, is negative or not finite, or needs what was not given.
+        """
+        weights = self.unchecked_weights(size, discounts, k)
+        if not bool(weights.isfinite().all()) or bool((weights.diff() > 0).any()) or bool((weights < 0).any()):
+            raise ValueError(
+                f"the decay of {self.name} must be finite, >= 0 and never increase; got {weights.tolist()}"
+            )
+        return weights
+
+    def unchecked_weights(self, size: int, discounts: Tensor | None = None, k: int | None = None) -> Tensor:
+        """`weights` without a look at the values, so that `torch.compile` can trace it."""
+        ranks = torch.arange(1, size + 1, dtype=torch.float64)
+        if isinstance(self.decay, tuple):
+            numbers = torch.tensor(self.decay[:size], dtype=torch.float64)
+            weights = torch.cat([numbers, torch.zeros(size - numbers.shape[0], dtype=torch.float64)])
+        elif not isinstance(self.decay, str):
+            weights = self.decay(ranks).double()
+        elif self.decay == "discount":
+            if discounts is None:
+                raise ValueError("the decay 'discount' needs a measure that is discount times gain")
+            weights = discounts
+        elif self.decay == "k+1-i":
+            if k is None:
+                raise ValueError("the decay 'k+1-i' needs a measure with a cut-off k, such as nDCG@10")
+            weights = (k + 1 - ranks).clamp(min=0.0)
+        elif self.decay in _DECAYS:
+            weights = _DECAYS[self.decay](ranks)
+        else:
+            match = _POWER.fullmatch(self.decay)
+            assert match is not None  # checked at construction
+            weights = ranks ** -(float(match[1]) / float(match[2] or 1))
+        return weights if self.cutoff is None else torch.where(ranks <= self.cutoff, weights, 0.0)
+
+
+_NAMED: dict[str, FeatureMap] = {"pairwise": Pairwise(), "first-relevant": FirstRelevant(), "positional": Positional()}
 
 
 def parse_feature_map(feature_map: str | FeatureMap) -> FeatureMap:

@@ -1,4 +1,7 @@
-"""Slow twins of the oracles: every ranking of a small list, straight from the definitions. Shares no code with rankstruct."""
+"""Slow twins of the oracles: every ranking of a small list, straight from the definitions; and a programme for long ones.
+
+Shares no code with rankstruct: measures and feature maps are written out again here, by class name and parameters.
+"""
 
 from __future__ import annotations
 
@@ -10,62 +13,180 @@ import numpy as np
 
 
 @functools.cache
-def all_rankings(p: int, m: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """All rankings of p relevant documents (0..p-1) and m others: psi - psi(r*) and the task loss of each measure.
+def all_ranks(n: int) -> np.ndarray:
+    """The 1-based rank of every document in every ranking, [rankings, documents]."""
+    return np.array(list(itertools.permutations(range(1, n + 1))), dtype=int).reshape(math.factorial(n), n)
 
-    Returns `difference` [rankings, documents] of the pairwise feature map and `{measure: task loss [rankings]}`.
-    """
-    n = p + m
-    orders = np.array(list(itertools.permutations(range(n))), dtype=int).reshape(math.factorial(n), n)
-    rank = np.empty_like(orders)
-    np.put_along_axis(rank, orders, np.arange(1, n + 1)[None].repeat(len(orders), 0), axis=1)
-    psi = np.zeros(rank.shape)
-    swapped = np.zeros(len(orders))
-    for good in range(p):
-        for bad in range(p, n):
-            proper = rank[:, good] < rank[:, bad]
-            psi[:, good] += np.where(proper, 1, -1) / (p * m)
-            psi[:, bad] -= np.where(proper, 1, -1) / (p * m)
-            swapped += ~proper
-    ideal = np.concatenate([np.full(p, m), np.full(m, -p)]) / max(p * m, 1)
-    precision = np.zeros(len(orders))
-    for good in range(p):
-        precision += (rank[:, :p] <= rank[:, good, None]).sum(1) / rank[:, good]
-    both = p > 0 and m > 0
-    losses = {
-        "AUC": swapped / (p * m) if both else np.zeros(len(orders)),
-        "AP": 1 - precision / p if both else np.zeros(len(orders)),
+
+def measure_values(measure, labels: np.ndarray, ranks: np.ndarray) -> np.ndarray:
+    """The measure of one list under each ranking [rankings]."""
+    kind, k = type(measure).__name__, measure.cutoff or 10**9
+    n = len(labels)
+    good = labels > 0 if measure.min_relevant is None else labels >= measure.min_relevant
+    p = good.sum()
+    if kind in ("AUC", "AP", "RR") and p == 0:
+        return np.zeros(len(ranks))
+    if kind == "AUC":
+        pairs = [ranks[:, i] < ranks[:, j] for i in np.flatnonzero(good) for j in np.flatnonzero(~good)]
+        return np.mean(pairs, axis=0) if pairs else np.zeros(len(ranks))
+    if kind == "AP":
+        total = np.zeros(len(ranks))
+        for i in np.flatnonzero(good):
+            hits = (ranks[:, good] <= ranks[:, [i]]).sum(1)
+            total += np.where(ranks[:, i] <= k, hits / ranks[:, i], 0)
+        return total / p
+    if kind == "RR":
+        nearest = ranks[:, good].min(1)
+        return np.where(nearest <= k, 1 / nearest, 0)
+    if kind in ("nDCG", "DCG"):
+        gains = np.exp2(labels) - 1
+        discount = [
+            1 / math.log2(1 + r) if measure.discount == "log2" else 1 / math.log2(max(r, 2)) for r in range(1, n + 1)
+        ]
+    elif kind in ("ERU", "nERU"):
+        gains = np.maximum(labels - measure.d, 0)
+        discount = [2 ** ((1 - r) / (measure.half_life - 1)) for r in range(1, n + 1)]
+    elif kind == "P":
+        gains, discount = good.astype(float), [1 / k] * n
+    else:
+        assert kind == "WTA"
+        gains, discount = good.astype(float), [1.0] + [0.0] * (n - 1)
+    table = np.array([d if r < k else 0.0 for r, d in enumerate(discount)] or [0.0])
+    values = (table[ranks - 1] * gains).sum(1)
+    if kind in ("nDCG", "nERU"):
+        best = values.max(initial=0)
+        return values / best if best > 0 else values * 0
+    return values
+
+
+def decay(name: str, k: int | None, n: int, discount: list[float]) -> np.ndarray:
+    """The decay of a name at ranks 1 to n."""
+    ranks = range(1, n + 1)
+    if name == "discount":
+        return np.array(discount)
+    if name == "k+1-i":
+        return np.array([max(k + 1 - i, 0) for i in ranks], dtype=float)
+    if name == "1/log2(i+1)":
+        return np.array([1 / math.log2(i + 1) for i in ranks])
+    if name == "1/log2(log2(i+1)+1)":
+        return np.array([1 / math.log2(math.log2(i + 1) + 1) for i in ranks])
+    top, _, bottom = name.removeprefix("i^-").partition("/")
+    return np.array([i ** -(float(top) / float(bottom or 1)) for i in ranks])
+
+
+def psi(feature_map, measure, labels: np.ndarray, ranks: np.ndarray) -> np.ndarray:
+    """The feature map of each ranking [rankings, documents]."""
+    n = len(labels)
+    good = labels > 0 if measure.min_relevant is None else labels >= measure.min_relevant
+    kind = type(feature_map).__name__
+    result = np.zeros(ranks.shape)
+    if kind == "Pairwise":
+        for i in np.flatnonzero(good):
+            for j in np.flatnonzero(~good):
+                sign = np.where(ranks[:, i] < ranks[:, j], 1, -1) / (good.sum() * (~good).sum())
+                result[:, i] += sign
+                result[:, j] -= sign
+    elif kind == "FirstRelevant":
+        if good.any():
+            nearest = ranks[:, good].min(1)
+            result[ranks < nearest[:, None]] = 1
+            result -= (ranks == nearest[:, None]) * (nearest[:, None] - 1)
+    else:
+        discount = []
+        if feature_map.decay == "discount":
+            ones = np.zeros(n)
+            for r in range(n):  # the measure's discount at rank r + 1: one document of gain 1 there, 0 elsewhere
+                ones[r] = single_discount(measure, r + 1)
+            discount = list(ones)
+        c = decay(feature_map.decay, measure.cutoff, n, discount)
+        if feature_map.cutoff is not None:
+            c[feature_map.cutoff :] = 0
+        result = c[ranks - 1] if n else result
+    return result
+
+
+def single_discount(measure, rank: int) -> float:
+    """What rank `rank` is worth to a discounted measure, or 1/rank for reciprocal rank."""
+    kind, k = type(measure).__name__, measure.cutoff or 10**9
+    if rank > k:
+        return 0.0
+    return {
+        "RR": lambda: 1 / rank,
+        "nDCG": lambda: 1 / math.log2(1 + rank) if measure.discount == "log2" else 1 / math.log2(max(rank, 2)),
+        "DCG": lambda: 1 / math.log2(1 + rank) if measure.discount == "log2" else 1 / math.log2(max(rank, 2)),
+        "ERU": lambda: 2 ** ((1 - rank) / (measure.half_life - 1)),
+        "nERU": lambda: 2 ** ((1 - rank) / (measure.half_life - 1)),
+        "P": lambda: 1 / k,
+        "WTA": lambda: float(rank == 1),
+    }[kind]()
+
+
+def hinges(measure, feature_map, labels: np.ndarray, scores: np.ndarray) -> dict[str, float]:
+    """The structured hinge of one list under each reference, over all rankings; 0 where no ranking can be wrong."""
+    n = len(labels)
+    ranks = all_ranks(n)
+    values = measure_values(measure, labels, ranks)
+    loss = values.max() - values
+    if n < 2 or loss.max() < 1e-12:
+        return dict.fromkeys(("ideal", "ideal-tied", "predicted"), 0.0)
+    ranking_score = psi(feature_map, measure, labels, ranks) @ scores
+    if type(feature_map).__name__ == "Positional":
+        # By what a label is worth; where that is 0 for several, in input order.
+        kind = type(measure).__name__
+        worth = np.maximum(labels - measure.d, 0) if kind in ("ERU", "nERU") else labels
+        worth = (labels > 0).astype(float) if kind in ("RR", "P", "WTA") else worth
+    else:
+        worth = (labels > 0).astype(float) if measure.min_relevant is None else (labels >= measure.min_relevant) * 1.0
+    ideal = np.empty(n, int)
+    ideal[np.argsort(-worth, kind="stable")] = np.arange(1, n + 1)
+    if type(feature_map).__name__ != "Positional":  # always all goods above all bads
+        return dict.fromkeys(
+            ("ideal", "ideal-tied"), float((loss + ranking_score).max() - ranking_score[(ranks == ideal).all(1)][0])
+        )
+    references = {
+        "ideal": ranking_score[(ranks == ideal).all(1)][0],
+        "ideal-tied": ranking_score[loss < 1e-12].max(),
+        "predicted": ranking_score.max(),
     }
-    return psi - ideal if both else np.zeros(psi.shape), losses
+    return {name: float((loss + ranking_score).max() - value) for name, value in references.items()}
 
 
-def hinge_by_enumeration(scores: np.ndarray, p: int, measure: str) -> np.ndarray:
-    """The structured hinge of lists [lists, documents] whose first p documents are relevant, over all rankings."""
-    difference, losses = all_rankings(p, scores.shape[1] - p)
-    return (losses[measure][:, None] + difference @ scores.T).max(0)
-
-
-def average_precision_credit(p: int, i: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """What good i (1-based) adds to average precision with b bads above it."""
-    return i / (p * (i + b))
-
-
-def roc_area_credit(p: int, m: int, i: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """What good i (1-based) adds to the ROC area with b bads above it."""
-    return (m - b) / (p * m)
-
-
-def hinge_by_programme(scores: np.ndarray, relevant: np.ndarray, measure: str) -> float:
-    """The structured hinge of one list by the O(p m) programme over the number of bads above each good."""
+def hinge_by_programme(scores: np.ndarray, relevant: np.ndarray, measure) -> float:
+    """The pairwise hinge of one list by the O(p m) programme over the number of bads above each good."""
     good = np.sort(scores[relevant])[::-1]
     bad = np.sort(scores[~relevant])[::-1]
     p, m = len(good), len(bad)
     if p == 0 or m == 0:
         return 0.0
+    kind, k = type(measure).__name__, measure.cutoff or 10**9
     b = np.arange(m + 1)
     bad_sum = np.concatenate([[0], np.cumsum(bad)])
-    table = np.zeros(m + 1)
+    discount = np.array(
+        [0.0] if kind in ("AUC", "AP", "RR") else [single_discount(measure, r) for r in range(1, p + m + 1)]
+    )
+    unit = 1 / discount[:p].sum() if kind in ("nDCG", "nERU") else 1.0
+    best, table = 0.0, np.zeros(m + 1)
     for i in range(1, p + 1):
-        credit = average_precision_credit(p, i, b) if measure == "AP" else roc_area_credit(p, m, i, b)
+        if kind == "AP":
+            credit = np.where(i + b <= k, i / (p * (i + b)), 0)
+        elif kind == "AUC":
+            credit = (m - b) / (p * m)
+        elif kind == "RR":
+            credit = np.where((i == 1) & (i + b <= k), 1 / (i + b), 0)
+        else:
+            credit = discount[i + b - 1] * unit
+        best += credit[0]
         table = np.maximum.accumulate(table) + 2 / (p * m) * (bad_sum - b * good[i - 1]) - credit
-    return 1.0 + table.max()
+    return best + table.max()
+
+
+def hinges_of_lists(measure, feature_map, p: int, scores: np.ndarray) -> np.ndarray:
+    """The hinge, reference `ideal`, of many lists [lists, documents] whose first p documents are relevant."""
+    n = scores.shape[1]
+    labels, ranks = (np.arange(n) < p).astype(float), all_ranks(n)
+    if p in (0, n):
+        return np.zeros(len(scores))
+    values = measure_values(measure, labels, ranks)
+    coefficients = psi(feature_map, measure, labels, ranks)
+    difference = coefficients - coefficients[0]  # the first ranking is by index: relevant documents first
+    return ((values.max() - values)[:, None] + difference @ scores.T).max(0)

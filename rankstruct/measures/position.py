@@ -76,11 +76,16 @@ class DiscountedGain(Measure):
         Raises:
             ValueError: they increase somewhere, or are not finite.
         """
-        weights = self.discounts(torch.arange(1, size + 1, dtype=torch.float64, device=device))
+        weights = self.unchecked_weights(size, device)
         if not bool(weights.isfinite().all()) or bool((weights.diff() > 0).any()):
             raise ValueError(
                 f"discounts of {self.name} must be finite and never increase with the rank, got {weights.tolist()}"
             )
+        return weights
+
+    def unchecked_weights(self, size: int, device: torch.device | None = None) -> Tensor:
+        """`position_weights` without a look at the values, so that `torch.compile` can trace it."""
+        weights = self.discounts(torch.arange(1, size + 1, dtype=torch.float64, device=device))
         if self.cutoff is None:
             return weights
         return torch.cat([weights[: self.cutoff], torch.zeros_like(weights[self.cutoff :])])

@@ -1,23 +1,31 @@
 """Oracles: the most violated ranking of a list, exactly, for each (measure, feature map) pair."""
 
-from rankstruct.oracles import pairwise  # registers its oracles
+from rankstruct.oracles import first_relevant, pairwise, positional  # they register their oracles
 from rankstruct.oracles.registry import (
+    Explanation,
     MostViolated,
     Oracle,
     default_feature_map,
+    explain_oracle,
     find_oracle,
     most_violated,
     register_oracle,
     resolve,
+    set_default_feature_map,
 )
 
 __all__ = [
+    "Explanation",
     "MostViolated",
     "Oracle",
     "default_feature_map",
+    "explain_oracle",
     "find_oracle",
+    "first_relevant",
     "most_violated",
     "pairwise",
+    "positional",
     "register_oracle",
     "resolve",
+    "set_default_feature_map",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -34,18 +34,15 @@ class Oracle:
     """An exact argmax for one kind of measure and one kind of feature map.
 
     Attributes:
-        solve: `(scores, labels, where, offsets, measure, feature_map, reference) -> (task_loss, value, direction)`.
-        method: how it works, in a few words.
-        cost: its cost in terms of the list's size.
+        solve: `(scores, labels, where, offsets, measure, feature_map, reference) -> (task_loss, value, direction)`; input
+            was checked for types and shapes, and `scores` has no gradient.
+        explain: `(measure, feature_map, list_size, grades)` to something with a `name` and a `cost`, in words.
         references: the references it knows, of `ideal`, `ideal-tied`, `predicted`.
-        serves: whether it takes this very measure (a cut-off may be out of its reach).
     """
 
     solve: Callable[..., tuple[Tensor, Tensor, Tensor]]
-    method: str
-    cost: str
+    explain: Callable[[Measure, FeatureMap, int, int], Any]
     references: tuple[str, ...] = ("ideal",)
-    serves: Callable[[Measure], bool] = lambda measure: True
 
 
 _ORACLES: dict[tuple[type[Measure], type[FeatureMap]], Oracle] = {}
@@ -65,7 +62,12 @@ def register_oracle(
     """
     _ORACLES[measure, feature_map] = oracle
     if default:
-        _DEFAULT_FEATURE_MAP[measure] = feature_map()
+        set_default_feature_map(measure, feature_map())
+
+
+def set_default_feature_map(measure: type[Measure], feature_map: FeatureMap) -> None:
+    """Take `feature_map` for a kind of measure, and its subclasses, where none is named."""
+    _DEFAULT_FEATURE_MAP[measure] = feature_map
 
 
 def default_feature_map(measure: Measure) -> FeatureMap:
@@ -80,12 +82,12 @@ def find_oracle(measure: Measure, feature_map: FeatureMap) -> Oracle:
     """The oracle of a pair; raises ValueError with a list of what exists if there is none.
 
     >>> import rankstruct as rs
-    >>> find_oracle(rs.AP(), rs.Pairwise()).cost
-    'O(n + p log m) after an O(n) radix sort'
+    >>> find_oracle(rs.AP(), rs.Pairwise()).references
+    ('ideal', 'ideal-tied')
     """
     for kind in type(measure).__mro__:
         oracle = _ORACLES.get((kind, type(feature_map)))
-        if oracle is not None and oracle.serves(measure):
+        if oracle is not None:
             return oracle
     raise ValueError(f"{measure.name} with the {feature_map.name} feature map has no oracle; there are: {_listing()}")
 
@@ -108,6 +110,37 @@ def resolve(
             f"got {reference!r}"
         )
     return measure, feature_map, oracle
+
+
+class Explanation(NamedTuple):
+    """Which method an oracle takes, and what it costs, in words; n documents, p relevant, m not, L grades, cut-off k."""
+
+    method: str
+    cost: str
+
+
+def explain_oracle(
+    measure: str | Measure,
+    feature_map: str | FeatureMap | None = None,
+    *,
+    list_size: int = 1000,
+    grades: int = 2,
+) -> Explanation:
+    """How the most violated ranking of lists of `list_size` documents with so many grades is found, and at what cost.
+
+    Raises:
+        ValueError: the pair has no oracle.
+
+    >>> explain_oracle("nDCG@10", "pairwise").cost
+    'O(n log n + min(k, p) min(k, m))'
+    >>> explain_oracle("nDCG@10", "positional", grades=5).method
+    'programme over how many documents of each of L gains stand in the first k ranks'
+    >>> explain_oracle("AP").method
+    'monotone divide and conquer over the irrelevant documents'
+    """
+    measure, feature_map, oracle = resolve(measure, feature_map, "ideal")
+    method = oracle.explain(measure, feature_map, list_size, grades)
+    return Explanation(method.name, method.cost)
 
 
 def most_violated(

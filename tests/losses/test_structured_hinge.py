@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 import rankstruct as rs
 
-MEASURES = ["AUC", "AP"]
+# Each with its own feature map: pairwise, first-relevant for RR, positional for WTA and DCG.
+MEASURES = ["AUC", "AP", "AP@4", "nDCG(min_relevant=1)", "nDCG(min_relevant=1)@3", "P@3", "RR@3", "WTA", "DCG", "DCG@3"]
 
 
 def make(lists=6, size=12, seed=0, dtype=torch.float64):
@@ -44,8 +45,9 @@ def test_bounds_the_task_loss_of_the_ranking_by_score_and_is_convex(seed, scale,
         return rs.structured_hinge_loss(s, labels, measure, where=where, reduction="none")
 
     found = hinge(scores)
+    name = rs.parse_measure(measure).name
     best = rs.parse_measure(measure).best_value(labels, where)
-    regret = best - rs.evaluate(scores, labels, [measure], where=where, ties="worst")[measure]
+    regret = best - rs.evaluate(scores, labels, [measure], where=where, ties="worst")[name]
     assert (found >= regret - 1e-9 * max(1, scale)).all()
     assert (found >= 0).all()
     other, _, _ = make(seed=seed + 1)
@@ -203,17 +205,26 @@ def test_vmap_and_grad_transforms(measure):
     torch.testing.assert_close(torch.func.vmap(flat)(scores, labels), each)
 
 
-@pytest.mark.parametrize("measure", MEASURES)
-def test_operator_passes_torch_own_checks(measure):
-    name = {"AUC": "pairwise_auc", "AP": "pairwise_average_precision"}[measure]
+OPERATORS = {
+    "pairwise_auc": (None, None, None, False),
+    "pairwise_average_precision": (2.0, 3, None, False),
+    "pairwise_reciprocal_rank": (None, 3, None, False),
+    "first_relevant_reciprocal_rank": (None, None, None, False),
+    "pairwise_discounted": (None, 3, torch.tensor([1.0, 0.5, 0.2] + [0.0] * 69, dtype=torch.float64), True),
+    "positional": (
+        torch.arange(72, 0, -1, dtype=torch.float64), torch.arange(72, 0, -1, dtype=torch.float64), None, True, "predicted",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operator_passes_torch_own_checks(name):
     operator = getattr(torch.ops.rankstruct, name).default
     scores, labels, where = make()
-    for arguments in [
-        (scores, labels, where, None, None),
-        (scores, labels, None, None, 2.0),
-        (scores.flatten(), labels.flatten(), None, torch.tensor([0, 30, 72]), None),
-    ]:
-        torch.library.opcheck(operator, arguments)
+    labels = labels.clamp(max=1)
+    offsets = torch.tensor([0, 30, 72])
+    torch.library.opcheck(operator, (scores, labels, where, None, *OPERATORS[name]))
+    torch.library.opcheck(operator, (scores.flatten(), labels.flatten(), None, offsets, *OPERATORS[name]))
 
 
 @pytest.mark.parametrize("measure", MEASURES)

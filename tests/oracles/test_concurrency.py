@@ -121,23 +121,29 @@ def test_without_a_writable_cache(tmp_path):
     assert float(run_python(code)) == pytest.approx(0.3)
 
 
-def _train_one_rank(rank, world, folder):
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world)
-    scores_in, labels = batch(3)
-    features = torch.stack([scores_in, scores_in.cos()], dim=-1)[rank::world]
-    model = torch.nn.parallel.DistributedDataParallel(rs.LinearScorer(2))
-    loss = rs.structured_hinge_loss(model(features), labels[rank::world], "AP")
-    loss.backward()
-    if rank == 0:
-        torch.save(model.module.linear.weight.grad, f"{folder}/gradient.pt")
-    torch.distributed.barrier()
-    torch.distributed.destroy_process_group()
+ONE_RANK = """
+import sys, torch, rankstruct as rs
+rank, world, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world)
+features, labels = torch.load(f"{folder}/batch.pt")
+model = torch.nn.parallel.DistributedDataParallel(rs.LinearScorer(2))
+rs.structured_hinge_loss(model(features[rank::world]), labels[rank::world], "AP").backward()
+if rank == 0:
+    torch.save(model.module.linear.weight.grad, f"{folder}/gradient.pt")
+torch.distributed.barrier()
+torch.distributed.destroy_process_group()
+"""
 
 
 def test_distributed_data_parallel_gradient_is_that_of_the_whole_batch(tmp_path):
-    torch.multiprocessing.spawn(_train_one_rank, args=(2, str(tmp_path)), nprocs=2)
-    scores_in, labels = batch(3)
+    scores, labels = batch(3)
+    features = torch.stack([scores, scores.cos()], dim=-1)
+    torch.save((features, labels), tmp_path / "batch.pt")
+    ranks = [
+        subprocess.Popen([sys.executable, "-W", "ignore", "-c", ONE_RANK, str(rank), "2", str(tmp_path)])
+        for rank in range(2)
+    ]
+    assert [rank.wait(120) for rank in ranks] == [0, 0]
     model = rs.LinearScorer(2)
-    rs.structured_hinge_loss(model(torch.stack([scores_in, scores_in.cos()], dim=-1)), labels, "AP").backward()
+    rs.structured_hinge_loss(model(features), labels, "AP").backward()
     torch.testing.assert_close(torch.load(tmp_path / "gradient.pt"), model.linear.weight.grad)

@@ -3,15 +3,21 @@
 import numpy as np
 import pytest
 import torch
-from brute_force import hinge_by_enumeration, hinge_by_programme
+from brute_force import hinge_by_programme, hinges_of_lists
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rankstruct as rs
-from rankstruct.oracles.kernels.pairwise_device import auc_padded, average_precision_padded
+from rankstruct.oracles.kernels import ListKernel
 
 MEASURES = ["AUC", "AP"]
-DEVICE_PATH = {"AUC": auc_padded, "AP": average_precision_padded}
+
+
+def device_path(*arguments, **options):
+    """The vectorised path, called for CPU tensors."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ListKernel, "_on_cpu", ListKernel._on_device)
+        return rs.most_violated(*arguments, **options)
 
 
 def random_scores(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
@@ -33,7 +39,7 @@ def test_equals_enumeration_of_all_rankings(measure, p, m):
     shuffle = rng.permuted(np.tile(np.arange(p + m), (lists, 1)), axis=1)
     for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 1e-5)):
         rounded = torch.tensor(scores, dtype=dtype)
-        expected = hinge_by_enumeration(rounded.double().numpy(), p, measure)
+        expected = hinges_of_lists(rs.parse_measure(measure), rs.Pairwise(), p, rounded.double().numpy())
         allowed = tolerance * np.maximum(1, np.abs(scores).max(1, initial=0))
         mixed = rounded.gather(1, torch.tensor(shuffle))
         labels = torch.tensor((shuffle < p).astype(int))
@@ -42,8 +48,8 @@ def test_equals_enumeration_of_all_rankings(measure, p, m):
         assert (np.abs(found.value.double().numpy() - expected) <= allowed).all()
         by_direction = found.task_loss + (found.direction * mixed).sum(1)
         assert (np.abs(by_direction.double().numpy() - expected) <= allowed).all()
-        _, value, _ = DEVICE_PATH[measure](mixed, labels.bool(), torch.ones_like(labels, dtype=torch.bool))
-        assert (np.abs(value.numpy() - expected) <= allowed).all()
+        value = device_path(mixed, labels, measure).value.double().numpy()
+        assert (np.abs(value - expected) <= allowed).all()
 
 
 @pytest.mark.parametrize("measure", MEASURES)
@@ -67,7 +73,7 @@ def test_equals_the_programme_on_lists_of_200(measure, share):
     rng = np.random.default_rng(7)
     scores = random_scores(rng, (40, 200))
     relevant = rng.random((40, 200)) < share
-    expected = [hinge_by_programme(s, r, measure) for s, r in zip(scores, relevant, strict=True)]
+    expected = [hinge_by_programme(s, r, rs.parse_measure(measure)) for s, r in zip(scores, relevant, strict=True)]
     found = rs.most_violated(torch.tensor(scores), torch.tensor(relevant), measure).value.numpy()
     allowed = 1e-9 * np.maximum(1, np.abs(scores).max(1))
     assert (np.abs(found - expected) <= allowed).all()
@@ -86,19 +92,20 @@ def test_device_path_agrees_on_long_lists(measure, arrangement):
     elif arrangement == "all tied":
         scores = torch.zeros_like(scores)
     where = torch.rand(3, 3000, generator=generator) < 0.9
+    scores = scores.double()
     found = rs.most_violated(scores, labels, measure, where=where)
-    task_loss, value, direction = DEVICE_PATH[measure](scores, labels > 0, where)
-    torch.testing.assert_close(found.value.double(), value, atol=1e-5, rtol=1e-6)
-    torch.testing.assert_close(found.task_loss.double(), task_loss, atol=1e-6, rtol=0)
-    torch.testing.assert_close((direction * scores).sum(1) + task_loss, value, atol=1e-6, rtol=1e-6)
+    task_loss, value, direction = device_path(scores, labels, measure, where=where)
+    torch.testing.assert_close(found.value, value, atol=1e-10, rtol=1e-10)
+    torch.testing.assert_close(found.task_loss, task_loss, atol=1e-10, rtol=0)
+    torch.testing.assert_close((direction * scores).sum(1) + task_loss, value, atol=1e-9, rtol=1e-10)
 
 
 @pytest.mark.parametrize("measure", MEASURES)
 def test_device_path_marks_lists_with_scores_that_are_not_finite(measure):
     scores = torch.tensor([[1.0, float("nan"), 0.0], [1.0, float("nan"), 0.0], [float("inf"), 1.0, 0.0]])
     where = torch.tensor([[True, True, True], [True, False, True], [True, True, True]])
-    labels = torch.tensor([[1, 0, 0]] * 3).bool()
-    task_loss, value, direction = DEVICE_PATH[measure](scores, labels, where)
+    labels = torch.tensor([[1, 0, 0]] * 3)
+    task_loss, value, direction = device_path(scores, labels, measure, where=where)
     assert value.isnan().tolist() == [True, False, True]
     assert task_loss.isnan().tolist() == [True, False, True]
     assert direction.isfinite().all()
@@ -110,7 +117,7 @@ def test_large_and_small_scores_in_long_lists(measure, scale):
     rng = np.random.default_rng(3)
     scores = rng.normal(size=150) * scale + 100 * scale
     relevant = rng.random(150) < 0.2
-    expected = hinge_by_programme(scores - scores.mean(), relevant, measure)
+    expected = hinge_by_programme(scores - scores.mean(), relevant, rs.parse_measure(measure))
     found = rs.most_violated(torch.tensor(scores), torch.tensor(relevant), measure).value.item()
     assert found == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
@@ -214,12 +221,12 @@ def test_leading_dimensions_and_dtypes_are_kept():
             "where .padded lists. or offsets",
         ),
         ({"measure": "APX"}, ValueError, "APX"),
+        ({"measure": "MeanNDCG"}, ValueError, "MeanNDCG has no oracle; there are: .*AUC with Pairwise"),
         (
-            {"measure": "AP@3"},
+            {"feature_map": "triplet"},
             ValueError,
-            "AP@3 with the pairwise feature map has no oracle; there are: AUC with Pairwise",
+            "unknown feature map 'triplet'; there are: first-relevant, pairwise, pos",
         ),
-        ({"feature_map": "triplet"}, ValueError, "unknown feature map 'triplet'; there are: pairwise"),
         ({"feature_map": 3}, TypeError, "feature_map must be a name or a FeatureMap"),
         ({"reference": "best"}, ValueError, "reference must be one of 'ideal', 'ideal-tied'"),
     ],

@@ -12,122 +12,168 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankstruct.lists import check_offsets, pad
+from rankstruct.lists import pad
+from rankstruct.oracles.kernels.flat import FlatLists, discount_table
 from rankstruct.oracles.kernels.threads import run_lists
 
-_NOTHING = np.empty(0, np.uint8)
+_NO_NUMBERS = np.empty(0, np.float64)
+NO_CUTOFF = 2**62
 
 Answer = tuple[Tensor, Tensor, Tensor]
 
 
-class ListKernel(NamedTuple):
-    """One oracle's two implementations; see `pairwise_cpu` and `pairwise_device` for what they take."""
+class Parameters(NamedTuple):
+    """What an oracle knows of its measure.
 
+    Attributes:
+        cutoff: ranks beyond it earn nothing; larger than any list for none.
+        weights: float64 `[longest list]`, the discount of each rank, 0 beyond the cut-off; empty where the measure is not
+            discount times gain.
+        gains: float64 `[documents]` flat, the gain of each document, 0 for an irrelevant one; empty as `weights`.
+        normalized: whether the measure is divided by that of the best ranking.
+    """
+
+    cutoff: int
+    weights: Any
+    gains: Any
+    normalized: bool
+
+
+class Method(NamedTuple):
+    """One way to find the most violated ranking, in its two implementations.
+
+    Attributes:
+        name: how it works, in a few words.
+        cost: its cost for a list of n documents, p of them relevant and m not.
+        compiled: the loop over lists, see `pairwise_cpu`.
+        padded: `(scores, relevant, where, parameters)`, two-dimensional, to `(task_loss, value, direction)`.
+    """
+
+    name: str
+    cost: str
     compiled: Callable[..., int]
-    padded: Callable[[Tensor, Tensor, Tensor], Answer]
+    padded: Callable[[Tensor, Tensor, Tensor, Parameters], Answer]
+
+
+class ListKernel(NamedTuple):
+    """An oracle: from what is known of the measure and the longest list, the method; then the method's answers.
+
+    Attributes:
+        plan: `(parameters, longest list)` to the method and the parameters that it gets.
+    """
+
+    plan: Callable[[Parameters, int], tuple[Method, Parameters]]
 
     def __call__(
         self,
         scores: Tensor,
         labels: Tensor,
-        min_relevant: float | None,
         where: Tensor | None,
         offsets: Tensor | None,
+        min_relevant: float | None,
+        cutoff: int | None,
+        weights: Tensor | None,
+        normalized: bool,
     ) -> Answer:
         """`(task_loss [...], value [...], direction [..., list_size])` with the dtype and device of `scores`.
 
+        Args:
+            scores, labels, where, offsets: as for `most_violated`; with `weights`, labels are gains, and those above 0
+                are relevant.
+            min_relevant: the lowest relevant label; those above 0 are if None.
+            cutoff, weights, normalized: as for `Parameters`; weights are on the CPU, where they can be read at no cost.
+
         Raises:
-            ValueError: on the CPU, a real document's score or label is not finite, or `offsets` are not in order.
-                On other devices such a list's loss and value are NaN.
+            ValueError: on the CPU, a real document's score or label is not finite, `offsets` are not in order, relevant
+                documents have different gains. On other devices the loss and value of such a list are NaN.
+            ValueError: weights are not a discount.
         """
         compute = scores if scores.dtype in (torch.float32, torch.float64) else scores.float()
+        cutoff = NO_CUTOFF if cutoff is None else cutoff
         answer = self._on_cpu if scores.device.type == "cpu" else self._on_device
-        task_loss, value, direction = answer(compute, labels, min_relevant, where, offsets)
+        task_loss, value, direction = answer(compute, labels, where, offsets, min_relevant, cutoff, weights, normalized)
         return task_loss.to(scores.dtype), value.to(scores.dtype), direction.to(scores.dtype)
 
     def _on_cpu(
         self,
         scores: Tensor,
         labels: Tensor,
-        min_relevant: float | None,
         where: Tensor | None,
         offsets: Tensor | None,
+        min_relevant: float | None,
+        cutoff: int,
+        weights: Tensor | None,
+        normalized: bool,
     ) -> Answer:
-        # NumPy, not torch, prepares the arrays: torch would wake its own threads, which then spin beside ours.
-        shape = scores.shape
-        lists: tuple[int, ...]
-        if offsets is not None:
-            check_offsets(offsets, shape[0])
-            bounds, lists = offsets.long().numpy(), (offsets.shape[0] - 1,)
-        else:
-            lists = tuple(shape[:-1])
-            bounds = np.arange(int(np.prod(lists)) + 1, dtype=np.int64) * shape[-1]
-        flat = _flat(scores)
-        grades = _flat(labels.float() if labels.dtype == torch.bfloat16 else labels)
-        mask = _NOTHING if where is None else _flat(where).view(np.uint8)
-        if grades.dtype.kind == "f" and not np.isfinite(grades).all():
-            broken = np.flatnonzero(~np.isfinite(grades) & (mask == 1 if mask.size else True))
-            if broken.size:
-                raise ValueError(
-                    f"labels must be finite; {_place(int(broken[0]), shape, offsets)} is {grades[broken[0]]}. "
-                    "Padding belongs in where"
-                )
-        arguments: tuple[Any, ...] = (
-            flat,
-            flat.view(np.uint32 if flat.itemsize == 4 else np.uint64),
-            _relevant(grades, min_relevant).view(np.uint8),
-            mask,
-            bounds,
-        )
-        task_loss = torch.empty(lists, dtype=scores.dtype)
-        value = torch.empty(lists, dtype=scores.dtype)
-        direction = torch.empty(shape, dtype=scores.dtype)
-        results = tuple(result.view(-1).numpy() for result in (task_loss, value, direction))
-        wrong = run_lists(lambda first, last: self.compiled(*arguments, first, last, *results), bounds)
+        flat = FlatLists.of(scores, labels, where, offsets)
+        relevant = relevance(flat.labels, min_relevant)
+        table = _NO_NUMBERS if weights is None else discount_table(weights, flat.longest)
+        method, parameters = self.plan(Parameters(cutoff, table, _NO_NUMBERS, normalized), flat.longest)
+        if weights is not None:
+            _check_binary(flat, relevant)
+            parameters = parameters._replace(gains=flat.labels)
+        inputs = (flat.scores, flat.bits, relevant.view(np.uint8), flat.where, flat.bounds)
+        answer, results = flat.empty_answer()
+        wrong = run_lists(lambda first, last: method.compiled(*inputs, first, last, parameters, *results), flat.bounds)
         if wrong != -1:
-            raise ValueError(
-                f"scores must be finite; {_place(wrong, shape, offsets)} is {flat[wrong]}. "
-                "Is the learning rate too high, or a feature missing? Padding belongs in where"
-            )
-        return task_loss, value, direction
+            flat.refuse_score(wrong)
+        return answer
 
     def _on_device(
         self,
         scores: Tensor,
         labels: Tensor,
-        min_relevant: float | None,
         where: Tensor | None,
         offsets: Tensor | None,
+        min_relevant: float | None,
+        cutoff: int,
+        weights: Tensor | None,
+        normalized: bool,
     ) -> Answer:
         if labels.dtype.is_floating_point:  # a label that is no number makes the list's value no number
             scores = torch.where(torch.isfinite(labels), scores, torch.nan)
-        relevant = _relevant(labels, min_relevant)
+        if where is None:
+            where = torch.ones(labels.shape, dtype=torch.bool, device=labels.device)
+        rows = where.shape
         if offsets is not None:
             offsets = offsets.to(scores.device)
-            scores, where = pad(scores, offsets)
-            relevant, _ = pad(relevant, offsets)
-            task_loss, value, direction = self.padded(scores, relevant, where)
+            (scores, where), (labels, _) = pad(scores, offsets), pad(labels, offsets)
+        size = scores.shape[-1]
+        flat = (int(np.prod(scores.shape[:-1])), size)
+        scores, labels, real = scores.reshape(flat), labels.reshape(flat), where.reshape(flat)
+        relevant = relevance(labels, min_relevant)
+        method, parameters = self.plan(
+            Parameters(
+                cutoff, _NO_NUMBERS if weights is None else discount_table(weights, size), _NO_NUMBERS, normalized
+            ),
+            size,
+        )
+        if weights is not None:
+            highest = torch.where(real, labels, 0).amax(-1, keepdim=True) if size else labels[:, :1]
+            mixed = (real & relevant & (labels != highest)).any(-1, keepdim=True)
+            scores = scores.masked_fill(mixed, torch.nan)  # several gains: see `__call__`
+            table = torch.as_tensor(parameters.weights, device=scores.device)
+            parameters = parameters._replace(weights=table, gains=highest.double())
+        task_loss, value, direction = method.padded(scores, relevant, real, parameters)
+        if offsets is not None:
             return task_loss, value, direction[where]
-        shape = scores.shape
-        if where is None:
-            where = torch.ones_like(relevant)
-        rows = (int(np.prod(shape[:-1])), shape[-1])
-        task_loss, value, direction = self.padded(scores.reshape(rows), relevant.reshape(rows), where.reshape(rows))
-        return task_loss.view(shape[:-1]), value.view(shape[:-1]), direction.view(shape)
+        return task_loss.view(rows[:-1]), value.view(rows[:-1]), direction.view(rows)
 
 
-def _relevant(labels: Any, min_relevant: float | None) -> Any:
+def relevance(labels: Any, min_relevant: float | None) -> Any:
     """Which documents are relevant; labels are a tensor or an array, and so is the answer."""
     return labels > 0 if min_relevant is None else labels >= min_relevant
 
 
-def _flat(values: Tensor) -> np.ndarray:
-    return values.detach().contiguous().view(-1).numpy()
-
-
-def _place(flat: int, shape: torch.Size, offsets: Tensor | None) -> str:
-    """A document's position as a reader counts it: list and document, or document and its list when flat."""
-    if offsets is not None:
-        found = int(torch.searchsorted(offsets, flat, right=True)) - 1
-        return f"document {flat} (list {found})"
-    return f"document {list(map(int, np.unravel_index(flat, shape)))}"
+def _check_binary(flat: FlatLists, relevant: np.ndarray) -> None:
+    """Refuse relevant documents of different gains: the pairwise map takes binary relevance."""
+    positions = np.flatnonzero(flat.real(relevant))
+    gains = flat.labels[positions]
+    if positions.size and (gains != gains[0]).any():
+        other = int(np.argmax(gains != gains[0]))
+        raise ValueError(
+            "labels have more than one grade above zero, and the pairwise map takes binary relevance: "
+            f"{flat.place(int(positions[0]))} has gain {gains[0]:g}, {flat.place(int(positions[other]))} has gain "
+            f"{gains[other]:g}. Give min_relevant= to the measure, such as nDCG(min_relevant=1), or take the "
+            "positional map, feature_map='positional'"
+        )

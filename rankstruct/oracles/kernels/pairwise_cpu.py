@@ -1,9 +1,9 @@
 """Most violated rankings under the pairwise feature map, on the CPU: flat scores, one list after another.
 
 Every kernel here takes `scores`, the same memory as unsigned integers `bits`, `relevant` and `where` (uint8; `where` is
-empty if every document is real), `offsets`, and the lists `[first, last)` to do; it fills `task_loss` and `value` [lists]
-and `direction` [documents]. It returns -1, or the position of a score that is not finite. It trusts its
-input otherwise and holds no lock, so that threads can share a batch.
+empty if every document is real), `offsets`, the lists `[first, last)` to do, and its `Parameters`; it fills `task_loss`
+and `value` [lists] and `direction` [documents]. It returns -1, or the position of a score that is not finite. It trusts
+its input otherwise and holds no lock, so that threads can share a batch.
 
 Notation: p relevant ("good") and m irrelevant ("bad") documents, each by descending score; a ranking is the number of
 bads above each good. Scores are taken relative to the list's highest, which changes no difference and keeps sums small.
@@ -18,20 +18,30 @@ from rankstruct.oracles.kernels.sorting import sort_descending
 
 
 @compile_kernel
-def _longest(offsets, first, last):
-    longest = 1
+def workspace(offsets, first, last, bits):
+    """Scratch for the longest list: sort keys, orders and histogram; goods, bads and bads above; their scores."""
+    size = 1
     for i in range(first, last):
-        longest = max(longest, offsets[i + 1] - offsets[i])
-    return longest
+        size = max(size, offsets[i + 1] - offsets[i])
+    keys = np.empty((2, size), bits.dtype)
+    orders = np.empty((2, size), np.int64)
+    histogram = np.empty((8, 256), np.int64)
+    documents = np.empty((3, size), np.int64)
+    values = np.empty((2, size), np.float64)
+    return keys, orders, histogram, documents, values
 
 
 @compile_kernel
-def _split(scores, relevant, order, count, good, good_score, bad, bad_score):
-    """Split a sorted list into goods and bads; returns p, m and the position of a score that is not finite, or -1."""
+def split_list(scores, bits, relevant, where, start, stop, space):
+    """Sort a list and split it into goods and bads; returns p, m and the position of a score that is not finite, or -1."""
+    keys, orders, histogram, documents, values = space
+    count, ordered = sort_descending(bits, where, start, stop, keys[0], orders[0], keys[1], orders[1], histogram)
+    good, bad = documents[0], documents[1]
+    good_score, bad_score = values[0], values[1]
     p, m = 0, 0
-    top = np.float64(scores[order[0]]) if count else 0.0
+    top = np.float64(scores[ordered[0]]) if count else 0.0
     for i in range(count):
-        at = order[i]
+        at = ordered[i]
         score = np.float64(scores[at]) - top
         if score - score != 0.0:  # NaN for NaN and infinities, which differs from everything
             return p, m, at
@@ -45,44 +55,42 @@ def _split(scores, relevant, order, count, good, good_score, bad, bad_score):
 
 
 @compile_kernel
-def _finish(p, m, good, good_score, bad, bad_score, bads_above, direction):
-    """Write psi(r^) - psi(r*) of the ranking with `bads_above` each good; returns its score difference F(r^) - F(r*)."""
+def _finish(p, m, space, loss, index, task_loss, value, direction):
+    """Write the results of the ranking with the bads above each good in `space` and the task loss `loss`."""
+    _, _, _, documents, values = space
+    good, bad, bads_above = documents[0], documents[1], documents[2]
+    good_score, bad_score = values[0], values[1]
     scale = 2.0 / (np.float64(p) * np.float64(m))
     difference = 0.0
+    j = 0
     for i in range(p):
         coefficient = 0.0 - scale * bads_above[i]  # not -0.0
         direction[good[i]] = coefficient
         difference += coefficient * good_score[i]
-    below = p  # goods i with bads_above[i] > j form a suffix, since bads_above does not decrease
-    j = 0
-    for i in range(p):
+        # Bads that were not above good i - 1 but are above good i are above all goods from i on.
         while j < bads_above[i]:
-            coefficient = scale * (below - i)
+            coefficient = scale * (p - i)
             direction[bad[j]] = coefficient
             difference += coefficient * bad_score[j]
             j += 1
-    return difference
+    task_loss[index] = loss
+    value[index] = max(loss + difference, 0.0)
 
 
 @compile_kernel
-def auc_lists(scores, bits, relevant, where, offsets, first, last, task_loss, value, direction):
+def auc_lists(scores, bits, relevant, where, offsets, first, last, parameters, task_loss, value, direction):
     """AUC (SVMauc): a pair is swapped iff its margin is under 1/2, each pair by itself. O(n) after the sort."""
-    size = _longest(offsets, first, last)
-    key, spare_key = np.empty(size, bits.dtype), np.empty(size, bits.dtype)
-    order, spare_order = np.empty(size, np.int64), np.empty(size, np.int64)
-    histogram = np.empty((8, 256), np.int64)
-    good, bad, bads_above = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.int64)
-    good_score, bad_score = np.empty(size, np.float64), np.empty(size, np.float64)
+    space = workspace(offsets, first, last, bits)
+    bads_above = space[3][2]
+    good_score, bad_score = space[4][0], space[4][1]
     for index in range(first, last):
-        count, ordered = sort_descending(
-            bits, where, offsets[index], offsets[index + 1], key, order, spare_key, spare_order, histogram
-        )
-        p, m, broken = _split(scores, relevant, ordered, count, good, good_score, bad, bad_score)
+        start, stop = offsets[index], offsets[index + 1]
+        p, m, broken = split_list(scores, bits, relevant, where, start, stop, space)
         if broken >= 0:
             return broken
         task_loss[index] = 0.0
         value[index] = 0.0
-        direction[offsets[index] : offsets[index + 1]] = 0.0
+        direction[start:stop] = 0.0
         if p == 0 or m == 0:
             continue
         j = 0
@@ -92,52 +100,58 @@ def auc_lists(scores, bits, relevant, where, offsets, first, last, task_loss, va
                 j += 1
             bads_above[i] = j
             swapped += j
-        loss = swapped / (np.float64(p) * np.float64(m))
-        difference = _finish(p, m, good, good_score, bad, bad_score, bads_above, direction)
-        task_loss[index] = loss
-        value[index] = max(loss + difference, 0.0)
+        _finish(p, m, space, swapped / (np.float64(p) * np.float64(m)), index, task_loss, value, direction)
     return -1
 
 
 @compile_kernel
-def average_precision_lists(scores, bits, relevant, where, offsets, first, last, task_loss, value, direction):
-    """Average precision (SVMmap): monotone divide and conquer. O(m + p log m) after the sort.
+def convex_lists(scores, bits, relevant, where, offsets, first, last, parameters, task_loss, value, direction):
+    """AP without a cut-off (SVMmap), and discounted gains whose discount is convex (SVMndcg-nc): O(m + p log m).
 
-    `above[j]` is the first (1-based) good that bad j stands above, p + 1 for none. The best choice of one bad does
-    not depend on the others' and does not decrease with j, so the choices at distance `stride` bracket those between.
+    Monotone divide and conquer. `above[j]` is the first (1-based) good that bad j stands above, p + 1 for none. The best
+    choice of one bad does not depend on the others' and does not decrease with j, so the choices at distance
+    `stride` bracket those between.
+
+    With r = k + j - 1, bad j gains above the goods k..p, times m p / 2 and less what does not depend on k,
+
+        good_sum[k-1] - (k-1) s_j - m/2 (H[r] + (j-1)/r)        for AP, by (j-1) H[r-1] - j H[r] = -H[r] - (j-1)/r
+        good_sum[k-1] - (k-1) s_j + m/2 p g a[r]                for a discount a and a gain g
     """
-    size = _longest(offsets, first, last)
-    key, spare_key = np.empty(size, bits.dtype), np.empty(size, bits.dtype)
-    order, spare_order = np.empty(size, np.int64), np.empty(size, np.int64)
-    histogram = np.empty((8, 256), np.int64)
-    good, bad, bads_above = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.int64)
-    good_score, bad_score = np.empty(size, np.float64), np.empty(size, np.float64)
+    space = workspace(offsets, first, last, bits)
+    bads_above = space[3][2]
+    good_score, bad_score = space[4][0], space[4][1]
+    size = bads_above.shape[0]
+    weights, gains, normalized = parameters.weights, parameters.gains, parameters.normalized
+    is_precision = weights.shape[0] == 0
     above = np.empty(size + 1, np.int64)
     good_sum = np.empty(size + 1, np.float64)  # good_sum[i]: the scores of the first i goods
-    inverse, harmonic = np.empty(size + 1, np.float64), np.empty(size + 1, np.float64)
-    inverse[0], harmonic[0] = 0.0, 0.0
-    for i in range(1, size + 1):
-        inverse[i] = 1.0 / i
-        harmonic[i] = harmonic[i - 1] + inverse[i]
+    level, slope = np.zeros(size + 1, np.float64), np.zeros(size + 1, np.float64)
+    for r in range(1, size + 1):
+        if is_precision:
+            slope[r] = -1.0 / r
+            level[r] = level[r - 1] - 1.0 / r
+        else:
+            level[r] = weights[r - 1]
     for index in range(first, last):
-        count, ordered = sort_descending(
-            bits, where, offsets[index], offsets[index + 1], key, order, spare_key, spare_order, histogram
-        )
-        p, m, broken = _split(scores, relevant, ordered, count, good, good_score, bad, bad_score)
+        start, stop = offsets[index], offsets[index + 1]
+        p, m, broken = split_list(scores, bits, relevant, where, start, stop, space)
         if broken >= 0:
             return broken
         task_loss[index] = 0.0
         value[index] = 0.0
-        direction[offsets[index] : offsets[index + 1]] = 0.0
+        direction[start:stop] = 0.0
         if p == 0 or m == 0:
             continue
+        gain, best_value = 1.0 / p, 1.0
+        if not is_precision:
+            gain, best_value = scaled_gain(weights, p, m, gains[space[3][0][0]], normalized)
+        if best_value == 0.0:
+            continue
+        factor = 0.5 * m * p * gain
         good_sum[0] = 0.0
         for i in range(p):
             good_sum[i + 1] = good_sum[i] + good_score[i]
 
-        # What bad j gains above the goods k..p, times m p / 2, less what does not depend on k, with r = k + j - 1:
-        #     m/2 ((j-1) H[r-1] - j H[r]) - (k-1) s_j + good_sum[k-1],  and  (j-1) H[r-1] - j H[r] = -H[r] - (j-1)/r
-        half = 0.5 * m
         stride = 1
         while stride * 2 <= m:
             stride *= 2
@@ -149,21 +163,185 @@ def average_precision_lists(scores, bits, relevant, where, offsets, first, last,
                 best, best_k = -np.inf, low
                 for k in range(low, high + 1):
                     r = k + j - 1
-                    gain = good_sum[k - 1] - (k - 1) * score - half * (harmonic[r] + (j - 1) * inverse[r])
-                    if gain > best:
-                        best, best_k = gain, k
+                    found = good_sum[k - 1] - (k - 1) * score + factor * (level[r] + (j - 1) * slope[r])
+                    if found > best:
+                        best, best_k = found, k
                 above[j] = best_k
             stride //= 2
 
         j = 0
-        precision = 0.0
+        measure = 0.0
         for i in range(p):
             while j < m and above[j + 1] <= i + 1:
                 j += 1
             bads_above[i] = j
-            precision += np.float64(i + 1) / np.float64(i + 1 + j)
-        loss = 1.0 - precision / p
-        difference = _finish(p, m, good, good_score, bad, bad_score, bads_above, direction)
-        task_loss[index] = loss
-        value[index] = max(loss + difference, 0.0)
+            if is_precision:
+                measure += gain * (i + 1) / np.float64(i + 1 + j)
+            else:
+                measure += gain * weights[i + j]
+        _finish(p, m, space, best_value - measure, index, task_loss, value, direction)
+    return -1
+
+
+@compile_kernel
+def scaled_gain(weights, p, m, gain, normalized):
+    """What a relevant document is worth per unit of discount, and the measure of the best ranking.
+
+    Both are 0 where all of the list's ranks are worth the same, so that no ranking can get it wrong.
+    """
+    total = 0.0
+    for i in range(p):
+        total += weights[i]
+    if weights[0] == weights[p + m - 1] or total <= 0.0:
+        return 0.0, 0.0
+    return (1.0 / total, 1.0) if normalized else (gain, gain * total)
+
+
+@compile_kernel
+def _own_optima(p, m, space, bad_sum, good_sum, own_best, own_sum):
+    """For goods by themselves: u_i bads score above good i, and own_sum[i] is what the goods from i on gain by that."""
+    good_score, bad_score = space[4][0], space[4][1]
+    scale = 2.0 / (np.float64(p) * np.float64(m))
+    bad_sum[0], good_sum[0] = 0.0, 0.0
+    for j in range(m):
+        bad_sum[j + 1] = bad_sum[j] + bad_score[j]
+    j = 0
+    for i in range(p):
+        good_sum[i + 1] = good_sum[i] + good_score[i]
+        while j < m and bad_score[j] > good_score[i]:
+            j += 1
+        own_best[i] = j
+    own_sum[p] = 0.0
+    for i in range(p - 1, -1, -1):
+        own_sum[i] = own_sum[i + 1] + scale * (bad_sum[own_best[i]] - own_best[i] * good_score[i])
+    return scale
+
+
+@compile_kernel
+def _tail(t, b, p, scale, bad_sum, good_sum, own_best, own_sum):
+    """What the goods behind the first t gain when each takes max(u_i, b) bads above it; u_i does not decrease."""
+    low, high = t, p
+    while low < high:
+        middle = (low + high) // 2
+        if own_best[middle] >= b:
+            high = middle
+        else:
+            low = middle + 1
+    return scale * ((low - t) * bad_sum[b] - b * (good_sum[low] - good_sum[t])) + own_sum[low]
+
+
+@compile_kernel
+def programme_lists(scores, bits, relevant, where, offsets, first, last, parameters, task_loss, value, direction):
+    """AP@k and discounted gains of any discount, which is 0 behind rank k: a programme over the bads above each good.
+
+    O(n + min(k, p) min(k, m)) after the sort. A good behind rank k earns nothing, and then its best number of bads above
+    is u_i, those that score above it, which does not decrease with i. So only rows with i + b <= k need the running
+    maximum T_i(b) = h_i(b) - credit(i, b) + max_{b' <= b} T_{i-1}(b'), h_i(b) = 2/(p m) (S(b) - b s_i). If good t is the
+    last one within rank k, every later good takes max(u_i, k - t).
+    """
+    space = workspace(offsets, first, last, bits)
+    bads_above = space[3][2]
+    good_score = space[4][0]
+    size = bads_above.shape[0]
+    weights, gains, normalized, cutoff = (
+        parameters.weights,
+        parameters.gains,
+        parameters.normalized,
+        parameters.cutoff,
+    )
+    is_precision = weights.shape[0] == 0
+    bad_sum, good_sum, own_sum = np.empty(size + 1), np.empty(size + 1), np.empty(size + 1)
+    own_best = np.empty(size + 1, np.int64)
+    width = min(cutoff, size) + 1
+    table = np.empty(width, np.float64)
+    raised = np.empty(0, np.uint8)
+    for index in range(first, last):
+        start, stop = offsets[index], offsets[index + 1]
+        p, m, broken = split_list(scores, bits, relevant, where, start, stop, space)
+        if broken >= 0:
+            return broken
+        task_loss[index] = 0.0
+        value[index] = 0.0
+        direction[start:stop] = 0.0
+        if p == 0 or m == 0:
+            continue
+        k = min(cutoff, p + m)
+        if is_precision:
+            gain, best_value = 1.0 / p, min(p, k) / np.float64(p)
+        else:
+            gain, best_value = scaled_gain(weights, p, m, gains[space[3][0][0]], normalized)
+        if best_value == 0.0:
+            continue
+        scale = _own_optima(p, m, space, bad_sum, good_sum, own_best, own_sum)
+        rows, columns = min(p, k), min(m, k) + 1
+        if raised.shape[0] < (rows + 1) * columns:
+            raised = np.empty((rows + 1) * columns, np.uint8)
+        table[:columns] = 0.0
+        best, best_t, best_b = -np.inf, 0, 0
+        if k <= m:
+            best = _tail(0, k, p, scale, bad_sum, good_sum, own_best, own_sum)
+        for i in range(1, rows + 1):
+            running = -np.inf
+            row_best, row_b = -np.inf, 0
+            for b in range(min(m, k - i) + 1):
+                raised[i * columns + b] = table[b] > running
+                running = max(running, table[b])
+                credit = gain * i / np.float64(i + b) if is_precision else gain * weights[i + b - 1]
+                found = running + scale * (bad_sum[b] - b * good_score[i - 1]) - credit
+                table[b] = found
+                if found > row_best:
+                    row_best, row_b = found, b
+            if i < p:
+                if k - i > m:
+                    continue
+                row_best += _tail(i, k - i, p, scale, bad_sum, good_sum, own_best, own_sum)
+            if row_best > best:
+                best, best_t, best_b = row_best, i, row_b
+
+        b = best_b
+        for i in range(best_t, 0, -1):
+            bads_above[i - 1] = b
+            while not raised[i * columns + b]:
+                b -= 1
+        for i in range(best_t, p):
+            bads_above[i] = max(own_best[i], k - best_t)
+        measure = 0.0
+        for i in range(best_t):
+            rank = i + 1 + bads_above[i]
+            measure += gain * (i + 1) / np.float64(rank) if is_precision else gain * weights[rank - 1]
+        _finish(p, m, space, best_value - measure, index, task_loss, value, direction)
+    return -1
+
+
+@compile_kernel
+def reciprocal_rank_lists(scores, bits, relevant, where, offsets, first, last, parameters, task_loss, value, direction):
+    """Reciprocal rank with the pairwise map: only the first good earns anything, so it is tried everywhere. O(n log n).
+
+    With b bads above the first good, every other good takes max(u_i, b).
+    """
+    space = workspace(offsets, first, last, bits)
+    bads_above = space[3][2]
+    size = bads_above.shape[0]
+    bad_sum, good_sum, own_sum = np.empty(size + 1), np.empty(size + 1), np.empty(size + 1)
+    own_best = np.empty(size + 1, np.int64)
+    for index in range(first, last):
+        start, stop = offsets[index], offsets[index + 1]
+        p, m, broken = split_list(scores, bits, relevant, where, start, stop, space)
+        if broken >= 0:
+            return broken
+        task_loss[index] = 0.0
+        value[index] = 0.0
+        direction[start:stop] = 0.0
+        if p == 0 or m == 0:
+            continue
+        scale = _own_optima(p, m, space, bad_sum, good_sum, own_best, own_sum)
+        best, best_b, loss = -np.inf, 0, 0.0
+        for b in range(own_best[0], m + 1):
+            earned = 1.0 / (1 + b) if b < parameters.cutoff else 0.0
+            found = _tail(0, b, p, scale, bad_sum, good_sum, own_best, own_sum) - earned
+            if found > best:
+                best, best_b, loss = found, b, 1.0 - earned
+        for i in range(p):
+            bads_above[i] = max(own_best[i], best_b)
+        _finish(p, m, space, loss, index, task_loss, value, direction)
     return -1

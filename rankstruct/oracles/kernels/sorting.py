@@ -48,7 +48,9 @@ def sort_descending(bits, where, start, stop, key, order, spare_key, spare_order
 
     passes = bits.itemsize
     mask = np.uint64(_BUCKETS - 1)
-    histogram[:passes] = 0
+    for digit in range(passes):
+        for b in range(_BUCKETS):
+            histogram[digit, b] = 0
     for i in range(count):
         value = key[i]
         for digit in range(passes):

@@ -1,0 +1,116 @@
+"""Oracles as custom operators: what `torch.compile`, vmap and fake tensors see of them.
+
+All have one signature, `(scores, labels, where, offsets, min_relevant, cutoff, weights, normalized)`; see
+`kernels.ListKernel` for what it means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rankstruct.feature_maps import FeatureMap
+from rankstruct.measures import DiscountedGain, Measure
+from rankstruct.oracles.kernels import NO_CUTOFF, Answer, ListKernel, Method, Parameters
+from rankstruct.oracles.registry import Oracle
+
+
+def list_operator(name: str, kernel: ListKernel) -> Callable[..., Answer]:
+    """The custom operator `rankstruct::<name>` of a kernel."""
+
+    @torch.library.custom_op(f"rankstruct::{name}", mutates_args=())
+    def operator(
+        scores: Tensor,
+        labels: Tensor,
+        where: Tensor | None,
+        offsets: Tensor | None,
+        min_relevant: float | None,
+        cutoff: int | None,
+        weights: Tensor | None,
+        normalized: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        return kernel(scores, labels, where, offsets, min_relevant, cutoff, weights, normalized)
+
+    register_lists(operator)
+    return operator
+
+
+def register_lists(operator: Any) -> None:
+    """Fake and vmap rules of an operator `(scores, labels, where, offsets, *parameters)` over lists."""
+
+    @operator.register_fake
+    def _(scores, labels, where, offsets, *parameters):
+        lists = scores.shape[:-1] if offsets is None else (offsets.shape[0] - 1,)
+        return scores.new_empty(lists), scores.new_empty(lists), scores.new_empty(scores.shape)
+
+    @operator.register_vmap
+    def _(info, in_dims, scores, labels, where, offsets, *parameters):
+        size = info.batch_size
+
+        def front(value: Tensor, dim: int | None) -> Tensor:
+            return value.expand(size, *value.shape) if dim is None else value.movedim(dim, 0)
+
+        scores, labels = front(scores, in_dims[0]), front(labels, in_dims[1])
+        if offsets is None:
+            where = None if where is None else front(where, in_dims[2])
+            return operator(scores, labels, where, None, *parameters), (0, 0, 0)
+        # The same lists again and again, one behind the other.
+        documents = scores.shape[1]
+        each = front(offsets, in_dims[3])
+        shift = torch.arange(size, device=each.device, dtype=each.dtype).unsqueeze(1) * documents
+        joined = torch.cat([(each[:, :-1] + shift).flatten(), each.new_full((1,), size * documents)])
+        task_loss, value, direction = operator(scores.flatten(), labels.flatten(), None, joined, *parameters)
+        return (task_loss.view(size, -1), value.view(size, -1), direction.view(size, documents)), (0, 0, 0)
+
+
+def list_oracle(name: str, kernel: ListKernel, references: tuple[str, ...], *, discounted: bool = False) -> Oracle:
+    """The oracle of a kernel, as the custom operator `rankstruct::<name>`.
+
+    A kernel of discounted gains gets gains and discounts; others get the labels as they are.
+    """
+    operator = list_operator(name, kernel)
+
+    def explain(measure: Measure, feature_map: FeatureMap, list_size: int, grades: int) -> Method:
+        weights = measure.position_weights(list_size).numpy() if isinstance(measure, DiscountedGain) else np.empty(0)
+        cutoff = NO_CUTOFF if measure.cutoff is None else measure.cutoff
+        return kernel.plan(Parameters(cutoff, weights, np.empty(0), False), list_size)[0]
+
+    return Oracle(_solve_discounted(operator) if discounted else _solve_binary(operator), explain, references)
+
+
+def _solve_binary(operator: Callable[..., Answer]) -> Callable[..., Answer]:
+
+    def solve(
+        scores: Tensor,
+        labels: Tensor,
+        where: Tensor | None,
+        offsets: Tensor | None,
+        measure: Measure,
+        feature_map: FeatureMap,
+        reference: str,
+    ) -> Answer:
+        return operator(scores, labels, where, offsets, measure.min_relevant, measure.cutoff, None, False)
+
+    return solve
+
+
+def _solve_discounted(operator: Callable[..., Answer]) -> Callable[..., Answer]:
+
+    def solve(
+        scores: Tensor,
+        labels: Tensor,
+        where: Tensor | None,
+        offsets: Tensor | None,
+        measure: DiscountedGain,
+        feature_map: FeatureMap,
+        reference: str,
+    ) -> Answer:
+        gains = measure.document_gains(labels)
+        weights = measure.unchecked_weights(max(scores.shape[-1], 1))
+        return operator(scores, gains, where, offsets, None, measure.cutoff, weights, type(measure).normalized)
+
+    return solve

@@ -1,0 +1,205 @@
+"""Every legal (measure, feature map, discount, cut-off, decay, reference): exact against all rankings of short lists."""
+
+import numpy as np
+import pytest
+import torch
+from brute_force import hinge_by_programme, hinges
+from scipy.optimize import linear_sum_assignment
+
+import rankstruct as rs
+from rankstruct.oracles.combinations import legal_combinations
+from rankstruct.oracles.kernels import ListKernel
+
+COMBINATIONS: dict = {}
+for _measure, _map, _reference in legal_combinations():
+    COMBINATIONS.setdefault((_measure, _map), []).append(_reference)
+
+
+def random_list(rng, graded, most=6):
+    n = int(rng.integers(0, most + 1))
+    scale = 10.0 ** rng.integers(-3, 4)
+    scores = rng.normal(size=n) * scale
+    if rng.random() < 0.4:
+        scores = np.round(scores * 2) / 2
+    labels = rng.integers(0, (rng.integers(1, 5) if graded else 1) + 1, size=n).astype(float)
+    return scores, labels, max(1.0, scale, np.abs(scores).max(initial=0))
+
+
+def check(measure, feature_map, references, scores, labels, size, tolerance=1e-9, dtype=torch.float64):
+    """Compare one list with enumeration, under every reference."""
+    given = torch.tensor(scores, dtype=dtype)
+    expected = hinges(measure, feature_map, labels, given.double().numpy())
+    for reference in references:
+        found = rs.most_violated(given, torch.tensor(labels), measure, feature_map=feature_map, reference=reference)
+        by_direction = found.task_loss + (found.direction * given).sum()
+        context = (measure.name, feature_map.name, reference, scores.tolist(), labels.tolist())
+        assert abs(found.value.item() - expected[reference]) <= tolerance * size, context
+        assert abs(by_direction.item() - expected[reference]) <= 4 * tolerance * size, context
+
+
+def test_every_combination_equals_enumeration():
+    rng = np.random.default_rng(0)
+    for (measure, feature_map), references in COMBINATIONS.items():
+        graded = isinstance(feature_map, rs.Positional)
+        for _ in range(8):
+            scores, labels, size = random_list(rng, graded, most=5)
+            check(measure, feature_map, references, scores, labels, size)
+        check(measure, feature_map, references, *random_list(rng, graded, most=5), 1e-5, torch.float32)
+
+
+def on_device_path(monkeypatch):
+    monkeypatch.setattr(ListKernel, "_on_cpu", ListKernel._on_device)
+
+
+def test_device_path_equals_enumeration(monkeypatch):
+    """The vectorised path, called for CPU tensors."""
+    on_device_path(monkeypatch)
+    rng = np.random.default_rng(1)
+    for (measure, feature_map), references in COMBINATIONS.items():
+        if not isinstance(feature_map, rs.Positional):
+            for _ in range(25):
+                check(measure, feature_map, references, *random_list(rng, graded=False))
+
+
+BINARY = [m for m, f in COMBINATIONS if isinstance(f, rs.Pairwise)]
+
+
+@pytest.mark.parametrize("measure", BINARY, ids=lambda m: m.name)
+def test_pairwise_equals_the_programme_on_long_lists(measure, monkeypatch):
+    rng = np.random.default_rng(2)
+    for n in (50, 120, 300):
+        scale = 10.0 ** rng.integers(-3, 4)
+        scores = np.round(rng.normal(size=n) * scale, 2) if n == 120 else rng.normal(size=n) * scale
+        labels = (rng.random(n) < rng.choice([0.03, 0.3, 0.9])).astype(float)
+        expected = hinge_by_programme(scores, labels > 0, measure)
+        size = max(1.0, np.abs(scores).max())
+        arguments = (torch.tensor(scores), torch.tensor(labels), measure)
+        found = rs.most_violated(*arguments, feature_map="pairwise")
+        assert abs(found.value.item() - expected) <= 1e-9 * size
+        with monkeypatch.context() as patch:
+            on_device_path(patch)
+            again = rs.most_violated(*arguments, feature_map="pairwise")
+        assert abs(again.value.item() - expected) <= 1e-9 * size
+        torch.testing.assert_close(
+            again.task_loss + again.direction @ arguments[0], again.value, atol=1e-9 * size, rtol=0
+        )
+
+
+POSITIONAL = [(m, f) for m, f in COMBINATIONS if isinstance(f, rs.Positional) and isinstance(m, rs.DiscountedGain)]
+
+
+@pytest.mark.parametrize("kind", ["random", "sorted", "anti-sorted", "tied", "many grades"])
+def test_positional_equals_scipys_assignment_by_value(kind):
+    rng = np.random.default_rng(3)
+    for measure, feature_map in POSITIONAL[::7]:
+        n = int(rng.integers(50, 130))
+        labels = rng.choice(6, p=[0.5, 0.2, 0.1, 0.1, 0.05, 0.05], size=n).astype(float)
+        if kind == "many grades":  # more distinct gains than the sweep takes
+            labels = rng.random(n) * 3
+        scores = rng.normal(size=n)
+        scores = {"sorted": labels + 0.1 * scores, "anti-sorted": -labels + 0.1 * scores}.get(kind, scores)
+        scores = np.round(scores) if kind == "tied" else scores
+        a = measure.position_weights(n).numpy()
+        c = feature_map.weights(n, torch.tensor(a), measure.cutoff).numpy()
+        gains = measure.document_gains(torch.tensor(labels)).numpy()
+        best = a @ np.sort(gains)[::-1]
+        unit = 1 / best if measure.normalized else 1.0
+        value = np.outer(scores, c) - np.outer(gains * unit, a)
+        rows, columns = linear_sum_assignment(value, maximize=True)
+        reference = np.sort(scores)[::-1] @ c
+        expected = best * unit + value[rows, columns].sum() - reference
+        if a[0] == a[-1]:
+            expected = 0.0
+        found = rs.most_violated(
+            torch.tensor(scores), torch.tensor(labels), measure, feature_map=feature_map, reference="predicted"
+        )
+        assert found.value.item() == pytest.approx(expected, abs=1e-9 * max(1, best)), (measure.name, feature_map.name)
+
+
+def test_grades_need_a_cut_under_the_pairwise_map():
+    scores, labels = torch.randn(5), torch.tensor([0, 1, 2, 0, 1])
+    with pytest.raises(ValueError, match=r"more than one grade above zero.*min_relevant=.*positional"):
+        rs.most_violated(scores, labels, "nDCG@10")
+    cut = rs.most_violated(scores, labels, rs.nDCG(10, min_relevant=2))
+    assert torch.equal(cut.value, rs.most_violated(scores, labels >= 2, "nDCG@10").value)
+    for measure in ("AP", "AUC", "RR", "P@2", "WTA"):
+        assert rs.most_violated(scores, labels, measure).value >= 0
+        assert rs.most_violated(scores, labels, measure, feature_map="pairwise").value >= 0
+
+
+def test_grades_under_the_pairwise_map_poison_the_list_on_a_device(monkeypatch):
+    on_device_path(monkeypatch)
+    scores, labels = torch.randn(2, 5), torch.tensor([[0, 1, 2, 0, 1], [0, 1, 1, 0, 1]])
+    assert rs.most_violated(scores, labels, "nDCG@10").value.isnan().tolist() == [True, False]
+
+
+def test_default_feature_maps():
+    expected = {"AP": "pairwise", "AUC": "pairwise", "nDCG@10": "pairwise", "P@5": "pairwise", "RR": "first-relevant"}
+    for measure in ("WTA", "DCG", "ERU(d=0,half_life=5)", "nERU(d=0,half_life=5)"):
+        expected[measure] = "positional(i^-0.5)"
+    for measure, name in expected.items():
+        assert rs.StructuredHingeLoss(measure).feature_map.name == name
+
+
+def test_pairs_without_an_oracle_are_refused_with_a_list():
+    for measure, feature_map in (("AP", "positional"), ("AUC", "first-relevant"), ("MeanNDCG", "pairwise")):
+        with pytest.raises(
+            ValueError, match=r"has no oracle; there are: .*AUC with Pairwise, .*DiscountedGain with Positional"
+        ):
+            rs.most_violated(torch.zeros(2), torch.tensor([0, 1]), measure, feature_map=feature_map)
+
+
+@pytest.mark.parametrize(
+    ("decay", "message"),
+    [
+        ("i^2", "unknown decay"),
+        ("i^-x", "unknown decay"),
+        ((1.0, 2.0), "never increase"),
+        ((1.0, -1.0), "never increase"),
+    ],
+)
+def test_bad_decays(decay, message):
+    with pytest.raises(ValueError, match=message):
+        rs.most_violated(torch.zeros(2), torch.tensor([0, 1]), "DCG", feature_map=rs.Positional(decay))
+
+
+def test_decays_as_numbers_and_functions():
+    scores, labels = torch.randn(6, dtype=torch.float64), torch.tensor([0, 2, 1, 0, 1, 3])
+    named = rs.most_violated(scores, labels, "DCG", feature_map=rs.Positional("i^-2"))
+    for decay in (lambda i: i**-2.0, [i**-2.0 for i in range(1, 7)], torch.arange(1, 7, dtype=torch.float64) ** -2):
+        found = rs.most_violated(scores, labels, "DCG", feature_map=rs.Positional(decay))
+        assert found.value.item() == pytest.approx(named.value.item(), abs=1e-12)
+
+
+def test_negative_gains_are_refused():
+    with pytest.raises(ValueError, match=r"gains must be >= 0; document \[1\] has gain -0.5"):
+        rs.most_violated(torch.zeros(2), torch.tensor([1.0, -1.0]), "DCG")
+
+
+def test_explain_oracle():
+    assert "sort by" in rs.explain_oracle("DCG", rs.Positional("discount")).method
+    assert "counts" not in rs.explain_oracle("nDCG", "positional", grades=5).method
+    assert "sweep" in rs.explain_oracle("nDCG", "positional", grades=5).method
+    assert "lattice" in rs.explain_oracle("nDCG", "positional", grades=2, list_size=100).method
+    assert "SciPy" in rs.explain_oracle("nDCG", "positional", grades=100).method
+    assert "divide and conquer" in rs.explain_oracle("nDCG").method
+    assert "programme" in rs.explain_oracle("nDCG(discount='letor')").method
+
+
+def test_users_own_measure_has_every_oracle():
+    from dataclasses import dataclass
+
+    @dataclass(frozen=True)
+    class Cascade(rs.DiscountedGain):
+        def discounts(self, ranks):
+            return 0.6 ** (ranks - 1)
+
+        def gains(self, labels):
+            return labels * 1.0
+
+    scores, labels = torch.tensor([2.0, 1.0, 0.0], dtype=torch.float64), torch.tensor([0, 0, 1])
+    # One relevant document last: moving it from rank 3 to 1 costs 1 - 0.36 and the pairs' scores.
+    pairwise = rs.most_violated(scores, labels, Cascade(), feature_map="pairwise")
+    assert pairwise.value.item() == pytest.approx(1 - 0.36 + 2.0 + 1.0)
+    positional = rs.most_violated(scores, labels, Cascade(), feature_map=rs.Positional("i^-1"), reference="predicted")
+    assert positional.value.item() == pytest.approx(1 - 0.36)
