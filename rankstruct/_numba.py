@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
@@ -10,14 +14,47 @@ import numba
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
+def _cache_folder() -> str:
+    """A folder of its own for this state of the package's sources.
+
+    numba keeps a compiled loop until its own file changes; but loops call loops of other files, which are compiled into
+    them. So the folder's name is a digest of all sources that could matter.
+    """
+    package = Path(__file__).parent
+    digest = hashlib.blake2b(digest_size=8)
+    for source in sorted([*package.glob("oracles/kernels/*.py"), *package.glob("data/*.py"), Path(__file__)]):
+        digest.update(source.read_bytes())
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
+    home = (
+        os.environ.get("RANKSTRUCT_CACHE")
+        or Path(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "rankstruct").expanduser()
+    )
+    return str(Path(chosen or Path(home, "kernels")) / digest.hexdigest())
+
+
+_FOLDER = _cache_folder()
+
+
+@contextmanager
+def _caching_in(folder: str) -> Iterator[None]:
+    # numba looks where to keep its cache when a function is decorated.
+    settings: Any = numba.config
+    before, settings.CACHE_DIR = settings.CACHE_DIR, folder
+    try:
+        yield
+    finally:
+        settings.CACHE_DIR = before
+
+
 def compile_kernel(function: _Function) -> _Function:
     """Compile at first call, without the GIL, cached on disk; where no cache can be written, in memory alone.
 
-    numba keeps the cache beside the module, or in the user's cache folder, or in `NUMBA_CACHE_DIR`; when it can write to none
-    of them it refuses, and each process compiles for itself.
+    The cache is in `NUMBA_CACHE_DIR`, or `kernels` in `RANKSTRUCT_CACHE` or the user's cache folder; where that cannot be
+    written to, numba looks for another place.
     """
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
     try:
-        return numba.njit(cache=True, **options)(function)
+        with _caching_in(_FOLDER):
+            return numba.njit(cache=True, **options)(function)
     except RuntimeError:  # "cannot cache function: no locator available"
         return numba.njit(**options)(function)

@@ -16,6 +16,7 @@ _USAGE = """usage: rankstruct COMMAND [OPTIONS]
   evaluate         measure scores or a run against labels or qrels; compare two
   benchmark        time the losses against torch.sort
 
+fit, validate, test and predict take --config FILE, or --run FOLDER for an earlier run.
 `rankstruct COMMAND --help` tells the options.
 """
 

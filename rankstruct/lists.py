@@ -34,6 +34,9 @@ def check_lists(scores: Tensor, labels: Tensor, where: Tensor | None = None, off
             f"labels must have the shape of scores, one label a document; got labels {tuple(labels.shape)} "
             f"and scores {tuple(scores.shape)}"
         )
+    for name, value in (("labels", labels), ("where", where)):
+        if value is not None and value.device != scores.device:
+            raise ValueError(f"{name} must be on the device of scores, {scores.device}; got {value.device}")
     if where is not None and offsets is not None:
         raise ValueError("pass where (padded lists) or offsets (flat lists), not both")
     if where is not None:

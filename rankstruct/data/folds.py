@@ -30,11 +30,13 @@ def read_folds(path: str | os.PathLike[str], fold: int | None = None, **options:
     """
     folder = Path(path) if fold is None else Path(path) / f"Fold{fold}"
     if not folder.is_dir():
-        raise DataError(f"{folder}: expected a folder with {_files()}, got none; {_present(folder.parent)}")
+        itself = all((Path(path) / f"{name}.txt").is_file() for name in _NAMES)
+        advice = f"; {path} has the three files itself: leave out fold (--data.fold null)" if itself else ""
+        raise DataError(f"{folder}: expected a folder with {_files()}, got none; {_present(folder.parent)}{advice}")
     paths = [folder / f"{name}.txt" for name in _NAMES]
     for file in paths:
         if not file.is_file():
-            advice = "; pass fold= to choose one" if fold is None and any(folder.glob("Fold*")) else ""
+            advice = "; give fold (--data.fold) to choose one" if fold is None and any(folder.glob("Fold*")) else ""
             raise DataError(f"{folder}: expected {_files()}, got no {file.name}; {_present(folder)}{advice}")
     parts = [read_svmlight(file, **options) for file in paths]
     widths = {part.num_features for part in parts}

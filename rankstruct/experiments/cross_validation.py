@@ -10,6 +10,7 @@ import argparse
 import itertools
 import json
 import multiprocessing
+import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -37,27 +38,58 @@ class Cell:
 
 
 def _train(cell: Cell, config: str, options: Sequence[str], folder: str) -> dict:
-    """Train one cell unless its result is there already; returns its `metrics.json`."""
-    target = Path(folder) / cell.name / "run" / "metrics.json"
+    """Train one cell unless its result is there already; returns its `metrics.json` with the seconds it took."""
+    target = _result(folder, cell)
     if not target.is_file():
         import torch
 
         from rankstruct.training.cli import RankingCLI
 
         torch.set_num_threads(1)
+        run = target.parent / "run"
         values = [part for key, value in cell.point for part in (f"--{key}", value)]
         quiet = ["--trainer.enable_progress_bar", "false"]
         start = time.perf_counter()
         RankingCLI(
             ["fit", "--config", config, *quiet, *options, "--data.fold", str(cell.fold), *values],
-            run_folder=target.parent,
+            run_folder=run,
             quiet=True,
         )
-        result = json.loads(target.read_text())
+        result = json.loads((run / "metrics.json").read_text())
         result["seconds"] = time.perf_counter() - start
         with whole_file(target) as file:
             json.dump(result, file, indent=2)
     return json.loads(target.read_text())
+
+
+def _result(folder: str | Path, cell: Cell) -> Path:
+    return Path(folder) / cell.name / "result.json"  # written last: what is there is finished
+
+
+def _claim(cell: Cell, config: str | Path, options: Sequence[str], folder: str | Path) -> bool:
+    """Note what a cell is asked for; returns whether its result is there already.
+
+    Raises:
+        ValueError: the folder holds the cell of another request.
+    """
+    wanted = {
+        "config": Path(config).read_text(),
+        "options": list(options),
+        "point": dict(cell.point),
+        "fold": cell.fold,
+    }
+    note = Path(folder) / cell.name / "request.json"
+    if note.is_file():
+        present = json.loads(note.read_text())
+        differs = [key for key in wanted if present.get(key) != wanted[key]]
+        if differs:
+            raise ValueError(
+                f"{note.parent} holds a run with another {', '.join(differs)}; choose another --output, or delete it"
+            )
+    else:
+        with whole_file(note) as file:
+            json.dump(wanted, file, indent=2)
+    return _result(folder, cell).is_file()
 
 
 def cross_validate(
@@ -81,10 +113,14 @@ def cross_validate(
 
     Returns:
         `{"folds": [{"fold", "point", "validation", "test": {measure: value}}, ...], "mean": {measure: value}, "seconds"}`,
-        the seconds being those of training all cells, finished ones included.
+        the seconds being those of training all cells, the `reused` ones of `runs` included.
+
+    Raises:
+        ValueError: the output folder holds runs of another config, other options or another grid point of the same name.
     """
     points = [tuple(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     cells = [Cell(fold, point) for fold in folds for point in points]
+    reused = sum([_claim(cell, config, options, output) for cell in cells])
     results: dict[Cell, dict] = {}
     # A fresh interpreter each: a forked one would inherit torch's threads in an unknown state.
     with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -109,6 +145,8 @@ def cross_validate(
         "folds": chosen,
         "mean": {name: float(np.mean([each["test"][name] for each in chosen])) for name in names},
         "seconds": sum(result["seconds"] for result in results.values()),
+        "runs": len(cells),
+        "reused": reused,
     }
 
 
@@ -137,14 +175,18 @@ def main(args: Sequence[str]) -> int:
         if not equals or not values:
             parser.error(f"--grid takes KEY=VALUE,VALUE, got {entry!r}")
         grid[key] = values.split(",")
-    found = cross_validate(
-        options.config,
-        folds=options.folds,
-        grid=grid,
-        output=options.output,
-        options=rest,
-        processes=options.processes,
-    )
+    try:
+        found = cross_validate(
+            options.config,
+            folds=options.folds,
+            grid=grid,
+            output=options.output,
+            options=rest,
+            processes=options.processes,
+        )
+    except (ValueError, OSError) as error:
+        print(f"rankstruct cross-validate: {error}", file=sys.stderr)
+        return 1
     names = list(found["mean"])
     rows = [
         [
@@ -159,7 +201,7 @@ def main(args: Sequence[str]) -> int:
     validation = float(np.mean([each["validation"] for each in found["folds"]]))
     rows.append(["mean", "", "", validation, *(found["mean"][name] for name in names)])
     print(format_table(["fold", "chosen", "epoch", "validation", *(f"test {name}" for name in names)], rows))
-    print(f"training took {found['seconds']:.0f} s, summed over runs")
+    print(f"training took {found['seconds']:.0f} s, summed over {found['runs']} runs, {found['reused']} of them reused")
     target = Path(options.output) / "cross_validation.json"
     with whole_file(target) as file:
         json.dump(found, file, indent=2)

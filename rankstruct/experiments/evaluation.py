@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import scipy.stats
@@ -119,7 +119,7 @@ def paired_p_value(first: np.ndarray, second: np.ndarray, test: str = "randomiza
         seed: of the randomization.
 
     Returns:
-        The p-value; 1 where all values are equal, or no query is left.
+        The p-value; 1 where all values are equal, or fewer than two queries are left.
 
     Raises:
         ValueError: unknown test or lengths that differ.
@@ -132,12 +132,12 @@ def paired_p_value(first: np.ndarray, second: np.ndarray, test: str = "randomiza
     if first.shape != second.shape:
         raise ValueError(f"paired values must have one shape; got {first.shape} and {second.shape}")
     difference = first - second
-    if not np.any(difference):
+    if len(difference) < 2 or not np.any(difference):
         return 1.0
     if test == "wilcoxon":
         return float(scipy.stats.wilcoxon(difference).pvalue)
     if test == "t":
-        return float(scipy.stats.ttest_rel(first, second).pvalue) if len(first) > 1 else 1.0
+        return float(scipy.stats.ttest_rel(first, second).pvalue)
     result = scipy.stats.permutation_test(
         (difference,),
         np.mean,
@@ -241,13 +241,26 @@ def main(args: Sequence[str]) -> int:
         header = ["measure", "mean", "queries"]
         counts = {name: int((~np.isnan(v)).sum()) for name, v in systems[0].values.items()}
         print(format_table(header, [[name, mean, counts[name]] for name, mean in systems[0].means().items()]))
-    if options.csv:
-        _write_csv(options.csv, systems)
-    if options.json:
-        report = {"means": {system.name: system.means() for system in systems}, "comparison": rows}
-        with whole_file(options.json) as file:
-            json.dump(report, file, indent=2)
+    report = {"means": {system.name: system.means() for system in systems}, "comparison": rows}
+    try:
+        if options.csv:
+            _write_csv(options.csv, systems)
+        if options.json:
+            with whole_file(options.json) as file:
+                json.dump(_without_nan(report), file, indent=2, allow_nan=False)
+    except OSError as error:
+        print(f"rankstruct evaluate: {error}", file=sys.stderr)
+        return 1
     return 0
+
+
+def _without_nan(value: Any) -> Any:
+    """The same with None for NaN, which JSON does not have."""
+    if isinstance(value, dict):
+        return {key: _without_nan(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(each) for each in value]
+    return None if isinstance(value, float) and np.isnan(value) else value
 
 
 def _write_csv(path: Path, systems: Sequence[Evaluated]) -> None:

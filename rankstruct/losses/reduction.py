@@ -35,7 +35,20 @@ def reduce_lists(
         ValueError: unknown reduction, or weights of another shape.
     """
     check_reduction(reduction)
+    dtype = values.dtype
+    if dtype in (torch.float16, torch.bfloat16):  # half precision cannot count to 70,000
+        values = values.float()
+    return _reduced(values, where, offsets, weights, reduction).to(dtype)
+
+
+def _reduced(
+    values: Tensor, where: Tensor | None, offsets: Tensor | None, weights: Tensor | None, reduction: str
+) -> Tensor:
     if weights is not None:
+        if not isinstance(weights, Tensor):
+            raise TypeError(
+                f"weights must be a torch.Tensor, got {type(weights).__name__}; use torch.as_tensor(weights)"
+            )
         try:
             weights = weights.to(values).expand(values.shape)
         except RuntimeError:

@@ -87,7 +87,9 @@ def structured_hinge_loss(
     """
     check_lists(scores, labels, where, offsets)
     measure, feature_map, oracle = resolve(measure, feature_map, reference)
-    _, value, direction = oracle.solve(scores.detach(), labels, where, offsets, measure, feature_map, reference)
+    _, value, direction = oracle.solve(
+        scores.detach(), labels.detach(), where, offsets, measure, feature_map, reference
+    )
     values = _StructuredHinge.apply(scores, value, direction, offsets)
     return reduce_lists(values, where=where, offsets=offsets, weights=weights, reduction=reduction)
 

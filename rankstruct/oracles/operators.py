@@ -61,6 +61,10 @@ def register_lists(operator: Any) -> None:
         # The same lists again and again, one behind the other.
         documents = scores.shape[1]
         each = front(offsets, in_dims[3])
+        if bool((each[:, 0] != 0).any() | (each[:, -1] != documents).any()):
+            raise ValueError(
+                f"offsets must go from 0 to the number of documents, {documents}, for every example of vmap"
+            )
         shift = torch.arange(size, device=each.device, dtype=each.dtype).unsqueeze(1) * documents
         joined = torch.cat([(each[:, :-1] + shift).flatten(), each.new_full((1,), size * documents)])
         task_loss, value, direction = operator(scores.flatten(), labels.flatten(), None, joined, *parameters)

@@ -71,7 +71,7 @@ register_oracle(
 # SVMndcg and its like: Chakrabarti, Khanna, Sawant, Bhattacharyya, "Structured Learning for Non-Smooth Ranking Losses",
 # KDD 2008. Their greedy method (fact 3.4) is not exact; these are.
 register_oracle(
-    DiscountedGain,
+    DiscountedGain,  # type: ignore[type-abstract]  # the oracle of all its subclasses
     Pairwise,
     list_oracle("pairwise_discounted", ListKernel(_plan_discounted), _REFERENCES, discounted=True),
 )

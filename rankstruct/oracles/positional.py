@@ -160,6 +160,9 @@ def _explain_discounted(measure: DiscountedGain, feature_map: Positional, list_s
 
 
 register_oracle(
-    DiscountedGain, Positional, Oracle(_solve_discounted, _explain_discounted, tuple(_REFERENCES)), default=True
+    DiscountedGain,  # type: ignore[type-abstract]  # the oracle of all its subclasses
+    Positional,
+    Oracle(_solve_discounted, _explain_discounted, tuple(_REFERENCES)),
+    default=True,
 )
 register_oracle(RR, Positional, Oracle(_solve_reciprocal, lambda *_: _RECIPROCAL, tuple(_REFERENCES)))

@@ -41,7 +41,7 @@ class Oracle:
     """
 
     solve: Callable[..., tuple[Tensor, Tensor, Tensor]]
-    explain: Callable[[Measure, FeatureMap, int, int], Any]
+    explain: Callable[..., Any]
     references: tuple[str, ...] = ("ideal",)
 
 
@@ -182,4 +182,6 @@ def most_violated(
     """
     check_lists(scores, labels, where, offsets)
     measure, feature_map, oracle = resolve(measure, feature_map, reference)
-    return MostViolated(*oracle.solve(scores.detach(), labels, where, offsets, measure, feature_map, reference))
+    return MostViolated(
+        *oracle.solve(scores.detach(), labels.detach(), where, offsets, measure, feature_map, reference)
+    )

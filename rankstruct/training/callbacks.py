@@ -10,7 +10,7 @@ import pytorch_lightning as pl
 import torch
 from lightning_fabric.plugins import TorchCheckpointIO
 from matplotlib.figure import Figure
-from pytorch_lightning.callbacks import WeightAveraging
+from pytorch_lightning.callbacks import ModelCheckpoint, TQDMProgressBar, WeightAveraging
 from pytorch_lightning.loggers import TensorBoardLogger
 from torch import Tensor
 
@@ -52,6 +52,47 @@ class AverageWeights(WeightAveraging):
         """Restore both sets of weights for training; a test after it keeps the average, which was just loaded."""
         if trainer.state.fn == "fit":
             super().on_load_checkpoint(trainer, pl_module, checkpoint)
+
+
+class ProgressBar(TQDMProgressBar):
+    """A bar with the loss of the last step and the first validation measure, narrow enough for 80 columns."""
+
+    def get_metrics(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule
+    ) -> dict[str, int | str | float | dict[str, float]]:
+        """The two numbers."""
+        metrics = super().get_metrics(trainer, pl_module)
+        shown = {"loss": metrics["train/loss_step"]} if "train/loss_step" in metrics else {}
+        return {**shown, **{name: value for name, value in metrics.items() if name.startswith("val/")}}
+
+
+class StepCheckpoint(ModelCheckpoint):
+    """Save `last.ckpt` every so many steps, but not at an epoch's last one.
+
+    A run that is resumed from there would not validate that epoch, and so not know its best one; the checkpoint that
+    follows the validation is near.
+
+    Args:
+        steps: steps between two checkpoints.
+    """
+
+    def __init__(self, steps: int) -> None:
+        super().__init__(filename="last", every_n_train_steps=steps, enable_version_counter=False)
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
+        """Save if it is time."""
+        if not trainer.is_last_batch:
+            super().on_train_batch_end(trainer, *args)
+
+
+class Farewell(pl.Callback):
+    """When a run is interrupted, say how to go on with it."""
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        """Print the command, if there is a checkpoint to go on from."""
+        folder = Path(trainer.log_dir or trainer.default_root_dir)
+        if (folder / "checkpoints" / "last.ckpt").is_file():
+            print(f"\nstopped in epoch {trainer.current_epoch}; to go on: rankstruct fit --run {folder}", flush=True)
 
 
 class TrainingBoard(pl.Callback):

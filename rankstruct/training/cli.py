@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytorch_lightning as pl
 import torch
@@ -22,13 +23,31 @@ from pytorch_lightning.loggers import TensorBoardLogger
 from rankstruct.files import whole_file
 from rankstruct.measures import parse_measure
 from rankstruct.tables import format_table
-from rankstruct.training.callbacks import AtomicCheckpoints, AverageWeights, PredictionWriter, TrainingBoard
+from rankstruct.training.callbacks import (
+    AtomicCheckpoints,
+    AverageWeights,
+    Farewell,
+    PredictionWriter,
+    ProgressBar,
+    StepCheckpoint,
+    TrainingBoard,
+)
 from rankstruct.training.datamodule import RankingDataModule
 from rankstruct.training.module import RankingModule
 
 
 def _monitored(measures: Sequence[str]) -> str:
-    return f"val/{parse_measure(measures[0]).name}"
+    try:
+        return f"val/{parse_measure(measures[0]).name}"
+    except (ValueError, IndexError):  # the module says what is wrong with them
+        return "val/"
+
+
+class _Parser(LightningArgumentParser):
+    """A parser whose errors are one line, without a screen of usage before it."""
+
+    def error(self, message: str, *args: Any, **kwargs: Any) -> NoReturn:
+        self.exit(2, f"rankstruct: {message}\n")
 
 
 class RankingCLI(LightningCLI):
@@ -45,6 +64,7 @@ class RankingCLI(LightningCLI):
             save_config_kwargs={"overwrite": True},
             seed_everything_default=0,
             auto_configure_optimizers=False,
+            parser_class=_Parser,
             trainer_defaults={
                 "num_sanity_val_steps": 0,
                 "log_every_n_steps": 10,
@@ -60,20 +80,25 @@ class RankingCLI(LightningCLI):
             "--output", type=str, default="runs/rankstruct", help="Folder that the run's own folder is made in."
         )
         parser.add_argument(
+            "--run",
+            type=str | None,
+            default=None,
+            help="Folder of an earlier run, such as runs/quickstart/version_0: fit goes on with it, the others use it.",
+        )
+        parser.add_argument(
             "--average_weights", type=bool, default=False, help="Validate, test and keep an average of the weights."
         )
         parser.add_argument(
             "--save_every_steps",
             type=int,
             default=0,
-            help="Also save last.ckpt every so many steps, for long epochs; 0 saves it at the end of epochs alone.",
+            help="Save last.ckpt every so many steps too, for long epochs; 0 saves it after each epoch alone.",
         )
         parser.add_lightning_class_args(ModelCheckpoint, "checkpoint")
         parser.add_lightning_class_args(EarlyStopping, "early_stopping")
         parser.set_defaults(
             {
                 "checkpoint.filename": "best",
-                "checkpoint.save_last": True,
                 "checkpoint.mode": "max",
                 "checkpoint.enable_version_counter": False,
                 "early_stopping.mode": "max",
@@ -85,6 +110,35 @@ class RankingCLI(LightningCLI):
         parser.link_arguments("model.measures", "early_stopping.monitor", compute_fn=_monitored)
         parser.link_arguments("data.num_features", "model.scorer.init_args.num_features", apply_on="instantiate")
 
+    def before_instantiate_classes(self) -> None:
+        """Keep the data's path as it is from anywhere, and ask for a checkpoint where one is needed."""
+        config = self.config[self.config.subcommand]
+        if config.data.path is not None:
+            config.data.path = str(Path(config.data.path).resolve())
+        if self.config.subcommand != "fit" and config.ckpt_path is None:
+            raise SystemExit(
+                f"rankstruct: {self.config.subcommand} needs a trained model: give --run FOLDER or --ckpt_path FILE"
+            )
+
+    def _parse_ckpt_path(self) -> None:
+        """Look whether the checkpoint can be read, before anything is built."""
+        path = self.config[self.config.subcommand].ckpt_path
+        if path is None:
+            return
+        if not Path(path).is_file():
+            raise SystemExit(f"rankstruct: there is no checkpoint {path}")
+        try:
+            torch.load(path, weights_only=True, map_location="cpu")
+        except Exception as error:
+            raise SystemExit(f"rankstruct: {path} is not a checkpoint that can be read: {error}") from error
+
+    def instantiate_classes(self) -> None:
+        """Build everything; what is wrong with the config or the data is said in one line."""
+        try:
+            super().instantiate_classes()
+        except (ValueError, OSError) as error:
+            raise SystemExit(f"rankstruct {self.subcommand}: {error}") from error
+
     def _prepare_subcommand_parser(self, klass: type, subcommand: str, **kwargs: Any) -> LightningArgumentParser:
         parser = super()._prepare_subcommand_parser(klass, subcommand, **kwargs)
         if subcommand in ("test", "validate"):
@@ -94,9 +148,12 @@ class RankingCLI(LightningCLI):
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
         """A trainer that logs into the run's folder and writes checkpoints whole."""
         folder = self._run_folder
-        if folder is None:
-            logger = TensorBoardLogger(self._get(self.config, "output"), name="", default_hp_metric=False)
+        logger: TensorBoardLogger | bool
+        if self.subcommand != "fit":
+            logger = False  # the log is that of training, and so are the checkpoints
+            kwargs["enable_checkpointing"] = False
         else:
+            folder = _claim_folder(Path(self._get(self.config, "output"))) if folder is None else folder
             logger = TensorBoardLogger(folder.parent, name="", version=folder.name, default_hp_metric=False)
         return super().instantiate_trainer(logger=logger, plugins=[AtomicCheckpoints()], **kwargs)
 
@@ -105,21 +162,26 @@ class RankingCLI(LightningCLI):
         if self.subcommand == "fit":
             if self._get(self.config, "average_weights"):
                 callbacks = [AverageWeights(), *callbacks]
+            # The first checkpoint callback is that of the best one; it writes before the last one is written.
+            callbacks.append(ModelCheckpoint(filename="last", enable_version_counter=False))
             if steps := self._get(self.config, "save_every_steps"):
-                callbacks.append(
-                    ModelCheckpoint(filename="last", every_n_train_steps=steps, enable_version_counter=False)
-                )
-            callbacks = [*callbacks, TrainingBoard(data.objective_batches())]
+                callbacks.append(StepCheckpoint(steps))
+            callbacks += [TrainingBoard(data.objective_batches()), Farewell()]
+            if config.get("enable_progress_bar") is not False:
+                callbacks.append(ProgressBar())
         else:
             callbacks = [c for c in callbacks if not isinstance(c, EarlyStopping | ModelCheckpoint)]
             if self.subcommand == "predict":
-                callbacks.append(PredictionWriter())
+                checkpoint = Path(self._get(self.config, "ckpt_path")).parent
+                run = checkpoint.parent if checkpoint.name == "checkpoints" else checkpoint
+                callbacks.append(PredictionWriter(str(run)))
         return super()._instantiate_trainer(config, callbacks)
 
     @property
     def folder(self) -> Path:
         """The run's folder."""
-        return Path(self.trainer.log_dir or self.trainer.default_root_dir)
+        assert self.trainer.log_dir is not None
+        return Path(self.trainer.log_dir)
 
     def after_fit(self) -> None:
         """Test the best checkpoint, print the table and say where everything is."""
@@ -129,10 +191,18 @@ class RankingCLI(LightningCLI):
             return
         state = torch.load(checkpoint.best_model_path, weights_only=True, map_location="cpu")
         best = {"epoch": state["epoch"], "step": state["global_step"], "validation": checkpoint.best_model_score.item()}
-        self.trainer.test(self.model, datamodule=self.datamodule, ckpt_path="best", verbose=False)
+        loggers, self.trainer.loggers = self.trainer.loggers, []  # final values are no curve
+        self.trainer.test(self.model, datamodule=self.datamodule, ckpt_path=checkpoint.best_model_path, verbose=False)
+        self.trainer.loggers = loggers
         measures = self._measures("test")
         self._save_report(best, measures)
         if not self._quiet:
+            stopping = self.trainer.early_stopping_callback
+            if isinstance(stopping, EarlyStopping) and stopping.stopped_epoch:
+                print(
+                    f"stopped in epoch {stopping.stopped_epoch}: {stopping.monitor} did not improve for "
+                    f"{stopping.patience} epochs"
+                )
             self._print_report("test", measures)
             print(f"TensorBoard log: {self.folder}  (to open it: tensorboard --logdir {self.folder.parent})")
             print(f"best checkpoint: {checkpoint.best_model_path}  (epoch {best['epoch']})")
@@ -152,9 +222,15 @@ class RankingCLI(LightningCLI):
 
     def _print_report(self, stage: str, measures: dict[str, float]) -> None:
         lists = (self.datamodule.splits.test if stage == "test" else self.datamodule.splits.vali).num_lists
-        print(f"\nmeans over {lists} {stage} lists; where a measure is not defined it counts as 0")
-        rows = [[name, value, self.model.empty_lists[stage][name]] for name, value in measures.items()]
-        print(format_table(["measure", "mean", "not defined"], rows))
+        empty = self.model.empty_lists[stage]
+        rows = [[name, value, empty[name]] for name, value in measures.items()]
+        part = "validation" if stage == "val" else stage
+        if any(empty.values()):
+            print(f"\nmeans over {lists} {part} lists; a list where a measure is not defined counts 0")
+            print(format_table(["measure", "mean", "not defined"], rows))
+        else:
+            print(f"\nmeans over {lists} {part} lists")
+            print(format_table(["measure", "mean"], [row[:2] for row in rows]))
 
     def _save_report(self, best: dict[str, float], measures: dict[str, float]) -> None:
         """Write hyper-parameters and final measures for TensorBoard's table, and `metrics.json` for programs."""
@@ -176,22 +252,41 @@ class RankingCLI(LightningCLI):
             json.dump(report, file, indent=2)
 
 
+def _claim_folder(output: Path) -> Path:
+    """Make and return the first free `version_<n>` in `output`; of two runs that start together, each gets its own."""
+    number = 0
+    while True:
+        folder = output / f"version_{number}"
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            if os.environ.get("LOCAL_RANK", "0") != "0" and not (output / f"version_{number + 1}").exists():
+                return folder  # the first process of this run made it
+            number += 1
+        else:
+            return folder
+
+
+_ADVERTISED = ("litlogger", "litmodels", "Found current_model_state")
+
+
 def _hush(*, everything: bool) -> None:
     """Silence what tells a user of rankstruct nothing; all of Lightning's messages if `everything`."""
     for message in (
         "LightningCLI's args parameter is intended to run from within Python",
         r"`isinstance\(treespec, LeafSpec\)` is deprecated",
         "Checkpoint directory .* exists and is not empty",
+        "The number of training batches .* is smaller than the logging interval",
         "Be aware that when using `ckpt_path`, callbacks used to create the checkpoint",
     ):
         warnings.filterwarnings("ignore", message=message)
     zero = logging.getLogger("pytorch_lightning.utilities.rank_zero")
     if everything:
         logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
-        logging.getLogger("lightning.fabric").setLevel(logging.ERROR)
+        logging.getLogger("lightning_fabric").setLevel(logging.ERROR)
         zero.setLevel(logging.ERROR)
     elif not zero.filters:
-        zero.addFilter(lambda record: "litlogger" not in record.getMessage())
+        zero.addFilter(lambda record: not any(word in record.getMessage() for word in _ADVERTISED))
 
 
 class _SaveConfig(SaveConfigCallback):
@@ -215,7 +310,7 @@ def expand_run(args: Sequence[str]) -> tuple[list[str], Path | None]:
     given = args.pop(at)
     if given == "--run":
         if at >= len(args):
-            raise SystemExit("--run needs the folder of a run, such as runs/quickstart/version_0")
+            raise SystemExit("rankstruct: --run needs the folder of a run, such as runs/quickstart/version_0")
         folder = Path(args.pop(at))
     else:
         folder = Path(given.removeprefix("--run="))
@@ -223,7 +318,9 @@ def expand_run(args: Sequence[str]) -> tuple[list[str], Path | None]:
     checkpoint = folder / "checkpoints" / ("last.ckpt" if command == "fit" else "best.ckpt")
     for needed in (folder / "config.yaml", checkpoint):
         if not needed.is_file():
-            raise SystemExit(f"{folder} is not a run that can be continued: {needed} is missing")
+            inside = sorted(str(path.parent) for path in folder.glob("*/config.yaml"))
+            hint = f"; runs in it: {', '.join(inside)}" if inside else ""
+            raise SystemExit(f"rankstruct: {folder} is not the folder of a run: {needed} is missing{hint}")
     return [command, "--config", str(folder / "config.yaml"), "--ckpt_path", str(checkpoint), *args[1:]], folder
 
 
@@ -234,4 +331,9 @@ def main(args: Sequence[str] | None = None) -> RankingCLI:
     `--run FOLDER` continues (`fit`) or uses (`test`, `predict`) an earlier run instead.
     """
     expanded, folder = expand_run(sys.argv[1:] if args is None else args)
+    starts = ("-c", "--config", "--model", "-h", "--help", "--print_config")
+    if not any(arg.startswith(starts) for arg in expanded):
+        raise SystemExit(
+            f"rankstruct: {expanded[0]} needs --config FILE, such as configs/quickstart.yaml, or --run FOLDER"
+        )
     return RankingCLI(expanded, folder)

@@ -124,7 +124,7 @@ class RankingDataModule(pl.LightningDataModule):
     def train_dataloader(self) -> BatchLoader:
         """Shuffled batches; their order depends on the seed and the epoch alone."""
         trainer = self.trainer
-        return BatchLoader(
+        loader = BatchLoader(
             self.splits.train,
             lists_per_batch=self.lists_per_batch,
             documents_per_batch=self.documents_per_batch,
@@ -135,6 +135,12 @@ class RankingDataModule(pl.LightningDataModule):
             rank=trainer.global_rank if trainer else 0,
             world_size=trainer.world_size if trainer else 1,
         )
+        if len(loader) == 0:
+            raise ValueError(
+                f"{self.data_name} has no training list that a ranking can get wrong: {loader.left_out} of "
+                f"{self.splits.train.num_lists} were left out, because all of a list's labels are equal"
+            )
+        return loader
 
     def objective_batches(self) -> BatchLoader:
         """The training lists in large batches, whole and in fixed order, the same ones that training sees."""

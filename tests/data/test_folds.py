@@ -31,7 +31,7 @@ def test_missing_parts_say_what_is_there(tmp_path):
         read_folds(tmp_path, 1)
     with pytest.raises(DataError, match=r"Fold3: expected a folder .* has Fold1"):
         read_folds(tmp_path, 3)
-    with pytest.raises(DataError, match=r"got no train.txt; .* has Fold1; pass fold="):
+    with pytest.raises(DataError, match=r"got no train.txt; .* has Fold1; give fold"):
         read_folds(tmp_path)
     with pytest.raises(DataError, match="does not exist either"):
         read_folds(tmp_path / "nowhere", 1)

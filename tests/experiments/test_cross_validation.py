@@ -45,7 +45,7 @@ def run(folder, grid):
 
 def test_selects_by_validation_and_reuses_finished_cells(folder, capsys):
     found = run(folder, {"model.regularization": ["0.01", "1000000"]})
-    cells = {p.parent.parent.name: json.loads(p.read_text()) for p in folder.glob("out/*/run/metrics.json")}
+    cells = {p.parent.name: json.loads(p.read_text()) for p in folder.glob("out/*/result.json")}
     assert set(cells) == {f"fold{fold}_regularization={value}" for fold in (1, 2) for value in ("0.01", "1000000")}
     for each in found["folds"]:
         mine = {name: cell for name, cell in cells.items() if name.startswith(f"fold{each['fold']}_")}
@@ -56,7 +56,7 @@ def test_selects_by_validation_and_reuses_finished_cells(folder, capsys):
     assert 0.5 < found["mean"]["AP"] <= 1
 
     # A cell that is there is taken as it is, whatever it says.
-    target = folder / "out" / "fold1_regularization=0.01" / "run" / "metrics.json"
+    target = folder / "out" / "fold1_regularization=0.01" / "result.json"
     report = json.loads(target.read_text())
     report["best"]["validation"], report["test"] = 2.0, {"AP": 0.123, "RR@10": 0.5}
     target.write_text(json.dumps(report))
@@ -64,10 +64,18 @@ def test_selects_by_validation_and_reuses_finished_cells(folder, capsys):
     assert again["folds"][0]["test"]["AP"] == 0.123
     assert again["folds"][1] == found["folds"][1]
 
+    # Runs of another config are not taken for those asked for.
+    arguments = ["--config", str(folder / "config.yaml"), "--output", str(folder / "out"), "--folds", "1"]
+    other = [*arguments, "--grid", "model.regularization=0.01", "--data.path", str(folder), "--trainer.max_epochs", "3"]
+    assert main(other) == 1
+    assert "holds a run with another options" in capsys.readouterr().err
+
     arguments = ["--config", str(folder / "config.yaml"), "--folds", "1", "2", "--output", str(folder / "out")]
     grid = ["--grid", "model.regularization=0.01,1000000", "--data.path", str(folder)]
     assert main([*arguments, *grid]) == 0
-    assert "0.1230" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "0.1230" in out
+    assert "4 runs, 4 of them reused" in out
     assert json.loads((folder / "out" / "cross_validation.json").read_text())["folds"] == again["folds"]
 
 

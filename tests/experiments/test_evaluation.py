@@ -80,6 +80,17 @@ def test_errors_are_one_line_and_status_1(folder, capsys, arguments, message, mo
     assert "Traceback" not in error
 
 
+def test_nothing_to_count_is_null_in_json(folder, capsys):
+    (folder / "labels.txt").write_text(LETOR.replace("2 qid:1", "0 qid:1").replace("1 qid:2", "0 qid:2"))
+    target = folder / "r.json"
+    arguments = [str(folder / "good"), "--labels", str(folder / "labels.txt"), "--measures", "AP", "--empty", "skip"]
+    assert main(["evaluate", *arguments, "--json", str(target)]) == 0
+    assert json.loads(target.read_text(), parse_constant=pytest.fail)["means"] == {str(folder / "good"): {"AP": None}}
+    capsys.readouterr()
+    assert main(["evaluate", *arguments, "--csv", "/proc/nowhere/q.csv"]) == 1
+    assert "/proc/nowhere" in capsys.readouterr().err
+
+
 def test_letor_convention_and_empty_policy(folder, capsys):
     (folder / "labels.txt").write_text(LETOR.replace("1 qid:2", "0 qid:2"))
     for policy, mean, queries in (("0", "0.5000", "2"), ("1", "1.0000", "2"), ("skip", "1.0000", "1")):
@@ -106,6 +117,7 @@ def test_other_tests_are_scipys_and_ties_are_no_evidence():
     for test in ("randomization", "wilcoxon", "t"):
         assert paired_p_value(a, a, test) == 1.0
         assert paired_p_value(np.zeros(0), np.zeros(0), test) == 1.0
+        assert paired_p_value(np.ones(1), np.zeros(1), test) == 1.0
     with pytest.raises(ValueError, match="test must be one of"):
         paired_p_value(a, b, "sign")
     with pytest.raises(ValueError, match="one shape"):

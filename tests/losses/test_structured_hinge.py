@@ -234,8 +234,10 @@ def test_compiles_as_one_graph(measure):
     features = torch.randn(*scores.shape, 5)
     model, loss = rs.MLPScorer(5, hidden=(7,)), rs.StructuredHingeLoss(measure)
 
+    parsed = rs.parse_measure(measure)
+
     def step(x, y, w):
-        return loss(model(x), y, where=w)
+        return loss(model(x), y, where=w) + rs.structured_hinge_loss(model(x), y, parsed, where=w)
 
     eager = step(features, labels, where)
     expected = torch.autograd.grad(eager, list(model.parameters()))
@@ -246,6 +248,46 @@ def test_compiles_as_one_graph(measure):
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b)
     torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_means_of_many_lists(dtype):
+    """The number of lists is beyond what half precision can count."""
+    scores, labels = torch.zeros(70_000, 2, dtype=dtype), torch.tensor([1, 0]).expand(70_000, 2)
+    plain = rs.structured_hinge_loss(scores, labels, "AP")
+    assert plain == 0.5
+    for extra in ({"where": torch.ones(70_000, 2, dtype=torch.bool)}, {"weights": torch.full((70_000,), 1e4)}):
+        assert rs.structured_hinge_loss(scores, labels, "AP", **extra) == plain
+
+
+def test_labels_may_require_gradients():
+    scores = torch.tensor([0.2, 0.1, 0.3], requires_grad=True)
+    labels = torch.tensor([0.0, 1.0, 0.0], requires_grad=True)
+    assert not rs.most_violated(scores, labels, "AP").value.requires_grad
+    rs.structured_hinge_loss(scores, labels, "AP").backward()
+    assert scores.grad.abs().sum() > 0
+    assert labels.grad is None
+
+
+def test_weights_must_be_a_tensor():
+    with pytest.raises(TypeError, match=r"weights must be a torch\.Tensor, got list"):
+        rs.structured_hinge_loss(torch.zeros(1, 2), torch.zeros(1, 2), "AP", weights=[1.0])
+
+
+def test_vmap_over_where_alone_and_over_offsets():
+    scores, labels, where = make()
+    masks = torch.stack([where, ~where, torch.ones_like(where)], dim=1)
+    found = torch.func.vmap(lambda w: rs.structured_hinge_loss(scores, labels, "AP", where=w), in_dims=1)(masks)
+    each = [rs.structured_hinge_loss(scores, labels, "AP", where=masks[:, i]) for i in range(3)]
+    torch.testing.assert_close(found, torch.stack(each))
+
+    def flat(offsets):
+        return rs.structured_hinge_loss(scores[0], labels[0], "AP", offsets=offsets, reduction="none")
+
+    several = torch.tensor([[0, 5, 12], [0, 1, 12]])
+    torch.testing.assert_close(torch.func.vmap(flat)(several), torch.stack([flat(o) for o in several]))
+    with pytest.raises(ValueError, match="for every example of vmap"):
+        torch.func.vmap(flat)(torch.tensor([[0, 5, 12], [0, 1, 11]]))
 
 
 def test_module_equals_function_and_pickles(tmp_path):

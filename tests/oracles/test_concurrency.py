@@ -7,6 +7,7 @@ import sys
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 import torch
 
@@ -55,6 +56,33 @@ def test_errors_cross_threads(two_threads):
     scores[49, 3] = float("nan")
     with pytest.raises(ValueError, match=r"document \[49, 3\] is nan"):
         rs.most_violated(scores, labels, "AUC")
+
+
+def test_every_share_is_finished_and_its_errors_are_raised(two_threads):
+    """A slow share is waited for; an error in any share, whichever thread has it, is raised."""
+    import time
+
+    offsets = np.arange(0, 800_001, 100_000)
+    done = []
+
+    def slow(first, last):
+        time.sleep(0.02 * first)
+        done.append((first, last))
+        return -1
+
+    assert threads.run_lists(slow, offsets) == -1
+    assert sorted(done) == [(i, i + 1) for i in range(8)]
+
+    def failing(first, last):
+        if first == 3:
+            time.sleep(0.1)
+            raise RuntimeError("share 3")
+        return -1
+
+    for _ in range(5):
+        with pytest.raises(RuntimeError, match="share 3"):
+            threads.run_lists(failing, offsets)
+    assert threads.run_lists(lambda first, last: 7 if first == 5 else -1, offsets) == 7
 
 
 # A child of this process would inherit pytest, coverage and their locks; a fresh interpreter forks cleanly.

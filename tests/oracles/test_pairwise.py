@@ -122,6 +122,37 @@ def test_large_and_small_scores_in_long_lists(measure, scale):
     assert found == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
+@pytest.mark.parametrize("measure", MEASURES)
+def test_a_large_common_offset_costs_no_digits(measure):
+    rng = np.random.default_rng(4)
+    scores = np.round(rng.normal(size=(20, 40)), 3)
+    labels = torch.tensor(rng.random((20, 40)) < 0.3)
+    near = rs.most_violated(torch.tensor(scores), labels, measure).value
+    for far in (rs.most_violated, device_path):
+        torch.testing.assert_close(far(torch.tensor(scores + 2.0**20), labels, measure).value, near, atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_directions_have_no_negative_zeros(measure):
+    scores, labels = torch.tensor([3.0, 2.0, -3.0, -4.0]), torch.tensor([1, 1, 0, 0])
+    for solve in (rs.most_violated, device_path):
+        direction = solve(scores, labels, measure).direction
+        assert not torch.signbit(direction).any()
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_labels_that_are_not_finite_on_the_device_path(measure):
+    scores = torch.randn(3, 4)
+    labels = torch.tensor([[0.0, 1, float("nan"), 0]] * 3)
+    where = torch.tensor([[True] * 4, [True, True, False, True], [True] * 4])
+    assert device_path(scores, labels, measure, where=where).value.isnan().tolist() == [True, False, True]
+    offsets = torch.tensor([0, 4, 4, 12])
+    flat = device_path(scores.flatten(), labels.nan_to_num().flatten(), measure, offsets=offsets)
+    again = rs.most_violated(scores.flatten(), labels.nan_to_num().flatten(), measure, offsets=offsets)
+    torch.testing.assert_close(flat.value, again.value)
+    torch.testing.assert_close(flat.direction, again.direction)
+
+
 @settings(deadline=None)
 @given(data=st.data())
 def test_padded_flat_and_single_lists_agree(data):

@@ -1,10 +1,12 @@
 """Training end to end: the quickstart, resuming after a kill, the files of a run, errors."""
 
 import contextlib
+import dataclasses
 import io
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +22,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import rankstruct as rs
 from rankstruct.data import read_run, read_scores
 from rankstruct.training import AverageWeights, RankingDataModule, RankingModule, TrainingBoard
-from rankstruct.training.cli import main
+from rankstruct.training.cli import _claim_folder, main
 
 ROOT = Path(__file__).parents[2]
 QUICKSTART = ["fit", "--config", str(ROOT / "configs" / "quickstart.yaml")]
@@ -52,8 +54,9 @@ def test_tensorboard_holds_every_curve(quickstart):
     scalars = events.Tags()["scalars"]
     for tag in ["loss_step", "loss_epoch", "objective", "objective_over_zero", "squared_norm", "learning_rate"]:
         assert f"train/{tag}" in scalars
-    for tag in ["val/AP", "val/nDCG_10", "val/RR_10", "val/AUC", "test/AP", "final/AP"]:
+    for tag in ["val/AP", "val/nDCG_10", "val/RR_10", "val/AUC", "final/AP"]:
         assert tag in scalars or tag.replace("_10", "@10") in scalars
+    assert len(events.Scalars("val/AP")) == torch.load(quickstart[0] / "checkpoints" / "last.ckpt")["epoch"] + 1
     assert events.Tags()["histograms"] == ["val/scores"]
     assert len(events.Tags()["images"]) == 1
     over_zero = [event.value for event in events.Scalars("train/objective_over_zero")]
@@ -124,11 +127,66 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
     resumed = torch.load(last, weights_only=True)
     expected = torch.load(tmp_path / "whole" / "version_0" / "checkpoints" / "last.ckpt", weights_only=True)
     assert resumed["global_step"] == expected["global_step"] > reached["global_step"]
+    reports = [json.loads((tmp_path / name / "version_0" / "metrics.json").read_text()) for name in ("killed", "whole")]
+    assert reports[0] == reports[1]
     for key in ("state_dict", "current_model_state", "averaging_state"):
         assert resumed[key].keys() == expected[key].keys()
         for name, value in expected[key].items():
             assert torch.equal(resumed[key][name], value), (key, name, reached["global_step"])
     assert not list(tmp_path.glob("killed/version_1"))
+
+
+def test_last_checkpoint_is_that_of_the_last_epoch_and_not_of_the_best(tmp_path):
+    """A measure that is best at once: the best checkpoint is the first, the last one that of the end."""
+    stuck = [
+        "--model.optimizer",
+        "torch.optim.SGD",
+        "--model.optimizer.init_args.lr",
+        "0.0",
+        "--trainer.max_epochs",
+        "4",
+    ]
+    main(["fit", "--output", str(tmp_path), *SMALL, "--model.scorer", "rankstruct.LinearScorer", *stuck])
+    reached = {
+        name: torch.load(tmp_path / "version_0" / "checkpoints" / f"{name}.ckpt", weights_only=True)["epoch"]
+        for name in ("best", "last")
+    }
+    assert reached == {"best": 0, "last": 3}
+
+
+def test_runs_that_start_together_have_their_own_folders(tmp_path):
+    claimed = [_claim_folder(tmp_path / "runs") for _ in range(3)]
+    assert [folder.name for folder in claimed] == ["version_0", "version_1", "version_2"]
+
+
+def test_a_damaged_checkpoint_is_named(quickstart, tmp_path):
+    run = shutil.copytree(quickstart[0], tmp_path / "copy")
+    whole = (run / "checkpoints" / "best.ckpt").read_bytes()
+    (run / "checkpoints" / "best.ckpt").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(SystemExit, match=r"best\.ckpt is not a checkpoint that can be read"):
+        main(["test", "--run", str(run)])
+
+
+def test_lists_that_teach_nothing_are_an_error():
+    data = RankingDataModule(builtin="synthetic")
+    train = data.splits.train
+    data._splits = data.splits._replace(train=dataclasses.replace(train, labels=np.zeros_like(train.labels)))
+    with pytest.raises(ValueError, match="no training list that a ranking can get wrong: 100 of 100"):
+        data.train_dataloader()
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path):
+    command = [*_command(tmp_path, "--trainer.max_epochs", "100000")]
+    run = subprocess.Popen(command, env=_environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    last = tmp_path / "version_0" / "checkpoints" / "last.ckpt"
+    deadline = time.monotonic() + 60
+    while not last.is_file():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    run.send_signal(signal.SIGINT)
+    out, _ = run.communicate(timeout=60)
+    assert f"to go on: rankstruct fit --run {tmp_path / 'version_0'}" in out
+    assert run.returncode != 0
 
 
 def test_online_schedule_is_one_over_lambda_t(tmp_path):
@@ -199,7 +257,7 @@ def test_average_weights_fade_out_early_iterates():
         (["--data.builtin", "digits", "--model.regularization", "-1"], "regularization must be >= 0"),
         (["--data.builtin", "digits", "--model.schedule", "online"], "online schedule"),
         (["--data.builtin", "digits", "--data.prepare", "[squares]"], "squares"),
-        (["--run", "/nowhere/version_0"], "is not a run that can be continued"),
+        (["--run", "/nowhere/version_0"], "is not the folder of a run"),
         (["--run"], "--run needs the folder"),
     ],
 )
@@ -207,6 +265,19 @@ def test_bad_config_is_named(arguments, message, tmp_path, capsys):
     with pytest.raises((SystemExit, ValueError)) as caught:
         main(["fit", "--output", str(tmp_path), "--model.scorer", "rankstruct.LinearScorer", *arguments])
     assert message in str(caught.value) + capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["test", "validate", "predict"])
+def test_an_untrained_model_is_not_used(quickstart, command):
+    with pytest.raises(SystemExit, match=f"{command} needs a trained model"):
+        main([command, "--config", str(quickstart[0] / "config.yaml")])
+    with pytest.raises(SystemExit, match=f"{command} needs --config FILE"):
+        main([command])
+
+
+def test_runs_inside_a_folder_are_named(quickstart):
+    with pytest.raises(SystemExit, match=r"runs in it: .*version_0"):
+        main(["test", "--run", str(quickstart[0].parent)])
 
 
 def test_a_missing_checkpoint_is_named(quickstart, tmp_path, capsys):

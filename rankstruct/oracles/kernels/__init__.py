@@ -77,11 +77,8 @@ class ListKernel(NamedTuple):
     ) -> Answer:
         """`(task_loss [...], value [...], direction [..., list_size])` with the dtype and device of `scores`.
 
-        Args:
-            scores, labels, where, offsets: as for `most_violated`; with `weights`, labels are gains, and those above 0
-                are relevant.
-            min_relevant: the lowest relevant label; those above 0 are if None.
-            cutoff, weights, normalized: as for `Parameters`; weights are on the CPU, where they can be read at no cost.
+        Arguments are those of `most_violated` and the fields of `Parameters`. With `weights`, which are on the CPU where they
+        can be read at no cost, labels are gains; otherwise those from `min_relevant` on are relevant, or above 0 if None.
 
         Raises:
             ValueError: on the CPU, a real document's score or label is not finite, `offsets` are not in order, relevant
@@ -152,8 +149,8 @@ class ListKernel(NamedTuple):
             highest = torch.where(real, labels, 0).amax(-1, keepdim=True) if size else labels[:, :1]
             mixed = (real & relevant & (labels != highest)).any(-1, keepdim=True)
             scores = scores.masked_fill(mixed, torch.nan)  # several gains: see `__call__`
-            table = torch.as_tensor(parameters.weights, device=scores.device)
-            parameters = parameters._replace(weights=table, gains=highest.double())
+            discounts = torch.as_tensor(parameters.weights, device=scores.device)
+            parameters = parameters._replace(weights=discounts, gains=highest.double())
         task_loss, value, direction = method.padded(scores, relevant, real, parameters)
         if offsets is not None:
             return task_loss, value, direction[where]

@@ -127,7 +127,7 @@ def discounted_ranks(
         if method == PROPORTIONAL:
             for q in range(n):
                 s[q] -= gain[class_of[q]] * (a[0] / c[0])
-            _, _, histogram, keys, orders = space
+            histogram, keys = space[2], space[3]
             _, order = sort_descending(
                 s.view(np.uint64), where[:0], 0, n, keys[0], members, keys[1], class_of, histogram
             )
