@@ -6,22 +6,28 @@ import argparse
 import json
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
+from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from rankstruct.feature_maps import Positional
+from rankstruct.files import whole_file
 from rankstruct.losses import structured_hinge_loss
+from rankstruct.measures import DiscountedGain, parse_measure
+from rankstruct.oracles import most_violated
 from rankstruct.tables import format_table
 
 SHAPES = ((256, 100), (64, 1000), (8, 10_000))
 SHARES = (0.05, 0.3)
-MEASURES = ("AP", "AUC")
+MEASURES = ("AP", "AUC", "nDCG", "nDCG@10", "RR@10", "P@10")
+ARRANGEMENTS = ("random", "near-sorted", "anti-sorted", "tied")
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,7 @@ class Timing:
 
 
 def interleaved_ratios(
-    calls: dict[str, Callable[[], object]], base: str, rounds: int
+    calls: Mapping[str, Callable[[], object]], base: str, rounds: int
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Time every call once a round, in turn, so that a change of the machine's speed meets all of them alike.
 
@@ -105,6 +111,105 @@ def _both_ways(scores: Tensor, labels: Tensor, measure: str) -> None:
     structured_hinge_loss(leaf, labels, measure).backward()
 
 
+def benchmark_growth(
+    measures: Sequence[str] = MEASURES,
+    small: int = 1_000,
+    large: int = 100_000,
+    relevant: float = 0.01,
+    rounds: int = 20,
+    seed: int = 0,
+) -> list[dict[str, float | str]]:
+    """One list of `large` documents against one of `small`, forward and backward, one thread: time and memory.
+
+    Returns:
+        Rows of measure, median microseconds of both, their ratio, and the megabytes by which the process' peak grew over the
+        large list's runs (0 where it stayed under an earlier peak).
+    """
+    import resource  # not on Windows, where the rest of the benchmark runs
+
+    generator = torch.Generator().manual_seed(seed)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    rows: list[dict[str, float | str]] = []
+    try:
+        for measure in measures:
+            medians = []
+            for size in (small, large):
+                scores = torch.randn(1, size, generator=generator)
+                labels = (torch.rand(1, size, generator=generator) < relevant).long()
+                _both_ways(scores[:, :small], labels[:, :small], measure)
+                peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+                calls = {"loss": partial(_both_ways, scores, labels, measure)}
+                medians.append(float(np.median(interleaved_ratios(calls, "loss", rounds)["loss"][0])) * 1e6)
+            grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak) / 1024
+            rows.append(
+                {
+                    "measure": measure,
+                    f"n = {small}, µs": round(medians[0]),
+                    f"n = {large}, µs": round(medians[1]),
+                    "ratio": round(medians[1] / medians[0], 1),
+                    "peak MB": round(grown, 1),
+                }
+            )
+    finally:
+        torch.set_num_threads(before)
+    return rows
+
+
+def benchmark_assignment(
+    cases: Sequence[tuple[str, int]] = (("nDCG@10", 1000), ("nDCG", 500), ("nDCG", 1000)),
+    alone: Sequence[tuple[str, int]] = (("nDCG", 2000), ("nDCG", 5000)),
+    rounds: int = 5,
+    seed: int = 0,
+) -> list[dict[str, float | str]]:
+    """The positional map's argmax (five grades, decay i^-0.5) against SciPy's assignment on the same list, one thread.
+
+    `alone` are lists for which SciPy would take minutes. Every arrangement of scores: random, near-sorted by label, the
+    reverse of it, and tied.
+
+    Returns:
+        Rows of measure, size, arrangement, both median milliseconds, their ratio, and the relative difference of the values.
+    """
+    rng = np.random.default_rng(seed)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    rows: list[dict[str, float | str]] = []
+    try:
+        for (name, size), with_scipy in [*((case, True) for case in cases), *((case, False) for case in alone)]:
+            measure, decay = parse_measure(name), Positional("i^-0.5")
+            assert isinstance(measure, DiscountedGain)
+            a, c = measure.position_weights(size).numpy(), decay.weights(size).numpy()
+            for arrangement in ARRANGEMENTS:
+                labels = rng.choice(5, p=[0.5, 0.2, 0.15, 0.1, 0.05], size=size)
+                noise = rng.normal(size=size)
+                scores = {
+                    "random": noise,
+                    "near-sorted": labels + 0.1 * noise,
+                    "anti-sorted": -labels + 0.1 * noise,
+                    "tied": np.round(noise),
+                }[arrangement]
+                given = torch.tensor(scores), torch.tensor(labels)
+                call = partial(most_violated, *given, measure, feature_map=decay, reference="predicted")
+                row: dict[str, float | str] = {"measure": name, "n": size, "scores": arrangement}
+                ours = np.median(interleaved_ratios({"ours": call}, "ours", rounds)["ours"][0]) * 1e3
+                row["ms"] = round(float(ours), 3)
+                if with_scipy:
+                    gains = measure.document_gains(given[1]).numpy()
+                    gains = gains / (a @ np.sort(gains)[::-1])
+                    start = time.perf_counter()
+                    value = np.outer(scores, c) - np.outer(gains, a)
+                    where = linear_sum_assignment(value, maximize=True)
+                    theirs = (time.perf_counter() - start) * 1e3
+                    best = 1 + value[where].sum() - np.sort(scores)[::-1] @ c
+                    row["SciPy ms"] = round(theirs, 1)
+                    row["times faster"] = round(theirs / float(ours))
+                    row["difference"] = f"{abs(call().value.item() - best) / abs(best):.0e}"
+                rows.append(row)
+    finally:
+        torch.set_num_threads(before)
+    return rows
+
+
 def machine() -> dict[str, str]:
     """What the figures were measured on."""
     return {
@@ -149,12 +254,27 @@ def main(args: Sequence[str]) -> int:
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2], help="thread counts (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=100, help="rounds, every call once each (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="seed of scores and labels (default: %(default)s)")
+    parser.add_argument("--brief", action="store_true", help="leave out growth and the comparison with SciPy")
     parser.add_argument("--json", type=Path, help="file to write the figures to")
     options = parser.parse_args(args)
     timings = benchmark_oracles(options.measures, threads=options.threads, rounds=options.rounds, seed=options.seed)
-    print("ratios over torch.sort of the same float32 scores, round by round; one call of each in turn")
+    print("loss, forward and backward, over torch.sort of the same float32 scores, round by round, calls in turn")
     print(format_table(*as_rows(timings)))
+    report = as_json(timings)
+    if not options.brief:
+        report["growth"] = growth = benchmark_growth(options.measures, seed=options.seed)
+        print("\none list of 1,000 and one of 100,000 documents, 1 % relevant, one thread")
+        _print_rows(growth)
+        report["assignment"] = assignment = benchmark_assignment(seed=options.seed)
+        print("\nmost violated ranking, positional map i^-0.5, five grades, one thread, against SciPy's assignment")
+        _print_rows(assignment)
     print(", ".join(f"{key} {value}" for key, value in machine().items()))
     if options.json:
-        options.json.write_text(json.dumps(as_json(timings), indent=2) + "\n")
+        with whole_file(options.json) as file:
+            json.dump(report, file, indent=2)
     return 0
+
+
+def _print_rows(rows: Sequence[dict[str, float | str]]) -> None:
+    header = list(dict.fromkeys(key for row in rows for key in row))
+    print(format_table(header, [[str(row.get(key, "")) for key in header] for row in rows]))

@@ -6,7 +6,12 @@ import pytest
 import torch
 
 from rankstruct.cli import main
-from rankstruct.experiments.benchmarks import benchmark_oracles, interleaved_ratios
+from rankstruct.experiments.benchmarks import (
+    benchmark_assignment,
+    benchmark_growth,
+    benchmark_oracles,
+    interleaved_ratios,
+)
 
 
 def test_every_case_is_timed_and_threads_are_restored():
@@ -31,13 +36,39 @@ def test_command_prints_a_table_and_writes_json(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("rankstruct.experiments.benchmarks.SHAPES", ((2, 20),))
     target = tmp_path / "b.json"
     assert (
-        main(["benchmark", "oracles", "--rounds", "2", "--threads", "1", "--measures", "AUC", "--json", str(target)])
+        main(
+            [
+                "benchmark",
+                "oracles",
+                "--rounds",
+                "2",
+                "--threads",
+                "1",
+                "--measures",
+                "AUC",
+                "--brief",
+                "--json",
+                str(target),
+            ]
+        )
         == 0
     )
     assert "AUC loss" in capsys.readouterr().out
     report = json.loads(target.read_text())
     assert report["machine"]["torch"] == torch.__version__
     assert {t["what"] for t in report["timings"]} == {"torch.sort", "np.argsort", "AUC loss"}
+
+
+def test_growth_and_assignment_tables():
+    (row,) = benchmark_growth(["AP"], small=50, large=500, rounds=2)
+    assert row["measure"] == "AP"
+    assert row["ratio"] > 0
+    rows = benchmark_assignment(cases=[("nDCG@5", 40)], alone=[("nDCG", 60)], rounds=1)
+    assert [(r["n"], r["scores"]) for r in rows[:4]] == [
+        (40, s) for s in ("random", "near-sorted", "anti-sorted", "tied")
+    ]
+    assert all(float(r["difference"]) < 1e-9 for r in rows[:4])
+    assert all("SciPy ms" not in r for r in rows[4:])
 
 
 def test_unknown_command_and_help(capsys):
