@@ -203,7 +203,7 @@ def benchmark_assignment(
                     best = 1 + value[where].sum() - np.sort(scores)[::-1] @ c
                     row["SciPy ms"] = round(theirs, 1)
                     row["times faster"] = round(theirs / float(ours))
-                    row["difference"] = f"{abs(call().value.item() - best) / abs(best):.0e}"
+                    row["difference"] = f"{abs(call().value.item() - best) / max(1.0, abs(best)):.0e}"
                 rows.append(row)
     finally:
         torch.set_num_threads(before)

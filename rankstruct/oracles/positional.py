@@ -84,9 +84,12 @@ def _solve(
     k = (NO_CUTOFF if cutoff is None else cutoff) if is_reciprocal else int(np.count_nonzero(a))
     lists = (flat.scores, flat.bits, flat.labels, flat.labels.view(np.uint64), flat.where, flat.bounds)
     rank = np.empty(flat.scores.shape[0], np.int64)
+    kept = np.empty((2, flat.scores.shape[0]), np.int64)
     unsolved = np.zeros(len(flat.bounds) - 1, np.bool_)
     argmax = cpu.reciprocal_ranks if is_reciprocal else cpu.discounted_ranks
-    wrong = run_lists(lambda first, last: argmax(*lists, first, last, c, a, k, normalized, rank, unsolved), flat.bounds)
+    wrong = run_lists(
+        lambda first, last: argmax(*lists, first, last, c, a, k, normalized, rank, unsolved, kept), flat.bounds
+    )
     if wrong != -1:
         flat.refuse_score(wrong)
     for index in np.flatnonzero(unsolved):
@@ -94,7 +97,20 @@ def _solve(
     answer, results = flat.empty_answer()
     run_lists(
         lambda first, last: cpu.score_lists(
-            *lists, first, last, c, a, k, normalized, is_reciprocal, reference, rank, *results
+            flat.scores,
+            flat.labels,
+            flat.bounds,
+            first,
+            last,
+            c,
+            a,
+            k,
+            normalized,
+            is_reciprocal,
+            reference,
+            rank,
+            kept,
+            *results,
         ),
         flat.bounds,
     )

@@ -164,6 +164,8 @@ def relevance(labels: Any, min_relevant: float | None) -> Any:
 
 def _check_binary(flat: FlatLists, relevant: np.ndarray) -> None:
     """Refuse relevant documents of different gains: the pairwise map takes binary relevance."""
+    if flat.labels.size == 0 or not (relevant & (flat.labels != flat.labels.max())).any():
+        return  # the usual case, at the cost of a comparison
     positions = np.flatnonzero(flat.real(relevant))
     gains = flat.labels[positions]
     if positions.size and (gains != gains[0]).any():

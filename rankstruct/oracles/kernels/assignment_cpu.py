@@ -137,24 +137,32 @@ def _gain_of_one_more(i, g, t, class_score, starts, steps_c, steps_a, gain, scal
 
 
 @compile_kernel
-def _column(i, inside, class_score, starts, steps_c, steps_a, gain, scale, direct, reach):
-    """Fill column i of B: left along h, a walk inside the columns before, right along g; nothing for h = g."""
+def _column(i, inside, class_score, starts, steps_c, steps_a, gain, scale, direct, reach, left, right):
+    """Fill column i of B: left along h, a walk inside the columns before, right along g; nothing for h = g.
+
+    `left` and `right` are scratch, [classes]: what the arcs of the boundary before the column gain.
+    """
     groups = gain.shape[0]
+    if i == 0:
+        for h in range(groups):
+            for g in range(groups):
+                direct[0, h, g] = 0 if h == g else _IMPOSSIBLE
+        return
+    for g in range(groups):
+        t = inside[i - 1, g]
+        left[g], right[g] = _IMPOSSIBLE, _IMPOSSIBLE
+        if t > 0:
+            left[g] = -_gain_of_one_more(i - 1, g, t - 1, class_score, starts, steps_c, steps_a, gain, scale)
+        if t < starts[g + 1] - starts[g]:
+            right[g] = _gain_of_one_more(i - 1, g, t, class_score, starts, steps_c, steps_a, gain, scale)
     for h in range(groups):
         for g in range(groups):
             if h == g:
                 direct[i, h, g] = 0
-                continue
-            direct[i, h, g] = _IMPOSSIBLE
-            if i == 0 or reach[i - 1, h, g] <= _IMPOSSIBLE:
-                continue
-            n_h, n_g = inside[i - 1, h], inside[i - 1, g]
-            if n_h > 0 and n_g < starts[g + 1] - starts[g]:
-                direct[i, h, g] = (
-                    reach[i - 1, h, g]
-                    - _gain_of_one_more(i - 1, h, n_h - 1, class_score, starts, steps_c, steps_a, gain, scale)
-                    + _gain_of_one_more(i - 1, g, n_g, class_score, starts, steps_c, steps_a, gain, scale)
-                )
+            elif left[h] == _IMPOSSIBLE or right[g] == _IMPOSSIBLE or reach[i - 1, h, g] <= _IMPOSSIBLE:
+                direct[i, h, g] = _IMPOSSIBLE
+            else:
+                direct[i, h, g] = left[h] + reach[i - 1, h, g] + right[g]
 
 
 @compile_kernel
@@ -235,8 +243,9 @@ def _sweep(classes, class_score, starts, gain, c, a):
     reach = np.empty((n, groups, groups), np.int64)  # D
     entry = np.empty((n, groups), np.int64)
     stack = np.empty((2 * n + 2, 4), np.int64)
+    left, right = np.empty(groups, np.int64), np.empty(groups, np.int64)
     for i in range(n):
-        _column(i, inside, class_score, starts, steps_c, steps_a, gain, scale, direct, reach)
+        _column(i, inside, class_score, starts, steps_c, steps_a, gain, scale, direct, reach, left, right)
         x = classes[i]
         q = x
         for h in range(groups):
@@ -249,7 +258,7 @@ def _sweep(classes, class_score, starts, gain, c, a):
                 for g in range(groups):
                     if inside[j, g] > (inside[j - 1, g] if j else 0):
                         classes[j] = g
-                _column(j, inside, class_score, starts, steps_c, steps_a, gain, scale, direct, reach)
+                _column(j, inside, class_score, starts, steps_c, steps_a, gain, scale, direct, reach, left, right)
                 _close_column(j, classes[j], direct, entry, reach)
         else:
             _close_column(i, x, direct, entry, reach)

@@ -55,19 +55,26 @@ def _workspace(offsets, first, last, bits):
 
 
 @compile_kernel
-def _orders(bits, gain_bits, where, start, stop, space):
-    """Number of real documents, and their positions by descending score and by descending gain."""
+def _orders(bits, gain_bits, where, start, stop, space, kept):
+    """Number of real documents, and their positions by descending score and by descending gain.
+
+    Also kept for `score_lists`, in `kept` [2, documents], with -1 behind the last.
+    """
     keys, orders, histogram, gain_keys, gain_orders = space
     count, by_score = sort_descending(bits, where, start, stop, keys[0], orders[0], keys[1], orders[1], histogram)
     _, by_gain = sort_descending(
         gain_bits, where, start, stop, gain_keys[0], gain_orders[0], gain_keys[1], gain_orders[1], histogram
     )
+    for i in range(count):
+        kept[0, start + i], kept[1, start + i] = by_score[i], by_gain[i]
+    if start + count < stop:
+        kept[0, start + count] = -1
     return count, by_score, by_gain
 
 
 @compile_kernel
 def discounted_ranks(
-    scores, bits, gains, gain_bits, where, offsets, first, last, decay, weights, k, normalized, rank, unsolved
+    scores, bits, gains, gain_bits, where, offsets, first, last, decay, weights, k, normalized, rank, unsolved, kept
 ):
     """Discounted gains: the most violated ranking of each list, by the method that `choose_method` names.
 
@@ -80,7 +87,7 @@ def discounted_ranks(
     place = np.empty(size, np.int64)
     for index in range(first, last):
         start, stop = offsets[index], offsets[index + 1]
-        n, by_score, by_gain = _orders(bits, gain_bits, where, start, stop, space)
+        n, by_score, by_gain = _orders(bits, gain_bits, where, start, stop, space, kept)
         if n == 0:
             continue
         top = np.float64(scores[by_score[0]])
@@ -151,7 +158,7 @@ def discounted_ranks(
 
 @compile_kernel
 def reciprocal_ranks(
-    scores, bits, gains, gain_bits, where, offsets, first, last, decay, weights, k, normalized, rank, unsolved
+    scores, bits, gains, gain_bits, where, offsets, first, last, decay, weights, k, normalized, rank, unsolved, kept
 ):
     """Reciprocal rank, one relevant document or several: the r highest bads, the highest good, then all others by score.
 
@@ -164,7 +171,7 @@ def reciprocal_ranks(
     goods, bads = np.empty(size, np.int64), np.empty(size, np.int64)
     for index in range(first, last):
         start, stop = offsets[index], offsets[index + 1]
-        n, by_score, _ = _orders(bits, gain_bits, where, start, stop, space)
+        n, by_score, _ = _orders(bits, gain_bits, where, start, stop, space, kept)
         if n == 0:
             continue
         top = np.float64(scores[by_score[0]])
@@ -233,10 +240,7 @@ def reciprocal_ranks(
 @compile_kernel
 def score_lists(
     scores,
-    bits,
     gains,
-    gain_bits,
-    where,
     offsets,
     first,
     last,
@@ -247,20 +251,25 @@ def score_lists(
     is_reciprocal,
     reference,
     rank,
+    kept,
     task_loss,
     value,
     direction,
 ):
     """Task loss, hinge and direction of the rankings `rank` against a reference; 0 where no ranking can be wrong."""
-    space = _workspace(offsets, first, last, bits)
-    size = space[1].shape[1]
+    size = 1
+    for i in range(first, last):
+        size = max(size, offsets[i + 1] - offsets[i])
     begins, block, pointer = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.int64)
     reference_rank = np.empty(size, np.int64)
     for index in range(first, last):
         start, stop = offsets[index], offsets[index + 1]
         task_loss[index], value[index] = 0.0, 0.0
         direction[start:stop] = 0.0
-        n, by_score, by_gain = _orders(bits, gain_bits, where, start, stop, space)
+        by_score, by_gain = kept[0, start:stop], kept[1, start:stop]
+        n = 0
+        while n < stop - start and by_score[n] >= 0:
+            n += 1
         if n == 0 or gains[by_gain[0]] <= 0.0 or gains[by_gain[0]] == gains[by_gain[n - 1]]:
             continue
         best, found = 0.0, 0.0
