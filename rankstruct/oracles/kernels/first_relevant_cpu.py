@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rankstruct._numba import compile_kernel
-from rankstruct.oracles.kernels.pairwise_cpu import split_list, workspace
+from rankstruct.oracles.kernels.pairwise_cpu import begin_list, workspace
 
 
 @compile_kernel
@@ -18,13 +18,9 @@ def reciprocal_rank_lists(scores, bits, relevant, where, offsets, first, last, p
     good, bad = space[3][0], space[3][1]
     good_score, bad_score = space[4][0], space[4][1]
     for index in range(first, last):
-        start, stop = offsets[index], offsets[index + 1]
-        p, m, broken = split_list(scores, bits, relevant, where, start, stop, space)
+        p, m, broken = begin_list(scores, bits, relevant, where, offsets, index, space, task_loss, value, direction)
         if broken >= 0:
             return broken
-        task_loss[index] = 0.0
-        value[index] = 0.0
-        direction[start:stop] = 0.0
         if p == 0 or m == 0:
             continue
         lowest = good_score[p - 1]

@@ -32,8 +32,15 @@ def workspace(offsets, first, last, bits):
 
 
 @compile_kernel
-def split_list(scores, bits, relevant, where, start, stop, space):
-    """Sort a list and split it into goods and bads; returns p, m and the position of a score that is not finite, or -1."""
+def begin_list(scores, bits, relevant, where, offsets, index, space, task_loss, value, direction):
+    """Set a list's results to 0, sort it and split it into goods and bads.
+
+    Returns p, m and the position of a score that is not finite, or -1.
+    """
+    start, stop = offsets[index], offsets[index + 1]
+    task_loss[index] = 0.0
+    value[index] = 0.0
+    direction[start:stop] = 0.0
     keys, orders, histogram, documents, values = space
     count, ordered = sort_descending(bits, where, start, stop, keys[0], orders[0], keys[1], orders[1], histogram)
     good, bad = documents[0], documents[1]
@@ -84,13 +91,9 @@ def auc_lists(scores, bits, relevant, where, offsets, first, last, parameters, t
     bads_above = space[3][2]
     good_score, bad_score = space[4][0], space[4][1]
     for index in range(first, last):
-        start, stop = offsets[index], offsets[index + 1]
-        p, m, broken = split_list(scores, bits, relevant, where, start, stop, space)
+        p, m, broken = begin_list(scores, bits, relevant, where, offsets, index, space, task_loss, value, direction)
         if broken >= 0:
             return broken
-        task_loss[index] = 0.0
-        value[index] = 0.0
-        direction[start:stop] = 0.0
         if p == 0 or m == 0:
             continue
         j = 0
@@ -133,13 +136,9 @@ def convex_lists(scores, bits, relevant, where, offsets, first, last, parameters
         else:
             level[r] = weights[r - 1]
     for index in range(first, last):
-        start, stop = offsets[index], offsets[index + 1]
-        p, m, broken = split_list(scores, bits, relevant, where, start, stop, space)
+        p, m, broken = begin_list(scores, bits, relevant, where, offsets, index, space, task_loss, value, direction)
         if broken >= 0:
             return broken
-        task_loss[index] = 0.0
-        value[index] = 0.0
-        direction[start:stop] = 0.0
         if p == 0 or m == 0:
             continue
         gain, best_value = 1.0 / p, 1.0
@@ -256,13 +255,9 @@ def programme_lists(scores, bits, relevant, where, offsets, first, last, paramet
     table = np.empty(width, np.float64)
     raised = np.empty(0, np.uint8)
     for index in range(first, last):
-        start, stop = offsets[index], offsets[index + 1]
-        p, m, broken = split_list(scores, bits, relevant, where, start, stop, space)
+        p, m, broken = begin_list(scores, bits, relevant, where, offsets, index, space, task_loss, value, direction)
         if broken >= 0:
             return broken
-        task_loss[index] = 0.0
-        value[index] = 0.0
-        direction[start:stop] = 0.0
         if p == 0 or m == 0:
             continue
         k = min(cutoff, p + m)
@@ -325,13 +320,9 @@ def reciprocal_rank_lists(scores, bits, relevant, where, offsets, first, last, p
     bad_sum, good_sum, own_sum = np.empty(size + 1), np.empty(size + 1), np.empty(size + 1)
     own_best = np.empty(size + 1, np.int64)
     for index in range(first, last):
-        start, stop = offsets[index], offsets[index + 1]
-        p, m, broken = split_list(scores, bits, relevant, where, start, stop, space)
+        p, m, broken = begin_list(scores, bits, relevant, where, offsets, index, space, task_loss, value, direction)
         if broken >= 0:
             return broken
-        task_loss[index] = 0.0
-        value[index] = 0.0
-        direction[start:stop] = 0.0
         if p == 0 or m == 0:
             continue
         scale = _own_optima(p, m, space, bad_sum, good_sum, own_best, own_sum)
