@@ -88,12 +88,14 @@ def test_pairwise_equals_the_programme_on_long_lists(measure, monkeypatch):
 POSITIONAL = [(m, f) for m, f in COMBINATIONS if isinstance(f, rs.Positional) and isinstance(m, rs.DiscountedGain)]
 
 
-@pytest.mark.parametrize("kind", ["random", "sorted", "anti-sorted", "tied", "many grades"])
+@pytest.mark.parametrize("kind", ["random", "sorted", "anti-sorted", "tied", "two grades", "many grades"])
 def test_positional_equals_scipys_assignment_by_value(kind):
     rng = np.random.default_rng(3)
     for measure, feature_map in POSITIONAL[::7]:
         n = int(rng.integers(50, 130))
         labels = rng.choice(6, p=[0.5, 0.2, 0.1, 0.1, 0.05, 0.05], size=n).astype(float)
+        if kind == "two grades":
+            labels = (labels > 1).astype(float)
         if kind == "many grades":  # more distinct gains than the sweep takes
             labels = rng.random(n) * 3
         scores = rng.normal(size=n)

@@ -92,7 +92,7 @@ def _scaled_gain(split: Split, parameters: Parameters) -> tuple[Tensor, Tensor]:
     """As `pairwise_cpu.scaled_gain`, `[lists, 1]` each; for measures without a discount 1 / p and 1."""
     weights, size = parameters.weights, split.shape[-1]
     if len(weights) == 0:
-        best = torch.minimum(split.p, torch.as_tensor(parameters.cutoff, device=split.p.device)).double()
+        best = split.p.clamp(max=parameters.cutoff).double()
         p = split.p.clamp(min=1).double()
         return 1.0 / p, best / p
     total = torch.where(split.rank < split.p, weights, 0.0).sum(-1, keepdim=True)
@@ -103,7 +103,7 @@ def _scaled_gain(split: Split, parameters: Parameters) -> tuple[Tensor, Tensor]:
     return torch.where(proper, parameters.gains, 0.0), torch.where(proper, parameters.gains * total, 0.0)
 
 
-def _credit(split: Split, parameters: Parameters, gain: Tensor, i: Tensor, bads_above: Tensor) -> Tensor:
+def _credit(split: Split, parameters: Parameters, gain: Tensor, i: Tensor | int, bads_above: Tensor) -> Tensor:
     """What good i (1-based) adds to the measure with so many bads above it, cut-off included."""
     ranks = i + bads_above
     if len(parameters.weights) == 0:
@@ -196,8 +196,7 @@ class _OwnOptima:
     def tail(self, t: int, b: Tensor) -> Tensor:
         """What the goods behind the first t gain when each takes max(u_i, b), for b `[lists, any]`."""
         b = torch.minimum(b, self.split.m)
-        low = torch.searchsorted(self.bads, b).clamp(min=t)
-        low = torch.maximum(torch.minimum(low, self.split.p), torch.full_like(low, t))
+        low = torch.minimum(torch.searchsorted(self.bads, b), self.split.p).clamp(min=t)
         sums = (low - t) * self.bad_sum.gather(-1, b) - b * (
             self.good_sum.gather(-1, low) - self.good_sum[:, t : t + 1]
         )
@@ -216,7 +215,7 @@ def programme_padded(scores: Tensor, relevant: Tensor, where: Tensor, parameters
     device = scores.device
     goods = _OwnOptima(split)
     gain, _ = _scaled_gain(split, parameters)
-    k = torch.minimum(torch.as_tensor(parameters.cutoff, device=device), split.p + split.m)
+    k = (split.p + split.m).clamp(max=parameters.cutoff)
     rows = min(parameters.cutoff, size)
     b = torch.arange(rows + 1, device=device).expand(lists, -1)
     table = torch.zeros(lists, rows + 1, dtype=torch.float64, device=device)
@@ -226,7 +225,7 @@ def programme_padded(scores: Tensor, relevant: Tensor, where: Tensor, parameters
     for i in range(1, rows + 1):
         running, origin = table.cummax(-1)
         origins.append(origin)
-        credit = _credit(split, parameters, gain, torch.as_tensor(i, device=device), b)
+        credit = _credit(split, parameters, gain, i, b)
         score = split.good_score[:, i - 1 : i]
         table = running + goods.gain(torch.minimum(b, split.m), score) - credit
         allowed = (b <= torch.minimum(split.m, k - i)) & (split.p >= i)

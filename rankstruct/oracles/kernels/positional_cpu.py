@@ -162,12 +162,13 @@ def reciprocal_ranks(
 ):
     """Reciprocal rank, one relevant document or several: the r highest bads, the highest good, then all others by score.
 
-    Tried for every r < k, and, if there are k bads, the k highest bads first and then all others by score, which earns
-    nothing. O(n + min(k, m) (goods above the r-th bad)). `gains` are above 0 for goods.
+    Tried for every r < k from the bads above that good on (with fewer, it would stand higher than its score says, and earn
+    more), and, if there are k bads, the k highest bads first and then all others by score, which earns nothing.
+    O(n + min(k, m) (goods above the r-th bad)). `gains` are above 0 for goods.
     """
     space = _workspace(offsets, first, last, bits)
     size = space[1].shape[1]
-    s, prefix, shifted = np.empty(size), np.empty(size + 1), np.empty(size + 1)
+    s, prefix = np.empty(size), np.empty(size + 1)
     goods, bads = np.empty(size, np.int64), np.empty(size, np.int64)
     for index in range(first, last):
         start, stop = offsets[index], offsets[index + 1]
@@ -176,7 +177,7 @@ def reciprocal_ranks(
             continue
         top = np.float64(scores[by_score[0]])
         p, m = 0, 0
-        prefix[0], shifted[0] = 0.0, 0.0
+        prefix[0] = 0.0
         for q in range(n):
             s[q] = np.float64(scores[by_score[q]]) - top
             if s[q] - s[q] != 0.0:
@@ -188,34 +189,28 @@ def reciprocal_ranks(
                 bads[m] = q
                 m += 1
             prefix[q + 1] = prefix[q] + decay[q] * s[q]  # each at its own rank
-            shifted[q + 1] = shifted[q] + (decay[q + 1] * s[q] if q + 1 < n else 0.0)  # each one rank lower
             rank[by_score[q]] = q
         if p == 0 or m == 0:
             continue
         lead = goods[0]  # bads 0..lead-1 are the first ones by score
-        best, best_r = -np.inf, 0
-        above = 0.0  # the r highest bads at the first ranks
+        start_r = min(lead, k)
+        best, best_r = -np.inf, start_r
+        above = prefix[start_r]  # the r highest bads at the first ranks
         v = 0  # goods that score above bad r - 1
-        for r in range(min(m, k) + 1):
-            if r:
+        for r in range(start_r, min(m, k) + 1):
+            if r > start_r:
                 above += decay[r - 1] * s[bads[r - 1]]
-                while v < p and goods[v] < bads[r - 1]:
-                    v += 1
-            if r == k:
-                # No good in the first k: all others by score behind the bads.
-                found = above + prefix[n] - prefix[bads[r - 1] + 1]
+            while r and v < p and goods[v] < bads[r - 1]:
+                v += 1
+            last_chosen = bads[r - 1] if r > lead or r == k else lead
+            found = above + prefix[n] - prefix[last_chosen + 1]
+            if r == k:  # no good in the first k: all others by score behind the bads
                 for i in range(v):
                     found += decay[r + i] * s[goods[i]]
             else:
-                found = above + decay[r] * s[lead] - 1.0 / (1 + r)
-                if r > lead:
-                    last_chosen = bads[r - 1]
-                    for i in range(1, v):
-                        found += decay[r + i] * s[goods[i]]
-                else:
-                    found += shifted[lead] - shifted[r]
-                    last_chosen = lead
-                found += prefix[n] - prefix[last_chosen + 1]
+                found += decay[r] * s[lead] - 1.0 / (1 + r)
+                for i in range(1, v):
+                    found += decay[r + i] * s[goods[i]]
             if found > best:
                 best, best_r = found, r
         position = best_r
