@@ -24,12 +24,12 @@ def _cache_folder() -> str:
     digest = hashlib.blake2b(digest_size=8)
     for source in sorted([*package.glob("oracles/kernels/*.py"), *package.glob("data/*.py"), Path(__file__)]):
         digest.update(source.read_bytes())
-    chosen = os.environ.get("NUMBA_CACHE_DIR")
-    home = (
-        os.environ.get("RANKSTRUCT_CACHE")
-        or Path(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "rankstruct").expanduser()
-    )
-    return str(Path(chosen or Path(home, "kernels")) / digest.hexdigest())
+    folder = os.environ.get("NUMBA_CACHE_DIR")
+    if folder is None:
+        caches = os.environ.get("XDG_CACHE_HOME", "~/.cache")
+        # os.path leaves the ~ of a user without a home as it is, where pathlib raises.
+        folder = os.path.expanduser(os.path.join(os.environ.get("RANKSTRUCT_CACHE", f"{caches}/rankstruct"), "kernels"))
+    return os.path.join(folder, digest.hexdigest())
 
 
 _FOLDER = _cache_folder()
