@@ -17,17 +17,7 @@ from rankstruct.oracles.combinations import legal_combinations
 from rankstruct.tables import format_table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from brute_force import hinges
-
-
-def random_list(rng, graded, most):
-    n = int(rng.integers(0, most + 1))
-    scale = 10.0 ** rng.integers(-3, 4)
-    scores = rng.normal(size=n) * scale
-    if rng.random() < 0.4:
-        scores = np.round(scores * 2) / 2
-    labels = rng.integers(0, (rng.integers(1, 5) if graded else 1) + 1, size=n).astype(float)
-    return scores, labels, max(1.0, np.abs(scores).max(initial=0))
+from brute_force import hinges, random_list
 
 
 def main() -> int:

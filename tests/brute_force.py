@@ -12,6 +12,17 @@ import math
 import numpy as np
 
 
+def random_list(rng, graded: bool, most: int) -> tuple[np.ndarray, np.ndarray, float]:
+    """Scores of scales 1e-3 to 1e3, often tied, labels, and the size that errors are measured by."""
+    n = int(rng.integers(0, most + 1))
+    scale = 10.0 ** rng.integers(-3, 4)
+    scores = rng.normal(size=n) * scale
+    if rng.random() < 0.4:
+        scores = np.round(scores * 2) / 2
+    labels = rng.integers(0, (rng.integers(1, 5) if graded else 1) + 1, size=n).astype(float)
+    return scores, labels, max(1.0, np.abs(scores).max(initial=0))
+
+
 @functools.cache
 def all_ranks(n: int) -> np.ndarray:
     """The 1-based rank of every document in every ranking, [rankings, documents]."""

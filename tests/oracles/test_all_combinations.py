@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from brute_force import hinge_by_programme, hinges
+from brute_force import hinge_by_programme, hinges, random_list
 from scipy.optimize import linear_sum_assignment
 
 import rankstruct as rs
@@ -13,16 +13,6 @@ from rankstruct.oracles.kernels import ListKernel
 COMBINATIONS: dict = {}
 for _measure, _map, _reference in legal_combinations():
     COMBINATIONS.setdefault((_measure, _map), []).append(_reference)
-
-
-def random_list(rng, graded, most=6):
-    n = int(rng.integers(0, most + 1))
-    scale = 10.0 ** rng.integers(-3, 4)
-    scores = rng.normal(size=n) * scale
-    if rng.random() < 0.4:
-        scores = np.round(scores * 2) / 2
-    labels = rng.integers(0, (rng.integers(1, 5) if graded else 1) + 1, size=n).astype(float)
-    return scores, labels, max(1.0, scale, np.abs(scores).max(initial=0))
 
 
 def check(measure, feature_map, references, scores, labels, size, tolerance=1e-9, dtype=torch.float64):
@@ -42,9 +32,9 @@ def test_every_combination_equals_enumeration():
     for (measure, feature_map), references in COMBINATIONS.items():
         graded = isinstance(feature_map, rs.Positional)
         for _ in range(8):
-            scores, labels, size = random_list(rng, graded, most=5)
+            scores, labels, size = random_list(rng, graded, 5)
             check(measure, feature_map, references, scores, labels, size)
-        check(measure, feature_map, references, *random_list(rng, graded, most=5), 1e-5, torch.float32)
+        check(measure, feature_map, references, *random_list(rng, graded, 5), 1e-5, torch.float32)
 
 
 def on_device_path(monkeypatch):
@@ -58,7 +48,7 @@ def test_device_path_equals_enumeration(monkeypatch):
     for (measure, feature_map), references in COMBINATIONS.items():
         if not isinstance(feature_map, rs.Positional):
             for _ in range(25):
-                check(measure, feature_map, references, *random_list(rng, graded=False))
+                check(measure, feature_map, references, *random_list(rng, False, 6))
 
 
 BINARY = [m for m, f in COMBINATIONS if isinstance(f, rs.Pairwise)]
