@@ -132,15 +132,20 @@ def single_discount(measure, rank: int) -> float:
     }[kind]()
 
 
-def hinges(measure, feature_map, labels: np.ndarray, scores: np.ndarray) -> dict[str, float]:
-    """The structured hinge of one list under each reference, over all rankings; 0 where no ranking can be wrong."""
+def hinges(measure, feature_map, labels: np.ndarray, scores: np.ndarray, reference_scores=None) -> dict[str, float]:
+    """The structured hinge of one list under each reference, over all rankings; 0 where no ranking can be wrong.
+
+    With `reference_scores` they choose the reference ranking; they must not tie.
+    """
     n = len(labels)
     ranks = all_ranks(n)
     values = measure_values(measure, labels, ranks)
     loss = values.max() - values
     if n < 2 or loss.max() < 1e-12:
         return dict.fromkeys(("ideal", "ideal-tied", "predicted"), 0.0)
-    ranking_score = psi(feature_map, measure, labels, ranks) @ scores
+    coefficients = psi(feature_map, measure, labels, ranks)
+    ranking_score = coefficients @ scores
+    choosing = ranking_score if reference_scores is None else coefficients @ reference_scores
     if type(feature_map).__name__ == "Positional":
         # By what a label is worth; where that is 0 for several, in input order.
         kind = type(measure).__name__
@@ -150,15 +155,15 @@ def hinges(measure, feature_map, labels: np.ndarray, scores: np.ndarray) -> dict
         worth = (labels > 0).astype(float) if measure.min_relevant is None else (labels >= measure.min_relevant) * 1.0
     ideal = np.empty(n, int)
     ideal[np.argsort(-worth, kind="stable")] = np.arange(1, n + 1)
-    if type(feature_map).__name__ != "Positional":  # always all goods above all bads
-        return dict.fromkeys(
-            ("ideal", "ideal-tied"), float((loss + ranking_score).max() - ranking_score[(ranks == ideal).all(1)][0])
-        )
+    at_ideal = int(np.flatnonzero((ranks == ideal).all(1))[0])
+    best = np.flatnonzero(loss < 1e-12)
     references = {
-        "ideal": ranking_score[(ranks == ideal).all(1)][0],
-        "ideal-tied": ranking_score[loss < 1e-12].max(),
-        "predicted": ranking_score.max(),
+        "ideal": ranking_score[at_ideal],
+        "ideal-tied": ranking_score[best[choosing[best].argmax()]],
+        "predicted": ranking_score[choosing.argmax()],
     }
+    if type(feature_map).__name__ != "Positional":  # always all goods above all bads
+        references["ideal-tied"] = references["ideal"]
     return {name: float((loss + ranking_score).max() - value) for name, value in references.items()}
 
 

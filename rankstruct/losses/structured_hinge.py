@@ -15,7 +15,7 @@ from rankstruct.feature_maps import FeatureMap
 from rankstruct.lists import check_lists
 from rankstruct.losses.reduction import check_reduction, reduce_lists
 from rankstruct.measures import Measure
-from rankstruct.oracles import resolve
+from rankstruct.oracles import resolve, solve_lists
 
 
 class _StructuredHinge(torch.autograd.Function):
@@ -50,21 +50,26 @@ def structured_hinge_loss(
     *,
     feature_map: str | FeatureMap | None = None,
     reference: str = "ideal",
+    reference_scores: Tensor | None = None,
     where: Tensor | None = None,
     offsets: Tensor | None = None,
     weights: Tensor | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """Structured hinge loss of a ranking measure: a convex upper bound of `best measure - measure`, per list.
+    """Structured hinge loss of a ranking measure: an upper bound of `best measure - measure`, per list.
 
-    With measure `AP` this is the loss of SVMmap, with `AUC` that of SVMauc.
+    With measure `AP` this is the loss of SVMmap, with `AUC` that of SVMauc. The bound is convex with reference `"ideal"`;
+    `"ideal-tied"` is tighter, `"predicted"` the tightest (a ramp), and neither is convex. Given `reference_scores` they are
+    convex again, but bounds only from above their nonconvex selves: this is what a round of DC programming minimises.
 
     Args:
         scores: `[..., list_size]`, or `[documents]` with `offsets`; any real numbers, from any scorer.
         labels: graded relevance, the shape of `scores`.
         measure: a measure or its name, such as `"AP"`.
         feature_map: how a ranking scores; the measure's own default if None.
-        reference: the ranking r* that the bound is relative to.
+        reference: the ranking r* that the bound is relative to: `"ideal"`, `"ideal-tied"` or `"predicted"`; see
+            `most_violated`.
+        reference_scores: scores that choose r* instead of `scores`, the shape of `scores`; they get no gradient.
         where: bool, the shape of `scores`, True for a real document. Padding may hold anything, even NaN, and has zero gradient.
         offsets: int64 `[lists + 1]`, for flat input: list i is `[offsets[i], offsets[i + 1])`.
         weights: `[...]`, one weight a list.
@@ -77,7 +82,8 @@ def structured_hinge_loss(
     Raises:
         TypeError, ValueError: as `most_violated`; also for an unknown reduction or weights of another shape.
 
-    Source: Yue, Finley, Radlinski, Joachims, SIGIR 2007 (AP); Joachims, ICML 2005 (AUC).
+    Source: Yue, Finley, Radlinski, Joachims, SIGIR 2007 (AP); Joachims, ICML 2005 (AUC); Le, Smola,
+    Chapelle, Teo, "Optimization of Ranking Measures", equations 20 to 22 (the references).
 
     >>> scores = torch.tensor([2.0, 0.5, 0.0], requires_grad=True)
     >>> loss = structured_hinge_loss(scores, torch.tensor([0, 1, 0]), "AP")
@@ -87,8 +93,8 @@ def structured_hinge_loss(
     """
     check_lists(scores, labels, where, offsets)
     measure, feature_map, oracle = resolve(measure, feature_map, reference)
-    _, value, direction = oracle.solve(
-        scores.detach(), labels.detach(), where, offsets, measure, feature_map, reference
+    _, value, direction = solve_lists(
+        oracle, scores, labels, where, offsets, measure, feature_map, reference, reference_scores
     )
     values = _StructuredHinge.apply(scores, value, direction, offsets)
     return reduce_lists(values, where=where, offsets=offsets, weights=weights, reduction=reduction)
@@ -133,6 +139,7 @@ class StructuredHingeLoss(torch.nn.Module):
         scores: Tensor,
         labels: Tensor,
         *,
+        reference_scores: Tensor | None = None,
         where: Tensor | None = None,
         offsets: Tensor | None = None,
         weights: Tensor | None = None,
@@ -144,6 +151,7 @@ class StructuredHingeLoss(torch.nn.Module):
             self.measure,
             feature_map=self.feature_map,
             reference=self.reference,
+            reference_scores=reference_scores,
             where=where,
             offsets=offsets,
             weights=weights,

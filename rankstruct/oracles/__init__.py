@@ -12,6 +12,7 @@ from rankstruct.oracles.registry import (
     register_oracle,
     resolve,
     set_default_feature_map,
+    solve_lists,
 )
 
 __all__ = [
@@ -28,4 +29,5 @@ __all__ = [
     "register_oracle",
     "resolve",
     "set_default_feature_map",
+    "solve_lists",
 ]

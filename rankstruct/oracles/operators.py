@@ -71,19 +71,35 @@ def register_lists(operator: Any) -> None:
         return (task_loss.view(size, -1), value.view(size, -1), direction.view(size, documents)), (0, 0, 0)
 
 
-def list_oracle(name: str, kernel: ListKernel, references: tuple[str, ...], *, discounted: bool = False) -> Oracle:
-    """The oracle of a kernel, as the custom operator `rankstruct::<name>`.
+def list_oracle(name: str, kernel: ListKernel, prefer: Callable[..., Answer], *, discounted: bool = False) -> Oracle:
+    """The oracle of a kernel, as the custom operator `rankstruct::<name>`, for maps that like all ideal rankings alike.
 
-    A kernel of discounted gains gets gains and discounts; others get the labels as they are.
+    A kernel of discounted gains gets gains and discounts; others get the labels as they are. `prefer` is the operator whose
+    ranking is the one that F prefers.
     """
+    solver = _solve_discounted if discounted else _solve_binary
     operator = list_operator(name, kernel)
+    solve, solve_preferred = solver(operator), solver(prefer)
 
     def explain(measure: Measure, feature_map: FeatureMap, list_size: int, grades: int) -> Method:
         weights = measure.position_weights(list_size).numpy() if isinstance(measure, DiscountedGain) else np.empty(0)
         cutoff = NO_CUTOFF if measure.cutoff is None else measure.cutoff
         return kernel.plan(Parameters(cutoff, weights, np.empty(0), False), list_size)[0]
 
-    return Oracle(_solve_discounted(operator) if discounted else _solve_binary(operator), explain, references)
+    def preferred(
+        scores: Tensor,
+        labels: Tensor,
+        where: Tensor | None,
+        offsets: Tensor | None,
+        measure: Measure,
+        feature_map: FeatureMap,
+        reference: str,
+    ) -> Tensor:
+        if reference != "predicted":
+            return torch.zeros_like(scores)
+        return solve_preferred(scores, labels, where, offsets, measure, feature_map, reference)[2]
+
+    return Oracle(solve, explain, ("ideal", "ideal-tied"), preferred)
 
 
 def _solve_binary(operator: Callable[..., Answer]) -> Callable[..., Answer]:

@@ -17,7 +17,7 @@ from rankstruct.measures import AP, AUC, RR, DiscountedGain, P, nDCG
 from rankstruct.oracles.kernels import ListKernel, Method, Parameters
 from rankstruct.oracles.kernels import pairwise_cpu as cpu
 from rankstruct.oracles.kernels import pairwise_device as device
-from rankstruct.oracles.operators import list_oracle
+from rankstruct.oracles.operators import list_operator, list_oracle
 from rankstruct.oracles.registry import register_oracle, set_default_feature_map
 
 _AUC = Method("each pair by itself, counted by a merge", "O(n log n)", cpu.auc_lists, device.auc_padded)
@@ -36,6 +36,7 @@ _FIRST = Method(
     cpu.reciprocal_rank_lists,
     device.reciprocal_rank_padded,
 )
+_BY_SCORE = Method("sort by score", "O(n log n)", cpu.by_score_lists, device.by_score_padded)
 
 
 def is_convex(weights: np.ndarray) -> bool:
@@ -55,30 +56,31 @@ def _plan_discounted(parameters: Parameters, longest: int) -> tuple[Method, Para
     return _PROGRAMME, parameters._replace(cutoff=int(np.count_nonzero(parameters.weights)))
 
 
-_REFERENCES = ("ideal", "ideal-tied")
+# The ranking that F prefers: by score, whatever the measure; relevant documents first where scores tie.
+_by_score = list_operator("pairwise_by_score", ListKernel(lambda parameters, longest: (_BY_SCORE, parameters)))
 
 # SVMauc: Joachims, "A Support Vector Method for Multivariate Performance Measures", ICML 2005.
 register_oracle(
     AUC,
     Pairwise,
-    list_oracle("pairwise_auc", ListKernel(lambda parameters, longest: (_AUC, parameters)), _REFERENCES),
+    list_oracle("pairwise_auc", ListKernel(lambda parameters, longest: (_AUC, parameters)), _by_score),
     default=True,
 )
 # SVMmap: Yue, Finley, Radlinski, Joachims, "A Support Vector Method for Optimizing Average Precision", SIGIR 2007.
 register_oracle(
-    AP, Pairwise, list_oracle("pairwise_average_precision", ListKernel(_plan_precision), _REFERENCES), default=True
+    AP, Pairwise, list_oracle("pairwise_average_precision", ListKernel(_plan_precision), _by_score), default=True
 )
 # SVMndcg and its like: Chakrabarti, Khanna, Sawant, Bhattacharyya, "Structured Learning for Non-Smooth Ranking Losses",
 # KDD 2008. Their greedy method (fact 3.4) is not exact; these are.
 register_oracle(
     DiscountedGain,  # type: ignore[type-abstract]  # the oracle of all its subclasses
     Pairwise,
-    list_oracle("pairwise_discounted", ListKernel(_plan_discounted), _REFERENCES, discounted=True),
+    list_oracle("pairwise_discounted", ListKernel(_plan_discounted), _by_score, discounted=True),
 )
 for _measure in (nDCG, P):
     set_default_feature_map(_measure, Pairwise())
 register_oracle(
     RR,
     Pairwise,
-    list_oracle("pairwise_reciprocal_rank", ListKernel(lambda parameters, longest: (_FIRST, parameters)), _REFERENCES),
+    list_oracle("pairwise_reciprocal_rank", ListKernel(lambda parameters, longest: (_FIRST, parameters)), _by_score),
 )

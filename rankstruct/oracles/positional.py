@@ -20,10 +20,12 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from rankstruct.feature_maps import Positional
+from rankstruct.lists import pad
 from rankstruct.measures import RR, DiscountedGain, Measure
 from rankstruct.oracles.kernels import NO_CUTOFF, Answer, relevance
 from rankstruct.oracles.kernels import positional_cpu as cpu
 from rankstruct.oracles.kernels.flat import FlatLists, discount_table
+from rankstruct.oracles.kernels.positional_reference import reference_direction
 from rankstruct.oracles.kernels.threads import run_lists
 from rankstruct.oracles.operators import register_lists
 from rankstruct.oracles.registry import Oracle, register_oracle
@@ -70,6 +72,34 @@ def _operator(
 
 
 register_lists(_operator)
+
+
+@torch.library.custom_op("rankstruct::positional_reference", mutates_args=())
+def _reference_operator(
+    scores: Tensor,
+    gains: Tensor,
+    where: Tensor | None,
+    offsets: Tensor | None,
+    decay: Tensor,
+    weights: Tensor | None,
+    reference: str,
+) -> tuple[Tensor, Tensor, Tensor]:
+    real = torch.ones(scores.shape, dtype=torch.bool, device=scores.device) if where is None else where
+    padded = real
+    if offsets is not None:
+        bounds = offsets.to(scores.device)
+        (scores, padded), (gains, _) = pad(scores, bounds), pad(gains, bounds)
+    lists, size = scores.shape[:-1], scores.shape[-1]
+    scores, gains, rows = (t.reshape(lists.numel(), size) for t in (scores, gains, padded))
+    if scores.device.type == "cpu" and not bool((scores.isfinite() | ~rows).all()):
+        raise ValueError("reference_scores must be finite")
+    weights = None if weights is None else weights.to(scores.device)
+    direction = reference_direction(scores, gains, rows, decay.to(scores.device), weights, reference)
+    direction = direction[rows] if offsets is not None else direction.view(real.shape)
+    return direction.new_zeros(lists), direction.new_zeros(lists), direction
+
+
+register_lists(_reference_operator)
 
 
 def _solve(
@@ -142,11 +172,30 @@ def _solve_discounted(
     feature_map: Positional,
     reference: str,
 ) -> Answer:
+    gains, decay, weights = _discounted(scores, labels, measure, feature_map)
+    return _operator(scores, gains, where, offsets, decay, weights, None, type(measure).normalized, reference)
+
+
+def _prefer_discounted(
+    scores: Tensor,
+    labels: Tensor,
+    where: Tensor | None,
+    offsets: Tensor | None,
+    measure: DiscountedGain,
+    feature_map: Positional,
+    reference: str,
+) -> Tensor:
+    gains, decay, weights = _discounted(scores, labels, measure, feature_map)
+    return _reference_operator(scores, gains, where, offsets, decay, weights, reference)[2]
+
+
+def _discounted(
+    scores: Tensor, labels: Tensor, measure: DiscountedGain, feature_map: Positional
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gains of the documents, decays and discounts of the ranks."""
     size = max(scores.shape[-1], 1)
     weights = measure.unchecked_weights(size)
-    decay = feature_map.unchecked_weights(size, weights, measure.cutoff)
-    gains = measure.document_gains(labels)
-    return _operator(scores, gains, where, offsets, decay, weights, None, type(measure).normalized, reference)
+    return measure.document_gains(labels), feature_map.unchecked_weights(size, weights, measure.cutoff), weights
 
 
 def _solve_reciprocal(
@@ -158,13 +207,31 @@ def _solve_reciprocal(
     feature_map: Positional,
     reference: str,
 ) -> Answer:
+    gains, decay = _reciprocal(scores, labels, measure, feature_map)
+    return _operator(scores, gains, where, offsets, decay, None, measure.cutoff, False, reference)
+
+
+def _prefer_reciprocal(
+    scores: Tensor,
+    labels: Tensor,
+    where: Tensor | None,
+    offsets: Tensor | None,
+    measure: Measure,
+    feature_map: Positional,
+    reference: str,
+) -> Tensor:
+    gains, decay = _reciprocal(scores, labels, measure, feature_map)
+    return _reference_operator(scores, gains, where, offsets, decay, None, reference)[2]
+
+
+def _reciprocal(scores: Tensor, labels: Tensor, measure: Measure, feature_map: Positional) -> tuple[Tensor, Tensor]:
+    """1 for the relevant documents, and the decays of the ranks."""
     size = max(scores.shape[-1], 1)
     ranks = torch.arange(1, size + 1, dtype=torch.float64)
     weights = 1.0 / ranks if measure.cutoff is None else torch.where(ranks <= measure.cutoff, 1.0 / ranks, 0.0)
     decay = feature_map.unchecked_weights(size, weights, measure.cutoff)
     gains = relevance(labels, measure.min_relevant).double()
-    gains = torch.where(torch.isfinite(labels), gains, torch.nan) if labels.dtype.is_floating_point else gains
-    return _operator(scores, gains, where, offsets, decay, None, measure.cutoff, False, reference)
+    return torch.where(torch.isfinite(labels), gains, torch.nan) if labels.dtype.is_floating_point else gains, decay
 
 
 def _explain_discounted(measure: DiscountedGain, feature_map: Positional, list_size: int, grades: int) -> _Method:
@@ -178,7 +245,11 @@ def _explain_discounted(measure: DiscountedGain, feature_map: Positional, list_s
 register_oracle(
     DiscountedGain,  # type: ignore[type-abstract]  # the oracle of all its subclasses
     Positional,
-    Oracle(_solve_discounted, _explain_discounted, tuple(_REFERENCES)),
+    Oracle(_solve_discounted, _explain_discounted, tuple(_REFERENCES), _prefer_discounted),
     default=True,
 )
-register_oracle(RR, Positional, Oracle(_solve_reciprocal, lambda *_: _RECIPROCAL, tuple(_REFERENCES)))
+register_oracle(
+    RR,
+    Positional,
+    Oracle(_solve_reciprocal, lambda *_: _RECIPROCAL, tuple(_REFERENCES), _prefer_reciprocal),
+)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from rankstruct.feature_maps import FeatureMap, parse_feature_map
@@ -37,12 +38,21 @@ class Oracle:
         solve: `(scores, labels, where, offsets, measure, feature_map, reference) -> (task_loss, value, direction)`; input
             was checked for types and shapes, and `scores` has no gradient.
         explain: `(measure, feature_map, list_size, grades)` to something with a `name` and a `cost`, in words.
-        references: the references it knows, of `ideal`, `ideal-tied`, `predicted`.
+        references: the references `solve` knows, of `ideal`, `ideal-tied`, `predicted`.
+        prefer: `(reference_scores, labels, where, offsets, measure, feature_map, reference) -> direction`: psi of the
+            reference ranking that these float64 scores choose, less psi of the `ideal` one; 0 for lists that no ranking can get
+            wrong. With it every reference is known, and `reference_scores` is too.
     """
 
     solve: Callable[..., tuple[Tensor, Tensor, Tensor]]
     explain: Callable[..., Any]
     references: tuple[str, ...] = ("ideal",)
+    prefer: Callable[..., Tensor] | None = None
+
+    @property
+    def known_references(self) -> tuple[str, ...]:
+        """The references that `most_violated` takes."""
+        return self.references if self.prefer is None else REFERENCES
 
 
 _ORACLES: dict[tuple[type[Measure], type[FeatureMap]], Oracle] = {}
@@ -82,8 +92,8 @@ def find_oracle(measure: Measure, feature_map: FeatureMap) -> Oracle:
     """The oracle of a pair; raises ValueError with a list of what exists if there is none.
 
     >>> import rankstruct as rs
-    >>> find_oracle(rs.AP(), rs.Pairwise()).references
-    ('ideal', 'ideal-tied')
+    >>> find_oracle(rs.AP(), rs.Pairwise()).known_references
+    ('ideal', 'ideal-tied', 'predicted')
     """
     for kind in type(measure).__mro__:
         oracle = _ORACLES.get((kind, type(feature_map)))
@@ -103,8 +113,8 @@ def resolve(
     measure = parse_measure(measure)
     feature_map = default_feature_map(measure) if feature_map is None else parse_feature_map(feature_map)
     oracle = find_oracle(measure, feature_map)
-    if reference not in oracle.references:
-        known = ", ".join(map(repr, oracle.references))
+    if reference not in oracle.known_references:
+        known = ", ".join(map(repr, oracle.known_references))
         raise ValueError(
             f"reference must be one of {known} for {measure.name} with the {feature_map.name} feature map, "
             f"got {reference!r}"
@@ -150,6 +160,7 @@ def most_violated(
     *,
     feature_map: str | FeatureMap | None = None,
     reference: str = "ideal",
+    reference_scores: Tensor | None = None,
     where: Tensor | None = None,
     offsets: Tensor | None = None,
 ) -> MostViolated:
@@ -160,7 +171,11 @@ def most_violated(
         labels: graded relevance, the shape of `scores`.
         measure: a measure or its name; its regret is the task loss.
         feature_map: how a ranking scores; the measure's own default if None.
-        reference: the ranking r* that `value` and `direction` are relative to.
+        reference: the ranking r* that `value` and `direction` are relative to: `"ideal"`, by label and input order;
+            `"ideal-tied"`, of the best ones the one that F prefers; `"predicted"`, the one that F prefers of all. Where F prefers
+            several, the one with the best documents first.
+        reference_scores: scores that choose r* instead of `scores`, the shape of `scores`, for the last two references: r* is
+            then fixed, as a round of DC programming wants it.
         where: bool, the shape of `scores`, True for a real document; all are if None. Padding may hold anything.
         offsets: int64 `[lists + 1]`, for flat input: list i is `[offsets[i], offsets[i + 1])`.
 
@@ -182,6 +197,65 @@ def most_violated(
     """
     check_lists(scores, labels, where, offsets)
     measure, feature_map, oracle = resolve(measure, feature_map, reference)
-    return MostViolated(
-        *oracle.solve(scores.detach(), labels.detach(), where, offsets, measure, feature_map, reference)
-    )
+    return solve_lists(oracle, scores, labels, where, offsets, measure, feature_map, reference, reference_scores)
+
+
+def solve_lists(
+    oracle: Oracle,
+    scores: Tensor,
+    labels: Tensor,
+    where: Tensor | None,
+    offsets: Tensor | None,
+    measure: Measure,
+    feature_map: FeatureMap,
+    reference: str,
+    reference_scores: Tensor | None,
+) -> MostViolated:
+    """`most_violated` with what `resolve` returns, for lists that were checked.
+
+    max_r (Delta + F(r)) - F(r*), from the answer relative to the ideal ranking r0 and psi(r*) - psi(r0), in float64: the two
+    differences may be large where their sum is not.
+    """
+    scores, labels = scores.detach(), labels.detach()
+    if reference_scores is None and reference in oracle.references:
+        return MostViolated(*oracle.solve(scores, labels, where, offsets, measure, feature_map, reference))
+    if reference_scores is not None:
+        _check_reference_scores(reference_scores, scores, oracle, reference)
+    chosen_by = scores if reference_scores is None else reference_scores.detach()
+    assert oracle.prefer is not None  # `resolve` and the check above saw to it
+    precise = scores.double()
+    task_loss, _, direction = oracle.solve(precise, labels, where, offsets, measure, feature_map, "ideal")
+    direction = direction - oracle.prefer(chosen_by.double(), labels, where, offsets, measure, feature_map, reference)
+    difference = _score_difference(precise, direction, offsets)
+    value = (task_loss + difference).clamp(min=0.0)
+    return MostViolated(task_loss.to(scores.dtype), value.to(scores.dtype), direction.to(scores.dtype))
+
+
+def _score_difference(scores: Tensor, direction: Tensor, offsets: Tensor | None) -> Tensor:
+    """<s, direction> of each list; relative to the highest score that takes part, which keeps the terms small."""
+    unused = direction == 0  # padding may be NaN
+    masked = scores.masked_fill(unused, -torch.inf)
+    if offsets is None:
+        top = masked.amax(-1, keepdim=True) if scores.shape[-1] else masked
+        return torch.where(unused, 0.0, (scores - top) * direction).sum(-1)
+    lists = torch.arange(offsets.shape[0] - 1, device=scores.device)
+    each = torch.repeat_interleave(lists, offsets.diff().to(scores.device), output_size=scores.shape[0])
+    top = scores.new_full(lists.shape, -torch.inf).scatter_reduce(0, each, masked, "amax")
+    terms = torch.where(unused, 0.0, (scores - top[each]) * direction)
+    return scores.new_zeros(lists.shape).index_add(0, each, terms)
+
+
+def _check_reference_scores(reference_scores: Tensor, scores: Tensor, oracle: Oracle, reference: str) -> None:
+    if not isinstance(reference_scores, Tensor):
+        raise TypeError(f"reference_scores must be a torch.Tensor, got {type(reference_scores).__name__}")
+    if reference == "ideal":
+        raise ValueError(
+            "reference 'ideal' does not depend on scores; reference_scores go with 'predicted' or 'ideal-tied'"
+        )
+    if oracle.prefer is None:
+        raise ValueError("this oracle has no `prefer`, which reference_scores need; see register_oracle")
+    if reference_scores.shape != scores.shape or reference_scores.device != scores.device:
+        raise ValueError(
+            f"reference_scores must have the shape and device of scores; got {tuple(reference_scores.shape)} on "
+            f"{reference_scores.device} and {tuple(scores.shape)} on {scores.device}"
+        )

@@ -37,3 +37,23 @@ def reciprocal_rank_lists(scores, bits, relevant, where, offsets, first, last, p
         task_loss[index] = best_loss
         value[index] = best
     return -1
+
+
+@compile_kernel
+def by_score_lists(scores, bits, relevant, where, offsets, first, last, parameters, task_loss, value, direction):
+    """The ranking that F prefers: the bads that score above the lowest good, then that good. O(n) after the sort."""
+    space = workspace(offsets, first, last, bits)
+    good, bad = space[3][0], space[3][1]
+    good_score, bad_score = space[4][0], space[4][1]
+    for index in range(first, last):
+        p, m, broken = begin_list(scores, bits, relevant, where, offsets, index, space, task_loss, value, direction)
+        if broken >= 0:
+            return broken
+        r = 0
+        while p and r < m and bad_score[r] > good_score[p - 1]:
+            value[index] += bad_score[r] - good_score[p - 1]
+            direction[bad[r]] = 1.0
+            r += 1
+        if r:
+            direction[good[p - 1]] = -np.float64(r)
+    return -1

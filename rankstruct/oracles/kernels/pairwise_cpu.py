@@ -85,6 +85,37 @@ def _finish(p, m, space, loss, index, task_loss, value, direction):
 
 
 @compile_kernel
+def _count_above(p, m, good_score, bad_score, margin, bads_above):
+    """Put every bad above the goods that lead it by less than the margin; returns how many pairs that swaps."""
+    j = 0
+    swapped = 0.0
+    for i in range(p):
+        while j < m and good_score[i] - bad_score[j] < margin:
+            j += 1
+        bads_above[i] = j
+        swapped += j
+    return swapped
+
+
+@compile_kernel
+def by_score_lists(scores, bits, relevant, where, offsets, first, last, parameters, task_loss, value, direction):
+    """The ranking that F prefers, by score with goods first among ties, as if it lost nothing. O(n) after the sort."""
+    space = workspace(offsets, first, last, bits)
+    bads_above = space[3][2]
+    good_score, bad_score = space[4][0], space[4][1]
+    weights = parameters.weights
+    for index in range(first, last):
+        p, m, broken = begin_list(scores, bits, relevant, where, offsets, index, space, task_loss, value, direction)
+        if broken >= 0:
+            return broken
+        if p == 0 or m == 0 or (weights.size and weights[0] == weights[p + m - 1]):
+            continue
+        _count_above(p, m, good_score, bad_score, 0.0, bads_above)
+        _finish(p, m, space, 0.0, index, task_loss, value, direction)
+    return -1
+
+
+@compile_kernel
 def auc_lists(scores, bits, relevant, where, offsets, first, last, parameters, task_loss, value, direction):
     """AUC (SVMauc): a pair is swapped iff its margin is under 1/2, each pair by itself. O(n) after the sort."""
     space = workspace(offsets, first, last, bits)
@@ -96,13 +127,7 @@ def auc_lists(scores, bits, relevant, where, offsets, first, last, parameters, t
             return broken
         if p == 0 or m == 0:
             continue
-        j = 0
-        swapped = 0.0
-        for i in range(p):
-            while j < m and good_score[i] - bad_score[j] < 0.5:
-                j += 1
-            bads_above[i] = j
-            swapped += j
+        swapped = _count_above(p, m, good_score, bad_score, 0.5, bads_above)
         _finish(p, m, space, swapped / (np.float64(p) * np.float64(m)), index, task_loss, value, direction)
     return -1
 

@@ -88,16 +88,31 @@ def auc_padded(scores: Tensor, relevant: Tensor, where: Tensor, parameters: Para
     return split.finish(bads_above, task_loss)
 
 
+def by_score_padded(scores: Tensor, relevant: Tensor, where: Tensor, parameters: Parameters) -> Answer:
+    """The ranking that F prefers, by score with goods first among ties, as if it lost nothing."""
+    split = Split(scores, relevant, where)
+    bads_above = split.bads_over(split.good_score)
+    nothing = torch.zeros(split.shape[:1], dtype=torch.float64, device=scores.device)
+    return split.finish(bads_above, nothing, proper=_can_err(split, parameters).squeeze(-1))
+
+
+def _can_err(split: Split, parameters: Parameters) -> Tensor:
+    """Whether the discounts of a list's ranks differ at all, `[lists, 1]`; True for measures without a discount."""
+    weights = parameters.weights
+    if len(weights) == 0:
+        return torch.ones_like(split.p, dtype=torch.bool)
+    return weights[0] != weights[(split.p + split.m - 1).clamp(min=0, max=split.shape[-1] - 1)]
+
+
 def _scaled_gain(split: Split, parameters: Parameters) -> tuple[Tensor, Tensor]:
     """As `pairwise_cpu.scaled_gain`, `[lists, 1]` each; for measures without a discount 1 / p and 1."""
-    weights, size = parameters.weights, split.shape[-1]
+    weights = parameters.weights
     if len(weights) == 0:
         best = split.p.clamp(max=parameters.cutoff).double()
         p = split.p.clamp(min=1).double()
         return 1.0 / p, best / p
     total = torch.where(split.rank < split.p, weights, 0.0).sum(-1, keepdim=True)
-    last = weights[(split.p + split.m - 1).clamp(min=0, max=size - 1)]
-    proper = (weights[0] != last) & (total > 0)
+    proper = _can_err(split, parameters) & (total > 0)
     if parameters.normalized:
         return torch.where(proper, 1.0 / total, 0.0), proper.double()
     return torch.where(proper, parameters.gains, 0.0), torch.where(proper, parameters.gains * total, 0.0)
