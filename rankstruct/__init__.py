@@ -6,7 +6,18 @@ Train search, recommendation and re-ranking models on the measure they are judge
 
 from rankstruct._version import __version__
 from rankstruct.feature_maps import FeatureMap, FirstRelevant, Pairwise, Positional
-from rankstruct.losses import StructuredHingeLoss, structured_hinge_loss
+from rankstruct.losses import (
+    CombinedLoss,
+    DirectLoss,
+    GradedLoss,
+    PerturbedLoss,
+    SmoothLoss,
+    StructuredHingeLoss,
+    direct_loss,
+    graded_loss,
+    smooth_loss,
+    structured_hinge_loss,
+)
 from rankstruct.measures import (
     AP,
     AUC,
@@ -35,9 +46,12 @@ __all__ = [
     "ERU",
     "RR",
     "WTA",
+    "CombinedLoss",
+    "DirectLoss",
     "DiscountedGain",
     "FeatureMap",
     "FirstRelevant",
+    "GradedLoss",
     "LinearScorer",
     "MLPScorer",
     "MeanNDCG",
@@ -45,12 +59,16 @@ __all__ = [
     "MostViolated",
     "P",
     "Pairwise",
+    "PerturbedLoss",
     "Positional",
     "RankingMetric",
+    "SmoothLoss",
     "StructuredHingeLoss",
     "__version__",
+    "direct_loss",
     "evaluate",
     "explain_oracle",
+    "graded_loss",
     "load_scorer",
     "most_violated",
     "nDCG",
@@ -59,5 +77,6 @@ __all__ = [
     "register_measure",
     "register_oracle",
     "save_scorer",
+    "smooth_loss",
     "structured_hinge_loss",
 ]

@@ -1,0 +1,121 @@
+"""SVMcombo: several losses of the same lists at once."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from rankstruct.losses.reduction import check_reduction, reduce_lists
+
+
+class CombinedLoss(torch.nn.Module):
+    """SVMcombo: a weighted sum of losses (a slack each), or the largest of them (one slack for all).
+
+    In the paper the sum did better. The components have different units: the first-relevant map of `RR` is not scaled, the
+    pairwise map is, so the weights are worth a search.
+
+    Args:
+        losses: loss modules, any mix, each with its own measure, feature map and reference; their own reduction does not count.
+            A mapping names them, otherwise they are named by their number and what they print.
+        weights: one a loss, >= 0; 1 each if None.
+        slack: `"separate"`, the sum of weight times loss; `"shared"`, for each list the largest weight times loss.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+
+    Attributes:
+        slacks: after each call, the mean loss of every component by name, without its weight and detached;
+            `RankingModule` logs them.
+
+    Raises:
+        ValueError: no losses, another number of weights or a negative one, or an unknown `slack`.
+
+    Source: Chakrabarti, Khanna, Sawant, Bhattacharyya, "Structured Learning for Non-Smooth Ranking Losses", KDD 2008,
+    section 3.5.
+
+    >>> import rankstruct as rs
+    >>> loss = CombinedLoss([rs.StructuredHingeLoss("AP"), rs.StructuredHingeLoss("RR@10")], weights=[1.0, 0.1])
+    >>> loss(torch.tensor([[0.2, 0.1, 0.3]]), torch.tensor([[0, 1, 0]]))
+    tensor(1.0633)
+    >>> {name: round(value.item(), 4) for name, value in loss.slacks.items()}
+    {'0-AP': 0.9667, '1-RR@10': 0.9667}
+    """
+
+    def __init__(
+        self,
+        losses: Sequence[torch.nn.Module] | Mapping[str, torch.nn.Module],
+        weights: Sequence[float] | None = None,
+        *,
+        slack: str = "separate",
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__()
+        check_reduction(reduction)
+        if isinstance(losses, Mapping):
+            names, parts = list(losses), list(losses.values())
+        else:
+            parts = list(losses)
+            names = [f"{number}-{_short_name(part)}" for number, part in enumerate(parts)]
+        if not parts:
+            raise ValueError("give at least one loss to combine")
+        weights = [1.0] * len(parts) if weights is None else [float(weight) for weight in weights]
+        if len(weights) != len(parts) or not all(weight >= 0 for weight in weights):
+            raise ValueError(f"weights must be {len(parts)} numbers >= 0, one a loss; got {weights}")
+        if slack not in ("separate", "shared"):
+            raise ValueError(f"slack must be 'separate' or 'shared', got {slack!r}")
+        parts = [copy.deepcopy(part) for part in parts]
+        for part in parts:
+            if not hasattr(part, "reduction"):
+                raise ValueError(f"{type(part).__name__} has no reduction, so it is no loss of lists")
+            part.reduction = "none"  # type: ignore[assignment]
+        self.losses = torch.nn.ModuleList(parts)
+        self.names = names
+        self.weights = weights
+        self.slack = slack
+        self.reduction = reduction
+        self.slacks: dict[str, Tensor] = {}
+
+    def forward(
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        *,
+        reference_scores: Tensor | None = None,
+        where: Tensor | None = None,
+        offsets: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> Tensor:
+        """The loss; a scalar, or one value a list with reduction `"none"`.
+
+        `reference_scores` go to the components whose reference is chosen by scores.
+        """
+        parts = []
+        for loss in self.losses:
+            frozen = takes_reference_scores(loss) and reference_scores is not None
+            chosen = {"reference_scores": reference_scores} if frozen else {}
+            parts.append(loss(scores, labels, where=where, offsets=offsets, **chosen))
+        layout = {"where": where, "offsets": offsets}
+        self.slacks = {
+            name: reduce_lists(part.detach(), weights=weights, reduction="mean", **layout)
+            for name, part in zip(self.names, parts, strict=True)
+        }
+        weighted = torch.stack([weight * part for weight, part in zip(self.weights, parts, strict=True)])
+        values = weighted.sum(0) if self.slack == "separate" else weighted.max(0).values
+        return reduce_lists(values, weights=weights, reduction=self.reduction, **layout)
+
+    def extra_repr(self) -> str:
+        """Weights, slack and reduction."""
+        return f"weights={self.weights}, slack={self.slack}, reduction={self.reduction}"
+
+
+def _short_name(loss: torch.nn.Module) -> str:
+    measure = getattr(loss, "measure", None)
+    return type(loss).__name__ if measure is None else str(measure.name)
+
+
+def takes_reference_scores(loss: torch.nn.Module) -> bool:
+    """Whether a loss has a reference that `reference_scores` can freeze: a bound that is not convex."""
+    if isinstance(loss, CombinedLoss):
+        return any(map(takes_reference_scores, loss.losses))
+    return getattr(loss, "reference", None) in ("predicted", "ideal-tied")

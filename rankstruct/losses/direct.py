@@ -1,0 +1,261 @@
+"""Beyond the bounds: direct loss minimisation, and smoothing by random perturbation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from rankstruct.feature_maps import FeatureMap, Positional
+from rankstruct.losses.base import list_loss
+from rankstruct.losses.reduction import check_reduction
+from rankstruct.losses.structured_hinge import structured_hinge_loss
+from rankstruct.measures import DiscountedGain, Measure
+from rankstruct.oracles import resolve
+
+_SIDES = ("positive", "negative", "both")
+
+
+def direct_loss(
+    scores: Tensor,
+    labels: Tensor,
+    measure: str | Measure,
+    *,
+    epsilon: float = 1.0,
+    side: str = "positive",
+    feature_map: str | FeatureMap | None = None,
+    where: Tensor | None = None,
+    offsets: Tensor | None = None,
+    weights: Tensor | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """Direct loss minimisation: the change of `max F` as the task loss enters with a small factor, per unit of it.
+
+    positive  ( max_r [F + epsilon Delta] - max_r F ) / epsilon        moves away from rankings that are worse
+    negative  ( max_r F - max_r [F - epsilon Delta] ) / epsilon        moves towards rankings that are better
+    both      their mean, with the smallest bias
+
+    The positive side bounds the task loss of the ranking by score from above, the negative one from below (for the maps that
+    prefer it); both tend to it as epsilon goes to 0. Neither is convex, and the gradient is sparse and noisy for small epsilon.
+    Take it to finish what a convex bound has started, with a deep scorer and small learning rate; the positive side with
+    epsilon 1 is the nonconvex bound `reference="predicted"`.
+
+    Args:
+        scores: `[..., list_size]`, or `[documents]` with `offsets`.
+        labels: graded relevance, the shape of `scores`.
+        measure: a measure or its name.
+        epsilon: the factor, above 0.
+        side: `"positive"`, for every oracle; `"negative"` or `"both"`, for a discounted gain under the positional map.
+        feature_map: how a ranking scores; the measure's own default if None.
+        where: bool, the shape of `scores`, True for a real document.
+        offsets: int64 `[lists + 1]`, for flat input.
+        weights: `[...]`, one weight a list.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+
+    Returns:
+        A scalar, or `[...]` with reduction `"none"`.
+
+    Raises:
+        TypeError, ValueError: as `structured_hinge_loss`; epsilon not above 0; a side that the pair does not have.
+
+    Source: McAllester, Hazan, Keshet, "Direct Loss Minimization for Structured Prediction", NIPS 2010; Song, Schwing, Zemel,
+    Urtasun, "Training Deep Neural Networks via Direct Loss Minimization", ICML 2016.
+
+    >>> direct_loss(torch.tensor([2.0, 0.5, 0.0]), torch.tensor([0, 1, 0]), "AP", epsilon=0.1)   # 1 - AP
+    tensor(0.5000)
+    """
+    measure, feature_map = _checked(measure, feature_map, epsilon, side)
+
+    def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
+        bound = partial(
+            structured_hinge_loss,
+            scores / epsilon,
+            feature_map=feature_map,
+            reference="predicted",
+            where=where,
+            reduction="none",
+        )
+        found = []
+        if side != "negative":
+            found.append(bound(labels, measure))
+        if side != "positive":
+            assert isinstance(measure, DiscountedGain)
+            # max [F - Delta] has the gains (highest - b) in place of b, and Delta turned round; then what is left of the
+            # largest regret is the other side's loss.
+            flipped, span = _flip(labels, where, measure)
+            other = bound(flipped, _Flipped(measure.cutoff, of=measure))
+            found.append((span - other).clamp(min=0.0))
+        return torch.stack(found).mean(0)
+
+    return list_loss(per_list, scores, labels, where=where, offsets=offsets, weights=weights, reduction=reduction)
+
+
+class DirectLoss(torch.nn.Module):
+    """`direct_loss` as a module; see there for the arguments, the errors and the sources.
+
+    Args:
+        measure: a measure or its name.
+        epsilon: the factor of the task loss.
+        side: `"positive"`, `"negative"` or `"both"`.
+        feature_map: how a ranking scores; the measure's own default if None.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+
+    >>> DirectLoss("nDCG@10", epsilon=0.1, side="both", feature_map="positional")
+    DirectLoss(nDCG@10, epsilon=0.1, side=both, feature_map=positional(i^-0.5), reduction=mean)
+    """
+
+    def __init__(
+        self,
+        measure: str | Measure,
+        *,
+        epsilon: float = 1.0,
+        side: str = "positive",
+        feature_map: str | FeatureMap | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__()
+        check_reduction(reduction)
+        self.measure, self.feature_map = _checked(measure, feature_map, epsilon, side)
+        self.epsilon = epsilon
+        self.side = side
+        self.reduction = reduction
+
+    def forward(
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        *,
+        where: Tensor | None = None,
+        offsets: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> Tensor:
+        """The loss; a scalar, or one value a list with reduction `"none"`."""
+        return direct_loss(
+            scores,
+            labels,
+            self.measure,
+            epsilon=self.epsilon,
+            side=self.side,
+            feature_map=self.feature_map,
+            where=where,
+            offsets=offsets,
+            weights=weights,
+            reduction=self.reduction,
+        )
+
+    def extra_repr(self) -> str:
+        """All options."""
+        return (
+            f"{self.measure.name}, epsilon={self.epsilon:g}, side={self.side}, "
+            f"feature_map={self.feature_map.name}, reduction={self.reduction}"
+        )
+
+
+def _checked(
+    measure: str | Measure, feature_map: str | FeatureMap | None, epsilon: float, side: str
+) -> tuple[Measure, FeatureMap]:
+    measure, feature_map, _ = resolve(measure, feature_map, "predicted")
+    if not epsilon > 0:
+        raise ValueError(f"epsilon must be above 0, got {epsilon}")
+    if side not in _SIDES:
+        raise ValueError(f"side must be one of {', '.join(map(repr, _SIDES))}, got {side!r}")
+    if side != "positive" and not (isinstance(measure, DiscountedGain) and isinstance(feature_map, Positional)):
+        raise ValueError(
+            f"side {side!r} needs a discounted gain such as nDCG and the positional map; got {measure.name} and "
+            f"{feature_map.name}"
+        )
+    return measure, feature_map
+
+
+@dataclass(frozen=True)
+class _Flipped(DiscountedGain):
+    """A measure's discounts; its labels are gains already."""
+
+    of: DiscountedGain | None = None
+
+    def discounts(self, ranks: Tensor) -> Tensor:
+        assert self.of is not None
+        return self.of.discounts(ranks)
+
+    def gains(self, labels: Tensor) -> Tensor:
+        return labels
+
+
+def _flip(labels: Tensor, where: Tensor, measure: DiscountedGain) -> tuple[Tensor, Tensor]:
+    """Highest gain less each gain, 0 in the padding, and the best less the worst value; both as the measure scales them."""
+    size = labels.shape[-1]
+    if size == 0:
+        return labels.double(), labels.sum(-1).double()
+    gains = torch.where(where, measure.document_gains(labels), 0.0)
+    weights = measure.unchecked_weights(size, labels.device)
+    best = (gains.sort(-1, descending=True).values * weights).sum(-1)
+    if measure.normalized:
+        gains = gains / torch.where(best > 0, best, 1.0).unsqueeze(-1)
+        best = (best > 0).double()
+    worst = torch.where(where, gains, torch.inf).sort(-1).values
+    worst = (torch.where(worst.isfinite(), worst, 0.0) * weights).sum(-1)
+    return torch.where(where, gains.amax(-1, keepdim=True) - gains, 0.0), best - worst
+
+
+class PerturbedLoss(torch.nn.Module):
+    """Any loss, averaged over random perturbations of the scores: a smooth function, estimated from samples.
+
+    The structured hinge is piecewise linear; the mean of it over Gaussian noise is smooth, still convex and still a bound where
+    the hinge itself is, and its gradient is the mean of the rankings that the noise finds. Deep scorers profit where the
+    gradient of single rankings is too sparse; the noise should be about the size of the score differences that matter.
+
+    Args:
+        loss: the loss module.
+        sigma: the standard deviation of the noise, in units of the scores; >= 0.
+        samples: perturbed copies a call; each costs the loss once.
+
+    Noise is drawn from torch's global generator, in training and evaluation alike.
+
+    Source: Berthet, Blondel, Teboul, Cuturi, Vert, Bach, "Learning with Differentiable Perturbed Optimizers", NeurIPS 2020.
+
+    >>> import rankstruct as rs
+    >>> loss = PerturbedLoss(rs.StructuredHingeLoss("AP"), sigma=0.0, samples=2)
+    >>> loss(torch.tensor([[2.0, 0.5, 0.0]]), torch.tensor([[0, 1, 0]]))
+    tensor(2.)
+    """
+
+    def __init__(self, loss: torch.nn.Module, *, sigma: float = 0.1, samples: int = 4) -> None:
+        super().__init__()
+        if sigma < 0 or samples < 1:
+            raise ValueError(f"sigma must be >= 0 and samples >= 1, got {sigma} and {samples}")
+        self.loss = loss
+        self.sigma = sigma
+        self.samples = samples
+
+    @property
+    def reduction(self) -> str:
+        """That of the loss."""
+        return str(self.loss.reduction)
+
+    @reduction.setter
+    def reduction(self, value: str) -> None:
+        self.loss.reduction = value  # type: ignore[assignment]
+
+    def forward(
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        *,
+        where: Tensor | None = None,
+        offsets: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> Tensor:
+        """The mean loss of the perturbed scores; a scalar, or one value a list with reduction `"none"`."""
+        values = [
+            self.loss(
+                scores + self.sigma * torch.randn_like(scores), labels, where=where, offsets=offsets, weights=weights
+            )
+            for _ in range(self.samples)
+        ]
+        return torch.stack(values).mean(0)
+
+    def extra_repr(self) -> str:
+        """The noise."""
+        return f"sigma={self.sigma:g}, samples={self.samples}"

@@ -1,0 +1,175 @@
+"""SmoothGrad: a measure whose hard ranks are replaced by Gaussian neighbourhoods in the scores.
+
+With position j held by document pi(j) when the documents are sorted by score, discount a and gain b,
+
+    h_ij = exp( -(s_i - s_pi(j))^2 / (2 sigma^2) )
+    A    = sum_j a_j ( sum_i b_i h_ij ) / ( sum_i h_ij )              loss = best A - A
+
+Only positions with a discount count: O(list_size * k) memory at a cut-off k.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from rankstruct.losses.base import RankingLoss, list_loss
+from rankstruct.measures import DiscountedGain, Measure, parse_measure
+
+_BLOCK = 2**24  # numbers of h that are kept for the backward pass; what is beyond is computed again there
+
+
+def smooth_loss(
+    scores: Tensor,
+    labels: Tensor,
+    measure: str | Measure = "nDCG@10",
+    *,
+    sigma: float | Tensor = 1.0,
+    where: Tensor | None = None,
+    offsets: Tensor | None = None,
+    weights: Tensor | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """SmoothGrad: the task loss of a smoothed measure, differentiable everywhere but where scores tie.
+
+    Smooth but not convex: start from a sensible scorer (regression), with a `sigma` of the size of score differences, and
+    halve it as training converges (`AnnealSigma`). As sigma goes to 0 the loss tends to the measure's regret. Documents with
+    equal scores share their ranks' gains, which is the expected value over their orders; their gradient depends on which of
+    them the sort puts first.
+
+    Args:
+        scores: `[..., list_size]`, or `[documents]` with `offsets`.
+        labels: graded relevance, the shape of `scores`.
+        measure: a discounted gain or its name: nDCG, DCG, P, WTA, ERU, nERU, with or without a cut-off.
+        sigma: the width of a document's neighbourhood, in units of the scores.
+        where: bool, the shape of `scores`, True for a real document.
+        offsets: int64 `[lists + 1]`, for flat input.
+        weights: `[...]`, one weight a list.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+
+    Returns:
+        A scalar, or `[...]` with reduction `"none"`. A list that no ranking can get wrong costs 0.
+
+    Raises:
+        TypeError, ValueError: as every loss; also a measure that is not discount times gain, or a sigma that is not above 0.
+
+    Source: Chapelle and Wu, "Gradient descent optimization of smoothed information retrieval metrics", Information Retrieval
+    2010; Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures" (whose formula lacks the discount).
+
+    >>> scores = torch.tensor([2.0, 1.0, 0.0])
+    >>> smooth_loss(scores, torch.tensor([0, 1, 0]), "nDCG", sigma=1.0)
+    tensor(0.1926)
+    >>> smooth_loss(scores, torch.tensor([0, 1, 0]), "nDCG", sigma=0.01)           # 1 - nDCG = 1 - 1 / log2(3)
+    tensor(0.3691)
+    """
+    measure = _checked(measure, sigma)
+
+    def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
+        return _smoothed_regret(scores, labels, where, measure, sigma)
+
+    return list_loss(per_list, scores, labels, where=where, offsets=offsets, weights=weights, reduction=reduction)
+
+
+class SmoothLoss(RankingLoss):
+    """`smooth_loss` as a module; see there. `sigma` is a buffer: `AnnealSigma` halves it, checkpoints keep it.
+
+    Args:
+        measure: a discounted gain or its name.
+        sigma: the width of a document's neighbourhood, in units of the scores.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+
+    >>> loss = SmoothLoss("nDCG@10", sigma=0.5)
+    >>> loss
+    SmoothLoss(measure=nDCG@10, sigma=0.5, reduction=mean)
+    >>> loss(torch.tensor([[0.2, 0.1]]), torch.tensor([[1, 0]]))
+    tensor(0.1827)
+    """
+
+    function = staticmethod(smooth_loss)
+    sigma: Tensor
+
+    def __init__(self, measure: str | Measure = "nDCG@10", *, sigma: float = 1.0, reduction: str = "mean") -> None:
+        super().__init__(reduction)
+        self.measure = _checked(measure, sigma)
+        self.register_buffer("sigma", torch.tensor(float(sigma)))
+
+    def forward(
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        *,
+        where: Tensor | None = None,
+        offsets: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> Tensor:
+        """The loss; a scalar, or one value a list with reduction `"none"`."""
+        return smooth_loss(
+            scores,
+            labels,
+            self.measure,
+            sigma=self.sigma,
+            where=where,
+            offsets=offsets,
+            weights=weights,
+            reduction=self.reduction,
+        )
+
+    def extra_repr(self) -> str:
+        """The measure, sigma and the reduction."""
+        return f"measure={self.measure.name}, sigma={float(self.sigma):g}, reduction={self.reduction}"
+
+
+def _checked(measure: str | Measure, sigma: float | Tensor) -> DiscountedGain:
+    measure = parse_measure(measure)
+    if not isinstance(measure, DiscountedGain):
+        raise ValueError(
+            f"{measure.name} is not discount times gain, which smoothing needs; such are nDCG, DCG, P, WTA, ERU and nERU"
+        )
+    if not isinstance(sigma, Tensor) and not sigma > 0:
+        raise ValueError(f"sigma must be above 0, got {sigma}")
+    return measure
+
+
+def _smoothed_regret(
+    scores: Tensor, labels: Tensor, where: Tensor, measure: DiscountedGain, sigma: float | Tensor
+) -> Tensor:
+    size = scores.shape[-1]
+    if size == 0:
+        return scores.sum(-1)
+    discounts = measure.unchecked_weights(size).to(scores)
+    gains = torch.where(where, measure.document_gains(labels), 0.0).to(scores.dtype)
+    best = (gains.sort(dim=-1, descending=True).values * discounts).sum(-1)
+    count = where.sum(-1)
+    last = discounts[(count - 1).clamp(min=0)]
+    lowest = torch.where(where, gains, torch.inf).amin(-1)
+    proper = (best > 0) & (discounts[0] > last) & (gains.amax(-1) > lowest)
+    if measure.normalized:
+        gains = gains / torch.where(proper, best, 1.0).unsqueeze(-1)
+        best = torch.ones_like(best)
+
+    k = size if measure.cutoff is None else min(measure.cutoff, size)
+    order = torch.where(where, scores.detach(), -torch.inf).topk(k, dim=-1).indices
+    centres = scores.gather(-1, order)
+    discounts = torch.where(torch.arange(k, device=scores.device) < count.unsqueeze(-1), discounts[:k], 0.0)
+    sigma = torch.as_tensor(sigma, dtype=scores.dtype, device=scores.device)
+    step = max(1, _BLOCK // max(scores.numel(), 1))
+    if k <= step:
+        smoothed = _smoothed(scores, gains, where, centres, discounts, sigma)
+    else:
+        smoothed = torch.zeros_like(best)
+        for a in range(0, k, step):
+            part = (scores, gains, where, centres[..., a : a + step], discounts[..., a : a + step], sigma)
+            smoothed = smoothed + checkpoint(_smoothed, *part, use_reentrant=False)
+    return torch.where(proper, best - smoothed, 0.0 * scores.sum(-1))
+
+
+def _smoothed(
+    scores: Tensor, gains: Tensor, where: Tensor, centres: Tensor, discounts: Tensor, sigma: Tensor
+) -> Tensor:
+    """sum_j a_j (mean gain around centre j); `[..., list_size]` documents, `[..., k]` centres."""
+    distance = (scores.unsqueeze(-2) - centres.unsqueeze(-1)) / sigma
+    near = torch.where(where.unsqueeze(-2), torch.exp(-0.5 * distance.square()), 0.0)
+    total = near.sum(-1)
+    mean = (near * gains.unsqueeze(-2)).sum(-1) / torch.where(discounts > 0, total, 1.0)
+    return torch.where(discounts > 0, discounts * mean, 0.0).sum(-1)

@@ -1,0 +1,116 @@
+"""SVMcombo and the hinge over all thresholds, against sums by hand."""
+
+import pytest
+import torch
+
+import rankstruct as rs
+
+
+def make(seed=0, lists=5, size=9):
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randn(lists, size, generator=generator, dtype=torch.float64)
+    labels = torch.randint(0, 4, (lists, size), generator=generator)
+    where = torch.rand(lists, size, generator=generator) < 0.8
+    return scores, labels, where
+
+
+def test_separate_and_shared_slacks():
+    scores, labels, where = make()
+    parts = [rs.StructuredHingeLoss("AP"), rs.StructuredHingeLoss("RR@10"), rs.SmoothLoss("nDCG@10")]
+    each = []
+    for part in parts:
+        part.reduction = "none"
+        each.append(part(scores, labels, where=where))
+    stacked = torch.stack([1.0 * each[0], 0.1 * each[1], 2.0 * each[2]])
+    for slack, expected in (("separate", stacked.sum(0)), ("shared", stacked.max(0).values)):
+        loss = rs.CombinedLoss(parts, [1.0, 0.1, 2.0], slack=slack, reduction="none")
+        torch.testing.assert_close(loss(scores, labels, where=where), expected)
+        assert {name: pytest.approx(value.item()) for name, value in loss.slacks.items()} == {
+            "0-AP": each[0].mean().item(),
+            "1-RR@10": each[1].mean().item(),
+            "2-nDCG@10": each[2].mean().item(),
+        }
+    named = rs.CombinedLoss({"map": parts[0], "mrr": parts[1]})
+    named(scores, labels, where=where)
+    assert list(named.slacks) == ["map", "mrr"]
+
+
+def test_shared_slack_has_the_gradient_of_the_largest():
+    scores, labels, _ = make()
+    scores.requires_grad_()
+    ap, rr = (rs.StructuredHingeLoss(m, reduction="none") for m in ("AP", "RR"))
+    loss = rs.CombinedLoss([ap, rr], slack="shared", reduction="sum")
+    (found,) = torch.autograd.grad(loss(scores, labels), scores)
+    gradients = [torch.autograd.grad(part(scores, labels).sum(), scores)[0] for part in (ap, rr)]
+    larger = (rr(scores, labels) > ap(scores, labels)).unsqueeze(-1)
+    torch.testing.assert_close(found, torch.where(larger, gradients[1], gradients[0]))
+
+
+def test_the_parts_that_were_given_are_left_alone():
+    part = rs.StructuredHingeLoss("AP", reduction="sum")
+    rs.CombinedLoss([part])
+    assert part.reduction == "sum"
+
+
+def test_reference_scores_reach_the_bounds_that_take_them():
+    scores, labels, where = make()
+    chosen = torch.randn_like(scores)
+    convex, ramp = rs.StructuredHingeLoss("AP"), rs.StructuredHingeLoss("DCG@3", reference="predicted")
+    loss = rs.CombinedLoss([convex, ramp])
+    expected = convex(scores, labels, where=where) + ramp(scores, labels, where=where, reference_scores=chosen)
+    torch.testing.assert_close(loss(scores, labels, where=where, reference_scores=chosen), expected)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([],), "at least one loss"),
+        (([rs.StructuredHingeLoss("AP")], [1.0, 2.0]), "weights must be 1 numbers >= 0"),
+        (([rs.StructuredHingeLoss("AP")], [-1.0]), "weights must be 1 numbers >= 0"),
+        (([torch.nn.Linear(1, 1)],), "Linear has no reduction"),
+    ],
+)
+def test_combinations_that_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        rs.CombinedLoss(*arguments)
+    with pytest.raises(ValueError, match="slack must be"):
+        rs.CombinedLoss([rs.StructuredHingeLoss("AP")], slack="both")
+
+
+@pytest.mark.parametrize("measure", ["AUC", "AP", "nDCG@3", "RR", "P@2"])
+@pytest.mark.parametrize("reference", ["ideal", "predicted"])
+def test_graded_is_the_sum_over_thresholds(measure, reference):
+    scores, labels, where = make()
+    chosen = torch.randn_like(scores) if reference == "predicted" else None
+    weights = [1.0, 0.5, 0.25]
+    options = {"where": where, "reference": reference, "reference_scores": chosen, "reduction": "none"}
+    expected = sum(
+        weight * rs.structured_hinge_loss(scores, (labels >= grade).long(), measure, **options)
+        for grade, weight in zip((1, 2, 3), weights, strict=True)
+    )
+    given = {"grade_weights": weights, **options}
+    torch.testing.assert_close(rs.graded_loss(scores, labels, measure, grades=[1, 2, 3], **given), expected)
+    torch.testing.assert_close(rs.graded_loss(scores, labels, measure, **given), expected)
+    flat = rs.graded_loss(
+        scores[where],
+        labels[where],
+        measure,
+        offsets=torch.cat([torch.zeros(1, dtype=torch.long), where.sum(1).cumsum(0)]),
+        **{**given, "where": None, "reference_scores": None if chosen is None else chosen[where]},
+    )
+    torch.testing.assert_close(flat, expected)
+
+
+def test_graded_module_and_refusals():
+    scores, labels, where = make()
+    loss = rs.GradedLoss("AP", grades=[1, 3], grade_weights=[1.0, 2.0])
+    expected = rs.graded_loss(scores, labels, "AP", grades=[1, 3], grade_weights=[1.0, 2.0], where=where)
+    assert torch.equal(loss(scores, labels, where=where), expected)
+    with pytest.raises(ValueError, match="take the place of min_relevant"):
+        rs.GradedLoss("nDCG(min_relevant=1)@10")
+    with pytest.raises(ValueError, match="grade_weights must be 2 numbers"):
+        rs.GradedLoss("AP", grades=[1, 2], grade_weights=[1.0])
+    with pytest.raises(ValueError, match="labels go up to 3, grade_weights to 1"):
+        rs.graded_loss(scores, labels, "AP", grade_weights=[1.0])
+    with pytest.raises(ValueError, match="labels must be finite"):
+        rs.graded_loss(scores, torch.full(scores.shape, torch.nan), "AP")
