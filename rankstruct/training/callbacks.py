@@ -114,23 +114,13 @@ class TrainingBoard(pl.Callback):
         self._curve = RankingMetric([f"nDCG@{k}" for k in range(1, 11)])
         self._scores: list[Tensor] = []
 
-    def _mean_slack(self, module: RankingModule, *, at_zero: bool = False) -> float:
-        total, lists = 0.0, 0
-        assert self._batches is not None
-        for batch in self._batches:
-            batch = batch.to(module.device)
-            scores = torch.zeros_like(batch.labels) if at_zero else module(batch.features)
-            here = len(batch.labels)
-            total += float(module.loss(scores, batch.labels, where=batch.where)) * here
-            lists += here
-        return total / max(lists, 1)
-
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Measure the objective at w = 0."""
         assert isinstance(pl_module, RankingModule)
         if self._batches is not None:
-            with torch.no_grad():
-                self._slack_at_zero = self._mean_slack(pl_module, at_zero=True)
+            self._slack_at_zero = pl_module.mean_loss(
+                self._batches, lambda features: features.new_zeros(features.shape[:-1])
+            )
 
     def on_validation_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Batch, batch_idx: int, dataloader_idx: int = 0
@@ -142,7 +132,7 @@ class TrainingBoard(pl.Callback):
         squared_norm = float(pl_module.squared_norm())
         values = {"train/squared_norm": squared_norm}
         if self._batches is not None:
-            objective = self._mean_slack(pl_module) + 0.5 * pl_module.regularization * squared_norm
+            objective = pl_module.objective(self._batches)
             values["train/objective"] = objective
             values["train/objective_over_zero"] = objective / self._slack_at_zero if self._slack_at_zero else math.nan
         for optimizer in trainer.optimizers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
@@ -11,8 +12,9 @@ from torch import Tensor, nn
 
 from rankstruct.data import Batch
 from rankstruct.losses import StructuredHingeLoss
-from rankstruct.measures import RankingMetric
+from rankstruct.measures import DiscountedGain, RankingMetric, nDCG
 from rankstruct.models.saving import describe_scorer
+from rankstruct.training.regression import fit_regression
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
@@ -22,7 +24,7 @@ def _adamw(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
 
 
 class RankingModule(pl.LightningModule):
-    """Train a scorer to minimise `regularization / 2 ||w||^2 + mean over lists of the loss`.
+    """Train a scorer to minimise `regularization / 2 ||w - w0||^2 + mean over lists of the loss`.
 
     Args:
         scorer: features `[..., list_size, d]` to scores `[..., list_size]`.
@@ -33,9 +35,12 @@ class RankingModule(pl.LightningModule):
         schedule: `"constant"` keeps the optimizer's learning rate; `"online"` takes eta_t = 1 / (lambda (t + t0)) at
             step t, for SGD (Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", section 4.4).
         t0: the offset of the online schedule, which bounds its first steps.
+        start: `"given"` starts from the scorer as it comes; `"regression"` from least squares on the gains, those of the loss'
+            measure if it has some and 2^label - 1 otherwise; see `fit_regression`.
+        regularize_towards: w0 of the objective: `"zero"`, or the `"start"`, which suits losses that are not convex.
 
     Raises:
-        ValueError: a negative regularization, or an online schedule without one.
+        ValueError: a negative regularization, or an online schedule without one; an unknown option.
 
     >>> import rankstruct as rs
     >>> module = RankingModule(rs.LinearScorer(3), rs.StructuredHingeLoss("AP"), regularization=0.1)
@@ -50,12 +55,19 @@ class RankingModule(pl.LightningModule):
         optimizer: OptimizerFactory | None = None,
         schedule: Literal["constant", "online"] = "constant",
         t0: float = 100.0,
+        start: Literal["given", "regression"] = "given",
+        regularize_towards: Literal["zero", "start"] = "zero",
     ) -> None:
         super().__init__()
         if regularization < 0:
             raise ValueError(f"regularization must be >= 0, got {regularization}")
-        if schedule not in ("constant", "online"):
-            raise ValueError(f"schedule must be 'constant' or 'online', got {schedule!r}")
+        for name, value, known in (
+            ("schedule", schedule, ("constant", "online")),
+            ("start", start, ("given", "regression")),
+            ("regularize_towards", regularize_towards, ("zero", "start")),
+        ):
+            if value not in known:
+                raise ValueError(f"{name} must be {known[0]!r} or {known[1]!r}, got {value!r}")
         if schedule == "online" and not (regularization > 0 and t0 > 0):
             raise ValueError(
                 "the online schedule 1 / (regularization (t + t0)) needs regularization > 0 and t0 > 0; "
@@ -66,6 +78,12 @@ class RankingModule(pl.LightningModule):
         self.regularization = regularization
         self.schedule = schedule
         self.t0 = t0
+        self.start = start
+        #: The regulariser's w0, one tensor a weight of the scorer; none stands for zero.
+        self.anchor = nn.ParameterList()
+        if regularize_towards == "start":
+            self.anchor.extend(nn.Parameter(w.detach().clone(), requires_grad=False) for w in scorer.parameters())
+        self._reference: list[nn.Module] = []  # in a list, so that it is no part of the module
         self._optimizer = _adamw if optimizer is None else optimizer
         self.validation_metric = RankingMetric(list(measures))
         self.test_metric = RankingMetric(list(measures))
@@ -78,13 +96,70 @@ class RankingModule(pl.LightningModule):
         return self.scorer(features)
 
     def squared_norm(self) -> Tensor:
-        """||w||^2 over all weights of the scorer, a scalar."""
-        return torch.stack([weight.square().sum() for weight in self.scorer.parameters()]).sum()
+        """||w - w0||^2 over all weights of the scorer, a scalar; w0 is 0 unless `regularize_towards` says otherwise."""
+        weights = list(self.scorer.parameters())
+        if len(self.anchor):
+            weights = [weight - start for weight, start in zip(weights, self.anchor, strict=True)]
+        return torch.stack([weight.square().sum() for weight in weights]).sum()
+
+    def mean_loss(self, batches: Iterable[Batch], score: Callable[[Tensor], Tensor] | None = None) -> float:
+        """The mean loss over all lists of `batches`, without the regulariser, references not frozen.
+
+        Args:
+            batches: the lists.
+            score: what scores them; the module's scorer if None.
+        """
+        total, lists = 0.0, 0
+        with torch.no_grad():
+            for batch in batches:
+                batch = batch.to(self.device)
+                scores = (score or self)(batch.features)
+                total += float(self.loss(scores, batch.labels, where=batch.where)) * len(batch.labels)
+                lists += len(batch.labels)
+        return total / max(lists, 1)
+
+    def objective(self, batches: Iterable[Batch]) -> float:
+        """What training minimises, over all lists of `batches`."""
+        with torch.no_grad():
+            return self.mean_loss(batches) + 0.5 * self.regularization * float(self.squared_norm())
+
+    def freeze_reference(self, scorer: nn.Module | None) -> None:
+        """Let a copy of `scorer` choose the loss' reference rankings from now on; the current scores again if None."""
+        self._reference = []
+        if scorer is not None:
+            self._reference = [copy.deepcopy(scorer).eval().requires_grad_(False)]
+
+    def on_fit_start(self) -> None:
+        """Fit the start, unless the run goes on from a checkpoint."""
+        if self.trainer.ckpt_path is None:
+            if self.start == "regression":
+                measure = getattr(self.loss, "measure", None)
+                gains = (measure if isinstance(measure, DiscountedGain) else nDCG()).document_gains
+                fit_regression(self.scorer, self.training_lists(), gains)
+            with torch.no_grad():
+                for start, weight in zip(self.anchor, self.scorer.parameters(), strict=False):
+                    start.copy_(weight)
+
+    def training_lists(self) -> Iterable[Batch]:
+        """All training lists, whole and in fixed order where the trainer's data module knows them so."""
+        data = getattr(self.trainer, "datamodule", None)
+        if data is not None and hasattr(data, "objective_batches"):
+            return data.objective_batches()
+        self.trainer.fit_loop.setup_data()
+        loader: Iterable[Batch] = self.trainer.train_dataloader  # type: ignore[assignment]
+        return loader
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """The regularised loss of one batch."""
-        slack = self.loss(self(batch.features), batch.labels, where=batch.where)
-        self.log("train/loss", slack, prog_bar=True, on_step=True, on_epoch=True, batch_size=len(batch.labels))
+        chosen = {}
+        if self._reference:
+            with torch.no_grad():
+                chosen["reference_scores"] = self._reference[0](batch.features)
+        slack = self.loss(self(batch.features), batch.labels, where=batch.where, **chosen)
+        size = len(batch.labels)
+        self.log("train/loss", slack, prog_bar=True, on_step=True, on_epoch=True, batch_size=size)
+        for name, value in getattr(self.loss, "slacks", {}).items():  # of a combined loss
+            self.log(f"train/slack/{name}", value, on_step=False, on_epoch=True, batch_size=size)
         return slack + 0.5 * self.regularization * self.squared_norm() if self.regularization else slack
 
     def validation_step(self, batch: Batch, batch_idx: int) -> Tensor:
@@ -118,7 +193,7 @@ class RankingModule(pl.LightningModule):
 
     def configure_optimizers(self) -> Any:
         """The optimizer, with the online schedule if asked for."""
-        optimizer = self._optimizer(self.scorer.parameters())
+        optimizer = self._optimizer([*self.scorer.parameters(), *self.loss.parameters()])
         if self.schedule == "constant":
             return optimizer
         for group in optimizer.param_groups:  # the schedule multiplies, so that it alone decides

@@ -1,0 +1,189 @@
+"""Outer loops of training as callbacks: rounds of DC programming, annealing of SmoothGrad."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+
+from rankstruct.losses import SmoothLoss
+from rankstruct.losses.combined import takes_reference_scores
+from rankstruct.training.module import RankingModule
+
+
+class DCRounds(pl.Callback):
+    """DC programming (the concave-convex procedure) in rounds: hold the reference rankings, train, look again.
+
+    At the start of a round a copy of the scorer chooses every list's reference ranking; the loss, with
+    `reference="predicted"`, is then convex in the scores and lies above the nonconvex objective, which it touches at the copy.
+    After `epochs` the round ends with the best weights seen at the end of an epoch, the round's start included, so that the
+    nonconvex objective never increases from round to round. Without this callback the reference is looked up anew at each
+    step (online DC programming). Works with any scorer.
+
+    Logged to TensorBoard as `dc/objective` (nonconvex, over all training lists, at each epoch's end), `dc/before` and
+    `dc/after` of each round.
+
+    Args:
+        epochs: epochs of a round.
+        tolerance: training stops when a round lowers the objective by less than this share of it.
+
+    Attributes:
+        history: a row a finished round, `{"round", "before", "after"}`.
+
+    Raises:
+        ValueError: epochs below 1 or a negative tolerance; when training starts, a loss whose reference is not chosen by
+            scores.
+
+    Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", Algorithm 2; Yuille and Rangarajan, "The
+    Concave-Convex Procedure", Neural Computation 2003.
+
+    >>> DCRounds(epochs=10).epochs
+    10
+    """
+
+    def __init__(self, epochs: int = 5, tolerance: float = 1e-3) -> None:
+        if epochs < 1 or tolerance < 0:
+            raise ValueError(f"epochs must be >= 1 and tolerance >= 0, got {epochs} and {tolerance}")
+        self.epochs = epochs
+        self.tolerance = tolerance
+        self.history: list[dict[str, float]] = []
+        self._epoch = 0  # of this round
+        self._before = math.nan
+        self._best = math.inf
+        self._weights: dict[str, Tensor] = {}
+        self._reference: dict[str, Tensor] = {}
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Begin the first round, or go on with that of the checkpoint."""
+        assert isinstance(pl_module, RankingModule)
+        if not takes_reference_scores(pl_module.loss):
+            raise ValueError(
+                f"DCRounds needs a loss with reference='predicted' or 'ideal-tied'; {pl_module.loss} is convex already"
+            )
+        if self._reference:
+            frozen = copy.deepcopy(pl_module.scorer)
+            frozen.load_state_dict(self._reference)
+            pl_module.freeze_reference(frozen)
+        else:
+            self._begin(pl_module, self._objective(trainer, pl_module))
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Keep the best weights; at the round's end begin the next one from them, or stop."""
+        assert isinstance(pl_module, RankingModule)
+        objective = self._objective(trainer, pl_module)
+        if objective < self._best:
+            self._best, self._weights = objective, copy.deepcopy(pl_module.scorer.state_dict())
+        logged = {"dc/objective": objective}
+        self._epoch += 1
+        if self._epoch == self.epochs:
+            pl_module.scorer.load_state_dict(self._weights)
+            self.history.append({"round": len(self.history), "before": self._before, "after": self._best})
+            logged |= {"dc/before": self._before, "dc/after": self._best}
+            if self._before - self._best <= self.tolerance * abs(self._before):
+                trainer.should_stop = True
+            self._begin(pl_module, self._best)
+        pl_module.log_dict(logged, on_step=False, on_epoch=True, batch_size=1)
+
+    def _begin(self, module: RankingModule, objective: float) -> None:
+        self._epoch, self._before, self._best = 0, objective, objective
+        self._weights = copy.deepcopy(module.scorer.state_dict())
+        self._reference = self._weights
+        module.freeze_reference(module.scorer)
+
+    @staticmethod
+    def _objective(trainer: pl.Trainer, module: RankingModule) -> float:
+        training = module.training
+        module.eval()
+        objective = module.objective(module.training_lists())
+        module.train(training)
+        return objective
+
+    def state_dict(self) -> dict[str, Any]:
+        """All of a round, for the checkpoint."""
+        return {
+            "history": self.history,
+            "epoch": self._epoch,
+            "before": self._before,
+            "best": self._best,
+            "weights": self._weights,
+            "reference": self._reference,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on with the round of a checkpoint."""
+        self.history = state_dict["history"]
+        self._epoch, self._before, self._best = (state_dict[name] for name in ("epoch", "before", "best"))
+        self._weights, self._reference = state_dict["weights"], state_dict["reference"]
+
+
+class AnnealSigma(pl.Callback):
+    """Halve the sigma of a `SmoothLoss` each time training has converged, and stop after the last halving.
+
+    Converged means: for `patience` epochs the mean training loss did not fall by more than `tolerance` of itself. Logged as
+    `train/sigma`.
+
+    Args:
+        patience: epochs without progress before the next halving.
+        tolerance: the smallest relative progress that counts.
+        factor: what sigma is multiplied by, between 0 and 1.
+        lowest: training stops instead of taking sigma below it.
+
+    Raises:
+        ValueError: an argument out of its range; when training starts, a loss that is no `SmoothLoss`.
+
+    Source: Chapelle and Wu, Information Retrieval 2010; Le, Smola, Chapelle, Teo, Algorithm 4 (annealing by halving).
+
+    >>> AnnealSigma(patience=2).factor
+    0.5
+    """
+
+    def __init__(
+        self, patience: int = 3, tolerance: float = 1e-3, factor: float = 0.5, lowest: float = 2.0**-6
+    ) -> None:
+        if patience < 1 or tolerance < 0 or not 0 < factor < 1 or lowest <= 0:
+            raise ValueError(
+                "AnnealSigma needs patience >= 1, tolerance >= 0, 0 < factor < 1 and lowest > 0; got "
+                f"{patience}, {tolerance}, {factor}, {lowest}"
+            )
+        self.patience = patience
+        self.tolerance = tolerance
+        self.factor = factor
+        self.lowest = lowest
+        self._best = math.inf
+        self._waited = 0
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Check the loss."""
+        if not isinstance(pl_module.loss, SmoothLoss):
+            raise ValueError(f"AnnealSigma needs a SmoothLoss, got {type(pl_module.loss).__name__}")
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Halve sigma if it is time."""
+        loss = pl_module.loss
+        assert isinstance(loss, SmoothLoss)
+        current = float(trainer.callback_metrics["train/loss_epoch"])
+        pl_module.log("train/sigma", loss.sigma.clone(), on_step=False, on_epoch=True, batch_size=1)
+        if current < self._best - self.tolerance * abs(self._best) or math.isinf(self._best):
+            self._best, self._waited = current, 0
+            return
+        self._waited += 1
+        if self._waited < self.patience:
+            return
+        if float(loss.sigma) * self.factor < self.lowest:
+            trainer.should_stop = True
+            return
+        with torch.no_grad():
+            loss.sigma.mul_(self.factor)
+        self._best, self._waited = math.inf, 0  # another objective
+
+    def state_dict(self) -> dict[str, Any]:
+        """How long it has waited, for the checkpoint; sigma is in the loss."""
+        return {"best": self._best, "waited": self._waited}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on waiting."""
+        self._best, self._waited = state_dict["best"], state_dict["waited"]
