@@ -1,4 +1,4 @@
-"""The console command `rankstruct`: training, evaluation, cross-validation, benchmarks."""
+"""The console command `rankstruct`: training, evaluation, cross-validation, comparison, benchmarks."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ _USAGE = """usage: rankstruct COMMAND [OPTIONS]
   validate, test   measure a checkpoint
   predict          write scores and a TREC run file
   cross-validate   train over folds and a grid, select on validation, report the test folds
+  compare          cross-validate several configs, one line of a table each
   evaluate         measure scores or a run against labels or qrels; compare two
   benchmark        time the losses against torch.sort
 
@@ -42,6 +43,10 @@ def main(args: Sequence[str] | None = None) -> int:
         from rankstruct.experiments.cross_validation import main as cross_validate
 
         return cross_validate(args[1:])
+    elif args[0] == "compare":
+        from rankstruct.experiments.comparison import main as compare
+
+        return compare(args[1:])
     elif args[0] in ("fit", "validate", "test", "predict"):
         from rankstruct.training.cli import main as train
 

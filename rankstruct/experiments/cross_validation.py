@@ -150,14 +150,8 @@ def cross_validate(
     }
 
 
-def main(args: Sequence[str]) -> int:
-    """`rankstruct cross-validate`: print the table, write `cross_validation.json`."""
-    parser = argparse.ArgumentParser(
-        prog="rankstruct cross-validate",
-        description="Train over folds and a grid, select on validation, report the test folds. "
-        "Options that are not listed here go to every training run, such as --data.path FOLDER.",
-    )
-    parser.add_argument("--config", required=True, help="training config")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what every command that trains over folds and a grid takes."""
     parser.add_argument("--folds", nargs="+", type=int, default=[1, 2, 3, 4, 5], help="folds (default: %(default)s)")
     parser.add_argument(
         "--grid",
@@ -168,13 +162,30 @@ def main(args: Sequence[str]) -> int:
     )
     parser.add_argument("--output", required=True, help="folder of all runs; finished ones are reused")
     parser.add_argument("--processes", type=int, default=1, help="runs at once, one thread each (default: %(default)s)")
-    options, rest = parser.parse_known_args(args)
-    grid = {}
-    for entry in options.grid:
+
+
+def parse_grid(parser: argparse.ArgumentParser, entries: Sequence[str]) -> dict[str, Sequence[str]]:
+    """The values of each key, from what `--grid` was given; a wrong entry ends the program."""
+    grid: dict[str, Sequence[str]] = {}
+    for entry in entries:
         key, equals, values = entry.partition("=")
         if not equals or not values:
             parser.error(f"--grid takes KEY=VALUE,VALUE, got {entry!r}")
         grid[key] = values.split(",")
+    return grid
+
+
+def main(args: Sequence[str]) -> int:
+    """`rankstruct cross-validate`: print the table, write `cross_validation.json`."""
+    parser = argparse.ArgumentParser(
+        prog="rankstruct cross-validate",
+        description="Train over folds and a grid, select on validation, report the test folds. "
+        "Options that are not listed here go to every training run, such as --data.path FOLDER.",
+    )
+    parser.add_argument("--config", required=True, help="training config")
+    add_options(parser)
+    options, rest = parser.parse_known_args(args)
+    grid = parse_grid(parser, options.grid)
     try:
         found = cross_validate(
             options.config,

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from rankstruct.data import synthetic
+from rankstruct.experiments.comparison import main as compare
 from rankstruct.experiments.cross_validation import cross_validate, main
 
 CONFIG = """
@@ -83,3 +84,32 @@ def test_malformed_grid_is_refused(folder, capsys):
     with pytest.raises(SystemExit):
         main(["--config", "c", "--output", "o", "--grid", "model.regularization"])
     assert "--grid takes KEY=VALUE,VALUE" in capsys.readouterr().err
+
+
+def test_compare_has_a_line_for_each_config(folder, capsys):
+    other = folder / "other.yaml"
+    other.write_text(CONFIG.replace("measures:", "loss: rankstruct.SmoothLoss, measures:"))
+    arguments = ["--configs", str(folder / "config.yaml"), str(other), "--output", str(folder / "compared")]
+    more = ["--folds", "1", "2", "--grid", "model.regularization=0.1,0.01", "--data.path", str(folder)]
+    assert compare([*arguments, *more, "--model.measures", "[RR@10, AP]"]) == 0
+    printed = capsys.readouterr().out
+    found = json.loads((folder / "compared" / "comparison.json").read_text())
+    assert list(found) == ["config", "other"]
+    alone = cross_validate(
+        other,
+        folds=[1, 2],
+        grid={"model.regularization": ["0.1", "0.01"]},
+        output=folder / "compared" / "other",
+        options=["--data.path", str(folder), "--model.measures", "[RR@10, AP]"],
+    )
+    assert alone["reused"] == 4
+    assert alone["mean"] == found["other"]["mean"]
+    assert f"{found['other']['mean']['AP']:.4f}" in printed
+    table = (folder / "compared" / "comparison.md").read_text().splitlines()
+    assert table[0] == "| config | test RR@10 | test AP | seconds |"
+    assert table[3].startswith(f"| other | {found['other']['mean']['RR@10']:.4f} |")
+    again = folder / "again" / "config.yaml"
+    again.parent.mkdir()
+    again.write_text(CONFIG)
+    assert compare(["--configs", str(folder / "config.yaml"), str(again), "--output", str(folder / "x")]) == 1
+    assert "there are several of config" in capsys.readouterr().err
