@@ -1,0 +1,91 @@
+"""Block-coordinate Frank-Wolfe on the dual: a few terms a step, each step of the best length in closed form.
+
+With one averaged plane (u_q, l_q) a term, masses 1/Q inside, the dual is
+
+    D = sum_q l_q - C/2 ||sum_q u_q||^2,      w = w0 - C sum_q u_q      (l_q is the plane's value at w0)
+
+A step moves (u_q, l_q) of a block towards the planes (u', l') of these terms at w by
+
+    gamma = clip( sum ( l' - l + <u' - u, w - w0> ) / (C ||sum (u' - u)||^2), 0, 1 )
+
+and never lowers D. After each pass over the terms the objective at w, and at the average of the w's weighted by their
+step's number, gives the exact gap to D.
+
+Source: Lacoste-Julien, Jaggi, Schmidt, Pletscher, "Block-Coordinate Frank-Wolfe Optimization for Structural SVMs", ICML 2013.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from rankstruct.solvers.base import Problem, Solver
+from rankstruct.solvers.solution import Planes
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrankWolfe(Solver):
+    """Block-coordinate Frank-Wolfe; a pass over all terms and an evaluation of the risk, twice, an iteration.
+
+    It holds one d-vector a term. It needs many passes where C is large.
+
+    Args:
+        block_size: terms a step.
+        seed: of the order in which the terms are taken, anew in every pass.
+
+    The other arguments are those of `Solver`. A warm start takes over planes of terms, from this method or from `CuttingPlane`.
+    """
+
+    block_size: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.block_size < 1:
+            raise ValueError(f"block_size must be at least 1, got {self.block_size}")
+
+    def _method(self, problem: Problem, start: np.ndarray, planes: Planes | None) -> Iterator[int]:
+        C, w0, terms = problem.C, problem.w0, problem.risk.terms
+        rng = np.random.default_rng(self.seed)
+        everything = np.arange(terms)
+        if planes is not None and planes.num_groups == terms:
+            gradient, level = np.zeros((terms, len(w0))), np.zeros(terms)
+            np.add.at(gradient, planes.groups, planes.multipliers[:, None] * planes.gradients)
+            np.add.at(level, planes.groups, planes.multipliers * (planes.intercepts + planes.gradients @ w0))
+        else:
+            values, gradients = problem.evaluate_terms(start, everything)
+            problem.observe(start, float(values.mean()))
+            gradient, level = gradients / terms, (values + gradients @ (w0 - start)) / terms
+        problem.planes = lambda: _as_planes(gradient, level, w0)
+        total = gradient.sum(0)
+        average, steps = w0 - C * total, 0
+        while True:
+            order = rng.permutation(terms)
+            for first in range(0, terms, self.block_size):
+                block = order[first : first + self.block_size]
+                w = w0 - C * total
+                values, gradients = problem.evaluate_terms(w, block)
+                to_gradient = gradients / terms - gradient[block]
+                to_level = (values + gradients @ (w0 - w)) / terms - level[block]
+                change = to_gradient.sum(0)
+                gain, curvature = to_level.sum() - C * (change @ total), C * (change @ change)
+                if gain > 0:
+                    gamma = 1.0 if gain >= curvature else gain / curvature
+                    gradient[block] += gamma * to_gradient
+                    level[block] += gamma * to_level
+                    total += gamma * change
+                steps += 1
+                average += 2 / (steps + 1) * (w0 - C * total - average)
+            total = gradient.sum(0)
+            problem.evaluate(w0 - C * total)
+            problem.evaluate(average)
+            problem.raise_bound(float(level.sum() - C / 2 * (total @ total)))
+            yield terms
+
+
+def _as_planes(gradient: np.ndarray, level: np.ndarray, w0: np.ndarray) -> Planes:
+    terms = len(level)
+    gradients = gradient * terms
+    return Planes(gradients, level * terms - gradients @ w0, np.arange(terms), np.full(terms, 1 / terms), terms)

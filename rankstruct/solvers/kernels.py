@@ -1,0 +1,186 @@
+"""Kernels as features: with K = Z Z^T, a linear problem in Z is the kernel problem, and ||w|| its norm.
+
+Exact: Z = U L^(1/2) from the eigendecomposition K = U L U^T over all training rows. Nystroem: the same over some
+landmark rows M, and k(x, M) U L^(-1/2) for every row x, training rows too. Both are functions
+
+    score(x) = <w, z(x)> = sum_j alpha_j k(x_j, x),      alpha = U L^(-1/2) w
+
+over basis rows x_j, the representer form.
+
+Source: Schoelkopf, Herbrich, Smola, "A Generalized Representer Theorem", COLT 2001; Williams and Seeger, "Using the
+Nystroem Method to Speed Up Kernel Machines", NIPS 2000.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+
+KERNELS = ("linear", "rbf", "polynomial", "precomputed")
+_BLOCK = 2**22  # kernel values computed at a time: 32 MiB
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel function of two rows.
+
+    Args:
+        name: `linear` <x, y>; `rbf` exp(-gamma ||x - y||^2); `polynomial` (gamma <x, y> + offset)^degree; `precomputed`,
+            where rows hold the kernel values.
+        gamma: positive; None for 1 / number of features.
+        degree: of the polynomial, an integer from 1.
+        offset: of the polynomial, >= 0.
+
+    >>> Kernel("rbf", gamma=0.5)(np.array([[0.0], [1.0]]), np.array([[1.0]])).round(4)
+    array([[0.6065],
+           [1.    ]])
+    """
+
+    name: str = "rbf"
+    gamma: float | None = None
+    degree: int = 3
+    offset: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.name not in KERNELS:
+            raise ValueError(f"kernel must be one of {', '.join(map(repr, KERNELS))}, got {self.name!r}")
+        if self.gamma is not None and not (np.isfinite(self.gamma) and self.gamma > 0):
+            raise ValueError(f"gamma must be positive or None, got {self.gamma}")
+        if self.degree != int(self.degree) or self.degree < 1:
+            raise ValueError(f"degree must be an integer from 1, got {self.degree}")
+        if not self.offset >= 0:
+            raise ValueError(f"offset must be >= 0, or the kernel is not one; got {self.offset}")
+
+    def __call__(self, X: Any, Y: Any) -> np.ndarray:
+        """Kernel values `[rows of X, rows of Y]`, float64, of arrays or CSR arrays with the same columns."""
+        if self.name == "precomputed":
+            raise ValueError("a precomputed kernel has no function; its values are given as X")
+        if X.shape[1] != Y.shape[1]:
+            raise ValueError(f"rows must have the same number of features, got {X.shape[1]} and {Y.shape[1]}")
+        X, Y = _float64(X), _float64(Y)
+        product = X @ Y.T
+        product = product.toarray() if sp.issparse(product) else np.asarray(product)
+        gamma = 1 / max(1, X.shape[1]) if self.gamma is None else self.gamma
+        if self.name == "polynomial":
+            return (gamma * product + self.offset) ** int(self.degree)
+        if self.name == "rbf":
+            distance = _squares(X)[:, None] + _squares(Y) - 2 * product
+            return np.exp(-gamma * np.maximum(distance, 0))
+        return product
+
+
+@dataclass(frozen=True)
+class KernelMap:
+    """Features whose inner products are kernel values; made by `KernelMap.fit`.
+
+    Attributes:
+        kernel: the kernel.
+        basis: the rows x_j of the representer form; None for a precomputed kernel.
+        indices: which of the training rows they are.
+        projection: `[basis, r]`, U L^(-1/2); z(x) = k(x, basis) projection.
+        exact: whether every training row is in the basis.
+
+    >>> X = np.random.default_rng(0).normal(size=(20, 3))
+    >>> mapped = KernelMap.fit(Kernel("rbf"), X)
+    >>> Z = mapped(X)
+    >>> bool(np.allclose(Z @ Z.T, Kernel("rbf")(X, X))), mapped.exact
+    (True, True)
+    """
+
+    kernel: Kernel
+    basis: Any = field(repr=False)
+    indices: np.ndarray = field(repr=False)
+    projection: np.ndarray = field(repr=False)
+    exact: bool
+
+    @classmethod
+    def fit(
+        cls,
+        kernel: Kernel,
+        X: Any,
+        *,
+        exact_up_to: int = 3000,
+        landmarks: int = 1000,
+        seed: int = 0,
+        tolerance: float = 1e-10,
+    ) -> KernelMap:
+        """The map of training rows.
+
+        Args:
+            kernel: the kernel.
+            X: `[n, d]`, an array or a CSR array; for a precomputed kernel the symmetric `[n, n]` values.
+            exact_up_to: with so many rows or fewer all are in the basis, which costs O(n^3) time and O(n^2) memory.
+            landmarks: with more rows, how many of them are drawn for Nystroem.
+            seed: of that draw.
+            tolerance: eigenvalues below this share of the largest are left out.
+
+        Raises:
+            ValueError: no rows, wrong shapes, or kernel values that are not finite or have a clearly negative eigenvalue.
+        """
+        n = X.shape[0]
+        if n == 0:
+            raise ValueError("a kernel map needs at least one training row, got none")
+        precomputed = kernel.name == "precomputed"
+        if precomputed and (sp.issparse(X) or X.shape != (n, n)):
+            raise ValueError(f"precomputed kernel values must be an array [n, n], got shape {X.shape}")
+        if landmarks < 1:
+            raise ValueError(f"landmarks must be at least 1, got {landmarks}")
+        exact = n <= max(exact_up_to, landmarks)
+        rng = np.random.default_rng(seed)
+        indices = np.arange(n) if exact else np.sort(rng.choice(n, landmarks, replace=False))
+        basis = None if precomputed else X[indices]
+        values = np.asarray(X, np.float64)[np.ix_(indices, indices)] if precomputed else kernel(basis, basis)
+        if not np.isfinite(values).all():
+            raise ValueError("kernel values must be finite; check the features, or scale them before a polynomial")
+        size = np.abs(values).max()
+        if precomputed and np.abs(values - values.T).max() > 1e-6 * size:
+            raise ValueError("precomputed kernel values must be symmetric; for new rows call the map with [rows, n]")
+        eigenvalues, vectors = scipy.linalg.eigh((values + values.T) / 2, check_finite=False)
+        largest = max(float(eigenvalues[-1]), 0.0)
+        if eigenvalues[0] < -1e-5 * max(largest, size):
+            raise ValueError(
+                f"kernel values must be positive semidefinite, got an eigenvalue {eigenvalues[0]:g} beside {largest:g}"
+            )
+        kept = eigenvalues > tolerance * largest
+        return cls(kernel, basis, indices, vectors[:, kept] / np.sqrt(eigenvalues[kept]), exact)
+
+    def values(self, X: Any) -> np.ndarray:
+        """k(x, x_j) `[rows, basis]`; for a precomputed kernel the columns of the basis in X `[rows, n]`."""
+        if self.kernel.name != "precomputed":
+            return self.kernel(X, self.basis)
+        if X.shape[1] <= self.indices[-1]:
+            raise ValueError(f"X must hold the kernel values with all training rows, got {X.shape[1]} columns")
+        return np.asarray(X[:, self.indices], np.float64)
+
+    def __call__(self, X: Any) -> np.ndarray:
+        """z(x) `[rows, r]`, float64, of training or of new rows."""
+        return self._by_blocks(X, self.projection)
+
+    def representer(self, w: np.ndarray) -> np.ndarray:
+        """The alpha `[basis]` with <w, z(x)> = sum_j alpha_j k(x_j, x)."""
+        return self.projection @ w
+
+    def predict(self, X: Any, w: np.ndarray) -> np.ndarray:
+        """Scores <w, z(x)> `[rows]`, in the representer form."""
+        return self._by_blocks(X, self.representer(w))
+
+    def _by_blocks(self, X: Any, right: np.ndarray) -> np.ndarray:
+        result = np.empty((X.shape[0], *right.shape[1:]))
+        step = max(1, _BLOCK // len(self.indices))
+        for first in range(0, X.shape[0], step):
+            result[first : first + step] = self.values(X[first : first + step]) @ right
+        return result
+
+
+def _float64(X: Any) -> Any:
+    return X.astype(np.float64, copy=False) if sp.issparse(X) else np.asarray(X, np.float64)
+
+
+def _squares(X: Any) -> np.ndarray:
+    if sp.issparse(X):
+        return np.asarray(X.multiply(X).sum(axis=1)).ravel()
+    return np.einsum("ij,ij->i", X, X)

@@ -1,0 +1,368 @@
+"""The quadratic programme of every cutting-plane method here, by an exact active-set method.
+
+The planes are split in groups g, each with a mass m_g > 0. Primal and dual, with C = 1/lambda:
+
+    minimise  1/(2 C) ||w - w0||^2 + sum_g m_g max_{i in g} ( b_i + <g_i, w> )
+    maximise  sum_i a_i (b_i + <g_i, w0>) - C/2 ||sum_i a_i g_i||^2     a >= 0, sum_{i in g} a_i = m_g
+    w = w0 - C sum_i a_i g_i
+
+One group is the bundle method's programme over the simplex, a group a term that of the n-slack method. With v_i =
+b_i + <g_i, w> the values of the planes at w, primal less dual is `sum_g m_g max_{i in g} v_i - sum_i a_i v_i`: a feasible `a`
+certifies itself, and its dual value is a lower bound however far the method came.
+
+Every support holds one reference plane a group; D has a column g_i - g_ref for each other one. The columns are kept
+linearly independent, so there are at most d of them, and factorised, D = Q R, which does not square their condition as
+the matrix of inner products would. A step is one of
+
+- the optimum over the support: R^T R p = (v_i - v_ref)/C, cut where a multiplier would fall below 0, which leaves the support;
+- a plane enters, the one that the model misses by most;
+- if its column depends on the others, multipliers are exchanged with w held, as in the simplex method, until one is 0.
+
+Source of the method: Wolfe, "Finding the nearest point in a polytope", Mathematical Programming 11, 1976, with a linear term.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+from scipy.linalg.lapack import dtrtrs
+
+_DEPENDENT = 1e-9  # a column this close to the span of the others, relative to its length, counts as one of the span
+_ARRAYS = ("_gradients", "_intercepts", "_groups", "_multipliers", "_used")  # of PlaneQP, one entry a plane
+
+
+@dataclass(frozen=True)
+class QPResult:
+    """What `PlaneQP.solve` found.
+
+    Attributes:
+        w: `[d]`, the minimiser.
+        value: the primal value at `w`.
+        lower_bound: the dual value; never above the optimum but for rounding.
+        steps: how many the active-set method took.
+    """
+
+    w: np.ndarray
+    value: float
+    lower_bound: float
+    steps: int
+
+
+class PlaneQP:
+    """Planes, their multipliers and the support between one solve and the next, so that each starts where the last ended.
+
+    Args:
+        dimension: d.
+        masses: `[groups]`, the positive mass of each group.
+
+    >>> qp = PlaneQP(1, [1.0])
+    >>> qp.add([[1.0], [-1.0]], [0.0, 2.0])             # max(w, 2 - w)
+    >>> result = qp.solve(C=10.0)
+    >>> print(result.w, round(result.value, 6), qp.multipliers)
+    [1.] 1.05 [0.45 0.55]
+    """
+
+    def __init__(self, dimension: int, masses: np.ndarray | list[float]) -> None:
+        self.masses = np.asarray(masses, float)
+        if dimension < 0 or self.masses.ndim != 1 or not (self.masses > 0).all():
+            raise ValueError(f"a PlaneQP needs masses [groups] above 0, got dimension {dimension}, masses {masses}")
+        self._gradients = np.empty((16, dimension))
+        self._intercepts = np.empty(16)
+        self._groups = np.empty(16, np.intp)
+        self._multipliers = np.empty(16)
+        self._used = np.empty(
+            16, np.intp
+        )  # the last solve after which a plane was in the support, or that it came before
+        self._solves = 0
+        self._size = 0
+        self._reference = np.full(len(self.masses), -1)  # of each group, the plane its columns are relative to
+        self._columns: list[int] = []  # the other planes of the support, in the order of Q R
+        self._q = np.empty((dimension, 0), order="F")
+        self._r = np.empty((0, 0), order="F")
+
+    def __len__(self) -> int:
+        """Number of planes."""
+        return self._size
+
+    @property
+    def gradients(self) -> np.ndarray:
+        """`[planes, d]`; a view, not to be changed."""
+        return self._gradients[: self._size]
+
+    @property
+    def intercepts(self) -> np.ndarray:
+        """`[planes]`, each plane's value at w = 0; a view, not to be changed."""
+        return self._intercepts[: self._size]
+
+    @property
+    def groups(self) -> np.ndarray:
+        """`[planes]`, the group of each plane; a view, not to be changed."""
+        return self._groups[: self._size]
+
+    @property
+    def multipliers(self) -> np.ndarray:
+        """`[planes]`, >= 0, those of a group add up to its mass; a view, not to be changed."""
+        return self._multipliers[: self._size]
+
+    def add(self, gradients: np.ndarray, intercepts: np.ndarray, groups: np.ndarray | int = 0) -> None:
+        """Append planes `intercepts[i] + <gradients[i], w>`; the first plane of a group takes the group's mass.
+
+        Args:
+            gradients: `[k, d]`.
+            intercepts: `[k]`.
+            groups: `[k]`, or one group for all.
+        """
+        gradients = np.atleast_2d(np.asarray(gradients, float))
+        first, last = self._size, self._size + len(gradients)
+        if last > len(self._intercepts):
+            capacity = max(last, 2 * first)
+            for name in _ARRAYS:
+                old = getattr(self, name)
+                new = np.empty((capacity, *old.shape[1:]), old.dtype)
+                new[:first] = old[:first]
+                setattr(self, name, new)
+        self._gradients[first:last] = gradients
+        self._intercepts[first:last] = intercepts
+        self._groups[first:last] = groups
+        self._multipliers[first:last] = 0
+        self._used[first:last] = self._solves
+        self._size = last
+        for i in range(first, last):
+            group = self._groups[i]
+            if self._reference[group] < 0:
+                self._reference[group] = i
+                self._multipliers[i] = self.masses[group]
+
+    def keep(self, wanted: np.ndarray) -> None:
+        """Remove the planes outside the bool mask `wanted` `[planes]`; planes of the support always stay."""
+        wanted = wanted.copy()
+        wanted[self._columns] = True
+        wanted[self._reference[self._reference >= 0]] = True
+        new = np.cumsum(wanted) - 1
+        count = int(wanted.sum())
+        for name in _ARRAYS:
+            values = getattr(self, name)
+            values[:count] = values[: self._size][wanted]
+        self._size = count
+        self._columns = [int(new[i]) for i in self._columns]
+        known = self._reference >= 0
+        self._reference[known] = new[self._reference[known]]
+
+    def forget(self, limit: int) -> None:
+        """Where there are more than `limit` planes, keep half as many, those last used, and the support."""
+        if self._size > limit:
+            wanted = np.zeros(self._size, bool)
+            wanted[np.argsort(self._used[: self._size], kind="stable")[self._size - limit // 2 :]] = True
+            self.keep(wanted)
+
+    def solve(
+        self, C: float, w0: np.ndarray | float = 0.0, *, tolerance: float = 1e-10, max_steps: int | None = None
+    ) -> QPResult:
+        """Minimise `1/(2 C) ||w - w0||^2 + sum_g m_g max_{i in g} plane_i(w)`.
+
+        Args:
+            C: positive.
+            w0: `[d]` or 0.
+            tolerance: of primal less dual, relative to the size of the planes' values at w0 and at w.
+            max_steps: of the active-set method; 50 (planes + groups) if None. What is reached by then is returned.
+
+        Raises:
+            ValueError: a group has no plane.
+        """
+        if (self._reference < 0).any():
+            raise ValueError(f"group {int(np.argmin(self._reference))} has no plane; add one a group before solving")
+        gradients, intercepts, alpha = self.gradients, self.intercepts, self.multipliers
+        shift = intercepts + gradients @ w0 if np.ndim(w0) else intercepts
+        limit = 50 * (self._size + len(self.masses)) if max_steps is None else max_steps
+        steps, best = 0, None
+        while True:
+            steps += self._optimise_support(C, shift, limit - steps)
+            move = self._move(C, shift)
+            values = shift + gradients @ move
+            mean = self._mean(values)
+            missed = values - mean[self.groups]
+            worst = np.zeros(len(self.masses))
+            np.maximum.at(worst, self.groups, missed)
+            gap = float(self.masses @ worst)
+            size = float(np.abs(shift[self._support()]).max() + np.abs(mean).max()) * float(self.masses.sum())
+            if best is None or gap < best:
+                best, stalled = gap, 0
+            else:
+                stalled += 1
+            if gap <= tolerance * size or steps >= limit or stalled > 2 * len(self.masses) + 20:
+                break
+            entering = int(np.argmax(missed * self.masses[self.groups]))
+            steps += 1
+            if not self._enter(entering, values) or not missed[entering] > 0:
+                break
+        # The multipliers of a group add up to its mass but for rounding, which would grow from solve to solve.
+        total = np.zeros(len(self.masses))
+        np.add.at(total, self.groups, alpha)
+        alpha *= (self.masses / total)[self.groups]
+        self._solves += 1
+        self._used[self._support()] = self._solves
+        combined = self._combined()
+        length = C / 2 * float(combined @ combined)
+        highest = np.full(len(self.masses), -np.inf)
+        np.maximum.at(highest, self.groups, shift + gradients @ move)
+        value = float(move @ move) / (2 * C) + float(self.masses @ highest)
+        return QPResult(w0 + move, value, float(alpha @ shift) - length, steps)
+
+    def _support(self) -> np.ndarray:
+        return np.concatenate([self._reference, np.array(self._columns, np.intp)])
+
+    def _combined(self) -> np.ndarray:
+        support = self._support()
+        return self._multipliers[support] @ self._gradients[support]
+
+    def _move(self, C: float, shift: np.ndarray) -> np.ndarray:
+        """The move w - w0 `[d]` to the optimum over the support.
+
+        Not as -C sum_i a_i g_i, whose terms cancel: that would be exact to C |g| eps only. In the span of D it follows from the
+        planes of the support being equal; across it, all planes of a group have the same gradient.
+        """
+        columns = np.array(self._columns, np.intp)
+        references = self._reference[self._groups[columns]]
+        within = self._q @ dtrtrs(self._r, shift[references] - shift[columns], trans=1)[0] if len(columns) else 0.0
+        if len(columns) >= self._gradients.shape[1]:
+            return within + np.zeros(self._gradients.shape[1])
+        return within - C * _project(self._q, self.masses @ self._gradients[self._reference])[1]
+
+    def _mean(self, values: np.ndarray) -> np.ndarray:
+        """The mean of the planes' values under the multipliers `[groups]`."""
+        support = self._support()
+        mean = np.zeros(len(self.masses))
+        np.add.at(mean, self._groups[support], self._multipliers[support] * values[support])
+        return mean / self.masses
+
+    def _optimise_support(self, C: float, shift: np.ndarray, limit: int) -> int:
+        """To the optimum over the support, which shrinks where multipliers reach 0; returns the number of steps."""
+        steps = 0
+        while self._columns and steps < limit:
+            steps += 1
+            columns = np.array(self._columns)
+            groups = self._groups[columns]
+            references = self._reference[groups]
+            combined = self._combined()
+            values = shift[columns] - C * (self._gradients[columns] @ combined)
+            of_references = shift[references] - C * (self._gradients[references] @ combined)
+            # Dual ascent: the multiplier of a column grows where its plane lies above the reference.
+            step = _solve(self._r, (values - of_references) / C)
+            against = np.zeros(len(self.masses))
+            np.subtract.at(against, groups, step)
+            moved = np.concatenate([self._reference, columns])
+            change = np.concatenate([against, step])
+            alpha = self._multipliers[moved]
+            if not np.isfinite(change).all():
+                self._factorise()
+                continue
+            with np.errstate(divide="ignore", invalid="ignore"):
+                reach = np.where(change < 0, alpha / -change, np.inf)
+            blocking = int(np.argmin(reach))
+            if reach[blocking] >= 1:
+                self._multipliers[moved] = alpha + change
+                break
+            self._multipliers[moved] = np.maximum(alpha + reach[blocking] * change, 0)
+            self._leave(int(moved[blocking]))
+        return steps
+
+    def _enter(self, plane: int, values: np.ndarray) -> bool:
+        """Take a plane into the support; False if nothing can be gained."""
+        group = self._groups[plane]
+        if plane == self._reference[group] or plane in self._columns:
+            return False
+        column = self._gradients[plane] - self._gradients[self._reference[group]]
+        coefficients, rest = _project(self._q, column)
+        length = float(np.linalg.norm(rest))
+        size = float(np.linalg.norm(self._gradients[plane]) + np.linalg.norm(self._gradients[self._reference[group]]))
+        if length > _DEPENDENT * size:
+            self._append(plane, coefficients, rest / length, length)
+            return True
+        # The column is D u: a unit of this plane for u of the others (and their references) leaves w where it is.
+        columns = np.array(self._columns, np.intp)
+        exchange = -_solve_upper(self._r, coefficients) if len(columns) else np.empty(0)
+        against = np.zeros(len(self.masses))
+        np.subtract.at(against, self._groups[columns], exchange)
+        against[group] -= 1
+        moved = np.concatenate([self._reference, columns])
+        change = np.concatenate([against, exchange])
+        if not change @ values[moved] + values[plane] > 0:
+            return False
+        alpha = self._multipliers[moved]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            reach = np.where(change < 0, alpha / -change, np.inf)
+        blocking = int(np.argmin(reach))
+        self._multipliers[moved] = np.maximum(alpha + reach[blocking] * change, 0)
+        self._multipliers[plane] = reach[blocking]
+        leaving = int(moved[blocking])
+        if leaving == self._reference[group]:
+            self._multipliers[leaving] = 0
+            others = [i for i in self._columns if self._groups[i] == group]
+            self._reference[group] = plane
+            if others:
+                self._factorise()
+            return True
+        self._leave(leaving)
+        coefficients, rest = _project(self._q, self._gradients[plane] - self._gradients[self._reference[group]])
+        length = float(np.linalg.norm(rest))
+        if length > _DEPENDENT * size:
+            self._append(plane, coefficients, rest / length, length)
+        else:
+            self._columns.append(plane)
+            self._factorise()
+        return True
+
+    def _append(self, plane: int, coefficients: np.ndarray, direction: np.ndarray, length: float) -> None:
+        m = len(self._columns)
+        r = np.zeros((m + 1, m + 1), order="F")
+        r[:m, :m] = self._r
+        r[:m, m] = coefficients
+        r[m, m] = length
+        q = np.empty((self._q.shape[0], m + 1), order="F")
+        q[:, :m] = self._q
+        q[:, m] = direction
+        self._q, self._r = q, r
+        self._columns.append(plane)
+
+    def _leave(self, plane: int) -> None:
+        self._multipliers[plane] = 0
+        group = self._groups[plane]
+        if plane == self._reference[group]:
+            others = [i for i in self._columns if self._groups[i] == group]
+            # A reference leaves only while another plane of its group takes over what it had.
+            self._reference[group] = max(others, key=lambda i: self._multipliers[i])
+            self._columns.remove(self._reference[group])
+            self._factorise()
+            return
+        at = self._columns.index(plane)
+        del self._columns[at]
+        if at == len(self._columns):
+            self._q, self._r = self._q[:, :at], self._r[:at, :at]
+        else:
+            q, r = scipy.linalg.qr_delete(self._q, self._r, at, 1, "col", check_finite=False)
+            self._q, self._r = q[:, : len(self._columns)], r[: len(self._columns)]  # a square Q stays square
+
+    def _factorise(self) -> None:
+        """Q R of the columns from the beginning; a column that depends on others is left out, its mass exchanged."""
+        columns = np.array(self._columns, np.intp)
+        d = self._gradients[columns] - self._gradients[self._reference[self._groups[columns]]]
+        self._q, self._r = np.linalg.qr(d.T) if len(columns) else (np.empty((d.shape[1], 0)), np.empty((0, 0)))
+
+
+def _project(q: np.ndarray, column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Coefficients in the basis q, and what is left, by Gram and Schmidt, twice."""
+    coefficients = column @ q
+    rest = column - q @ coefficients
+    again = rest @ q
+    return coefficients + again, rest - q @ again
+
+
+def _solve(r: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """The x with R^T R x = right."""
+    return _solve_upper(r, dtrtrs(r, right, trans=1)[0])
+
+
+def _solve_upper(r: np.ndarray, right: np.ndarray) -> np.ndarray:
+    return dtrtrs(r, right)[0]

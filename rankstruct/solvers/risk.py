@@ -1,0 +1,215 @@
+"""What the solvers minimise: the mean of convex, piecewise linear terms of w.
+
+    R(w) = (1/Q) sum_q h_q(w),      h_q(w) = max_i ( b_qi + <g_qi, w> )
+
+A subgradient at v makes a plane, `h_q(w) >= h_q(v) + <g, w - v>` for all w, on which the certified gaps rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import scipy.sparse as sp
+
+_BLOCK = 2**18  # numbers that are converted to float64 at a time: 2 MiB
+
+
+@runtime_checkable
+class Risk(Protocol):
+    """A convex risk; all arrays are float64.
+
+    `__call__` is all that the bundle method needs. `term_planes` is needed by the n-slack and the Frank-Wolfe methods.
+
+    Attributes:
+        terms: Q, the number of terms.
+        dimension: d.
+    """
+
+    @property
+    def terms(self) -> int:
+        """Q, the number of terms."""
+
+    @property
+    def dimension(self) -> int:
+        """d, the length of w."""
+
+    def __call__(self, w: np.ndarray) -> tuple[float, np.ndarray]:
+        """R(w) and a subgradient `[d]` of R at w; neither may alias what a later call changes."""
+
+    def term_planes(self, w: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """h_q(w) `[k]` and subgradients `[k, d]` of the terms q in `indices` `[k]`, distinct, in their order.
+
+        Not divided by Q: the means over all terms are what `__call__` returns.
+        """
+
+
+Oracle = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+TermOracle = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+
+class LinearRisk:
+    """The risk of a linear model whose terms are functions of the scores `X w` of their own documents.
+
+    h_q(w) = weight_q f_q(s_q), s_q the scores of documents [offsets[q], offsets[q + 1]), each f_q convex. `X` is held as
+    it is, without a copy; products are accumulated in float64, `X` of float32 being converted in blocks.
+
+    Args:
+        X: `[documents, d]`, a NumPy array or a SciPy sparse CSR array, float32 or float64.
+        offsets: `[Q + 1]` integers from 0 to the number of documents; a term may be empty.
+        oracle: scores float64 `[documents]` to `(values [Q], direction [documents])`: f_q and a subgradient of
+            each f_q with respect to its scores.
+        weights: `[Q]`, >= 0, or None for 1 each. The mean divides by Q, not by their sum.
+        term_oracle: `(scores, indices)` to the same for the terms in `indices` alone; `scores` are those of their documents,
+            one term after another. If None, `term_planes` asks `oracle` about all documents.
+
+    Raises:
+        TypeError, ValueError: what is given does not fit together.
+
+    >>> X = np.array([[1.0], [3.0], [2.0]], np.float32)
+    >>> def oracle(scores):                               # max(0, 1 - s) a document, two terms
+    ...     values = np.maximum(0, 1 - scores)
+    ...     return np.array([values[:2].sum(), values[2]]), np.where(scores < 1, -1.0, 0.0)
+    >>> risk = LinearRisk(X, [0, 2, 3], oracle)
+    >>> risk(np.array([0.25]))
+    (0.75, array([-3.]))
+    >>> risk.term_planes(np.array([0.25]), np.array([0]))
+    (array([1.]), array([[-4.]]))
+    """
+
+    def __init__(
+        self,
+        X: Any,
+        offsets: Any,
+        oracle: Oracle,
+        weights: Any = None,
+        *,
+        term_oracle: TermOracle | None = None,
+    ) -> None:
+        if sp.issparse(X):
+            if X.format != "csr":
+                raise TypeError(f"X must be an array or in CSR form, got {X.format.upper()} form; use X.tocsr()")
+        elif not isinstance(X, np.ndarray):
+            raise TypeError(f"X must be a NumPy array or a SciPy CSR array, got {type(X).__name__}; use np.asarray(X)")
+        if X.ndim != 2 or X.dtype not in (np.float32, np.float64):
+            raise TypeError(f"X must be float32 or float64 [documents, d], got {X.dtype}, shape {X.shape}")
+        offsets = np.asarray(offsets)
+        if offsets.ndim != 1 or len(offsets) < 2 or offsets.dtype.kind not in "iu":
+            raise ValueError(f"offsets must be integers [Q + 1] with Q > 0, got {offsets.dtype}, shape {offsets.shape}")
+        offsets = offsets.astype(np.intp)
+        if offsets[0] != 0 or offsets[-1] != X.shape[0] or (np.diff(offsets) < 0).any():
+            raise ValueError(
+                f"offsets must rise from 0 to the number of documents, {X.shape[0]}; "
+                f"got {np.array2string(offsets, threshold=8)}"
+            )
+        if weights is not None:
+            weights = np.asarray(weights, float)
+            if weights.shape != (len(offsets) - 1,):
+                raise ValueError(f"weights must have shape [Q] = ({len(offsets) - 1},), got {weights.shape}")
+            if not (np.isfinite(weights) & (weights >= 0)).all():
+                raise ValueError(f"weights must be finite and >= 0, got {np.array2string(weights, threshold=8)}")
+        self.X = X
+        self.offsets = offsets
+        self.oracle = oracle
+        self.term_oracle = term_oracle
+        self.weights = weights
+
+    @property
+    def terms(self) -> int:
+        """Q, the number of terms."""
+        return len(self.offsets) - 1
+
+    @property
+    def dimension(self) -> int:
+        """d, the number of features."""
+        return int(self.X.shape[1])
+
+    def scores(self, w: np.ndarray) -> np.ndarray:
+        """X w, float64 `[documents]`."""
+        if self.X.dtype == np.float64:
+            return self.X @ w
+        result = np.empty(self.X.shape[0])
+        for first, last in self._blocks():
+            result[first:last] = self._rows(first, last) @ w
+        return result
+
+    def __call__(self, w: np.ndarray) -> tuple[float, np.ndarray]:
+        """R(w) and a subgradient `[d]`."""
+        values, direction = self._ask(self.scores(w))
+        if self.weights is not None:
+            values = values * self.weights
+            direction = direction * np.repeat(self.weights, np.diff(self.offsets))
+        if self.X.dtype == np.float64:
+            gradient = self.X.T @ direction
+        else:
+            gradient = np.zeros(self.dimension)
+            for first, last in self._blocks():
+                gradient += self._rows(first, last).T @ direction[first:last]
+        return float(values.mean()), gradient / self.terms
+
+    def term_planes(self, w: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """h_q(w) `[k]` and subgradients `[k, d]` of the terms in `indices`; see `Risk`."""
+        indices = np.asarray(indices, np.intp)
+        starts, lengths = self.offsets[indices], np.diff(self.offsets)[indices]
+        bounds = np.concatenate([[0], np.cumsum(lengths)])
+        if len(indices) == self.terms and (np.diff(indices) > 0).all():
+            values, direction = self._ask(self.scores(w))
+            documents = None
+        else:
+            documents = np.repeat(starts - bounds[:-1], lengths) + np.arange(bounds[-1])
+            if self.term_oracle is None:
+                values, direction = self._ask(self.scores(w))
+                values, direction = values[indices], direction[documents]
+            else:
+                scores = np.concatenate(
+                    [self._rows(a, a + n) @ w for a, n in zip(starts, lengths, strict=True)] or [[]]
+                )
+                values, direction = self.term_oracle(scores, indices)
+        gradients = np.empty((len(indices), self.dimension))
+        step = max(1, _BLOCK // max(1, self.dimension))
+        cuts = np.unique(np.searchsorted(bounds, np.arange(0, bounds[-1], step)[1:], side="right"))
+        for a, b in zip([0, *cuts], [*cuts, len(indices)], strict=True):
+            first, last = bounds[a], bounds[b]
+            rows = self._rows(first, last) if documents is None else self.X[documents[first:last]]
+            if rows.dtype != np.float64:
+                rows = rows.astype(np.float64)
+            select = sp.csr_array(
+                (np.asarray(direction[first:last], float), np.arange(last - first), bounds[a : b + 1] - first),
+                shape=(b - a, last - first),
+            )
+            product = select @ rows
+            gradients[a:b] = product.toarray() if sp.issparse(product) else product
+        values = np.asarray(values, float)
+        if self.weights is not None:
+            values = values * self.weights[indices]
+            gradients *= self.weights[indices, None]
+        return values, gradients
+
+    def _ask(self, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        values, direction = self.oracle(scores)
+        values, direction = np.asarray(values, float), np.asarray(direction, float)
+        if values.shape != (self.terms,) or direction.shape != scores.shape:
+            raise ValueError(
+                f"oracle must return values [Q] = ({self.terms},) and direction [documents] = {scores.shape}, "
+                f"got {values.shape} and {direction.shape}"
+            )
+        return values, direction
+
+    def _blocks(self) -> Iterator[tuple[int, int]]:
+        documents = int(self.X.shape[0])
+        width = self.X.nnz / max(1, documents) if sp.issparse(self.X) else self.dimension
+        step = max(1, int(_BLOCK // max(1.0, width)))
+        for first in range(0, documents, step):
+            yield first, min(first + step, documents)
+
+    def _rows(self, first: int, last: int) -> Any:
+        """Rows [first, last) in float64."""
+        if not sp.issparse(self.X):
+            return self.X[first:last].astype(np.float64, copy=False)
+        bounds = self.X.indptr[first : last + 1]
+        inner = slice(bounds[0], bounds[-1])
+        return sp.csr_array(
+            (self.X.data[inner].astype(np.float64, copy=False), self.X.indices[inner], bounds - bounds[0]),
+            shape=(last - first, self.dimension),
+        )

@@ -1,0 +1,163 @@
+"""Smooth objectives by L-BFGS, and annealing: a sequence of ever less smooth ones, each from where the last one ended.
+
+    minimise  1/(2 C) ||w - w0||^2 + S_sigma(w)      for sigma, sigma/2, sigma/4, ...
+
+S_sigma need not be convex; so there is no lower bound, and where one ends depends on the start.
+
+Source: Le and Smola, "Direct Optimization of Ranking Measures", 2007, section 5 (annealing); Liu and Nocedal, "On the
+Limited Memory BFGS Method for Large Scale Optimization", Mathematical Programming 1989, as SciPy has it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import minimize
+from tqdm.auto import tqdm
+
+from rankstruct.solvers.base import Callback, check_C, check_point
+from rankstruct.solvers.solution import Record, Solution, Status
+
+SmoothRisk = Callable[[np.ndarray], tuple[float, np.ndarray]]
+
+
+class _Stop(Exception):
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Annealing:
+    """L-BFGS for a smooth risk, with sigma halved from stage to stage.
+
+    Args:
+        sigma: of the first stage.
+        stages: how many; sigma is halved between two of them. One is plain L-BFGS.
+        tolerance: a stage ends when the largest entry of its gradient is below this, or the relative fall of the objective
+            below its square.
+        max_iterations: of L-BFGS, a stage.
+        max_seconds: stop after the evaluation at which so many have passed.
+        memory: pairs of vectors that L-BFGS keeps.
+        progress: show a bar with sigma and the objective.
+        callback: called with `(record, w)` after every stage, not to be changed; a true answer stops.
+
+    >>> def make_smooth(sigma):                           # sqrt((w - 1)^2 + sigma^2)
+    ...     def smooth(w):
+    ...         length = np.sqrt((w[0] - 1) ** 2 + sigma**2)
+    ...         return length, (w - 1) / length
+    ...     return smooth
+    >>> solution = Annealing(sigma=1.0, stages=12, tolerance=1e-9).minimise(make_smooth, C=10.0, w0=np.zeros(1))
+    >>> print(solution.w.round(3), solution.status)
+    [1.] converged
+    """
+
+    sigma: float = 1.0
+    stages: int = 6
+    tolerance: float = 1e-6
+    max_iterations: int = 500
+    max_seconds: float = math.inf
+    memory: int = 10
+    progress: bool = False
+    callback: Callback | None = None
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.sigma) and self.sigma > 0):
+            raise ValueError(f"sigma must be positive, got {self.sigma}")
+        for name in ("stages", "max_iterations", "memory"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not self.tolerance > 0:
+            raise ValueError(f"tolerance must be positive, got {self.tolerance}")
+
+    def minimise(
+        self,
+        make_smooth: Callable[[float], SmoothRisk],
+        C: float,
+        *,
+        w0: np.ndarray,
+        start: np.ndarray | None = None,
+        true_risk: Callable[[np.ndarray], float] | None = None,
+    ) -> Solution:
+        """Minimise `1/(2 C) ||w - w0||^2 + S_sigma(w)` for every sigma in turn.
+
+        Args:
+            make_smooth: sigma to a function of w `[d]` that returns S_sigma(w) and its gradient `[d]`.
+            C: positive, 1/lambda.
+            w0: `[d]`, where the regulariser is 0.
+            start: `[d]`, where to begin; None for w0.
+            true_risk: what S_sigma tends to. If given, the best end of a stage (or the start) under it, regularised, is returned.
+
+        Returns:
+            The end of the last stage, or the best under `true_risk`; `objective` is the last stage's objective there, or the
+            true one. `iterations` are those of L-BFGS; `history` has one record a stage. There is no lower bound.
+        """
+        check_C(C)
+        w0 = check_point("w0", w0, len(np.asarray(w0)))
+        w = w0.copy() if start is None else check_point("start", start, len(w0))
+        began = time.perf_counter()
+        oracle, iterations = 0.0, 0
+        history: list[Record] = []
+        status = Status.CONVERGED
+
+        def regularised(w: np.ndarray, value: float) -> float:
+            if not math.isfinite(value):
+                raise ValueError(f"the risk must be finite, got {value}")
+            return float((w - w0) @ (w - w0)) / (2 * C) + value
+
+        best, objective = w, math.inf if true_risk is None else regularised(w, float(true_risk(w)))
+        with tqdm(total=self.stages, disable=not self.progress, unit="stage", desc=f"C = {C:g}") as bar:
+            for stage in range(self.stages):
+                sigma = self.sigma / 2**stage
+                smooth = make_smooth(sigma)
+                lowest: tuple[float, np.ndarray] = math.inf, w
+
+                def evaluate(at: np.ndarray, smooth: SmoothRisk = smooth) -> tuple[float, np.ndarray]:
+                    nonlocal oracle, lowest
+                    clock = time.perf_counter()
+                    if clock - began >= self.max_seconds and math.isfinite(lowest[0]):
+                        raise _Stop
+                    value, gradient = smooth(at)
+                    oracle += time.perf_counter() - clock
+                    value = regularised(at, float(value))
+                    if value < lowest[0]:
+                        lowest = value, at.copy()
+                    return value, (at - w0) / C + gradient
+
+                try:
+                    result = minimize(
+                        evaluate,
+                        w,
+                        jac=True,
+                        method="L-BFGS-B",
+                        options={
+                            "maxiter": self.max_iterations,
+                            "maxcor": self.memory,
+                            "gtol": self.tolerance,
+                            "ftol": self.tolerance**2,
+                            "maxfun": 20 * self.max_iterations,
+                        },
+                    )
+                    iterations += int(result.nit)
+                    if result.status == 1:
+                        status = Status.ITERATIONS
+                except _Stop:
+                    status = Status.TIME
+                except KeyboardInterrupt:
+                    status = Status.INTERRUPTED
+                value, w = lowest
+                if true_risk is not None and status is not Status.INTERRUPTED:
+                    value = regularised(w, float(true_risk(w)))
+                if true_risk is None or value < objective:
+                    best, objective = w, value
+                history.append(Record(time.perf_counter() - began, objective, -math.inf, 0, oracle, 0.0))
+                bar.update()
+                bar.set_postfix(sigma=f"{sigma:g}", objective=f"{objective:.6g}", refresh=False)
+                if status in (Status.TIME, Status.INTERRUPTED):
+                    break
+                if self.callback is not None and self.callback(history[-1], best):
+                    status = Status.CALLBACK
+                    break
+        return Solution(best, objective, -math.inf, math.inf, iterations, status, tuple(history))

@@ -1,0 +1,118 @@
+"""What every solver returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Status(str, Enum):
+    """Why a solver stopped; `str()` adds what to do about it.
+
+    >>> str(Status.ITERATIONS)
+    'iteration limit: raise max_iterations or loosen tolerance'
+    >>> Status.CONVERGED == "converged"
+    True
+    """
+
+    CONVERGED = "converged"
+    ITERATIONS = "iteration limit"
+    TIME = "time limit"
+    INTERRUPTED = "interrupted"
+    CALLBACK = "stopped by callback"
+    STALLED = "stalled"
+
+    @property
+    def advice(self) -> str:
+        """What to do about it; empty if nothing needs to be done."""
+        return _ADVICE.get(self, "")
+
+    def __str__(self) -> str:
+        return f"{self.value}: {self.advice}" if self.advice else str(self.value)
+
+
+_ADVICE = {
+    Status.ITERATIONS: "raise max_iterations or loosen tolerance",
+    Status.TIME: "raise max_seconds or loosen tolerance",
+    Status.INTERRUPTED: "best so far; pass this solution as warm_start to go on",
+    Status.CALLBACK: "best so far; pass this solution as warm_start to go on",
+    Status.STALLED: "rounding hides any further progress; loosen tolerance, scale the features, or lower C",
+}
+
+
+class Record(NamedTuple):
+    """The state after one iteration.
+
+    Attributes:
+        seconds: since the start.
+        objective: the best so far.
+        lower_bound: the highest so far; -inf where there is none.
+        planes: number of planes held.
+        oracle_seconds: spent in the risk so far.
+        qp_seconds: spent in the quadratic programme so far.
+    """
+
+    seconds: float
+    objective: float
+    lower_bound: float
+    planes: int
+    oracle_seconds: float
+    qp_seconds: float
+
+
+class Planes(NamedTuple):
+    """Planes `intercepts + gradients w` that no term of the risk falls below anywhere, whatever C and w0.
+
+    Attributes:
+        gradients: `[planes, d]`.
+        intercepts: `[planes]`, the values at w = 0.
+        groups: `[planes]`, the term each belongs to; all 0 for planes of the whole risk.
+        multipliers: `[planes]`, >= 0, the dual solution; those of a group add up to 1 / number of groups.
+        num_groups: number of terms, or 1.
+    """
+
+    gradients: np.ndarray
+    intercepts: np.ndarray
+    groups: np.ndarray
+    multipliers: np.ndarray
+    num_groups: int
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """The best point found, and what is known about it.
+
+    Attributes:
+        w: `[d]` float64.
+        objective: the regularised risk at `w`.
+        lower_bound: no point has a lower objective; -inf where the problem is not convex.
+        gap: `(objective - lower_bound) / |objective|`.
+        iterations: of the outermost loop.
+        status: why it stopped; `str(status)` says what to do about it.
+        history: one `Record` an iteration.
+        planes: for a warm start on the same risk; None from solvers that have none.
+    """
+
+    w: np.ndarray = field(repr=False)
+    objective: float
+    lower_bound: float
+    gap: float
+    iterations: int
+    status: Status
+    history: tuple[Record, ...] = field(repr=False, default=())
+    planes: Planes | None = field(repr=False, default=None)
+
+
+def relative_gap(objective: float, lower_bound: float) -> float:
+    """`(objective - lower_bound) / |objective|`; 0 where both are 0.
+
+    >>> relative_gap(2.0, 1.5), relative_gap(0.0, 0.0), relative_gap(1.0, float("-inf"))
+    (0.25, 0.0, inf)
+    """
+    difference = objective - lower_bound
+    if difference <= 0:
+        return 0.0
+    return difference / abs(objective) if objective else float("inf")

@@ -1,0 +1,117 @@
+"""DC rounds for the bound with a predicted reference: monotone, and no worse than the start."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from brute_force import decay
+from solvers.examples import linear_risk, random_data
+
+import rankstruct as rs
+from rankstruct.solvers import DC, Bundle, CuttingPlane, LinearRisk, Status
+
+FEATURE_MAP = rs.Positional("i^-0.5")
+
+
+def psi_by_score(scores, offsets):
+    """The positional feature map of the rankings by score."""
+    result = np.empty(len(scores))
+    for a, b in itertools.pairwise(offsets):
+        result[a + np.argsort(-scores[a:b], kind="stable")] = decay("i^-0.5", None, b - a, [])
+    return result
+
+
+def problem(seed):
+    X, y, offsets = random_data(np.random.default_rng(seed), dimension=4, lists=12, longest=8, grades=2)
+    predicted = linear_risk(X, y, offsets, "nDCG@3", FEATURE_MAP, "predicted")
+    ideal = linear_risk(X, y, offsets, "nDCG@3", FEATURE_MAP, "ideal")
+    lengths = np.diff(offsets)
+
+    def psi_ideal():
+        return psi_by_score(y, offsets)
+
+    def make_risk(w_reference):
+        change = psi_ideal() - psi_by_score(X @ w_reference, offsets)
+
+        def oracle(scores):
+            values, direction = ideal.oracle(scores)
+            return values + np.add.reduceat(change * scores, offsets[:-1]), direction + change
+
+        return LinearRisk(X, offsets, oracle)
+
+    assert (lengths > 0).all()
+    return make_risk, lambda w: predicted(w)[0], X, y, offsets
+
+
+def test_the_convex_risk_bounds_the_true_one_and_touches_it():
+    rng = np.random.default_rng(0)
+    make_risk, true_risk, *_ = problem(0)
+    for _ in range(10):
+        v, w = rng.normal(size=(2, 4)) * 3
+        risk = make_risk(v)
+        assert risk(v)[0] == pytest.approx(true_risk(v))
+        assert risk(w)[0] >= true_risk(w) - 1e-12
+
+
+@pytest.mark.parametrize(
+    "solver", [Bundle(), CuttingPlane(), Bundle(tolerance=0.3)], ids=["bundle", "n-slack", "loose"]
+)
+def test_monotone_and_no_worse_than_the_start(solver):
+    for seed in range(4):
+        make_risk, true_risk, X, y, _ = problem(seed)
+        start = np.linalg.lstsq(X, 2.0**y - 1, rcond=None)[0]
+        rounds = []
+        solution = DC(solver=solver, callback=lambda record, w, seen=rounds: seen.append(record.objective)).minimise(
+            make_risk, true_risk, 100.0, w0=start
+        )
+        assert solution.status is Status.CONVERGED
+        objectives = [record.objective for record in solution.history]
+        assert objectives == sorted(objectives, reverse=True)
+        assert objectives[0] == pytest.approx(true_risk(start))
+        assert rounds == objectives[1:]
+        away = solution.w - start
+        assert solution.objective == pytest.approx(away @ away / 200 + true_risk(solution.w))
+        assert solution.lower_bound == -np.inf
+
+
+def test_the_frozen_reference_is_what_the_loss_calls_predicted():
+    _, true_risk, X, y, offsets = problem(1)
+    w = np.array([1.0, -2.0, 0.5, 3.0])
+    loss = rs.structured_hinge_loss(
+        torch.tensor(X @ w),
+        torch.tensor(y),
+        "nDCG@3",
+        feature_map=FEATURE_MAP,
+        reference="predicted",
+        offsets=torch.tensor(offsets),
+    )
+    assert true_risk(w) == pytest.approx(loss.item())
+
+
+def test_limits_interrupts_and_errors():
+    make_risk, true_risk, *_ = problem(2)
+    w0 = np.zeros(4)
+    assert DC(max_rounds=1, tolerance=0).minimise(make_risk, true_risk, 1e3, w0=w0).iterations == 1
+    assert DC(max_seconds=1e-9, tolerance=0).minimise(make_risk, true_risk, 1e3, w0=w0).status in (
+        Status.TIME,
+        Status.CONVERGED,
+    )
+    calls = []
+
+    def interrupted(w):
+        calls.append(w)
+        if len(calls) > 1:
+            raise KeyboardInterrupt
+        return make_risk(w)
+
+    solution = DC(tolerance=0).minimise(interrupted, true_risk, 1e3, w0=w0)
+    assert (solution.status, solution.iterations) == (Status.INTERRUPTED, 1)
+    with pytest.raises(ValueError, match="w0 or start"):
+        DC().minimise(make_risk, true_risk, 1.0)
+    with pytest.raises(ValueError, match="C must be"):
+        DC().minimise(make_risk, true_risk, 0.0, w0=w0)
+    with pytest.raises(ValueError, match="true_risk must be finite"):
+        DC().minimise(make_risk, lambda w: np.nan, 1.0, w0=w0)
+    with pytest.raises(ValueError, match="max_rounds"):
+        DC(max_rounds=0)

@@ -1,0 +1,85 @@
+"""The linear risk: values and gradients equal those of the loss, in every form of X, without a copy of it."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from solvers.examples import linear_risk, random_data
+
+import rankstruct as rs
+from rankstruct.solvers import LinearRisk, Risk
+from rankstruct.solvers import risk as module
+
+RNG = np.random.default_rng(0)
+X, Y, OFFSETS = random_data(RNG, dimension=5, lists=6, longest=9)
+OFFSETS = np.concatenate([OFFSETS[:3], OFFSETS[2:]])  # one empty list
+WEIGHTS = RNG.random(7)
+W = RNG.normal(size=5) * 3
+
+
+@pytest.mark.parametrize("form", ["float64", "float32", "fortran", "csr64", "csr32"])
+@pytest.mark.parametrize("by_term", [False, True])
+@pytest.mark.parametrize("block", [None, 7])
+def test_equals_the_loss_and_the_sum_of_its_terms(form, by_term, block, monkeypatch):
+    if block:
+        monkeypatch.setattr(module, "_BLOCK", block)
+    given = np.where(np.abs(X) < 0.3, 0, X).astype(np.float32)
+    features = {
+        "float64": given.astype(float),
+        "float32": given,
+        "fortran": np.asfortranarray(given),
+        "csr64": sp.csr_array(given.astype(float)),
+        "csr32": sp.csr_array(given),
+    }[form]
+    risk = linear_risk(features, Y, OFFSETS, "AP", weights=WEIGHTS, by_term=by_term)
+    assert isinstance(risk, Risk)
+    assert risk.X is features
+    value, gradient = risk(W)
+
+    w = torch.tensor(W, requires_grad=True)
+    each = rs.structured_hinge_loss(
+        torch.tensor(given, dtype=torch.float64) @ w,
+        torch.tensor(Y),
+        "AP",
+        offsets=torch.tensor(OFFSETS),
+        weights=torch.tensor(WEIGHTS),
+        reduction="none",
+    )
+    each.mean().backward()
+    assert value == pytest.approx(each.mean().item(), rel=1e-12)
+    np.testing.assert_allclose(gradient, w.grad.numpy(), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(risk.scores(W), given.astype(float) @ W, rtol=1e-12)
+
+    values, gradients = risk.term_planes(W, np.arange(7))
+    np.testing.assert_allclose(values, each.detach().numpy(), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(gradients.mean(0), gradient, rtol=1e-10, atol=1e-12)
+    some = np.array([4, 2, 0])
+    np.testing.assert_allclose(risk.term_planes(W, some)[0], values[some], rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(risk.term_planes(W, some)[1], gradients[some], rtol=1e-10, atol=1e-12)
+
+
+def oracle(scores):
+    return np.zeros(2), np.zeros(len(scores))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((np.zeros((3, 1), int), [0, 1, 3], oracle), "float32 or float64"),
+        (([[1.0]], [0, 1], oracle), "NumPy array"),
+        ((sp.csc_array(np.zeros((3, 1))), [0, 1, 3], oracle), "CSR"),
+        ((np.zeros((3, 1)), [0, 2, 1, 3], oracle), "offsets must rise"),
+        ((np.zeros((3, 1)), [0, 2], oracle), "number of documents, 3"),
+        ((np.zeros((3, 1)), [0], oracle), "Q > 0"),
+        ((np.zeros((3, 1)), [0, 1, 3], oracle, [1.0]), "weights must have shape"),
+        ((np.zeros((3, 1)), [0, 1, 3], oracle, [1.0, -1.0]), "weights must be finite and >= 0"),
+    ],
+)
+def test_errors(arguments, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        LinearRisk(*arguments)
+
+
+def test_an_oracle_of_the_wrong_shape():
+    with pytest.raises(ValueError, match="oracle must return values"):
+        LinearRisk(np.zeros((3, 1)), [0, 1, 2, 3], oracle)(np.zeros(1))

@@ -1,0 +1,80 @@
+"""Annealing towards a convex hinge ends where the exact solver does."""
+
+import numpy as np
+import pytest
+
+from rankstruct.solvers import Annealing, Bundle, LinearRisk, Status
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(60, 4))
+SIGNS = np.sign(X @ RNG.normal(size=4) + 0.5 * RNG.normal(size=60))
+C = 5.0
+
+
+def hinge(scores):
+    margins = 1 - SIGNS * scores
+    return np.maximum(margins, 0), np.where(margins > 0, -SIGNS, 0.0)
+
+
+RISK = LinearRisk(X, np.arange(61), hinge)
+
+
+def make_smooth(sigma):
+    def smooth(w):
+        margins = (1 - SIGNS * (X @ w)) / sigma
+        slope = 0.5 * (1 + np.tanh(margins / 2))
+        return (sigma * np.logaddexp(0, margins)).mean(), X.T @ (-SIGNS * slope) / len(X)
+
+    return smooth
+
+
+def true_risk(w):
+    return RISK(w)[0]
+
+
+def test_annealing_tends_to_the_optimum():
+    exact = Bundle(tolerance=1e-8).minimise(RISK, C)
+    solution = Annealing(sigma=1.0, stages=12).minimise(make_smooth, C, w0=np.zeros(4), true_risk=true_risk)
+    assert solution.status is Status.CONVERGED
+    assert exact.lower_bound <= solution.objective <= exact.objective * (1 + 1e-3)
+    assert len(solution.history) == 12
+    objectives = [record.objective for record in solution.history]
+    assert objectives == sorted(objectives, reverse=True)
+    last = Annealing(sigma=1.0, stages=12).minimise(make_smooth, C, w0=np.zeros(4))
+    smooth_objective = last.w @ last.w / (2 * C) + make_smooth(2.0**-11)(last.w)[0]
+    assert last.objective == pytest.approx(smooth_objective)
+
+
+def test_one_stage_is_plain_and_finds_a_stationary_point():
+    w0 = np.ones(4)
+    solution = Annealing(stages=1, tolerance=1e-8).minimise(make_smooth, C, w0=w0, start=np.zeros(4))
+    gradient = (solution.w - w0) / C + make_smooth(1.0)(solution.w)[1]
+    assert np.abs(gradient).max() < 1e-6
+
+
+def test_limits_interrupts_and_errors():
+    assert Annealing(max_iterations=1).minimise(make_smooth, C, w0=np.zeros(4)).status is Status.ITERATIONS
+    assert Annealing(max_seconds=1e-9).minimise(make_smooth, C, w0=np.zeros(4)).status is Status.TIME
+    stopped = Annealing(callback=lambda record, w: True).minimise(make_smooth, C, w0=np.zeros(4))
+    assert (stopped.status, len(stopped.history)) == (Status.CALLBACK, 1)
+
+    def interrupted(sigma):
+        calls = []
+
+        def smooth(w):
+            calls.append(w)
+            if len(calls) > 3:
+                raise KeyboardInterrupt
+            return make_smooth(sigma)(w)
+
+        return smooth
+
+    solution = Annealing().minimise(interrupted, C, w0=np.zeros(4))
+    assert solution.status is Status.INTERRUPTED
+    assert solution.objective <= make_smooth(1.0)(np.zeros(4))[0]
+    with pytest.raises(ValueError, match="must be finite"):
+        Annealing().minimise(lambda sigma: lambda w: (np.nan, w), C, w0=np.zeros(4))
+    with pytest.raises(ValueError, match="sigma"):
+        Annealing(sigma=0)
+    with pytest.raises(ValueError, match="stages"):
+        Annealing(stages=0)
