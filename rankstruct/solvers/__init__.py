@@ -13,6 +13,7 @@ from rankstruct.solvers.dc import DC
 from rankstruct.solvers.frank_wolfe import FrankWolfe
 from rankstruct.solvers.kernels import Kernel, KernelMap
 from rankstruct.solvers.qp import PlaneQP, QPResult
+from rankstruct.solvers.regression import group_regression
 from rankstruct.solvers.risk import LinearRisk, Risk
 from rankstruct.solvers.smooth import Annealing
 from rankstruct.solvers.solution import Planes, Record, Solution, Status
@@ -34,4 +35,5 @@ __all__ = [
     "Solution",
     "Solver",
     "Status",
+    "group_regression",
 ]

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from rankstruct.data import Batch
 from rankstruct.models import LinearScorer
+from rankstruct.solvers import group_regression
 
 _MOST_FEATURES = 5000  # of a closed form: a matrix of 200 MB
 
@@ -55,21 +56,13 @@ def fit_regression(
 
 
 def _solve(scorer: LinearScorer, batches: list[Batch], gains: Callable[[Tensor], Tensor]) -> None:
-    size = scorer.num_features
-    weight = scorer.linear.weight
-    gram = torch.zeros(size, size, dtype=torch.float64)
-    moment = torch.zeros(size, dtype=torch.float64)
-    for batch in batches:
-        where = batch.where.cpu()
-        features = batch.features.cpu().double()
-        mean = (features * where.unsqueeze(-1)).sum(-2, keepdim=True) / _count(where).unsqueeze(-1)
-        features = torch.where(where.unsqueeze(-1), features - mean, 0.0).flatten(0, -2)
-        target = _centred(gains(batch.labels.cpu()).double(), where).flatten()
-        gram += features.T @ features
-        moment += features.T @ target
-    solution = torch.linalg.lstsq(gram, moment.unsqueeze(-1), driver="gelsd").solution
+    features = torch.cat([batch.features[batch.where] for batch in batches])
+    targets = torch.cat([gains(batch.labels[batch.where]) for batch in batches])
+    lengths = torch.cat([batch.where.sum(-1) for batch in batches])
+    offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+    solution = group_regression(features.cpu().numpy(), targets.cpu().numpy(), offsets.cpu().numpy())
     with torch.no_grad():
-        weight.copy_(solution.T)
+        scorer.linear.weight.copy_(torch.from_numpy(solution))
 
 
 def _centred(values: Tensor, where: Tensor) -> Tensor:

@@ -1,0 +1,489 @@
+"""Rankers with the conventions of scikit-learn, trained exactly: `fit(X, y, qid)`, `predict(X)`.
+
+    minimise  1/(2 C) ||w - w0||^2 + (1/Q) sum over lists of the loss of their scores X w
+
+A convex loss is minimised to a certified gap; bounds whose reference the scores choose by rounds of DC programming; smoothed
+measures by L-BFGS with annealing.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import nn
+
+from rankstruct.feature_maps import FeatureMap
+from rankstruct.losses import SmoothLoss, StructuredHingeLoss, is_convex, takes_reference_scores
+from rankstruct.measures import DiscountedGain, Measure, evaluate, nDCG, parse_measure
+from rankstruct.models import LinearScorer
+from rankstruct.solvers import (
+    DC,
+    Annealing,
+    Bundle,
+    CuttingPlane,
+    FrankWolfe,
+    Kernel,
+    KernelMap,
+    LinearRisk,
+    Solution,
+    Solver,
+    group_regression,
+)
+
+_SOLVERS = {"bundle": Bundle, "cutting-plane": CuttingPlane, "frank-wolfe": FrankWolfe}
+_ROUTING = (
+    "inside GridSearchCV and the like, turn routing on with sklearn.set_config(enable_metadata_routing=True) and pass "
+    "fit(X, y, qid=qid, groups=qid) with cv=GroupKFold()"
+)
+
+
+def ranking_risk(
+    loss: nn.Module,
+    X: Any,
+    labels: np.ndarray,
+    offsets: np.ndarray,
+    *,
+    reference_w: np.ndarray | None = None,
+) -> LinearRisk:
+    """The mean of a loss over lists, as a function of the weights w of a linear scorer, for the solvers.
+
+    Args:
+        loss: a loss module; its own reduction does not count.
+        X: `[documents, d]`, an array or a SciPy CSR array, float32 or float64, not copied.
+        labels: `[documents]`.
+        offsets: `[lists + 1]`, list i is `[offsets[i], offsets[i + 1])`.
+        reference_w: `[d]`, weights that choose the reference rankings instead of w, for DC programming.
+
+    >>> X, labels, offsets = np.array([[0.0], [1.0], [2.0]]), np.array([0.0, 0.0, 1.0]), np.array([0, 3])
+    >>> ranking_risk(StructuredHingeLoss("AUC"), X, labels, offsets)(np.array([0.1]))
+    (0.7, array([-3.]))
+    """
+    loss = copy.deepcopy(loss)
+    loss.reduction = "none"  # type: ignore[assignment]
+    grades = torch.as_tensor(np.ascontiguousarray(labels))
+    bounds = torch.as_tensor(np.asarray(offsets, np.int64))
+
+    def ask(
+        scores: np.ndarray, y: torch.Tensor, lists: torch.Tensor, reference_scores: torch.Tensor | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        leaf = torch.from_numpy(scores).requires_grad_()
+        options = {} if reference_scores is None else {"reference_scores": reference_scores}
+        values = loss(leaf, y, offsets=lists, **options)
+        (direction,) = torch.autograd.grad(values.sum(), leaf)
+        return values.detach().numpy(), direction.numpy()
+
+    frozen = None if reference_w is None else torch.from_numpy(np.asarray(X @ reference_w, np.float64))
+
+    def oracle(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return ask(scores, grades, bounds, frozen)
+
+    def term_oracle(scores: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        parts = [slice(int(offsets[i]), int(offsets[i + 1])) for i in indices]
+        lengths = torch.tensor([0, *(part.stop - part.start for part in parts)])
+        chosen = None if frozen is None else torch.cat([frozen[part] for part in parts])
+        return ask(scores, torch.cat([grades[part] for part in parts]), lengths.cumsum(0), chosen)
+
+    return LinearRisk(X, offsets, oracle, term_oracle=term_oracle)
+
+
+class LinearRanker(BaseEstimator):
+    """A linear ranker, trained to the optimum of a ranking loss.
+
+    Args:
+        measure: what is optimised, a measure or its name; SVMmap by default. It also is what `score` reports and what chooses C.
+        C: how much the loss counts against the regulariser, 1 / lambda; or several values, which are trained in ascending order,
+            each from the solution before, and chosen by the validation lists given to `fit`.
+        feature_map: how a ranking scores; the measure's own default if None.
+        reference: the reference ranking of the bound: `"ideal"` is convex; `"ideal-tied"` and `"predicted"` are tighter and
+            solved by rounds of DC programming.
+        loss: any loss module of rankstruct in place of the structured hinge of `measure`, such as `CombinedLoss` (SVMcombo) or
+            `SmoothLoss` (SmoothGrad); then `feature_map` and `reference` are not used.
+        solver: `"bundle"`, `"cutting-plane"` (n-slack), `"frank-wolfe"`, or a solver of `rankstruct.solvers` with options of its
+            own, `DC` and `Annealing` included where the loss is for them.
+        tolerance: relative gap to stop at; of DC and Annealing, see there.
+        max_iterations: of the solver.
+        start: `"zero"` or `"regression"` (least squares on the gains); None takes regression where the problem is not convex.
+        regularize_towards: what the weights are drawn to: `"zero"` or the `"start"`.
+        drop_empty: leave lists whose labels are all equal out of the mean, as training with Lightning does.
+        verbose: show a bar with the gap.
+
+    Attributes:
+        coef_: `[d]`, the weights.
+        C_: the C that was chosen.
+        solution_: of that C, with `objective`, `lower_bound`, `gap`, `status`, `history`.
+        path_: one `Solution` for each C, ascending.
+        validation_: the measure on the validation lists for each of these C; None without them.
+        n_features_in_: d.
+
+    Documents of one `qid` form a list, wherever their rows are. Routing of `qid` through scikit-learn is requested by default:
+
+    >>> import sklearn
+    >>> from sklearn.model_selection import GridSearchCV, GroupKFold
+    >>> rng = np.random.default_rng(0)
+    >>> X, qid = rng.normal(size=(200, 3)), np.repeat(np.arange(20), 10)
+    >>> y = (X[:, 0] + 0.5 * rng.normal(size=200) > 1).astype(int)
+    >>> ranker = LinearRanker("AP", C=10.0).fit(X, y, qid)
+    >>> print(ranker.solution_.status, ranker.solution_.gap <= 1e-3)
+    converged True
+    >>> with sklearn.config_context(enable_metadata_routing=True):
+    ...     search = GridSearchCV(LinearRanker("AP"), {"C": [0.1, 10.0]}, cv=GroupKFold(4)).fit(X, y, qid=qid, groups=qid)
+    >>> search.best_params_
+    {'C': 10.0}
+    """
+
+    __metadata_request__fit = {"qid": True}
+    __metadata_request__score = {"qid": True}
+
+    def __init__(
+        self,
+        measure: str | Measure = "AP",
+        *,
+        C: float | Sequence[float] = 100.0,
+        feature_map: str | FeatureMap | None = None,
+        reference: str = "ideal",
+        loss: nn.Module | None = None,
+        solver: str | Solver | DC | Annealing = "bundle",
+        tolerance: float = 1e-3,
+        max_iterations: int = 10_000,
+        start: str | None = None,
+        regularize_towards: str = "zero",
+        drop_empty: bool = True,
+        verbose: bool = False,
+    ) -> None:
+        self.measure = measure
+        self.C = C
+        self.feature_map = feature_map
+        self.reference = reference
+        self.loss = loss
+        self.solver = solver
+        self.tolerance = tolerance
+        self.max_iterations = max_iterations
+        self.start = start
+        self.regularize_towards = regularize_towards
+        self.drop_empty = drop_empty
+        self.verbose = verbose
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        qid: Any = None,
+        *,
+        X_valid: Any = None,
+        y_valid: Any = None,
+        qid_valid: Any = None,
+    ) -> LinearRanker:
+        """Train.
+
+        Args:
+            X: `[documents, d]`, an array, a DataFrame or a SciPy sparse matrix; float32 and CSR are used without a copy where
+                the documents of each list are neighbours.
+            y: `[documents]`, graded relevance.
+            qid: `[documents]`, the list of each document: integers or strings.
+            X_valid: documents of the validation lists, which choose among several C.
+            y_valid: their labels.
+            qid_valid: their lists.
+
+        Returns:
+            The ranker itself.
+
+        Raises:
+            ValueError: wrong shapes or values, no `qid`, several C without validation lists, or a loss that no solver here
+                minimises.
+        """
+        Cs = self._costs()
+        several = len(Cs) > 1
+        if several and (X_valid is None or y_valid is None or qid_valid is None):
+            raise ValueError(
+                f"C has {len(Cs)} values; give X_valid, y_valid and qid_valid to choose among them, or a single C"
+            )
+        X, y = self._check(X, y, reset=True)
+        features, labels, offsets = self._training_lists(X, y, _check_qid(qid, X.shape[0]))
+        self.path_: list[Solution] = []
+        self.validation_: list[float] | None = [] if several else None
+        loss = self._loss()
+        start = self._start(loss, features, labels, offsets)
+        w0 = start if self.regularize_towards == "start" else np.zeros(features.shape[1])
+        solution: Solution | None = None
+        chosen = 0
+        for number, C in enumerate(Cs):
+            solution = self._solve(loss, features, labels, offsets, C, w0, start, solution)
+            self.path_.append(solution)
+            self._use(solution, C)
+            if self.validation_ is not None:
+                self.validation_.append(self.score(X_valid, y_valid, qid_valid))
+                if self.validation_[number] > self.validation_[chosen]:
+                    chosen = number
+        self._use(self.path_[chosen], Cs[chosen])
+        return self
+
+    def _use(self, solution: Solution, C: float) -> None:
+        self.solution_, self.C_, self.coef_ = solution, C, solution.w
+        self.n_iter_ = solution.iterations
+
+    def _costs(self) -> list[float]:
+        Cs = sorted(float(C) for C in np.ravel(np.asarray(self.C, dtype=float)))
+        if not Cs or not all(np.isfinite(C) and C > 0 for C in Cs):
+            raise ValueError(f"C must be a positive number or several, got {self.C!r}")
+        for name, known in (("start", (None, "zero", "regression")), ("regularize_towards", ("zero", "start"))):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {getattr(self, name)!r}")
+        return Cs
+
+    def _check(self, X: Any, y: Any = None, *, reset: bool) -> Any:
+        options = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "reset": reset}
+        if y is None:
+            return validate_data(self, X, **options)
+        return validate_data(self, X, y, y_numeric=True, **options)
+
+    def _training_lists(self, X: Any, y: np.ndarray, qid: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray]:
+        """Features, labels and offsets with the documents of each list side by side, empty lists left out."""
+        order, offsets = group_documents(qid)
+        if order is not None:
+            X, y = X[order], y[order]
+        if self.drop_empty:
+            firsts, lasts = np.minimum.reduceat(y, offsets[:-1]), np.maximum.reduceat(y, offsets[:-1])
+            kept = firsts < lasts
+            if not kept.any():
+                raise ValueError(f"there is no list that a ranking can get wrong: in each of {len(kept)} all labels are equal")
+            if not kept.all():
+                rows = np.repeat(kept, np.diff(offsets))
+                X, y = X[rows], y[rows]
+                offsets = np.concatenate([[0], np.cumsum(np.diff(offsets)[kept])])
+        return X, y, offsets
+
+    def _loss(self) -> nn.Module:
+        if self.loss is not None:
+            if any(True for _ in self.loss.parameters()):
+                raise ValueError(f"{type(self.loss).__name__} has parameters of its own, which only training by SGD fits")
+            return self.loss
+        return StructuredHingeLoss(self.measure, feature_map=self.feature_map, reference=self.reference)
+
+    def _start(self, loss: nn.Module, X: Any, y: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+        kind = self.start or ("zero" if is_convex(loss) else "regression")
+        if kind == "zero":
+            return np.zeros(X.shape[1])
+        measure = getattr(loss, "measure", None)
+        gains = (measure if isinstance(measure, DiscountedGain) else nDCG()).document_gains(torch.as_tensor(y))
+        return group_regression(X, gains.numpy(), offsets)
+
+    def _solve(
+        self,
+        loss: nn.Module,
+        X: Any,
+        y: np.ndarray,
+        offsets: np.ndarray,
+        C: float,
+        w0: np.ndarray,
+        start: np.ndarray,
+        before: Solution | None,
+    ) -> Solution:
+        if is_convex(loss):
+            warm = start if before is None else before
+            return self._solver().minimise(ranking_risk(loss, X, y, offsets), C, w0=w0, warm_start=warm)
+        begin = start if before is None else before.w
+        if takes_reference_scores(loss):
+            method = self.solver if isinstance(self.solver, DC) else DC(solver=self._solver(), progress=self.verbose)
+            true = ranking_risk(loss, X, y, offsets)
+            return method.minimise(
+                lambda w: ranking_risk(loss, X, y, offsets, reference_w=w), lambda w: true(w)[0], C, w0=w0, start=begin
+            )
+        if isinstance(loss, SmoothLoss):
+            annealing = self.solver
+            if not isinstance(annealing, Annealing):
+                annealing = Annealing(sigma=float(loss.sigma), progress=self.verbose)
+
+            def smooth(sigma: float) -> LinearRisk:
+                return ranking_risk(SmoothLoss(loss.measure, sigma=sigma), X, y, offsets)
+
+            return annealing.minimise(smooth, C, w0=w0, start=begin)
+        raise ValueError(
+            f"{type(loss).__name__} is neither convex, nor a bound with a reference, nor a SmoothLoss; train it with Lightning"
+        )
+
+    def _solver(self) -> Solver:
+        if isinstance(self.solver, Solver):
+            return self.solver
+        if self.solver not in _SOLVERS:
+            raise ValueError(
+                f"solver must be one of {', '.join(map(repr, _SOLVERS))} or a solver object that fits the loss, "
+                f"got {self.solver!r}"
+            )
+        kind = _SOLVERS[self.solver]
+        return kind(tolerance=self.tolerance, max_iterations=self.max_iterations, progress=self.verbose)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Scores `[documents]`, float64: higher is better, comparable within a list."""
+        check_is_fitted(self)
+        return np.asarray(self._check(X, reset=False) @ self.coef_, np.float64)
+
+    def score(self, X: Any, y: Any, qid: Any = None) -> float:
+        """The mean of `measure` over the lists of `qid`; tied scores by expectation, lists with nothing relevant 0."""
+        measure = parse_measure(self.measure)
+        order, offsets = group_documents(_check_qid(qid, np.shape(X)[0]))
+        scores, labels = self.predict(X), np.asarray(y)
+        if order is not None:
+            scores, labels = scores[order], labels[order]
+        values = evaluate(torch.as_tensor(scores), torch.as_tensor(labels), [measure], offsets=torch.as_tensor(offsets))
+        return float(values[measure.name].mean())
+
+    def to_scorer(self) -> LinearScorer:
+        """The weights as the scorer that Lightning trains, float32."""
+        check_is_fitted(self)
+        scorer = LinearScorer(len(self.coef_))
+        with torch.no_grad():
+            scorer.linear.weight.copy_(torch.as_tensor(self.coef_))
+        return scorer
+
+    def objective(self, w: np.ndarray, X: Any, y: Any, qid: Any, C: float | None = None) -> float:
+        """What `fit` minimises, at any weights `[d]`: those of another ranker, say, or of a scorer trained by SGD."""
+        X, y = self._check(X, y, reset=not hasattr(self, "n_features_in_"))
+        features, labels, offsets = self._training_lists(X, y, _check_qid(qid, X.shape[0]))
+        loss = self._loss()
+        w = np.asarray(w, np.float64)
+        w0 = np.zeros_like(w)
+        if self.regularize_towards == "start":
+            w0 = self._start(loss, features, labels, offsets)
+        C = self._costs()[0] if C is None else C
+        return float((w - w0) @ (w - w0) / (2 * C) + ranking_risk(loss, features, labels, offsets)(w)[0])
+
+
+class KernelRanker(LinearRanker):
+    """A ranker in the feature space of a kernel, trained to the optimum of a ranking loss.
+
+    Args:
+        measure: as in `LinearRanker`, and so are the arguments that are not listed here.
+        kernel: `"rbf"`, `"polynomial"`, `"linear"` or `"precomputed"` (X then holds the kernel values with all training rows).
+        gamma: of the first two; 1 / number of features if None.
+        degree: of the polynomial.
+        offset: of the polynomial.
+        exact_up_to: with so many training rows or fewer the kernel is exact; beyond, by Nystroem.
+        landmarks: rows that Nystroem takes.
+        random_state: seed of their choice.
+        C: as in `LinearRanker`.
+        feature_map: as in `LinearRanker`.
+        reference: as in `LinearRanker`.
+        loss: as in `LinearRanker`.
+        solver: as in `LinearRanker`.
+        tolerance: as in `LinearRanker`.
+        max_iterations: as in `LinearRanker`.
+        start: as in `LinearRanker`.
+        regularize_towards: as in `LinearRanker`.
+        drop_empty: as in `LinearRanker`.
+        verbose: as in `LinearRanker`.
+
+    Attributes:
+        map_: the `KernelMap`; `map_.exact` says whether Nystroem was needed.
+        dual_coef_: `[basis]`, the score of x is `sum_j dual_coef_[j] k(x_j, x)` over the basis rows.
+        coef_: the weights in the space of `map_`.
+
+    >>> rng = np.random.default_rng(0)
+    >>> X, qid = rng.normal(size=(200, 2)), np.repeat(np.arange(20), 10)
+    >>> y = (np.square(X).sum(1) < 0.5).astype(int)           # relevant is what is near the origin
+    >>> ranker = KernelRanker("AP", kernel="rbf", C=100.0).fit(X, y, qid)
+    >>> ranker.score(X, y, qid) > 0.95 > 0.6 > LinearRanker("AP").fit(X, y, qid).score(X, y, qid)
+    True
+    """
+
+    def __init__(
+        self,
+        measure: str | Measure = "AP",
+        *,
+        kernel: str = "rbf",
+        gamma: float | None = None,
+        degree: int = 3,
+        offset: float = 1.0,
+        exact_up_to: int = 3000,
+        landmarks: int = 1000,
+        random_state: int = 0,
+        C: float | Sequence[float] = 100.0,
+        feature_map: str | FeatureMap | None = None,
+        reference: str = "ideal",
+        loss: nn.Module | None = None,
+        solver: str | Solver | DC | Annealing = "bundle",
+        tolerance: float = 1e-3,
+        max_iterations: int = 10_000,
+        start: str | None = None,
+        regularize_towards: str = "zero",
+        drop_empty: bool = True,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(
+            measure,
+            C=C,
+            feature_map=feature_map,
+            reference=reference,
+            loss=loss,
+            solver=solver,
+            tolerance=tolerance,
+            max_iterations=max_iterations,
+            start=start,
+            regularize_towards=regularize_towards,
+            drop_empty=drop_empty,
+            verbose=verbose,
+        )
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.offset = offset
+        self.exact_up_to = exact_up_to
+        self.landmarks = landmarks
+        self.random_state = random_state
+
+    def _training_lists(self, X: Any, y: np.ndarray, qid: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray]:
+        kernel = Kernel(self.kernel, gamma=self.gamma, degree=self.degree, offset=self.offset)
+        self.map_ = KernelMap.fit(
+            kernel, X, exact_up_to=self.exact_up_to, landmarks=self.landmarks, seed=self.random_state
+        )
+        return super()._training_lists(self.map_(X), y, qid)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Scores `[documents]`, float64: higher is better, comparable within a list."""
+        check_is_fitted(self)
+        return self.map_.predict(self._check(X, reset=False), self.coef_)
+
+    @property
+    def dual_coef_(self) -> np.ndarray:
+        """`[basis]`, the coefficients of the representer form."""
+        check_is_fitted(self)
+        return self.map_.representer(self.coef_)
+
+    def to_scorer(self) -> LinearScorer:
+        """There is none: raises ValueError."""
+        raise ValueError("a KernelRanker is no linear function of the features; use its predict")
+
+
+def group_documents(qid: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
+    """How rows are brought together by `qid` `[documents]`: `(order, offsets)`, lists by first appearance.
+
+    `order` is None where the rows of every list are neighbours already.
+
+    >>> group_documents(np.array(["b", "a", "b"]))
+    (array([0, 2, 1]), array([0, 2, 3]))
+    """
+    _, first, inverse, counts = np.unique(qid, return_index=True, return_inverse=True, return_counts=True)
+    by_appearance = np.argsort(first, kind="stable")
+    number = np.empty(len(first), np.intp)
+    number[by_appearance] = np.arange(len(first))
+    of_row = number[inverse]
+    offsets = np.concatenate([[0], np.cumsum(counts[by_appearance])])
+    if (np.diff(of_row) >= 0).all():
+        return None, offsets
+    return np.argsort(of_row, kind="stable"), offsets
+
+
+def _check_qid(qid: Any, documents: int) -> np.ndarray:
+    if qid is None:
+        raise ValueError(f"qid is missing: which list each document belongs to, [documents]; {_ROUTING}")
+    qid = np.asarray(qid)
+    if qid.shape != (documents,):
+        raise ValueError(f"qid must have one entry a document, shape ({documents},); got {qid.shape}")
+    if qid.dtype.kind == "f" and not np.isfinite(qid).all():
+        raise ValueError("qid must not be NaN or infinite")
+    return qid
