@@ -59,7 +59,7 @@ def list_loss(
         if scores.shape[0]:
             scores, labels = scores[source], labels[source]
         else:
-            scores = labels = scores.sum().expand(real.shape)
+            scores, labels = scores.sum().expand(real.shape), labels.sum().expand(real.shape)
     if offsets is None and scores.shape[-1] == 0:
         values = scores.sum(-1)
     else:

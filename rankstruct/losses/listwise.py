@@ -5,7 +5,7 @@ A list that no ranking can get wrong (one document, equal labels or gains, all p
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from rankstruct.losses.base import (
     normalized_gains,
     normalized_measure,
 )
-from rankstruct.measures import Measure
+from rankstruct.measures import DiscountedGain, Measure
 
 TARGETS = ("grade", "gain")
 
@@ -196,16 +196,16 @@ def approx_ndcg_loss(
     >>> approx_ndcg_loss(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([2, 1, 0]))
     tensor(0.3419)
     """
-    measure = _check_approx(measure, temperature)
+    chosen = _check_approx(measure, temperature)
 
     def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
-        gains, decidable = normalized_gains(measure, labels, where)
+        gains, decidable = normalized_gains(chosen, labels, where)
         ahead = ((scores.unsqueeze(-2) - scores.unsqueeze(-1)) / temperature).sigmoid()
         # A document is half ahead of itself.
         ranks = 0.5 + torch.where(where.unsqueeze(-2), ahead, 0.0).sum(-1)
-        discounts = measure.discounts(ranks.double())
-        if measure.cutoff is not None:
-            discounts = discounts * ((measure.cutoff + 0.5 - ranks) / temperature).sigmoid()
+        discounts = chosen.discounts(ranks.double())
+        if chosen.cutoff is not None:
+            discounts = discounts * ((chosen.cutoff + 0.5 - ranks) / temperature).sigmoid()
         value = 1 - torch.where(where, gains * discounts, 0.0).sum(-1)
         return torch.where(decidable, value, 0.0).to(scores.dtype)
 
@@ -230,6 +230,6 @@ class ApproxNDCGLoss(RankingLoss):
         super().__init__(reduction, measure=_check_approx(measure, temperature), temperature=temperature)
 
 
-def _check_approx(measure: str | Measure, temperature: float) -> Any:
+def _check_approx(measure: str | Measure, temperature: float) -> DiscountedGain:
     check_positive("temperature", temperature)
     return normalized_measure(measure, "ApproxNDCGLoss")

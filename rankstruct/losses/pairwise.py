@@ -21,7 +21,7 @@ from rankstruct.losses.base import (
     normalized_measure,
     with_gradient,
 )
-from rankstruct.measures import Measure
+from rankstruct.measures import DiscountedGain, Measure
 from rankstruct.oracles.kernels.flat import FlatLists
 from rankstruct.oracles.kernels.pairwise_hinge_cpu import hinge_lists
 from rankstruct.oracles.kernels.pairwise_hinge_device import hinge_padded
@@ -210,13 +210,13 @@ def lambda_loss(
     >>> lambda_loss(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([2, 1, 0]))
     tensor(0.9982)
     """
-    measure = _check_lambda(measure, scheme, sigma, mu)
+    chosen = _check_lambda(measure, scheme, sigma, mu)
 
     def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
         size, device = labels.shape[-1], labels.device
-        gains, decidable = normalized_gains(measure, labels, where)
+        gains, decidable = normalized_gains(chosen, labels, where)
         gains = gains.to(scores.dtype)
-        discounts = measure.unchecked_weights(size, device).to(scores.dtype)
+        discounts = chosen.unchecked_weights(size, device).to(scores.dtype)
         order = torch.where(where, scores.detach(), -torch.inf).argsort(dim=-1, descending=True, stable=True)
         ranks = order.argsort(dim=-1)  # from 0
         own = discounts[ranks]
@@ -229,11 +229,11 @@ def lambda_loss(
             weight = _differences(gains)
             swap: Tensor | float = _differences(own).abs() if scheme != "ndcg2" else 0.0
             if scheme != "lambdarank":
-                plain = measure.discounts(torch.arange(1, size + 2, dtype=torch.float64, device=device))
+                plain = chosen.discounts(torch.arange(1, size + 2, dtype=torch.float64, device=device))
                 steps = torch.cat([plain.new_zeros(1), -plain.diff()]).to(scores.dtype)  # of k = 0, 1, ..., size
                 swap = swap + (mu if scheme == "ndcg2++" else 1.0) * steps[_differences(ranks).abs()]
-                if measure.cutoff is not None:
-                    within = ranks < measure.cutoff
+                if chosen.cutoff is not None:
+                    within = ranks < chosen.cutoff
                     pairs = pairs & (within.unsqueeze(-1) | within.unsqueeze(-2))
             weight = weight * swap
         each = weight * softplus(-sigma * _differences(scores)) / np.log(2)
@@ -267,11 +267,11 @@ class LambdaLoss(RankingLoss):
         *,
         reduction: str = "mean",
     ) -> None:
-        measure = _check_lambda(measure, scheme, sigma, mu)
-        super().__init__(reduction, measure=measure, scheme=scheme, sigma=sigma, mu=mu)
+        chosen = _check_lambda(measure, scheme, sigma, mu)
+        super().__init__(reduction, measure=chosen, scheme=scheme, sigma=sigma, mu=mu)
 
 
-def _check_lambda(measure: str | Measure, scheme: str, sigma: float, mu: float) -> Any:
+def _check_lambda(measure: str | Measure, scheme: str, sigma: float, mu: float) -> DiscountedGain:
     check_choice("scheme", scheme, SCHEMES)
     check_positive("sigma", sigma)
     check_positive("mu", mu)
