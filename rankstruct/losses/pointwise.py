@@ -233,7 +233,9 @@ def ordinal_loss(
 
     def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
         labels = refuse_documents(
-            labels, where & ((labels < 0) | (labels > highest)), f"labels must be from 0 to {highest}, the last grade"
+            labels,
+            where & ((labels < 0) | (labels > highest)),
+            f"labels must be grades from 0 to {highest}, the number of thresholds (OrdinalLoss: grades= less 1)",
         )
         grades = torch.arange(highest, device=labels.device)
         side = torch.where(labels.unsqueeze(-1) > grades, 1.0, -1.0)

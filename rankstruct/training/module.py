@@ -118,7 +118,7 @@ class RankingModule(pl.LightningModule):
 
     def configure_optimizers(self) -> Any:
         """The optimizer, with the online schedule if asked for."""
-        optimizer = self._optimizer(self.scorer.parameters())
+        optimizer = self._optimizer([*self.scorer.parameters(), *self.loss.parameters()])
         if self.schedule == "constant":
             return optimizer
         for group in optimizer.param_groups:  # the schedule multiplies, so that it alone decides

@@ -269,12 +269,16 @@ def test_no_tensor_of_the_caller_is_changed(its):
 def test_compiles_as_one_graph(its):
     scores, labels, where = draw(dtype=torch.float32)
     loss = its.make()
-    expected, gradient = both_ways(loss, scores, labels, where=where)
-    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
-    found, its_gradient = both_ways(compiled, scores, labels, where=where)
-    torch._dynamo.reset()
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(its_gradient, gradient)
+    for given in (
+        (scores, labels, {"where": where}),
+        (scores.flatten(), labels.flatten(), {"offsets": torch.tensor([0, 5, 5, 40, 72])}),
+    ):
+        expected, gradient = both_ways(loss, *given[:2], **given[2])
+        compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+        found, its_gradient = both_ways(compiled, *given[:2], **given[2])
+        torch._dynamo.reset()
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(its_gradient, gradient)
 
 
 @every_loss

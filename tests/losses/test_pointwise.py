@@ -107,7 +107,7 @@ def test_options_and_labels_are_checked():
         rs.ClassificationLoss(balance="lists", relevant_weight=2)
     with pytest.raises(ValueError, match="grades must be a whole number of at least 2, got 1"):
         rs.OrdinalLoss(grades=1)
-    with pytest.raises(ValueError, match=r"labels must be from 0 to 2, .*; that of document \[1, 1\] is 3"):
+    with pytest.raises(ValueError, match=r"labels must be grades from 0 to 2, .*; that of document \[1, 1\] is 3"):
         rs.OrdinalLoss(grades=3)(scores, labels)
     with pytest.raises(ValueError, match=r"thresholds must have shape \[grades - 1\], got \(\)"):
         rs.ordinal_loss(scores, labels, torch.tensor(0.0))
