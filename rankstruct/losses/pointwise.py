@@ -235,7 +235,7 @@ def ordinal_loss(
         labels = refuse_documents(
             labels,
             where & ((labels < 0) | (labels > highest)),
-            f"labels must be grades from 0 to {highest}, the number of thresholds (OrdinalLoss: grades= less 1)",
+            f"labels must be grades from 0 to {highest}, the number of thresholds (grades= less 1)",
         )
         grades = torch.arange(highest, device=labels.device)
         side = torch.where(labels.unsqueeze(-1) > grades, 1.0, -1.0)

@@ -25,7 +25,7 @@ def hinge_padded(scores: Tensor, labels: Tensor, where: Tensor, margin: float) -
         bads, bad_order = torch.where(bad, scores, torch.inf).sort(dim=-1)
         bounds_sorted = bounds.sort(dim=-1).values
         number = bad.sum(-1, keepdim=True)
-        under = torch.searchsorted(bads, bounds.contiguous(), right=True).minimum(number)  # bads that cost nothing
+        under = torch.searchsorted(bads, bounds.contiguous(), right=True)
         sums = torch.nn.functional.pad(torch.where(bad, scores, 0.0).gather(-1, bad_order).cumsum(-1), (1, 0))
         above = sums[:, -1:] - sums.gather(-1, under)
         count = torch.where(good, number - under, 0).double()
