@@ -35,6 +35,10 @@ def main(args: Sequence[str] | None = None) -> int:
         from rankstruct.experiments.evaluation import main as evaluate
 
         return evaluate(args[1:])
+    elif args[:2] == ["benchmark", "losses"]:
+        from rankstruct.experiments.loss_benchmark import main as benchmark_losses
+
+        return benchmark_losses(args[2:])
     elif args[0] == "benchmark":
         from rankstruct.experiments.benchmarks import main as benchmark
 

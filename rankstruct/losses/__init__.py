@@ -1,20 +1,81 @@
 """Losses: one value a list, each as a function and as a thin module with the same arguments."""
 
-from rankstruct.losses.combined import CombinedLoss
-from rankstruct.losses.direct import DirectLoss, PerturbedLoss, direct_loss
-from rankstruct.losses.graded import GradedLoss, graded_loss
-from rankstruct.losses.smooth import SmoothLoss, smooth_loss
-from rankstruct.losses.structured_hinge import StructuredHingeLoss, structured_hinge_loss
+from rankstruct.losses.combined import (
+    CombinedLoss,
+    is_convex,
+    takes_reference_scores,
+)
+from rankstruct.losses.direct import (
+    DirectLoss,
+    PerturbedLoss,
+    direct_loss,
+)
+from rankstruct.losses.graded import (
+    GradedLoss,
+    graded_loss,
+)
+from rankstruct.losses.listwise import (
+    ApproxNDCGLoss,
+    ListMLELoss,
+    ListNetLoss,
+    approx_ndcg_loss,
+    listmle_loss,
+    listnet_loss,
+)
+from rankstruct.losses.pairwise import (
+    LambdaLoss,
+    RankNetLoss,
+    RankSVMLoss,
+    lambda_loss,
+    ranknet_loss,
+    ranksvm_loss,
+)
+from rankstruct.losses.pointwise import (
+    ClassificationLoss,
+    OrdinalLoss,
+    SquaredLoss,
+    classification_loss,
+    ordinal_loss,
+    squared_loss,
+)
+from rankstruct.losses.smooth import (
+    SmoothLoss,
+    smooth_loss,
+)
+from rankstruct.losses.structured_hinge import (
+    StructuredHingeLoss,
+    structured_hinge_loss,
+)
 
 __all__ = [
+    "ApproxNDCGLoss",
+    "ClassificationLoss",
     "CombinedLoss",
     "DirectLoss",
     "GradedLoss",
+    "LambdaLoss",
+    "ListMLELoss",
+    "ListNetLoss",
+    "OrdinalLoss",
     "PerturbedLoss",
+    "RankNetLoss",
+    "RankSVMLoss",
     "SmoothLoss",
+    "SquaredLoss",
     "StructuredHingeLoss",
+    "approx_ndcg_loss",
+    "classification_loss",
     "direct_loss",
     "graded_loss",
+    "is_convex",
+    "lambda_loss",
+    "listmle_loss",
+    "listnet_loss",
+    "ordinal_loss",
+    "ranknet_loss",
+    "ranksvm_loss",
     "smooth_loss",
+    "squared_loss",
     "structured_hinge_loss",
+    "takes_reference_scores",
 ]

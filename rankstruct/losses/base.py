@@ -6,6 +6,7 @@ options. Losses written in plain torch are functions of padded lists; `list_loss
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from rankstruct.lists import check_lists, check_offsets
 from rankstruct.losses.reduction import check_reduction, reduce_lists
+from rankstruct.measures import DiscountedGain, Measure, parse_measure
 
 PerList = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -42,7 +44,7 @@ def list_loss(
 
     Raises:
         TypeError, ValueError: types or shapes do not fit; on the CPU, a score or label that is not finite, or offsets out of
-            order.
+            order. On other devices the loss of such a list is NaN.
     """
     check_reduction(reduction)
     check_lists(scores, labels, where, offsets)
@@ -54,8 +56,17 @@ def list_loss(
         positions = _positions(offsets.to(scores.device), scores.shape[0])
         real = positions >= 0
         source = positions.clamp(min=0)
-        scores, labels = (scores[source], labels[source]) if scores.shape[0] else (scores.expand(real.shape),) * 2
-    values = per_list(torch.where(real, scores, 0.0), torch.where(real, labels, 0.0), real)
+        if scores.shape[0]:
+            scores, labels = scores[source], labels[source]
+        else:
+            scores, labels = scores.sum().expand(real.shape), labels.sum().expand(real.shape)
+    if offsets is None and scores.shape[-1] == 0:
+        values = scores.sum(-1)
+    else:
+        values = per_list(torch.where(real, scores, 0.0), torch.where(real, labels, 0.0), real)
+    if scores.device.type != "cpu":  # where nothing is read back, a list with a number that is not finite costs NaN
+        broken = real & ~(scores.isfinite() & labels.isfinite())
+        values = torch.where(broken.any(-1), torch.nan, values)
     return reduce_lists(values, where=real, offsets=None, weights=weights, reduction=reduction).to(dtype)
 
 
@@ -72,6 +83,8 @@ class RankingLoss(torch.nn.Module):
     """
 
     function: ClassVar[Callable[..., Tensor]]
+    #: Whether the loss of a list is a convex function of its scores.
+    convex: ClassVar[bool] = False
 
     def __init__(self, reduction: str = "mean", **options: Any) -> None:
         super().__init__()
@@ -95,7 +108,88 @@ class RankingLoss(torch.nn.Module):
 
     def extra_repr(self) -> str:
         """The options and the reduction."""
-        return ", ".join(f"{name}={value}" for name, value in {**self.options, "reduction": self.reduction}.items())
+        shown = {**self.options, "reduction": self.reduction}
+        return ", ".join(f"{name}={getattr(value, 'name', value)}" for name, value in shown.items())
+
+
+class _Piecewise(torch.autograd.Function):
+    """A value and its direction, both found before: the gradient of a list is its direction times what comes back."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(scores: Tensor, value: Tensor, direction: Tensor, offsets: Tensor | None) -> Tensor:
+        return value.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor | None], output: Tensor) -> None:
+        _, _, direction, offsets = inputs
+        ctx.save_for_backward(direction, offsets)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        direction, offsets = ctx.saved_tensors
+        if offsets is None:
+            each = grads[0].unsqueeze(-1)
+        else:
+            lengths = offsets.diff().to(direction.device)
+            each = grads[0].repeat_interleave(lengths, output_size=direction.shape[0])
+        return each * direction, None, None, None
+
+
+def with_gradient(scores: Tensor, value: Tensor, direction: Tensor, offsets: Tensor | None = None) -> Tensor:
+    """`value`, one a list, as a function of `scores` `[..., list_size]`, or flat with `offsets`, with gradient `direction`."""
+    return _Piecewise.apply(scores, value, direction, offsets)
+
+
+def differs(values: Tensor, where: Tensor) -> Tensor:
+    """`[...]` bool: whether two real documents of the list have different values."""
+    highest = torch.where(where, values, -torch.inf).amax(-1)
+    return highest > torch.where(where, values, torch.inf).amin(-1)
+
+
+def normalized_measure(measure: str | Measure, loss: str) -> DiscountedGain:
+    """The measure, which must be a discounted gain divided by that of the best ranking.
+
+    Raises:
+        ValueError: it is another one.
+    """
+    measure = parse_measure(measure)
+    if not isinstance(measure, DiscountedGain) or not measure.normalized:
+        raise ValueError(f"{loss} takes nDCG or another normalised discounted gain, got {measure.name}")
+    return measure
+
+
+def normalized_gains(measure: DiscountedGain, labels: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:
+    """Gains of the documents over the value of the best ranking, float64, 0 in the padding; and which lists have one.
+
+    Returns:
+        `[..., list_size]`, and bool `[...]`: whether gains differ, so that a ranking can be wrong.
+
+    Raises:
+        ValueError: on the CPU, a gain is negative or not finite; on other devices it is NaN.
+    """
+    gains = torch.where(where, measure.document_gains(labels), 0.0)
+    gains = refuse_documents(
+        gains,
+        ~((gains >= 0) & gains.isfinite()),
+        f"labels must have finite gains >= 0 under {measure.name} (shift them, or choose another gain= or min_relevant=)",
+    )
+    discounts = measure.unchecked_weights(labels.shape[-1], labels.device)
+    best = gains.sort(dim=-1, descending=True).values @ discounts
+    return gains / torch.where(best > 0, best, 1.0).unsqueeze(-1), differs(gains, where) & (best > 0)
+
+
+def check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
+    """Raise ValueError unless `value` is one of `known`."""
+    if value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
+
+
+def check_positive(name: str, value: float) -> None:
+    """Raise ValueError unless `value` is a finite number above 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ValueError(f"{name} must be a finite number above 0, got {value!r}")
 
 
 @torch.library.custom_op("rankstruct::checked_lists", mutates_args=())
@@ -138,16 +232,40 @@ def _(info: Any, in_dims: Any, scores: Tensor, labels: Tensor, where: Tensor | N
     return _checked(front(scores, in_dims[0]), front(labels, in_dims[1]), where, None), 0
 
 
+@torch.library.custom_op("rankstruct::refuse_documents", mutates_args=())
+def refuse_documents(values: Tensor, wrong: Tensor, rule: str) -> Tensor:
+    """`values` if nothing is `wrong` (bool, same shape); else a ValueError with the rule on the CPU, NaN on other devices."""
+    if values.device.type == "cpu" and bool(wrong.any()):
+        at = wrong.nonzero()[0].tolist()
+        place = at[0] if len(at) == 1 else at
+        raise ValueError(f"{rule}; that of document {place} is {float(values[tuple(at)]):g}")
+    return torch.where(wrong, torch.nan, values)
+
+
+@refuse_documents.register_fake
+def _(values: Tensor, wrong: Tensor, rule: str) -> Tensor:
+    return torch.empty_like(values)
+
+
+@refuse_documents.register_vmap
+def _(info: Any, in_dims: Any, values: Tensor, wrong: Tensor, rule: str) -> Any:
+    both = (
+        given.expand(info.batch_size, *given.shape) if dim is None else given.movedim(dim, 0)
+        for given, dim in zip((values, wrong), in_dims[:2], strict=True)
+    )
+    return refuse_documents(*both, rule), 0
+
+
 @torch.library.custom_op("rankstruct::list_positions", mutates_args=())
 def _positions(offsets: Tensor, documents: int) -> Tensor:
-    """`[lists, longest list]` the flat position of each document, -1 for padding."""
+    """`[lists, longest list]` the flat position of each document, -1 for padding; never without a column."""
     lengths = offsets.diff()
-    columns = torch.arange(int(lengths.max()) if lengths.numel() else 0, device=offsets.device)
+    columns = torch.arange(max(int(lengths.max()), 1) if lengths.numel() else 1, device=offsets.device)
     positions = offsets[:-1].unsqueeze(1) + columns
     return torch.where(columns < lengths.unsqueeze(1), positions, -1).long()
 
 
 @_positions.register_fake
 def _(offsets: Tensor, documents: int) -> Tensor:
-    longest = torch.library.get_ctx().new_dynamic_size()
+    longest = torch.library.get_ctx().new_dynamic_size(min=1)
     return offsets.new_empty((offsets.shape[0] - 1, longest), dtype=torch.int64)

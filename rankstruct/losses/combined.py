@@ -76,6 +76,11 @@ class CombinedLoss(torch.nn.Module):
         self.reduction = reduction
         self.slacks: dict[str, Tensor] = {}
 
+    @property
+    def convex(self) -> bool:
+        """Whether all components are convex functions of the scores."""
+        return all(map(is_convex, self.losses))
+
     def forward(
         self,
         scores: Tensor,
@@ -119,3 +124,8 @@ def takes_reference_scores(loss: torch.nn.Module) -> bool:
     if isinstance(loss, CombinedLoss):
         return any(map(takes_reference_scores, loss.losses))
     return getattr(loss, "reference", None) in ("predicted", "ideal-tied")
+
+
+def is_convex(loss: torch.nn.Module) -> bool:
+    """Whether a loss says that it is a convex function of the scores of each list."""
+    return bool(getattr(loss, "convex", False))

@@ -143,6 +143,11 @@ class GradedLoss(torch.nn.Module):
         self.reference = reference
         self.reduction = reduction
 
+    @property
+    def convex(self) -> bool:
+        """Whether the loss is a convex function of the scores."""
+        return self.reference == "ideal"
+
     def forward(
         self,
         scores: Tensor,

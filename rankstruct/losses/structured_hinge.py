@@ -6,41 +6,15 @@ gradient = psi(r^) - psi(r*)
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from rankstruct.feature_maps import FeatureMap
 from rankstruct.lists import check_lists
+from rankstruct.losses.base import with_gradient
 from rankstruct.losses.reduction import check_reduction, reduce_lists
 from rankstruct.measures import Measure
 from rankstruct.oracles import resolve, solve_lists
-
-
-class _StructuredHinge(torch.autograd.Function):
-    """Forward: the value the oracle found. Backward: the direction it found, times the gradient of its list."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(scores: Tensor, value: Tensor, direction: Tensor, offsets: Tensor | None) -> Tensor:
-        return value.clone()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor | None], output: Tensor) -> None:
-        _, _, direction, offsets = inputs
-        ctx.save_for_backward(direction, offsets)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        direction, offsets = ctx.saved_tensors
-        if offsets is None:
-            each = grads[0].unsqueeze(-1)
-        else:
-            lengths = offsets.diff().to(direction.device)
-            each = grads[0].repeat_interleave(lengths, output_size=direction.shape[0])
-        return each * direction, None, None, None
 
 
 def structured_hinge_loss(
@@ -96,7 +70,7 @@ def structured_hinge_loss(
     _, value, direction = solve_lists(
         oracle, scores, labels, where, offsets, measure, feature_map, reference, reference_scores
     )
-    values = _StructuredHinge.apply(scores, value, direction, offsets)
+    values = with_gradient(scores, value, direction, offsets)
     return reduce_lists(values, where=where, offsets=offsets, weights=weights, reduction=reduction)
 
 
@@ -133,6 +107,11 @@ class StructuredHingeLoss(torch.nn.Module):
         self.measure, self.feature_map, _ = resolve(measure, feature_map, reference)
         self.reference = reference
         self.reduction = reduction
+
+    @property
+    def convex(self) -> bool:
+        """Whether the loss is a convex function of the scores."""
+        return self.reference == "ideal"
 
     def forward(
         self,

@@ -1,0 +1,236 @@
+"""Listwise losses: probabilities of rankings, and smoothed ranks.
+
+A list that no ranking can get wrong (one document, equal labels or gains, all padding) costs exactly 0 and has zero gradient.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from rankstruct.losses.base import (
+    RankingLoss,
+    check_choice,
+    check_positive,
+    differs,
+    list_loss,
+    normalized_gains,
+    normalized_measure,
+)
+from rankstruct.measures import DiscountedGain, Measure
+
+TARGETS = ("grade", "gain")
+
+
+def listnet_loss(
+    scores: Tensor,
+    labels: Tensor,
+    *,
+    target: str = "grade",
+    where: Tensor | None = None,
+    offsets: Tensor | None = None,
+    weights: Tensor | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """Top-one cross entropy (ListNet): - sum_i p_i log softmax(s)_i with p the softmax of the labels or of the gains.
+
+    Its least value is the entropy of p, not 0; only a list whose labels are all equal is set to 0. O(n).
+
+    Args:
+        scores: `[..., list_size]`, or `[documents]` with `offsets`.
+        labels: graded relevance y, the shape of `scores`.
+        target: p is the softmax of `"grade"`, y, or of `"gain"`, 2^y - 1.
+        where: bool, the shape of `scores`, True for a real document. Padding may hold anything, even NaN, and has zero gradient.
+        offsets: int64 `[lists + 1]`, for flat input: list i is `[offsets[i], offsets[i + 1])`.
+        weights: `[...]`, one weight a list.
+        reduction: `"mean"` (`sum(w l) / sum(w)` over lists that are not all padding), `"sum"` or `"none"`.
+
+    Returns:
+        A scalar, or `[...]` with reduction `"none"`, with the dtype and device of `scores`.
+
+    Raises:
+        TypeError, ValueError: types or shapes do not fit, an unknown target or reduction; on the CPU, a number that is not
+            finite.
+
+    Source: Cao, Qin, Liu, Tsai, Li, "Learning to Rank: From Pairwise Approach to Listwise Approach", ICML 2007.
+
+    >>> listnet_loss(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([2, 1, 0]))
+    tensor(1.7937)
+    """
+    check_choice("target", target, TARGETS)
+
+    def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
+        wanted = torch.exp2(labels) - 1 if target == "gain" else labels
+        nothing = torch.finfo(scores.dtype).min  # not -inf, so that a list all padding stays finite
+        p = torch.where(where, wanted, nothing).softmax(-1)
+        log_q = torch.where(where, scores, nothing).log_softmax(-1)
+        return torch.where(differs(labels, where), -torch.where(where, p * log_q, 0.0).sum(-1), 0.0)
+
+    return list_loss(per_list, scores, labels, where=where, offsets=offsets, weights=weights, reduction=reduction)
+
+
+class ListNetLoss(RankingLoss):
+    """`listnet_loss` as a module; see there for the errors and the source.
+
+    Args:
+        target: `"grade"` or `"gain"`.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+
+    >>> ListNetLoss()
+    ListNetLoss(target=grade, reduction=mean)
+    """
+
+    function = staticmethod(listnet_loss)
+    convex = True
+
+    def __init__(self, target: Literal["grade", "gain"] = "grade", *, reduction: str = "mean") -> None:
+        check_choice("target", target, TARGETS)
+        super().__init__(reduction, target=target)
+
+
+def listmle_loss(
+    scores: Tensor,
+    labels: Tensor,
+    *,
+    where: Tensor | None = None,
+    offsets: Tensor | None = None,
+    weights: Tensor | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """Likelihood of the ranking by label (ListMLE): the sum over ranks r of log(sum over q >= r of exp(s_q)) - s_r.
+
+    Documents with equal labels stand in the order of their current scores, and of the input where those are equal too. That
+    is the likeliest of all rankings that the labels allow, so the loss does not depend on the order of the input. O(n log n).
+
+    Args:
+        scores: `[..., list_size]`, or `[documents]` with `offsets`.
+        labels: graded relevance, the shape of `scores`.
+        where: bool, the shape of `scores`, True for a real document. Padding may hold anything, even NaN, and has zero gradient.
+        offsets: int64 `[lists + 1]`, for flat input: list i is `[offsets[i], offsets[i + 1])`.
+        weights: `[...]`, one weight a list.
+        reduction: `"mean"` (`sum(w l) / sum(w)` over lists that are not all padding), `"sum"` or `"none"`.
+
+    Returns:
+        A scalar, or `[...]` with reduction `"none"`, with the dtype and device of `scores`.
+
+    Raises:
+        TypeError, ValueError: types or shapes do not fit, an unknown reduction; on the CPU, a number that is not finite.
+
+    Source: Xia, Liu, Wang, Zhang, Li, "Listwise Approach to Learning to Rank: Theory and Algorithm", ICML 2008.
+
+    >>> listmle_loss(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([2, 1, 0]))
+    tensor(3.9333)
+    """
+
+    def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
+        by_score = torch.where(where, scores.detach(), -torch.inf).argsort(dim=-1, descending=True, stable=True)
+        graded = torch.where(where, labels, -torch.inf).gather(-1, by_score)
+        order = by_score.gather(-1, graded.argsort(dim=-1, descending=True, stable=True))  # padding last
+        # Relative to the highest, which changes nothing and keeps the digits of what is close to it.
+        ranked = scores.gather(-1, order)
+        real = where.gather(-1, order)
+        ranked = ranked - torch.where(real, ranked.detach(), torch.finfo(scores.dtype).min).amax(-1, keepdim=True)
+        ranked = torch.where(real, ranked, torch.finfo(scores.dtype).min)
+        rest = ranked.flip(-1).logcumsumexp(-1).flip(-1)
+        return torch.where(differs(labels, where), torch.where(real, rest - ranked, 0.0).sum(-1), 0.0)
+
+    return list_loss(per_list, scores, labels, where=where, offsets=offsets, weights=weights, reduction=reduction)
+
+
+class ListMLELoss(RankingLoss):
+    """`listmle_loss` as a module; see there for ties, the errors and the source.
+
+    Args:
+        reduction: `"mean"`, `"sum"` or `"none"`.
+
+    >>> ListMLELoss()
+    ListMLELoss(reduction=mean)
+    """
+
+    function = staticmethod(listmle_loss)
+
+    def __init__(self, *, reduction: str = "mean") -> None:
+        super().__init__(reduction)
+
+
+def approx_ndcg_loss(
+    scores: Tensor,
+    labels: Tensor,
+    *,
+    measure: str | Measure = "nDCG",
+    temperature: float = 0.1,
+    where: Tensor | None = None,
+    offsets: Tensor | None = None,
+    weights: Tensor | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """1 - nDCG at smoothed ranks (ApproxNDCG): r_i = 1 + sum over j != i of sigmoid((s_j - s_i) / temperature).
+
+    A cut-off k multiplies each document's discount by sigmoid((k + 1/2 - r_i) / temperature). As the temperature goes to 0
+    the loss goes to 1 - nDCG where no scores are equal. The gradient vanishes where all differences are large beside the
+    temperature. O(n^2) time and memory.
+
+    Args:
+        scores: `[..., list_size]`, or `[documents]` with `offsets`.
+        labels: graded relevance, the shape of `scores`.
+        measure: nDCG with any options and cut-off, or another normalised discounted gain, whose discount is taken at ranks
+            between the whole ones and has to be smooth.
+        temperature: above 0, in units of the scores.
+        where: bool, the shape of `scores`, True for a real document. Padding may hold anything, even NaN, and has zero gradient.
+        offsets: int64 `[lists + 1]`, for flat input: list i is `[offsets[i], offsets[i + 1])`.
+        weights: `[...]`, one weight a list.
+        reduction: `"mean"` (`sum(w l) / sum(w)` over lists that are not all padding), `"sum"` or `"none"`.
+
+    Returns:
+        A scalar, or `[...]` with reduction `"none"`, with the dtype and device of `scores`. A list whose gains are all equal
+        costs 0.
+
+    Raises:
+        TypeError, ValueError: types or shapes do not fit, a temperature that is not above 0, another measure; on the CPU, a
+            number that is not finite or a negative gain.
+
+    Source: Qin, Liu, Li, "A General Approximation Framework for Direct Optimization of Information Retrieval Measures",
+    Information Retrieval 2010.
+
+    >>> approx_ndcg_loss(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([2, 1, 0]))
+    tensor(0.3419)
+    """
+    chosen = _check_approx(measure, temperature)
+
+    def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
+        gains, decidable = normalized_gains(chosen, labels, where)
+        ahead = ((scores.unsqueeze(-2) - scores.unsqueeze(-1)) / temperature).sigmoid()
+        # A document is half ahead of itself.
+        ranks = 0.5 + torch.where(where.unsqueeze(-2), ahead, 0.0).sum(-1)
+        discounts = chosen.discounts(ranks.double())
+        if chosen.cutoff is not None:
+            discounts = discounts * ((chosen.cutoff + 0.5 - ranks) / temperature).sigmoid()
+        value = 1 - torch.where(where, gains * discounts, 0.0).sum(-1)
+        return torch.where(decidable, value, 0.0).to(scores.dtype)
+
+    return list_loss(per_list, scores, labels, where=where, offsets=offsets, weights=weights, reduction=reduction)
+
+
+class ApproxNDCGLoss(RankingLoss):
+    """`approx_ndcg_loss` as a module; see there for the errors and the source.
+
+    Args:
+        measure: nDCG with any options and cut-off, or another normalised discounted gain.
+        temperature: above 0, in units of the scores.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+
+    >>> ApproxNDCGLoss("nDCG@10")
+    ApproxNDCGLoss(measure=nDCG@10, temperature=0.1, reduction=mean)
+    """
+
+    function = staticmethod(approx_ndcg_loss)
+
+    def __init__(self, measure: str | Measure = "nDCG", temperature: float = 0.1, *, reduction: str = "mean") -> None:
+        super().__init__(reduction, measure=_check_approx(measure, temperature), temperature=temperature)
+
+
+def _check_approx(measure: str | Measure, temperature: float) -> DiscountedGain:
+    check_positive("temperature", temperature)
+    return normalized_measure(measure, "ApproxNDCGLoss")

@@ -1,0 +1,337 @@
+"""Pairwise losses: pairs of documents of one list whose grades differ.
+
+A list without such a pair (one document, equal labels, all padding) costs exactly 0 and has zero gradient.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from rankstruct.losses.base import (
+    RankingLoss,
+    check_choice,
+    check_positive,
+    list_loss,
+    normalized_gains,
+    normalized_measure,
+    with_gradient,
+)
+from rankstruct.measures import DiscountedGain, Measure
+from rankstruct.oracles.kernels.flat import FlatLists
+from rankstruct.oracles.kernels.pairwise_hinge_cpu import hinge_lists
+from rankstruct.oracles.kernels.pairwise_hinge_device import hinge_padded
+from rankstruct.oracles.kernels.threads import run_lists
+
+SCHEMES = ("ndcg1", "ndcg2", "ndcg2++", "lambdarank")
+
+
+def ranksvm_loss(
+    scores: Tensor,
+    labels: Tensor,
+    *,
+    margin: float = 1.0,
+    where: Tensor | None = None,
+    offsets: Tensor | None = None,
+    weights: Tensor | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """Pairwise hinge (RankSVM): the mean of max(0, margin - (s_i - s_j)) over all pairs of a list with y_i > y_j.
+
+    O(n log n) time and O(n) memory for n documents, with any number of grades on the CPU, and for each grade elsewhere. At
+    a difference of exactly the margin the gradient is that of a pair that costs nothing. On binary labels the structured hinge
+    of AUC is twice this loss with margin 1/2.
+
+    Args:
+        scores: `[..., list_size]`, or `[documents]` with `offsets`.
+        labels: graded relevance y, the shape of `scores`.
+        margin: the difference from which a pair costs nothing, above 0.
+        where: bool, the shape of `scores`, True for a real document. Padding may hold anything, even NaN, and has zero gradient.
+        offsets: int64 `[lists + 1]`, for flat input: list i is `[offsets[i], offsets[i + 1])`.
+        weights: `[...]`, one weight a list.
+        reduction: `"mean"` (`sum(w l) / sum(w)` over lists that are not all padding), `"sum"` or `"none"`.
+
+    Returns:
+        A scalar, or `[...]` with reduction `"none"`, with the dtype and device of `scores`.
+
+    Raises:
+        TypeError, ValueError: types or shapes do not fit, a margin that is not above 0, an unknown reduction; on the CPU, a
+            number that is not finite.
+
+    Source: Herbrich, Graepel, Obermayer, "Large Margin Rank Boundaries for Ordinal Regression", 2000; Joachims, "Optimizing
+    Search Engines using Clickthrough Data", KDD 2002. Counting by sorted order: Joachims, "Training Linear SVMs in Linear
+    Time", KDD 2006.
+
+    >>> ranksvm_loss(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([2, 1, 0]))
+    tensor(2.)
+    """
+    check_positive("margin", margin)
+
+    def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
+        value, direction = _pairwise_hinge(scores.detach(), labels, where, float(margin))
+        return with_gradient(scores, value, direction)
+
+    return list_loss(per_list, scores, labels, where=where, offsets=offsets, weights=weights, reduction=reduction)
+
+
+class RankSVMLoss(RankingLoss):
+    """`ranksvm_loss` as a module; see there for the errors and the sources.
+
+    Args:
+        margin: the difference from which a pair costs nothing.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+
+    >>> RankSVMLoss()
+    RankSVMLoss(margin=1.0, reduction=mean)
+    """
+
+    function = staticmethod(ranksvm_loss)
+    convex = True
+
+    def __init__(self, margin: float = 1.0, *, reduction: str = "mean") -> None:
+        check_positive("margin", margin)
+        super().__init__(reduction, margin=margin)
+
+
+def ranknet_loss(
+    scores: Tensor,
+    labels: Tensor,
+    *,
+    sigma: float = 1.0,
+    where: Tensor | None = None,
+    offsets: Tensor | None = None,
+    weights: Tensor | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """Pairwise logistic (RankNet): the mean of log(1 + exp(-sigma (s_i - s_j))) over all pairs of a list with y_i > y_j.
+
+    O(n^2) time and memory.
+
+    Args:
+        scores: `[..., list_size]`, or `[documents]` with `offsets`.
+        labels: graded relevance y, the shape of `scores`.
+        sigma: the steepness, above 0.
+        where: bool, the shape of `scores`, True for a real document. Padding may hold anything, even NaN, and has zero gradient.
+        offsets: int64 `[lists + 1]`, for flat input: list i is `[offsets[i], offsets[i + 1])`.
+        weights: `[...]`, one weight a list.
+        reduction: `"mean"` (`sum(w l) / sum(w)` over lists that are not all padding), `"sum"` or `"none"`.
+
+    Returns:
+        A scalar, or `[...]` with reduction `"none"`, with the dtype and device of `scores`.
+
+    Raises:
+        TypeError, ValueError: types or shapes do not fit, a sigma that is not above 0, an unknown reduction; on the CPU, a
+            number that is not finite.
+
+    Source: Burges et al., "Learning to Rank using Gradient Descent", ICML 2005.
+
+    >>> ranknet_loss(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([2, 1, 0]))
+    tensor(1.4341)
+    """
+    check_positive("sigma", sigma)
+
+    def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
+        pairs = _ordered_pairs(labels, where)
+        each = torch.where(pairs, softplus(-sigma * _differences(scores)), 0.0)
+        return each.sum((-2, -1)) / pairs.sum((-2, -1)).clamp(min=1)
+
+    return list_loss(per_list, scores, labels, where=where, offsets=offsets, weights=weights, reduction=reduction)
+
+
+class RankNetLoss(RankingLoss):
+    """`ranknet_loss` as a module; see there for the errors and the source.
+
+    Args:
+        sigma: the steepness.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+
+    >>> RankNetLoss(sigma=2.0)
+    RankNetLoss(sigma=2.0, reduction=mean)
+    """
+
+    function = staticmethod(ranknet_loss)
+    convex = True
+
+    def __init__(self, sigma: float = 1.0, *, reduction: str = "mean") -> None:
+        check_positive("sigma", sigma)
+        super().__init__(reduction, sigma=sigma)
+
+
+def lambda_loss(
+    scores: Tensor,
+    labels: Tensor,
+    *,
+    measure: str | Measure = "nDCG",
+    scheme: str = "ndcg2",
+    sigma: float = 1.0,
+    mu: float = 10.0,
+    where: Tensor | None = None,
+    offsets: Tensor | None = None,
+    weights: Tensor | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """LambdaLoss: the sum over pairs of w_ij log2(1 + exp(-sigma (s_i - s_j))), weighted by what the pair means for nDCG.
+
+    With G_i the document's gain over the best DCG, d(r) the discount, r_i the document's rank by score and k = |r_i - r_j|:
+
+        lambdarank   w_ij = |G_i - G_j| |d(r_i) - d(r_j)|                                y_i > y_j
+        ndcg1        w_ij = G_i d(r_i)                                                   all i, j with i != j
+        ndcg2        w_ij = |G_i - G_j| |d(k) - d(k + 1)|                                y_i > y_j
+        ndcg2++      w_ij = |G_i - G_j| (|d(r_i) - d(r_j)| + mu |d(k) - d(k + 1)|)       y_i > y_j
+
+    The ranks are those of the current scores and no gradient passes through them; equal scores rank in input order. Without
+    a cut-off, ndcg1 and ndcg2 are at least 1 - nDCG. Behind a cut-off d(r) is 0; d(k) knows none, but a pair with both
+    documents behind it weighs 0. O(n^2) time and memory.
+
+    Args:
+        scores: `[..., list_size]`, or `[documents]` with `offsets`.
+        labels: graded relevance y, the shape of `scores`.
+        measure: nDCG with any options and cut-off, or another normalised discounted gain; y_i > y_j means a higher gain.
+        scheme: `"ndcg1"`, `"ndcg2"`, `"ndcg2++"` or `"lambdarank"`.
+        sigma: the steepness, above 0.
+        mu: the weight of the second term of `"ndcg2++"`, above 0; the others do not use it.
+        where: bool, the shape of `scores`, True for a real document. Padding may hold anything, even NaN, and has zero gradient.
+        offsets: int64 `[lists + 1]`, for flat input: list i is `[offsets[i], offsets[i + 1])`.
+        weights: `[...]`, one weight a list.
+        reduction: `"mean"` (`sum(w l) / sum(w)` over lists that are not all padding), `"sum"` or `"none"`.
+
+    Returns:
+        A scalar, or `[...]` with reduction `"none"`, with the dtype and device of `scores`. A list whose gains are all
+        equal costs 0.
+
+    Raises:
+        TypeError, ValueError: types or shapes do not fit, options out of range, another measure; on the CPU, a number that is
+            not finite or a negative gain.
+
+    Source: Wang, Li, Golbandi, Bendersky, Najork, "The LambdaLoss Framework for Ranking Metric Optimization", CIKM 2018.
+
+    >>> lambda_loss(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([2, 1, 0]))
+    tensor(0.9982)
+    """
+    chosen = _check_lambda(measure, scheme, sigma, mu)
+
+    def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
+        size, device = labels.shape[-1], labels.device
+        gains, decidable = normalized_gains(chosen, labels, where)
+        gains = gains.to(scores.dtype)
+        discounts = chosen.unchecked_weights(size, device).to(scores.dtype)
+        order = torch.where(where, scores.detach(), -torch.inf).argsort(dim=-1, descending=True, stable=True)
+        ranks = order.argsort(dim=-1)  # from 0
+        own = discounts[ranks]
+        pairs = where.unsqueeze(-1) & where.unsqueeze(-2)
+        if scheme == "ndcg1":
+            pairs = pairs & ~torch.eye(size, dtype=torch.bool, device=device)
+            weight = (gains * own).unsqueeze(-1)
+        else:
+            pairs = pairs & (gains.unsqueeze(-1) > gains.unsqueeze(-2))
+            weight = _differences(gains)
+            swap: Tensor | float = _differences(own).abs() if scheme != "ndcg2" else 0.0
+            if scheme != "lambdarank":
+                plain = chosen.discounts(torch.arange(1, size + 2, dtype=torch.float64, device=device))
+                steps = torch.cat([plain.new_zeros(1), -plain.diff()]).to(scores.dtype)  # of k = 0, 1, ..., size
+                swap = swap + (mu if scheme == "ndcg2++" else 1.0) * steps[_differences(ranks).abs()]
+                if chosen.cutoff is not None:
+                    within = ranks < chosen.cutoff
+                    pairs = pairs & (within.unsqueeze(-1) | within.unsqueeze(-2))
+            weight = weight * swap
+        each = weight * softplus(-sigma * _differences(scores)) / np.log(2)
+        return torch.where(decidable, torch.where(pairs, each, 0.0).sum((-2, -1)), 0.0)
+
+    return list_loss(per_list, scores, labels, where=where, offsets=offsets, weights=weights, reduction=reduction)
+
+
+class LambdaLoss(RankingLoss):
+    """`lambda_loss` as a module; see there for the schemes, the errors and the source.
+
+    Args:
+        measure: nDCG with any options and cut-off, or another normalised discounted gain.
+        scheme: `"ndcg1"`, `"ndcg2"`, `"ndcg2++"` or `"lambdarank"`.
+        sigma: the steepness.
+        mu: the weight of the second term of `"ndcg2++"`.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+
+    >>> LambdaLoss("nDCG@10", scheme="lambdarank")
+    LambdaLoss(measure=nDCG@10, scheme=lambdarank, sigma=1.0, mu=10.0, reduction=mean)
+    """
+
+    function = staticmethod(lambda_loss)
+
+    def __init__(
+        self,
+        measure: str | Measure = "nDCG",
+        scheme: Literal["ndcg1", "ndcg2", "ndcg2++", "lambdarank"] = "ndcg2",
+        sigma: float = 1.0,
+        mu: float = 10.0,
+        *,
+        reduction: str = "mean",
+    ) -> None:
+        chosen = _check_lambda(measure, scheme, sigma, mu)
+        super().__init__(reduction, measure=chosen, scheme=scheme, sigma=sigma, mu=mu)
+
+
+def _check_lambda(measure: str | Measure, scheme: str, sigma: float, mu: float) -> DiscountedGain:
+    check_choice("scheme", scheme, SCHEMES)
+    check_positive("sigma", sigma)
+    check_positive("mu", mu)
+    return normalized_measure(measure, "LambdaLoss")
+
+
+def _differences(values: Tensor) -> Tensor:
+    """`[..., i, j]`: value i less value j."""
+    return values.unsqueeze(-1) - values.unsqueeze(-2)
+
+
+def _ordered_pairs(labels: Tensor, where: Tensor) -> Tensor:
+    """`[..., i, j]` bool: both documents are real and i has the higher label."""
+    real = where.unsqueeze(-1) & where.unsqueeze(-2)
+    return real & (labels.unsqueeze(-1) > labels.unsqueeze(-2))
+
+
+@torch.library.custom_op("rankstruct::pairwise_hinge", mutates_args=())
+def _pairwise_hinge(scores: Tensor, labels: Tensor, where: Tensor, margin: float) -> tuple[Tensor, Tensor]:
+    """Value `[...]` and gradient `[..., list_size]` of the pairwise hinge of padded lists; labels have the scores' dtype."""
+    if scores.device.type != "cpu":
+        rows = (-1, scores.shape[-1])
+        value, direction = hinge_padded(scores.reshape(rows), labels.reshape(rows), where.reshape(rows), margin)
+        return (
+            value.to(scores.dtype).reshape(scores.shape[:-1]),
+            direction.to(scores.dtype).reshape(scores.shape),
+        )
+    flat = FlatLists.of(scores, labels, where, None)
+    label_bits = flat.labels.view(flat.bits.dtype)
+    (_, value, direction), (_, values, directions) = flat.empty_answer()
+    run_lists(
+        lambda first, last: hinge_lists(
+            flat.scores,
+            flat.bits,
+            flat.labels,
+            label_bits,
+            flat.where,
+            flat.bounds,
+            first,
+            last,
+            margin,
+            values,
+            directions,
+        ),
+        flat.bounds,
+    )
+    return value, direction
+
+
+@_pairwise_hinge.register_fake
+def _(scores: Tensor, labels: Tensor, where: Tensor, margin: float) -> tuple[Tensor, Tensor]:
+    return scores.new_empty(scores.shape[:-1]), scores.new_empty(scores.shape)
+
+
+@_pairwise_hinge.register_vmap
+def _(info: Any, in_dims: Any, scores: Tensor, labels: Tensor, where: Tensor, margin: float) -> Any:
+    lists = (
+        given.expand(info.batch_size, *given.shape) if dim is None else given.movedim(dim, 0)
+        for given, dim in zip((scores, labels, where), in_dims[:3], strict=True)
+    )
+    return _pairwise_hinge(*lists, margin), (0, 0)

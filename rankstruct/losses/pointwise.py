@@ -1,0 +1,320 @@
+"""Pointwise losses: every document by itself, against its own label.
+
+Unlike the losses that compare documents, these count every real document, also those of a list whose labels are all equal,
+and they change when all scores of a list are shifted. The value of a list is the mean over its real documents.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from rankstruct.losses.base import RankingLoss, check_choice, check_positive, list_loss, refuse_documents
+from rankstruct.measures.ranked import is_relevant
+
+TARGETS = ("grade", "gain")
+BALANCES = ("none", "lists")
+SURROGATES = ("logistic", "hinge")
+
+
+def squared_loss(
+    scores: Tensor,
+    labels: Tensor,
+    *,
+    target: str = "grade",
+    where: Tensor | None = None,
+    offsets: Tensor | None = None,
+    weights: Tensor | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """Squared error of the scores as predictions of the labels: the mean of (s_i - t_i)^2 over the documents of a list.
+
+    On the gains this is consistent for DCG, which no convex hinge of it is.
+
+    Args:
+        scores: `[..., list_size]`, or `[documents]` with `offsets`.
+        labels: graded relevance y, the shape of `scores`.
+        target: what is predicted: `"grade"`, t = y; `"gain"`, t = 2^y - 1.
+        where: bool, the shape of `scores`, True for a real document. Padding may hold anything, even NaN, and has zero gradient.
+        offsets: int64 `[lists + 1]`, for flat input: list i is `[offsets[i], offsets[i + 1])`.
+        weights: `[...]`, one weight a list.
+        reduction: `"mean"` (`sum(w l) / sum(w)` over lists that are not all padding), `"sum"` or `"none"`.
+
+    Returns:
+        A scalar, or `[...]` with reduction `"none"`, with the dtype and device of `scores`. A list all padding costs 0.
+
+    Raises:
+        TypeError, ValueError: types or shapes do not fit, an unknown target or reduction; on the CPU, a number that is not
+            finite.
+
+    Source: Cossock and Zhang, "Subset Ranking Using Regression", COLT 2006.
+
+    >>> squared_loss(torch.tensor([2.0, 0.5, 0.0]), torch.tensor([2, 1, 0]), target="gain")
+    tensor(0.4167)
+    """
+    check_choice("target", target, TARGETS)
+
+    def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
+        wanted = torch.exp2(labels) - 1 if target == "gain" else labels
+        return _mean((scores - wanted).square(), where)
+
+    return list_loss(per_list, scores, labels, where=where, offsets=offsets, weights=weights, reduction=reduction)
+
+
+class SquaredLoss(RankingLoss):
+    """`squared_loss` as a module; see there for the errors and the source.
+
+    Args:
+        target: `"grade"` or `"gain"`.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+
+    >>> SquaredLoss(target="gain")
+    SquaredLoss(target=gain, reduction=mean)
+    """
+
+    function = staticmethod(squared_loss)
+    convex = True
+
+    def __init__(self, target: Literal["grade", "gain"] = "grade", *, reduction: str = "mean") -> None:
+        check_choice("target", target, TARGETS)
+        super().__init__(reduction, target=target)
+
+
+def classification_loss(
+    scores: Tensor,
+    labels: Tensor,
+    *,
+    min_relevant: float | None = None,
+    balance: str = "none",
+    relevant_weight: float = 1.0,
+    margin: float = 1.0,
+    threshold: float = 0.0,
+    where: Tensor | None = None,
+    offsets: Tensor | None = None,
+    weights: Tensor | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """Classification hinge (SVMacc): is a document relevant? The mean of c_i max(0, margin - t_i (s_i - threshold)).
+
+    t_i is 1 for a relevant document and -1 for another. A relevant one weighs c_i = `relevant_weight`, another 1: SVMacc2 is
+    the hinge with the data's number of irrelevant documents over that of relevant ones. With balance `"lists"` both kinds
+    of each list have the same total weight instead, whatever their numbers.
+
+    Args:
+        scores: `[..., list_size]`, or `[documents]` with `offsets`.
+        labels: graded relevance, the shape of `scores`.
+        min_relevant: the lowest grade that counts as relevant; None for every label above 0.
+        balance: `"none"`; or `"lists"`, the average of the means over the relevant and over the irrelevant documents, or
+            the mean over what there is in a list that has only one kind.
+        relevant_weight: what a relevant document weighs, above 0; 1 with balance `"lists"`.
+        margin: how far from the threshold a score costs nothing, above 0.
+        threshold: the score that parts relevant from irrelevant.
+        where: bool, the shape of `scores`, True for a real document. Padding may hold anything, even NaN, and has zero gradient.
+        offsets: int64 `[lists + 1]`, for flat input: list i is `[offsets[i], offsets[i + 1])`.
+        weights: `[...]`, one weight a list.
+        reduction: `"mean"` (`sum(w l) / sum(w)` over lists that are not all padding), `"sum"` or `"none"`.
+
+    Returns:
+        A scalar, or `[...]` with reduction `"none"`, with the dtype and device of `scores`. A list all padding costs 0.
+
+    Raises:
+        TypeError, ValueError: types or shapes do not fit, options out of range or contradictory; on the CPU, a number that is
+            not finite.
+
+    Source: SVMacc and SVMacc2 are the baselines of Yue, Finley, Radlinski, Joachims, SIGIR 2007, section 5.2.
+
+    >>> scores, labels = torch.tensor([0.5, 0.0, -2.0, -3.0]), torch.tensor([1, 0, 0, 0])
+    >>> classification_loss(scores, labels), classification_loss(scores, labels, balance="lists")
+    (tensor(0.3750), tensor(0.4167))
+    """
+    _check_classification(balance, relevant_weight, margin)
+
+    def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
+        relevant = is_relevant(labels, min_relevant)
+        hinge = torch.relu(margin - torch.where(relevant, 1.0, -1.0) * (scores - threshold))
+        if balance == "none":
+            return _mean(torch.where(relevant, relevant_weight, 1.0) * hinge, where)
+        good, bad = where & relevant, where & ~relevant
+        kinds = good.any(-1).to(hinge) + bad.any(-1).to(hinge)
+        return (_mean(hinge, good) + _mean(hinge, bad)) / kinds.clamp(min=1)
+
+    return list_loss(per_list, scores, labels, where=where, offsets=offsets, weights=weights, reduction=reduction)
+
+
+class ClassificationLoss(RankingLoss):
+    """`classification_loss` (SVMacc, SVMacc2) as a module; see there for the errors and the source.
+
+    Args:
+        min_relevant: the lowest grade that counts as relevant; None for every label above 0.
+        balance: `"none"`, or `"lists"` for the same weight of both kinds in each list.
+        relevant_weight: what a relevant document weighs.
+        margin: how far from the threshold a score costs nothing.
+        threshold: the score that parts relevant from irrelevant.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+
+    >>> loss = ClassificationLoss(relevant_weight=2.0)
+    >>> loss(torch.tensor([[0.5, 0.0]]), torch.tensor([[1, 0]]))
+    tensor(1.)
+    """
+
+    function = staticmethod(classification_loss)
+    convex = True
+
+    def __init__(
+        self,
+        min_relevant: float | None = None,
+        balance: Literal["none", "lists"] = "none",
+        relevant_weight: float = 1.0,
+        margin: float = 1.0,
+        threshold: float = 0.0,
+        *,
+        reduction: str = "mean",
+    ) -> None:
+        _check_classification(balance, relevant_weight, margin)
+        super().__init__(
+            reduction,
+            min_relevant=min_relevant,
+            balance=balance,
+            relevant_weight=relevant_weight,
+            margin=margin,
+            threshold=threshold,
+        )
+
+
+def ordinal_loss(
+    scores: Tensor,
+    labels: Tensor,
+    thresholds: Tensor,
+    *,
+    surrogate: str = "logistic",
+    where: Tensor | None = None,
+    offsets: Tensor | None = None,
+    weights: Tensor | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """Ordinal regression, all thresholds: each asks whether a document's grade is above it. The mean over documents of
+
+        sum over k = 0, 1, ... of phi(t_ik (s_i - theta_k)),   t_ik = 1 if y_i > k and else -1
+
+    with phi(z) = log(1 + exp(-z)) or max(0, 1 - z). All lists share the thresholds.
+
+    Args:
+        scores: `[..., list_size]`, or `[documents]` with `offsets`.
+        labels: graded relevance y from 0 to the number of thresholds, the shape of `scores`.
+        thresholds: theta `[grades - 1]`, ascending; theta_k parts the grades up to k from those above. They may need
+            gradients.
+        surrogate: phi, `"logistic"` or `"hinge"`.
+        where: bool, the shape of `scores`, True for a real document. Padding may hold anything, even NaN, and has zero gradient.
+        offsets: int64 `[lists + 1]`, for flat input: list i is `[offsets[i], offsets[i + 1])`.
+        weights: `[...]`, one weight a list.
+        reduction: `"mean"` (`sum(w l) / sum(w)` over lists that are not all padding), `"sum"` or `"none"`.
+
+    Returns:
+        A scalar, or `[...]` with reduction `"none"`, with the dtype and device of `scores`. A list all padding costs 0.
+
+    Raises:
+        TypeError, ValueError: types or shapes do not fit, an unknown surrogate or reduction; on the CPU, a number that is not
+            finite, or a label below 0 or above the number of thresholds (on other devices its list costs NaN).
+
+    Source: Rennie and Srebro, "Loss Functions for Preference Levels", IJCAI 2005 workshop (all-threshold losses); Chu and
+    Keerthi, "New Approaches to Support Vector Ordinal Regression", ICML 2005 (hinge).
+
+    >>> ordinal_loss(torch.tensor([2.0, 0.0]), torch.tensor([2, 0]), torch.tensor([-0.5, 0.5]), surrogate="hinge")
+    tensor(1.)
+    """
+    check_choice("surrogate", surrogate, SURROGATES)
+    if not isinstance(thresholds, Tensor):
+        raise TypeError(
+            f"thresholds must be a torch.Tensor, got {type(thresholds).__name__}; use torch.as_tensor(thresholds)"
+        )
+    if thresholds.dim() != 1:
+        raise ValueError(f"thresholds must have shape [grades - 1], got {tuple(thresholds.shape)}")
+    highest = thresholds.shape[0]
+
+    def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
+        labels = refuse_documents(
+            labels,
+            where & ((labels < 0) | (labels > highest)),
+            f"labels must be grades from 0 to {highest}, the number of thresholds (grades= less 1)",
+        )
+        grades = torch.arange(highest, device=labels.device)
+        side = torch.where(labels.unsqueeze(-1) > grades, 1.0, -1.0)
+        distance = side * (scores.unsqueeze(-1) - thresholds.to(scores)) + 0 * labels.unsqueeze(-1)  # NaN stays NaN
+        each = torch.nn.functional.softplus(-distance) if surrogate == "logistic" else torch.relu(1 - distance)
+        return _mean(each.sum(-1), where)
+
+    return list_loss(per_list, scores, labels, where=where, offsets=offsets, weights=weights, reduction=reduction)
+
+
+class OrdinalLoss(RankingLoss):
+    """`ordinal_loss` with thresholds that are learned beside the scorer; see there for the errors and the sources.
+
+    theta_0 is a parameter, and each next threshold is softplus(parameter) higher, so that they ascend whatever is learned.
+    They start 1 apart, around 0. Give the optimizer the parameters of the loss too; `RankingModule` does.
+
+    Args:
+        grades: the number of grades, 0 to grades - 1; at least 2.
+        surrogate: `"logistic"` or `"hinge"`.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+
+    >>> loss = OrdinalLoss(grades=3)
+    >>> loss.thresholds()
+    tensor([-0.5000,  0.5000], grad_fn=<CumsumBackward0>)
+    """
+
+    function = staticmethod(ordinal_loss)
+
+    def __init__(
+        self, grades: int, surrogate: Literal["logistic", "hinge"] = "logistic", *, reduction: str = "mean"
+    ) -> None:
+        check_choice("surrogate", surrogate, SURROGATES)
+        if isinstance(grades, bool) or not isinstance(grades, int) or grades < 2:
+            raise ValueError(f"grades must be a whole number of at least 2, got {grades!r}")
+        super().__init__(reduction, surrogate=surrogate)
+        self.grades = grades
+        self.first = torch.nn.Parameter(torch.tensor([1 - grades / 2]))
+        self.steps = torch.nn.Parameter(torch.ones(grades - 2).expm1().log())  # softplus of it is 1
+
+    def thresholds(self) -> Tensor:
+        """theta, `[grades - 1]`, ascending."""
+        return torch.cat([self.first, torch.nn.functional.softplus(self.steps)]).cumsum(0)
+
+    def forward(
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        *,
+        where: Tensor | None = None,
+        offsets: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> Tensor:
+        """The loss; a scalar, or one value a list with reduction `"none"`."""
+        return ordinal_loss(
+            scores,
+            labels,
+            self.thresholds(),
+            where=where,
+            offsets=offsets,
+            weights=weights,
+            reduction=self.reduction,
+            **self.options,
+        )
+
+    def extra_repr(self) -> str:
+        """The number of grades, the options and the reduction."""
+        return f"grades={self.grades}, {super().extra_repr()}"
+
+
+def _check_classification(balance: str, relevant_weight: float, margin: float) -> None:
+    check_choice("balance", balance, BALANCES)
+    check_positive("relevant_weight", relevant_weight)
+    check_positive("margin", margin)
+    if balance == "lists" and relevant_weight != 1:
+        raise ValueError(f"balance='lists' sets the weights itself; leave relevant_weight at 1, got {relevant_weight}")
+
+
+def _mean(each: Tensor, chosen: Tensor) -> Tensor:
+    """Mean over the chosen documents of a list, 0 if there are none."""
+    return torch.where(chosen, each, 0.0).sum(-1) / chosen.sum(-1).clamp(min=1)

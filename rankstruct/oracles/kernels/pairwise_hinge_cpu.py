@@ -1,0 +1,106 @@
+"""The pairwise hinge over all pairs of grades, on the CPU: flat scores, one list after another.
+
+A pair of documents i, j with y_i > y_j costs while s_j > s_i - margin. Both ends of that condition move in one direction as
+i goes down the list, so one pass over the documents in order of their scores meets every change of it; a Fenwick tree over
+the list's grades counts those of lower (or higher) grade among the documents met. O(n log n) with any number of grades.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rankstruct._numba import compile_kernel
+from rankstruct.oracles.kernels.sorting import sort_descending
+
+
+@compile_kernel
+def _add(counts, sums, size, grade, value):
+    """Put a document of the 1-based grade rank `grade` into the tree."""
+    while grade <= size:
+        counts[grade] += 1
+        sums[grade] += value
+        grade += grade & -grade
+
+
+@compile_kernel
+def _count(counts, sums, grade):
+    """Number and summed values of the documents in the tree whose grade rank is at most `grade`."""
+    count, total = 0, 0.0
+    while grade > 0:
+        count += counts[grade]
+        total += sums[grade]
+        grade -= grade & -grade
+    return count, total
+
+
+@compile_kernel
+def hinge_lists(scores, bits, labels, label_bits, where, offsets, first, last, margin, value, direction):
+    """Mean hinge over the pairs of each list `[first, last)`, and its gradient.
+
+    `bits` and `label_bits` are the memory of `scores` and `labels` as unsigned integers, `where` is uint8, or empty if every
+    document is real; fills `value` [lists] and `direction` [documents]. Returns -1.
+    """
+    size = 1
+    for index in range(first, last):
+        size = max(size, offsets[index + 1] - offsets[index])
+    keys = np.empty((2, size), bits.dtype)
+    orders = np.empty((2, size), np.int64)
+    grade_keys = np.empty((2, size), label_bits.dtype)
+    grade_orders = np.empty((2, size), np.int64)
+    histogram = np.empty((8, 256), np.int64)
+    score = np.empty(size, np.float64)
+    grade = np.empty(size, np.int64)  # by position in the list; then by rank in `rank_grade`
+    rank_grade = np.empty(size, np.int64)
+    counts = np.empty(size + 1, np.int64)
+    sums = np.empty(size + 1, np.float64)
+    for index in range(first, last):
+        start, stop = offsets[index], offsets[index + 1]
+        value[index] = 0.0
+        direction[start:stop] = 0.0
+        n, by_grade = sort_descending(
+            label_bits, where, start, stop, grade_keys[0], grade_orders[0], grade_keys[1], grade_orders[1], histogram
+        )
+        if n == 0 or labels[by_grade[0]] == labels[by_grade[n - 1]]:
+            continue
+        # Grade ranks from the lowest, 1, 2, ...; the pairs are all pairs less those of one grade.
+        grades, same, members = 1, 0.0, 0
+        for i in range(n - 1, -1, -1):
+            if i < n - 1 and labels[by_grade[i]] != labels[by_grade[i + 1]]:
+                grades += 1
+                same += 0.5 * members * (members - 1)
+                members = 0
+            members += 1
+            grade[by_grade[i] - start] = grades
+        pairs = 0.5 * n * (n - 1) - same - 0.5 * members * (members - 1)
+
+        _, order = sort_descending(bits, where, start, stop, keys[0], orders[0], keys[1], orders[1], histogram)
+        top = np.float64(scores[order[0]])
+        for i in range(n):
+            score[i] = np.float64(scores[order[i]]) - top
+            rank_grade[i] = grade[order[i] - start]
+
+        # As the higher grade: down the list, the tree holds all j with s_j > s_i - margin.
+        counts[: grades + 1] = 0
+        sums[: grades + 1] = 0.0
+        total = 0.0
+        j = 0
+        for i in range(n):
+            bound = score[i] - margin
+            while j < n and score[j] > bound:
+                _add(counts, sums, grades, rank_grade[j], score[j])
+                j += 1
+            count, lower = _count(counts, sums, rank_grade[i] - 1)
+            total += lower - count * bound
+            direction[order[i]] = -count / pairs
+
+        # As the lower grade: up the list, the tree holds all i with s_i - margin < s_j, by grade from the highest.
+        counts[: grades + 1] = 0
+        i = n - 1
+        for j in range(n - 1, -1, -1):
+            while i >= 0 and score[i] - margin < score[j]:
+                _add(counts, sums, grades, grades + 1 - rank_grade[i], 0.0)
+                i -= 1
+            count, _ = _count(counts, sums, grades - rank_grade[j])
+            direction[order[j]] += count / pairs
+        value[index] = max(total, 0.0) / pairs
+    return -1

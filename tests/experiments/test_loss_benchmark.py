@@ -1,0 +1,48 @@
+"""The bookkeeping of the benchmark of losses; speed and memory themselves are never asserted."""
+
+import json
+import sys
+
+import pytest
+import torch
+
+from rankstruct.cli import main
+from rankstruct.experiments.loss_benchmark import LOSSES, benchmark_losses, both_ways, draw, peak_megabytes
+
+
+def test_every_loss_is_timed_and_threads_are_restored():
+    before = torch.get_num_threads()
+    timings = benchmark_losses(shape=(4, 30), shares=[0.1, 0.5], rounds=2, memory=False)
+    names = ["torch.sort", *LOSSES]
+    assert [(t.loss, t.relevant) for t in timings] == [(name, share) for share in (0.1, 0.5) for name in names]
+    assert all(t.microseconds > 0 and t.lower_quartile <= t.median and t.peak_megabytes is None for t in timings)
+    assert timings[0].median == 1.0
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no resource module")
+def test_memory_is_that_of_the_loss():
+    # One float32 matrix of all pairs is 38 MB here.
+    assert peak_megabytes("RankNet", 10, 1000, 0.3) > 38
+    assert peak_megabytes("RankSVM", 10, 1000, 0.3) < 38
+
+
+def test_command_prints_a_table_and_writes_json(tmp_path, capsys):
+    target = tmp_path / "losses.json"
+    brief = ["--shape", "2", "20", "--relevant", "0.3", "--rounds", "2", "--no-memory", "--json", str(target)]
+    assert main(["benchmark", "losses", "--losses", "RankSVM", "ListMLE", *brief]) == 0
+    assert "ListMLE" in capsys.readouterr().out
+    report = json.loads(target.read_text())
+    assert report["machine"]["torch"] == torch.__version__
+    assert [t["loss"] for t in report["timings"]] == ["torch.sort", "RankSVM", "ListMLE"]
+    with pytest.raises(SystemExit):
+        main(["benchmark", "losses", "--losses", "nothing"])
+    assert "unknown loss 'nothing'; there are: AP" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_both_ways_leaves_the_scores_alone(name):
+    scores, labels = draw(2, 10, 0.5, 0)
+    both_ways(LOSSES[name](), scores, labels)
+    assert not scores.requires_grad
+    assert scores.grad is None

@@ -1,0 +1,347 @@
+"""What every loss of the package keeps, one test for one property. A new loss is one line in LOSSES."""
+
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+import rankstruct as rs
+
+
+@dataclass(frozen=True)
+class Case:
+    """A loss and what holds for it.
+
+    Attributes:
+        make: `(reduction)` to the module.
+        shift_invariant: adding a number to all scores of a list changes nothing.
+        pairs: a list without two documents that differ costs exactly 0; else every document counts.
+        input_order: what stands in input order where it is equal, so that the order of the input matters: "scores", "labels",
+            or nothing.
+    """
+
+    make: Callable[..., torch.nn.Module]
+    shift_invariant: bool = True
+    pairs: bool = True
+    input_order: str = ""
+
+
+def case(kind, *args, shift_invariant=True, pairs=True, input_order="", **options):
+    return Case(lambda **given: kind(*args, **options, **given), shift_invariant, pairs, input_order)
+
+
+ALONE = {"shift_invariant": False, "pairs": False}
+
+LOSSES = [
+    *((measure, case(rs.StructuredHingeLoss, measure)) for measure in ("AP", "AUC", "RR@10")),
+    ("nDCG@10-ideal", case(rs.StructuredHingeLoss, "nDCG@10", feature_map="positional", input_order="labels")),
+    *(
+        (f"nDCG@10-{r}", case(rs.StructuredHingeLoss, "nDCG@10", feature_map="positional", reference=r))
+        for r in ("ideal-tied", "predicted")
+    ),
+    ("Squared-grade", case(rs.SquaredLoss, **ALONE)),
+    ("Squared-gain", case(rs.SquaredLoss, "gain", **ALONE)),
+    ("Classification", case(rs.ClassificationLoss, **ALONE)),
+    ("Classification-weighted", case(rs.ClassificationLoss, 2, relevant_weight=3.0, threshold=0.5, **ALONE)),
+    ("Classification-lists", case(rs.ClassificationLoss, balance="lists", **ALONE)),
+    ("Ordinal-logistic", case(rs.OrdinalLoss, 3, **ALONE)),
+    ("Ordinal-hinge", case(rs.OrdinalLoss, 3, "hinge", **ALONE)),
+    ("RankSVM", case(rs.RankSVMLoss)),
+    ("RankNet", case(rs.RankNetLoss)),
+    *((f"Lambda-{s}", case(rs.LambdaLoss, scheme=s, input_order="scores")) for s in ("ndcg1", "ndcg2", "lambdarank")),
+    ("Lambda-ndcg2++@3", case(rs.LambdaLoss, "nDCG@3", scheme="ndcg2++", input_order="scores")),
+    ("ListNet", case(rs.ListNetLoss)),
+    ("ListNet-gain", case(rs.ListNetLoss, "gain")),
+    ("ListMLE", case(rs.ListMLELoss)),
+    ("ApproxNDCG", case(rs.ApproxNDCGLoss)),
+    ("ApproxNDCG@3", case(rs.ApproxNDCGLoss, "nDCG@3", temperature=1.0)),
+]
+every_loss = pytest.mark.parametrize("its", [its for _, its in LOSSES], ids=[name for name, _ in LOSSES])
+
+
+def draw(lists=6, size=12, seed=0, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randn(lists, size, generator=generator, dtype=dtype)
+    labels = torch.randint(0, 3, (lists, size), generator=generator)
+    where = torch.rand(lists, size, generator=generator) < 0.8
+    return scores, labels, where
+
+
+def both_ways(loss, scores, labels, **options):
+    """The loss and the gradient of its sum."""
+    leaf = scores.detach().clone().requires_grad_()
+    value = loss(leaf, labels, **options)
+    value.sum().backward()
+    return value.detach(), leaf.grad
+
+
+@every_loss
+def test_mask_equals_truncation_whatever_the_padding_holds(its):
+    scores, labels, where = draw()
+    loss = its.make(reduction="none")
+    for junk in (torch.nan, torch.inf, 1e30):
+        poisoned = torch.where(where, scores, junk), torch.where(where, labels.double(), -junk)
+        value, gradient = both_ways(loss, *poisoned, where=where)
+        for row in range(len(scores)):
+            real = where[row]
+            alone, its_gradient = both_ways(loss, scores[row, real], labels[row, real])
+            torch.testing.assert_close(value[row], alone)
+            torch.testing.assert_close(gradient[row, real], its_gradient)
+            assert (gradient[row, ~real] == 0).all()
+
+
+@every_loss
+def test_a_list_all_padding_costs_nothing_and_is_not_counted(its):
+    scores, labels, where = draw()
+    where[2] = False
+    scores = torch.where(where, scores, torch.nan)
+    each, _ = both_ways(its.make(reduction="none"), scores, labels, where=where)
+    mean, gradient = both_ways(its.make(), scores, labels, where=where)
+    assert each[2] == 0
+    torch.testing.assert_close(mean, each.sum() / 5)
+    assert gradient.isfinite().all()
+    value, gradient = both_ways(its.make(), torch.zeros(2, 3), torch.zeros(2, 3), where=torch.zeros(2, 3) > 0)
+    assert value == 0
+    assert torch.equal(gradient, torch.zeros(2, 3))
+
+
+@every_loss
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("shape", [(0, 5), (3, 0), (0, 0), (0,), (2, 0, 4), (2, 3, 0)])
+def test_empty_shapes(its, shape, reduction):
+    value, gradient = both_ways(its.make(reduction=reduction), torch.zeros(shape), torch.zeros(shape))
+    assert value.shape == (shape[:-1] if reduction == "none" else ())
+    assert (value == 0).all()
+    assert torch.equal(gradient, torch.zeros(shape))
+
+
+@every_loss
+def test_lists_without_a_difference(its):
+    loss = its.make(reduction="none")
+    for scores in (torch.tensor([[0.7], [-2.0]]), torch.tensor([[3.0, -1.0, 2.0], [0.0, 0.0, 1e4]])):
+        for label in (0, 1, 2):
+            value, gradient = both_ways(loss, scores, torch.full(scores.shape, label))
+            assert value.isfinite().all()
+            assert gradient.isfinite().all()
+            if its.pairs:
+                assert (value == 0).all()
+                assert (gradient == 0).all()
+
+
+@every_loss
+def test_any_leading_dimensions(its):
+    scores, labels, where = draw()
+    loss = its.make(reduction="none")
+    expected = loss(scores, labels, where=where)
+    found = loss(scores.view(2, 3, 12), labels.view(2, 3, 12), where=where.view(2, 3, 12))
+    torch.testing.assert_close(found, expected.view(2, 3))
+    alone = loss(scores[0], labels[0], where=where[0])
+    assert alone.shape == ()
+    torch.testing.assert_close(alone, expected[0])
+
+
+@every_loss
+def test_permuting_a_list_permutes_the_gradient(its):
+    if its.input_order == "labels":
+        pytest.skip("equal labels stand in input order")
+    scores, labels, where = draw()
+    loss, order = its.make(), torch.randperm(12, generator=torch.Generator().manual_seed(1))
+    value, gradient = both_ways(loss, scores, labels, where=where)
+    again, permuted = both_ways(loss, scores[:, order], labels[:, order], where=where[:, order])
+    torch.testing.assert_close(again, value)
+    torch.testing.assert_close(permuted, gradient[:, order])
+
+
+@every_loss
+def test_ties_are_finite_and_do_not_depend_on_the_input_order(its):
+    scores, labels, _ = draw()
+    loss, order = its.make(reduction="none"), torch.randperm(12, generator=torch.Generator().manual_seed(1))
+    for tied in (torch.zeros_like(scores), scores.round()):
+        value, gradient = both_ways(loss, tied, labels)
+        assert value.isfinite().all()
+        assert gradient.isfinite().all()
+        if not its.input_order:
+            torch.testing.assert_close(loss(tied[:, order], labels[:, order]), value)
+
+
+@every_loss
+def test_shift_invariance(its):
+    scores, labels, where = draw()
+    loss = its.make(reduction="none")
+    value, gradient = both_ways(loss, scores, labels, where=where)
+    shifted, its_gradient = both_ways(loss, scores + torch.arange(6.0).view(6, 1), labels, where=where)
+    if its.shift_invariant:
+        torch.testing.assert_close(shifted, value)
+        torch.testing.assert_close(its_gradient, gradient)
+        torch.testing.assert_close(gradient.sum(-1), torch.zeros(6, dtype=torch.float64))
+    else:
+        assert not torch.allclose(shifted, value)
+
+
+@every_loss
+def test_weights_and_reductions(its):
+    scores, labels, where = draw()
+    each = its.make(reduction="none")(scores, labels, where=where)
+    assert each.shape == (6,)
+    torch.testing.assert_close(its.make()(scores, labels, where=where), each.mean())
+    torch.testing.assert_close(its.make(reduction="sum")(scores, labels, where=where), each.sum())
+    weights = torch.arange(6, dtype=torch.float64)
+    keep = {"where": where, "weights": weights}
+    torch.testing.assert_close(its.make()(scores, labels, **keep), each @ weights / weights.sum())
+    torch.testing.assert_close(its.make(reduction="sum")(scores, labels, **keep), each @ weights)
+    torch.testing.assert_close(its.make(reduction="none")(scores, labels, **keep), each * weights)
+    assert its.make()(scores, labels, weights=torch.zeros(6)) == 0
+    with pytest.raises(ValueError, match=r"weights must be one a list, shape \(6,\); got \(5,\)"):
+        its.make()(scores, labels, weights=torch.ones(5))
+    with pytest.raises(ValueError, match="reduction must be one of 'mean', 'sum', 'none', got 'avg'"):
+        its.make(reduction="avg")
+
+
+@every_loss
+def test_flat_equals_padded_with_an_empty_list(its):
+    scores, labels, where = draw()
+    lengths = torch.tensor([5, 0, 12, 1, 12, 7])
+    where = torch.arange(12) < lengths.unsqueeze(1)
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+    for reduction in ("mean", "none"):
+        loss = its.make(reduction=reduction)
+        value, gradient = both_ways(loss, scores, labels, where=where)
+        flat, its_gradient = both_ways(loss, scores[where], labels[where], offsets=offsets)
+        torch.testing.assert_close(flat, value)
+        torch.testing.assert_close(its_gradient, gradient[where])
+    for offsets in (torch.tensor([0]), torch.tensor([0, 0, 0])):
+        value, gradient = both_ways(its.make(), torch.zeros(0), torch.zeros(0), offsets=offsets)
+        assert value == 0
+        assert gradient.shape == (0,)
+
+
+@every_loss
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_results_have_the_precision_of_the_scores_and_are_computed_in_more(its, dtype):
+    scores, labels, where = draw(dtype=dtype)
+    value, gradient = both_ways(its.make(), scores, labels, where=where)
+    assert value.dtype == gradient.dtype == dtype
+    exact, its_gradient = both_ways(its.make(), scores.double(), labels, where=where)
+    half = dtype in (torch.bfloat16, torch.float16)
+    close = {"rtol": 0.01, "atol": 0.003} if half else {"rtol": 1e-4, "atol": 1e-5}
+    torch.testing.assert_close(value.double(), exact, **close)
+    torch.testing.assert_close(gradient.double(), its_gradient, **close)
+
+
+@every_loss
+def test_integer_bool_and_float_labels_are_the_same(its):
+    scores, labels, where = draw()
+    loss = its.make()
+    torch.testing.assert_close(loss(scores, labels.double(), where=where), loss(scores, labels.int(), where=where))
+    torch.testing.assert_close(loss(scores, labels > 0, where=where), loss(scores, (labels > 0).long(), where=where))
+
+
+@every_loss
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_extreme_scores_have_finite_gradients(its, dtype):
+    scores, labels, where = draw(dtype=dtype)
+    signs = torch.where(scores > 0, 1e4, -1e4).to(dtype)
+    for extreme in (scores * 1e4, signs, -signs, scores * 1e-30, torch.full_like(scores, 1e4)):
+        value, gradient = both_ways(its.make(), extreme, labels, where=where)
+        assert value.isfinite()
+        assert gradient.isfinite().all()
+
+
+@every_loss
+def test_gradcheck(its):
+    scores, labels, where = draw()
+    loss = its.make(reduction="none")
+    scores.requires_grad_()
+    assert torch.autograd.gradcheck(lambda s: loss(s, labels, where=where), scores)
+
+
+@every_loss
+def test_no_tensor_of_the_caller_is_changed(its):
+    scores, labels, where = draw()
+    before = scores.clone(), labels.clone(), where.clone()
+    both_ways(its.make(), scores, labels, where=where)
+    assert all(torch.equal(a, b) for a, b in zip((scores, labels, where), before, strict=True))
+
+
+@every_loss
+def test_compiles_as_one_graph(its):
+    scores, labels, where = draw(dtype=torch.float32)
+    loss = its.make()
+    for given in (
+        (scores, labels, {"where": where}),
+        (scores.flatten(), labels.flatten(), {"offsets": torch.tensor([0, 5, 5, 40, 72])}),
+    ):
+        expected, gradient = both_ways(loss, *given[:2], **given[2])
+        compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+        found, its_gradient = both_ways(compiled, *given[:2], **given[2])
+        torch._dynamo.reset()
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(its_gradient, gradient)
+
+
+@every_loss
+def test_vmap_and_grad_transforms(its):
+    scores, labels, where = draw()
+    module = its.make(reduction="none").requires_grad_(False)
+
+    def loss(s, y, w):
+        return module(s, y, where=w)
+
+    expected, gradient = both_ways(loss, scores, labels, w=where)
+    torch.testing.assert_close(torch.func.vmap(loss)(scores, labels, where), expected)
+    torch.testing.assert_close(torch.func.vmap(torch.func.grad(loss))(scores, labels, where), gradient)
+    stacked = torch.stack([scores, scores * 2], dim=1)
+    both = torch.func.vmap(loss, in_dims=(1, None, None), out_dims=1)(stacked, labels, where)
+    torch.testing.assert_close(both, torch.stack([expected, loss(scores * 2, labels, where)], dim=1))
+
+    offsets = torch.tensor([0, 5, 12])
+    each = torch.stack([module(s, y, offsets=offsets) for s, y in zip(scores, labels, strict=True)])
+    torch.testing.assert_close(torch.func.vmap(lambda s, y: module(s, y, offsets=offsets))(scores, labels), each)
+
+
+@every_loss
+def test_pickle_repr_and_deep_copy(its):
+    scores, labels, where = draw()
+    loss = its.make(reduction="sum")
+    again = pickle.loads(pickle.dumps(loss))
+    assert repr(again) == repr(loss)
+    assert repr(loss).startswith(type(loss).__name__ + "(")
+    assert "reduction=sum" in repr(loss)
+    assert "object at" not in repr(loss)
+    assert torch.equal(again(scores, labels, where=where), loss(scores, labels, where=where))
+
+
+@every_loss
+@pytest.mark.parametrize("broken", [torch.nan, torch.inf, -torch.inf])
+def test_a_score_that_is_not_finite_is_an_error_that_says_where(its, broken):
+    scores, labels, where = draw()
+    scores[2, 3], where[2, 3] = broken, True
+    with pytest.raises(ValueError, match=r"scores must be finite; document \[2, 3\] is"):
+        its.make()(scores, labels, where=where)
+    with pytest.raises(ValueError, match=r"scores must be finite; document 3"):
+        its.make()(scores[2], labels[2], offsets=torch.tensor([0, 12]))
+
+
+@every_loss
+def test_a_label_that_is_not_finite_is_an_error_that_says_where(its):
+    scores, labels, where = draw()
+    labels = labels.double()
+    labels[1, 2], where[1, 2] = torch.nan, True
+    with pytest.raises(ValueError, match=r"labels must be finite; document \[1, 2\] is nan"):
+        its.make()(scores, labels, where=where)
+
+
+@every_loss
+def test_types_and_shapes_are_checked(its):
+    scores, labels, where = draw()
+    loss = its.make()
+    with pytest.raises(TypeError, match=r"scores must be a torch\.Tensor"):
+        loss([1.0], labels)
+    with pytest.raises(ValueError, match="labels must have the shape of scores"):
+        loss(scores, labels[:3])
+    with pytest.raises(ValueError, match="not both"):
+        loss(scores[0], labels[0], where=where[0], offsets=torch.tensor([0, 12]))
+    with pytest.raises(ValueError, match="offsets must start at 0 and end at the number of documents, 12"):
+        loss(scores[0], labels[0], offsets=torch.tensor([0, 11]))

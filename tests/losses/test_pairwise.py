@@ -1,0 +1,168 @@
+"""Pairwise losses against loops over all pairs."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rankstruct as rs
+from rankstruct.oracles.kernels.pairwise_hinge_device import hinge_padded
+
+
+def pairs(labels):
+    return [(i, j) for i in range(len(labels)) for j in range(len(labels)) if labels[i] > labels[j]]
+
+
+def hinge_by_loop(scores, labels, margin):
+    value, gradient, found = 0.0, np.zeros(len(scores)), pairs(labels)
+    for i, j in found:
+        if scores[j] > scores[i] - margin:
+            value += (margin - (scores[i] - scores[j])) / len(found)
+            gradient[i] -= 1 / len(found)
+            gradient[j] += 1 / len(found)
+    return value, gradient
+
+
+def logistic(x):
+    return math.log1p(math.exp(-x)) if x > 0 else -x + math.log1p(math.exp(x))
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    seed=st.integers(0, 10**6),
+    size=st.sampled_from([1, 2, 3, 5, 17, 31, 32, 33, 60]),
+    grades=st.sampled_from([1, 2, 3, 6, 100]),
+    scale=st.sampled_from([2.0**-17, 1.0, 2.0**13]),
+    step=st.sampled_from([1.0, 0.125, 2.0**-40]),  # powers of 2, so that differences are exact
+    margin=st.sampled_from([0.25, 1.0, 3.0]),
+)
+def test_ranksvm_equals_the_loop_over_pairs(seed, size, grades, scale, step, margin):
+    rng = np.random.default_rng(seed)
+    scores = np.round(rng.normal(size=(3, size)) / step) * step * scale
+    labels = rng.integers(0, grades, size=(3, size)) - grades // 2 + rng.choice([0.0, 0.5])
+    where = rng.random((3, size)) < rng.choice([0.7, 1.0])
+    given = torch.tensor(scores, requires_grad=True)
+    found = rs.ranksvm_loss(given, torch.tensor(labels), margin=margin, where=torch.tensor(where), reduction="none")
+    found.sum().backward()
+    value, direction = hinge_padded(given.detach(), torch.tensor(labels), torch.tensor(where), margin)
+    for row in range(3):
+        real = where[row]
+        expected, gradient = hinge_by_loop(scores[row, real], labels[row, real], margin)
+        for got, its in ((found.detach(), given.grad), (value, direction)):
+            assert got[row].item() == pytest.approx(expected, abs=1e-9 * max(1, scale), rel=1e-9)
+            np.testing.assert_allclose(its[row].numpy()[real], gradient, atol=1e-12)
+            assert (its[row].numpy()[~real] == 0).all()
+    assert (found >= 0).all()
+
+
+def test_ranksvm_is_half_of_the_structured_hinge_of_auc():
+    torch.manual_seed(0)
+    scores, labels = torch.randn(5, 200, dtype=torch.float64), torch.randint(0, 2, (5, 200))
+    torch.testing.assert_close(
+        2 * rs.ranksvm_loss(scores, labels, margin=0.5), rs.structured_hinge_loss(scores, labels, "AUC")
+    )
+
+
+def test_ranksvm_does_not_depend_on_threads():
+    torch.manual_seed(0)
+    scores, labels = torch.randn(40, 2000), torch.randint(0, 5, (40, 2000))
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        one = rs.ranksvm_loss(scores, labels, reduction="none")
+        torch.set_num_threads(3)
+        assert torch.equal(rs.ranksvm_loss(scores, labels, reduction="none"), one)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_ranksvm_operator_passes_torch_own_checks():
+    scores, labels = torch.randn(3, 7), torch.randint(0, 3, (3, 7)).float()
+    where = torch.rand(3, 7) < 0.8
+    torch.library.opcheck(torch.ops.rankstruct.pairwise_hinge.default, (scores, labels, where, 1.0))
+
+
+@pytest.mark.parametrize("sigma", [0.5, 1.0, 3.0])
+def test_ranknet_equals_its_definition(sigma):
+    torch.manual_seed(0)
+    scores, labels = torch.randn(4, 9, dtype=torch.float64), torch.randint(0, 4, (4, 9))
+    found = rs.ranknet_loss(scores, labels, sigma=sigma, reduction="none")
+    for row in range(4):
+        s, y = scores[row].tolist(), labels[row].tolist()
+        each = [logistic(sigma * (s[i] - s[j])) for i, j in pairs(y)]
+        assert found[row].item() == pytest.approx(sum(each) / len(each), rel=1e-12)
+
+
+def lambda_by_loop(s, y, scheme, sigma, mu, cutoff):
+    def plain(rank):
+        return 1 / math.log2(1 + rank)
+
+    def discount(rank):
+        return plain(rank) if cutoff is None or rank <= cutoff else 0.0
+
+    n = len(s)
+    best = sum((2**label - 1) * discount(r + 1) for r, label in enumerate(sorted(y, reverse=True)))
+    gain = [(2**label - 1) / best for label in y]
+    rank = [1 + sum(other > own for other in s) for own in s]
+    total = 0.0
+    for i in range(n):
+        for j in range(n):
+            cost = logistic(sigma * (s[i] - s[j])) / math.log(2)
+            if scheme == "ndcg1":
+                total += (i != j) * gain[i] * discount(rank[i]) * cost
+                continue
+            if y[i] <= y[j]:
+                continue
+            rho = abs(discount(rank[i]) - discount(rank[j]))
+            apart = abs(rank[i] - rank[j])
+            delta = plain(apart) - plain(apart + 1)
+            if cutoff is not None and min(rank[i], rank[j]) > cutoff:
+                delta = 0.0
+            swap = {"lambdarank": rho, "ndcg2": delta, "ndcg2++": rho + mu * delta}[scheme]
+            total += (gain[i] - gain[j]) * swap * cost
+    return total
+
+
+@pytest.mark.parametrize("scheme", ["ndcg1", "ndcg2", "ndcg2++", "lambdarank"])
+@pytest.mark.parametrize("cutoff", [None, 1, 3])
+def test_lambda_loss_equals_its_definition(scheme, cutoff):
+    torch.manual_seed(1)
+    scores, labels = torch.randn(6, 8, dtype=torch.float64), torch.randint(0, 4, (6, 8))
+    loss = rs.LambdaLoss(rs.nDCG(cutoff), scheme=scheme, sigma=1.5, mu=4.0, reduction="none")
+    found = loss(scores, labels)
+    for row in range(6):
+        expected = lambda_by_loop(scores[row].tolist(), labels[row].tolist(), scheme, 1.5, 4.0, cutoff)
+        assert found[row].item() == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("scheme", ["ndcg1", "ndcg2"])
+def test_lambda_loss_bounds_ndcg(scheme):
+    torch.manual_seed(2)
+    scores, labels = torch.randn(300, 7, dtype=torch.float64), torch.randint(0, 3, (300, 7))
+    labels[:, 0] = 2
+    found = rs.lambda_loss(scores, labels, scheme=scheme, sigma=4.0, reduction="none")
+    assert (found >= 1 - rs.evaluate(scores, labels, ["nDCG"])["nDCG"] - 1e-12)[(labels != 2).any(-1)].all()
+
+
+def test_lambda_loss_ranks_equal_scores_in_input_order():
+    labels = torch.tensor([0, 2, 1, 0])
+    tied = rs.lambda_loss(torch.zeros(4, dtype=torch.float64), labels, scheme="lambdarank")
+    apart = rs.lambda_loss(torch.tensor([3, 2, 1, 0], dtype=torch.float64) * 1e-9, labels, scheme="lambdarank")
+    assert tied.item() == pytest.approx(apart.item(), rel=1e-6)
+
+
+def test_options_are_checked():
+    scores, labels = torch.zeros(2), torch.tensor([1, 0])
+    with pytest.raises(ValueError, match="margin must be a finite number above 0, got 0"):
+        rs.RankSVMLoss(margin=0)
+    with pytest.raises(ValueError, match="sigma must be a finite number above 0, got nan"):
+        rs.ranknet_loss(scores, labels, sigma=math.nan)
+    with pytest.raises(ValueError, match=r"scheme must be one of 'ndcg1', 'ndcg2', .* got 'ndcg3'"):
+        rs.LambdaLoss(scheme="ndcg3")
+    with pytest.raises(ValueError, match="LambdaLoss takes nDCG or another normalised discounted gain, got AP"):
+        rs.LambdaLoss("AP")
+    with pytest.raises(ValueError, match=r"finite gains >= 0 under nDCG .*; that of document 1 is -0.5"):
+        rs.lambda_loss(scores, torch.tensor([1, -1]))

@@ -1,0 +1,115 @@
+"""Pointwise losses against loops in plain Python."""
+
+import math
+
+import pytest
+import torch
+
+import rankstruct as rs
+
+
+def draw(lists=5, size=8, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    scores = 2 * torch.randn(lists, size, generator=generator, dtype=torch.float64)
+    return scores, torch.randint(0, 3, (lists, size), generator=generator)
+
+
+@pytest.mark.parametrize("target", ["grade", "gain"])
+def test_squared_loss_equals_its_definition(target):
+    scores, labels = draw()
+    found = rs.SquaredLoss(target, reduction="none")(scores, labels)
+    for row in range(5):
+        both = list(zip(scores[row].tolist(), labels[row].tolist(), strict=True))
+        each = [(s - (2**y - 1 if target == "gain" else y)) ** 2 for s, y in both]
+        assert found[row].item() == pytest.approx(sum(each) / 8, rel=1e-12)
+
+
+@pytest.mark.parametrize("min_relevant", [None, 2])
+@pytest.mark.parametrize("options", [{}, {"relevant_weight": 3.0}, {"balance": "lists"}])
+@pytest.mark.parametrize(("margin", "threshold"), [(1.0, 0.0), (0.5, -0.7)])
+def test_classification_loss_equals_its_definition(min_relevant, options, margin, threshold):
+    scores, labels = draw()
+    labels[3], labels[4] = 0, 2
+    loss = rs.ClassificationLoss(min_relevant, margin=margin, threshold=threshold, reduction="none", **options)
+    found = loss(scores, labels)
+    for row in range(5):
+        good, bad = [], []
+        for s, y in zip(scores[row].tolist(), labels[row].tolist(), strict=True):
+            if y >= (1 if min_relevant is None else min_relevant):
+                good.append(max(0, margin - (s - threshold)))
+            else:
+                bad.append(max(0, margin + (s - threshold)))
+        if options.get("balance") == "lists":
+            means = [sum(kind) / len(kind) for kind in (good, bad) if kind]
+            expected = sum(means) / len(means)
+        else:
+            expected = (options.get("relevant_weight", 1.0) * sum(good) + sum(bad)) / 8
+        assert found[row].item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_relevant_and_irrelevant_documents_weigh_the_same_in_balance():
+    scores = torch.zeros(10, requires_grad=True)
+    rs.classification_loss(scores, torch.tensor([1, 1] + [0] * 8), balance="lists").backward()
+    torch.testing.assert_close(scores.grad, torch.tensor([-0.25] * 2 + [1 / 16] * 8))
+
+
+@pytest.mark.parametrize("surrogate", ["logistic", "hinge"])
+def test_ordinal_loss_equals_its_definition(surrogate):
+    scores, labels = draw()
+    thresholds = torch.tensor([-0.3, 0.9], dtype=torch.float64)
+    found = rs.ordinal_loss(scores, labels, thresholds, surrogate=surrogate, reduction="none")
+    for row in range(5):
+        total = 0.0
+        for s, y in zip(scores[row].tolist(), labels[row].tolist(), strict=True):
+            for k, theta in enumerate((-0.3, 0.9)):
+                z = (s - theta) if y > k else (theta - s)
+                total += max(0, 1 - z) if surrogate == "hinge" else math.log(1 + math.exp(-z))
+        assert found[row].item() == pytest.approx(total / 8, rel=1e-12)
+
+
+def test_ordinal_thresholds_are_learned_and_stay_in_order():
+    scores = torch.tensor([[-3.0, -1.0, 1.0, 3.0]])
+    labels = torch.tensor([[0, 1, 1, 3]])
+    loss = rs.OrdinalLoss(grades=4)
+    torch.testing.assert_close(loss.thresholds().detach(), torch.tensor([-1.0, 0.0, 1.0]))
+    optimizer = torch.optim.SGD(loss.parameters(), lr=0.5)
+    before = loss(scores, labels).item()
+    for _ in range(200):
+        optimizer.zero_grad()
+        loss(scores, labels).backward()
+        optimizer.step()
+    thresholds = loss.thresholds().detach()
+    assert loss(scores, labels) < 0.7 * before
+    assert (thresholds.diff() >= 0).all()
+    assert -3 < thresholds[0] < -1
+    with torch.no_grad():
+        loss.steps.copy_(torch.tensor([-300.0, 5.0]))
+    assert (loss.thresholds().diff() >= 0).all()
+    thresholds = torch.tensor([-0.3, 0.9], dtype=torch.float64, requires_grad=True)
+    scores, labels = draw()
+    assert torch.autograd.gradcheck(lambda t: rs.ordinal_loss(scores, labels, t), thresholds)
+    assert rs.OrdinalLoss(grades=2).thresholds().tolist() == [0.0]
+
+
+def test_thresholds_take_the_precision_of_the_scores():
+    scores = torch.tensor([[0.3, 0.1]], dtype=torch.bfloat16, requires_grad=True)
+    loss = rs.OrdinalLoss(grades=3)
+    loss(scores, torch.tensor([[2, 0]])).backward()
+    assert loss.first.grad.dtype == torch.float32
+    assert scores.grad.dtype == torch.bfloat16
+
+
+def test_options_and_labels_are_checked():
+    scores, labels = torch.zeros(2, 2), torch.tensor([[1, 0], [2, 3]])
+    with pytest.raises(ValueError, match="balance must be one of 'none', 'lists', got 'classes'"):
+        rs.ClassificationLoss(balance="classes")
+    with pytest.raises(ValueError, match="leave relevant_weight at 1, got 2"):
+        rs.ClassificationLoss(balance="lists", relevant_weight=2)
+    with pytest.raises(ValueError, match="grades must be a whole number of at least 2, got 1"):
+        rs.OrdinalLoss(grades=1)
+    with pytest.raises(ValueError, match=r"labels must be grades from 0 to 2, .*; that of document \[1, 1\] is 3"):
+        rs.OrdinalLoss(grades=3)(scores, labels)
+    with pytest.raises(ValueError, match=r"thresholds must have shape \[grades - 1\], got \(\)"):
+        rs.ordinal_loss(scores, labels, torch.tensor(0.0))
+    with pytest.raises(TypeError, match=r"thresholds must be a torch\.Tensor, got list"):
+        rs.ordinal_loss(scores, labels, [0.0])

@@ -1,0 +1,61 @@
+"""Every ready config can be read, built and trained."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import rankstruct as rs
+from rankstruct.training.cli import main
+
+CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
+BASELINES = {
+    "ranksvm": rs.RankSVMLoss,
+    "ranknet": rs.RankNetLoss,
+    "listnet": rs.ListNetLoss,
+    "listmle": rs.ListMLELoss,
+    "approxndcg": rs.ApproxNDCGLoss,
+    "lambdaloss": rs.LambdaLoss,
+    "squared": rs.SquaredLoss,
+    "classification": rs.ClassificationLoss,
+    "ordinal": rs.OrdinalLoss,
+}
+
+
+def train(config, folder, *options):
+    if "ordinal" in config.stem:  # the synthetic data have five grades, LETOR's three
+        options = (*options, "--model.loss.init_args.grades", "5")
+    return main(
+        [
+            "fit",
+            *("--config", str(config), "--output", str(folder), "--data.fold", "null"),
+            *("--data.builtin", "synthetic", "--trainer.enable_progress_bar", "false", *options),
+        ]
+    )
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.stem)
+def test_a_config_names_itself_and_trains_a_step(config, tmp_path):
+    assert f"runs/{config.stem}\n" in config.read_text()
+    cli = train(config, tmp_path, "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1")
+    report = json.loads((tmp_path / "version_0" / "metrics.json").read_text())
+    assert report["parameters"]["loss"] == repr(cli.model.loss)
+    assert all(parameter.isfinite().all() for parameter in cli.model.parameters())
+    name = config.stem.removeprefix("letor-").removesuffix("-linear")
+    if name in BASELINES:
+        assert type(cli.model.loss) is BASELINES[name]
+
+
+def test_each_baseline_has_a_config():
+    assert {f"letor-{name}-linear" for name in BASELINES} <= {path.stem for path in CONFIGS}
+
+
+def test_thresholds_of_the_ordinal_loss_are_trained_and_kept(tmp_path):
+    config = next(path for path in CONFIGS if path.stem == "letor-ordinal-linear")
+    cli = train(config, tmp_path, "--trainer.max_epochs", "5")
+    thresholds = cli.model.loss.thresholds().detach()
+    assert not torch.allclose(thresholds, rs.OrdinalLoss(5).thresholds().detach(), atol=1e-3)
+    kept = torch.load(tmp_path / "version_0" / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
+    assert {"loss.first", "loss.steps"} <= set(kept)
+    rs.load_scorer(tmp_path / "version_0")
