@@ -15,6 +15,7 @@ from rankstruct.data.scale import (
     Standardize,
     parse_preparation,
 )
+from rankstruct.data.source import read_splits
 from rankstruct.data.svmlight import read_svmlight
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "read_qrels",
     "read_run",
     "read_scores",
+    "read_splits",
     "read_svmlight",
     "synthetic",
     "write_run",

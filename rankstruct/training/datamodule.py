@@ -12,21 +12,12 @@ from rankstruct.data import (
     BatchLoader,
     RankingData,
     Splits,
-    digits,
     parse_preparation,
-    read_folds,
+    read_splits,
     read_svmlight,
-    synthetic,
 )
+from rankstruct.data.source import check_source
 
-
-def _synthetic_splits(seed: int) -> Splits:
-    train, weights = synthetic(seed=seed)
-    vali, test = (synthetic(seed=seed + part, weights=weights)[0] for part in (1, 2))
-    return Splits(train, vali, test)
-
-
-_BUILTIN = {"digits": digits, "synthetic": _synthetic_splits}
 _EVALUATION_DOCUMENTS = 50_000  # documents a batch where nothing is learned
 
 
@@ -64,11 +55,7 @@ class RankingDataModule(pl.LightningDataModule):
         predict_path: str | None = None,
     ) -> None:
         super().__init__()
-        if (path is None) == (builtin is None):
-            raise ValueError(
-                "give data.path (a folder of LETOR files) or data.builtin (digits, synthetic), one of them; "
-                f"got path {path!r} and builtin {builtin!r}"
-            )
+        check_source(path, builtin)
         if lists_per_batch is not None and documents_per_batch is not None:
             raise ValueError("give lists_per_batch or documents_per_batch, not both")
         if lists_per_batch is None and documents_per_batch is None:
@@ -90,10 +77,9 @@ class RankingDataModule(pl.LightningDataModule):
     def splits(self) -> Splits:
         """Training, validation and test lists, read and prepared at first use."""
         if self._splits is None:
-            if self.builtin is not None:
-                raw = _BUILTIN[self.builtin](self.seed)
-            else:
-                raw = read_folds(str(self.path), self.fold, labels=self.labels, cache=self.cache)
+            raw = read_splits(
+                self.path, self.fold, builtin=self.builtin, labels=self.labels, seed=self.seed, cache=self.cache
+            )
             self._raw_num_features = raw.train.num_features
             self._splits = Splits(*map(self.prepare, raw))
         return self._splits
