@@ -13,6 +13,7 @@ _USAGE = """usage: rankstruct COMMAND [OPTIONS]
   validate, test   measure a checkpoint
   predict          write scores and a TREC run file
   cross-validate   train over folds and a grid, select on validation, report the test folds
+  fit-exact        train linear and kernel rankers to the optimum, along C and over folds
   compare          cross-validate several configs, one line of a table each
   evaluate         measure scores or a run against labels or qrels; compare two
   benchmark        time the losses against torch.sort
@@ -47,6 +48,10 @@ def main(args: Sequence[str] | None = None) -> int:
         from rankstruct.experiments.cross_validation import main as cross_validate
 
         return cross_validate(args[1:])
+    elif args[0] == "fit-exact":
+        from rankstruct.experiments.exact import main as fit_exact
+
+        return fit_exact(args[1:])
     elif args[0] == "compare":
         from rankstruct.experiments.comparison import main as compare
 

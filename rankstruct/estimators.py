@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
 from rankstruct.feature_maps import FeatureMap
-from rankstruct.losses import SmoothLoss, StructuredHingeLoss, is_convex, takes_reference_scores
+from rankstruct.losses import SmoothLoss, StructuredHingeLoss, convex_part, is_convex, takes_reference_scores
 from rankstruct.measures import DiscountedGain, Measure, evaluate, nDCG, parse_measure
 from rankstruct.models import LinearScorer
 from rankstruct.solvers import (
@@ -43,14 +43,7 @@ _ROUTING = (
 )
 
 
-def ranking_risk(
-    loss: nn.Module,
-    X: Any,
-    labels: np.ndarray,
-    offsets: np.ndarray,
-    *,
-    reference_w: np.ndarray | None = None,
-) -> LinearRisk:
+def ranking_risk(loss: nn.Module, X: Any, labels: np.ndarray, offsets: np.ndarray) -> LinearRisk:
     """The mean of a loss over lists, as a function of the weights w of a linear scorer, for the solvers.
 
     Args:
@@ -58,7 +51,6 @@ def ranking_risk(
         X: `[documents, d]`, an array or a SciPy CSR array, float32 or float64, not copied.
         labels: `[documents]`.
         offsets: `[lists + 1]`, list i is `[offsets[i], offsets[i + 1])`.
-        reference_w: `[d]`, weights that choose the reference rankings instead of w, for DC programming.
 
     >>> X, labels, offsets = np.array([[0.0], [1.0], [2.0]]), np.array([0.0, 0.0, 1.0]), np.array([0, 3])
     >>> ranking_risk(StructuredHingeLoss("AUC"), X, labels, offsets)(np.array([0.1]))
@@ -68,27 +60,17 @@ def ranking_risk(
     loss.reduction = "none"  # type: ignore[assignment]
     grades, bounds = torch.tensor(labels), torch.tensor(np.asarray(offsets, np.int64))
 
-    def ask(
-        scores: np.ndarray, y: torch.Tensor, lists: torch.Tensor, reference_scores: torch.Tensor | None
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def ask(scores: np.ndarray, y: torch.Tensor, lists: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
         leaf = torch.from_numpy(scores).requires_grad_()
-        options = {} if reference_scores is None else {"reference_scores": reference_scores}
-        values = loss(leaf, y, offsets=lists, **options)
+        values = loss(leaf, y, offsets=lists)
         (direction,) = torch.autograd.grad(values.sum(), leaf)
         return values.detach().numpy(), direction.numpy()
 
-    frozen = None if reference_w is None else torch.from_numpy(np.asarray(X @ reference_w, np.float64))
+    def terms(scores: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        parts = [grades[bounds[i] : bounds[i + 1]] for i in indices]
+        return ask(scores, torch.cat(parts), torch.tensor([0, *map(len, parts)]).cumsum(0))
 
-    def oracle(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return ask(scores, grades, bounds, frozen)
-
-    def term_oracle(scores: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        parts = [slice(int(offsets[i]), int(offsets[i + 1])) for i in indices]
-        lengths = torch.tensor([0, *(part.stop - part.start for part in parts)])
-        chosen = None if frozen is None else torch.cat([frozen[part] for part in parts])
-        return ask(scores, torch.cat([grades[part] for part in parts]), lengths.cumsum(0), chosen)
-
-    return LinearRisk(X, offsets, oracle, term_oracle=term_oracle)
+    return LinearRisk(X, offsets, lambda scores: ask(scores, grades, bounds), term_oracle=terms)
 
 
 class LinearRanker(BaseEstimator):
@@ -294,9 +276,13 @@ class LinearRanker(BaseEstimator):
         if takes_reference_scores(loss):
             method = self.solver if isinstance(self.solver, DC) else DC(solver=self._solver(), progress=self.verbose)
             true = ranking_risk(loss, X, y, offsets)
-            return method.minimise(
-                lambda w: ranking_risk(loss, X, y, offsets, reference_w=w), lambda w: true(w)[0], C, w0=w0, start=begin
-            )
+            convex = ranking_risk(convex_part(loss), X, y, offsets)
+
+            def concave(w: np.ndarray) -> tuple[float, np.ndarray]:
+                (value, gradient), (whole, slope) = convex(w), true(w)
+                return value - whole, gradient - slope
+
+            return method.minimise(convex, concave, C, w0=w0, start=begin)
         if isinstance(loss, SmoothLoss):
             annealing = self.solver
             if not isinstance(annealing, Annealing):

@@ -1,10 +1,6 @@
 """Losses: one value a list, each as a function and as a thin module with the same arguments."""
 
-from rankstruct.losses.combined import (
-    CombinedLoss,
-    is_convex,
-    takes_reference_scores,
-)
+from rankstruct.losses.combined import CombinedLoss, convex_part, is_convex, takes_reference_scores
 from rankstruct.losses.direct import (
     DirectLoss,
     PerturbedLoss,
@@ -65,6 +61,7 @@ __all__ = [
     "StructuredHingeLoss",
     "approx_ndcg_loss",
     "classification_loss",
+    "convex_part",
     "direct_loss",
     "graded_loss",
     "is_convex",

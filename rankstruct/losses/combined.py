@@ -129,3 +129,36 @@ def takes_reference_scores(loss: torch.nn.Module) -> bool:
 def is_convex(loss: torch.nn.Module) -> bool:
     """Whether a loss says that it is a convex function of the scores of each list."""
     return bool(getattr(loss, "convex", False))
+
+
+def convex_part(loss: torch.nn.Module) -> torch.nn.Module:
+    """The convex P of a bound P - N whose reference the scores choose: the same loss against the ideal ranking.
+
+    N, the score of the reference rankings less that of the ideal ones, is convex too.
+
+    Raises:
+        ValueError: a combination with one slack for all, or with a component that is no such bound nor convex.
+
+    >>> import rankstruct as rs
+    >>> convex_part(rs.StructuredHingeLoss("AP", reference="predicted"))
+    StructuredHingeLoss(AP, feature_map=pairwise, reference=ideal, reduction=mean)
+    """
+    part = copy.deepcopy(loss)
+    _make_convex(part)
+    return part
+
+
+def _make_convex(loss: torch.nn.Module) -> None:
+    if is_convex(loss):
+        return
+    if isinstance(loss, CombinedLoss):
+        if loss.slack == "shared":
+            raise ValueError(
+                "a combination with one slack for all is no difference of convex functions; use slack='separate'"
+            )
+        for part in loss.losses:
+            _make_convex(part)
+    elif takes_reference_scores(loss):
+        loss.reference = "ideal"  # type: ignore[assignment]
+    else:
+        raise ValueError(f"{type(loss).__name__} is no difference of convex functions that is known here")

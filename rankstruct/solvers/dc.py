@@ -1,11 +1,11 @@
-"""DC programming: a difference of convex functions by rounds of convex problems.
+"""DC programming: a difference of convex risks P - N by rounds of convex problems.
 
-The true risk T is bounded from above by convex risks R_v that touch it, R_v(v) = T(v): its concave part is linearised at v, for
-ranking by holding the predicted rankings of v as the reference. A round minimises
+At a point v the concave part is linearised, N(w) >= N(v) + <g, w - v> with g a subgradient of N at v. A round minimises
 
-    1/(2 C) ||w - w0||^2 + R_v(w)
+    1/(2 C) ||w - w0||^2 + P(w) - N(v) - <g, w - v>
 
-from w = v on, so that its best point is no worse than v under R_v, and under T then neither: the objective never increases.
+from w = v on. That lies above the true objective and touches it at v, so the objective never increases. For ranking, g comes from
+the rankings that v predicts, held as the reference. Planes of P serve every round: only the linear term changes.
 
 Source: Le and Smola, "Direct Optimization of Ranking Measures", 2007, Algorithm 2; Yuille and Rangarajan, "The Concave-Convex
 Procedure", Neural Computation 2003.
@@ -24,7 +24,7 @@ from tqdm.auto import tqdm
 from rankstruct.solvers.base import Callback, Solver, check_C, check_point
 from rankstruct.solvers.bundle import Bundle
 from rankstruct.solvers.risk import Risk
-from rankstruct.solvers.solution import Record, Solution, Status
+from rankstruct.solvers.solution import Planes, Record, Solution, Status
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,18 +55,18 @@ class DC:
 
     def minimise(
         self,
-        make_risk: Callable[[np.ndarray], Risk],
-        true_risk: Callable[[np.ndarray], float],
+        convex: Risk,
+        concave: Callable[[np.ndarray], tuple[float, np.ndarray]],
         C: float,
         *,
         w0: np.ndarray | None = None,
         start: np.ndarray | None = None,
     ) -> Solution:
-        """Lower `1/(2 C) ||w - w0||^2 + true_risk(w)` round by round.
+        """Lower `1/(2 C) ||w - w0||^2 + P(w) - N(w)` round by round.
 
         Args:
-            make_risk: the convex risk that bounds the true one from above and touches it at the point `[d]` that it is given.
-            true_risk: T(w).
+            convex: P.
+            concave: w to N(w) and a subgradient `[d]` of the convex N.
             C: positive, 1/lambda.
             w0: `[d]`, where the regulariser is 0; None for 0.
             start: `[d]`, where to begin; None for w0. Least-squares regression on the gains is a good one.
@@ -74,33 +74,47 @@ class DC:
         Returns:
             The best point; `iterations` counts rounds, `history` has one record a round, after the one of the start. There is no
             lower bound: another start may lead to a better point.
+
+        >>> class Distance:                               # |w| - |w - 1| / 2, lowest at 0, and at every start to its left
+        ...     terms, dimension = 1, 1
+        ...     def __call__(self, w):
+        ...         return abs(w[0]), np.sign(w)
+        >>> def half(w):
+        ...     return abs(w[0] - 1) / 2, np.sign(w - 1) / 2
+        >>> DC().minimise(Distance(), half, C=100.0, start=np.array([3.0])).w.round(3)
+        array([0.])
         """
         check_C(C)
-        if start is None and w0 is None:
-            raise ValueError("DC needs w0 or start, which tell the number of features; w0=np.zeros(d) is the plain one")
-        dimension = len(np.asarray(start if w0 is None else w0))
+        dimension = convex.dimension
         w0 = np.zeros(dimension) if w0 is None else check_point("w0", w0, dimension)
         w = w0.copy() if start is None else check_point("start", start, dimension)
 
-        def objective_at(w: np.ndarray) -> float:
-            value = float(true_risk(w))
-            if not math.isfinite(value):
-                raise ValueError(f"true_risk must be finite, got {value}")
-            return float((w - w0) @ (w - w0)) / (2 * C) + value
+        def linearise(w: np.ndarray) -> tuple[float, np.ndarray, float]:
+            """N, its subgradient and the objective at w."""
+            value, gradient = concave(w)
+            gradient = np.asarray(gradient, float)
+            objective = float((w - w0) @ (w - w0)) / (2 * C) + convex(w)[0] - float(value)
+            if not (math.isfinite(objective) and np.isfinite(gradient).all()):
+                raise ValueError(f"the concave part must be finite, with a finite subgradient; got {value}")
+            return float(value), gradient, objective
 
         began = time.perf_counter()
-        objective = objective_at(w)
+        value, gradient, objective = linearise(w)
+        planes: Planes | None = None
         oracle = qp = 0.0
         history = [Record(0.0, objective, -math.inf, 0, 0.0, 0.0)]
         status = Status.ITERATIONS
         with tqdm(disable=not self.progress, unit="round", desc=f"C = {C:g}") as bar:
             try:
                 for _ in range(self.max_rounds):
-                    inner = self.solver.minimise(make_risk(w), C, w0=w0, warm_start=w)
-                    found = objective_at(inner.w)
+                    tilted = _Tilted(convex, gradient, value - float(gradient @ w))
+                    begin = Solution(w, 0.0, -math.inf, math.inf, 0, status, planes=tilted.tilt(planes))
+                    inner = self.solver.minimise(tilted, C, w0=w0, warm_start=begin)
+                    planes = tilted.untilt(inner.planes)
+                    found = linearise(inner.w)
                     before = objective
-                    if found < objective:
-                        w, objective = inner.w, found
+                    if found[2] < objective:
+                        w, (value, gradient, objective) = inner.w, found
                     last = inner.history[-1] if inner.history else history[0]
                     oracle, qp = oracle + last.oracle_seconds, qp + last.qp_seconds
                     record = Record(time.perf_counter() - began, objective, -math.inf, last.planes, oracle, qp)
@@ -121,3 +135,32 @@ class DC:
             except KeyboardInterrupt:
                 status = Status.INTERRUPTED
         return Solution(w, objective, -math.inf, math.inf, len(history) - 1, status, tuple(history))
+
+
+class _Tilted:
+    """P(w) - <g, w> - intercept, and planes there and back."""
+
+    def __init__(self, risk: Risk, gradient: np.ndarray, intercept: float) -> None:
+        self.risk, self.gradient, self.intercept = risk, gradient, intercept
+        self.terms, self.dimension = risk.terms, risk.dimension
+
+    def __call__(self, w: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = self.risk(w)
+        return value - float(self.gradient @ w) - self.intercept, gradient - self.gradient
+
+    def term_planes(self, w: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        values, gradients = self.risk.term_planes(w, indices)
+        return values - float(self.gradient @ w) - self.intercept, gradients - self.gradient
+
+    def tilt(self, planes: Planes | None) -> Planes | None:
+        return self._moved(planes, -1.0)
+
+    def untilt(self, planes: Planes | None) -> Planes | None:
+        return self._moved(planes, 1.0)
+
+    def _moved(self, planes: Planes | None, sign: float) -> Planes | None:
+        if planes is None:
+            return None
+        return planes._replace(
+            gradients=planes.gradients + sign * self.gradient, intercepts=planes.intercepts + sign * self.intercept
+        )

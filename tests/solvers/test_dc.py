@@ -9,7 +9,8 @@ from brute_force import decay
 from solvers.examples import linear_risk, random_data
 
 import rankstruct as rs
-from rankstruct.solvers import DC, Bundle, CuttingPlane, LinearRisk, Status
+from rankstruct.solvers import DC, Bundle, CuttingPlane, Status
+from rankstruct.solvers.dc import _Tilted
 
 FEATURE_MAP = rs.Positional("i^-0.5")
 
@@ -28,30 +29,41 @@ def problem(seed):
     ideal = linear_risk(X, y, offsets, "nDCG@3", FEATURE_MAP, "ideal")
     lengths = np.diff(offsets)
 
-    def psi_ideal():
-        return psi_by_score(y, offsets)
-
-    def make_risk(w_reference):
-        change = psi_ideal() - psi_by_score(X @ w_reference, offsets)
-
-        def oracle(scores):
-            values, direction = ideal.oracle(scores)
-            return values + np.add.reduceat(change * scores, offsets[:-1]), direction + change
-
-        return LinearRisk(X, offsets, oracle)
+    def concave(w):
+        """The score of the rankings by score, less that of the ideal ones; its mean over lists."""
+        direction = psi_by_score(X @ w, offsets) - psi_by_score(y, offsets)
+        return direction @ (X @ w) / len(lengths), X.T @ direction / len(lengths)
 
     assert (lengths > 0).all()
-    return make_risk, lambda w: predicted(w)[0], X, y, offsets
+    return ideal, concave, lambda w: predicted(w)[0], X, y, offsets
 
 
-def test_the_convex_risk_bounds_the_true_one_and_touches_it():
+def test_the_linearised_problem_bounds_the_true_one_and_touches_it():
     rng = np.random.default_rng(0)
-    make_risk, true_risk, *_ = problem(0)
+    convex, concave, true_risk, *_ = problem(0)
     for _ in range(10):
         v, w = rng.normal(size=(2, 4)) * 3
-        risk = make_risk(v)
-        assert risk(v)[0] == pytest.approx(true_risk(v))
-        assert risk(w)[0] >= true_risk(w) - 1e-12
+        value, gradient = concave(v)
+        assert convex(v)[0] - value == pytest.approx(true_risk(v))
+        tilted = _Tilted(convex, gradient, value - gradient @ v)
+        assert tilted(v)[0] == pytest.approx(true_risk(v))
+        assert tilted(w)[0] >= true_risk(w) - 1e-12
+        planes, term = tilted.term_planes(w, np.arange(convex.terms))
+        assert planes.mean() == pytest.approx(tilted(w)[0])
+        np.testing.assert_allclose(term.mean(0), tilted(w)[1])
+
+
+def test_planes_of_one_round_lie_below_the_next_one():
+    convex, concave, *_ = problem(0)
+    rng = np.random.default_rng(1)
+    first, second = (_Tilted(convex, concave(v)[1], concave(v)[0]) for v in rng.normal(size=(2, 4)))
+    planes = Bundle(tolerance=1e-6).minimise(first, 10.0).planes
+    moved = second.tilt(first.untilt(planes))
+    for w in rng.normal(size=(20, 4)) * 3:
+        assert (moved.gradients @ w + moved.intercepts).max() <= second(w)[0] + 1e-9
+    assert (moved.gradients @ w + moved.intercepts).max() != pytest.approx(
+        (planes.gradients @ w + planes.intercepts).max()
+    )
 
 
 @pytest.mark.parametrize(
@@ -59,11 +71,11 @@ def test_the_convex_risk_bounds_the_true_one_and_touches_it():
 )
 def test_monotone_and_no_worse_than_the_start(solver):
     for seed in range(4):
-        make_risk, true_risk, X, y, _ = problem(seed)
+        convex, concave, true_risk, X, y, _ = problem(seed)
         start = np.linalg.lstsq(X, 2.0**y - 1, rcond=None)[0]
         rounds = []
         solution = DC(solver=solver, callback=lambda record, w, seen=rounds: seen.append(record.objective)).minimise(
-            make_risk, true_risk, 100.0, w0=start
+            convex, concave, 100.0, w0=start
         )
         assert solution.status is Status.CONVERGED
         objectives = [record.objective for record in solution.history]
@@ -76,7 +88,7 @@ def test_monotone_and_no_worse_than_the_start(solver):
 
 
 def test_the_frozen_reference_is_what_the_loss_calls_predicted():
-    _, true_risk, X, y, offsets = problem(1)
+    *_, true_risk, X, y, offsets = problem(1)
     w = np.array([1.0, -2.0, 0.5, 3.0])
     loss = rs.structured_hinge_loss(
         torch.tensor(X @ w),
@@ -90,10 +102,10 @@ def test_the_frozen_reference_is_what_the_loss_calls_predicted():
 
 
 def test_limits_interrupts_and_errors():
-    make_risk, true_risk, *_ = problem(2)
+    convex, concave, *_ = problem(2)
     w0 = np.zeros(4)
-    assert DC(max_rounds=1, tolerance=0).minimise(make_risk, true_risk, 1e3, w0=w0).iterations == 1
-    assert DC(max_seconds=1e-9, tolerance=0).minimise(make_risk, true_risk, 1e3, w0=w0).status in (
+    assert DC(max_rounds=1, tolerance=0).minimise(convex, concave, 1e3, w0=w0).iterations == 1
+    assert DC(max_seconds=1e-9, tolerance=0).minimise(convex, concave, 1e3, w0=w0).status in (
         Status.TIME,
         Status.CONVERGED,
     )
@@ -101,17 +113,15 @@ def test_limits_interrupts_and_errors():
 
     def interrupted(w):
         calls.append(w)
-        if len(calls) > 1:
+        if len(calls) > 2:
             raise KeyboardInterrupt
-        return make_risk(w)
+        return concave(w)
 
-    solution = DC(tolerance=0).minimise(interrupted, true_risk, 1e3, w0=w0)
+    solution = DC(tolerance=0).minimise(convex, interrupted, 1e3, w0=w0)
     assert (solution.status, solution.iterations) == (Status.INTERRUPTED, 1)
-    with pytest.raises(ValueError, match="w0 or start"):
-        DC().minimise(make_risk, true_risk, 1.0)
     with pytest.raises(ValueError, match="C must be"):
-        DC().minimise(make_risk, true_risk, 0.0, w0=w0)
-    with pytest.raises(ValueError, match="true_risk must be finite"):
-        DC().minimise(make_risk, lambda w: np.nan, 1.0, w0=w0)
+        DC().minimise(convex, concave, 0.0, w0=w0)
+    with pytest.raises(ValueError, match="concave part must be finite"):
+        DC().minimise(convex, lambda w: (np.nan, w), 1.0, w0=w0)
     with pytest.raises(ValueError, match="max_rounds"):
         DC(max_rounds=0)
