@@ -67,7 +67,7 @@ class LossTiming:
         relevant: the share of relevant documents.
         lower_quartile, median: of its time over that of `torch.sort` on the same scores, round by round.
         microseconds: its own median time.
-        peak_megabytes: by how much it raised the peak of a fresh process; None where that was not measured.
+        peak_megabytes: by how much it raised the peak of a fresh process; measured for the first share alone, else None.
     """
 
     loss: str
@@ -107,12 +107,12 @@ def benchmark_losses(
     names: Sequence[str] = tuple(LOSSES),
     shape: tuple[int, int] = SHAPE,
     shares: Sequence[float] = SHARES,
-    rounds: int = 20,
+    rounds: int = 10,
     seed: int = 0,
     *,
     memory: bool = True,
 ) -> list[LossTiming]:
-    """Time the losses in turn, one thread, and measure the memory of each in a process of its own.
+    """Time the losses in turn, one thread, and measure the memory of each, at the first share, in a process of its own.
 
     Raises:
         ValueError: a name that is not in `LOSSES`.
@@ -132,7 +132,11 @@ def benchmark_losses(
             calls |= {name: partial(both_ways, LOSSES[name](), scores, labels) for name in names}
             for name, (seconds, ratio) in interleaved_ratios(calls, "torch.sort", rounds).items():
                 lower, median = (float(q) for q in np.percentile(ratio, [25, 50]))
-                peak = peak_megabytes(name, *shape, share, seed) if memory and name in LOSSES else None
+                peak = (
+                    peak_megabytes(name, *shape, share, seed)
+                    if memory and name in LOSSES and share == shares[0]
+                    else None
+                )
                 own = float(np.median(seconds)) * 1e6
                 timings.append(LossTiming(name, *shape, share, lower, median, own, peak))
     finally:
@@ -151,7 +155,7 @@ def main(args: Sequence[str]) -> int:
         "--shape", nargs=2, type=int, default=SHAPE, metavar=("LISTS", "SIZE"), help="of the scores (default: 64 1000)"
     )
     parser.add_argument("--relevant", nargs="+", type=float, default=SHARES, help="shares of relevant documents")
-    parser.add_argument("--rounds", type=int, default=20, help="rounds, every loss once each (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=10, help="rounds, every loss once each (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="seed of scores and labels (default: %(default)s)")
     parser.add_argument("--no-memory", action="store_true", help="leave out memory, which takes a process a loss")
     parser.add_argument("--json", type=Path, help="file to write the figures to")
