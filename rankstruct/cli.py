@@ -14,6 +14,7 @@ _USAGE = """usage: rankstruct COMMAND [OPTIONS]
   predict          write scores and a TREC run file
   cross-validate   train over folds and a grid, select on validation, report the test folds
   fit-exact        train linear and kernel rankers to the optimum, along C and over folds
+  certify          how far a run of SGD is from the optimum of its objective
   compare          cross-validate several configs, one line of a table each
   evaluate         measure scores or a run against labels or qrels; compare two
   benchmark        time the losses against torch.sort
@@ -52,6 +53,10 @@ def main(args: Sequence[str] | None = None) -> int:
         from rankstruct.experiments.exact import main as fit_exact
 
         return fit_exact(args[1:])
+    elif args[0] == "certify":
+        from rankstruct.experiments.certification import main as certify
+
+        return certify(args[1:])
     elif args[0] == "compare":
         from rankstruct.experiments.comparison import main as compare
 
