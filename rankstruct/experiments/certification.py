@@ -130,11 +130,11 @@ def certify_run(run: str | Path, *, tolerance: float = 1e-3) -> Certificate:
         raise ValueError("the run sampled its training lists (data.max_list_size), so its objective is another one")
     if model.get("regularize_towards", "zero") != "zero":
         raise ValueError("the run is regularised towards its start; a certificate is for w0 = 0")
-    source = {name: data[name] for name in ("path", "fold", "builtin", "labels", "seed", "cache")}
-    train = parse_preparation(data["prepare"])(read_splits(**source).train)
-    return certify(
-        load_scorer(folder), _build_loss(model["loss"]), train, model["regularization"], tolerance=tolerance
-    )[0]
+    source = {name: data[name] for name in ("path", "fold", "builtin", "labels", "cache")}
+    seed = int(config["seed_everything"])  # the data module's seed is linked to it
+    train = parse_preparation(data["prepare"])(read_splits(**source, seed=seed).train)
+    loss = _build_loss(model["loss"])
+    return certify(load_scorer(folder), loss, train, model["regularization"], tolerance=tolerance)[0]
 
 
 def _build_loss(spec: dict[str, Any] | None) -> nn.Module:

@@ -49,7 +49,7 @@ def list_loss(
     check_reduction(reduction)
     check_lists(scores, labels, where, offsets)
     dtype = scores.dtype
-    real = _checked(scores.detach(), labels.detach(), where, offsets)
+    real = check_values(scores.detach(), labels.detach(), where, offsets)
     scores = scores.float() if dtype in (torch.float16, torch.bfloat16) else scores
     labels = labels.detach().to(scores.dtype)
     if offsets is not None:
@@ -160,11 +160,11 @@ def normalized_measure(measure: str | Measure, loss: str) -> DiscountedGain:
     return measure
 
 
-def normalized_gains(measure: DiscountedGain, labels: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:
-    """Gains of the documents over the value of the best ranking, float64, 0 in the padding; and which lists have one.
+def checked_gains(measure: DiscountedGain, labels: Tensor, where: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Gains of the documents, float64, 0 in the padding; the value of the best ranking; which lists a ranking can get wrong.
 
     Returns:
-        `[..., list_size]`, and bool `[...]`: whether gains differ, so that a ranking can be wrong.
+        `[..., list_size]`, `[...]` and bool `[...]`.
 
     Raises:
         ValueError: on the CPU, a gain is negative or not finite; on other devices it is NaN.
@@ -177,7 +177,15 @@ def normalized_gains(measure: DiscountedGain, labels: Tensor, where: Tensor) -> 
     )
     discounts = measure.unchecked_weights(labels.shape[-1], labels.device)
     best = gains.sort(dim=-1, descending=True).values @ discounts
-    return gains / torch.where(best > 0, best, 1.0).unsqueeze(-1), differs(gains, where) & (best > 0)
+    is_last = torch.arange(labels.shape[-1], device=labels.device) == where.sum(-1, keepdim=True) - 1
+    falls = torch.where(is_last, discounts[0] - discounts, 0.0).sum(-1) > 0
+    return gains, best, differs(gains, where) & (best > 0) & falls
+
+
+def normalized_gains(measure: DiscountedGain, labels: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:
+    """`checked_gains` over the value of the best ranking, `[..., list_size]`, and which lists a ranking can get wrong."""
+    gains, best, proper = checked_gains(measure, labels, where)
+    return gains / torch.where(best > 0, best, 1.0).unsqueeze(-1), proper
 
 
 def check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
@@ -193,7 +201,7 @@ def check_positive(name: str, value: float) -> None:
 
 
 @torch.library.custom_op("rankstruct::checked_lists", mutates_args=())
-def _checked(scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None) -> Tensor:
+def check_values(scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None) -> Tensor:
     """Which documents are real; on the CPU, where that costs nothing, their numbers are checked.
 
     An operator, so that `torch.compile` does not look at the values.
@@ -214,12 +222,12 @@ def _checked(scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tens
     return real
 
 
-@_checked.register_fake
+@check_values.register_fake
 def _(scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None) -> Tensor:
     return scores.new_empty(scores.shape, dtype=torch.bool)
 
 
-@_checked.register_vmap
+@check_values.register_vmap
 def _(info: Any, in_dims: Any, scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None) -> Any:
     def front(value: Tensor, dim: int | None) -> Tensor:
         return value.expand(info.batch_size, *value.shape) if dim is None else value.movedim(dim, 0)
@@ -227,9 +235,9 @@ def _(info: Any, in_dims: Any, scores: Tensor, labels: Tensor, where: Tensor | N
     if offsets is not None:
         offsets = offsets if in_dims[3] is None else offsets.movedim(in_dims[3], 0)[0]
         flat = front(scores, in_dims[0]), front(labels, in_dims[1])
-        return torch.stack([_checked(s, y, None, offsets) for s, y in zip(*flat, strict=True)]), 0
+        return torch.stack([check_values(s, y, None, offsets) for s, y in zip(*flat, strict=True)]), 0
     where = None if where is None else front(where, in_dims[2])
-    return _checked(front(scores, in_dims[0]), front(labels, in_dims[1]), where, None), 0
+    return check_values(front(scores, in_dims[0]), front(labels, in_dims[1]), where, None), 0
 
 
 @torch.library.custom_op("rankstruct::refuse_documents", mutates_args=())

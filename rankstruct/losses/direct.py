@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from rankstruct.feature_maps import FeatureMap, Positional
-from rankstruct.losses.base import list_loss
+from rankstruct.lists import check_lists
+from rankstruct.losses.base import check_choice, check_positive, checked_gains, list_loss
 from rankstruct.losses.reduction import check_reduction
 from rankstruct.losses.structured_hinge import structured_hinge_loss
 from rankstruct.measures import DiscountedGain, Measure
@@ -84,9 +85,9 @@ def direct_loss(
             assert isinstance(measure, DiscountedGain)
             # max [F - Delta] has the gains (highest - b) in place of b, and Delta turned round; then what is left of the
             # largest regret is the other side's loss.
-            flipped, span = _flip(labels, where, measure)
+            flipped, span, proper = _flip(labels, where, measure)
             other = bound(flipped, _Flipped(measure.cutoff, of=measure))
-            found.append((span - other).clamp(min=0.0))
+            found.append(torch.where(proper, (span - other).clamp(min=0.0), 0.0))
         return torch.stack(found).mean(0)
 
     return list_loss(per_list, scores, labels, where=where, offsets=offsets, weights=weights, reduction=reduction)
@@ -157,10 +158,8 @@ def _checked(
     measure: str | Measure, feature_map: str | FeatureMap | None, epsilon: float, side: str
 ) -> tuple[Measure, FeatureMap]:
     measure, feature_map, _ = resolve(measure, feature_map, "predicted")
-    if not epsilon > 0:
-        raise ValueError(f"epsilon must be above 0, got {epsilon}")
-    if side not in _SIDES:
-        raise ValueError(f"side must be one of {', '.join(map(repr, _SIDES))}, got {side!r}")
+    check_positive("epsilon", epsilon)
+    check_choice("side", side, _SIDES)
     if side != "positive" and not (isinstance(measure, DiscountedGain) and isinstance(feature_map, Positional)):
         raise ValueError(
             f"side {side!r} needs a discounted gain such as nDCG and the positional map; got {measure.name} and "
@@ -183,20 +182,16 @@ class _Flipped(DiscountedGain):
         return labels
 
 
-def _flip(labels: Tensor, where: Tensor, measure: DiscountedGain) -> tuple[Tensor, Tensor]:
-    """Highest gain less each gain, 0 in the padding, and the best less the worst value; both as the measure scales them."""
-    size = labels.shape[-1]
-    if size == 0:
-        return labels.double(), labels.sum(-1).double()
-    gains = torch.where(where, measure.document_gains(labels), 0.0)
-    weights = measure.unchecked_weights(size, labels.device)
-    best = (gains.sort(-1, descending=True).values * weights).sum(-1)
+def _flip(labels: Tensor, where: Tensor, measure: DiscountedGain) -> tuple[Tensor, Tensor, Tensor]:
+    """Highest gain less each gain, 0 in the padding; the best less the worst value; which lists a ranking can get wrong."""
+    gains, best, proper = checked_gains(measure, labels, where)
+    weights = measure.unchecked_weights(labels.shape[-1], labels.device)
     if measure.normalized:
         gains = gains / torch.where(best > 0, best, 1.0).unsqueeze(-1)
         best = (best > 0).double()
     worst = torch.where(where, gains, torch.inf).sort(-1).values
     worst = (torch.where(worst.isfinite(), worst, 0.0) * weights).sum(-1)
-    return torch.where(where, gains.amax(-1, keepdim=True) - gains, 0.0), best - worst
+    return torch.where(where, gains.amax(-1, keepdim=True) - gains, 0.0), best - worst, proper
 
 
 class PerturbedLoss(torch.nn.Module):
@@ -248,6 +243,7 @@ class PerturbedLoss(torch.nn.Module):
         weights: Tensor | None = None,
     ) -> Tensor:
         """The mean loss of the perturbed scores; a scalar, or one value a list with reduction `"none"`."""
+        check_lists(scores, labels, where, offsets)
         values = [
             self.loss(
                 scores + self.sigma * torch.randn_like(scores), labels, where=where, offsets=offsets, weights=weights

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from rankstruct.feature_maps import FeatureMap
 from rankstruct.lists import check_lists
+from rankstruct.losses.base import check_values
 from rankstruct.losses.reduction import check_reduction, reduce_lists
 from rankstruct.losses.structured_hinge import structured_hinge_loss
 from rankstruct.measures import Measure, parse_measure
@@ -64,9 +65,10 @@ def graded_loss(
     measure = parse_measure(measure)
     if measure.min_relevant is not None:
         raise ValueError(f"the thresholds take the place of min_relevant; give {measure.name} without it")
+    check_values(scores.detach(), labels.detach(), where, offsets)
     if grades is None:
         real = labels if where is None else torch.where(where, labels, 0)
-        top = int(real.max()) if real.numel() and bool(real.isfinite().all()) else 1
+        top = int(real.max()) if real.numel() else 1
         if grade_weights is not None and top > len(grade_weights):
             raise ValueError(f"labels go up to {top}, grade_weights to {len(grade_weights)}; give grades= too")
         grades = range(1, top + 1)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from rankstruct.losses.base import RankingLoss, list_loss
+from rankstruct.losses.base import RankingLoss, check_positive, checked_gains, list_loss
 from rankstruct.measures import DiscountedGain, Measure, parse_measure
 
 _BLOCK = 2**24  # numbers of h that are kept for the backward pass; what is beyond is computed again there
@@ -126,35 +126,30 @@ def _checked(measure: str | Measure, sigma: float | Tensor) -> DiscountedGain:
         raise ValueError(
             f"{measure.name} is not discount times gain, which smoothing needs; such are nDCG, DCG, P, WTA, ERU and nERU"
         )
-    if not isinstance(sigma, Tensor) and not sigma > 0:
-        raise ValueError(f"sigma must be above 0, got {sigma}")
+    if not isinstance(sigma, Tensor):
+        check_positive("sigma", sigma)
     return measure
 
 
 def _smoothed_regret(
     scores: Tensor, labels: Tensor, where: Tensor, measure: DiscountedGain, sigma: float | Tensor
 ) -> Tensor:
-    size = scores.shape[-1]
-    if size == 0:
-        return scores.sum(-1)
-    discounts = measure.unchecked_weights(size).to(scores)
-    gains = torch.where(where, measure.document_gains(labels), 0.0).to(scores.dtype)
-    best = (gains.sort(dim=-1, descending=True).values * discounts).sum(-1)
-    count = where.sum(-1)
-    last = discounts[(count - 1).clamp(min=0)]
-    lowest = torch.where(where, gains, torch.inf).amin(-1)
-    proper = (best > 0) & (discounts[0] > last) & (gains.amax(-1) > lowest)
+    gains, best, proper = (
+        t.to(scores.dtype) if t.is_floating_point() else t for t in checked_gains(measure, labels, where)
+    )
     if measure.normalized:
         gains = gains / torch.where(proper, best, 1.0).unsqueeze(-1)
         best = torch.ones_like(best)
 
+    size = scores.shape[-1]
     k = size if measure.cutoff is None else min(measure.cutoff, size)
+    discounts = measure.unchecked_weights(size, scores.device).to(scores.dtype)
     order = torch.where(where, scores.detach(), -torch.inf).topk(k, dim=-1).indices
     centres = scores.gather(-1, order)
-    discounts = torch.where(torch.arange(k, device=scores.device) < count.unsqueeze(-1), discounts[:k], 0.0)
+    discounts = torch.where(torch.arange(k, device=scores.device) < where.sum(-1, keepdim=True), discounts[:k], 0.0)
     sigma = torch.as_tensor(sigma, dtype=scores.dtype, device=scores.device)
     step = max(1, _BLOCK // max(scores.numel(), 1))
-    if k <= step:
+    if torch.compiler.is_compiling() or k <= step:  # the compiler may not know the size, and plans memory by itself
         smoothed = _smoothed(scores, gains, where, centres, discounts, sigma)
     else:
         smoothed = torch.zeros_like(best)

@@ -32,6 +32,12 @@ def case(kind, *args, shift_invariant=True, pairs=True, input_order="", **option
     return Case(lambda **given: kind(*args, **options, **given), shift_invariant, pairs, input_order)
 
 
+def combined(reduction="mean", **options):
+    """AP and RR at once."""
+    parts = [rs.StructuredHingeLoss("AP"), rs.StructuredHingeLoss("RR@10")]
+    return rs.CombinedLoss(parts, [1.0, 0.1], reduction=reduction, **options)
+
+
 ALONE = {"shift_invariant": False, "pairs": False}
 
 LOSSES = [
@@ -55,6 +61,14 @@ LOSSES = [
     ("ListNet", case(rs.ListNetLoss)),
     ("ListNet-gain", case(rs.ListNetLoss, "gain")),
     ("ListMLE", case(rs.ListMLELoss)),
+    *((f"Smooth-{m}", case(rs.SmoothLoss, m, sigma=0.7)) for m in ("nDCG", "nDCG@3")),
+    *((f"Graded-{m}", case(rs.GradedLoss, m, grades=[1, 2])) for m in ("AUC", "AP")),
+    ("Graded-predicted", case(rs.GradedLoss, "AP", grades=[1, 2], reference="predicted")),
+    ("Direct-AP", case(rs.DirectLoss, "AP", epsilon=0.5)),
+    ("Direct-both", case(rs.DirectLoss, "nDCG@3", feature_map="positional", side="both")),
+    *((f"{m}-predicted", case(rs.StructuredHingeLoss, m, reference="predicted")) for m in ("AP", "AUC", "RR")),
+    ("Combined", case(combined)),
+    ("Combined-shared", case(combined, slack="shared")),
     ("ApproxNDCG", case(rs.ApproxNDCGLoss)),
     ("ApproxNDCG@3", case(rs.ApproxNDCGLoss, "nDCG@3", temperature=1.0)),
 ]

@@ -66,7 +66,7 @@ def test_tends_to_the_regret_from_both_sides():
 
 
 def test_what_is_refused():
-    with pytest.raises(ValueError, match="epsilon must be above 0"):
+    with pytest.raises(ValueError, match="epsilon must be a finite number above 0"):
         rs.DirectLoss("AP", epsilon=0)
     with pytest.raises(ValueError, match="side must be one of"):
         rs.DirectLoss("AP", side="left")

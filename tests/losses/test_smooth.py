@@ -114,5 +114,5 @@ def test_sigma_is_saved_and_what_is_refused():
     assert other.sigma == 0.25
     with pytest.raises(ValueError, match="AP is not discount times gain"):
         rs.SmoothLoss("AP")
-    with pytest.raises(ValueError, match="sigma must be above 0, got 0"):
+    with pytest.raises(ValueError, match="sigma must be a finite number above 0, got 0"):
         rs.SmoothLoss("nDCG", sigma=0)
