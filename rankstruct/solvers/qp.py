@@ -30,6 +30,8 @@ import scipy.linalg
 from scipy.linalg.lapack import dtrtrs
 
 _DEPENDENT = 1e-9  # a column this close to the span of the others, relative to its length, counts as one of the span
+_ROUNDING = 1e-15  # of the dual, relative to the planes' values
+_PATIENCE = 20  # steps without progress, beyond two a group
 _ARRAYS = ("_gradients", "_intercepts", "_groups", "_multipliers", "_used")  # of PlaneQP, one entry a plane
 
 
@@ -135,6 +137,31 @@ class PlaneQP:
                 self._reference[group] = i
                 self._multipliers[i] = self.masses[group]
 
+    def restore(self, multipliers: np.ndarray) -> None:
+        """Begin from the multipliers `[planes]` of an earlier solve of the same planes, in whatever programme that was.
+
+        If their support does not fit here, each group begins from its plane with the largest multiplier.
+        """
+        alpha = np.maximum(multipliers, 0)
+        order = np.argsort(-alpha, kind="stable")
+        groups, first = np.unique(self.groups[order], return_index=True)
+        self._reference[groups] = order[first]
+        inner = alpha > 0
+        inner[self._reference[groups]] = False
+        self._columns = np.flatnonzero(inner).tolist()
+        size = 2 * np.linalg.norm(self.gradients, axis=1).max(initial=0)
+        if len(self._columns) <= self._gradients.shape[1]:
+            self._factorise()
+            if np.abs(np.diag(self._r)).min(initial=np.inf) > _DEPENDENT * size:
+                total = np.bincount(self.groups, alpha, len(self.masses))
+                if (total[groups] > 0).all():
+                    self.multipliers[:] = alpha * (self.masses / np.where(total > 0, total, 1))[self.groups]
+                    return
+        self._columns = []
+        self._factorise()
+        self.multipliers[:] = 0
+        self.multipliers[self._reference[groups]] = self.masses[groups]
+
     def keep(self, wanted: np.ndarray) -> None:
         """Remove the planes outside the bool mask `wanted` `[planes]`; planes of the support always stay."""
         wanted = wanted.copy()
@@ -176,7 +203,8 @@ class PlaneQP:
         gradients, intercepts, alpha = self.gradients, self.intercepts, self.multipliers
         shift = intercepts + gradients @ w0 if np.ndim(w0) else intercepts
         limit = 50 * (self._size + len(self.masses)) if max_steps is None else max_steps
-        steps, best = 0, None
+        steps, stalled = 0, 0
+        best_gap, best_dual = np.inf, -np.inf
         while True:
             steps += self._optimise_support(C, shift, limit - steps)
             move = self._move(C, shift)
@@ -187,11 +215,11 @@ class PlaneQP:
             np.maximum.at(worst, self.groups, missed)
             gap = float(self.masses @ worst)
             size = float(np.abs(shift[self._support()]).max() + np.abs(mean).max()) * float(self.masses.sum())
-            if best is None or gap < best:
-                best, stalled = gap, 0
-            else:
-                stalled += 1
-            if gap <= tolerance * size or steps >= limit or stalled > 2 * len(self.masses) + 20:
+            dual = float(move @ move) / (2 * C) + float(self.masses @ mean)
+            # Every step raises the dual, which rounding hides at the end; exchanges between degenerate supports do not.
+            stalled = 0 if gap < best_gap or dual > best_dual + _ROUNDING * size else stalled + 1
+            best_gap, best_dual = min(gap, best_gap), max(dual, best_dual)
+            if gap <= tolerance * size or steps >= limit or stalled > 2 * len(self.masses) + _PATIENCE:
                 break
             entering = int(np.argmax(missed * self.masses[self.groups]))
             steps += 1
@@ -203,12 +231,11 @@ class PlaneQP:
         alpha *= (self.masses / total)[self.groups]
         self._solves += 1
         self._used[self._support()] = self._solves
-        combined = self._combined()
-        length = C / 2 * float(combined @ combined)
         highest = np.full(len(self.masses), -np.inf)
         np.maximum.at(highest, self.groups, shift + gradients @ move)
         value = float(move @ move) / (2 * C) + float(self.masses @ highest)
-        return QPResult(w0 + move, value, float(alpha @ shift) - length, steps)
+        combined = self._combined()
+        return QPResult(w0 + move, value, float(alpha @ shift) - C / 2 * float(combined @ combined), steps)
 
     def _support(self) -> np.ndarray:
         return np.concatenate([self._reference, np.array(self._columns, np.intp)])

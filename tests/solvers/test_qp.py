@@ -106,6 +106,20 @@ def test_no_features_and_errors():
         PlaneQP(1, [0.0])
 
 
+def test_restored_multipliers():
+    for terms in (1, 4):
+        planes = random_planes(np.random.default_rng(terms), terms, 80, 9)
+        first, second = load(planes), load(planes)
+        first.solve(100.0)
+        second.restore(first.multipliers)
+        again = second.solve(100.0)
+        certify(second, again, 100.0, np.zeros(9), 1e-9)
+        assert again.steps <= 1
+        for wrong in (np.zeros(80), np.ones(80), np.random.default_rng(0).random(80) - 0.8):
+            second.restore(wrong)
+            certify(second, second.solve(1e4), 1e4, np.zeros(9), 1e-9)
+
+
 def test_a_limit_of_steps_still_gives_bounds():
     planes = random_planes(np.random.default_rng(3), 2, 60, 10)
     qp = load(planes)
