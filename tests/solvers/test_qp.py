@@ -135,6 +135,16 @@ def test_many_features(terms):
     certify(qp, qp.solve(1e3, w0), 1e3, w0, 1e-8)
 
 
+def test_the_support_cannot_be_removed():
+    planes = random_planes(np.random.default_rng(4), 3, 60, 9)
+    qp = load(planes)
+    before = qp.solve(1e3).value
+    support = int((qp.multipliers > 0).sum())
+    qp.keep(np.zeros(60, bool))
+    assert len(qp) == support
+    assert qp.solve(1e3).value == pytest.approx(before, rel=1e-9)
+
+
 def test_restored_multipliers():
     for terms in (1, 4):
         planes = random_planes(np.random.default_rng(terms), terms, 80, 9)
