@@ -211,6 +211,7 @@ def start_qp(dimension: int, groups: int, planes: Planes | None) -> PlaneQP:
     qp = PlaneQP(dimension, np.full(groups, 1 / groups))
     if planes is not None and planes.num_groups == groups:
         qp.add(planes.gradients, planes.intercepts, planes.groups)
+        qp.restore(planes.multipliers)
     return qp
 
 

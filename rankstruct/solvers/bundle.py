@@ -31,7 +31,8 @@ class Bundle(Solver):
     """Bundle method; one evaluation of the risk an iteration.
 
     Args:
-        max_planes: where there are more, those not used for longest are removed; the support always stays, at most d + 1.
+        max_planes: where there are more, and more than twice the support, those not used for longest are removed. The support
+            always stays; it has at most d + 1 planes.
 
     A warm start with the planes of an earlier solution of the same risk makes a path of values of C cheap. The other
     arguments are those of `Solver`.
@@ -55,13 +56,14 @@ class Bundle(Solver):
     def _method(self, problem: Problem, start: np.ndarray, planes: Planes | None) -> Iterator[int]:
         qp = start_qp(len(start), 1, planes)
         problem.planes = lambda: planes_of(qp)
-        value, gradient, _ = problem.evaluate(start)
-        qp.add(gradient, value - gradient @ start)
+        point = start
+        value, gradient, _ = problem.evaluate(point)
         step, idle = 1.0, 0
         while True:
-            qp.forget(self.max_planes)
             before = problem.objective, problem.lower_bound
             with problem.in_qp():
+                qp.add(gradient, value - gradient @ point)
+                qp.forget(self.max_planes)
                 model = qp.solve(problem.C, problem.w0)
             problem.raise_bound(model.lower_bound)
             if problem.gap <= self.tolerance:
@@ -69,7 +71,6 @@ class Bundle(Solver):
                 return
             point = problem.w + step * (model.w - problem.w)
             value, gradient, objective = problem.evaluate(point)
-            qp.add(gradient, value - gradient @ point)
             if not problem.history:
                 step = _STEP
             elif objective < before[0]:

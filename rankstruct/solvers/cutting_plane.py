@@ -25,7 +25,8 @@ class CuttingPlane(Solver):
     """n-slack cutting plane method; one evaluation of all terms an iteration.
 
     Args:
-        planes_per_term: where there are more on average, those not used for longest are removed; at most Q + d are in use.
+        planes_per_term: where there are more on average, those not used for longest are removed; those in use
+            stay, at most Q + d.
 
     The other arguments are those of `Solver`.
     """
@@ -45,19 +46,20 @@ class CuttingPlane(Solver):
         problem.observe(start, float(values.mean()))
         qp.add(gradients, values - gradients @ start, terms)
         while True:
-            qp.forget(self.planes_per_term * len(terms))
             with problem.in_qp():
+                qp.forget(self.planes_per_term * len(terms))
                 model = qp.solve(problem.C, problem.w0)
             problem.raise_bound(model.lower_bound)
             if problem.gap <= self.tolerance:
                 yield len(qp)
                 return
             slack = np.full(len(terms), -np.inf)
-            np.maximum.at(slack, qp.groups, qp.intercepts + qp.gradients @ model.w)
+            np.maximum.at(slack, qp.groups, qp.values(model.w))
             values, gradients = problem.evaluate_terms(model.w, terms)
             problem.observe(model.w, float(values.mean()))
             violated = values - slack > self.tolerance / 2 * abs(problem.objective)
-            qp.add(gradients[violated], (values - gradients @ model.w)[violated], terms[violated])
+            with problem.in_qp():
+                qp.add(gradients[violated], (values - gradients @ model.w)[violated], terms[violated])
             yield len(qp)
             if not violated.any():
                 return

@@ -18,6 +18,9 @@ the matrix of inner products would. A step is one of
 - a plane enters, the one that the model misses by most;
 - if its column depends on the others, multipliers are exchanged with w held, as in the simplex method, until one is 0.
 
+With many features, gradients are held as coordinates in an orthonormal basis of those seen, so that the cost of a step
+depends on the number of planes instead of d; the memory is that of one d-vector a plane.
+
 Source of the method: Wolfe, "Finding the nearest point in a polytope", Mathematical Programming 11, 1976, with a linear term.
 """
 
@@ -30,6 +33,10 @@ import scipy.linalg
 from scipy.linalg.lapack import dtrtrs
 
 _DEPENDENT = 1e-9  # a column this close to the span of the others, relative to its length, counts as one of the span
+_SPANNED = 1e-14  # a gradient this close to the span of the basis, relative to its length, is in it
+_ROUNDING = 1e-15  # of the dual, relative to the planes' values
+_PATIENCE = 20  # steps without progress, beyond two a group
+_WIDE = 128  # features from which on gradients are held in a basis of their own
 _ARRAYS = ("_gradients", "_intercepts", "_groups", "_multipliers", "_used")  # of PlaneQP, one entry a plane
 
 
@@ -68,7 +75,12 @@ class PlaneQP:
         self.masses = np.asarray(masses, float)
         if dimension < 0 or self.masses.ndim != 1 or not (self.masses > 0).all():
             raise ValueError(f"a PlaneQP needs masses [groups] above 0, got dimension {dimension}, masses {masses}")
-        self._gradients = np.empty((16, dimension))
+        self._dimension = dimension
+        # With a basis, gradients are coordinates in its first _rank columns, and 0 in the rest.
+        self._basis = np.zeros((dimension, 16), order="F") if dimension > _WIDE else None
+        self._rank = 0
+        width = dimension if self._basis is None else 16
+        self._gradients = np.zeros((16, width))
         self._intercepts = np.empty(16)
         self._groups = np.empty(16, np.intp)
         self._multipliers = np.empty(16)
@@ -79,7 +91,7 @@ class PlaneQP:
         self._size = 0
         self._reference = np.full(len(self.masses), -1)  # of each group, the plane its columns are relative to
         self._columns: list[int] = []  # the other planes of the support, in the order of Q R
-        self._q = np.empty((dimension, 0), order="F")
+        self._q = np.empty((width, 0), order="F")
         self._r = np.empty((0, 0), order="F")
 
     def __len__(self) -> int:
@@ -88,8 +100,10 @@ class PlaneQP:
 
     @property
     def gradients(self) -> np.ndarray:
-        """`[planes, d]`; a view, not to be changed."""
-        return self._gradients[: self._size]
+        """`[planes, d]`; not to be changed."""
+        if self._basis is None:
+            return self._gradients[: self._size]
+        return self._gradients[: self._size] @ self._basis.T
 
     @property
     def intercepts(self) -> np.ndarray:
@@ -106,6 +120,10 @@ class PlaneQP:
         """`[planes]`, >= 0, those of a group add up to its mass; a view, not to be changed."""
         return self._multipliers[: self._size]
 
+    def values(self, w: np.ndarray) -> np.ndarray:
+        """The planes' values `[planes]` at w `[d]`."""
+        return self.intercepts + self._gradients[: self._size] @ (w if self._basis is None else self._basis.T @ w)
+
     def add(self, gradients: np.ndarray, intercepts: np.ndarray, groups: np.ndarray | int = 0) -> None:
         """Append planes `intercepts[i] + <gradients[i], w>`; the first plane of a group takes the group's mass.
 
@@ -120,10 +138,16 @@ class PlaneQP:
             capacity = max(last, 2 * first)
             for name in _ARRAYS:
                 old = getattr(self, name)
-                new = np.empty((capacity, *old.shape[1:]), old.dtype)
+                new = np.zeros((capacity, *old.shape[1:]), old.dtype)
                 new[:first] = old[:first]
                 setattr(self, name, new)
-        self._gradients[first:last] = gradients
+        if self._basis is None:
+            self._gradients[first:last] = gradients
+        else:
+            self._gradients[first:last] = 0
+            for i, gradient in enumerate(gradients, first):
+                coordinates = self._coordinates(gradient)
+                self._gradients[i, : len(coordinates)] = coordinates
         self._intercepts[first:last] = intercepts
         self._groups[first:last] = groups
         self._multipliers[first:last] = 0
@@ -134,6 +158,60 @@ class PlaneQP:
             if self._reference[group] < 0:
                 self._reference[group] = i
                 self._multipliers[i] = self.masses[group]
+
+    def _coordinates(self, gradient: np.ndarray) -> np.ndarray:
+        """Coordinates `[rank]` in the basis, which grows by one where need be."""
+        assert self._basis is not None
+        rank = self._rank
+        coordinates, rest = _project(self._basis[:, :rank], gradient)
+        length = float(np.linalg.norm(rest))
+        if length <= _SPANNED * np.linalg.norm(gradient):
+            return coordinates
+        if rank == self._basis.shape[1]:
+            more = ((0, 0), (0, min(rank, self._dimension - rank)))
+            self._basis = np.asfortranarray(np.pad(self._basis, more))
+            self._gradients = np.pad(self._gradients, more)
+            self._q = np.asfortranarray(np.pad(self._q, more[::-1]))
+        self._basis[:, rank] = rest / length
+        self._rank += 1
+        return np.append(coordinates, length)
+
+    def _shrink_basis(self) -> None:
+        """A basis of the planes that are left, where that is smaller."""
+        if self._basis is None or self._size >= self._rank:
+            return
+        turn, coordinates = np.linalg.qr(self._gradients[: self._size].T)
+        self._basis = np.asfortranarray(self._basis @ turn)
+        self._rank = self._size
+        gradients = np.zeros((len(self._intercepts), self._size))
+        gradients[: self._size] = coordinates.T
+        self._gradients = gradients
+        self._q = np.asfortranarray(turn.T @ self._q)
+
+    def restore(self, multipliers: np.ndarray) -> None:
+        """Begin from the multipliers `[planes]` of an earlier solve of the same planes, in whatever programme that was.
+
+        If their support does not fit here, each group begins from its plane with the largest multiplier.
+        """
+        alpha = np.maximum(multipliers, 0)
+        order = np.argsort(-alpha, kind="stable")
+        groups, first = np.unique(self.groups[order], return_index=True)
+        self._reference[groups] = order[first]
+        inner = alpha > 0
+        inner[self._reference[groups]] = False
+        self._columns = np.flatnonzero(inner).tolist()
+        size = 2 * np.linalg.norm(self._gradients[: self._size], axis=1).max(initial=0)
+        if len(self._columns) <= self._gradients.shape[1]:
+            self._factorise()
+            if np.abs(np.diag(self._r)).min(initial=np.inf) > _DEPENDENT * size:
+                total = np.bincount(self.groups, alpha, len(self.masses))
+                if (total[groups] > 0).all():
+                    self.multipliers[:] = alpha * (self.masses / np.where(total > 0, total, 1))[self.groups]
+                    return
+        self._columns = []
+        self._factorise()
+        self.multipliers[:] = 0
+        self.multipliers[self._reference[groups]] = self.masses[groups]
 
     def keep(self, wanted: np.ndarray) -> None:
         """Remove the planes outside the bool mask `wanted` `[planes]`; planes of the support always stay."""
@@ -149,22 +227,24 @@ class PlaneQP:
         self._columns = [int(new[i]) for i in self._columns]
         known = self._reference >= 0
         self._reference[known] = new[self._reference[known]]
+        self._shrink_basis()
 
     def forget(self, limit: int) -> None:
-        """Where there are more than `limit` planes, keep half as many, those last used, and the support."""
+        """Where there are more than `limit` planes and twice the support, keep half as many, those last used, and the support."""
+        limit = max(limit, 2 * (len(self._columns) + len(self.masses)))
         if self._size > limit:
             wanted = np.zeros(self._size, bool)
             wanted[np.argsort(self._used[: self._size], kind="stable")[self._size - limit // 2 :]] = True
             self.keep(wanted)
 
     def solve(
-        self, C: float, w0: np.ndarray | float = 0.0, *, tolerance: float = 1e-10, max_steps: int | None = None
+        self, C: float, w0: np.ndarray | None = None, *, tolerance: float = 1e-10, max_steps: int | None = None
     ) -> QPResult:
         """Minimise `1/(2 C) ||w - w0||^2 + sum_g m_g max_{i in g} plane_i(w)`.
 
         Args:
             C: positive.
-            w0: `[d]` or 0.
+            w0: `[d]`; 0 if None.
             tolerance: of primal less dual, relative to the size of the planes' values at w0 and at w.
             max_steps: of the active-set method; 50 (planes + groups) if None. What is reached by then is returned.
 
@@ -173,10 +253,11 @@ class PlaneQP:
         """
         if (self._reference < 0).any():
             raise ValueError(f"group {int(np.argmin(self._reference))} has no plane; add one a group before solving")
-        gradients, intercepts, alpha = self.gradients, self.intercepts, self.multipliers
-        shift = intercepts + gradients @ w0 if np.ndim(w0) else intercepts
+        gradients, alpha = self._gradients[: self._size], self.multipliers
+        shift = self.values(w0) if w0 is not None else self.intercepts
         limit = 50 * (self._size + len(self.masses)) if max_steps is None else max_steps
-        steps, best = 0, None
+        steps, stalled = 0, 0
+        best_gap, best_dual = np.inf, -np.inf
         while True:
             steps += self._optimise_support(C, shift, limit - steps)
             move = self._move(C, shift)
@@ -187,11 +268,11 @@ class PlaneQP:
             np.maximum.at(worst, self.groups, missed)
             gap = float(self.masses @ worst)
             size = float(np.abs(shift[self._support()]).max() + np.abs(mean).max()) * float(self.masses.sum())
-            if best is None or gap < best:
-                best, stalled = gap, 0
-            else:
-                stalled += 1
-            if gap <= tolerance * size or steps >= limit or stalled > 2 * len(self.masses) + 20:
+            dual = float(move @ move) / (2 * C) + float(self.masses @ mean)
+            # Every step raises the dual, which rounding hides at the end; exchanges between degenerate supports do not.
+            stalled = 0 if gap < best_gap or dual > best_dual + _ROUNDING * size else stalled + 1
+            best_gap, best_dual = min(gap, best_gap), max(dual, best_dual)
+            if gap <= tolerance * size or steps >= limit or stalled > 2 * len(self.masses) + _PATIENCE:
                 break
             entering = int(np.argmax(missed * self.masses[self.groups]))
             steps += 1
@@ -203,12 +284,15 @@ class PlaneQP:
         alpha *= (self.masses / total)[self.groups]
         self._solves += 1
         self._used[self._support()] = self._solves
-        combined = self._combined()
-        length = C / 2 * float(combined @ combined)
         highest = np.full(len(self.masses), -np.inf)
         np.maximum.at(highest, self.groups, shift + gradients @ move)
         value = float(move @ move) / (2 * C) + float(self.masses @ highest)
-        return QPResult(w0 + move, value, float(alpha @ shift) - length, steps)
+        combined = self._combined()
+        if self._basis is not None:
+            move = self._basis @ move
+        return QPResult(
+            move if w0 is None else w0 + move, value, float(alpha @ shift) - C / 2 * float(combined @ combined), steps
+        )
 
     def _support(self) -> np.ndarray:
         return np.concatenate([self._reference, np.array(self._columns, np.intp)])

@@ -106,6 +106,59 @@ def test_no_features_and_errors():
         PlaneQP(1, [0.0])
 
 
+@pytest.mark.parametrize("terms", [1, 3])
+def test_many_features(terms):
+    """Held in a basis, which grows with the planes and shrinks when they are removed; the answer is that of the plain form."""
+    rng = np.random.default_rng(terms)
+    wide = random_planes(rng, terms, 90, 300)
+    wide.gradients[10:20] = wide.gradients[:10]  # nothing new for the basis
+    wide.gradients[20] = 0
+    narrow = np.linalg.qr(wide.gradients.T)[1].T  # the same inner products, in 90 features
+    w0 = rng.normal(size=300)
+    qp, plain = PlaneQP(300, np.full(terms, 1 / terms)), PlaneQP(90, np.full(terms, 1 / terms))
+    for first in range(0, 90, 9):
+        part = slice(first, first + 9)
+        qp.add(wide.gradients[part], wide.intercepts[part], wide.groups[part])
+        plain.add(narrow[part], wide.intercepts[part], wide.groups[part])
+        for C in (1e-3, 1.0, 1e5):
+            assert qp.solve(C).value == pytest.approx(plain.solve(C).value, rel=1e-8, abs=1e-9)
+            certify(qp, qp.solve(C, w0), C, w0, 1e-8)
+        np.testing.assert_allclose(qp.values(w0), qp.intercepts + qp.gradients @ w0, atol=1e-10)
+    np.testing.assert_allclose(qp.gradients, wide.gradients, atol=1e-12)
+    before = qp.solve(1e-3, w0)
+    qp.forget(30)
+    assert len(qp) <= 45  # the support was small
+    after = qp.solve(1e-3, w0)
+    assert after.value == pytest.approx(before.value, rel=1e-9)
+    np.testing.assert_allclose(after.w, before.w, atol=1e-8)
+    qp.add(wide.gradients, wide.intercepts, wide.groups)
+    certify(qp, qp.solve(1e3, w0), 1e3, w0, 1e-8)
+
+
+def test_the_support_cannot_be_removed():
+    planes = random_planes(np.random.default_rng(4), 3, 60, 9)
+    qp = load(planes)
+    before = qp.solve(1e3).value
+    support = int((qp.multipliers > 0).sum())
+    qp.keep(np.zeros(60, bool))
+    assert len(qp) == support
+    assert qp.solve(1e3).value == pytest.approx(before, rel=1e-9)
+
+
+def test_restored_multipliers():
+    for terms in (1, 4):
+        planes = random_planes(np.random.default_rng(terms), terms, 80, 9)
+        first, second = load(planes), load(planes)
+        first.solve(100.0)
+        second.restore(first.multipliers)
+        again = second.solve(100.0)
+        certify(second, again, 100.0, np.zeros(9), 1e-9)
+        assert again.steps <= 1
+        for wrong in (np.zeros(80), np.ones(80), np.random.default_rng(0).random(80) - 0.8):
+            second.restore(wrong)
+            certify(second, second.solve(1e4), 1e4, np.zeros(9), 1e-9)
+
+
 def test_a_limit_of_steps_still_gives_bounds():
     planes = random_planes(np.random.default_rng(3), 2, 60, 10)
     qp = load(planes)

@@ -1,5 +1,7 @@
 """The linear risk: values and gradients equal those of the loss, in every form of X, without a copy of it."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -83,3 +85,21 @@ def test_errors(arguments, message):
 def test_an_oracle_of_the_wrong_shape():
     with pytest.raises(ValueError, match="oracle must return values"):
         LinearRisk(np.zeros((3, 1)), [0, 1, 2, 3], oracle)(np.zeros(1))
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_float32_features_are_never_copied_whole(sparse):
+    features = np.ones((80_000, 50), np.float32)
+    features = sp.csr_array(features) if sparse else features
+    size = 80_000 * 50 * 4
+    risk = LinearRisk(
+        features, np.arange(0, 80_001, 100), lambda scores: (np.add.reduceat(scores, np.arange(0, 80_000, 100)), scores)
+    )
+    w = np.ones(50)
+    risk(w)
+    tracemalloc.start()
+    risk(w)
+    risk.term_planes(w, np.arange(800))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < size / 2

@@ -101,10 +101,8 @@ def test_bounds_hold_whenever_it_stops(seed, exponent, kind, iterations, elsewhe
     assert solution.lower_bound <= best.objective + slack
     assert solution.objective >= best.lower_bound - slack
     assert solution.lower_bound <= solution.objective
-    bounds = [record.lower_bound for record in solution.history]
-    objectives = [record.objective for record in solution.history]
-    assert bounds == sorted(bounds)
-    assert objectives == sorted(objectives, reverse=True)
+    assert (np.diff([record.lower_bound for record in solution.history]) >= -1e-12 * abs(best.objective)).all()
+    assert (np.diff([record.objective for record in solution.history]) <= 0).all()
 
 
 @pytest.mark.parametrize("kind", SOLVERS)
