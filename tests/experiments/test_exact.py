@@ -1,0 +1,150 @@
+"""Exact fits from configs: tables, files, reuse, errors; certificates of runs; the health check."""
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+import rankstruct as rs
+from rankstruct.data import digits, synthetic
+from rankstruct.experiments.certification import certify, health_check
+from rankstruct.experiments.certification import main as certify_main
+from rankstruct.experiments.exact import main
+from rankstruct.training.cli import main as train
+
+CONFIG = """
+ranker:
+  class_path: rankstruct.LinearRanker
+  init_args: {measure: AP, C: [0.1, 1.0, 10.0]}
+data: {builtin: synthetic}
+measures: [AP, RR@10]
+"""
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("exact")
+    (folder / "map.yaml").write_text(CONFIG)
+    other = CONFIG.replace("measure: AP", "measure: nDCG@10, feature_map: positional, reference: predicted")
+    (folder / "orm.yaml").write_text(other)
+    assert main(["--config", str(folder / "map.yaml"), str(folder / "orm.yaml"), "--output", str(folder / "out")]) == 0
+    return folder
+
+
+def test_reports_every_C(fitted):
+    found = json.loads((fitted / "out" / "exact.json").read_text())
+    path = found["map"][0]["path"]
+    assert [row["C"] for row in path] == [0.1, 1.0, 10.0]
+    train_lists = synthetic(seed=0)[0]
+    qid = np.repeat(np.arange(train_lists.num_lists), train_lists.lengths)
+    for row in path:
+        ranker = rs.LinearRanker("AP", C=row["C"], tolerance=1e-5).fit(train_lists.features, train_lists.labels, qid)
+        assert row["objective"] == pytest.approx(ranker.solution_.objective, rel=1.1e-3)
+        assert row["gap"] <= 1e-3
+        assert row["slack"] == pytest.approx(row["objective"] - row["squared_norm"] / (2 * row["C"]))
+        at_zero = ranker.objective(np.zeros(train_lists.num_features), train_lists.features, train_lists.labels, qid)
+        assert row["objective_over_zero"] == pytest.approx(row["objective"] / at_zero)
+        assert 0 < row["support"] <= row["planes"]
+    assert sum(row["chosen"] for row in path) == 1
+    best = max(path, key=lambda row: row["validation"]["AP"])
+    assert best["chosen"]
+    assert found["orm"][0]["path"][0]["gap"] is None
+
+
+def test_writes_rankers_scorers_boards_and_a_figure(fitted):
+    cell = fitted / "out" / "map" / "all"
+    chosen = next(row for row in json.loads((cell / "result.json").read_text())["path"] if row["chosen"])
+    ranker = pickle.loads((cell / "ranker.pkl").read_bytes())
+    assert chosen["C"] == ranker.C_
+    test = synthetic(seed=2, weights=synthetic(seed=0)[1])[0]
+    scorer = rs.load_scorer(cell / "scorer.pt")
+    scores = scorer(torch.tensor(test.features)).detach()
+    values = rs.evaluate(scores, torch.tensor(test.labels), ["AP"], offsets=torch.tensor(test.offsets))["AP"]
+    assert values.mean().item() == pytest.approx(chosen["test"]["AP"], abs=1e-5)
+    tags = EventAccumulator(str(cell)).Reload().Tags()["scalars"]
+    assert {"C=1/objective", "C=1/lower_bound", "path/slack", "path/test AP"} <= set(tags)
+    assert (fitted / "out" / "exact.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_finished_fits_are_reused_and_others_refused(fitted, capsys):
+    target = fitted / "out" / "map" / "all" / "result.json"
+    result = json.loads(target.read_text())
+    result["path"][0]["test"]["AP"] = 0.123456
+    target.write_text(json.dumps(result))
+    arguments = ["--config", str(fitted / "map.yaml"), "--output", str(fitted / "out")]
+    assert main(arguments) == 0
+    assert "0.1235" in capsys.readouterr().out
+    assert main([*arguments, "--ranker.tolerance", "0.5"]) == 1
+    assert "holds a fit of another config or other options" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("builtin: synthetic", "builtin: letters"), "data.builtin must be one of digits, synthetic"),
+        (("measures:", "mesures:"), "mesures"),
+        (("LinearRanker", "LineRanker"), "LineRanker"),
+    ],
+)
+def test_a_wrong_config_is_said_in_one_line(change, message, tmp_path, capsys):
+    (tmp_path / "c.yaml").write_text(CONFIG.replace(*change))
+    assert main(["--config", str(tmp_path / "c.yaml"), "--output", str(tmp_path / "out")]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_every_exact_config_is_whole():
+    from rankstruct.experiments.exact import _parse
+
+    configs = sorted((Path(__file__).parents[2] / "configs").glob("exact-*.yaml"))
+    assert configs
+    for config in configs:
+        ranker, _, measures = _parse(config)
+        assert isinstance(ranker, rs.LinearRanker)
+        assert measures
+
+
+def test_certificate_of_a_run(tmp_path, capsys):
+    options = ["--data.builtin", "digits", "--model.scorer", "rankstruct.LinearScorer", "--trainer.max_epochs", "5"]
+    more = ["--model.regularization", "0.01", "--trainer.enable_progress_bar", "false", "--output", str(tmp_path)]
+    train(["fit", *options, *more])
+    assert certify_main(["--run", str(tmp_path / "version_0")]) == 0
+    assert "certified lower bound" in capsys.readouterr().out
+    found = json.loads((tmp_path / "version_0" / "certificate.json").read_text())
+    data = digits(seed=0).train
+    qid = np.repeat(np.arange(data.num_lists), data.lengths)
+    exact = rs.LinearRanker("AP", C=100.0, tolerance=1e-6).fit(data.features, data.labels, qid)
+    assert found["lower_bound"] <= exact.solution_.objective * (1 + 1e-6)
+    assert found["lower_bound"] >= exact.solution_.objective * (1 - 2e-3)
+    w = rs.load_scorer(tmp_path / "version_0").linear.weight.detach().double().numpy()[0]
+    assert found["objective"] == pytest.approx(exact.objective(w, data.features, data.labels, qid))
+    assert found["gap"] == pytest.approx(1 - found["lower_bound"] / found["objective"])
+    assert found["gap"] > 1e-3
+    certificate, _ = certify(exact.to_scorer(), rs.StructuredHingeLoss("AP"), data, 0.01)
+    assert certificate.gap <= 1.1e-3
+    assert certify_main(["--run", str(tmp_path)]) == 1
+    assert "holds no run" in capsys.readouterr().err
+
+
+def test_certificates_that_are_refused():
+    data, loss = synthetic()[0], rs.StructuredHingeLoss("AP")
+    with pytest.raises(ValueError, match="only a LinearScorer"):
+        certify(rs.MLPScorer(data.num_features), loss, data, 1.0)
+    with pytest.raises(ValueError, match="needs a convex loss"):
+        certify(rs.LinearScorer(data.num_features), rs.SmoothLoss(), data, 1.0)
+    with pytest.raises(ValueError, match="needs regularization > 0"):
+        certify(rs.LinearScorer(data.num_features), loss, data, 0.0)
+
+
+def test_health_check_tells_stuck_from_learning():
+    rng = np.random.default_rng(0)
+    X, qid = rng.normal(size=(300, 3)), np.repeat(np.arange(10), 30)
+    y = rng.integers(0, 3, size=300)  # noise
+    stuck = rs.LinearRanker("RR@10", C=10.0).fit(X, y, qid)
+    assert health_check(stuck, X, y, qid).startswith("stuck at w = 0")
+    y = np.digitize(X[:, 0], [0.5, 1.5])
+    learning = rs.LinearRanker("AP", C=10.0).fit(X, y, qid)
+    assert health_check(learning, X, y, qid).startswith("learning")

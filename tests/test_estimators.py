@@ -1,0 +1,259 @@
+"""LinearRanker and KernelRanker: optimum, conventions of scikit-learn, grouping, paths of C, what is refused."""
+
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import sklearn
+import torch
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, GroupKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import rankstruct as rs
+from rankstruct.estimators import group_documents, ranking_risk
+from rankstruct.solvers import DC, Bundle, Status, group_regression
+
+
+def make(lists=15, size=8, d=4, seed=0, grades=2, dtype=np.float64):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(lists * size, d)).astype(dtype)
+    raw = X @ rng.normal(size=d) + rng.normal(size=lists * size)
+    y = np.clip(np.floor(raw), 0, grades - 1)
+    return X, y, np.repeat(np.arange(lists), size)
+
+
+def objective(ranker, X, y, qid, w):
+    """By hand: 1/(2C) w'w + mean over the lists that can be wrong."""
+    values = []
+    for q in np.unique(qid):
+        labels = torch.tensor(y[qid == q])
+        if labels.min() < labels.max():
+            scores = torch.tensor(X[qid == q] @ w)
+            options = {"feature_map": ranker.feature_map, "reference": ranker.reference}
+            values.append(rs.structured_hinge_loss(scores, labels, ranker.measure, **options).item())
+    return w @ w / (2 * ranker.C) + np.mean(values)
+
+
+@pytest.mark.parametrize("measure", ["AP", "AUC", "nDCG@3", "RR@5"])
+@pytest.mark.parametrize("solver", ["bundle", "cutting-plane", "frank-wolfe"])
+def test_reaches_the_optimum_with_every_solver(measure, solver):
+    X, y, qid = make()
+    ranker = rs.LinearRanker(measure, C=5.0, solver=solver, tolerance=1e-3).fit(X, y, qid)
+    solution = ranker.solution_
+    assert solution.status is Status.CONVERGED
+    assert solution.lower_bound <= solution.objective
+    assert solution.objective == pytest.approx(objective(ranker, X, y, qid, ranker.coef_), rel=1e-9)
+    assert ranker.objective(ranker.coef_, X, y, qid) == pytest.approx(solution.objective, rel=1e-9)
+    exact = rs.LinearRanker(measure, C=5.0, tolerance=1e-7).fit(X, y, qid).solution_
+    assert exact.lower_bound - 1e-9 <= solution.objective <= exact.objective * (1 + 1.1e-3)
+
+
+def test_rows_in_any_order_float32_sparse_and_frames_give_the_same_weights():
+    X, y, qid = make()
+    expected = rs.LinearRanker("AP", C=10.0, tolerance=1e-6).fit(X, y, qid).coef_
+    shuffle = np.random.default_rng(1).permutation(len(y))
+    names = np.array([f"query {q}" for q in qid])
+    for given in (
+        (X[shuffle], y[shuffle], qid[shuffle]),
+        (sp.csr_matrix(X), y, qid),
+        (sp.coo_matrix(X), y, names),
+        (X.astype(np.float32), y, qid),
+    ):
+        found = rs.LinearRanker("AP", C=10.0, tolerance=1e-6).fit(*given)
+        np.testing.assert_allclose(found.coef_, expected, atol=2e-3)
+        np.testing.assert_allclose(found.predict(given[0]), np.asarray(given[0] @ found.coef_).ravel(), rtol=1e-6)
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X, columns=list("abcd"))
+    ranker = rs.LinearRanker("AP", C=10.0, tolerance=1e-6).fit(frame, pandas.Series(y), pandas.Series(names))
+    np.testing.assert_allclose(ranker.coef_, expected, atol=2e-3)
+    assert list(ranker.feature_names_in_) == list("abcd")
+
+
+def test_float32_is_not_copied():
+    X, y, qid = make(dtype=np.float32)
+    ranker = rs.LinearRanker("AP", drop_empty=False)
+    features, _, _ = ranker._training_lists(ranker._check(X, y, reset=True)[0], y, qid)
+    assert np.shares_memory(features, X)
+
+
+def test_group_documents():
+    order, offsets = group_documents(np.array([3, 3, 1, 2, 2, 2]))
+    assert order is None
+    assert offsets.tolist() == [0, 2, 3, 6]
+    order, offsets = group_documents(np.array([3, 1, 3, 2, 1]))
+    assert order.tolist() == [0, 2, 1, 4, 3]
+    assert offsets.tolist() == [0, 2, 4, 5]
+
+
+def test_a_path_of_C_is_chosen_on_validation_lists():
+    X, y, qid = make()
+    valid = make(seed=7)
+    names = dict(zip(("X_valid", "y_valid", "qid_valid"), valid, strict=True))
+    ranker = rs.LinearRanker("AP", C=[10.0, 0.01, 1.0]).fit(X, y, qid, **names)
+    scores = []
+    for C, solution in zip([0.01, 1.0, 10.0], ranker.path_, strict=True):
+        alone = rs.LinearRanker("AP", C=C).fit(X, y, qid)
+        assert solution.objective == pytest.approx(alone.solution_.objective, rel=2e-3)
+        alone.coef_ = solution.w
+        scores.append(alone.score(*valid))
+    np.testing.assert_allclose(ranker.validation_, scores)
+    assert [0.01, 1.0, 10.0][int(np.argmax(scores))] == ranker.C_
+    assert ranker.score(*valid) == max(scores)
+    with pytest.raises(ValueError, match="C has 3 values; give X_valid"):
+        rs.LinearRanker("AP", C=[1, 2, 3]).fit(X, y, qid)
+
+
+@pytest.mark.parametrize("reference", ["ideal-tied", "predicted"])
+def test_bounds_that_are_not_convex_go_down_from_regression(reference):
+    X, y, qid = make(grades=3)
+    options = {"feature_map": "positional", "reference": reference, "C": 50.0}
+    ranker = rs.LinearRanker("nDCG@5", **options).fit(X, y, qid)
+    start = group_regression(X, 2**y - 1, np.arange(0, len(y) + 1, 8))
+    assert ranker.solution_.history[0].objective == pytest.approx(objective(ranker, X, y, qid, start), rel=1e-6)
+    assert ranker.solution_.objective == pytest.approx(objective(ranker, X, y, qid, ranker.coef_), rel=1e-6)
+    assert ranker.solution_.objective < ranker.solution_.history[0].objective
+    objectives = [record.objective for record in ranker.solution_.history]
+    assert objectives == sorted(objectives, reverse=True)
+    assert ranker.solution_.lower_bound == -np.inf
+    drawn = rs.LinearRanker("nDCG@5", **{**options, "C": 1e-6}, regularize_towards="start").fit(X, y, qid)
+    np.testing.assert_allclose(drawn.coef_, start, atol=1e-3)
+
+
+def test_other_losses():
+    X, y, qid = make(grades=3)
+    combo = rs.CombinedLoss([rs.StructuredHingeLoss("AP"), rs.StructuredHingeLoss("RR", reference="predicted")])
+    for loss in (
+        rs.CombinedLoss([rs.StructuredHingeLoss("AP"), rs.StructuredHingeLoss("RR")], [1.0, 0.1]),
+        rs.RankSVMLoss(),
+    ):
+        assert rs.LinearRanker(loss=loss).fit(X, y, qid).solution_.gap <= 1e-3
+    for loss in (combo, rs.SmoothLoss("nDCG@5"), rs.GradedLoss("AUC", reference="predicted")):
+        ranker = rs.LinearRanker("nDCG@5", loss=loss).fit(X, y, qid)
+        assert ranker.solution_.objective <= ranker.solution_.history[0].objective
+        assert ranker.score(X, y, qid) > 0.6
+    with pytest.raises(ValueError, match="neither convex"):
+        rs.LinearRanker(loss=rs.ApproxNDCGLoss()).fit(X, y, qid)
+    with pytest.raises(ValueError, match="OrdinalLoss has parameters of its own"):
+        rs.LinearRanker(loss=rs.OrdinalLoss(2)).fit(X, y, qid)
+    shared = rs.CombinedLoss([rs.StructuredHingeLoss("AP", reference="predicted")], slack="shared")
+    with pytest.raises(ValueError, match="slack='separate'"):
+        rs.LinearRanker(loss=shared).fit(X, y, qid)
+
+
+def test_risk_of_terms_is_that_of_the_whole():
+    X, y, _ = make()
+    offsets = np.arange(0, len(y) + 1, 8)
+    w = np.random.default_rng(0).normal(size=4)
+    risk = ranking_risk(rs.StructuredHingeLoss("AP"), X, y, offsets)
+    values, gradients = risk.term_planes(w, np.array([3, 0, 9]))
+    every, slopes = risk.term_planes(w, np.arange(15))
+    np.testing.assert_allclose(values, every[[3, 0, 9]])
+    np.testing.assert_allclose(gradients, slopes[[3, 0, 9]])
+    assert risk(w)[0] == pytest.approx(every.mean())
+
+
+def test_scikit_learn_conventions():
+    X, y, qid = make()
+    ranker = rs.LinearRanker("AP", C=3.0, solver=Bundle(tolerance=1e-2))
+    copy = clone(ranker)
+    assert copy.get_params()["C"] == 3.0
+    assert repr(copy).startswith("LinearRanker(")
+    fitted = ranker.fit(X, y, qid)
+    assert fitted is ranker
+    again = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(again.predict(X), fitted.predict(X))
+    with pytest.raises(sklearn.exceptions.NotFittedError):
+        copy.predict(X)
+    with pytest.raises(ValueError, match="X has 3 features, but LinearRanker is expecting 4"):
+        fitted.predict(X[:, :3])
+    assert fitted.score(X, y, qid) == pytest.approx(
+        rs.evaluate(torch.tensor(fitted.predict(X)).view(15, 8), torch.tensor(y).view(15, 8), ["AP"])["AP"]
+        .mean()
+        .item()
+    )
+
+
+def test_grid_search_and_pipelines_route_qid():
+    X, y, qid = make()
+    with sklearn.config_context(enable_metadata_routing=True):
+        search = GridSearchCV(rs.LinearRanker("AP"), {"C": [0.01, 10.0]}, cv=GroupKFold(3))
+        search.fit(X, y, qid=qid, groups=qid)
+        assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+        routed = make_pipeline(StandardScaler(), rs.LinearRanker("AP")).fit(X, y, qid=qid)
+    named = make_pipeline(StandardScaler(), rs.LinearRanker("AP")).fit(X, y, linearranker__qid=qid)
+    np.testing.assert_array_equal(routed.predict(X), named.predict(X))
+    with pytest.raises(ValueError, match=r"qid is missing.*enable_metadata_routing=True"):
+        GridSearchCV(rs.LinearRanker("AP"), {"C": [1.0]}, cv=2, error_score="raise").fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"C": 0.0}, "C must be a positive number"),
+        ({"C": []}, "C must be a positive number"),
+        ({"start": "one"}, "start must be one of"),
+        ({"regularize_towards": "start "}, "regularize_towards must be one of"),
+        ({"solver": "simplex"}, "solver must be one of 'bundle'"),
+        ({"measure": "AP@"}, "AP@"),
+    ],
+)
+def test_options_that_are_refused(options, message):
+    X, y, qid = make()
+    with pytest.raises(ValueError, match=message):
+        rs.LinearRanker(**options).fit(X, y, qid)
+
+
+def test_data_that_is_refused():
+    X, y, qid = make()
+    for given, message in (
+        ((X, y), "qid is missing"),
+        ((X, y, qid[:-1]), r"qid must have one entry a document, shape \(120,\)"),
+        ((np.where(X > 2, np.nan, X), y, qid), "NaN"),
+        ((X, y[:-1], qid), "inconsistent numbers of samples"),
+        ((X, np.ones_like(y), qid), "no list that a ranking can get wrong"),
+        ((X, y, np.where(qid > 3, np.nan, qid)), "qid must not be NaN"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            rs.LinearRanker().fit(*given)
+
+
+def test_scorer_there_and_back():
+    X, y, qid = make()
+    ranker = rs.LinearRanker("AP").fit(X, y, qid)
+    scores = ranker.to_scorer()(torch.tensor(X, dtype=torch.float32)).detach().numpy()
+    np.testing.assert_allclose(scores, ranker.predict(X), rtol=1e-4, atol=1e-4)
+
+
+def test_kernels():
+    rng = np.random.default_rng(0)
+    X, qid = rng.normal(size=(160, 2)), np.repeat(np.arange(16), 10)
+    y = (np.square(X).sum(1) < 0.6).astype(int)
+    shuffle = rng.permutation(160)
+    for kernel, options in (("rbf", {"gamma": 1.0}), ("polynomial", {"degree": 2})):
+        ranker = rs.KernelRanker("AP", kernel=kernel, C=1e3, **options).fit(X, y, qid)
+        assert ranker.score(X, y, qid) > 0.85
+        gram = ranker.map_.kernel(X, X)
+        np.testing.assert_allclose(ranker.predict(X), gram @ ranker.dual_coef_, atol=1e-6)
+        given = rs.KernelRanker("AP", kernel="precomputed", C=1e3).fit(gram, y, qid)
+        np.testing.assert_allclose(given.solution_.objective, ranker.solution_.objective, rtol=2e-3)
+        mixed = rs.KernelRanker("AP", kernel=kernel, C=1e3, **options).fit(X[shuffle], y[shuffle], qid[shuffle])
+        np.testing.assert_allclose(mixed.solution_.objective, ranker.solution_.objective, rtol=2e-3)
+    linear = rs.LinearRanker("AP", C=10.0, tolerance=1e-6).fit(X, y, qid)
+    same = rs.KernelRanker("AP", kernel="linear", C=10.0, tolerance=1e-6).fit(X, y, qid)
+    assert same.solution_.objective == pytest.approx(linear.solution_.objective, rel=1e-5)
+    rough = rs.KernelRanker("AP", gamma=1.0, C=1e3, exact_up_to=10, landmarks=60).fit(X, y, qid)
+    assert not rough.map_.exact
+    assert rough.score(X, y, qid) > 0.8
+    with pytest.raises(ValueError, match="no linear function"):
+        same.to_scorer()
+
+
+def test_dc_and_its_options():
+    X, y, qid = make(grades=3)
+    ranker = rs.LinearRanker(
+        "nDCG", feature_map="positional", reference="predicted", C=50.0, solver=DC(max_rounds=1, solver=Bundle())
+    )
+    assert ranker.fit(X, y, qid).solution_.iterations == 1
