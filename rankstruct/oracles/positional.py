@@ -26,7 +26,7 @@ from rankstruct.oracles.kernels import Answer, relevance
 from rankstruct.oracles.kernels import positional_cpu as cpu
 from rankstruct.oracles.kernels.flat import FlatLists, discount_table
 from rankstruct.oracles.kernels.threads import run_lists
-from rankstruct.oracles.operators import register_lists
+from rankstruct.oracles.operators import define_operator
 from rankstruct.oracles.registry import Oracle, register_oracle
 
 _REFERENCES = {"ideal": cpu.IDEAL, "ideal-tied": cpu.IDEAL_TIED, "predicted": cpu.PREDICTED}
@@ -46,9 +46,7 @@ _METHODS = {
     cpu.LATTICE: _Method("lattice programme over the two gains", "O(p m) after the sort"),
     cpu.SWEEP: _Method("residual sweep from a multilevel start", "about O(n L^2) after the sort"),
     cpu.TOO_MANY_CLASSES: _Method("general assignment (SciPy)", "O(n^3)"),
-    cpu.RECIPROCAL: _Method(
-        "every rank of the highest-scored relevant document", "O(n + min(k, m) p) after the sort"
-    ),
+    cpu.RECIPROCAL: _Method("every rank of the highest-scored relevant document", "O(n + min(k, m) p) after the sort"),
 }
 _LOOPS = {
     cpu.PROPORTIONAL: cpu.proportional_lists,
@@ -59,8 +57,7 @@ _LOOPS = {
 }
 
 
-@torch.library.custom_op("rankstruct::positional", mutates_args=())
-def _operator(
+def _answer(
     scores: Tensor,
     gains: Tensor,
     where: Tensor | None,
@@ -82,7 +79,7 @@ def _operator(
     return task_loss.to(scores), value.to(scores), direction.to(scores)
 
 
-register_lists(_operator)
+_operator = define_operator("positional", _answer)
 
 
 def _solve(

@@ -212,7 +212,8 @@ OPERATORS = {
     "first_relevant_reciprocal_rank": (None, None, None, False),
     "pairwise_discounted": (None, 3, torch.tensor([1.0, 0.5, 0.2] + [0.0] * 69, dtype=torch.float64), True),
     "positional": (
-        torch.arange(72, 0, -1, dtype=torch.float64), torch.arange(72, 0, -1, dtype=torch.float64), None, True, "predicted",
+        torch.arange(72, 0, -1, dtype=torch.float64), torch.arange(72, 0, -1, dtype=torch.float64),
+        0, True, False, "predicted",
     ),
 }  # fmt: skip
 

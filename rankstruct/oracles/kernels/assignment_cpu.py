@@ -20,7 +20,7 @@ def _late_gains(score, group, limits, c, k, late, most):
     """What the documents that are not chosen gain by each one that is, for by_counts.
 
     Behind rank k documents follow in score order: one at place q (from 0) of that order, with u chosen ones behind it,
-    stands at rank q + u. So total[u] = sum of c[q + u] s over the documents so far, and choosing the one at place q, u chosen ones
+    stands at rank q + u. So total[u] = sum of c[q + u] s over the documents so far, and choosing that one, u chosen ones
     behind it, changes the sum by late[g, j, u] = total[u + 1] - (total[u] + c[q + u] s), for the j-th of class g.
     `most[g, j]` is the sum of the largest such numbers of the first j documents of a class, over all u that can be.
     """
@@ -93,7 +93,9 @@ def by_counts(score, group, members, starts, gain, c, a, k, classes):
             for i in range(k):
                 early[g, j, i] = c[i] * score[members[starts[g] + j]] - a[i] * gain[g]
     best_of = np.empty(states, np.float64)
-    full_states = np.empty(full, np.int64)  # those that fill the k ranks: at most one for all counts but the first class'
+    full_states = np.empty(
+        full, np.int64
+    )  # those that fill the k ranks: at most one for all counts but the first class'
     bounds = np.empty(full, np.float64)
     fulls, highest, first = 0, -np.inf, 0
     best_of[0] = 0.0

@@ -100,13 +100,11 @@ def begin_lists(batch, first, last):
     for i in range(first, last):
         longest = max(longest, offsets[i + 1] - offsets[i])
     keys, orders = np.empty((2, longest), np.uint64), np.empty((2, longest), np.int64)
-    histogram, place = np.empty((8, 256), np.int64), np.empty(longest, np.int64)
+    histogram, place = np.empty(256, np.int64), np.empty(longest, np.int64)
     for index in range(first, last):
         start, stop = offsets[index], offsets[index + 1]
         batch.method[index], batch.size[index] = NOTHING, 0
-        n, ordered = sort_descending(
-            batch.bits, where, start, stop, keys[0], orders[0], keys[1], orders[1], histogram
-        )
+        n, ordered = sort_descending(batch.bits, where, start, stop, keys[0], orders[0], keys[1], orders[1], histogram)
         if n == 0:
             continue
         top = scores[ordered[0]]
@@ -210,7 +208,7 @@ def proportional_lists(batch, first, last):
         for q in range(n):
             value[q] = batch.score[start + q] - batch.gain[start + batch.group[start + q]] * ratio
         keys, orders = np.empty((2, n), np.uint64), np.empty((2, n), np.int64)
-        histogram = np.empty((8, 256), np.int64)
+        histogram = np.empty(256, np.int64)
         _, order = sort_descending(
             value.view(np.uint64), batch.where[:0], 0, n, keys[0], orders[0], keys[1], orders[1], histogram
         )
