@@ -26,7 +26,8 @@ def _late_gains(score, group, limits, c, k, late, most):
     """
     n, groups = score.shape[0], limits.shape[0]
     beyond = np.zeros(n + k + 1, np.float64)  # c, and 0 where no document can stand
-    beyond[:n] = c[:n]
+    for q in range(n):  # not by a slice, for which numba compiles the message of a shape error, in seconds
+        beyond[q] = c[q]
     total = np.zeros(k + 1, np.float64)
     seen = np.zeros(groups, np.int64)
     above, missing = 0, 0  # candidates so far, candidates to come
