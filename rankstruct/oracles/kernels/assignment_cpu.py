@@ -277,6 +277,22 @@ def _apply_walk(i, q, x, classes, direct, entry, reach, inside, stack):
 
 
 @compile_kernel
+def _swap_neighbours(classes, inside, class_score, starts, steps_c, steps_a, gain, scale):
+    """Move documents forward past their neighbours while that gains: most of what the sweep would find, for less."""
+    for i in range(classes.shape[0] - 1):
+        j = i
+        while j >= 0 and classes[j] != classes[j + 1]:
+            x, y = classes[j], classes[j + 1]
+            more = _gain_of_one_more(j, y, inside[j, y], class_score, starts, steps_c, steps_a, gain, scale)
+            if more <= _gain_of_one_more(j, x, inside[j, x] - 1, class_score, starts, steps_c, steps_a, gain, scale):
+                break
+            classes[j], classes[j + 1] = y, x
+            inside[j, x] -= 1
+            inside[j, y] += 1
+            j -= 1
+
+
+@compile_kernel
 def _sweep(classes, class_score, starts, gain, c, a):
     """Improve `classes` to an optimum: column by column, the best positive cycle inside the columns so far, if any.
 
@@ -303,6 +319,7 @@ def _sweep(classes, class_score, starts, gain, c, a):
     for i in range(n):
         for g in range(groups):
             inside[i, g] = (inside[i - 1, g] if i else 0) + (classes[i] == g)
+    _swap_neighbours(classes, inside, class_score, starts, steps_c, steps_a, gain, scale)
     direct = np.empty((n, groups, groups), np.int64)  # B
     reach = np.empty((n, groups, groups), np.int64)  # D
     entry = np.empty((n, groups), np.int64)
