@@ -13,6 +13,7 @@ Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures" (equations 
 from __future__ import annotations
 
 from collections import OrderedDict
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from rankstruct.feature_maps import Positional
-from rankstruct.measures import RR, DiscountedGain, Measure
+from rankstruct.measures import RR, DiscountedGain, Measure, mWTA
 from rankstruct.oracles.kernels import Answer, relevance
 from rankstruct.oracles.kernels import positional_cpu as cpu
 from rankstruct.oracles.kernels.flat import FlatLists, discount_table
@@ -177,7 +178,7 @@ def _make_tables(measure: Measure, feature_map: Positional, size: int) -> tuple[
         ranks = torch.arange(1, size + 1, dtype=torch.float64)
         weights = 1.0 / ranks if measure.cutoff is None else torch.where(ranks <= measure.cutoff, 1.0 / ranks, 0.0)
     else:
-        assert isinstance(measure, DiscountedGain)  # what is registered below
+        assert isinstance(measure, DiscountedGain | mWTA)  # what is registered below
         weights = measure.unchecked_weights(size)
     return weights, feature_map.unchecked_weights(size, weights, measure.cutoff)
 
@@ -187,13 +188,14 @@ def _solve_discounted(
     labels: Tensor,
     where: Tensor | None,
     offsets: Tensor | None,
-    measure: DiscountedGain,
+    measure: DiscountedGain | mWTA,
     feature_map: Positional,
     reference: str,
+    least_cutoff: int = 0,
 ) -> Answer:
     weights, decay = _tables(measure, feature_map, scores)
     gains, normalized = measure.document_gains(labels), type(measure).normalized
-    return _operator(scores, gains, where, offsets, decay, weights, 0, normalized, False, reference)
+    return _operator(scores, gains, where, offsets, decay, weights, least_cutoff, normalized, False, reference)
 
 
 def _solve_reciprocal(
@@ -211,8 +213,12 @@ def _solve_reciprocal(
     return _operator(scores, gains, where, offsets, decay, weights, 0, False, True, reference)
 
 
-def _explain_discounted(measure: DiscountedGain, feature_map: Positional, list_size: int, grades: int) -> _Method:
-    a = measure.position_weights(list_size).numpy()
+def _explain_discounted(
+    measure: DiscountedGain | mWTA, feature_map: Positional, list_size: int, grades: int
+) -> _Method:
+    a = measure.unchecked_weights(list_size).numpy()
+    if isinstance(measure, mWTA):  # for the usual list, in which two grades are among the three highest
+        a[mWTA.least_cutoff :] = 0
     c = feature_map.unchecked_weights(list_size, torch.from_numpy(a), measure.cutoff).numpy()
     proportional = bool((c * a[0] == a * c[0]).all() and c[0] > 0)
     pairs = (list_size // 2) ** 2
@@ -223,6 +229,13 @@ register_oracle(
     DiscountedGain,  # type: ignore[type-abstract]  # the oracle of all its subclasses
     Positional,
     Oracle(_solve_discounted, _explain_discounted, tuple(_REFERENCES)),
+    default=True,
+)
+# DORM section 6.4.
+register_oracle(
+    mWTA,
+    Positional,
+    Oracle(partial(_solve_discounted, least_cutoff=mWTA.least_cutoff), _explain_discounted, tuple(_REFERENCES)),
     default=True,
 )
 register_oracle(RR, Positional, Oracle(_solve_reciprocal, lambda *_: _METHODS[cpu.RECIPROCAL], tuple(_REFERENCES)))

@@ -8,7 +8,19 @@ from hypothesis import strategies as st
 import rankstruct as rs
 
 # Each with its own feature map: pairwise, first-relevant for RR, positional for WTA and DCG.
-MEASURES = ["AUC", "AP", "AP@4", "nDCG(min_relevant=1)", "nDCG(min_relevant=1)@3", "P@3", "RR@3", "WTA", "DCG", "DCG@3"]
+MEASURES = [
+    "AUC",
+    "AP",
+    "AP@4",
+    "nDCG(min_relevant=1)",
+    "nDCG(min_relevant=1)@3",
+    "P@3",
+    "RR@3",
+    "WTA",
+    "mWTA",
+    "DCG",
+    "DCG@3",
+]
 
 
 def make(lists=6, size=12, seed=0, dtype=torch.float64):

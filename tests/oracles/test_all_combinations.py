@@ -127,14 +127,15 @@ def test_grades_under_the_pairwise_map_poison_the_list_on_a_device(monkeypatch):
 
 def test_default_feature_maps():
     expected = {"AP": "pairwise", "AUC": "pairwise", "nDCG@10": "pairwise", "P@5": "pairwise", "RR": "first-relevant"}
-    for measure in ("WTA", "DCG", "ERU(d=0,half_life=5)", "nERU(d=0,half_life=5)"):
+    for measure in ("WTA", "mWTA", "DCG", "ERU(d=0,half_life=5)", "nERU(d=0,half_life=5)"):
         expected[measure] = "positional(i^-0.5)"
     for measure, name in expected.items():
         assert rs.StructuredHingeLoss(measure).feature_map.name == name
 
 
 def test_pairs_without_an_oracle_are_refused_with_a_list():
-    for measure, feature_map in (("AP", "positional"), ("AUC", "first-relevant"), ("MeanNDCG", "pairwise")):
+    pairs = (("AP", "positional"), ("AUC", "first-relevant"), ("MeanNDCG", "pairwise"), ("mWTA", "pairwise"))
+    for measure, feature_map in pairs:
         with pytest.raises(
             ValueError, match=r"has no oracle; there are: .*AUC with Pairwise, .*DiscountedGain with Positional"
         ):

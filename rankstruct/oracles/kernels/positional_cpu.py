@@ -70,8 +70,8 @@ class Batch(NamedTuple):
 
 
 # Nanoseconds, from medians of one thread of a 2-core x86 virtual machine (2026-11-21): lists of 30, 100, 300, 1000 and 5000
-# documents, 2, 3, 5 and 10 gains, cut-offs 1, 5, 10, 20, 50, 100 and none, decay i^-0.5. The programme over counts took 11 to 40 a
-# state up to some 20,000 states (more beyond, where the sweep is faster anyway), the lattice 3.4 to 3.6 a cell, the sweep
+# documents, 2, 3, 5 and 10 gains, cut-offs 1, 5, 10, 20, 50, 100 and none, decay i^-0.5. The programme over counts took 11 to 40
+# a state up to some 20,000 states (more beyond, where the sweep is faster anyway), the lattice 3.4 to 3.6 a cell, the sweep
 # 170, 220, 350 and 970 a document for 2, 3, 5 and 10 gains. What the rule chooses was at most 1.6 times as slow as the best.
 _COUNTS_STATE = 30.0
 _LATTICE_CELL = 3.5
