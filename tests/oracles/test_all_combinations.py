@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from brute_force import hinge_by_programme, hinges, random_list
+from brute_force import hinge_by_programme, hinges, list_cutoff, random_list
 from scipy.optimize import linear_sum_assignment
 
 import rankstruct as rs
@@ -75,7 +75,9 @@ def test_pairwise_equals_the_programme_on_long_lists(measure, monkeypatch):
         )
 
 
-POSITIONAL = [(m, f) for m, f in COMBINATIONS if isinstance(f, rs.Positional) and isinstance(m, rs.DiscountedGain)]
+POSITIONAL = [
+    (m, f) for m, f in COMBINATIONS if isinstance(f, rs.Positional) and isinstance(m, rs.DiscountedGain | rs.mWTA)
+]
 
 
 @pytest.mark.parametrize("kind", ["random", "sorted", "anti-sorted", "tied", "two grades", "many grades"])
@@ -91,8 +93,10 @@ def test_positional_equals_scipys_assignment_by_value(kind):
         scores = rng.normal(size=n)
         scores = {"sorted": labels + 0.1 * scores, "anti-sorted": -labels + 0.1 * scores}.get(kind, scores)
         scores = np.round(scores) if kind == "tied" else scores
-        a = measure.position_weights(n).numpy()
+        a = measure.unchecked_weights(n).numpy()
         c = feature_map.weights(n, torch.tensor(a), measure.cutoff).numpy()
+        if isinstance(measure, rs.mWTA):
+            a = np.where(np.arange(n) < list_cutoff(labels), a, 0)
         gains = measure.document_gains(torch.tensor(labels)).numpy()
         best = a @ np.sort(gains)[::-1]
         unit = 1 / best if measure.normalized else 1.0
