@@ -156,7 +156,7 @@ _LARGEST_TABLE = 10_000  # ranks; making a longer one is little beside the sort 
 def _tables(measure: Measure, feature_map: Positional, scores: Tensor) -> tuple[Tensor, Tensor]:
     """Discounts and decay for lists as long as `scores` `[..., list_size]`, kept from one call to the next."""
     size = max(scores.shape[-1], 1)
-    # Tensors of a tracer, of a fake device or of inference mode must not outlive the call that they were made for.
+    # Tensors of a tracer, a fake device, inference mode or torch.func must not outlive the call that they were made for.
     plain = type(scores) is Tensor and not torch.compiler.is_compiling() and not torch.is_inference_mode_enabled()
     if not plain or size > _LARGEST_TABLE:
         return _make_tables(measure, feature_map, size)
@@ -167,6 +167,9 @@ def _tables(measure: Measure, feature_map: Positional, scores: Tensor) -> tuple[
         return _make_tables(measure, feature_map, size)
     if tables is None:
         tables = _make_tables(measure, feature_map, size)
+        # torch.func has no public way to ask.
+        if any(map(torch._C._functorch.is_functorch_wrapped_tensor, tables)):
+            return tables
         _TABLES[key] = tables
         if len(_TABLES) > _MOST_TABLES:
             _TABLES.popitem(last=False)

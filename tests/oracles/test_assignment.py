@@ -109,7 +109,7 @@ def test_kept_tables_are_those_of_the_measure_the_map_and_the_size():
     assert found == [fresh, fresh]
 
 
-def test_tables_of_inference_mode_and_fake_tensors_are_not_kept():
+def test_tables_that_would_not_last_are_not_kept():
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     positional._TABLES.clear()
@@ -118,6 +118,9 @@ def test_tables_of_inference_mode_and_fake_tensors_are_not_kept():
     assert not positional._TABLES
     with FakeTensorMode():
         assert rs.most_violated(torch.zeros(7), torch.zeros(7), "nDCG", feature_map="positional").value.shape == ()
+    assert not positional._TABLES
+    labels = torch.tensor([0, 2, 1])
+    torch.func.grad(lambda s: rs.structured_hinge_loss(s, labels, "nDCG", feature_map="positional"))(torch.zeros(3))
     assert not positional._TABLES
     assert answer("nDCG", 7) == inside
     assert len(positional._TABLES) == 1
