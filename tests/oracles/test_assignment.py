@@ -8,6 +8,7 @@ from scipy.optimize import linear_sum_assignment
 import rankstruct as rs
 from rankstruct.oracles import positional
 from rankstruct.oracles.kernels.assignment_cpu import by_counts, by_lattice, by_sweep
+from rankstruct.oracles.kernels.flat import discount_table
 from rankstruct.oracles.kernels.positional_cpu import (
     COUNTS,
     LATTICE,
@@ -141,3 +142,31 @@ def test_a_cut_off_of_its_own_decides_under_a_constant_discount():
     assert (found.task_loss.item(), found.value.item()) == (1.0, 1.0)
     same = rs.most_violated(torch.zeros(3), torch.tensor([0, 0, 1]), measure, reference="predicted")
     assert same.value.item() == 0.0
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [[1, 2, 1], [1, 0.5, 0.6], [1, np.nan, 0.5], [np.nan], [np.nan, 0], [np.inf, 1], [1, -1], [-1], [1, 0, -1]],
+)
+def test_what_is_no_discount(numbers):
+    with pytest.raises(ValueError, match="discounts must be finite, >= 0 and never increase"):
+        discount_table(torch.tensor(numbers, dtype=torch.float64), len(numbers))
+
+
+def test_what_is_a_discount():
+    for numbers in ([1.0, 1.0, 0.5, 0.0], [0.0]):
+        assert discount_table(torch.tensor(numbers), len(numbers)).tolist() == numbers
+    beyond_the_longest_list = discount_table(torch.tensor([2.0, 1.0, 7.0]), 2)
+    assert beyond_the_longest_list.tolist() == [2.0, 1.0]
+
+
+def test_a_decay_that_is_a_multiple_of_the_discount():
+    """Four times the decay is four times the scores; a power of two, so that the decay is proportional to the last bit."""
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(20, 30, generator=generator, dtype=torch.float64) * 0.2
+    labels = torch.randint(0, 4, (20, 30), generator=generator)
+    fourfold = rs.Positional(lambda i: 4 / torch.log2(1 + i))
+    found = rs.most_violated(scores, labels, "nDCG", feature_map=fourfold, reference="predicted")
+    same = rs.most_violated(4 * scores, labels, "nDCG", feature_map=rs.Positional("discount"), reference="predicted")
+    torch.testing.assert_close(found.value, same.value)
+    assert "sort" in rs.explain_oracle("nDCG", fourfold, grades=4).method
