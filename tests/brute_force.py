@@ -49,7 +49,7 @@ def measure_values(measure, labels: np.ndarray, ranks: np.ndarray) -> np.ndarray
     if kind == "RR":
         nearest = ranks[:, good].min(1)
         return np.where(nearest <= k, 1 / nearest, 0)
-    if kind in ("nDCG", "DCG"):
+    if kind in ("nDCG", "DCG", "mWTA"):
         gains = np.exp2(labels) - 1
         discount = [
             1 / math.log2(1 + r) if measure.discount == "log2" else 1 / math.log2(max(r, 2)) for r in range(1, n + 1)
@@ -62,12 +62,23 @@ def measure_values(measure, labels: np.ndarray, ranks: np.ndarray) -> np.ndarray
     else:
         assert kind == "WTA"
         gains, discount = good.astype(float), [1.0] + [0.0] * (n - 1)
+    if kind == "mWTA":
+        k = list_cutoff(labels)
     table = np.array([d if r < k else 0.0 for r, d in enumerate(discount)] or [0.0])
     values = (table[ranks - 1] * gains).sum(1)
-    if kind in ("nDCG", "nERU"):
+    if kind in ("nDCG", "nERU", "mWTA"):
         best = values.max(initial=0)
         return values / best if best > 0 else values * 0
     return values
+
+
+def list_cutoff(labels: np.ndarray) -> int:
+    """mWTA's: 3 if two grades are among the three highest labels, else the first rank of a lower grade by label."""
+    ordered = sorted(labels, reverse=True)
+    if len(set(ordered[:3])) >= 2:
+        return 3
+    lower = [rank for rank, label in enumerate(ordered, 1) if label < ordered[0]]
+    return lower[0] if lower else 10**9
 
 
 def decay(name: str, k: int | None, n: int, discount: list[float]) -> np.ndarray:
@@ -125,6 +136,7 @@ def single_discount(measure, rank: int) -> float:
         "RR": lambda: 1 / rank,
         "nDCG": lambda: 1 / math.log2(1 + rank) if measure.discount == "log2" else 1 / math.log2(max(rank, 2)),
         "DCG": lambda: 1 / math.log2(1 + rank) if measure.discount == "log2" else 1 / math.log2(max(rank, 2)),
+        "mWTA": lambda: 1 / math.log2(1 + rank) if measure.discount == "log2" else 1 / math.log2(max(rank, 2)),
         "ERU": lambda: 2 ** ((1 - rank) / (measure.half_life - 1)),
         "nERU": lambda: 2 ** ((1 - rank) / (measure.half_life - 1)),
         "P": lambda: 1 / k,

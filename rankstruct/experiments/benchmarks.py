@@ -27,6 +27,8 @@ from rankstruct.tables import format_table
 SHAPES = ((256, 100), (64, 1000), (8, 10_000))
 SHARES = (0.05, 0.3)
 MEASURES = ("AP", "AUC", "nDCG", "nDCG@10", "RR@10", "P@10")
+DENSE = "all pairs, dense torch"
+MOST_DENSE_BYTES = 2e9
 ARRANGEMENTS = ("random", "near-sorted", "anti-sorted", "tied")
 
 
@@ -39,7 +41,7 @@ class Timing:
         lists, list_size: the shape of the scores.
         relevant: the share of relevant documents.
         threads: of torch, which the kernels follow.
-        lower_quartile, median: of the ratio, round by round.
+        lower_quartile, median: of the ratio, round by round; None where the call needs too much memory to be tried.
         microseconds: the call's own median time.
     """
 
@@ -48,9 +50,9 @@ class Timing:
     list_size: int
     relevant: float
     threads: int
-    lower_quartile: float
-    median: float
-    microseconds: float
+    lower_quartile: float | None
+    median: float | None
+    microseconds: float | None
 
 
 def interleaved_ratios(
@@ -81,7 +83,11 @@ def benchmark_oracles(
     rounds: int = 100,
     seed: int = 0,
 ) -> list[Timing]:
-    """Structured hinge loss, forward and backward, over `torch.sort` of the same float32 scores; np.argsort beside it."""
+    """Structured hinge loss, forward and backward, over `torch.sort` of the same float32 scores.
+
+    Beside it np.argsort, and a hinge over all pairs as dense torch would have it, with a tenth of the rounds; that one is
+    left out where its matrices need more than 2 GB.
+    """
     generator = torch.Generator().manual_seed(seed)
     before = torch.get_num_threads()
     timings = []
@@ -97,7 +103,17 @@ def benchmark_oracles(
             }
             for measure in measures:
                 calls[f"{measure} loss"] = partial(_both_ways, scores, labels, measure)
-            for name, (its, ratio) in interleaved_ratios(calls, "torch.sort", rounds).items():
+            results = interleaved_ratios(calls, "torch.sort", rounds)
+            # A few float32 matrices of all pairs: the margins, their positive part, the mask and the gradient.
+            if 16 * lists * size**2 <= MOST_DENSE_BYTES:
+                dense: dict[str, Callable[[], object]] = {
+                    "torch.sort": calls["torch.sort"],
+                    DENSE: partial(_all_pairs, scores, labels),
+                }
+                results[DENSE] = interleaved_ratios(dense, "torch.sort", max(rounds // 10, 1))[DENSE]
+            else:
+                timings.append(Timing(DENSE, lists, size, share, count, None, None, None))
+            for name, (its, ratio) in results.items():
                 lower, median = (float(q) for q in np.percentile(ratio, [25, 50]))
                 seconds = float(np.median(its))
                 timings.append(Timing(name, lists, size, share, count, lower, median, seconds * 1e6))
@@ -109,6 +125,14 @@ def benchmark_oracles(
 def _both_ways(scores: Tensor, labels: Tensor, measure: str) -> None:
     leaf = scores.detach().requires_grad_()
     structured_hinge_loss(leaf, labels, measure).backward()
+
+
+def _all_pairs(scores: Tensor, labels: Tensor) -> None:
+    """A pairwise hinge, forward and backward, over all pairs of a relevant and an irrelevant document at once, O(n^2)."""
+    leaf = scores.detach().requires_grad_()
+    margins = 1 - (leaf.unsqueeze(-1) - leaf.unsqueeze(-2))
+    pairs = (labels.unsqueeze(-1) > 0) & (labels.unsqueeze(-2) == 0)
+    (margins.clamp(min=0) * pairs).sum().backward()
 
 
 def benchmark_growth(
@@ -223,15 +247,17 @@ def machine() -> dict[str, str]:
 def as_rows(timings: Sequence[Timing]) -> tuple[list[str], list[list[object]]]:
     """Header and rows for a table."""
     header = ["call", "lists x size", "relevant", "threads", "lower quartile", "median", "median µs"]
+
+    def figures(t: Timing) -> tuple[tuple[float | None, int], ...]:
+        return (t.lower_quartile, 2), (t.median, 2), (t.microseconds, 0)
+
     rows: list[list[object]] = [
         [
             t.what,
             f"{t.lists}x{t.list_size}",
             f"{t.relevant:.0%}",
             t.threads,
-            f"{t.lower_quartile:.2f}",
-            f"{t.median:.2f}",
-            f"{t.microseconds:.0f}",
+            *("-" if x is None else f"{x:.{digits}f}" for x, digits in figures(t)),
         ]
         for t in timings
     ]
@@ -258,12 +284,15 @@ def main(args: Sequence[str]) -> int:
     parser.add_argument("--brief", action="store_true", help="leave out growth and the comparison with SciPy")
     parser.add_argument("--json", type=Path, help="file to write the figures to")
     options = parser.parse_args(args)
+    # Growth comes first: the matrices of all pairs would hide its peak of memory.
+    growth = [] if options.brief else benchmark_growth(options.measures, seed=options.seed)
     timings = benchmark_oracles(options.measures, threads=options.threads, rounds=options.rounds, seed=options.seed)
-    print("loss, forward and backward, over torch.sort of the same float32 scores, round by round, calls in turn")
+    print("loss, forward and backward, over torch.sort of the same float32 scores, round by round, calls in turn;")
+    print(f"{DENSE}: a hinge over all relevant-irrelevant pairs as one matrix a list, - where that needs over 2 GB")
     print(format_table(*as_rows(timings)))
     report = as_json(timings)
     if not options.brief:
-        report["growth"] = growth = benchmark_growth(options.measures, seed=options.seed)
+        report["growth"] = growth
         print("\none list of 1,000 and one of 100,000 documents, 1 % relevant, one thread")
         _print_rows(growth)
         report["assignment"] = assignment = benchmark_assignment(seed=options.seed)

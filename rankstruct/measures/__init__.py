@@ -8,7 +8,7 @@ from rankstruct.measures.average_precision import AP
 from rankstruct.measures.base import Measure, parse_measure, parse_measures, register_measure
 from rankstruct.measures.evaluate import evaluate
 from rankstruct.measures.metric import RankingMetric
-from rankstruct.measures.position import DCG, ERU, WTA, DiscountedGain, MeanNDCG, P, nDCG, nERU
+from rankstruct.measures.position import DCG, ERU, WTA, DiscountedGain, MeanNDCG, P, mWTA, nDCG, nERU
 from rankstruct.measures.ranked import RankedLists
 from rankstruct.measures.reciprocal_rank import RR
 from rankstruct.measures.roc_area import AUC
@@ -27,6 +27,7 @@ __all__ = [
     "RankedLists",
     "RankingMetric",
     "evaluate",
+    "mWTA",
     "nDCG",
     "nERU",
     "parse_measure",

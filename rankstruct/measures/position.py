@@ -1,4 +1,4 @@
-"""Measures of the form `sum over ranks of discount[rank] x gain[label]`: nDCG, DCG, P, WTA, ERU, and a user's own.
+"""Measures of the form `sum over ranks of discount[rank] x gain[label]`: nDCG, DCG, P, WTA, ERU, a user's own; and their kin.
 
 Under ties the expected value is exact and simple: each rank of a group of tied documents gets the group's mean gain.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import torch
 from torch import Tensor
@@ -158,6 +158,9 @@ def _wrong(gains: Tensor) -> Tensor:
     return ~((gains >= 0) & gains.isfinite())
 
 
+Graded = TypeVar("Graded", bound="_Graded")
+
+
 @dataclass(frozen=True)
 class _Graded(DiscountedGain):
     """The options of DCG and nDCG."""
@@ -192,7 +195,7 @@ class _Graded(DiscountedGain):
             values = values.masked_fill(lists.lengths < self.cutoff, 0)
         return values, relevant
 
-    def with_letor_discount(self) -> _Graded:
+    def with_letor_discount(self: Graded) -> Graded:
         """The measure with the LETOR tool's discount, unless another than the default was chosen."""
         return replace(self, discount="letor") if self.discount == "log2" else self
 
@@ -231,6 +234,68 @@ class nDCG(_Graded):
     """
 
     normalized: ClassVar[bool] = True
+
+
+@register_measure
+@dataclass(frozen=True)
+class mWTA(Measure):
+    """Winner takes all for several grades: nDCG with a cut-off of its own for each list.
+
+    The cut-off is 3 if the three highest labels hold at least two different grades, otherwise the first rank, in the
+    order of the labels, at which a lower grade stands; with one grade there is none, and any ranking has the value 1. Grades
+    are told apart by their gains.
+
+    Args:
+        min_relevant: labels from this grade on count 1, the others 0; None for graded labels.
+        discount: as in `nDCG`.
+        gain: as in `nDCG`.
+
+    Source: Le and Smola, "Direct Optimization of Ranking Measures", 2007, section 6.4.
+
+    >>> mWTA()([4.0, 3.0, 2.0, 1.0], [0, 2, 1, 2])  # nDCG@3
+    tensor(0.4437, dtype=torch.float64)
+    >>> mWTA()([5.0, 4.0, 3.0, 2.0, 1.0], [1, 1, 0, 1, 1])  # nDCG@5, which the last relevant document enters
+    tensor(0.9558, dtype=torch.float64)
+    """
+
+    cutoff: int | None = field(default=None, init=False)
+    discount: str | Function = field(default="log2", kw_only=True)
+    gain: str | Function = field(default="exponential", kw_only=True)
+
+    least_cutoff: ClassVar[int] = 3
+    normalized: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._each()
+
+    def _each(self) -> nDCG:
+        return nDCG(min_relevant=self.min_relevant, discount=self.discount, gain=self.gain)
+
+    def unchecked_weights(self, size: int, device: torch.device | None = None) -> Tensor:
+        """The discounts of ranks 1 to `size`, `[size]` float64, before the cut-off of any list, not looked at."""
+        return self._each().unchecked_weights(size, device)
+
+    def document_gains(self, labels: Tensor) -> Tensor:
+        """The gains of labels of any shape, float64, as those of `nDCG`."""
+        return self._each().document_gains(labels)
+
+    worth = document_gains
+
+    def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
+        """As nDCG, with what stands behind each list's cut-off left out, in the ranking and in the best one."""
+        each = self._each().with_letor_discount() if lists.letor else self._each()
+        gains = each.ranked_gains(lists)
+        best = each.best_gains(lists, gains)
+        size = max(gains.shape[-1], best.shape[-1])
+        gains = torch.nn.functional.pad(lists.over_ties(gains), (0, size - gains.shape[-1]))
+        best = torch.nn.functional.pad(best, (0, size - best.shape[-1]))
+        # As many ranks as have the highest gain, and the next one; in a list of one grade that is padding, of gain 0.
+        highest = (best == best[:, :1]).sum(-1, keepdim=True)
+        weights = each.position_weights(size, gains.device)
+        kept = torch.arange(size, device=gains.device) < (highest + 1).clamp(min=self.least_cutoff)
+        best_gains = (best * kept) @ weights
+        return (gains * kept) @ weights / best_gains, best_gains > 0
 
 
 @register_measure

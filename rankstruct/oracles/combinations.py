@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rankstruct.feature_maps import FeatureMap, FirstRelevant, Pairwise, Positional
-from rankstruct.measures import AP, AUC, DCG, ERU, RR, WTA, DiscountedGain, Measure, P, nDCG, nERU
+from rankstruct.measures import AP, AUC, DCG, ERU, RR, WTA, DiscountedGain, Measure, P, mWTA, nDCG, nERU
 from rankstruct.oracles.registry import find_oracle
 
 #: The decays of the papers.
@@ -26,21 +26,22 @@ def legal_combinations(
     The pairwise and first-relevant maps take binary labels, the positional map any grades.
 
     >>> sum(1 for _ in legal_combinations())
-    1995
+    2062
     """
     measures: list[Measure] = [AUC(), WTA()]
     for k in cutoffs:
         measures += [AP(k), RR(k), nERU(k, d=0.0, half_life=3.0), ERU(k, d=0.0, half_life=5.0)]
         measures += [kind(k, discount=discount) for kind in (nDCG, DCG) for discount in ("log2", "letor")]
         measures += [P(k)] if k is not None else []
+    measures += [mWTA(discount=discount) for discount in ("log2", "letor")]
     for measure in measures:
-        maps: list[FeatureMap] = [Pairwise()]
+        maps: list[FeatureMap] = [] if isinstance(measure, mWTA) else [Pairwise()]
         if isinstance(measure, RR):
             maps.append(FirstRelevant())
-        if isinstance(measure, RR | DiscountedGain):
+        if isinstance(measure, RR | DiscountedGain | mWTA):
             for decay in decays:
                 if decay != "k+1-i" or measure.cutoff is not None:
                     maps += [Positional(decay), Positional(decay, cutoff=4)]
         for feature_map in maps:
-            for reference in find_oracle(measure, feature_map).known_references:
+            for reference in find_oracle(measure, feature_map).references:
                 yield measure, feature_map, reference

@@ -7,7 +7,6 @@ All have one signature, `(scores, labels, where, offsets, min_relevant, cutoff, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,11 +18,24 @@ from rankstruct.oracles.kernels import NO_CUTOFF, Answer, ListKernel, Method, Pa
 from rankstruct.oracles.registry import Oracle
 
 
+def define_operator(name: str, function: Callable[..., Answer]) -> Callable[..., Answer]:
+    """The custom operator `rankstruct::<name>` of a function `(scores, labels, where, offsets, *parameters)` over lists.
+
+    As `torch.library.custom_op` would make it, without its wrappers in Python: for one list they take as long as its sort. No
+    argument of ours is changed or needs a gradient, which is what they look after.
+    """
+    qualified = f"rankstruct::{name}"
+    torch.library.define(qualified, torch.library.infer_schema(function, mutates_args=()))
+    torch.library.impl(qualified, "default", func=function)
+    operator = getattr(torch.ops.rankstruct, name).default
+    _register_lists(qualified, operator)
+    return operator
+
+
 def list_operator(name: str, kernel: ListKernel) -> Callable[..., Answer]:
     """The custom operator `rankstruct::<name>` of a kernel."""
 
-    @torch.library.custom_op(f"rankstruct::{name}", mutates_args=())
-    def operator(
+    def function(
         scores: Tensor,
         labels: Tensor,
         where: Tensor | None,
@@ -35,19 +47,18 @@ def list_operator(name: str, kernel: ListKernel) -> Callable[..., Answer]:
     ) -> tuple[Tensor, Tensor, Tensor]:
         return kernel(scores, labels, where, offsets, min_relevant, cutoff, weights, normalized)
 
-    register_lists(operator)
-    return operator
+    return define_operator(name, function)
 
 
-def register_lists(operator: Any) -> None:
-    """Fake and vmap rules of an operator `(scores, labels, where, offsets, *parameters)` over lists."""
+def _register_lists(qualified: str, operator: Callable[..., Answer]) -> None:
+    """Fake and vmap rules of an operator over lists."""
 
-    @operator.register_fake
+    @torch.library.register_fake(qualified)
     def _(scores, labels, where, offsets, *parameters):
         lists = scores.shape[:-1] if offsets is None else (offsets.shape[0] - 1,)
         return scores.new_empty(lists), scores.new_empty(lists), scores.new_empty(scores.shape)
 
-    @operator.register_vmap
+    @torch.library.register_vmap(qualified)
     def _(info, in_dims, scores, labels, where, offsets, *parameters):
         size = info.batch_size
 

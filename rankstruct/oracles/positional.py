@@ -12,6 +12,8 @@ Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures" (equations 
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -21,13 +23,13 @@ from torch import Tensor
 
 from rankstruct.feature_maps import Positional
 from rankstruct.lists import pad
-from rankstruct.measures import RR, DiscountedGain, Measure
-from rankstruct.oracles.kernels import NO_CUTOFF, Answer, relevance
+from rankstruct.measures import RR, DiscountedGain, Measure, mWTA
+from rankstruct.oracles.kernels import Answer, relevance
 from rankstruct.oracles.kernels import positional_cpu as cpu
 from rankstruct.oracles.kernels.flat import FlatLists, discount_table
 from rankstruct.oracles.kernels.positional_reference import reference_direction
 from rankstruct.oracles.kernels.threads import run_lists
-from rankstruct.oracles.operators import register_lists
+from rankstruct.oracles.operators import define_operator
 from rankstruct.oracles.registry import Oracle, register_oracle
 
 _REFERENCES = {"ideal": cpu.IDEAL, "ideal-tied": cpu.IDEAL_TIED, "predicted": cpu.PREDICTED}
@@ -47,120 +49,172 @@ _METHODS = {
     cpu.LATTICE: _Method("lattice programme over the two gains", "O(p m) after the sort"),
     cpu.SWEEP: _Method("residual sweep from a multilevel start", "about O(n L^2) after the sort"),
     cpu.TOO_MANY_CLASSES: _Method("general assignment (SciPy)", "O(n^3)"),
+    cpu.RECIPROCAL: _Method("every rank of the highest-scored relevant document", "O(n + min(k, m) p) after the sort"),
 }
-_RECIPROCAL = _Method("every rank of the highest-scored relevant document", "O(n + min(k, m) p) after the sort")
+_LOOPS = {
+    cpu.PROPORTIONAL: cpu.proportional_lists,
+    cpu.COUNTS: cpu.counts_lists,
+    cpu.LATTICE: cpu.lattice_lists,
+    cpu.SWEEP: cpu.sweep_lists,
+    cpu.RECIPROCAL: cpu.reciprocal_lists,
+}
 
 
-@torch.library.custom_op("rankstruct::positional", mutates_args=())
-def _operator(
+def _answer(
     scores: Tensor,
     gains: Tensor,
     where: Tensor | None,
     offsets: Tensor | None,
     decay: Tensor,
-    weights: Tensor | None,
-    cutoff: int | None,
+    weights: Tensor,
+    least_cutoff: int,
     normalized: bool,
+    reciprocal: bool,
     reference: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
     # The sweep does not vectorise: tensors of another device make a round trip, one copy each way for the whole batch.
     # All in float64, so that one compiled loop serves every dtype: these are the largest ones.
     where, offsets = (None if mask is None else mask.cpu() for mask in (where, offsets))
     flat = FlatLists.of(scores.double().cpu(), gains.double().cpu(), where, offsets)
-    task_loss, value, direction = _solve(flat, decay, weights, cutoff, normalized, _REFERENCES[reference])
+    task_loss, value, direction = _solve(
+        flat, decay, weights, least_cutoff, normalized, reciprocal, _REFERENCES[reference]
+    )
     return task_loss.to(scores), value.to(scores), direction.to(scores)
 
 
-register_lists(_operator)
+_operator = define_operator("positional", _answer)
 
 
-@torch.library.custom_op("rankstruct::positional_reference", mutates_args=())
-def _reference_operator(
+def _reference(
     scores: Tensor,
     gains: Tensor,
     where: Tensor | None,
     offsets: Tensor | None,
     decay: Tensor,
-    weights: Tensor | None,
+    weights: Tensor,
+    least_cutoff: int,
+    reciprocal: bool,
     reference: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
     real = torch.ones(scores.shape, dtype=torch.bool, device=scores.device) if where is None else where
-    padded = real
+    rows = real
     if offsets is not None:
         bounds = offsets.to(scores.device)
-        (scores, padded), (gains, _) = pad(scores, bounds), pad(gains, bounds)
+        (scores, rows), (gains, _) = pad(scores, bounds), pad(gains, bounds)
     lists, size = scores.shape[:-1], scores.shape[-1]
-    scores, gains, rows = (t.reshape(lists.numel(), size) for t in (scores, gains, padded))
+    scores, gains, rows = (values.reshape(lists.numel(), size) for values in (scores, gains, rows))
     if scores.device.type == "cpu" and not bool((scores.isfinite() | ~rows).all()):
         raise ValueError("reference_scores must be finite")
-    weights = None if weights is None else weights.to(scores.device)
-    direction = reference_direction(scores, gains, rows, decay.to(scores.device), weights, reference)
+    tables = decay.to(scores.device), weights.to(scores.device)
+    direction = reference_direction(scores, gains, rows, *tables, least_cutoff, reciprocal, reference)
     direction = direction[rows] if offsets is not None else direction.view(real.shape)
     return direction.new_zeros(lists), direction.new_zeros(lists), direction
 
 
-register_lists(_reference_operator)
+_reference_operator = define_operator("positional_reference", _reference)
 
 
 def _solve(
-    flat: FlatLists, decay: Tensor, weights: Tensor | None, cutoff: int | None, normalized: bool, reference: int
+    flat: FlatLists,
+    decay: Tensor,
+    weights: Tensor,
+    least_cutoff: int,
+    normalized: bool,
+    reciprocal: bool,
+    reference: int,
 ) -> Answer:
-    if (flat.labels < 0).any() and flat.real(flat.labels < 0).any():
-        at = int(np.flatnonzero(flat.real(flat.labels < 0))[0])
-        raise ValueError(f"gains must be >= 0; {flat.place(at)} has gain {flat.labels[at]:g}")
-    c = discount_table(decay, flat.longest)
-    is_reciprocal = weights is None
-    a = c if weights is None else discount_table(weights, flat.longest)
-    k = (NO_CUTOFF if cutoff is None else cutoff) if is_reciprocal else int(np.count_nonzero(a))
-    lists = (flat.scores, flat.bits, flat.labels, flat.labels.view(np.uint64), flat.where, flat.bounds)
-    rank = np.empty(flat.scores.shape[0], np.int64)
-    kept = np.empty((2, flat.scores.shape[0]), np.int64)
-    unsolved = np.zeros(len(flat.bounds) - 1, np.bool_)
-    argmax = cpu.reciprocal_ranks if is_reciprocal else cpu.discounted_ranks
-    wrong = run_lists(
-        lambda first, last: argmax(*lists, first, last, c, a, k, normalized, rank, unsolved, kept), flat.bounds
+    a = discount_table(weights, flat.longest)
+    documents, lists = flat.scores.shape[0], len(flat.bounds) - 1
+    indices, numbers = np.empty((4, documents), np.int64), np.empty((2, documents))
+    size, classes, cut, method = np.empty((4, lists), np.int64)
+    batch = cpu.Batch(
+        scores=flat.scores,
+        bits=flat.bits,
+        gains=flat.labels,
+        gain_bits=flat.labels.view(np.uint64),
+        where=flat.where,
+        offsets=flat.bounds,
+        decay=discount_table(decay, flat.longest),
+        weights=a,
+        cutoff=int(np.count_nonzero(a)),
+        least_cutoff=least_cutoff,
+        normalized=normalized,
+        reciprocal=reciprocal,
+        by_score=indices[0],
+        by_gain=indices[1],
+        rank=indices[2],
+        group=indices[3],
+        score=numbers[0],
+        gain=numbers[1],
+        size=size,
+        classes=classes,
+        cut=cut,
+        method=method,
     )
+    wrong = run_lists(lambda first, last: cpu.begin_lists(batch, first, last), flat.bounds)
+    if wrong != -1 and flat.labels[wrong] < 0:
+        raise ValueError(f"gains must be >= 0; {flat.place(wrong)} has gain {flat.labels[wrong]:g}")
     if wrong != -1:
         flat.refuse_score(wrong)
-    for index in np.flatnonzero(unsolved):
-        _assign(flat, int(index), c, a, normalized, rank)
+    for number in set(method.tolist()):
+        if number == cpu.TOO_MANY_CLASSES:
+            for index in np.flatnonzero(method == number):
+                _assign(batch, int(index))
+        elif number != cpu.NOTHING:
+            loop = _LOOPS[number]
+            run_lists(lambda first, last, loop=loop: loop(batch, first, last), flat.bounds)  # type: ignore[misc]
     answer, results = flat.empty_answer()
-    run_lists(
-        lambda first, last: cpu.score_lists(
-            flat.scores,
-            flat.labels,
-            flat.bounds,
-            first,
-            last,
-            c,
-            a,
-            k,
-            normalized,
-            is_reciprocal,
-            reference,
-            rank,
-            kept,
-            *results,
-        ),
-        flat.bounds,
-    )
+    run_lists(lambda first, last: cpu.score_lists(batch, first, last, reference, *results), flat.bounds)
     return answer
 
 
-def _assign(flat: FlatLists, index: int, c: np.ndarray, a: np.ndarray, normalized: bool, rank: np.ndarray) -> None:
+def _assign(batch: cpu.Batch, index: int) -> None:
     """One list by SciPy's general assignment, where there are too many distinct gains for anything better."""
-    start, stop = flat.bounds[index : index + 2]
-    documents = np.arange(start, stop)
-    if flat.where.size:
-        documents = documents[flat.where[start:stop] == 1]
-    n = len(documents)
-    gains = flat.labels[documents]
-    if normalized:
-        gains = gains / (a[:n] @ np.sort(gains)[::-1])
-    scores = flat.scores[documents].astype(np.float64)
-    cost = np.outer(scores - scores.max(), c[:n]) - np.outer(gains, a[:n])
+    start, n, cut = batch.offsets[index], batch.size[index], batch.cut[index]
+    here = slice(start, start + n)
+    gains = batch.gain[here][batch.group[here]]
+    weights = np.where(np.arange(n) < cut, batch.weights[:n], 0.0)
+    cost = np.outer(batch.score[here], batch.decay[:n]) - np.outer(gains, weights)
     rows, columns = linear_sum_assignment(cost, maximize=True)
-    rank[documents[rows]] = columns
+    batch.rank[batch.by_score[here][rows]] = columns
+
+
+_TABLES: OrderedDict[tuple[Measure, Positional, int], tuple[Tensor, Tensor]] = OrderedDict()
+_MOST_TABLES = 16
+_LARGEST_TABLE = 10_000  # ranks; making a longer one is little beside the sort of the list
+
+
+def _tables(measure: Measure, feature_map: Positional, scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Discounts and decay for lists as long as `scores` `[..., list_size]`, kept from one call to the next."""
+    size = max(scores.shape[-1], 1)
+    # Tensors of a tracer, a fake device, inference mode or torch.func must not outlive the call that they were made for.
+    plain = type(scores) is Tensor and not torch.compiler.is_compiling() and not torch.is_inference_mode_enabled()
+    if not plain or size > _LARGEST_TABLE:
+        return _make_tables(measure, feature_map, size)
+    key = (measure, feature_map, size)
+    try:
+        tables = _TABLES.get(key)
+    except TypeError:  # a measure or decay that cannot be a key
+        return _make_tables(measure, feature_map, size)
+    if tables is None:
+        tables = _make_tables(measure, feature_map, size)
+        # torch.func has no public way to ask.
+        if any(map(torch._C._functorch.is_functorch_wrapped_tensor, tables)):
+            return tables
+        _TABLES[key] = tables
+        if len(_TABLES) > _MOST_TABLES:
+            _TABLES.popitem(last=False)
+    return tables
+
+
+def _make_tables(measure: Measure, feature_map: Positional, size: int) -> tuple[Tensor, Tensor]:
+    if isinstance(measure, RR):
+        ranks = torch.arange(1, size + 1, dtype=torch.float64)
+        weights = 1.0 / ranks if measure.cutoff is None else torch.where(ranks <= measure.cutoff, 1.0 / ranks, 0.0)
+    else:
+        assert isinstance(measure, DiscountedGain | mWTA)  # what is registered below
+        weights = measure.unchecked_weights(size)
+    return weights, feature_map.unchecked_weights(size, weights, measure.cutoff)
 
 
 def _solve_discounted(
@@ -168,34 +222,14 @@ def _solve_discounted(
     labels: Tensor,
     where: Tensor | None,
     offsets: Tensor | None,
-    measure: DiscountedGain,
+    measure: DiscountedGain | mWTA,
     feature_map: Positional,
     reference: str,
+    least_cutoff: int = 0,
 ) -> Answer:
-    gains, decay, weights = _discounted(scores, labels, measure, feature_map)
-    return _operator(scores, gains, where, offsets, decay, weights, None, type(measure).normalized, reference)
-
-
-def _prefer_discounted(
-    scores: Tensor,
-    labels: Tensor,
-    where: Tensor | None,
-    offsets: Tensor | None,
-    measure: DiscountedGain,
-    feature_map: Positional,
-    reference: str,
-) -> Tensor:
-    gains, decay, weights = _discounted(scores, labels, measure, feature_map)
-    return _reference_operator(scores, gains, where, offsets, decay, weights, reference)[2]
-
-
-def _discounted(
-    scores: Tensor, labels: Tensor, measure: DiscountedGain, feature_map: Positional
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gains of the documents, decays and discounts of the ranks."""
-    size = max(scores.shape[-1], 1)
-    weights = measure.unchecked_weights(size)
-    return measure.document_gains(labels), feature_map.unchecked_weights(size, weights, measure.cutoff), weights
+    weights, decay = _tables(measure, feature_map, scores)
+    gains, normalized = measure.document_gains(labels), type(measure).normalized
+    return _operator(scores, gains, where, offsets, decay, weights, least_cutoff, normalized, False, reference)
 
 
 def _solve_reciprocal(
@@ -207,11 +241,17 @@ def _solve_reciprocal(
     feature_map: Positional,
     reference: str,
 ) -> Answer:
-    gains, decay = _reciprocal(scores, labels, measure, feature_map)
-    return _operator(scores, gains, where, offsets, decay, None, measure.cutoff, False, reference)
+    weights, decay = _tables(measure, feature_map, scores)
+    gains = _binary_gains(labels, measure)
+    return _operator(scores, gains, where, offsets, decay, weights, 0, False, True, reference)
 
 
-def _prefer_reciprocal(
+def _binary_gains(labels: Tensor, measure: Measure) -> Tensor:
+    gains = relevance(labels, measure.min_relevant).double()
+    return torch.where(torch.isfinite(labels), gains, torch.nan) if labels.dtype.is_floating_point else gains
+
+
+def _prefer(
     scores: Tensor,
     labels: Tensor,
     where: Tensor | None,
@@ -219,23 +259,21 @@ def _prefer_reciprocal(
     measure: Measure,
     feature_map: Positional,
     reference: str,
+    least_cutoff: int = 0,
 ) -> Tensor:
-    gains, decay = _reciprocal(scores, labels, measure, feature_map)
-    return _reference_operator(scores, gains, where, offsets, decay, None, reference)[2]
+    weights, decay = _tables(measure, feature_map, scores)
+    reciprocal = isinstance(measure, RR)
+    gains = _binary_gains(labels, measure) if reciprocal else measure.document_gains(labels)  # type: ignore[attr-defined]
+    lists = (scores, gains, where, offsets)
+    return _reference_operator(*lists, decay, weights, least_cutoff, reciprocal, reference)[2]
 
 
-def _reciprocal(scores: Tensor, labels: Tensor, measure: Measure, feature_map: Positional) -> tuple[Tensor, Tensor]:
-    """1 for the relevant documents, and the decays of the ranks."""
-    size = max(scores.shape[-1], 1)
-    ranks = torch.arange(1, size + 1, dtype=torch.float64)
-    weights = 1.0 / ranks if measure.cutoff is None else torch.where(ranks <= measure.cutoff, 1.0 / ranks, 0.0)
-    decay = feature_map.unchecked_weights(size, weights, measure.cutoff)
-    gains = relevance(labels, measure.min_relevant).double()
-    return torch.where(torch.isfinite(labels), gains, torch.nan) if labels.dtype.is_floating_point else gains, decay
-
-
-def _explain_discounted(measure: DiscountedGain, feature_map: Positional, list_size: int, grades: int) -> _Method:
-    a = measure.position_weights(list_size).numpy()
+def _explain_discounted(
+    measure: DiscountedGain | mWTA, feature_map: Positional, list_size: int, grades: int
+) -> _Method:
+    a = measure.unchecked_weights(list_size).numpy()
+    if isinstance(measure, mWTA):  # for the usual list, in which two grades are among the three highest
+        a[mWTA.least_cutoff :] = 0
     c = feature_map.unchecked_weights(list_size, torch.from_numpy(a), measure.cutoff).numpy()
     proportional = bool((c * a[0] == a * c[0]).all() and c[0] > 0)
     pairs = (list_size // 2) ** 2
@@ -245,11 +283,21 @@ def _explain_discounted(measure: DiscountedGain, feature_map: Positional, list_s
 register_oracle(
     DiscountedGain,  # type: ignore[type-abstract]  # the oracle of all its subclasses
     Positional,
-    Oracle(_solve_discounted, _explain_discounted, tuple(_REFERENCES), _prefer_discounted),
+    Oracle(_solve_discounted, _explain_discounted, tuple(_REFERENCES), _prefer),
+    default=True,
+)
+# DORM section 6.4.
+register_oracle(
+    mWTA,
+    Positional,
+    Oracle(
+        partial(_solve_discounted, least_cutoff=mWTA.least_cutoff),
+        _explain_discounted,
+        tuple(_REFERENCES),
+        partial(_prefer, least_cutoff=mWTA.least_cutoff),
+    ),
     default=True,
 )
 register_oracle(
-    RR,
-    Positional,
-    Oracle(_solve_reciprocal, lambda *_: _RECIPROCAL, tuple(_REFERENCES), _prefer_reciprocal),
+    RR, Positional, Oracle(_solve_reciprocal, lambda *_: _METHODS[cpu.RECIPROCAL], tuple(_REFERENCES), _prefer)
 )

@@ -7,6 +7,9 @@ import torch
 
 from rankstruct.cli import main
 from rankstruct.experiments.benchmarks import (
+    DENSE,
+    as_json,
+    as_rows,
     benchmark_assignment,
     benchmark_growth,
     benchmark_oracles,
@@ -18,7 +21,7 @@ def test_every_case_is_timed_and_threads_are_restored():
     before = torch.get_num_threads()
     timings = benchmark_oracles(["AP"], shapes=[(4, 50)], shares=[0.1, 0.5], threads=[1], rounds=3)
     assert [(t.what, t.relevant) for t in timings] == [
-        (what, share) for share in (0.1, 0.5) for what in ("torch.sort", "np.argsort", "AP loss")
+        (what, share) for share in (0.1, 0.5) for what in ("torch.sort", "np.argsort", "AP loss", DENSE)
     ]
     assert all(t.microseconds > 0 and t.lower_quartile <= t.median for t in timings)
     assert timings[0].median == 1.0
@@ -56,7 +59,17 @@ def test_command_prints_a_table_and_writes_json(tmp_path, capsys, monkeypatch):
     assert "AUC loss" in capsys.readouterr().out
     report = json.loads(target.read_text())
     assert report["machine"]["torch"] == torch.__version__
-    assert {t["what"] for t in report["timings"]} == {"torch.sort", "np.argsort", "AUC loss"}
+    assert {t["what"] for t in report["timings"]} == {"torch.sort", "np.argsort", "AUC loss", DENSE}
+
+
+def test_what_needs_too_much_memory_is_a_dash(monkeypatch):
+    monkeypatch.setattr("rankstruct.experiments.benchmarks.MOST_DENSE_BYTES", 16 * 2 * 20**2)
+    timings = benchmark_oracles(["AUC"], shapes=[(2, 20), (2, 21)], shares=[0.5], threads=[1], rounds=1)
+    small, large = (t for t in timings if t.what == DENSE)
+    assert small.median is not None
+    assert (large.lower_quartile, large.median, large.microseconds) == (None, None, None)
+    assert [row[-3:] for row in as_rows([large])[1]] == [["-", "-", "-"]]
+    assert json.loads(json.dumps(as_json([large])))["timings"][0]["median"] is None
 
 
 def test_growth_and_assignment_tables():

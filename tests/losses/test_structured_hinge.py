@@ -8,7 +8,19 @@ from hypothesis import strategies as st
 import rankstruct as rs
 
 # Each with its own feature map: pairwise, first-relevant for RR, positional for WTA and DCG.
-MEASURES = ["AUC", "AP", "AP@4", "nDCG(min_relevant=1)", "nDCG(min_relevant=1)@3", "P@3", "RR@3", "WTA", "DCG", "DCG@3"]
+MEASURES = [
+    "AUC",
+    "AP",
+    "AP@4",
+    "nDCG(min_relevant=1)",
+    "nDCG(min_relevant=1)@3",
+    "P@3",
+    "RR@3",
+    "WTA",
+    "mWTA",
+    "DCG",
+    "DCG@3",
+]
 
 
 def make(lists=6, size=12, seed=0, dtype=torch.float64):
@@ -212,7 +224,8 @@ OPERATORS = {
     "first_relevant_reciprocal_rank": (None, None, None, False),
     "pairwise_discounted": (None, 3, torch.tensor([1.0, 0.5, 0.2] + [0.0] * 69, dtype=torch.float64), True),
     "positional": (
-        torch.arange(72, 0, -1, dtype=torch.float64), torch.arange(72, 0, -1, dtype=torch.float64), None, True, "predicted",
+        torch.arange(72, 0, -1, dtype=torch.float64), torch.arange(72, 0, -1, dtype=torch.float64),
+        0, True, False, "predicted",
     ),
 }  # fmt: skip
 

@@ -97,6 +97,18 @@ def mean_ndcg(discount: Callable[[int], float], gain: Callable[[float], float]) 
     return measure
 
 
+def winner_takes_all_for_grades(discount: Callable[[int], float], gain: Callable[[float], float]) -> Slow:
+    def measure(ranking: Ranking) -> float | None:
+        ordered = sorted(map(gain, ranking), reverse=True)
+        k = 3
+        if len(set(ordered[:3])) < 2:
+            lower = [rank for rank, g in enumerate(ordered, 1) if g < ordered[0]]
+            k = lower[0] if lower else None
+        return discounted(discount, gain, k, normalized=True)(ranking)
+
+    return measure
+
+
 def expected_rank_utility(d: float, half_life: float, k: int | None = None, *, normalized: bool = False) -> Slow:
     return discounted(
         lambda rank: 0.5 ** ((rank - 1) / (half_life - 1)), lambda label: max(label - d, 0), k, normalized=normalized
@@ -137,6 +149,9 @@ MEASURES: dict[str, Slow] = {
     "nDCG(discount='letor')@3": discounted(letor_discount, exponential, 3, normalized=True),
     "nDCG(min_relevant=2)": discounted(log2_discount, at_least(2), normalized=True),
     "nDCG(min_relevant=2,discount='letor')@3": discounted(letor_discount, at_least(2), 3, normalized=True),
+    "mWTA": winner_takes_all_for_grades(log2_discount, exponential),
+    "mWTA(discount='letor',gain='linear')": winner_takes_all_for_grades(letor_discount, linear),
+    "mWTA(min_relevant=2)": winner_takes_all_for_grades(log2_discount, at_least(2)),
     "MeanNDCG": mean_ndcg(log2_discount, exponential),
     "MeanNDCG(discount='letor')": mean_ndcg(letor_discount, exponential),
     "ERU(d=1,half_life=3)": expected_rank_utility(1, 3),
@@ -153,6 +168,7 @@ LETOR: dict[str, Slow] = {
     "nDCG(gain='linear')@2": discounted(letor_discount, linear, 2, normalized=True, zero_if_short=True),
     "DCG@3": discounted(letor_discount, exponential, 3),
     "MeanNDCG": mean_ndcg(letor_discount, exponential),
+    "mWTA": winner_takes_all_for_grades(letor_discount, exponential),
     "P@3": precision(3),
     "AP": average_precision(),
 }

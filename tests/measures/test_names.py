@@ -21,6 +21,7 @@ from rankstruct.measures import (
     Measure,
     P,
     evaluate,
+    mWTA,
     nDCG,
     nERU,
     parse_measure,
@@ -54,6 +55,7 @@ any_measure = st.one_of(
     st.builds(lambda k, options: nDCG(k, **options), cutoffs, graded),
     st.builds(lambda k, options: DCG(k, **options), cutoffs, graded),
     st.builds(lambda options: MeanNDCG(**options), graded),
+    st.builds(lambda options: mWTA(**options), graded),
     st.builds(ERU, cutoffs, d=numbers, half_life=st.floats(1.01, 1e9)),
     st.builds(nERU, cutoffs, d=numbers, half_life=st.integers(2, 100)),
 )
@@ -81,6 +83,7 @@ def test_a_name_gives_back_an_equal_measure(measure):
         ("NDCG(GAIN='linear', rel=1)@3", nDCG(3, gain="linear", min_relevant=1)),
         ("eru(half_life=5, d=-2.5)", ERU(d=-2.5, half_life=5)),
         ("AP()", AP()),
+        ("MWTA(gain='linear')", mWTA(gain="linear")),
         (AP(3), AP(3)),
     ],
 )
@@ -113,6 +116,8 @@ def test_measures_differ_by_class_and_parameters():
         ("hello", "unknown measure 'hello'; there are: AP, "),
         ("AUC@10", "AUC takes no cut-off"),
         ("WTA@1", "WTA takes no cut-off"),
+        ("mWTA@3", "mWTA takes no cut-off"),
+        ("mWTA(gain='square')", "gain of nDCG must be"),
         ("MeanNDCG(cutoff=3)", "MeanNDCG takes no cut-off"),
         ("AP(gain='linear')", "AP has no parameter 'gain'; it takes: cutoff, min_relevant"),
         ("nDCG(gian='linear')", r"no parameter 'gian' \(did you mean gain\?\)"),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from brute_force import hinge_by_programme, hinges, random_list
+from brute_force import hinge_by_programme, hinges, list_cutoff, random_list
 from scipy.optimize import linear_sum_assignment
 
 import rankstruct as rs
@@ -75,7 +75,9 @@ def test_pairwise_equals_the_programme_on_long_lists(measure, monkeypatch):
         )
 
 
-POSITIONAL = [(m, f) for m, f in COMBINATIONS if isinstance(f, rs.Positional) and isinstance(m, rs.DiscountedGain)]
+POSITIONAL = [
+    (m, f) for m, f in COMBINATIONS if isinstance(f, rs.Positional) and isinstance(m, rs.DiscountedGain | rs.mWTA)
+]
 
 
 @pytest.mark.parametrize("kind", ["random", "sorted", "anti-sorted", "tied", "two grades", "many grades"])
@@ -91,8 +93,10 @@ def test_positional_equals_scipys_assignment_by_value(kind):
         scores = rng.normal(size=n)
         scores = {"sorted": labels + 0.1 * scores, "anti-sorted": -labels + 0.1 * scores}.get(kind, scores)
         scores = np.round(scores) if kind == "tied" else scores
-        a = measure.position_weights(n).numpy()
+        a = measure.unchecked_weights(n).numpy()
         c = feature_map.weights(n, torch.tensor(a), measure.cutoff).numpy()
+        if isinstance(measure, rs.mWTA):
+            a = np.where(np.arange(n) < list_cutoff(labels), a, 0)
         gains = measure.document_gains(torch.tensor(labels)).numpy()
         best = a @ np.sort(gains)[::-1]
         unit = 1 / best if measure.normalized else 1.0
@@ -127,14 +131,15 @@ def test_grades_under_the_pairwise_map_poison_the_list_on_a_device(monkeypatch):
 
 def test_default_feature_maps():
     expected = {"AP": "pairwise", "AUC": "pairwise", "nDCG@10": "pairwise", "P@5": "pairwise", "RR": "first-relevant"}
-    for measure in ("WTA", "DCG", "ERU(d=0,half_life=5)", "nERU(d=0,half_life=5)"):
+    for measure in ("WTA", "mWTA", "DCG", "ERU(d=0,half_life=5)", "nERU(d=0,half_life=5)"):
         expected[measure] = "positional(i^-0.5)"
     for measure, name in expected.items():
         assert rs.StructuredHingeLoss(measure).feature_map.name == name
 
 
 def test_pairs_without_an_oracle_are_refused_with_a_list():
-    for measure, feature_map in (("AP", "positional"), ("AUC", "first-relevant"), ("MeanNDCG", "pairwise")):
+    pairs = (("AP", "positional"), ("AUC", "first-relevant"), ("MeanNDCG", "pairwise"), ("mWTA", "pairwise"))
+    for measure, feature_map in pairs:
         with pytest.raises(
             ValueError, match=r"has no oracle; there are: .*AUC with Pairwise, .*DiscountedGain with Positional"
         ):

@@ -300,7 +300,7 @@ def test_sorting_many_equal_and_negative_keys():
                 padded = np.concatenate([[7], values, [7]]).astype(dtype)
                 scratch = [np.empty(n, bits), np.empty(n, np.int64), np.empty(n, bits), np.empty(n, np.int64)]
                 count, order = sorting.sort_descending(
-                    padded.view(bits), where, 1, n + 1, *scratch, np.empty((8, 256), np.int64)
+                    padded.view(bits), where, 1, n + 1, *scratch, np.empty(256, np.int64)
                 )
                 real = np.flatnonzero(where[1 : n + 1]) + 1
                 assert sorted(order[:count]) == real.tolist()

@@ -73,6 +73,8 @@ def test_own_scores_as_reference_scores_change_nothing():
                 frozen = rs.most_violated(scores, labels, measure, reference_scores=scores, **options)
                 torch.testing.assert_close(own.value, frozen.value, atol=1e-9, rtol=1e-9)
                 torch.testing.assert_close(own.task_loss, frozen.task_loss)
+                if reference == "predicted":
+                    torch.testing.assert_close(own.direction, frozen.direction)
 
 
 @pytest.mark.parametrize("measure", ["AP", "nDCG@3", "RR", "DCG", "WTA"])

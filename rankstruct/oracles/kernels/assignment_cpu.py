@@ -16,37 +16,91 @@ _IMPOSSIBLE = -(2**61)
 
 
 @compile_kernel
+def _late_gains(score, group, limits, c, k, late, most):
+    """What the documents that are not chosen gain by each one that is, for by_counts.
+
+    Behind rank k documents follow in score order: one at place q (from 0) of that order, with u chosen ones behind it,
+    stands at rank q + u. So total[u] = sum of c[q + u] s over the documents so far, and choosing that one, u chosen ones
+    behind it, changes the sum by late[g, j, u] = total[u + 1] - (total[u] + c[q + u] s), for the j-th of class g.
+    `most[g, j]` is the sum of the largest such numbers of the first j documents of a class, over all u that can be.
+    """
+    n, groups = score.shape[0], limits.shape[0]
+    beyond = np.zeros(n + k + 1, np.float64)  # c, and 0 where no document can stand
+    for q in range(n):  # not by a slice, for which numba compiles the message of a shape error, in seconds
+        beyond[q] = c[q]
+    total = np.zeros(k + 1, np.float64)
+    seen = np.zeros(groups, np.int64)
+    above, missing = 0, 0  # candidates so far, candidates to come
+    for g in range(groups):
+        missing += limits[g]
+        most[g, 0] = 0.0
+    for q in range(n):
+        g = group[q]
+        j = seen[g]
+        if j < limits[g]:
+            highest = -np.inf
+            for u in range(max(k - 1 - above, 0), k - j):
+                late[g, j, u] = total[u + 1] - (total[u] + beyond[q + u] * score[q])
+                highest = max(highest, late[g, j, u])
+            most[g, j + 1] = most[g, j] + highest
+            seen[g] = j + 1
+            above += 1
+            missing -= 1
+            if missing == 0:
+                break
+        for u in range(k + 1):
+            total[u] += beyond[q + u] * score[q]
+
+
+@compile_kernel
+def _late_gain(counts, members, starts, late, pointer):
+    """The sum of `late` over the chosen documents of a count vector whose sum is k: merge the classes by score."""
+    groups, k = late.shape[0], late.shape[2]
+    pointer[:] = 0
+    total = 0.0
+    for u in range(k - 1, -1, -1):
+        nearest, its_group = 2**62, 0
+        for h in range(groups):
+            if pointer[h] < counts[h] and members[starts[h] + pointer[h]] < nearest:
+                nearest, its_group = members[starts[h] + pointer[h]], h
+        total += late[its_group, pointer[its_group], u]
+        pointer[its_group] += 1
+    return total
+
+
+@compile_kernel
 def by_counts(score, group, members, starts, gain, c, a, k, classes):
     """Discount 0 behind rank k: a programme over how many documents of each class stand in the first k ranks.
 
-    C(k + L, L) states for L classes. Behind rank k documents follow in score order, so one of overall score rank q with t of the
-    chosen above it lands at rank q + k - t: k + 1 prefix sums of c s. O(n k + states (L + k)).
+    C(k + L, L) states for L classes, and for those that fill the k ranks what the other documents gain behind them. That is
+    looked at only where an upper bound of it, a sum of one number a class, could make the state the best: in practice
+    for a few. O(n k + states L), at worst O(n k + states k L).
     """
     n, groups = score.shape[0], gain.shape[0]
     k = min(k, n)
     limits, strides, counts = (np.empty(groups, np.int64), np.empty(groups, np.int64), np.zeros(groups, np.int64))
-    states = 1
+    states, full = 1, 1
     for g in range(groups):
         limits[g] = min(starts[g + 1] - starts[g], k)
         strides[g] = states
         states *= limits[g] + 1
+        full *= limits[g] + 1 if g else 1
+    late = np.empty((groups, k, k), np.float64)
+    most = np.empty((groups, k + 1), np.float64)
+    _late_gains(score, group, limits, c, k, late, most)
+    early = np.empty((groups, k, k), np.float64)  # what the j-th document of a class adds at position i
+    for g in range(groups):
+        for j in range(limits[g]):
+            for i in range(k):
+                early[g, j, i] = c[i] * score[members[starts[g] + j]] - a[i] * gain[g]
     best_of = np.empty(states, np.float64)
-    choice = np.empty(states, np.int16)
-    shifted = np.empty((k + 1, n + 1), np.float64)  # shifted[t, q]: documents 0..q-1 by score, t chosen ones above each
-    for t in range(k + 1):
-        total = 0.0
-        shifted[t, 0] = 0.0
-        for q in range(n):
-            rank = q + k - t
-            if rank < n:
-                total += c[rank] * score[q]
-            shifted[t, q + 1] = total
+    full_states = np.empty(
+        full, np.int64
+    )  # those that fill the k ranks: at most one for all counts but the first class'
+    bounds = np.empty(full, np.float64)
+    fulls, highest, first = 0, -np.inf, 0
     best_of[0] = 0.0
-    best, best_state = -np.inf, 0
     state, placed = 0, 0
-    pointer = np.empty(groups, np.int64)
-    if k == 0:
-        best = 0.0
     while True:
         # The next count vector with sum <= k, in an order in which every vector comes after those it grows from.
         g = 0
@@ -60,37 +114,47 @@ def by_counts(score, group, members, starts, gain, c, a, k, classes):
         counts[g] += 1
         placed += 1
         state += strides[g]
-        value, its_choice = -np.inf, 0
+        value = -np.inf
         for h in range(groups):
             if counts[h] > 0:
-                document = members[starts[h] + counts[h] - 1]
-                found = best_of[state - strides[h]] + c[placed - 1] * score[document] - a[placed - 1] * gain[h]
-                if found > value:
-                    value, its_choice = found, h
-        best_of[state], choice[state] = value, its_choice
+                value = max(value, best_of[state - strides[h]] + early[h, counts[h] - 1, placed - 1])
+        best_of[state] = value
         if placed == k:
-            pointer[:] = 0
-            previous = 0
-            for t in range(k):
-                nearest, its_group = n, 0
-                for h in range(groups):
-                    if pointer[h] < counts[h] and members[starts[h] + pointer[h]] < nearest:
-                        nearest, its_group = members[starts[h] + pointer[h]], h
-                pointer[its_group] += 1
-                value += shifted[t, nearest] - shifted[t, previous]
-                previous = nearest + 1
-            value += shifted[k, n] - shifted[k, previous]
-            if value > best:
-                best, best_state = value, state
+            for h in range(groups):
+                value += most[h, counts[h]]
+            full_states[fulls], bounds[fulls] = state, value
+            if value > highest:
+                highest, first = value, fulls
+            fulls += 1
+
+    best, best_state = -np.inf, 0
+    pointer = np.empty(groups, np.int64)
+    for i in range(-1, fulls):
+        # The one with the highest bound comes first; little is left to look at after it.
+        at = first if i < 0 else i
+        if bounds[at] <= best:
+            continue
+        state = full_states[at]
+        for g in range(groups):
+            counts[g] = state // strides[g] % (limits[g] + 1)
+        value = best_of[state] + _late_gain(counts, members, starts, late, pointer)
+        if value > best:
+            best, best_state = value, state
 
     state = best_state
-    counts[:] = 0
+    for g in range(groups):
+        counts[g] = state // strides[g] % (limits[g] + 1)
+        pointer[g] = counts[g]
     for position in range(k - 1, -1, -1):
-        g = choice[state]
-        classes[position] = g
-        counts[g] += 1
-        state -= strides[g]
-    pointer[:] = 0
+        chosen, value = 0, -np.inf
+        for g in range(groups):
+            if pointer[g] > 0:
+                found = best_of[state - strides[g]] + early[g, pointer[g] - 1, position]
+                if found > value:
+                    chosen, value = g, found
+        classes[position] = chosen
+        pointer[chosen] -= 1
+        state -= strides[chosen]
     position = k
     for q in range(n):
         g = group[q]
@@ -213,6 +277,22 @@ def _apply_walk(i, q, x, classes, direct, entry, reach, inside, stack):
 
 
 @compile_kernel
+def _swap_neighbours(classes, inside, class_score, starts, steps_c, steps_a, gain, scale):
+    """Move documents forward past their neighbours while that gains: most of what the sweep would find, for less."""
+    for i in range(classes.shape[0] - 1):
+        j = i
+        while j >= 0 and classes[j] != classes[j + 1]:
+            x, y = classes[j], classes[j + 1]
+            more = _gain_of_one_more(j, y, inside[j, y], class_score, starts, steps_c, steps_a, gain, scale)
+            if more <= _gain_of_one_more(j, x, inside[j, x] - 1, class_score, starts, steps_c, steps_a, gain, scale):
+                break
+            classes[j], classes[j + 1] = y, x
+            inside[j, x] -= 1
+            inside[j, y] += 1
+            j -= 1
+
+
+@compile_kernel
 def _sweep(classes, class_score, starts, gain, c, a):
     """Improve `classes` to an optimum: column by column, the best positive cycle inside the columns so far, if any.
 
@@ -239,6 +319,7 @@ def _sweep(classes, class_score, starts, gain, c, a):
     for i in range(n):
         for g in range(groups):
             inside[i, g] = (inside[i - 1, g] if i else 0) + (classes[i] == g)
+    _swap_neighbours(classes, inside, class_score, starts, steps_c, steps_a, gain, scale)
     direct = np.empty((n, groups, groups), np.int64)  # B
     reach = np.empty((n, groups, groups), np.int64)  # D
     entry = np.empty((n, groups), np.int64)

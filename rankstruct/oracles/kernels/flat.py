@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rankstruct._numba import compile_kernel
 from rankstruct.lists import check_offsets
 
 _NOTHING = np.empty(0, np.uint8)
@@ -26,6 +28,7 @@ class FlatLists:
         bounds: int64 `[lists + 1]`: list i is `[bounds[i], bounds[i + 1])`.
         shape: of the scores as they were given.
         lists: shape of one value a list.
+        longest: size of the longest list, padding included.
     """
 
     scores: np.ndarray
@@ -35,6 +38,7 @@ class FlatLists:
     bounds: np.ndarray
     shape: tuple[int, ...]
     lists: tuple[int, ...]
+    longest: int
 
     @classmethod
     def of(cls, scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None) -> FlatLists:
@@ -50,9 +54,10 @@ class FlatLists:
         if offsets is not None:
             check_offsets(offsets, shape[0])
             bounds, lists = offsets.long().numpy(), (offsets.shape[0] - 1,)
+            longest = int(np.diff(bounds).max(initial=0))
         else:
-            lists = shape[:-1]
-            bounds = np.arange(int(np.prod(lists)) + 1, dtype=np.int64) * shape[-1]
+            lists, longest = shape[:-1], shape[-1]
+            bounds = np.arange(math.prod(lists) + 1, dtype=np.int64) * longest
         values = _flat(scores)
         flat = cls(
             values,
@@ -62,6 +67,7 @@ class FlatLists:
             bounds,
             shape,
             lists,
+            longest,
         )
         if flat.labels.dtype.kind == "f" and not np.isfinite(flat.labels).all():
             broken = np.flatnonzero(flat.real(~np.isfinite(flat.labels)))
@@ -71,11 +77,6 @@ class FlatLists:
                     f"labels must be finite; {flat.place(at)} is {flat.labels[at]}. Padding belongs in where"
                 )
         return flat
-
-    @property
-    def longest(self) -> int:
-        """Size of the longest list, padding included."""
-        return int(np.diff(self.bounds).max(initial=0))
 
     def real(self, chosen: np.ndarray) -> np.ndarray:
         """`chosen` bool `[documents]` without the padding."""
@@ -97,22 +98,29 @@ class FlatLists:
 
     def empty_answer(self) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[np.ndarray, ...]]:
         """Tensors for task loss, value and direction, and flat views of them that a loop can fill."""
-        dtype = torch.float32 if self.scores.itemsize == 4 else torch.float64
-        answer = (
-            torch.empty(self.lists, dtype=dtype),
-            torch.empty(self.lists, dtype=dtype),
-            torch.empty(self.shape, dtype=dtype),
-        )
-        return answer, tuple(result.view(-1).numpy() for result in answer)
+        dtype = self.scores.dtype
+        arrays = np.empty(self.lists, dtype), np.empty(self.lists, dtype), np.empty(self.shape, dtype)
+        task_loss, value, direction = map(torch.from_numpy, arrays)
+        return (task_loss, value, direction), tuple(array.reshape(-1) for array in arrays)
 
 
 def discount_table(weights: Tensor, longest: int) -> np.ndarray:
     """The first `longest` discounts as float64 `[>= 1]`; raises ValueError if they are no discount."""
     table = np.ascontiguousarray(weights.detach().double().numpy()[: max(longest, 1)])
-    if not np.isfinite(table).all() or (np.diff(table) > 0).any() or (table < 0).any():
+    if not _is_discount(table):
         raise ValueError(f"discounts must be finite, >= 0 and never increase with the rank; got {table.tolist()}")
     return table
 
 
+@compile_kernel
+def _is_discount(table):
+    if not table[0] < np.inf or not table[-1] >= 0.0:
+        return False
+    rises = False
+    for i in range(1, table.shape[0]):
+        rises |= not table[i] <= table[i - 1]  # NaN among them
+    return not rises
+
+
 def _flat(values: Tensor) -> np.ndarray:
-    return values.detach().contiguous().view(-1).numpy()
+    return values.detach().reshape(-1).numpy()

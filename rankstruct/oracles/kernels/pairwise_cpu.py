@@ -25,7 +25,7 @@ def workspace(offsets, first, last, bits):
         size = max(size, offsets[i + 1] - offsets[i])
     keys = np.empty((2, size), bits.dtype)
     orders = np.empty((2, size), np.int64)
-    histogram = np.empty((8, 256), np.int64)
+    histogram = np.empty(256, np.int64)
     documents = np.empty((3, size), np.int64)
     values = np.empty((2, size), np.float64)
     return keys, orders, histogram, documents, values

@@ -21,7 +21,7 @@ def sort_descending(bits, where, start, stop, key, order, spare_key, spare_order
     """Order the real documents in `[start, stop)` by descending score.
 
     `bits` holds the scores' bits as unsigned integers of the same width; `where` is empty if every document is real.
-    `key`, `order` and their spares are scratch for `stop - start` documents, `histogram` [8, 256].
+    `key`, `order` and their spares are scratch for `stop - start` documents, `histogram` [256].
     Returns the number of real documents and the array (one of the two order arrays) that holds their order: positions
     in the flat arrays, the highest score first. Equal scores keep their input order.
     """
@@ -29,11 +29,13 @@ def sort_descending(bits, where, start, stop, key, order, spare_key, spare_order
     sign = np.uint64(1) << np.uint64(width - 1)
     rest = sign - np.uint64(1)
     count = 0
+    differing = sign ^ sign
     for at in range(start, stop):
         if where.size and not where[at]:
             continue
         value = bits[at]
         key[count] = value if value & sign else value ^ rest
+        differing |= key[count] ^ key[0]
         order[count] = at
         count += 1
     if count < _INSERTION_SORT_BELOW:
@@ -46,29 +48,25 @@ def sort_descending(bits, where, start, stop, key, order, spare_key, spare_order
             key[j + 1], order[j + 1] = moved, its_order
         return count, order
 
-    passes = bits.itemsize
     mask = np.uint64(_BUCKETS - 1)
-    for digit in range(passes):
-        for b in range(_BUCKETS):
-            histogram[digit, b] = 0
-    for i in range(count):
-        value = key[i]
-        for digit in range(passes):
-            histogram[digit, np.int64((value >> np.uint64(digit * _DIGIT_BITS)) & mask)] += 1
-    for digit in range(passes):
+    for digit in range(bits.itemsize):
         shift = np.uint64(digit * _DIGIT_BITS)
-        if histogram[digit, np.int64((key[0] >> shift) & mask)] == count:
+        if not (differing >> shift) & mask:
             continue
+        for b in range(_BUCKETS):
+            histogram[b] = 0
+        for i in range(count):
+            histogram[np.int64((key[i] >> shift) & mask)] += 1
         total = 0
         for b in range(_BUCKETS):
-            size = histogram[digit, b]
-            histogram[digit, b] = total
+            size = histogram[b]
+            histogram[b] = total
             total += size
         for i in range(count):
             value = key[i]
             bucket = np.int64((value >> shift) & mask)
-            to = histogram[digit, bucket]
-            histogram[digit, bucket] = to + 1
+            to = histogram[bucket]
+            histogram[bucket] = to + 1
             spare_key[to] = value
             spare_order[to] = order[i]
         key, spare_key = spare_key, key
