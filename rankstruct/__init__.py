@@ -4,8 +4,9 @@ Train search, recommendation and re-ranking models on the measure they are judge
 `labels` is the list, all others are batch; `where` marks real documents; flat lists come with `offsets` instead.
 """
 
+from typing import TYPE_CHECKING
+
 from rankstruct._version import __version__
-from rankstruct.estimators import KernelRanker, LinearRanker
 from rankstruct.feature_maps import FeatureMap, FirstRelevant, Pairwise, Positional
 from rankstruct.losses import (
     ApproxNDCGLoss,
@@ -58,6 +59,9 @@ from rankstruct.measures import (
 )
 from rankstruct.models import LinearScorer, MLPScorer, load_scorer, save_scorer
 from rankstruct.oracles import MostViolated, explain_oracle, most_violated, register_oracle
+
+if TYPE_CHECKING:
+    from rankstruct.estimators import KernelRanker, LinearRanker
 
 __all__ = [
     "AP",
@@ -121,3 +125,12 @@ __all__ = [
     "squared_loss",
     "structured_hinge_loss",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """The estimators, imported when they are first asked for: scikit-learn takes longer than all the rest."""
+    if name in ("KernelRanker", "LinearRanker"):
+        from rankstruct import estimators
+
+        return getattr(estimators, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -299,9 +299,9 @@ def draw_paths(found: dict[str, list[dict[str, Any]]], target: str | Path) -> No
         ("slack", "average slack", "linear"),
         ("objective_over_zero", "objective / objective at w = 0", "linear"),
         ("squared_norm", "||w||²", "log"),
-        ("iterations", "iterations", "log"),
+        ("iterations", "iterations", "linear"),
         ("planes", "planes held", "linear"),
-        ("seconds", "seconds", "log"),
+        ("seconds", "seconds", "linear"),
         *((m, f"test {m}", "linear") for m in measures),
     ]
     columns = 3
@@ -316,12 +316,14 @@ def draw_paths(found: dict[str, list[dict[str, Any]]], target: str | Path) -> No
                 for rows in zip(*(cell["path"] for cell in cells), strict=True)
             ]
             axis.plot(Cs, values, marker="o", ms=3, label=name)
-        positive = all(line.get_ydata().min() > 0 for line in axis.lines)
-        axis.set(xscale="log", yscale=scale if positive else "linear", title=title, xlabel="C")
+        axis.set(xscale="log", title=title, xlabel="C")
+        if scale == "log":
+            axis.set_yscale("symlog", linthresh=1e-3)  # ||w||^2 may be 0
         axis.grid(alpha=0.3)
     for axis in axes.flat[len(panels) :]:
         axis.set_axis_off()
-    axes.flat[0].legend(fontsize=7)
+    if len(found) > 1:
+        figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside upper center", fontsize=8, ncols=3)
     with whole_file(target, "wb") as file:
         figure.savefig(file, format=Path(target).suffix.lstrip(".") or "png", dpi=120)
 

@@ -40,17 +40,29 @@ LOSSES: dict[str, Callable[[], nn.Module]] = {
     "RankNet": rl.RankNetLoss,
     "LambdaLoss ndcg2": rl.LambdaLoss,
     "ApproxNDCG": rl.ApproxNDCGLoss,
+    "AP predicted": partial(rl.StructuredHingeLoss, "AP", reference="predicted"),
+    "nDCG@10 positional predicted": partial(
+        rl.StructuredHingeLoss, "nDCG@10", feature_map="positional", reference="predicted"
+    ),
+    "graded AUC": partial(rl.GradedLoss, "AUC"),
+    "SVMcombo (AP, RR@10)": lambda: rl.CombinedLoss([rl.StructuredHingeLoss("AP"), rl.StructuredHingeLoss("RR@10")]),
+    "SmoothGrad nDCG@10": partial(rl.SmoothLoss, "nDCG@10"),
+    "SmoothGrad nDCG": partial(rl.SmoothLoss, "nDCG"),
+    "direct AP": partial(rl.DirectLoss, "AP"),
+    "direct nDCG@10 both sides": partial(rl.DirectLoss, "nDCG@10", feature_map="positional", side="both"),
 }
 
-# Run as a program of its own: the peak of a process never falls.
+# Run as a program of its own. Linux lets a process forget its peak, which imports and compilation may have set high.
 _PEAK = """
-import json, resource, sys, torch
+import contextlib, json, resource, sys, torch
 from rankstruct.experiments import loss_benchmark as b
 name, lists, size, share, seed = json.loads(sys.argv[1])
 torch.set_num_threads(1)
 b.both_ways(b.LOSSES[name](), *b.draw(2, 20, share, seed))
 scores, labels = b.draw(lists, size, share, seed)
 loss = b.LOSSES[name]()
+with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as forget:
+    forget.write("5")
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 b.both_ways(loss, scores, labels)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from rankstruct.solvers.qp import PlaneQP
 from rankstruct.solvers.risk import Risk

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from rankstruct.solvers.base import Callback, Solver, check_C, check_point
 from rankstruct.solvers.bundle import Bundle

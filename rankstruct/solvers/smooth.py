@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import minimize
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from rankstruct.solvers.base import Callback, check_C, check_point
 from rankstruct.solvers.solution import Record, Solution, Status

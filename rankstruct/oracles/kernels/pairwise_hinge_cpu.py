@@ -47,7 +47,7 @@ def hinge_lists(scores, bits, labels, label_bits, where, offsets, first, last, m
     orders = np.empty((2, size), np.int64)
     grade_keys = np.empty((2, size), label_bits.dtype)
     grade_orders = np.empty((2, size), np.int64)
-    histogram = np.empty((8, 256), np.int64)
+    histogram = np.empty(256, np.int64)
     score = np.empty(size, np.float64)
     grade = np.empty(size, np.int64)  # by position in the list; then by rank in `rank_grade`
     rank_grade = np.empty(size, np.int64)
