@@ -59,13 +59,13 @@ def compare(
 
 
 def comparison_table(found: dict[str, dict]) -> tuple[list[str], list[list]]:
-    """Header and rows: each config's mean test measures and the seconds of all its runs."""
+    """Header and rows: each config's mean test measures and the processor time of all its runs."""
     measures = list(dict.fromkeys(name for each in found.values() for name in each["mean"]))
     rows = [
-        [name, *(each["mean"].get(measure, "") for measure in measures), round(each["seconds"])]
+        [name, *(each["mean"].get(measure, "") for measure in measures), round(each["cpu_seconds"])]
         for name, each in found.items()
     ]
-    return ["config", *(f"test {measure}" for measure in measures), "seconds"], rows
+    return ["config", *(f"test {measure}" for measure in measures), "CPU seconds"], rows
 
 
 def _markdown(header: list[str], rows: list[list]) -> str:

@@ -49,7 +49,7 @@ def _train(cell: Cell, config: str, options: Sequence[str], folder: str) -> dict
         run = target.parent / "run"
         values = [part for key, value in cell.point for part in (f"--{key}", value)]
         quiet = ["--trainer.enable_progress_bar", "false"]
-        start = time.perf_counter()
+        start, cpu = time.perf_counter(), time.process_time()
         RankingCLI(
             ["fit", "--config", config, *quiet, *options, "--data.fold", str(cell.fold), *values],
             run_folder=run,
@@ -57,6 +57,7 @@ def _train(cell: Cell, config: str, options: Sequence[str], folder: str) -> dict
         )
         result = json.loads((run / "metrics.json").read_text())
         result["seconds"] = time.perf_counter() - start
+        result["cpu_seconds"] = time.process_time() - cpu
         with whole_file(target) as file:
             json.dump(result, file, indent=2)
     return json.loads(target.read_text())
@@ -112,8 +113,9 @@ def cross_validate(
         processes: cells trained at once, one thread each.
 
     Returns:
-        `{"folds": [{"fold", "point", "validation", "test": {measure: value}}, ...], "mean": {measure: value}, "seconds"}`,
-        the seconds being those of training all cells, the `reused` ones of `runs` included.
+        `{"folds": [{"fold", "point", "validation", "test": {measure: value}}, ...], "mean": {measure: value}, "seconds",
+        "cpu_seconds"}`, the seconds being those of training all cells, the `reused` ones of `runs` included, and those of the
+        processor, which do not count what else the machine did.
 
     Raises:
         ValueError: the output folder holds runs of another config, other options or another grid point of the same name.
@@ -145,6 +147,7 @@ def cross_validate(
         "folds": chosen,
         "mean": {name: float(np.mean([each["test"][name] for each in chosen])) for name in names},
         "seconds": sum(result["seconds"] for result in results.values()),
+        "cpu_seconds": sum(result["cpu_seconds"] for result in results.values()),
         "runs": len(cells),
         "reused": reused,
     }
@@ -212,7 +215,10 @@ def main(args: Sequence[str]) -> int:
     validation = float(np.mean([each["validation"] for each in found["folds"]]))
     rows.append(["mean", "", "", validation, *(found["mean"][name] for name in names)])
     print(format_table(["fold", "chosen", "epoch", "validation", *(f"test {name}" for name in names)], rows))
-    print(f"training took {found['seconds']:.0f} s, summed over {found['runs']} runs, {found['reused']} of them reused")
+    print(
+        f"training took {found['seconds']:.0f} s ({found['cpu_seconds']:.0f} s of processor time), summed over "
+        f"{found['runs']} runs, {found['reused']} of them reused"
+    )
     target = Path(options.output) / "cross_validation.json"
     with whole_file(target) as file:
         json.dump(found, file, indent=2)

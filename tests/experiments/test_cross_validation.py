@@ -106,7 +106,7 @@ def test_compare_has_a_line_for_each_config(folder, capsys):
     assert alone["mean"] == found["other"]["mean"]
     assert f"{found['other']['mean']['AP']:.4f}" in printed
     table = (folder / "compared" / "comparison.md").read_text().splitlines()
-    assert table[0] == "| config | test RR@10 | test AP | seconds |"
+    assert table[0] == "| config | test RR@10 | test AP | CPU seconds |"
     assert table[3].startswith(f"| other | {found['other']['mean']['RR@10']:.4f} |")
     again = folder / "again" / "config.yaml"
     again.parent.mkdir()
