@@ -52,20 +52,26 @@ LOSSES: dict[str, Callable[[], nn.Module]] = {
     "direct nDCG@10 both sides": partial(rl.DirectLoss, "nDCG@10", feature_map="positional", side="both"),
 }
 
-# Run as a program of its own. Linux lets a process forget its peak, which imports and compilation may have set high.
+# Run as a program of its own. Linux lets a process forget its peak, which imports and compilation may have set high; there it is
+# read from the status, since ru_maxrss begins at that of the parent.
 _PEAK = """
 import contextlib, json, resource, sys, torch
+from pathlib import Path
 from rankstruct.experiments import loss_benchmark as b
 name, lists, size, share, seed = json.loads(sys.argv[1])
 torch.set_num_threads(1)
 b.both_ways(b.LOSSES[name](), *b.draw(2, 20, share, seed))
 scores, labels = b.draw(lists, size, share, seed)
 loss = b.LOSSES[name]()
-with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as forget:
-    forget.write("5")
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def peak():
+    with contextlib.suppress(OSError, StopIteration):
+        return next(int(line.split()[1]) for line in Path("/proc/self/status").open() if line.startswith("VmHWM"))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+with contextlib.suppress(OSError):
+    Path("/proc/self/clear_refs").write_text("5")
+before = peak()
 b.both_ways(loss, scores, labels)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+print(peak() - before)
 """
 
 
