@@ -41,6 +41,10 @@ def main(args: Sequence[str] | None = None) -> int:
         from rankstruct.experiments.loss_benchmark import main as benchmark_losses
 
         return benchmark_losses(args[2:])
+    elif args[:2] == ["benchmark", "exact"]:
+        from rankstruct.experiments.exact_benchmark import main as benchmark_exact
+
+        return benchmark_exact(args[2:])
     elif args[0] == "benchmark":
         from rankstruct.experiments.benchmarks import main as benchmark
 

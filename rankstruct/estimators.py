@@ -330,17 +330,20 @@ class LinearRanker(BaseEstimator):
             scorer.linear.weight.copy_(torch.as_tensor(self.coef_))
         return scorer
 
+    def risk(self, X: Any, y: Any, qid: Any) -> LinearRisk:
+        """The mean loss as a function of the weights, over the lists that `fit` would train on; for `rankstruct.solvers`."""
+        X, y = self._check(X, y, reset=not hasattr(self, "n_features_in_"))
+        return ranking_risk(self._loss(), *self._training_lists(X, y, _check_qid(qid, X.shape[0])))
+
     def objective(self, w: np.ndarray, X: Any, y: Any, qid: Any, C: float | None = None) -> float:
         """What `fit` minimises, at any weights `[d]`: those of another ranker, say, or of a scorer trained by SGD."""
-        X, y = self._check(X, y, reset=not hasattr(self, "n_features_in_"))
-        features, labels, offsets = self._training_lists(X, y, _check_qid(qid, X.shape[0]))
-        loss = self._loss()
+        risk = self.risk(X, y, qid)
         w = np.asarray(w, np.float64)
         w0 = np.zeros_like(w)
         if self.regularize_towards == "start":
-            w0 = self._start(loss, features, labels, offsets)
+            w0 = self._start(self._loss(), *self._training_lists(X, np.asarray(y), _check_qid(qid, np.shape(X)[0])))
         C = self._costs()[0] if C is None else C
-        return float((w - w0) @ (w - w0) / (2 * C) + ranking_risk(loss, features, labels, offsets)(w)[0])
+        return float((w - w0) @ (w - w0) / (2 * C) + risk(w)[0])
 
 
 class KernelRanker(LinearRanker):

@@ -257,3 +257,20 @@ def test_dc_and_its_options():
         "nDCG", feature_map="positional", reference="predicted", C=50.0, solver=DC(max_rounds=1, solver=Bundle())
     )
     assert ranker.fit(X, y, qid).solution_.iterations == 1
+
+
+@pytest.mark.parametrize("C", [1e-3, 1.0, 1e3, 1e6])
+def test_odd_data_converge_for_every_C(C):
+    """Duplicate rows, constant and empty features, all-zero rows, lists with nothing relevant or of one document."""
+    X, y, qid = make(lists=20)
+    X = np.hstack([X, np.ones((len(X), 1)), np.zeros((len(X), 1)), X[:, :1]])
+    X[8:12] = X[0]
+    X[30:35] = 0
+    y[qid == 5] = 0
+    y[qid == 6] = 1
+    qid[-1] = 99
+    for options in ({}, {"feature_map": "positional", "measure": "nDCG@5"}, {"measure": "RR"}):
+        ranker = rs.LinearRanker(C=C, **options).fit(X, y, qid)
+        assert ranker.solution_.status is Status.CONVERGED
+        assert ranker.solution_.lower_bound <= ranker.solution_.objective
+        assert np.isfinite(ranker.predict(X)).all()

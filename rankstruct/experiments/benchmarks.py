@@ -274,7 +274,7 @@ def main(args: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="rankstruct benchmark",
         description="Time losses, forward and backward, as ratios over torch.sort of the same scores.",
-        epilog="`rankstruct benchmark losses --help` tells of the table of all losses, with their memory.",
+        epilog="`rankstruct benchmark losses` times all losses, with their memory; `rankstruct benchmark exact` exact training.",
     )
     parser.add_argument("what", choices=["oracles"], help="what to time")
     parser.add_argument("--measures", nargs="+", default=list(MEASURES), help="measures (default: %(default)s)")

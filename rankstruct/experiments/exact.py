@@ -86,7 +86,7 @@ def fit_path(
 
     Returns:
         A row a value of C, ascending: `C`, `objective`, `lower_bound` and `gap` (None where the problem is not convex), `status`,
-        `iterations`, `planes`, `support` (those with a multiplier above 0), `seconds`, `oracle_seconds`, `qp_seconds`, `slack`
+        `iterations`, `passes` (evaluations of the mean loss), `planes`, `support` (those with a multiplier above 0), `seconds`, `oracle_seconds`, `qp_seconds`, `slack`
         (mean loss), `objective_at_zero`, `objective_over_zero`, `squared_norm` (||w||^2), `validation` and `test` (means by
         measure), `selected`, and `chosen` (bool).
     """
@@ -124,6 +124,7 @@ def _describe(solution: Solution, C: float, at_zero: float) -> dict[str, Any]:
         "gap": solution.gap if convex else None,
         "status": str(solution.status),
         "iterations": solution.iterations,
+        "passes": last.passes,
         "planes": last.planes,
         "support": None if planes is None else int((planes.multipliers > 0).sum()),
         "seconds": last.seconds,

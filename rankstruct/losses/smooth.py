@@ -34,7 +34,8 @@ def smooth_loss(
     """SmoothGrad: the task loss of a smoothed measure, differentiable everywhere but where scores tie.
 
     Smooth but not convex: start from a sensible scorer (regression), with a `sigma` of the size of score differences, and
-    halve it as training converges (`AnnealSigma`). As sigma goes to 0 the loss tends to the measure's regret. Documents with
+    halve it as training converges (`AnnealSigma`). Where all scores tie, as those of a scorer with zero weights, the gradient is
+    zero. As sigma goes to 0 the loss tends to the measure's regret. Documents with
     equal scores share their ranks' gains, which is the expected value over their orders; their gradient depends on which of
     them the sort puts first.
 

@@ -32,13 +32,14 @@ class Problem:
         self.planes: Callable[[], Planes | None] = lambda: None  # what the method holds, for a later warm start
         self._bound = -math.inf
         self.start = time.perf_counter()
-        self.oracle_seconds = self.qp_seconds = 0.0
+        self.oracle_seconds = self.qp_seconds = self.passes = 0.0
         self.history: list[Record] = []
 
     def evaluate(self, w: np.ndarray) -> tuple[float, np.ndarray, float]:
         """R(w), a subgradient and the objective at w."""
         with self.in_oracle():
             value, gradient = self.risk(w)
+        self.passes += 1
         gradient = _checked("the subgradient", gradient, (len(w),))
         value = float(_checked("the value", value, ()))
         return value, gradient, self.observe(w, value)
@@ -47,6 +48,7 @@ class Problem:
         """h_q(w) `[k]` and subgradients `[k, d]` of some terms."""
         with self.in_oracle():
             values, gradients = self.risk.term_planes(w, indices)
+        self.passes += len(indices) / self.risk.terms
         shape = (len(indices),)
         return _checked("values of terms", values, shape), _checked(
             "subgradients of terms", gradients, (*shape, len(w))
@@ -167,6 +169,7 @@ class Solver(ABC):
                         held,
                         problem.oracle_seconds,
                         problem.qp_seconds,
+                        problem.passes,
                     )
                     problem.history.append(record)
                     bar.update()

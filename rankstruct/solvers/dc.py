@@ -89,11 +89,16 @@ class DC:
         w0 = np.zeros(dimension) if w0 is None else check_point("w0", w0, dimension)
         w = w0.copy() if start is None else check_point("start", start, dimension)
 
+        oracle = qp = passes = 0.0
+
         def linearise(w: np.ndarray) -> tuple[float, np.ndarray, float]:
             """N, its subgradient and the objective at w."""
+            nonlocal oracle, passes
+            clock = time.perf_counter()
             value, gradient = concave(w)
             gradient = np.asarray(gradient, float)
             objective = float((w - w0) @ (w - w0)) / (2 * C) + convex(w)[0] - float(value)
+            oracle, passes = oracle + time.perf_counter() - clock, passes + 2
             if not (math.isfinite(objective) and np.isfinite(gradient).all()):
                 raise ValueError(f"the concave part must be finite, with a finite subgradient; got {value}")
             return float(value), gradient, objective
@@ -101,8 +106,7 @@ class DC:
         began = time.perf_counter()
         value, gradient, objective = linearise(w)
         planes: Planes | None = None
-        oracle = qp = 0.0
-        history = [Record(0.0, objective, -math.inf, 0, 0.0, 0.0)]
+        history = [Record(0.0, objective, -math.inf, 0, oracle, 0.0, passes)]
         status = Status.ITERATIONS
         with tqdm(disable=not self.progress, unit="round", desc=f"C = {C:g}") as bar:
             try:
@@ -117,7 +121,9 @@ class DC:
                         w, (value, gradient, objective) = inner.w, found
                     last = inner.history[-1] if inner.history else history[0]
                     oracle, qp = oracle + last.oracle_seconds, qp + last.qp_seconds
-                    record = Record(time.perf_counter() - began, objective, -math.inf, last.planes, oracle, qp)
+                    passes += last.passes
+                    seconds = time.perf_counter() - began
+                    record = Record(seconds, objective, -math.inf, last.planes, oracle, qp, passes)
                     history.append(record)
                     bar.update()
                     bar.set_postfix(objective=f"{objective:.6g}", refresh=False)

@@ -98,7 +98,7 @@ class Annealing:
         w0 = check_point("w0", w0, len(np.asarray(w0)))
         w = w0.copy() if start is None else check_point("start", start, len(w0))
         began = time.perf_counter()
-        oracle, iterations = 0.0, 0
+        oracle, passes, iterations = 0.0, 0, 0
         history: list[Record] = []
         status = Status.CONVERGED
 
@@ -115,12 +115,12 @@ class Annealing:
                 lowest: tuple[float, np.ndarray] = math.inf, w
 
                 def evaluate(at: np.ndarray, smooth: SmoothRisk = smooth) -> tuple[float, np.ndarray]:
-                    nonlocal oracle, lowest
+                    nonlocal oracle, passes, lowest
                     clock = time.perf_counter()
                     if clock - began >= self.max_seconds and math.isfinite(lowest[0]):
                         raise _Stop
                     value, gradient = smooth(at)
-                    oracle += time.perf_counter() - clock
+                    oracle, passes = oracle + time.perf_counter() - clock, passes + 1
                     value = regularised(at, float(value))
                     if value < lowest[0]:
                         lowest = value, at.copy()
@@ -152,7 +152,7 @@ class Annealing:
                     value = regularised(w, float(true_risk(w)))
                 if true_risk is None or value < objective:
                     best, objective = w, value
-                history.append(Record(time.perf_counter() - began, objective, -math.inf, 0, oracle, 0.0))
+                history.append(Record(time.perf_counter() - began, objective, -math.inf, 0, oracle, 0.0, passes))
                 bar.update()
                 bar.set_postfix(sigma=f"{sigma:g}", objective=f"{objective:.6g}", refresh=False)
                 if status in (Status.TIME, Status.INTERRUPTED):

@@ -53,6 +53,7 @@ class Record(NamedTuple):
         planes: number of planes held.
         oracle_seconds: spent in the risk so far.
         qp_seconds: spent in the quadratic programme so far.
+        passes: evaluations of the risk over all terms so far; of some terms, that share of one.
     """
 
     seconds: float
@@ -61,6 +62,7 @@ class Record(NamedTuple):
     planes: int
     oracle_seconds: float
     qp_seconds: float
+    passes: float = 0.0
 
 
 class Planes(NamedTuple):

@@ -116,3 +116,9 @@ def test_sigma_is_saved_and_what_is_refused():
         rs.SmoothLoss("AP")
     with pytest.raises(ValueError, match="sigma must be a finite number above 0, got 0"):
         rs.SmoothLoss("nDCG", sigma=0)
+
+
+def test_gradient_is_zero_where_all_scores_tie():
+    scores = torch.zeros(2, 5, requires_grad=True)
+    rs.smooth_loss(scores, torch.tensor([[0, 1, 2, 0, 1]] * 2), "nDCG").backward()
+    assert torch.equal(scores.grad, torch.zeros(2, 5))

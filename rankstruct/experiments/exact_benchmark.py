@@ -1,0 +1,180 @@
+"""Exact training of every oracle along C and over folds, timed in one run beside LightGBM's lambdarank where that is installed."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tqdm.auto import tqdm
+
+from rankstruct import losses as rl
+from rankstruct.data import RankingData, Splits, read_folds
+from rankstruct.estimators import LinearRanker
+from rankstruct.experiments.benchmarks import machine
+from rankstruct.experiments.exact import fit_path, mean_measures
+from rankstruct.files import whole_file
+from rankstruct.measures import nDCG
+from rankstruct.tables import format_table
+
+CS = (1.0, 10.0, 100.0, 1000.0, 10000.0)
+MEASURES = ("AP", "nDCG@10", "RR@10")
+
+
+def _ramp(measure: str) -> LinearRanker:
+    return LinearRanker(measure, feature_map="positional", reference="predicted")
+
+
+#: What is timed: a name, and a ranker of which C is set.
+RANKERS: dict[str, Callable[[], LinearRanker]] = {
+    "AP (SVMmap)": lambda: LinearRanker("AP"),
+    "AUC (SVMauc)": lambda: LinearRanker("AUC"),
+    "nDCG@10 (SVMndcg)": lambda: LinearRanker(nDCG(10, min_relevant=1)),
+    "nDCG (SVMndcg-nc)": lambda: LinearRanker(nDCG(min_relevant=1)),
+    "P@10": lambda: LinearRanker("P@10"),
+    "RR@10 (SVMmrr)": lambda: LinearRanker("RR@10"),
+    "RR@10, pairwise map": lambda: LinearRanker("RR@10", feature_map="pairwise"),
+    "AP + 0.1 RR@10 (SVMcombo)": lambda: LinearRanker(
+        loss=rl.CombinedLoss([rl.StructuredHingeLoss("AP"), rl.StructuredHingeLoss("RR@10")], [1.0, 0.1])
+    ),
+    "graded AUC": lambda: LinearRanker(loss=rl.GradedLoss("AUC")),
+    "nDCG@10 (ORM, convex)": lambda: LinearRanker("nDCG@10", feature_map="positional"),
+    "nDCG@10 (ORM, DC)": lambda: _ramp("nDCG@10"),
+    "nDCG (ORM, DC)": lambda: _ramp("nDCG"),
+    "WTA (ORM, DC)": lambda: _ramp("WTA"),
+    "mWTA (ORM, DC)": lambda: _ramp("mWTA"),
+    "ERU (ORM, DC)": lambda: _ramp("ERU(d=0,half_life=5)"),
+    "RankSVM, all pairs": lambda: LinearRanker(loss=rl.RankSVMLoss()),
+}
+LIGHTGBM = "LightGBM lambdarank"
+
+
+def benchmark_exact(
+    folds: Sequence[Splits], names: Sequence[str] = tuple(RANKERS), Cs: Sequence[float] = CS, tolerance: float = 1e-3
+) -> list[dict[str, Any]]:
+    """Fit every ranker for every C on every fold, one thread, C chosen on validation lists by AP.
+
+    Args:
+        folds: training, validation and test lists of each fold.
+        names: of `RANKERS`, and `LIGHTGBM`, which is left out with a note where it is not installed.
+        Cs: the path.
+        tolerance: relative gap of every fit.
+
+    Returns:
+        A row a ranker: `name`, `seconds` of all fits, `passes` (evaluations of the mean loss over all lists), `argmax` and `qp`
+        (shares of the time), `converged` (how many of the fits), `fits`, and the mean test measures.
+
+    Raises:
+        ValueError: an unknown name.
+    """
+    unknown = [name for name in names if name not in RANKERS and name != LIGHTGBM]
+    if unknown:
+        raise ValueError(f"unknown ranker {unknown[0]!r}; there are: {', '.join([*RANKERS, LIGHTGBM])}")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return [
+            _lightgbm(folds) if name == LIGHTGBM else _ranker(name, folds, Cs, tolerance)
+            for name in tqdm(names, desc="exact training", unit="ranker", leave=False)
+        ]
+    finally:
+        torch.set_num_threads(before)
+
+
+def _ranker(name: str, folds: Sequence[Splits], Cs: Sequence[float], tolerance: float) -> dict[str, Any]:
+    RANKERS[name]().fit(*_arrays(_first_lists(folds[0].train)))  # compile
+    rows, tests, seconds = [], [], 0.0
+    for train, vali, test in folds:
+        ranker = RANKERS[name]().set_params(C=list(Cs), tolerance=tolerance)
+        start = time.perf_counter()
+        path = fit_path(ranker, train, vali, test, MEASURES)
+        seconds += time.perf_counter() - start
+        rows += path
+        best = max(path, key=lambda row: row["validation"]["AP"])
+        tests.append(best["test"])
+    spent = max(sum(row["seconds"] for row in rows), 1e-9)
+    return {
+        "name": name,
+        "seconds": seconds,
+        "passes": sum(row["passes"] for row in rows),
+        "argmax": sum(row["oracle_seconds"] for row in rows) / spent,
+        "qp": sum(row["qp_seconds"] for row in rows) / spent,
+        "converged": sum(row["status"] == "converged" for row in rows),
+        "fits": len(rows),
+        **{measure: float(np.mean([test[measure] for test in tests])) for measure in MEASURES},
+    }
+
+
+def _lightgbm(folds: Sequence[Splits]) -> dict[str, Any]:
+    """500 trees with LightGBM's defaults, stopped when 50 trees did not raise validation nDCG@10; one thread."""
+    import lightgbm
+
+    tests, seconds = [], 0.0
+    for train, vali, test in folds:
+        start = time.perf_counter()
+        lists = lightgbm.Dataset(train.features, train.labels, group=train.lengths)
+        model = lightgbm.train(
+            {"objective": "lambdarank", "metric": "ndcg", "eval_at": [10], "num_threads": 1, "seed": 0, "verbose": -1},
+            lists,
+            num_boost_round=500,
+            valid_sets=[lightgbm.Dataset(vali.features, vali.labels, group=vali.lengths, reference=lists)],
+            callbacks=[lightgbm.early_stopping(50, verbose=False)],
+        )
+        scores = model.predict(test.features)
+        seconds += time.perf_counter() - start
+        tests.append(mean_measures(np.asarray(scores), test, MEASURES))
+    means = {measure: float(np.mean([test[measure] for test in tests])) for measure in MEASURES}
+    return {"name": LIGHTGBM, "seconds": seconds, "fits": len(folds), **means}
+
+
+def _arrays(data: RankingData) -> tuple[Any, np.ndarray, np.ndarray]:
+    return data.features, data.labels, np.repeat(np.arange(data.num_lists), data.lengths)
+
+
+def _first_lists(data: RankingData) -> RankingData:
+    return data.select(np.arange(min(5, data.num_lists)))
+
+
+def main(args: Sequence[str]) -> int:
+    """`rankstruct benchmark exact`: print the table, write JSON if asked."""
+    parser = argparse.ArgumentParser(
+        prog="rankstruct benchmark exact",
+        description="Train every linear ranker to the optimum along C = 1 to 10000, over folds; one thread.",
+    )
+    parser.add_argument("--data", required=True, help="folder of LETOR files with Fold1, Fold2, ...")
+    parser.add_argument("--folds", nargs="+", type=int, default=[1, 2, 3, 4, 5], help="(default: %(default)s)")
+    parser.add_argument("--rankers", nargs="+", help="names; all, and LightGBM where it is installed, if not given")
+    parser.add_argument("--tolerance", type=float, default=1e-3, help="relative gap (default: %(default)s)")
+    parser.add_argument("--json", type=Path, help="file to write the figures to")
+    options = parser.parse_args(args)
+    names = options.rankers or list(RANKERS)
+    if options.rankers is None and importlib.util.find_spec("lightgbm") is not None:
+        names.append(LIGHTGBM)
+    try:
+        rows = benchmark_exact([read_folds(options.data, fold) for fold in options.folds], names, CS, options.tolerance)
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
+    header = ["ranker", "seconds", "passes", "in argmax", "in QP", "converged", *(f"test {m}" for m in MEASURES)]
+    print(f"{len(CS)} values of C on {len(options.folds)} folds, relative gap {options.tolerance:g}, one thread")
+    print(format_table(header, [_shown(row) for row in rows]))
+    if options.json is not None:
+        with whole_file(options.json) as file:
+            json.dump({"machine": machine(), "rows": rows}, file, indent=2)
+    return 0
+
+
+def _shown(row: dict[str, Any]) -> list[Any]:
+    exact = "passes" in row
+    return [
+        row["name"],
+        round(row["seconds"], 1),
+        *(([row["passes"], f"{row['argmax']:.0%}", f"{row['qp']:.0%}"]) if exact else ["", "", ""]),
+        f"{row['converged']} of {row['fits']}" if exact else "",
+        *(row[measure] for measure in MEASURES),
+    ]

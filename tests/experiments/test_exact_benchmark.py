@@ -1,0 +1,47 @@
+"""The benchmark of exact training: its rows, LightGBM's, what it refuses."""
+
+import json
+
+import pytest
+
+import rankstruct as rs
+from rankstruct.data import digits
+from rankstruct.experiments.exact_benchmark import LIGHTGBM, RANKERS, _arrays, benchmark_exact, main
+
+
+def test_rows_hold_what_was_fitted():
+    folds = [digits(seed=0)]
+    rows = benchmark_exact(folds, ["AP (SVMmap)", "nDCG (ORM, DC)"], Cs=(1.0, 100.0))
+    train, vali, test = folds[0]
+    for row, measure in zip(rows, (rs.AP(), rs.nDCG()), strict=True):
+        assert row["fits"] == row["converged"] == 2
+        assert row["passes"] >= 4
+        assert 0 < row["argmax"] + row["qp"] <= 1
+        assert 0.5 < row["AP"] <= 1
+        assert measure.name in row["name"]
+    (X, y, qid), (X_valid, y_valid, qid_valid), lists = map(_arrays, (train, vali, test))
+    exact = rs.LinearRanker("AP", C=[1.0, 100.0])
+    exact.fit(X, y, qid, X_valid=X_valid, y_valid=y_valid, qid_valid=qid_valid)
+    found = exact.score(*lists)
+    assert rows[0]["AP"] == pytest.approx(found, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", RANKERS)
+def test_every_ranker_fits(name):
+    (row,) = benchmark_exact([digits(seed=0)], [name], Cs=(10.0,))
+    assert row["converged"] == 1
+
+
+def test_command(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["--data", str(tmp_path)])
+    assert "Fold1" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="unknown ranker 'x'; there are: AP"):
+        benchmark_exact([], ["x"])
+
+
+def test_lightgbm_beside():
+    pytest.importorskip("lightgbm", reason="LightGBM is an extra")
+    (row,) = benchmark_exact([digits(seed=0)], [LIGHTGBM])
+    assert row["AP"] > 0.5
+    assert json.loads(json.dumps(row)) == row
