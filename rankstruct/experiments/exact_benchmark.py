@@ -1,4 +1,4 @@
-"""Exact training of every oracle along C and over folds, timed in one run beside LightGBM's lambdarank where that is installed."""
+"""Exact training of every oracle along C and over folds, timed in one run beside LightGBM's lambdarank if it is installed."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ RANKERS: dict[str, Callable[[], LinearRanker]] = {
     "P@10": lambda: LinearRanker("P@10"),
     "RR@10 (SVMmrr)": lambda: LinearRanker("RR@10"),
     "RR@10, pairwise map": lambda: LinearRanker("RR@10", feature_map="pairwise"),
-    "AP + 0.1 RR@10 (SVMcombo)": lambda: LinearRanker(
-        loss=rl.CombinedLoss([rl.StructuredHingeLoss("AP"), rl.StructuredHingeLoss("RR@10")], [1.0, 0.1])
+    "AP + 0.01 RR@10 (SVMcombo)": lambda: LinearRanker(
+        loss=rl.CombinedLoss([rl.StructuredHingeLoss("AP"), rl.StructuredHingeLoss("RR@10")], [1.0, 0.01])
     ),
     "graded AUC": lambda: LinearRanker(loss=rl.GradedLoss("AUC")),
     "nDCG@10 (ORM, convex)": lambda: LinearRanker("nDCG@10", feature_map="positional"),
@@ -50,6 +50,8 @@ RANKERS: dict[str, Callable[[], LinearRanker]] = {
     "WTA (ORM, DC)": lambda: _ramp("WTA"),
     "mWTA (ORM, DC)": lambda: _ramp("mWTA"),
     "ERU (ORM, DC)": lambda: _ramp("ERU(d=0,half_life=5)"),
+    "nDCG@10 (SVMndcg, DC)": lambda: LinearRanker(nDCG(10, min_relevant=1), reference="predicted"),
+    "RR@10, pairwise map, DC": lambda: LinearRanker("RR@10", feature_map="pairwise", reference="predicted"),
     "RankSVM, all pairs": lambda: LinearRanker(loss=rl.RankSVMLoss()),
 }
 LIGHTGBM = "LightGBM lambdarank"
