@@ -100,6 +100,7 @@ class LinearRanker(BaseEstimator):
         solution_: of that C, with `objective`, `lower_bound`, `gap`, `status`, `history`.
         path_: one `Solution` for each C, ascending.
         validation_: the measure on the validation lists for each of these C; None without them.
+        w0_: `[d]`, what the regulariser draws to.
         n_features_in_: d.
 
     Documents of one `qid` form a list, wherever their rows are. Routing of `qid` through scikit-learn is requested by default:
@@ -191,6 +192,7 @@ class LinearRanker(BaseEstimator):
         loss = self._loss()
         start = self._start(loss, features, labels, offsets)
         w0 = start if self.regularize_towards == "start" else np.zeros(features.shape[1])
+        self.w0_ = w0
         solution: Solution | None = None
         chosen = 0
         for number, C in enumerate(Cs):
@@ -330,6 +332,22 @@ class LinearRanker(BaseEstimator):
             scorer.linear.weight.copy_(torch.as_tensor(self.coef_))
         return scorer
 
+    @classmethod
+    def from_scorer(cls, scorer: LinearScorer, **options: Any) -> LinearRanker:
+        """A ranker with the weights of a linear scorer, trained by Lightning say, to predict, score and compare with.
+
+        Args:
+            scorer: its weights are copied.
+            options: those of the ranker.
+
+        >>> LinearRanker.from_scorer(LinearScorer(2)).predict(np.ones((1, 2)))
+        array([0.])
+        """
+        ranker = cls(**options)
+        ranker.coef_ = scorer.linear.weight.detach().double().cpu().numpy()[0].copy()
+        ranker.n_features_in_ = len(ranker.coef_)
+        return ranker
+
     def risk(self, X: Any, y: Any, qid: Any) -> LinearRisk:
         """The mean loss as a function of the weights, over the lists that `fit` would train on; for `rankstruct.solvers`."""
         X, y = self._check(X, y, reset=not hasattr(self, "n_features_in_"))
@@ -445,6 +463,11 @@ class KernelRanker(LinearRanker):
         """`[basis]`, the coefficients of the representer form."""
         check_is_fitted(self)
         return self.map_.representer(self.coef_)
+
+    @classmethod
+    def from_scorer(cls, scorer: LinearScorer, **options: Any) -> LinearRanker:
+        """There is none: raises ValueError."""
+        raise ValueError("a linear scorer has no kernel; use LinearRanker.from_scorer")
 
     def to_scorer(self) -> LinearScorer:
         """There is none: raises ValueError."""

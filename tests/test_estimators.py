@@ -225,6 +225,12 @@ def test_scorer_there_and_back():
     ranker = rs.LinearRanker("AP").fit(X, y, qid)
     scores = ranker.to_scorer()(torch.tensor(X, dtype=torch.float32)).detach().numpy()
     np.testing.assert_allclose(scores, ranker.predict(X), rtol=1e-4, atol=1e-4)
+    back = rs.LinearRanker.from_scorer(ranker.to_scorer(), measure="AP")
+    np.testing.assert_allclose(back.predict(X), ranker.predict(X), rtol=1e-4, atol=1e-4)
+    assert back.score(X, y, qid) == pytest.approx(ranker.score(X, y, qid))
+    assert back.objective(back.coef_, X, y, qid, C=100.0) == pytest.approx(ranker.solution_.objective, rel=1e-4)
+    with pytest.raises(ValueError, match="no kernel"):
+        rs.KernelRanker.from_scorer(ranker.to_scorer())
 
 
 def test_kernels():

@@ -87,7 +87,7 @@ def fit_path(
     Returns:
         A row a value of C, ascending: `C`, `objective`, `lower_bound` and `gap` (None where the problem is not convex), `status`,
         `iterations`, `passes` (evaluations of the mean loss), `planes`, `support` (those with a multiplier above 0), `seconds`,
-        `oracle_seconds`, `qp_seconds`, `slack` (mean loss), `objective_at_zero`, `objective_over_zero`, `squared_norm` (||w||^2),
+        `oracle_seconds`, `qp_seconds`, `slack` (mean loss), `objective_at_zero` (mean loss at w = 0), `objective_over_zero`, `squared_norm` (||w||^2),
         `validation` and `test` (means by measure), `selected`, and `chosen` (bool).
     """
     several = np.size(ranker.C) > 1
@@ -95,12 +95,12 @@ def fit_path(
     ranker.fit(train.features, train.labels, _qid(train), **held_out)
     Cs = sorted(np.ravel(np.asarray(ranker.C, float)).tolist())
     rows = []
-    at_zero = ranker.objective(np.zeros(len(ranker.coef_)), train.features, train.labels, _qid(train), Cs[0])
+    at_zero = ranker.risk(train.features, train.labels, _qid(train))(np.zeros(len(ranker.coef_)))[0]
     chosen = ranker.C_
     for number, (C, solution) in enumerate(zip(Cs, ranker.path_, strict=True)):
         ranker._use(solution, C)
         rows.append(
-            _describe(solution, C, at_zero)
+            _describe(solution, C, at_zero, ranker.w0_)
             | {
                 "validation": mean_measures(ranker.predict(vali.features), vali, measures),
                 "test": mean_measures(ranker.predict(test.features), test, measures),
@@ -112,7 +112,7 @@ def fit_path(
     return rows
 
 
-def _describe(solution: Solution, C: float, at_zero: float) -> dict[str, Any]:
+def _describe(solution: Solution, C: float, at_zero: float, w0: np.ndarray) -> dict[str, Any]:
     last = solution.history[-1]
     squared_norm = float(solution.w @ solution.w)
     convex = np.isfinite(solution.lower_bound)
@@ -130,7 +130,7 @@ def _describe(solution: Solution, C: float, at_zero: float) -> dict[str, Any]:
         "seconds": last.seconds,
         "oracle_seconds": last.oracle_seconds,
         "qp_seconds": last.qp_seconds,
-        "slack": solution.objective - squared_norm / (2 * C),
+        "slack": solution.objective - float((solution.w - w0) @ (solution.w - w0)) / (2 * C),
         "objective_at_zero": at_zero,
         "objective_over_zero": solution.objective / at_zero if at_zero else None,
         "squared_norm": squared_norm,

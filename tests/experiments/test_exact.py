@@ -13,7 +13,7 @@ import rankstruct as rs
 from rankstruct.data import digits, synthetic
 from rankstruct.experiments.certification import certify, health_check
 from rankstruct.experiments.certification import main as certify_main
-from rankstruct.experiments.exact import main
+from rankstruct.experiments.exact import fit_path, main
 from rankstruct.training.cli import main as train
 
 CONFIG = """
@@ -53,6 +53,17 @@ def test_reports_every_C(fitted):
     best = max(path, key=lambda row: row["validation"]["AP"])
     assert best["chosen"]
     assert found["orm"][0]["path"][0]["gap"] is None
+
+
+def test_slack_is_the_mean_loss_where_the_regulariser_draws_elsewhere():
+    splits = digits(seed=0)
+    ranker = rs.LinearRanker("AP", C=0.1, reference="predicted", regularize_towards="start")
+    (row,) = fit_path(ranker, *splits, ["AP"])
+    qid = np.repeat(np.arange(splits.train.num_lists), splits.train.lengths)
+    risk = ranker.risk(splits.train.features, splits.train.labels, qid)
+    assert row["slack"] == pytest.approx(risk(ranker.coef_)[0])
+    assert row["objective_at_zero"] == pytest.approx(risk(np.zeros(len(ranker.coef_)))[0])
+    assert ranker.w0_.any()
 
 
 def test_writes_rankers_scorers_boards_and_a_figure(fitted):
