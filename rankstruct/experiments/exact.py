@@ -87,8 +87,8 @@ def fit_path(
     Returns:
         A row a value of C, ascending: `C`, `objective`, `lower_bound` and `gap` (None where the problem is not convex), `status`,
         `iterations`, `passes` (evaluations of the mean loss), `planes`, `support` (those with a multiplier above 0), `seconds`,
-        `oracle_seconds`, `qp_seconds`, `slack` (mean loss), `objective_at_zero` (mean loss at w = 0), `objective_over_zero`, `squared_norm` (||w||^2),
-        `validation` and `test` (means by measure), `selected`, and `chosen` (bool).
+        `oracle_seconds`, `qp_seconds`, `slack` (mean loss), `objective_at_zero` (mean loss at w = 0), `objective_over_zero`,
+        `squared_norm` (||w||^2), `validation` and `test` (means by measure), `selected`, and `chosen` (bool).
     """
     several = np.size(ranker.C) > 1
     held_out = {"X_valid": vali.features, "y_valid": vali.labels, "qid_valid": _qid(vali)} if several else {}
