@@ -181,12 +181,14 @@ class LinearRanker(BaseEstimator):
         """
         Cs = self._costs()
         several = len(Cs) > 1
+        if not several and not (X_valid is None and y_valid is None and qid_valid is None):
+            raise ValueError("validation lists choose among several C, and there is one; leave them out")
         if several and (X_valid is None or y_valid is None or qid_valid is None):
             raise ValueError(
                 f"C has {len(Cs)} values; give X_valid, y_valid and qid_valid to choose among them, or a single C"
             )
         X, y = self._check(X, y, reset=True)
-        features, labels, offsets = self._training_lists(X, y, _check_qid(qid, X.shape[0]))
+        features, labels, offsets = self._training_lists(self._fit_features(X), y, _check_qid(qid, X.shape[0]))
         self.path_: list[Solution] = []
         self.validation_: list[float] | None = [] if several else None
         loss = self._loss()
@@ -225,6 +227,14 @@ class LinearRanker(BaseEstimator):
             return validate_data(self, X, **options)
         return validate_data(self, X, y, y_numeric=True, **options)
 
+    def _fit_features(self, X: Any) -> Any:
+        """What the weights are multiplied with, for training documents."""
+        return X
+
+    def _features(self, X: Any) -> Any:
+        """What the weights are multiplied with."""
+        return X
+
     def _training_lists(self, X: Any, y: np.ndarray, qid: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray]:
         """Features, labels and offsets with the documents of each list side by side, empty lists left out."""
         order, offsets = group_documents(qid)
@@ -245,6 +255,10 @@ class LinearRanker(BaseEstimator):
 
     def _loss(self) -> nn.Module:
         if self.loss is not None:
+            if not isinstance(self.loss, nn.Module):
+                raise ValueError(
+                    f"loss must be a loss module such as rankstruct.RankSVMLoss(), got {self.loss!r}; a measure goes first"
+                )
             if any(True for _ in self.loss.parameters()):
                 raise ValueError(
                     f"{type(self.loss).__name__} has parameters of its own, which only training by SGD fits"
@@ -286,9 +300,7 @@ class LinearRanker(BaseEstimator):
 
             return method.minimise(convex, concave, C, w0=w0, start=begin)
         if isinstance(loss, SmoothLoss):
-            annealing = self.solver
-            if not isinstance(annealing, Annealing):
-                annealing = Annealing(sigma=float(loss.sigma), progress=self.verbose)
+            annealing = self._annealing(loss)
 
             def smooth(sigma: float) -> LinearRisk:
                 return ranking_risk(SmoothLoss(loss.measure, sigma=sigma), X, y, offsets)
@@ -350,18 +362,41 @@ class LinearRanker(BaseEstimator):
 
     def risk(self, X: Any, y: Any, qid: Any) -> LinearRisk:
         """The mean loss as a function of the weights, over the lists that `fit` would train on; for `rankstruct.solvers`."""
-        X, y = self._check(X, y, reset=not hasattr(self, "n_features_in_"))
-        return ranking_risk(self._loss(), *self._training_lists(X, y, _check_qid(qid, X.shape[0])))
+        return ranking_risk(self._loss(), *self._lists_of(X, y, qid))
 
     def objective(self, w: np.ndarray, X: Any, y: Any, qid: Any, C: float | None = None) -> float:
-        """What `fit` minimises, at any weights `[d]`: those of another ranker, say, or of a scorer trained by SGD."""
-        risk = self.risk(X, y, qid)
+        """What `fit` minimises, at any weights `[d]`: those of another ranker, say, or of a scorer trained by SGD.
+
+        That of a `SmoothLoss` is with the last sigma of the annealing, as `solution_.objective` is.
+        """
+        features, labels, offsets = self._lists_of(X, y, qid)
+        loss = self._loss()
+        if isinstance(loss, SmoothLoss):
+            loss = self._annealed(loss)
         w = np.asarray(w, np.float64)
-        w0 = np.zeros_like(w)
-        if self.regularize_towards == "start":
-            w0 = self._start(self._loss(), *self._training_lists(X, np.asarray(y), _check_qid(qid, np.shape(X)[0])))
+        w0 = self._start(loss, features, labels, offsets) if self.regularize_towards == "start" else np.zeros_like(w)
         C = self._costs()[0] if C is None else C
-        return float((w - w0) @ (w - w0) / (2 * C) + risk(w)[0])
+        return float((w - w0) @ (w - w0) / (2 * C) + ranking_risk(loss, features, labels, offsets)(w)[0])
+
+    def _lists_of(self, X: Any, y: Any, qid: Any) -> tuple[Any, np.ndarray, np.ndarray]:
+        qid = _check_qid(qid, np.shape(X)[0])
+        fitted = hasattr(self, "coef_")
+        X, y = self._check(X, y, reset=not fitted)
+        features = self._features(X) if fitted else self._fit_features(X)
+        if not fitted:
+            del self.n_features_in_
+        return self._training_lists(features, y, qid)
+
+    def _annealed(self, loss: SmoothLoss) -> SmoothLoss:
+        """The loss of the last stage."""
+        annealing = self._annealing(loss)
+        return SmoothLoss(loss.measure, sigma=annealing.sigma / 2 ** (annealing.stages - 1))
+
+    def _annealing(self, loss: SmoothLoss) -> Annealing:
+        if isinstance(self.solver, Annealing):
+            return self.solver
+        self._solver()  # the same options are refused as for other losses
+        return Annealing(sigma=float(loss.sigma), progress=self.verbose)
 
 
 class KernelRanker(LinearRanker):
@@ -446,12 +481,15 @@ class KernelRanker(LinearRanker):
         self.landmarks = landmarks
         self.random_state = random_state
 
-    def _training_lists(self, X: Any, y: np.ndarray, qid: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray]:
+    def _fit_features(self, X: Any) -> Any:
         kernel = Kernel(self.kernel, gamma=self.gamma, degree=self.degree, offset=self.offset)
         self.map_ = KernelMap.fit(
             kernel, X, exact_up_to=self.exact_up_to, landmarks=self.landmarks, seed=self.random_state
         )
-        return super()._training_lists(self.map_(X), y, qid)
+        return self.map_(X)
+
+    def _features(self, X: Any) -> Any:
+        return self.map_(X)
 
     def predict(self, X: Any) -> np.ndarray:
         """Scores `[documents]`, float64: higher is better, comparable within a list."""
@@ -497,6 +535,11 @@ def _check_qid(qid: Any, documents: int) -> np.ndarray:
     if qid is None:
         raise ValueError(f"qid is missing: which list each document belongs to, [documents]; {_ROUTING}")
     qid = np.asarray(qid)
+    if qid.dtype.kind == "O":  # strings of a frame; mixed kinds have no order
+        missing = [i for i, value in enumerate(qid.flat) if value is None or value != value]
+        if missing:
+            raise ValueError(f"qid must not be missing; that of document {missing[0]} is")
+        qid = qid.astype(str)
     if qid.shape != (documents,):
         raise ValueError(f"qid must have one entry a document, shape ({documents},); got {qid.shape}")
     if qid.dtype.kind == "f" and not np.isfinite(qid).all():

@@ -280,3 +280,48 @@ def test_odd_data_converge_for_every_C(C):
         assert ranker.solution_.status is Status.CONVERGED
         assert ranker.solution_.lower_bound <= ranker.solution_.objective
         assert np.isfinite(ranker.predict(X)).all()
+
+
+@pytest.mark.parametrize("solver", ["bundle", "cutting-plane", "frank-wolfe"])
+@pytest.mark.parametrize(("scale", "C"), [(1e12, 1.0), (1e10, 1.0), (1.0, 1e20), ("column", 100.0), ("column", 1e4)])
+def test_rounding_never_makes_a_false_certificate(scale, C, solver):
+    """The differences of large numbers that a bound is made of may be wrong by more than the objective."""
+    X, y, qid = make(lists=12, size=10, d=3, grades=3)
+    reference = rs.LinearRanker("AP", C=1e8, tolerance=1e-4).fit(X, y, qid).coef_
+    sizes = np.array([1.0, 1.0, 1e9]) if scale == "column" else np.full(3, scale)
+    Z = X * sizes + (np.array([0.0, 0.0, 1.7e9]) if scale == "column" else 0.0)
+    ranker = rs.LinearRanker("AP", C=C, solver=solver, max_iterations=100).fit(Z, y, qid)
+    known = ranker.objective(reference / sizes, Z, y, qid)
+    assert ranker.solution_.lower_bound <= known * (1 + 1e-9)
+
+
+def test_a_fitted_kernel_ranker_is_left_alone_by_its_objective():
+    X, y, qid = make()
+    ranker = rs.KernelRanker("AP", C=10.0).fit(X, y, qid)
+    before = ranker.predict(X[:5])
+    assert ranker.objective(ranker.coef_, X, y, qid) == pytest.approx(ranker.solution_.objective, rel=1e-6)
+    half = ranker.objective(np.zeros_like(ranker.coef_), X[64:], y[64:], qid[64:])
+    assert np.isfinite(half)
+    np.testing.assert_array_equal(ranker.predict(X[:5]), before)
+
+
+def test_objective_of_a_smooth_loss_is_that_of_the_last_sigma():
+    X, y, qid = make(grades=3)
+    ranker = rs.LinearRanker("nDCG@5", loss=rs.SmoothLoss("nDCG@5", sigma=1.0), C=20.0).fit(X, y, qid)
+    assert ranker.objective(ranker.coef_, X, y, qid) == pytest.approx(ranker.solution_.objective, rel=1e-6)
+
+
+def test_what_is_not_used_or_not_fitted_is_said():
+    X, y, qid = make()
+    with pytest.raises(ValueError, match="there is one; leave them out"):
+        rs.LinearRanker("AP").fit(X, y, qid, X_valid=X)
+    with pytest.raises(ValueError, match="loss must be a loss module"):
+        rs.LinearRanker(loss="AP").fit(X, y, qid)
+    with pytest.raises(ValueError, match="solver must be one of"):
+        rs.LinearRanker(loss=rs.SmoothLoss("nDCG"), solver="typo").fit(X, y, qid)
+    with pytest.raises(ValueError, match="qid must not be missing; that of document 1 is"):
+        rs.LinearRanker().fit(X, y, ["a", None, *map(str, qid[2:])])
+    ranker = rs.LinearRanker("AP")
+    ranker.risk(X, y, qid)
+    with pytest.raises(sklearn.exceptions.NotFittedError):
+        ranker.predict(X)

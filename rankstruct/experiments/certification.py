@@ -103,7 +103,9 @@ def health_check(ranker: LinearRanker, X: Any, y: Any, qid: Any) -> str:
     >>> health_check(LinearRanker("AP").fit(X, y, qid), X, y, qid)
     'learning: the objective is 11 % of that at w = 0'
     """
-    at_zero = ranker.risk(X, y, qid)(np.zeros(len(ranker.coef_)))[0]
+    qid = np.asarray(qid)
+    zero = np.zeros(len(ranker.coef_))
+    at_zero = ranker.objective(zero, X, y, qid, ranker.C_) - float(ranker.w0_ @ ranker.w0_) / (2 * ranker.C_)
     share = ranker.solution_.objective / at_zero if at_zero else 1.0
     if share < 0.99:
         return f"learning: the objective is {share:.0%} of that at w = 0".replace("%", " %")

@@ -95,7 +95,9 @@ def fit_path(
     ranker.fit(train.features, train.labels, _qid(train), **held_out)
     Cs = sorted(np.ravel(np.asarray(ranker.C, float)).tolist())
     rows = []
-    at_zero = ranker.risk(train.features, train.labels, _qid(train))(np.zeros(len(ranker.coef_)))[0]
+    zero = np.zeros(len(ranker.coef_))
+    at_zero = ranker.objective(zero, train.features, train.labels, _qid(train), Cs[0])
+    at_zero -= float(ranker.w0_ @ ranker.w0_) / (2 * Cs[0])  # the loss alone
     chosen = ranker.C_
     for number, (C, solution) in enumerate(zip(Cs, ranker.path_, strict=True)):
         ranker._use(solution, C)
@@ -221,7 +223,9 @@ def fit_exact(
     numbers: list[int | None] = [None] if folds is None else list(folds)
     cells = []
     for name, config in zip(names, configs, strict=True):
-        _parse(config, overrides)  # what is wrong is said before anything runs
+        _, source, _ = _parse(config, overrides)  # what is wrong is said before anything runs
+        if folds is not None and source.builtin is not None:
+            raise ValueError(f"{config}: the built-in data {source.builtin} have no folds")
         for fold in numbers:
             folder = Path(output) / name / ("all" if fold is None else f"fold{fold}")
             _claim(folder, {"config": Path(config).read_text(), "overrides": list(overrides)})

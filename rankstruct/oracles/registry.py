@@ -225,7 +225,13 @@ def solve_lists(
     assert oracle.prefer is not None  # `resolve` and the check above saw to it
     precise = scores.double()
     task_loss, _, direction = oracle.solve(precise, labels, where, offsets, measure, feature_map, "ideal")
-    direction = direction - oracle.prefer(chosen_by.double(), labels, where, offsets, measure, feature_map, reference)
+    try:
+        preferred = oracle.prefer(chosen_by.double(), labels, where, offsets, measure, feature_map, reference)
+    except ValueError as error:
+        if reference_scores is None:
+            raise
+        raise ValueError(f"reference_scores: {error}") from error
+    direction = direction - preferred
     difference = _score_difference(precise, direction, offsets)
     value = (task_loss + difference).clamp(min=0.0)
     return MostViolated(task_loss.to(scores.dtype), value.to(scores.dtype), direction.to(scores.dtype))
@@ -254,6 +260,8 @@ def _check_reference_scores(reference_scores: Tensor, scores: Tensor, oracle: Or
         )
     if oracle.prefer is None:
         raise ValueError("this oracle has no `prefer`, which reference_scores need; see register_oracle")
+    if not reference_scores.dtype.is_floating_point:
+        raise TypeError(f"reference_scores must be floating point, got {reference_scores.dtype}")
     if reference_scores.shape != scores.shape or reference_scores.device != scores.device:
         raise ValueError(
             f"reference_scores must have the shape and device of scores; got {tuple(reference_scores.shape)} on "

@@ -20,9 +20,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from rankstruct.solvers.base import Problem, Solver, planes_of, start_qp
+from rankstruct.solvers.risk import certain_levels
 from rankstruct.solvers.solution import Planes
 
 _STEP, _GROW, _SHRINK, _SHORTEST = 0.3, 1.5, 0.7, 0.02
+_NOTHING = 1e-15  # of the objective: no progress
 _PATIENCE = 100  # iterations without any progress, after which rounding is to blame
 
 
@@ -62,7 +64,7 @@ class Bundle(Solver):
         while True:
             before = problem.objective, problem.lower_bound
             with problem.in_qp():
-                qp.add(gradient, value - gradient @ point)
+                qp.add(gradient, certain_levels(np.array([value]), gradient[None], point))
                 qp.forget(self.max_planes)
                 model = qp.solve(problem.C, problem.w0)
             problem.raise_bound(model.lower_bound)
@@ -78,6 +80,7 @@ class Bundle(Solver):
             else:
                 step = max(_SHORTEST, _SHRINK * step)
             yield len(qp)
-            idle = 0 if (problem.objective, problem.lower_bound) != before else idle + 1
+            gained = before[0] - problem.objective + problem.lower_bound - before[1]
+            idle = 0 if not gained <= _NOTHING * abs(problem.objective) else idle + 1
             if idle > _PATIENCE:
                 return

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rankstruct.solvers.base import Problem, Solver, planes_of, start_qp
+from rankstruct.solvers.risk import certain_levels
 from rankstruct.solvers.solution import Planes
 
 
@@ -44,7 +45,7 @@ class CuttingPlane(Solver):
         problem.planes = lambda: planes_of(qp)
         values, gradients = problem.evaluate_terms(start, terms)
         problem.observe(start, float(values.mean()))
-        qp.add(gradients, values - gradients @ start, terms)
+        qp.add(gradients, certain_levels(values, gradients, start), terms)
         while True:
             with problem.in_qp():
                 qp.forget(self.planes_per_term * len(terms))
@@ -59,7 +60,7 @@ class CuttingPlane(Solver):
             problem.observe(model.w, float(values.mean()))
             violated = values - slack > self.tolerance / 2 * abs(problem.objective)
             with problem.in_qp():
-                qp.add(gradients[violated], (values - gradients @ model.w)[violated], terms[violated])
+                qp.add(gradients[violated], certain_levels(values, gradients, model.w)[violated], terms[violated])
             yield len(qp)
             if not violated.any():
                 return

@@ -81,7 +81,7 @@ class DC:
         ...         return abs(w[0]), np.sign(w)
         >>> def half(w):
         ...     return abs(w[0] - 1) / 2, np.sign(w - 1) / 2
-        >>> DC().minimise(Distance(), half, C=100.0, start=np.array([3.0])).w.round(3)
+        >>> DC().minimise(Distance(), half, C=100.0, start=np.array([3.0])).w.round(3) + 0.0
         array([0.])
         """
         check_C(C)

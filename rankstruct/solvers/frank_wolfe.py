@@ -22,6 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rankstruct.solvers.base import Problem, Solver
+from rankstruct.solvers.qp import certain_dual
+from rankstruct.solvers.risk import certain_levels
 from rankstruct.solvers.solution import Planes
 
 
@@ -57,7 +59,7 @@ class FrankWolfe(Solver):
         else:
             values, gradients = problem.evaluate_terms(start, everything)
             problem.observe(start, float(values.mean()))
-            gradient, level = gradients / terms, (values + gradients @ (w0 - start)) / terms
+            gradient, level = gradients / terms, certain_levels(values, gradients, start, w0) / terms
         problem.planes = lambda: _as_planes(gradient, level, w0)
         total = gradient.sum(0)
         average, steps = w0 - C * total, 0
@@ -68,7 +70,7 @@ class FrankWolfe(Solver):
                 w = w0 - C * total
                 values, gradients = problem.evaluate_terms(w, block)
                 to_gradient = gradients / terms - gradient[block]
-                to_level = (values + gradients @ (w0 - w)) / terms - level[block]
+                to_level = certain_levels(values, gradients, w, w0) / terms - level[block]
                 change = to_gradient.sum(0)
                 gain, curvature = to_level.sum() - C * (change @ total), C * (change @ change)
                 if gain > 0:
@@ -81,7 +83,7 @@ class FrankWolfe(Solver):
             total = gradient.sum(0)
             problem.evaluate(w0 - C * total)
             problem.evaluate(average)
-            problem.raise_bound(float(level.sum() - C / 2 * (total @ total)))
+            problem.raise_bound(certain_dual(level, gradient, total, C))
             yield terms
 
 

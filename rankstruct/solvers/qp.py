@@ -36,8 +36,25 @@ _DEPENDENT = 1e-9  # a column this close to the span of the others, relative to 
 _SPANNED = 1e-14  # a gradient this close to the span of the basis, relative to its length, is in it
 _ROUNDING = 1e-15  # of the dual, relative to the planes' values
 _PATIENCE = 20  # steps without progress, beyond two a group
+_ERROR = 16 * np.finfo(np.float64).eps  # of a sum, relative to the sum of its terms' sizes
 _WIDE = 128  # features from which on gradients are held in a basis of their own
 _ARRAYS = ("_gradients", "_intercepts", "_groups", "_multipliers", "_used")  # of PlaneQP, one entry a plane
+
+
+def certain_dual(levels: np.ndarray, gradients: np.ndarray, combined: np.ndarray, C: float) -> float:
+    """`sum of levels - C/2 ||sum of gradients||^2`, less what rounding may have added; terms carry their multipliers.
+
+    Args:
+        levels: `[planes]`.
+        gradients: `[planes, d]`.
+        combined: `[d]`, their sum, however it was computed.
+        C: positive.
+    """
+    error = _ERROR * float(np.linalg.norm(gradients, axis=1).sum())
+    length = float(np.linalg.norm(combined))
+    quadratic = C / 2 * length * length
+    slack = _ERROR * (float(np.abs(levels).sum()) + quadratic) + C * error * (length + error)
+    return float(levels.sum() - quadratic - slack)
 
 
 @dataclass(frozen=True)
@@ -47,7 +64,7 @@ class QPResult:
     Attributes:
         w: `[d]`, the minimiser.
         value: the primal value at `w`.
-        lower_bound: the dual value; never above the optimum but for rounding.
+        lower_bound: the dual value, less what rounding may have added to it.
         steps: how many the active-set method took.
     """
 
@@ -291,7 +308,10 @@ class PlaneQP:
         if self._basis is not None:
             move = self._basis @ move
         return QPResult(
-            move if w0 is None else w0 + move, value, float(alpha @ shift) - C / 2 * float(combined @ combined), steps
+            move if w0 is None else w0 + move,
+            value,
+            certain_dual(alpha * shift, alpha[:, None] * gradients, combined, C),
+            steps,
         )
 
     def _support(self) -> np.ndarray:

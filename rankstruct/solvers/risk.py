@@ -13,6 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import scipy.sparse as sp
 
+_ERROR = 16 * np.finfo(np.float64).eps  # of a sum, relative to the sum of its terms' sizes
 _BLOCK = 2**18  # numbers that are converted to float64 at a time: 2 MiB
 
 
@@ -213,3 +214,16 @@ class LinearRisk:
             (self.X.data[inner].astype(np.float64, copy=False), self.X.indices[inner], bounds - bounds[0]),
             shape=(last - first, self.dimension),
         )
+
+
+def certain_levels(values: np.ndarray, gradients: np.ndarray, point: np.ndarray, origin: Any = 0.0) -> np.ndarray:
+    """Values at `origin` of planes with `values` and `gradients` at `point`, less what rounding may have added to them.
+
+    The difference of large numbers can be wrong by more than the risk itself; a plane that is too low still bounds it.
+
+    >>> certain_levels(np.array([3.0]), np.array([[1.0, 2.0]]), np.array([1.0, 1.0])).round(9) + 0.0
+    array([0.])
+    """
+    away = point - origin
+    error = np.abs(values) + np.abs(gradients) @ (np.abs(point) + np.abs(away))
+    return values - gradients @ away - _ERROR * error

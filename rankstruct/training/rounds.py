@@ -46,7 +46,7 @@ class DCRounds(pl.Callback):
     """
 
     def __init__(self, epochs: int = 5, tolerance: float = 1e-3) -> None:
-        if epochs < 1 or tolerance < 0:
+        if epochs < 1 or epochs != int(epochs) or not tolerance >= 0:
             raise ValueError(f"epochs must be >= 1 and tolerance >= 0, got {epochs} and {tolerance}")
         self.epochs = epochs
         self.tolerance = tolerance
@@ -56,20 +56,29 @@ class DCRounds(pl.Callback):
         self._best = math.inf
         self._weights: dict[str, Tensor] = {}
         self._reference: dict[str, Tensor] = {}
+        self._loaded = False  # from a checkpoint, and not begun yet
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Begin the first round, or go on with that of the checkpoint."""
         assert isinstance(pl_module, RankingModule)
         if not takes_reference_scores(pl_module.loss):
             raise ValueError(
-                f"DCRounds needs a loss with reference='predicted' or 'ideal-tied'; {pl_module.loss} is convex already"
+                "DCRounds needs a loss whose reference the scores choose, reference='predicted' or 'ideal-tied'; "
+                f"got {pl_module.loss}"
             )
-        if self._reference:
+        if self._loaded:
+            self._loaded = False
             frozen = copy.deepcopy(pl_module.scorer)
             frozen.load_state_dict(self._reference)
             pl_module.freeze_reference(frozen)
         else:
+            self.history = []
             self._begin(pl_module, self._objective(trainer, pl_module))
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Let the scores choose the reference again."""
+        assert isinstance(pl_module, RankingModule)
+        pl_module.freeze_reference(None)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Keep the best weights; at the round's end begin the next one from them, or stop."""
@@ -118,6 +127,7 @@ class DCRounds(pl.Callback):
         self.history = state_dict["history"]
         self._epoch, self._before, self._best = (state_dict[name] for name in ("epoch", "before", "best"))
         self._weights, self._reference = state_dict["weights"], state_dict["reference"]
+        self._loaded = True
 
 
 class AnnealSigma(pl.Callback):

@@ -137,5 +137,8 @@ def test_what_is_refused():
         rs.most_violated(scores, labels, "AP", reference="predicted", reference_scores=[0.0])
     with pytest.raises(ValueError, match="finite"):
         rs.most_violated(scores, labels, "DCG", reference="predicted", reference_scores=scores / 0)
+    for measure in ("AP", "RR"):
+        with pytest.raises(ValueError, match="reference_scores: scores must be finite"):
+            rs.most_violated(scores, labels, measure, reference="predicted", reference_scores=scores / 0)
     with pytest.raises(ValueError, match="reference must be one of 'ideal', 'ideal-tied', 'predicted'"):
         rs.most_violated(scores, labels, "AP", reference="best")

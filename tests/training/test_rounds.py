@@ -125,7 +125,7 @@ def test_the_reference_is_that_of_the_rounds_start(monkeypatch):
 
 def test_callbacks_refuse_losses_they_cannot_serve():
     data = small_data()
-    with pytest.raises(ValueError, match="DCRounds needs a loss with reference='predicted'"):
+    with pytest.raises(ValueError, match="DCRounds needs a loss whose reference the scores choose"):
         fit(RankingModule(rs.LinearScorer(5)), data, [DCRounds()])
     with pytest.raises(ValueError, match="AnnealSigma needs a SmoothLoss, got StructuredHingeLoss"):
         fit(RankingModule(rs.LinearScorer(5)), data, [AnnealSigma()])
@@ -192,3 +192,13 @@ def test_a_stopped_run_goes_on_to_the_same_bits(kind, tmp_path):
     tags = EventAccumulator(str(tmp_path / "parts" / "version_0")).Reload().Tags()["scalars"]
     assert ({"dc/objective", "dc/before", "dc/after"} if kind == "dc" else {"train/sigma"}) <= set(tags)
     assert RankingDataModule(builtin="synthetic").num_features == states[0][0]["scorer.linear.weight"].shape[1]
+
+
+def test_the_reference_is_free_again_after_training_and_a_callback_serves_another_module():
+    data, rounds = small_data(), DCRounds(epochs=1, tolerance=0.0)
+    first = RankingModule(rs.LinearScorer(5), rs.StructuredHingeLoss(**RAMP), start="regression")
+    fit(first, data, [rounds], epochs=2)
+    assert not first._reference
+    second = RankingModule(rs.MLPScorer(5, hidden=(4,)), rs.StructuredHingeLoss(**RAMP))
+    fit(second, data, [rounds], epochs=1)
+    assert len(rounds.history) == 1
