@@ -42,8 +42,8 @@ class Batch:
         return self._each(lambda value: value.pin_memory())
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        values = [getattr(self, field.name) for field in fields(self)]
-        return Batch(*(None if value is None else change(value) for value in values))
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return Batch(**{name: change(value) for name, value in given.items() if value is not None})
 
 
 def make_batch(
@@ -103,12 +103,11 @@ def _gathered(data: RankingData, lists: np.ndarray, positions: np.ndarray, where
     features[where] = rows.toarray() if data.is_sparse else rows
     labels = np.zeros(positions.shape, np.float32)
     labels[where] = data.labels[positions[where]]
-    groups = None
+    arrays = {"features": features, "labels": labels, "where": where, "index": lists, "positions": positions}
     if data.groups is not None:
-        groups = np.full(positions.shape, -1, np.int64)
-        groups[where] = data.groups[positions[where]]
-        groups = torch.from_numpy(groups)
-    return Batch(*map(torch.from_numpy, (features, labels, where, lists, positions)), groups)
+        arrays["groups"] = np.full(positions.shape, -1, np.int64)
+        arrays["groups"][where] = data.groups[positions[where]]
+    return Batch(**{name: torch.from_numpy(values) for name, values in arrays.items()})
 
 
 class BatchLoader:

@@ -63,6 +63,10 @@ class RankingData:
             values = getattr(self, name)
             if values is not None and np.shape(values) != (documents,):
                 raise DataError(f"{name} must have shape [documents] = ({documents},), got {np.shape(values)}")
+        if self.groups is not None and (not isinstance(self.groups, np.ndarray) or self.groups.dtype != np.int64):
+            raise DataError(
+                f"groups must be an int64 array, got {_kind(self.groups)}; with_groups takes names and numbers"
+            )
         if self.offsets[0] != 0 or self.offsets[-1] != documents or (np.diff(self.offsets) < 0).any():
             raise DataError(
                 f"offsets must rise from 0 to the number of documents, {documents}; got {_shortened(self.offsets)}"

@@ -149,6 +149,7 @@ def most_violated_diverse(
 
     Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", section 7.1.
 
+    >>> import torch
     >>> scores, labels, hosts = torch.tensor([2.0, 1.0, 0.0]), torch.tensor([0, 0, 1]), torch.tensor([7, 7, 8])
     >>> r = most_violated_diverse(scores, labels, "nDCG@2", groups=hosts)
     >>> r.task_loss, r.value, r.direction
