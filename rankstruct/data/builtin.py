@@ -135,17 +135,18 @@ def synthetic_hosts(
     documents: tuple[int, int] = (15, 40),
     hosts: tuple[int, int] = (5, 10),
     features: int = 10,
-    grades: int = 5,
+    grades: int = 3,
     noise: float = 0.5,
     seed: int = 0,
     weights: np.ndarray | None = None,
 ) -> tuple[RankingData, np.ndarray]:
-    """Lists whose documents come from hosts, one of which has half of the documents and most of the good ones.
+    """Lists whose documents come from hosts, one of which has most of the documents and of the good ones.
 
     As on the web: for many queries one site has page after page that is relevant, and they crowd out what other sites offer.
-    What makes a page of the main host good is not what makes a page elsewhere good: the utility of a document is
-    `1.5 main + features @ weights[0 or 1] + noise * normal`, row 0 for the main host. So no linear scorer is right about both,
-    and what a list should show decides about which one it had better be right. Grades are cut from utilities as in `synthetic`.
+    What makes a page of the main host good is not all that makes a page elsewhere good: the utility of a document is
+    `main / 2 + features @ weights + noise * normal` on the main host, with 7 of 10 documents, and elsewhere the same with the
+    sign of every other weight reversed, the first included. So no linear scorer is right about both, and what a list should show
+    decides about which one it had better be right. Grades are cut from utilities as in `synthetic`.
 
     Args:
         lists: number of lists.
@@ -155,17 +156,17 @@ def synthetic_hosts(
         grades: number of grades, at least 2.
         noise: standard deviation of the noise, where that of the signal is 1.
         seed: of everything random.
-        weights: `[2, features - 1]`, to draw more data of the same kind; random if None.
+        weights: `[features - 1]`, to draw more data of the same kind; random if None.
 
     Returns:
-        `(data, weights)`: data with groups, 0 being each list's main host; weights float32, each row of norm 1.
+        `(data, weights)`: data with groups, 0 being each list's main host; weights float32 of norm 1.
 
     Raises:
         ValueError: a number outside its range, or weights of another shape.
 
     >>> data, weights = synthetic_hosts(lists=3, seed=1)
     >>> data.groups[:8], weights.shape
-    (array([0, 0, 2, 2, 1, 2, 0, 0]), (2, 9))
+    (array([0, 7, 0, 0, 0, 0, 0, 0]), (9,))
     """
     for name, value, least in (
         ("lists", lists, 1),
@@ -180,17 +181,19 @@ def synthetic_hosts(
             raise ValueError(f"{name} must be (least, greatest) from {least} on, got {(smallest, largest)}")
     rng = np.random.default_rng(seed)
     if weights is None:
-        weights = rng.standard_normal((2, features - 1))
-    if np.shape(weights) != (2, features - 1):
-        raise ValueError(f"weights must have shape [2, features - 1] = (2, {features - 1}), got {np.shape(weights)}")
-    weights = (weights / np.linalg.norm(weights, axis=1, keepdims=True)).astype(np.float32)
+        weights = rng.standard_normal(features - 1)
+    if np.shape(weights) != (features - 1,):
+        raise ValueError(f"weights must have shape [features - 1] = ({features - 1},), got {np.shape(weights)}")
+    weights = (weights / np.linalg.norm(weights)).astype(np.float32)
+    reversed_weights = weights * np.where(np.arange(features - 1) % 2, 1, -1)
     lengths = rng.integers(*documents, size=lists, endpoint=True)
     numbers = rng.integers(*hosts, size=lists, endpoint=True)
     total = int(lengths.sum())
-    groups = np.where(rng.random(total) < 0.5, 0, 1 + np.floor(rng.random(total) * np.repeat(numbers - 1, lengths)))
+    groups = np.where(rng.random(total) < 0.7, 0, 1 + np.floor(rng.random(total) * np.repeat(numbers - 1, lengths)))
     main = groups == 0
     values = np.column_stack([main, rng.standard_normal((total, features - 1))]).astype(np.float32)
-    utilities = 1.5 * main + (values[:, 1:] * weights[np.where(main, 0, 1)]).sum(1) + noise * rng.standard_normal(total)
+    signal = np.where(main, 0.5 + values[:, 1:] @ weights, values[:, 1:] @ reversed_weights)
+    utilities = signal + noise * rng.standard_normal(total)
     thresholds = np.quantile(utilities, 1 - 0.5 ** np.arange(1, grades))
     labels = np.searchsorted(thresholds, utilities)
     data = RankingData.from_arrays(values, labels, np.repeat(np.arange(1, lists + 1), lengths))

@@ -75,7 +75,7 @@ def build_losses(k: int, reference: str, gain: str = "exponential", decay: str =
 def fit_path(loss: nn.Module, data: RankingData, costs: Sequence[float], tolerance: float = 1e-2) -> list[np.ndarray]:
     """The weights of a linear scorer for each C, ascending, each from the one before; lists of one label are left out.
 
-    A loss that is not convex is minimised by DC programming from least squares on its gains.
+    A loss that is not convex is minimised by DC programming from least squares on its gains, and regularised towards that start.
     """
     data = data.select(~data.same_labels())
     risk = ranking_risk(loss, data.features, data.labels, data.offsets, data.groups)
@@ -95,9 +95,9 @@ def fit_path(loss: nn.Module, data: RankingData, costs: Sequence[float], toleran
         return value - whole, gradient - slope
 
     gains = loss.measure.document_gains(torch.tensor(data.labels)).numpy()  # type: ignore[union-attr, operator]
-    start = group_regression(data.features, gains, data.offsets)
+    anchor = start = group_regression(data.features, gains, data.offsets)
     for C in costs:
-        found = DC(solver=solver, tolerance=tolerance).minimise(convex, concave, C, w0=zero, start=start)
+        found = DC(solver=solver, tolerance=tolerance).minimise(convex, concave, C, w0=anchor, start=start)
         start = found.w
         weights.append(found.w)
     return weights
