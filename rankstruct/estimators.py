@@ -19,7 +19,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
 from rankstruct.feature_maps import FeatureMap
-from rankstruct.losses import SmoothLoss, StructuredHingeLoss, convex_part, is_convex, takes_reference_scores
+from rankstruct.losses import (
+    SmoothLoss,
+    StructuredHingeLoss,
+    convex_part,
+    is_convex,
+    takes_groups,
+    takes_reference_scores,
+)
 from rankstruct.measures import DiscountedGain, Measure, evaluate, nDCG, parse_measure
 from rankstruct.models import LinearScorer
 from rankstruct.solvers import (
@@ -43,7 +50,9 @@ _ROUTING = (
 )
 
 
-def ranking_risk(loss: nn.Module, X: Any, labels: np.ndarray, offsets: np.ndarray) -> LinearRisk:
+def ranking_risk(
+    loss: nn.Module, X: Any, labels: np.ndarray, offsets: np.ndarray, groups: np.ndarray | None = None
+) -> LinearRisk:
     """The mean of a loss over lists, as a function of the weights w of a linear scorer, for the solvers.
 
     Args:
@@ -51,6 +60,7 @@ def ranking_risk(loss: nn.Module, X: Any, labels: np.ndarray, offsets: np.ndarra
         X: `[documents, d]`, an array or a SciPy CSR array, float32 or float64, not copied.
         labels: `[documents]`.
         offsets: `[lists + 1]`, list i is `[offsets[i], offsets[i + 1])`.
+        groups: `[documents]` int64, for a loss that takes them.
 
     >>> X, labels, offsets = np.array([[0.0], [1.0], [2.0]]), np.array([0.0, 0.0, 1.0]), np.array([0, 3])
     >>> ranking_risk(StructuredHingeLoss("AUC"), X, labels, offsets)(np.array([0.1]))
@@ -60,17 +70,23 @@ def ranking_risk(loss: nn.Module, X: Any, labels: np.ndarray, offsets: np.ndarra
     loss.reduction = "none"  # type: ignore[assignment]
     grades, bounds = torch.tensor(labels), torch.tensor(np.asarray(offsets, np.int64))
 
-    def ask(scores: np.ndarray, y: torch.Tensor, lists: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
+    hosts = torch.tensor(np.asarray(groups, np.int64)) if groups is not None and takes_groups(loss) else None
+
+    def ask(
+        scores: np.ndarray, y: torch.Tensor, lists: torch.Tensor, hosts: torch.Tensor | None
+    ) -> tuple[np.ndarray, np.ndarray]:
         leaf = torch.from_numpy(scores).requires_grad_()
-        values = loss(leaf, y, offsets=lists)
+        values = loss(leaf, y, offsets=lists, **({} if hosts is None else {"groups": hosts}))
         (direction,) = torch.autograd.grad(values.sum(), leaf)
         return values.detach().numpy(), direction.numpy()
 
     def terms(scores: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        parts = [grades[bounds[i] : bounds[i + 1]] for i in indices]
-        return ask(scores, torch.cat(parts), torch.tensor([0, *map(len, parts)]).cumsum(0))
+        parts = [slice(bounds[i], bounds[i + 1]) for i in indices]
+        lists = torch.tensor([0, *(part.stop - part.start for part in parts)]).cumsum(0)
+        y = torch.cat([grades[part] for part in parts])
+        return ask(scores, y, lists, None if hosts is None else torch.cat([hosts[part] for part in parts]))
 
-    return LinearRisk(X, offsets, lambda scores: ask(scores, grades, bounds), term_oracle=terms)
+    return LinearRisk(X, offsets, lambda scores: ask(scores, grades, bounds, hosts), term_oracle=terms)
 
 
 class LinearRanker(BaseEstimator):
@@ -262,6 +278,11 @@ class LinearRanker(BaseEstimator):
             if any(True for _ in self.loss.parameters()):
                 raise ValueError(
                     f"{type(self.loss).__name__} has parameters of its own, which only training by SGD fits"
+                )
+            if takes_groups(self.loss):
+                raise ValueError(
+                    f"{type(self.loss).__name__} needs groups, which fit does not take; train it with Lightning, or give "
+                    "ranking_risk(..., groups=) to a solver"
                 )
             return self.loss
         return StructuredHingeLoss(self.measure, feature_map=self.feature_map, reference=self.reference)

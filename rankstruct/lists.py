@@ -55,6 +55,26 @@ def check_lists(scores: Tensor, labels: Tensor, where: Tensor | None = None, off
             raise ValueError(f"with offsets, scores must be flat, shape [documents]; got {tuple(scores.shape)}")
 
 
+def check_groups(groups: Tensor, scores: Tensor) -> None:
+    """Check type, shape and device of `groups`, one whole number a document.
+
+    Raises:
+        TypeError: not a tensor, or not of whole numbers.
+        ValueError: another shape or device than that of `scores`.
+    """
+    if not isinstance(groups, Tensor):
+        raise TypeError(f"groups must be a torch.Tensor, got {type(groups).__name__}; give one whole number a document")
+    if groups.dtype.is_floating_point or groups.dtype.is_complex or groups.dtype == torch.bool:
+        raise TypeError(f"groups must be whole numbers, one a document, got {groups.dtype}; use groups.long()")
+    if groups.shape != scores.shape:
+        raise ValueError(
+            f"groups must have the shape of scores, one a document; got groups {tuple(groups.shape)} and scores "
+            f"{tuple(scores.shape)}"
+        )
+    if groups.device != scores.device:
+        raise ValueError(f"groups must be on the device of scores, {scores.device}; got {groups.device}")
+
+
 def check_offsets(offsets: Tensor, documents: int) -> None:
     """Check the values of `offsets` `[lists + 1]`: from 0 to `documents`, never decreasing; raises ValueError."""
     first, last = int(offsets[0]), int(offsets[-1])

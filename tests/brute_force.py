@@ -218,3 +218,52 @@ def hinges_of_lists(measure, feature_map, p: int, scores: np.ndarray) -> np.ndar
     coefficients = psi(feature_map, measure, labels, ranks)
     difference = coefficients - coefficients[0]  # the first ranking is by index: relevant documents first
     return ((values.max() - values)[:, None] + difference @ scores.T).max(0)
+
+
+def diverse_rankings(groups, k: int) -> list[tuple[int, ...]]:
+    """Every way to show min(k, number of groups) documents, no two of one group: documents by rank."""
+    m = min(k, len(set(groups)))
+    return [shown for shown in itertools.permutations(range(len(groups)), m) if len({groups[j] for j in shown}) == m]
+
+
+def document_gains(measure, labels: np.ndarray) -> np.ndarray:
+    """What each label is worth to a discounted measure."""
+    kind = type(measure).__name__
+    if kind in ("ERU", "nERU"):
+        return np.maximum(labels - measure.d, 0)
+    return np.exp2(labels) - 1 if kind in ("nDCG", "DCG") else (labels > 0).astype(float)
+
+
+def diverse_hinges(measure, c: np.ndarray, labels, groups, scores, reference_scores=None) -> dict[str, float]:
+    """The hinge of one list over all diverse rankings under each reference, and their best value; c the decay by rank."""
+    k, kind = measure.cutoff, type(measure).__name__
+    result = dict.fromkeys(("ideal", "ideal-tied", "predicted", "best"), 0.0)
+    if not len(labels):
+        return result
+    rankings = np.array(diverse_rankings(groups, k))
+    m = rankings.shape[1]
+    gains = document_gains(measure, labels)
+    a = np.array([single_discount(measure, r) for r in range(1, m + 1)])
+    values = gains[rankings] @ a
+    best = values.max()
+    result["best"] = best
+    if kind in ("nDCG", "nERU") and best > 0:
+        values = values / best
+        best = 1.0
+    loss = best - values
+    if loss.max() < 1e-12:
+        return result
+    by = scores[rankings] @ c[:m]
+    choosing = by if reference_scores is None else reference_scores[rankings] @ c[:m]
+    ideal: list[int] = []
+    for j in np.argsort(-gains, kind="stable"):
+        if len(ideal) < m and groups[j] not in [groups[i] for i in ideal]:
+            ideal.append(int(j))
+    optima = np.flatnonzero(loss < 1e-12)
+    references = {
+        "ideal": scores[ideal] @ c[:m],
+        "ideal-tied": by[optima[choosing[optima].argmax()]],
+        "predicted": by[choosing.argmax()],
+    }
+    assert loss[(rankings == ideal).all(1)] < 1e-12
+    return {**result, **{name: float((loss + by).max() - value) for name, value in references.items()}}

@@ -1,7 +1,7 @@
 """Data: read, check, prepare, split and batch; flat arrays plus list offsets."""
 
 from rankstruct.data.batches import Batch, BatchLoader, ListDataset, collate, make_batch
-from rankstruct.data.builtin import digits, synthetic
+from rankstruct.data.builtin import digits, synthetic, synthetic_hosts
 from rankstruct.data.dataset import RankingData, Splits, Summary, concatenate
 from rankstruct.data.errors import DataError
 from rankstruct.data.folds import read_folds
@@ -46,6 +46,7 @@ __all__ = [
     "read_splits",
     "read_svmlight",
     "synthetic",
+    "synthetic_hosts",
     "write_run",
     "write_scores",
 ]

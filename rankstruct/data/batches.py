@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -17,12 +17,13 @@ from rankstruct.data.dataset import RankingData
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Lists, padded at the end to the longest one; padding has features 0, label 0, `where` False and position -1.
+    """Lists, padded at the end to the longest one; padding has features 0, label 0, `where` False, position -1
+    and group -1.
 
     Shapes: features `[lists, list_size, d]` float32, labels `[lists, list_size]` float32, where `[lists, list_size]`
         bool,
     index `[lists]` int64 (number of the list in the data), positions `[lists, list_size]` int64 (row of the document in
-    the data).
+    the data), groups `[lists, list_size]` int64 or None where the data have none.
     """
 
     features: Tensor
@@ -30,17 +31,19 @@ class Batch:
     where: Tensor
     index: Tensor
     positions: Tensor
+    groups: Tensor | None = None
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
         """The batch on another device."""
-        return Batch(*(value.to(device, non_blocking=non_blocking) for value in self._tensors()))
+        return self._each(lambda value: value.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> Batch:
         """The batch in page-locked memory, from which copies to a GPU are fast."""
-        return Batch(*(value.pin_memory() for value in self._tensors()))
+        return self._each(lambda value: value.pin_memory())
 
-    def _tensors(self) -> list[Tensor]:
-        return [getattr(self, field.name) for field in fields(self)]
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return Batch(**{name: change(value) for name, value in given.items() if value is not None})
 
 
 def make_batch(
@@ -100,7 +103,11 @@ def _gathered(data: RankingData, lists: np.ndarray, positions: np.ndarray, where
     features[where] = rows.toarray() if data.is_sparse else rows
     labels = np.zeros(positions.shape, np.float32)
     labels[where] = data.labels[positions[where]]
-    return Batch(*map(torch.from_numpy, (features, labels, where, lists, positions)))
+    arrays = {"features": features, "labels": labels, "where": where, "index": lists, "positions": positions}
+    if data.groups is not None:
+        arrays["groups"] = np.full(positions.shape, -1, np.int64)
+        arrays["groups"][where] = data.groups[positions[where]]
+    return Batch(**{name: torch.from_numpy(values) for name, values in arrays.items()})
 
 
 class BatchLoader:
@@ -276,10 +283,12 @@ def collate(lists: Sequence[Batch]) -> Batch:
             target[:, : value.shape[1]] = value
         return torch.cat(whole)
 
+    groups = [batch.groups for batch in lists if batch.groups is not None]
     return Batch(
         padded([batch.features for batch in lists], 0),
         padded([batch.labels for batch in lists], 0),
         padded([batch.where for batch in lists], False),
         torch.cat([batch.index for batch in lists]),
         padded([batch.positions for batch in lists], -1),
+        padded(groups, -1) if len(groups) == len(lists) else None,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from rankstruct.data.dataset import RankingData, Splits
@@ -125,3 +127,74 @@ def synthetic(
     thresholds = np.quantile(utilities, 1 - 0.5 ** np.arange(1, grades))
     labels = np.searchsorted(thresholds, utilities)
     return RankingData.from_arrays(values, labels, np.repeat(np.arange(1, lists + 1), lengths)), weights
+
+
+def synthetic_hosts(
+    *,
+    lists: int = 100,
+    documents: tuple[int, int] = (15, 40),
+    hosts: tuple[int, int] = (5, 10),
+    features: int = 10,
+    grades: int = 3,
+    noise: float = 0.5,
+    seed: int = 0,
+    weights: np.ndarray | None = None,
+) -> tuple[RankingData, np.ndarray]:
+    """Lists whose documents come from hosts, one of which has most of the documents and of the good ones.
+
+    As on the web: for many queries one site has page after page that is relevant, and they crowd out what other sites offer.
+    What makes a page of the main host good is not all that makes a page elsewhere good: the utility of a document is
+    `main / 2 + features @ weights + noise * normal` on the main host, with 7 of 10 documents, and elsewhere the same with the
+    sign of every other weight reversed, the first included. So no linear scorer is right about both, and what a list should show
+    decides about which one it had better be right. Grades are cut from utilities as in `synthetic`.
+
+    Args:
+        lists: number of lists.
+        documents: least and greatest length of a list, drawn evenly between.
+        hosts: least and greatest number of hosts of a list, the main one included; some may have no document.
+        features: number of features; the first is 1 on the main host and 0 elsewhere, the others are standard normal.
+        grades: number of grades, at least 2.
+        noise: standard deviation of the noise, where that of the signal is 1.
+        seed: of everything random.
+        weights: `[features - 1]`, to draw more data of the same kind; random if None.
+
+    Returns:
+        `(data, weights)`: data with groups, 0 being each list's main host; weights float32 of norm 1.
+
+    Raises:
+        ValueError: a number outside its range, or weights of another shape.
+
+    >>> data, weights = synthetic_hosts(lists=3, seed=1)
+    >>> data.groups[:8], weights.shape
+    (array([0, 7, 0, 0, 0, 0, 0, 0]), (9,))
+    """
+    for name, value, least in (
+        ("lists", lists, 1),
+        ("features", features, 2),
+        ("grades", grades, 2),
+        ("noise", noise, 0),
+    ):
+        if not value >= least:
+            raise ValueError(f"{name} must be at least {least}, got {value}")
+    for name, (smallest, largest), least in (("documents", documents, 1), ("hosts", hosts, 2)):
+        if not least <= smallest <= largest:
+            raise ValueError(f"{name} must be (least, greatest) from {least} on, got {(smallest, largest)}")
+    rng = np.random.default_rng(seed)
+    if weights is None:
+        weights = rng.standard_normal(features - 1)
+    if np.shape(weights) != (features - 1,):
+        raise ValueError(f"weights must have shape [features - 1] = ({features - 1},), got {np.shape(weights)}")
+    weights = (weights / np.linalg.norm(weights)).astype(np.float32)
+    reversed_weights = weights * np.where(np.arange(features - 1) % 2, 1, -1)
+    lengths = rng.integers(*documents, size=lists, endpoint=True)
+    numbers = rng.integers(*hosts, size=lists, endpoint=True)
+    total = int(lengths.sum())
+    groups = np.where(rng.random(total) < 0.7, 0, 1 + np.floor(rng.random(total) * np.repeat(numbers - 1, lengths)))
+    main = groups == 0
+    values = np.column_stack([main, rng.standard_normal((total, features - 1))]).astype(np.float32)
+    signal = np.where(main, 0.5 + values[:, 1:] @ weights, values[:, 1:] @ reversed_weights)
+    utilities = signal + noise * rng.standard_normal(total)
+    thresholds = np.quantile(utilities, 1 - 0.5 ** np.arange(1, grades))
+    labels = np.searchsorted(thresholds, utilities)
+    data = RankingData.from_arrays(values, labels, np.repeat(np.arange(1, lists + 1), lengths))
+    return replace(data, groups=groups.astype(np.int64)), weights

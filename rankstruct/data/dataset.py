@@ -32,6 +32,8 @@ class RankingData:
         docids: `[documents]` strings or None; "" where a document has no name.
         comments: `[documents]` bytes or None, what a file says after `#`.
         missing: `[documents]` integers or None, how many features of a document were missing and filled.
+        groups: `[documents]` int64 or None: documents of a list with the same number are of one group (host, topic);
+            `with_groups` makes them from names, comments or a column.
 
     Raises:
         DataError: shapes do not fit, offsets decrease, a name returns, or a feature or label is NaN or infinite.
@@ -48,6 +50,7 @@ class RankingData:
     docids: np.ndarray | None = None
     comments: np.ndarray | None = None
     missing: np.ndarray | None = None
+    groups: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         _check_types(self.features, self.labels, self.offsets)
@@ -56,10 +59,14 @@ class RankingData:
             raise DataError(
                 f"labels must have one entry a row of features; got {documents} labels, {self.features.shape[0]} rows"
             )
-        for name in ("docids", "comments", "missing"):
+        for name in ("docids", "comments", "missing", "groups"):
             values = getattr(self, name)
             if values is not None and np.shape(values) != (documents,):
                 raise DataError(f"{name} must have shape [documents] = ({documents},), got {np.shape(values)}")
+        if self.groups is not None and (not isinstance(self.groups, np.ndarray) or self.groups.dtype != np.int64):
+            raise DataError(
+                f"groups must be an int64 array, got {_kind(self.groups)}; with_groups takes names and numbers"
+            )
         if self.offsets[0] != 0 or self.offsets[-1] != documents or (np.diff(self.offsets) < 0).any():
             raise DataError(
                 f"offsets must rise from 0 to the number of documents, {documents}; got {_shortened(self.offsets)}"
@@ -184,6 +191,7 @@ class RankingData:
             taken(self.docids),
             taken(self.comments),
             taken(self.missing),
+            taken(self.groups),
         )
 
     def with_features(self, features: Features) -> RankingData:
@@ -207,6 +215,60 @@ class RankingData:
                 f"no comment has {key!r}; the first one is {self.comments[0]!r}" if found else "no documents"
             )
         return np.array([match[1] if match else "" for match in found])
+
+    def with_groups(
+        self, groups: ArrayLike | None = None, *, comment: str | None = None, column: int | None = None
+    ) -> RankingData:
+        r"""The same documents with groups (hosts, topics), from one of three sources; equal values are one group.
+
+        Args:
+            groups: `[documents]` numbers or strings.
+            comment: a regular expression with one pair of parentheses, which finds the group in each comment, such as
+                `r"host = (\S+)"`.
+            column: the number of a feature, from 0, whose value is the group; it stays a feature.
+
+        Raises:
+            DataError: none or several of the three, another number of documents, no such column, or a comment in which
+                nothing is found.
+
+        >>> data = RankingData.from_arrays([[5.0], [2.0], [5.0]], [1, 0, 2], ["a", "a", "a"])
+        >>> data.with_groups(["b.org", "a.org", "b.org"]).groups
+        array([1, 0, 1])
+        >>> data.with_groups(column=0).groups
+        array([1, 0, 1])
+        """
+        if sum(source is not None for source in (groups, comment, column)) != 1:
+            raise DataError("give groups, comment= or column=, one of them")
+        if comment is not None:
+            values = self._found_in_comments(comment)
+        elif column is not None:
+            if not 0 <= column < self.num_features:
+                raise DataError(f"column must be a feature, 0 to {self.num_features - 1}; got {column}")
+            chosen = self.features[:, [column]]
+            values = (chosen.toarray() if self.is_sparse else chosen).ravel()
+        else:
+            values = np.asarray(groups)
+            if values.shape != (self.num_documents,):
+                raise DataError(f"groups must have shape [documents] = ({self.num_documents},), got {values.shape}")
+        return replace(self, groups=np.unique(values, return_inverse=True)[1].astype(np.int64))
+
+    def _found_in_comments(self, expression: str) -> np.ndarray:
+        try:
+            pattern = re.compile(expression)
+        except re.error as error:
+            raise DataError(f"comment must be a regular expression, got {expression!r}: {error}") from None
+        if pattern.groups != 1:
+            raise DataError(f"comment must have one pair of parentheses around the group, got {expression!r}")
+        if self.comments is None:
+            raise DataError("no document has a comment, so none names a group; read them from a file with comments")
+        found = [pattern.search(text.decode("utf-8", "replace")) for text in self.comments]
+        if None in found:
+            at = found.index(None)
+            raise DataError(
+                f"{expression!r} finds nothing in the comment of document {at} (list "
+                f"{str(self.qids[self.list_of(at)])!r}), {self.comments[at]!r}; {found.count(None)} such in all"
+            )
+        return np.array([match[1] if match else "" for match in found], dtype=np.str_)
 
     def summary(self) -> Summary:
         """Counts and statistics, which print as a table.
@@ -286,8 +348,7 @@ class Splits(NamedTuple):
 def concatenate(parts: Sequence[RankingData]) -> RankingData:
     """The lists of all parts, one part after another.
 
-    Documents keep names, comments and missing counts if all parts
-    have them.
+    Documents keep names, comments, missing counts and groups if all parts have them.
 
     Raises:
         DataError: no parts, or parts that differ in the number of features or share a query name.
@@ -319,6 +380,7 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
         joined("docids"),
         joined("comments"),
         joined("missing"),
+        joined("groups"),  # numbers are compared within a list alone
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from rankstruct.data.builtin import digits, synthetic
+from rankstruct.data.builtin import digits, synthetic, synthetic_hosts
 from rankstruct.data.dataset import Splits
 from rankstruct.data.folds import read_folds
 
@@ -16,7 +16,17 @@ def _synthetic_splits(seed: int) -> Splits:
     return Splits(train, vali, test)
 
 
-BUILTIN: dict[str, Callable[[int], Splits]] = {"digits": digits, "synthetic": _synthetic_splits}
+def _synthetic_host_splits(seed: int) -> Splits:
+    train, weights = synthetic_hosts(seed=seed)
+    vali, test = (synthetic_hosts(seed=seed + part, weights=weights)[0] for part in (1, 2))
+    return Splits(train, vali, test)
+
+
+BUILTIN: dict[str, Callable[[int], Splits]] = {
+    "digits": digits,
+    "synthetic": _synthetic_splits,
+    "synthetic-hosts": _synthetic_host_splits,
+}
 
 
 def read_splits(
@@ -33,7 +43,7 @@ def read_splits(
     Args:
         path: a folder with `train.txt`, `vali.txt` and `test.txt`, or with `Fold1` and so on; or give `builtin`.
         fold: which `Fold<n>` of the folder, where it has them.
-        builtin: `"digits"` (real) or `"synthetic"`, which need no files.
+        builtin: `"digits"` (real), `"synthetic"` or `"synthetic-hosts"` (with groups), which need no files.
         labels: `"grades"` takes non-negative integers alone, `"real"` any number.
         seed: of the built-in sets.
         cache: whether parsed files are kept in the cache folder.

@@ -1,11 +1,12 @@
 """Losses: one value a list, each as a function and as a thin module with the same arguments."""
 
-from rankstruct.losses.combined import CombinedLoss, convex_part, is_convex, takes_reference_scores
+from rankstruct.losses.combined import CombinedLoss, convex_part, is_convex, takes_groups, takes_reference_scores
 from rankstruct.losses.direct import (
     DirectLoss,
     PerturbedLoss,
     direct_loss,
 )
+from rankstruct.losses.diverse_hinge import DiverseHingeLoss, diverse_hinge_loss
 from rankstruct.losses.graded import (
     GradedLoss,
     graded_loss,
@@ -48,6 +49,7 @@ __all__ = [
     "ClassificationLoss",
     "CombinedLoss",
     "DirectLoss",
+    "DiverseHingeLoss",
     "GradedLoss",
     "LambdaLoss",
     "ListMLELoss",
@@ -63,6 +65,7 @@ __all__ = [
     "classification_loss",
     "convex_part",
     "direct_loss",
+    "diverse_hinge_loss",
     "graded_loss",
     "is_convex",
     "lambda_loss",
@@ -74,5 +77,6 @@ __all__ = [
     "smooth_loss",
     "squared_loss",
     "structured_hinge_loss",
+    "takes_groups",
     "takes_reference_scores",
 ]

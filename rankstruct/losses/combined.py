@@ -86,6 +86,7 @@ class CombinedLoss(torch.nn.Module):
         scores: Tensor,
         labels: Tensor,
         *,
+        groups: Tensor | None = None,
         reference_scores: Tensor | None = None,
         where: Tensor | None = None,
         offsets: Tensor | None = None,
@@ -93,12 +94,14 @@ class CombinedLoss(torch.nn.Module):
     ) -> Tensor:
         """The loss; a scalar, or one value a list with reduction `"none"`.
 
-        `reference_scores` go to the components whose reference is chosen by scores.
+        `reference_scores` go to the components whose reference is chosen by scores, `groups` to those that take them.
         """
         parts = []
         for loss in self.losses:
             frozen = takes_reference_scores(loss) and reference_scores is not None
             chosen = {"reference_scores": reference_scores} if frozen else {}
+            if takes_groups(loss):
+                chosen["groups"] = groups
             parts.append(loss(scores, labels, where=where, offsets=offsets, **chosen))
         layout = {"where": where, "offsets": offsets}
         self.slacks = {
@@ -124,6 +127,13 @@ def takes_reference_scores(loss: torch.nn.Module) -> bool:
     if isinstance(loss, CombinedLoss):
         return any(map(takes_reference_scores, loss.losses))
     return getattr(loss, "reference", None) in ("predicted", "ideal-tied")
+
+
+def takes_groups(loss: torch.nn.Module) -> bool:
+    """Whether a loss is called with `groups=`, one whole number a document."""
+    if isinstance(loss, CombinedLoss):
+        return any(map(takes_groups, loss.losses))
+    return bool(getattr(loss, "takes_groups", False))
 
 
 def is_convex(loss: torch.nn.Module) -> bool:

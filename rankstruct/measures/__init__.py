@@ -6,6 +6,7 @@ are batch. Wherever a measure is taken, so is its name in ir-measures' syntax, s
 
 from rankstruct.measures.average_precision import AP
 from rankstruct.measures.base import Measure, parse_measure, parse_measures, register_measure
+from rankstruct.measures.diversity import StRecall, alpha_nDCG, diverse_nDCG, rerank_diverse
 from rankstruct.measures.evaluate import evaluate
 from rankstruct.measures.metric import RankingMetric
 from rankstruct.measures.position import DCG, ERU, WTA, DiscountedGain, MeanNDCG, P, mWTA, nDCG, nERU
@@ -26,6 +27,9 @@ __all__ = [
     "P",
     "RankedLists",
     "RankingMetric",
+    "StRecall",
+    "alpha_nDCG",
+    "diverse_nDCG",
     "evaluate",
     "mWTA",
     "nDCG",
@@ -33,4 +37,5 @@ __all__ = [
     "parse_measure",
     "parse_measures",
     "register_measure",
+    "rerank_diverse",
 ]

@@ -120,6 +120,7 @@ class Measure(ABC):
         num_relevant: Any = None,
         ideal_labels: Any = None,
         docids: Any = None,
+        groups: Any = None,
     ) -> Tensor:
         """The measure of each list, `[...]` float64; see `evaluate` for the arguments and errors."""
         return measure_lists(
@@ -134,10 +135,13 @@ class Measure(ABC):
             num_relevant=num_relevant,
             ideal_labels=ideal_labels,
             docids=docids,
+            groups=groups,
         )[0]
 
     @torch.no_grad()
-    def best_value(self, labels: Tensor, where: Tensor | None = None, *, offsets: Tensor | None = None) -> Tensor:
+    def best_value(
+        self, labels: Tensor, where: Tensor | None = None, *, offsets: Tensor | None = None, groups: Any = None
+    ) -> Tensor:
         """The value of the best ranking of each list, `[...]` float64; 0 where nothing is relevant.
 
         Raises:
@@ -148,7 +152,8 @@ class Measure(ABC):
         if where is not None:
             clean = clean.masked_fill(~where, 0)
         # Infinite gains are the measure's own business to refuse.
-        return measure_lists([self], self.worth(clean).nan_to_num(), clean, where, offsets=offsets, ties="input")[0]
+        worth = self.worth(clean).nan_to_num()
+        return measure_lists([self], worth, clean, where, offsets=offsets, ties="input", groups=groups)[0]
 
 
 @torch.no_grad()
@@ -165,6 +170,7 @@ def measure_lists(
     num_relevant: Any = None,
     ideal_labels: Any = None,
     docids: Any = None,
+    groups: Any = None,
 ) -> list[Tensor]:
     """The values of several measures, each `[...]` float64, with one sort; see `evaluate` for arguments and errors."""
     ties = resolve_policies(ties, empty, convention)
@@ -178,6 +184,7 @@ def measure_lists(
         num_relevant=num_relevant,
         ideal_labels=ideal_labels,
         docids=docids,
+        groups=groups,
     )
     device = scores.device if isinstance(scores, Tensor) else None
     results = [torch.zeros(shape.numel(), dtype=torch.float64, device=device) for _ in measures]

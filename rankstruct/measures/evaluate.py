@@ -23,6 +23,7 @@ def evaluate(
     num_relevant: Any = None,
     ideal_labels: Any = None,
     docids: Any = None,
+    groups: Any = None,
 ) -> dict[str, Tensor]:
     """Measures of each list: `{canonical name: [...] float64 on the device of scores}`.
 
@@ -48,6 +49,8 @@ def evaluate(
         ideal_labels: `[..., judged]` (with offsets `[lists, judged]`), the labels of all judged documents of each list,
             retrieved or not, NaN as padding; the best ranking and the number of relevant documents come from these.
         docids: the shape of `scores`, ids to break ties by: strings, compared by code point, or integers.
+        groups: the shape of `scores`, the group (host, topic) of each document, numbers or strings, for the measures of
+            diversity; the others do not look at it.
 
     Raises:
         TypeError, ValueError: unknown measures or options; types, shapes or values that do not fit, such as a NaN,
@@ -75,5 +78,6 @@ def evaluate(
         num_relevant=num_relevant,
         ideal_labels=ideal_labels,
         docids=docids,
+        groups=groups,
     )
     return {measure.name: value for measure, value in zip(parsed, values, strict=True)}

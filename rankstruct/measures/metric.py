@@ -64,12 +64,18 @@ class RankingMetric(Metric):
         self.add_state(self._state, torch.zeros(3, len(self.measures), dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(
-        self, scores: Tensor, labels: Tensor, where: Tensor | None = None, *, offsets: Tensor | None = None
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        where: Tensor | None = None,
+        *,
+        offsets: Tensor | None = None,
+        groups: Tensor | None = None,
     ) -> None:
         """Take in a batch, padded `[..., list_size]` or flat `[documents]` with offsets; errors as `evaluate`."""
         with torch.no_grad():
             letor = self.convention == "letor"
-            _, batches = rank_lists(scores, labels, where, offsets=offsets, ties=self.ties, letor=letor)
+            _, batches = rank_lists(scores, labels, where, offsets=offsets, ties=self.ties, letor=letor, groups=groups)
             totals = getattr(self, self._state).clone()
             for lists in batches:
                 present = lists.where.any(-1)

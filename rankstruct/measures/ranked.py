@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankstruct.lists import check_lists, check_offsets, length_buckets
+from rankstruct.lists import check_groups, check_lists, check_offsets, length_buckets
 
 TIES = ("expected", "input", "worst", "docid")
 
@@ -36,6 +36,7 @@ class RankedLists:
         num_relevant: `[lists]` float64, the number of relevant documents where the caller gave it.
         ideal_labels: `[lists, judged]` float64, NaN as padding, the labels of all judged documents where the caller
             gave them.
+        groups: `[lists, list_size]` int64, by rank, the group of each document where the caller gave them.
     """
 
     labels: Tensor
@@ -47,6 +48,7 @@ class RankedLists:
     letor: bool = False
     num_relevant: Tensor | None = None
     ideal_labels: Tensor | None = None
+    groups: Tensor | None = None
 
     @property
     def ranks(self) -> Tensor:
@@ -110,6 +112,7 @@ def rank_lists(
     num_relevant: Any = None,
     ideal_labels: Any = None,
     docids: Any = None,
+    groups: Any = None,
 ) -> tuple[torch.Size, Iterator[RankedLists]]:
     """Check the input and sort it; returns the shape of the lists and their batches in rank order.
 
@@ -127,6 +130,7 @@ def rank_lists(
         raise ValueError("ties='docid' breaks ties by document id; pass docids, in the shape of scores")
     device = scores.device
     scores, labels = scores.detach(), labels.detach().to(device)
+    numbers = None if groups is None else _group_numbers(groups, scores)
     keys = _docid_keys(docids, scores) if ties == "docid" else None
     lists = scores.shape[:-1] if offsets is None else torch.Size([offsets.shape[0] - 1])
     if num_relevant is not None:
@@ -149,6 +153,7 @@ def rank_lists(
                 letor=letor,
                 num_relevant=None if num_relevant is None else num_relevant[index],
                 ideal_labels=None if ideal_labels is None else ideal_labels[index],
+                groups=None if numbers is None else arrange(numbers).gather(-1, ranked.order),
             )
 
     return lists, batches()
@@ -247,6 +252,18 @@ def _docid_keys(docids: Any, scores: Tensor) -> Tensor:
             f"and scores {tuple(scores.shape)}"
         )
     return docids.to(scores.device)
+
+
+def _group_numbers(groups: Any, scores: Tensor) -> Tensor:
+    """Groups as int64 in the shape of scores; names are numbered."""
+    if not isinstance(groups, Tensor):
+        names = np.asarray(groups)
+        if names.dtype.kind not in "iu":
+            names = np.unique(names, return_inverse=True)[1].reshape(names.shape)
+        groups = torch.as_tensor(names.astype(np.int64))
+    groups = groups.to(scores.device)
+    check_groups(groups, scores)
+    return groups.long()
 
 
 def _check_num_relevant(num_relevant: Tensor, lists: torch.Size) -> Tensor:

@@ -18,8 +18,10 @@ from rankstruct.oracles.kernels import NO_CUTOFF, Answer, ListKernel, Method, Pa
 from rankstruct.oracles.registry import Oracle
 
 
-def define_operator(name: str, function: Callable[..., Answer]) -> Callable[..., Answer]:
+def define_operator(name: str, function: Callable[..., Answer], per_document: int = 0) -> Callable[..., Answer]:
     """The custom operator `rankstruct::<name>` of a function `(scores, labels, where, offsets, *parameters)` over lists.
+
+    The first `per_document` of the parameters have the shape of `scores`, or are None.
 
     As `torch.library.custom_op` would make it, without its wrappers in Python: for one list they take as long as its sort. No
     argument of ours is changed or needs a gradient, which is what they look after.
@@ -28,7 +30,7 @@ def define_operator(name: str, function: Callable[..., Answer]) -> Callable[...,
     torch.library.define(qualified, torch.library.infer_schema(function, mutates_args=()))
     torch.library.impl(qualified, "default", func=function)
     operator = getattr(torch.ops.rankstruct, name).default
-    _register_lists(qualified, operator)
+    _register_lists(qualified, operator, per_document)
     return operator
 
 
@@ -50,7 +52,7 @@ def list_operator(name: str, kernel: ListKernel) -> Callable[..., Answer]:
     return define_operator(name, function)
 
 
-def _register_lists(qualified: str, operator: Callable[..., Answer]) -> None:
+def _register_lists(qualified: str, operator: Callable[..., Answer], per_document: int) -> None:
     """Fake and vmap rules of an operator over lists."""
 
     @torch.library.register_fake(qualified)
@@ -66,9 +68,14 @@ def _register_lists(qualified: str, operator: Callable[..., Answer]) -> None:
             return value.expand(size, *value.shape) if dim is None else value.movedim(dim, 0)
 
         scores, labels = front(scores, in_dims[0]), front(labels, in_dims[1])
+        each_document = [
+            None if value is None else front(value, dim)
+            for value, dim in zip(parameters[:per_document], in_dims[4 : 4 + per_document], strict=True)
+        ]
+        rest = parameters[per_document:]
         if offsets is None:
             where = None if where is None else front(where, in_dims[2])
-            return operator(scores, labels, where, None, *parameters), (0, 0, 0)
+            return operator(scores, labels, where, None, *each_document, *rest), (0, 0, 0)
         # The same lists again and again, one behind the other.
         documents = scores.shape[1]
         each = front(offsets, in_dims[3])
@@ -78,7 +85,14 @@ def _register_lists(qualified: str, operator: Callable[..., Answer]) -> None:
             )
         shift = torch.arange(size, device=each.device, dtype=each.dtype).unsqueeze(1) * documents
         joined = torch.cat([(each[:, :-1] + shift).flatten(), each.new_full((1,), size * documents)])
-        task_loss, value, direction = operator(scores.flatten(), labels.flatten(), None, joined, *parameters)
+        task_loss, value, direction = operator(
+            scores.flatten(),
+            labels.flatten(),
+            None,
+            joined,
+            *(None if value is None else value.flatten() for value in each_document),
+            *rest,
+        )
         return (task_loss.view(size, -1), value.view(size, -1), direction.view(size, documents)), (0, 0, 0)
 
 

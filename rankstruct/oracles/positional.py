@@ -184,7 +184,7 @@ _MOST_TABLES = 16
 _LARGEST_TABLE = 10_000  # ranks; making a longer one is little beside the sort of the list
 
 
-def _tables(measure: Measure, feature_map: Positional, scores: Tensor) -> tuple[Tensor, Tensor]:
+def rank_tables(measure: Measure, feature_map: Positional, scores: Tensor) -> tuple[Tensor, Tensor]:
     """Discounts and decay for lists as long as `scores` `[..., list_size]`, kept from one call to the next."""
     size = max(scores.shape[-1], 1)
     # Tensors of a tracer, a fake device, inference mode or torch.func must not outlive the call that they were made for.
@@ -227,7 +227,7 @@ def _solve_discounted(
     reference: str,
     least_cutoff: int = 0,
 ) -> Answer:
-    weights, decay = _tables(measure, feature_map, scores)
+    weights, decay = rank_tables(measure, feature_map, scores)
     gains, normalized = measure.document_gains(labels), type(measure).normalized
     return _operator(scores, gains, where, offsets, decay, weights, least_cutoff, normalized, False, reference)
 
@@ -241,7 +241,7 @@ def _solve_reciprocal(
     feature_map: Positional,
     reference: str,
 ) -> Answer:
-    weights, decay = _tables(measure, feature_map, scores)
+    weights, decay = rank_tables(measure, feature_map, scores)
     gains = _binary_gains(labels, measure)
     return _operator(scores, gains, where, offsets, decay, weights, 0, False, True, reference)
 
@@ -261,7 +261,7 @@ def _prefer(
     reference: str,
     least_cutoff: int = 0,
 ) -> Tensor:
-    weights, decay = _tables(measure, feature_map, scores)
+    weights, decay = rank_tables(measure, feature_map, scores)
     reciprocal = isinstance(measure, RR)
     gains = _binary_gains(labels, measure) if reciprocal else measure.document_gains(labels)  # type: ignore[attr-defined]
     lists = (scores, gains, where, offsets)

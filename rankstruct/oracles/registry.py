@@ -220,7 +220,9 @@ def solve_lists(
     if reference_scores is None and reference in oracle.references:
         return MostViolated(*oracle.solve(scores, labels, where, offsets, measure, feature_map, reference))
     if reference_scores is not None:
-        _check_reference_scores(reference_scores, scores, oracle, reference)
+        if oracle.prefer is None and reference != "ideal":
+            raise ValueError("this oracle has no `prefer`, which reference_scores need; see register_oracle")
+        check_reference_scores(reference_scores, scores, reference)
     chosen_by = scores if reference_scores is None else reference_scores.detach()
     assert oracle.prefer is not None  # `resolve` and the check above saw to it
     precise = scores.double()
@@ -251,15 +253,14 @@ def _score_difference(scores: Tensor, direction: Tensor, offsets: Tensor | None)
     return scores.new_zeros(lists.shape).index_add(0, each, terms)
 
 
-def _check_reference_scores(reference_scores: Tensor, scores: Tensor, oracle: Oracle, reference: str) -> None:
+def check_reference_scores(reference_scores: Tensor, scores: Tensor, reference: str) -> None:
+    """Check types and shapes; raises TypeError or ValueError where the scores cannot choose this reference."""
     if not isinstance(reference_scores, Tensor):
         raise TypeError(f"reference_scores must be a torch.Tensor, got {type(reference_scores).__name__}")
     if reference == "ideal":
         raise ValueError(
             "reference 'ideal' does not depend on scores; reference_scores go with 'predicted' or 'ideal-tied'"
         )
-    if oracle.prefer is None:
-        raise ValueError("this oracle has no `prefer`, which reference_scores need; see register_oracle")
     if not reference_scores.dtype.is_floating_point:
         raise TypeError(f"reference_scores must be floating point, got {reference_scores.dtype}")
     if reference_scores.shape != scores.shape or reference_scores.device != scores.device:

@@ -22,12 +22,12 @@ _EVALUATION_DOCUMENTS = 50_000  # documents a batch where nothing is learned
 
 
 class RankingDataModule(pl.LightningDataModule):
-    """Training, validation and test lists from a folder of SVMlight/LETOR files, or from a built-in set.
+    r"""Training, validation and test lists from a folder of SVMlight/LETOR files, or from a built-in set.
 
     Args:
         path: a folder with `train.txt`, `vali.txt` and `test.txt`, or with `Fold1` and so on; or give `builtin`.
         fold: which `Fold<n>` of the folder, where it has them.
-        builtin: `"digits"` (real) or `"synthetic"`, which need no files.
+        builtin: `"digits"` (real), `"synthetic"` or `"synthetic-hosts"` (with groups), which need no files.
         prepare: preparation steps by name, such as `["query-minmax"]` or `["append-log"]`.
         labels: `"grades"` takes non-negative integers alone, `"real"` any number.
         lists_per_batch: how many lists a training batch holds; or give `documents_per_batch`.
@@ -37,13 +37,16 @@ class RankingDataModule(pl.LightningDataModule):
         seed: of shuffling and sampling, which depend on it and the epoch alone.
         cache: whether parsed files are kept in the cache folder.
         predict_path: a file to predict; the test part if None.
+        groups: where documents' groups come from, for losses and measures of diversity: a regular expression with one pair of
+            parentheses for the comments of the files, such as `"host = (\S+)"`, or the number of a column before any
+            preparation, from 0. None for no groups, or those that a built-in set has.
     """
 
     def __init__(
         self,
         path: str | None = None,
         fold: int | None = None,
-        builtin: Literal["digits", "synthetic"] | None = None,
+        builtin: Literal["digits", "synthetic", "synthetic-hosts"] | None = None,
         prepare: Sequence[str] = (),
         labels: Literal["grades", "real"] = "grades",
         lists_per_batch: int | None = None,
@@ -53,6 +56,7 @@ class RankingDataModule(pl.LightningDataModule):
         seed: int = 0,
         cache: bool = True,
         predict_path: str | None = None,
+        groups: int | str | None = None,
     ) -> None:
         super().__init__()
         check_source(path, builtin)
@@ -69,6 +73,7 @@ class RankingDataModule(pl.LightningDataModule):
         self.seed = seed
         self.cache = cache
         self.predict_path = predict_path
+        self.groups = groups
         self._splits: Splits | None = None
         self._raw_num_features = 0
         self._predict_data: RankingData | None = None
@@ -81,8 +86,15 @@ class RankingDataModule(pl.LightningDataModule):
                 self.path, self.fold, builtin=self.builtin, labels=self.labels, seed=self.seed, cache=self.cache
             )
             self._raw_num_features = raw.train.num_features
-            self._splits = Splits(*map(self.prepare, raw))
+            self._splits = Splits(*(self.prepare(self._grouped(part)) for part in raw))
         return self._splits
+
+    def _grouped(self, data: RankingData) -> RankingData:
+        if self.groups is None:
+            return data
+        if isinstance(self.groups, int):
+            return data.with_groups(column=self.groups)
+        return data.with_groups(comment=self.groups)
 
     @property
     def data_name(self) -> str:

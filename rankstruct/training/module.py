@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from rankstruct.data import Batch
-from rankstruct.losses import StructuredHingeLoss
+from rankstruct.losses import StructuredHingeLoss, takes_groups
 from rankstruct.measures import DiscountedGain, RankingMetric, nDCG
 from rankstruct.models.saving import describe_scorer
 from rankstruct.training.regression import fit_regression
@@ -28,7 +28,7 @@ class RankingModule(pl.LightningModule):
 
     Args:
         scorer: features `[..., list_size, d]` to scores `[..., list_size]`.
-        loss: called as `loss(scores, labels, where=where)`, a mean over lists; SVMmap's if None.
+        loss: called as `loss(scores, labels, where=where)`, with `groups=` if it takes them, a mean over lists; SVMmap's if None.
         measures: what validation and test report; training is steered by the first.
         regularization: lambda of the objective, applied to all weights of the scorer. KDD 2008's C is 1 / lambda.
         optimizer: from parameters to an optimizer; AdamW with learning rate 0.01 and no weight decay if None.
@@ -114,7 +114,7 @@ class RankingModule(pl.LightningModule):
             for batch in batches:
                 batch = batch.to(self.device)
                 scores = (score or self)(batch.features)
-                total += float(self.loss(scores, batch.labels, where=batch.where)) * len(batch.labels)
+                total += float(self._slack(scores, batch)) * len(batch.labels)
                 lists += len(batch.labels)
         return total / max(lists, 1)
 
@@ -155,17 +155,27 @@ class RankingModule(pl.LightningModule):
         if self._reference:
             with torch.no_grad():
                 chosen["reference_scores"] = self._reference[0](batch.features)
-        slack = self.loss(self(batch.features), batch.labels, where=batch.where, **chosen)
+        slack = self._slack(self(batch.features), batch, **chosen)
         size = len(batch.labels)
         self.log("train/loss", slack, prog_bar=True, on_step=True, on_epoch=True, batch_size=size)
         for name, value in getattr(self.loss, "slacks", {}).items():  # of a combined loss
             self.log(f"train/slack/{name}", value, on_step=False, on_epoch=True, batch_size=size)
         return slack + 0.5 * self.regularization * self.squared_norm() if self.regularization else slack
 
+    def _slack(self, scores: Tensor, batch: Batch, **chosen: Tensor) -> Tensor:
+        if not takes_groups(self.loss):
+            return self.loss(scores, batch.labels, where=batch.where, **chosen)
+        if batch.groups is None:
+            raise ValueError(
+                f"{type(self.loss).__name__} needs groups and the data have none; give data.groups, a regular expression "
+                "for the comments or the number of a column"
+            )
+        return self.loss(scores, batch.labels, groups=batch.groups, where=batch.where, **chosen)
+
     def validation_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Update the measures; returns the scores for whoever watches."""
         scores = self(batch.features)
-        self.validation_metric.update(scores, batch.labels, batch.where)
+        self.validation_metric.update(scores, batch.labels, batch.where, groups=batch.groups)
         return scores
 
     def on_validation_epoch_end(self) -> None:
@@ -174,7 +184,7 @@ class RankingModule(pl.LightningModule):
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
         """Update the measures."""
-        self.test_metric.update(self(batch.features), batch.labels, batch.where)
+        self.test_metric.update(self(batch.features), batch.labels, batch.where, groups=batch.groups)
 
     def on_test_epoch_end(self) -> None:
         """Log every measure."""

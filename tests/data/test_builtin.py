@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from rankstruct.data import digits, synthetic
+from rankstruct.data import digits, synthetic, synthetic_hosts
 
 
 def documents(part):
@@ -104,3 +104,36 @@ def test_synthetic_noise_and_weights():
 def test_synthetic_refuses(options, message):
     with pytest.raises(ValueError, match=message):
         synthetic(**options)
+
+
+def test_synthetic_hosts_have_a_main_host_and_a_known_scorer():
+    data, weights = synthetic_hosts(lists=50, seed=3, noise=0.0)
+    same, _ = synthetic_hosts(lists=50, seed=3, noise=0.0)
+    assert (data.features == same.features).all()
+    assert (data.groups == same.groups).all()
+    assert (data.features[:, 0] == (data.groups == 0)).all()
+    assert 0.65 < (data.groups == 0).mean() < 0.75
+    assert 15 <= data.lengths.min() <= data.lengths.max() <= 40
+    assert all(
+        2 <= len(np.unique(data.groups[a:b])) <= 10 for a, b in zip(data.offsets, data.offsets[1:], strict=False)
+    )
+    elsewhere = weights * np.array([-1, 1, -1, 1, -1, 1, -1, 1, -1])
+    utilities = np.where(data.groups == 0, 0.5 + data.features[:, 1:] @ weights, data.features[:, 1:] @ elsewhere)
+    assert (np.diff(data.labels[np.argsort(utilities)]) >= 0).all()
+    assert set(np.unique(data.labels)) == {0, 1, 2}
+    more, again = synthetic_hosts(lists=2, seed=4, weights=weights)
+    assert np.allclose(again, weights)
+    assert more.num_lists == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"features": 1}, "features must be at least 2"),
+        ({"hosts": (1, 3)}, r"hosts must be \(least, greatest\) from 2 on, got \(1, 3\)"),
+        ({"weights": np.ones(8)}, r"weights must have shape \[features - 1\] = \(9,\), got \(8,\)"),
+    ],
+)
+def test_synthetic_hosts_refuse(options, message):
+    with pytest.raises(ValueError, match=message):
+        synthetic_hosts(**options)

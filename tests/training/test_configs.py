@@ -29,11 +29,12 @@ BASELINES = {
 def train(config, folder, *options):
     if "ordinal" in config.stem:  # the synthetic data have five grades, LETOR's three
         options = (*options, "--model.loss.init_args.grades", "5")
+    builtin = "synthetic-hosts" if "diverse" in config.stem else "synthetic"
     return main(
         [
             "fit",
             *("--config", str(config), "--output", str(folder), "--data.fold", "null"),
-            *("--data.builtin", "synthetic", "--trainer.enable_progress_bar", "false", *options),
+            *("--data.builtin", builtin, "--trainer.enable_progress_bar", "false", *options),
         ]
     )
 

@@ -1,0 +1,264 @@
+"""Diversity: documents carry a group (host, topic), and a good result list shows several of them.
+
+`rerank_diverse` makes a list diverse at test time. The measures need `groups=`, one id a document, in `evaluate`. Expected values
+over tied documents have no closed form here: under `ties="expected"` tied documents stand lowest labels first, as under
+`"worst"`, so that ties never flatter; `"input"` keeps the order given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from rankstruct.lists import check_groups, check_lists, check_offsets, length_buckets
+from rankstruct.measures.base import Measure, register_measure
+from rankstruct.measures.position import Function, nDCG
+from rankstruct.measures.ranked import RankedLists
+
+
+@torch.no_grad()
+def rerank_diverse(
+    scores: Tensor, groups: Tensor, k: int, where: Tensor | None = None, *, offsets: Tensor | None = None
+) -> Tensor:
+    """Walk down the scores and keep the first document of each group, until k are kept.
+
+    Of all rankings that show min(k, number of groups) documents, one of a group, this is the one that every positional feature
+    map with c > 0 up to k and 0 after it prefers. Equal scores keep their input order.
+
+    Args:
+        scores: `[..., list_size]`, or `[documents]` with `offsets`.
+        groups: integers, the shape of `scores`.
+        k: how many documents are shown, at least 1.
+        where: bool, the shape of `scores`, True for a real document; padding is never shown.
+        offsets: int64 `[lists + 1]`, for flat input.
+
+    Returns:
+        Ranks, int64 in the shape of `scores`: 1, 2, ... for the documents that are shown, 0 for all others.
+
+    Raises:
+        TypeError, ValueError: types or shapes do not fit, a score is NaN, or k is below 1.
+
+    Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", section 7.1.
+
+    >>> rerank_diverse(torch.tensor([0.9, 0.8, 0.7, 0.6]), torch.tensor([1, 1, 2, 3]), k=2)
+    tensor([1, 0, 2, 0])
+    """
+    check_lists(scores, scores, where, offsets)
+    check_groups(groups, scores)
+    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+        raise ValueError(f"k must be a whole number >= 1, got {k!r}")
+    if bool((scores.isnan() if where is None else scores.isnan() & where).any()):
+        raise ValueError("scores must not be NaN; padding belongs in where")
+    if offsets is None:
+        real = torch.ones_like(scores, dtype=torch.bool) if where is None else where
+        return _rerank(scores, groups, real, k)
+    check_offsets(offsets, scores.shape[0])
+    offsets = offsets.to(scores.device)
+    ranks = torch.zeros(scores.shape, dtype=torch.int64, device=scores.device)
+    lengths = offsets.diff()
+    for index in length_buckets(offsets):
+        columns = torch.arange(int(lengths[index].max()), device=scores.device)
+        real = columns < lengths[index].unsqueeze(1)
+        source = torch.where(real, offsets[index].unsqueeze(1) + columns, 0)
+        if source.numel():
+            ranks[source[real]] = _rerank(scores[source], groups[source], real, k)[real]
+    return ranks
+
+
+def _rerank(scores: Tensor, groups: Tensor, where: Tensor, k: int) -> Tensor:
+    order = torch.where(where, scores, -torch.inf).argsort(dim=-1, descending=True, stable=True)
+    # Among scores of minus infinity, padding may stand before documents.
+    order = order.gather(-1, where.gather(-1, order).long().argsort(dim=-1, descending=True, stable=True))
+    shown = first_of_groups(groups.gather(-1, order), where.gather(-1, order), k)
+    ranks = torch.where(shown, shown.cumsum(-1), 0)
+    return torch.zeros_like(ranks).scatter(-1, order, ranks)
+
+
+def first_of_groups(groups: Tensor, where: Tensor, k: int | None = None) -> Tensor:
+    """Which documents are the first real one of their group, and among the first k such ones.
+
+    Args:
+        groups: integers `[..., list_size]`, by rank.
+        where: bool, the same shape, real documents first.
+        k: how many are kept; all if None.
+
+    >>> first_of_groups(torch.tensor([1, 1, 2, 3]), torch.ones(4, dtype=torch.bool), 2)
+    tensor([ True, False,  True, False])
+    """
+    if groups.shape[-1] == 0:
+        return where.clone()
+    alike = groups.argsort(dim=-1, stable=True)
+    # Real documents of a group before its padding.
+    alike = alike.gather(-1, (~where.gather(-1, alike)).long().argsort(dim=-1, stable=True))
+    sorted_groups = groups.gather(-1, alike)
+    new = torch.ones_like(where)
+    new[..., 1:] = sorted_groups[..., 1:] != sorted_groups[..., :-1]
+    first = torch.zeros_like(where).scatter(-1, alike, new) & where
+    return first if k is None else first & (first.cumsum(-1) <= k)
+
+
+def _groups_of(lists: RankedLists, measure: Measure) -> tuple[RankedLists, Tensor]:
+    """The lists with ties broken by lowest labels first unless they were broken before, and their groups."""
+    if lists.groups is None:
+        raise ValueError(f"{measure.name} needs groups=, one id a document: its host or topic")
+    if lists.letor:
+        raise ValueError(f"the LETOR tool has no {measure.name}; leave convention out")
+    if lists.num_relevant is not None or lists.ideal_labels is not None:
+        raise ValueError(
+            f"{measure.name} takes its best ranking from the groups of the documents given, so num_relevant and "
+            "ideal_labels do not go with it"
+        )
+    if lists.first is None:
+        return lists, lists.groups
+    by_label = lists.labels.argsort(dim=-1, stable=True)
+    by_label = by_label.gather(-1, lists.first.gather(-1, by_label).argsort(dim=-1, stable=True))
+    changed = {name: getattr(lists, name).gather(-1, by_label) for name in ("labels", "where", "order", "groups")}
+    return replace(lists, **changed, first=None, last=None), changed["groups"]
+
+
+@register_measure
+@dataclass(frozen=True)
+class diverse_nDCG(Measure):
+    """nDCG@k of the list re-ranked diversely: `rerank_diverse` at k, divided by the best diverse ranking's DCG@k.
+
+    The best ranking shows the best document of each of the best groups. With groups of one document this is nDCG@k.
+
+    Args:
+        cutoff: k, which it needs.
+        min_relevant: labels from this grade on count 1, the others 0; None for graded labels.
+        discount: as in `nDCG`.
+        gain: as in `nDCG`.
+
+    Raises:
+        ValueError: no cut-off.
+
+    Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", section 7.1.
+
+    >>> diverse_nDCG(2)([3.0, 2.0, 1.0], [1, 3, 2], groups=["a", "a", "b"])  # shows 1 and 2; the best shows 3 and 2
+    tensor(0.3253, dtype=torch.float64)
+    """
+
+    discount: str | Function = field(default="log2", kw_only=True)
+    gain: str | Function = field(default="exponential", kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _need_cutoff(self)
+        self._each()
+
+    def _each(self) -> nDCG:
+        return nDCG(self.cutoff, min_relevant=self.min_relevant, discount=self.discount, gain=self.gain)
+
+    def worth(self, labels: Tensor) -> Tensor:
+        """The gains."""
+        return self._each().worth(labels)
+
+    def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
+        """Discounts times the gains of the documents shown, divided by the same of the ranking by gain."""
+        lists, groups = _groups_of(lists, self)
+        gains = self._each().ranked_gains(lists)
+        weights = self._each().position_weights(gains.shape[-1], gains.device)
+        by_gain = gains.masked_fill(~lists.where, -1).argsort(dim=-1, descending=True, stable=True)
+        best_first = [values.gather(-1, by_gain) for values in (gains, groups, lists.where)]
+        best = self._shown(best_first[0], best_first[1], best_first[2], weights)
+        return self._shown(gains, groups, lists.where, weights) / best, best > 0
+
+    def _shown(self, gains: Tensor, groups: Tensor, where: Tensor, weights: Tensor) -> Tensor:
+        shown = first_of_groups(groups, where, self.cutoff)
+        places = (shown.cumsum(-1) - 1).clamp(min=0)
+        return (weights[places] * gains * shown).sum(-1)
+
+
+@register_measure
+@dataclass(frozen=True)
+class alpha_nDCG(Measure):
+    """alpha-nDCG or alpha-nDCG@k: a relevant document gains (1 - alpha)^r, r being the relevant ones of its group above it.
+
+    The ranking judged is the one by score, as it is. The best ranking is the greedy one, as in the paper, where exact search is
+    hard; with one group a document, as here, the greedy one is the best.
+
+    Args:
+        cutoff: the last rank that counts; None for no cut-off.
+        min_relevant: the lowest grade that counts as relevant; None for every label above 0.
+        alpha: how much a repeated group loses, from 0 (nDCG with gains 0 and 1) to 1 (only the first of each group counts).
+
+    Raises:
+        ValueError: alpha is not from 0 to 1.
+
+    Source: Clarke, Kolla, Cormack, Vechtomova, Ashkan, Büttcher, MacKinnon, "Novelty and Diversity in Information Retrieval
+    Evaluation", SIGIR 2008.
+
+    >>> alpha_nDCG(2)([3.0, 2.0, 1.0], [1, 1, 1], groups=["a", "a", "b"])  # gains 1, 1/2; the best has 1, 1
+    tensor(0.8066, dtype=torch.float64)
+    """
+
+    alpha: float = field(default=0.5, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_number("alpha")
+        if not 0 <= self.alpha <= 1:
+            raise ValueError(f"alpha of alpha_nDCG must be from 0 to 1, got {self.alpha!r}")
+
+    def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
+        """Discounted gains of the ranking over those of the greedy one: all gains of all groups, the largest first."""
+        lists, groups = _groups_of(lists, self)
+        relevant = lists.relevant(self.min_relevant)
+        # A document's r does not depend on how the groups are interleaved, so neither do the gains that there are to order.
+        gains = relevant * (1.0 - self.alpha) ** _earlier_of_group(groups, relevant)
+        weights = nDCG(self.cutoff).position_weights(gains.shape[-1], gains.device)
+        best = gains.sort(dim=-1, descending=True).values @ weights
+        return gains @ weights / best, best > 0
+
+
+def _earlier_of_group(groups: Tensor, relevant: Tensor) -> Tensor:
+    """How many relevant documents of the same group stand above each document; `relevant` is 0 in the padding."""
+    alike = groups.argsort(dim=-1, stable=True)
+    sorted_groups, counted = groups.gather(-1, alike), relevant.gather(-1, alike)
+    above = counted.cumsum(-1) - counted
+    new = torch.ones_like(sorted_groups, dtype=torch.bool)
+    new[..., 1:] = sorted_groups[..., 1:] != sorted_groups[..., :-1]
+    base = torch.where(new, above, 0.0).cummax(-1).values if above.shape[-1] else above
+    return torch.zeros_like(above).scatter(-1, alike, above - base)
+
+
+@register_measure
+@dataclass(frozen=True)
+class StRecall(Measure):
+    """Subtopic recall at k: the share of the groups with a relevant document that have one among the first k ranks.
+
+    The ranking judged is the one by score, as it is.
+
+    Args:
+        cutoff: k, which it needs.
+        min_relevant: the lowest grade that counts as relevant; None for every label above 0.
+
+    Raises:
+        ValueError: no cut-off.
+
+    Source: Zhai, Cohen, Lafferty, "Beyond Independent Relevance: Methods and Evaluation Metrics for Subtopic Retrieval", SIGIR
+    2003.
+
+    >>> StRecall(2)([3.0, 2.0, 1.0], [1, 1, 1], groups=["a", "a", "b"])
+    tensor(0.5000, dtype=torch.float64)
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _need_cutoff(self)
+
+    def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
+        """First relevant documents of their groups, among the first k ranks and in all."""
+        lists, groups = _groups_of(lists, self)
+        relevant = lists.relevant(self.min_relevant)
+        first = relevant * (_earlier_of_group(groups, relevant) == 0)
+        total = first.sum(-1)
+        return first[:, : self.cutoff].sum(-1) / total, total > 0
+
+
+def _need_cutoff(measure: Measure) -> None:
+    if measure.cutoff is None:
+        name = type(measure).__name__
+        raise ValueError(f"{name} needs a cut-off; write {name}(5) or '{name}@5'")

@@ -1,0 +1,228 @@
+"""Most violated diverse rankings on the CPU: at most one document of a group among the first k ranks.
+
+With G groups, m = min(k, G) documents are shown, at the ranks 1 to m; all others have no discount and no decay. The most
+violated ranking is an assignment of the m ranks to groups, where rank i gets from a group the document with the largest
+c_i s - a_i b. Scores are taken relative to the list's highest: every diverse ranking has the same sum of coefficients.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rankstruct._numba import compile_kernel
+from rankstruct.oracles.kernels.positional_cpu import IDEAL, IDEAL_TIED
+from rankstruct.oracles.kernels.sorting import sort_descending
+
+
+class DiverseBatch(NamedTuple):
+    """What the loop reads: all of a batch of lists.
+
+    Attributes:
+        scores: float64 `[documents]`.
+        chosen: float64 `[documents]`, the scores that choose the reference, and `chosen_bits`, the same memory as unsigned
+            integers.
+        gains: float64 `[documents]`, and `gain_bits`, the same memory.
+        groups: uint64 `[documents]`, equal for the documents of a list that are of one group.
+        where: uint8 `[documents]`, 1 for a real one; empty if every document is real.
+        offsets: int64 `[lists + 1]`.
+        decay, weights: float64 `[at least cutoff or the longest list]`, c and a.
+        cutoff: k, the number of ranks with a discount above 0.
+        normalized: whether a list's measure is divided by its best value.
+    """
+
+    scores: Any
+    chosen: Any
+    chosen_bits: Any
+    gains: Any
+    gain_bits: Any
+    groups: Any
+    where: Any
+    offsets: Any
+    decay: Any
+    weights: Any
+    cutoff: int
+    normalized: bool
+
+
+@compile_kernel
+def assign(value, column):
+    """Fill `column` [rows] with a different column for each row, so that the sum of `value` [rows, columns] is largest.
+
+    Shortest augmenting paths, for rows <= columns. Invariant after each row: the rows so far are matched, row_price +
+    column_price >= value everywhere with equality where matched, and column_price is >= 0, and 0 for free columns.
+    O(rows^2 columns).
+    """
+    rows, columns = value.shape
+    row_price, column_price = np.zeros(rows), np.zeros(columns)
+    owner = np.full(columns, -1)
+    distance, before, done = np.empty(columns), np.empty(columns, np.int64), np.empty(columns, np.bool_)
+    for row in range(rows):
+        distance[:] = np.inf
+        done[:] = False
+        current, at, length = row, -1, 0.0
+        while current != -1:  # until a free column is the nearest
+            nearest = -1
+            for j in range(columns):
+                if done[j]:
+                    continue
+                reach = length + row_price[current] + column_price[j] - value[current, j]
+                if reach < distance[j]:
+                    distance[j], before[j] = reach, at
+                if nearest == -1 or distance[j] < distance[nearest]:
+                    nearest = j
+            at, length = nearest, distance[nearest]
+            done[at] = True
+            current = owner[at]
+        row_price[row] -= length
+        for j in range(columns):
+            if done[j] and owner[j] != -1:
+                column_price[j] += length - distance[j]
+                row_price[owner[j]] -= length - distance[j]
+        while before[at] != -1:
+            owner[at] = owner[before[at]]
+            at = before[at]
+        owner[at] = row
+    for j in range(columns):
+        if owner[j] != -1:
+            column[owner[j]] = j
+
+
+@compile_kernel
+def _keep_first(order, start, group, most, seen, shown):
+    """Walk down `order` and fill `shown` with the first document of each group, until `most` are kept. O(n)."""
+    seen[:] = False
+    count = 0
+    for at in order:
+        if count == most:
+            break
+        if not seen[group[at - start]]:
+            seen[group[at - start]] = True
+            shown[count] = at
+            count += 1
+
+
+@compile_kernel
+def _break_ties(order, key, by_second, start, begins, pointer, result):
+    """Documents by `key`, as in `order`, and where it is equal as in `by_second`. O(n)."""
+    n = order.shape[0]
+    begin = 0
+    for i in range(n):
+        if i and key[order[i]] != key[order[i - 1]]:
+            begin = i
+        begins[order[i] - start] = begin
+        pointer[i] = i
+    for i in range(n):
+        begin = begins[by_second[i] - start]
+        result[pointer[begin]] = by_second[i]
+        pointer[begin] += 1
+
+
+@compile_kernel
+def _reorder_blocks(by_score, start, weights, block, pointer, shown):
+    """Sort the documents shown at ranks of equal discount by score alone. O(n)."""
+    block[:] = -1
+    begin = 0
+    for i in range(shown.shape[0]):
+        if i and weights[i] != weights[i - 1]:
+            begin = i
+        block[shown[i] - start] = begin
+        pointer[i] = i
+    for at in by_score:
+        begin = block[at - start]
+        if begin != -1:
+            shown[pointer[begin]] = at
+            pointer[begin] += 1
+
+
+@compile_kernel
+def diverse_lists(batch, first, last, reference, task_loss, value, direction):
+    """Task loss, hinge and direction of the most violated diverse ranking of each list; 0 where none can be wrong.
+
+    O(n m + m^2 G) a list after its sorts. Returns -1, or the position of a score that is not finite or of a gain below 0.
+    """
+    scores, gains, where, offsets = batch.scores, batch.gains, batch.where, batch.offsets
+    c, a = batch.decay, batch.weights
+    longest = 1
+    for index in range(first, last):
+        longest = max(longest, offsets[index + 1] - offsets[index])
+    keys, orders, histogram = (
+        np.empty((2, longest), np.uint64),
+        np.empty((2, longest), np.int64),
+        np.empty(256, np.int64),
+    )
+    sorted_by = np.empty((4, longest), np.int64)
+    group, begins, pointer = np.empty(longest, np.int64), np.empty(longest, np.int64), np.empty(longest, np.int64)
+    seen = np.empty(longest, np.bool_)
+    for index in range(first, last):
+        start, stop = offsets[index], offsets[index + 1]
+        task_loss[index], value[index] = 0.0, 0.0
+        direction[start:stop] = 0.0
+        n, order = sort_descending(
+            batch.gain_bits, where, start, stop, keys[0], orders[0], keys[1], orders[1], histogram
+        )
+        by_gain, by_group = sorted_by[0, :n], sorted_by[1, :n]
+        by_gain[:] = order[:n]
+        top = -np.inf
+        for at in by_gain:
+            if not np.isfinite(scores[at]) or not np.isfinite(batch.chosen[at]) or not gains[at] >= 0.0:
+                return at
+            top = max(top, scores[at])
+        if n < 2 or gains[by_gain[0]] == gains[by_gain[n - 1]]:
+            continue
+
+        _, order = sort_descending(batch.groups, where, start, stop, keys[0], orders[0], keys[1], orders[1], histogram)
+        by_group[:] = order[:n]
+        groups, alike = 0, True
+        for i in range(n):
+            at = by_group[i]
+            if i == 0 or batch.groups[at] != batch.groups[by_group[i - 1]]:
+                groups += 1
+            elif gains[at] != gains[by_group[i - 1]]:
+                alike = False
+            group[at - start] = groups - 1
+        m = min(batch.cutoff, groups)
+        ideal, shown = np.empty(m, np.int64), np.empty(m, np.int64)
+        _keep_first(by_gain, start, group, m, seen[:groups], ideal)
+        best = 0.0
+        for i in range(m):
+            best += a[i] * gains[ideal[i]]
+        if best <= 0.0 or (m == groups and alike and a[0] == a[m - 1]):
+            continue
+        unit = 1.0 / best if batch.normalized else 1.0
+
+        table, who = np.full((m, groups), -np.inf), np.empty((m, groups), np.int64)
+        for i in range(m):
+            for at in by_group:
+                g = group[at - start]
+                worth = c[i] * (scores[at] - top) - a[i] * gains[at] * unit
+                if worth > table[i, g]:
+                    table[i, g], who[i, g] = worth, at
+        assign(table, shown)
+        for i in range(m):
+            shown[i] = who[i, shown[i]]
+
+        chosen = ideal
+        if reference != IDEAL:
+            by_chosen, by_both = sorted_by[2, :n], sorted_by[3, :n]
+            _, order = sort_descending(
+                batch.chosen_bits, where, start, stop, keys[0], orders[0], keys[1], orders[1], histogram
+            )
+            _break_ties(order[:n], batch.chosen, by_gain, start, begins, pointer, by_chosen)
+            if reference == IDEAL_TIED:
+                _break_ties(by_gain, gains, by_chosen, start, begins, pointer, by_both)
+                _keep_first(by_both, start, group, m, seen[:groups], chosen)
+                _reorder_blocks(by_chosen, start, a, begins, pointer, chosen)
+            else:
+                _keep_first(by_chosen, start, group, m, seen[:groups], chosen)
+
+        found, difference = 0.0, 0.0
+        for i in range(m):
+            found += a[i] * gains[shown[i]]
+            difference += c[i] * (scores[shown[i]] - scores[chosen[i]])
+            direction[shown[i]] += c[i]
+            direction[chosen[i]] -= c[i]
+        task_loss[index] = max(best - found, 0.0) * unit
+        value[index] = max(task_loss[index] + difference, 0.0)
+    return -1

@@ -1,0 +1,88 @@
+"""The experiment on diverse rankings, on synthetic lists and a small file."""
+
+import json
+
+import numpy as np
+import pytest
+
+import rankstruct as rs
+from rankstruct.data import DataError, synthetic_hosts
+from rankstruct.experiments.diversity import build_losses, compare_losses, fit_path, main, read_hosts, report_rows
+
+
+def test_every_list_is_tested_once_by_weights_of_the_others():
+    data, _ = synthetic_hosts(lists=12, documents=(6, 10), hosts=(2, 4), features=4, seed=1)
+    losses = build_losses(2, "ideal")
+    measures = [rs.diverse_nDCG(2), rs.StRecall(2)]
+    found = compare_losses(data, losses, measures, costs=[1.0], folds=3)
+    assert list(found) == ["diverse", "without groups", "without groups, decay not cut"]
+    for values in found.values():
+        assert list(values) == ["diverse_nDCG@2", "StRecall@2"]
+        assert all(each.shape == (12,) and ((each >= 0) & (each <= 1)).all() for each in values.values())
+    again = compare_losses(data, {"diverse": losses["diverse"]}, measures, costs=[1.0], folds=3)
+    assert (again["diverse"]["StRecall@2"] == found["diverse"]["StRecall@2"]).all()
+    rows = report_rows(found, "diverse_nDCG@2")
+    assert [row[0] for row in rows] == list(found)
+    assert rows[0][1] == found["diverse"]["diverse_nDCG@2"].mean()
+    with pytest.raises(ValueError, match="folds must be from 3 to the number of lists, 12; got 2"):
+        compare_losses(data, losses, measures, folds=2)
+
+
+@pytest.mark.parametrize("reference", ["ideal", "predicted"])
+def test_more_cost_means_less_loss(reference):
+    data, _ = synthetic_hosts(lists=20, seed=2)
+    for loss in build_losses(5, reference).values():
+        path = fit_path(loss, data, [0.1, 10.0])
+        options = {"groups": data.groups} if isinstance(loss, rs.DiverseHingeLoss) else {}
+        import torch
+
+        values = [
+            loss(
+                torch.tensor(data.features @ w),
+                torch.tensor(data.labels),
+                offsets=torch.tensor(data.offsets),
+                **{name: torch.tensor(groups) for name, groups in options.items()},
+            ).item()
+            for w in path
+        ]
+        assert values[1] < values[0]
+
+
+def lines(path):
+    rng = np.random.default_rng(0)
+    text = [
+        f"{rng.integers(0, 7) / 3:.2f} qid:{q} 1:{rng.random():.3f} 2:{rng.random():.3f} #url = x host = h{rng.integers(3)}.org\n"
+        for q in range(9)
+        for _ in range(6)
+    ]
+    path.write_text("".join(text))
+
+
+def test_the_script_prints_a_table_and_writes_values(tmp_path, capsys):
+    lines(tmp_path / "some_train.txt")
+    target = tmp_path / "values.json"
+    options = ["--references", "ideal", "--C", "1", "--folds", "3", "--k", "2", "--json", str(target)]
+    assert main(["--data", str(tmp_path), *options]) == 0
+    out = capsys.readouterr().out
+    assert "reference ideal; 9 queries, 3 folds x 1" in out
+    assert "without groups, decay not cut" in out
+    values = json.loads(target.read_text())
+    assert len(values["ideal"]["diverse"]["diverse_nDCG@2"]) == 9
+    assert main(["--data", str(tmp_path / "nowhere.txt"), *options]) == 1
+    assert "expected a file, or a folder" in capsys.readouterr().err
+
+
+def test_hosts_of_a_file_are_groups(tmp_path):
+    lines(tmp_path / "a.txt")
+    data = read_hosts(tmp_path / "a.txt")
+    assert data.groups.max() == 2
+    assert data.labels.max() == 2.0
+    with pytest.raises(DataError, match="finds nothing in the comment"):
+        read_hosts(tmp_path / "a.txt", "site = (.*)")
+
+
+def test_the_host_data_can_be_read(data_root):
+    data = read_hosts(data_root / "web_hosts")
+    assert (data.num_lists, data.num_documents, data.num_features) == (295, 2938, 33)
+    hosts = [len(np.unique(data.groups[a:b])) for a, b in zip(data.offsets, data.offsets[1:], strict=False)]
+    assert 4 < np.mean(hosts) < 6

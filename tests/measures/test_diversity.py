@@ -1,0 +1,182 @@
+"""Greedy re-ranking and the measures of diversity, against enumeration and their definitions written out."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from brute_force import diverse_rankings
+
+import rankstruct as rs
+
+
+def draw(rng, most=7):
+    n = int(rng.integers(1, most + 1))
+    return rng.permutation(n) * 1.0, rng.integers(0, 3, size=n), rng.integers(0, rng.integers(1, 5), size=n)
+
+
+def dcg(gains):
+    return sum(gain / math.log2(2 + i) for i, gain in enumerate(gains))
+
+
+def test_greedy_re_ranking_is_the_diverse_ranking_that_a_decay_prefers():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        scores, _, groups = draw(rng)
+        k = int(rng.integers(1, 6))
+        best = max(diverse_rankings(groups, k), key=lambda shown: sum(scores[j] / (i + 1) for i, j in enumerate(shown)))
+        ranks = rs.rerank_diverse(torch.tensor(scores), torch.tensor(groups), k)
+        assert {int(r): j for j, r in enumerate(ranks) if r} == {i + 1: j for i, j in enumerate(best)}
+
+
+def test_re_ranking_of_padded_flat_and_deep_lists():
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(6, 9, generator=generator).mul(2).round()  # ties keep the input order
+    groups = torch.randint(-1, 4, (6, 9), generator=generator)
+    where = torch.rand(6, 9, generator=generator) < 0.7
+    where[1] = False
+    scores[0, where[0]] = -torch.inf
+    poisoned = torch.where(where, scores, torch.nan)
+    ranks = rs.rerank_diverse(poisoned, groups, 3, where)
+    assert (ranks[~where] == 0).all()
+    for row in range(6):
+        here = where[row]
+        assert torch.equal(ranks[row, here], rs.rerank_diverse(scores[row, here], groups[row, here], 3))
+        assert ranks[row].max() == min(3, len(groups[row, here].unique()))
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), where.sum(-1).cumsum(0)])
+    assert torch.equal(rs.rerank_diverse(scores[where], groups[where], 3, offsets=offsets), ranks[where])
+    deep = rs.rerank_diverse(poisoned.view(2, 3, 9), groups.view(2, 3, 9), 3, where.view(2, 3, 9))
+    assert torch.equal(deep, ranks.view(2, 3, 9))
+    assert rs.rerank_diverse(torch.zeros(2, 0), torch.zeros(2, 0, dtype=torch.int64), 3).shape == (2, 0)
+    assert rs.rerank_diverse(torch.zeros(3), torch.tensor([1, 1, 2]), 5).tolist() == [1, 0, 2]
+
+
+def test_re_ranking_refuses():
+    groups = torch.tensor([0, 1])
+    with pytest.raises(ValueError, match="k must be a whole number >= 1, got 0"):
+        rs.rerank_diverse(torch.zeros(2), groups, 0)
+    with pytest.raises(ValueError, match="scores must not be NaN"):
+        rs.rerank_diverse(torch.tensor([0.0, torch.nan]), groups, 1)
+    with pytest.raises(TypeError, match="groups must be whole numbers"):
+        rs.rerank_diverse(torch.zeros(2), torch.zeros(2), 1)
+
+
+def test_diverse_ndcg_equals_enumeration():
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        scores, labels, groups = draw(rng)
+        k = int(rng.integers(1, 6))
+        gains = 2.0**labels - 1
+        rankings = diverse_rankings(groups, k)
+        best = max(dcg(gains[list(shown)]) for shown in rankings)
+        chosen = max(rankings, key=lambda shown: sum(scores[j] / (i + 1) for i, j in enumerate(shown)))
+        expected = dcg(gains[list(chosen)]) / best if best else 0.0
+        found = rs.evaluate(scores, labels, [rs.diverse_nDCG(k)], groups=groups)[f"diverse_nDCG@{k}"]
+        assert found.item() == pytest.approx(expected)
+        measure = rs.diverse_nDCG(k)
+        value = measure.best_value(torch.tensor(labels), groups=torch.tensor(groups)).item()
+        assert value == pytest.approx(1.0 if best else 0.0)
+
+
+def test_diverse_ndcg_of_groups_of_one_document_is_ndcg():
+    rng = np.random.default_rng(2)
+    scores, labels = rng.permutation(200).reshape(10, 20) * 1.0, rng.integers(0, 4, (10, 20))
+    groups = np.argsort(rng.random((10, 20)))
+    found = rs.evaluate(scores, labels, ["nDCG@5", "diverse_nDCG@5"], groups=groups)
+    torch.testing.assert_close(found["diverse_nDCG@5"], found["nDCG@5"])
+
+
+def alpha_gains(relevant, groups, order, alpha):
+    seen, gains = {}, []
+    for j in order:
+        gains.append((1 - alpha) ** seen.get(groups[j], 0) if relevant[j] else 0.0)
+        seen[groups[j]] = seen.get(groups[j], 0) + bool(relevant[j])
+    return gains
+
+
+@pytest.mark.parametrize("alpha", [0, 0.5, 0.9, 1])
+def test_alpha_ndcg_equals_its_definition_and_its_best_is_that_of_all_orders(alpha):
+    rng = np.random.default_rng(3)
+    for _ in range(40):
+        scores, labels, groups = draw(rng, 6)
+        k = int(rng.integers(1, 6))
+        relevant = labels > 0
+        by_score = np.argsort(-scores)
+        best = max(
+            dcg(alpha_gains(relevant, groups, order, alpha)[:k]) for order in itertools.permutations(range(len(scores)))
+        )
+        expected = dcg(alpha_gains(relevant, groups, by_score, alpha)[:k]) / best if best else 0.0
+        measure = rs.alpha_nDCG(k, alpha=alpha)
+        assert measure(scores, labels, groups=groups).item() == pytest.approx(expected)
+
+
+def test_subtopic_recall_equals_its_definition():
+    rng = np.random.default_rng(4)
+    for _ in range(100):
+        scores, labels, groups = draw(rng)
+        k = int(rng.integers(1, 6))
+        wanted = set(groups[labels > 0].tolist())
+        top = [j for j in np.argsort(-scores)[:k] if labels[j] > 0]
+        expected = len({groups[j] for j in top}) / len(wanted) if wanted else 0.0
+        found = rs.evaluate(scores, labels, [f"StRecall@{k}"], groups=groups)[f"StRecall@{k}"]
+        assert found.item() == pytest.approx(expected)
+
+
+NAMES = ["diverse_nDCG@3", "alpha_nDCG@3", "alpha_nDCG(alpha=0.9)", "StRecall@2", "diverse_nDCG(gain='linear')@2"]
+
+
+def test_padding_flat_lists_batches_and_names_of_groups_agree():
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(6, 9, generator=generator)
+    labels = torch.randint(0, 3, (6, 9), generator=generator)
+    groups = torch.randint(0, 4, (6, 9), generator=generator)
+    where = torch.rand(6, 9, generator=generator) < 0.7
+    where[1] = False
+    poisoned = torch.where(where, scores, torch.nan)
+    padded = rs.evaluate(poisoned, labels, NAMES, where=where, groups=torch.where(where, groups, 1))
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), where.sum(-1).cumsum(0)])
+    names = np.array(["a.org", "b.org", "c.org", "d.org"])[groups[where].numpy()]
+    flat = rs.evaluate(scores[where], labels[where], NAMES, offsets=offsets, groups=names)
+    metric = rs.RankingMetric(NAMES)
+    for rows in (slice(0, 4), slice(4, 6)):
+        metric.update(poisoned[rows], labels[rows], where[rows], groups=groups[rows])
+    for name, value in metric.compute().items():
+        torch.testing.assert_close(flat[name], padded[name])
+        torch.testing.assert_close(value, padded[name][[0, 2, 3, 4, 5]].mean())
+        assert (padded[name] >= 0).all()
+        assert (padded[name] <= 1 + 1e-12).all()
+        assert rs.parse_measure(name).name == name
+
+
+def test_ties_never_flatter_unless_input_order_is_asked_for():
+    scores, labels, groups = [1.0, 1.0, 1.0], [2, 0, 1], [0, 0, 1]
+    for name in ("diverse_nDCG@2", "alpha_nDCG@1", "StRecall@1"):
+        found = {
+            ties: rs.evaluate(scores, labels, [name], groups=groups, ties=ties)[name].item()
+            for ties in ("expected", "worst", "input")
+        }
+        assert found["expected"] == found["worst"] < found["input"]
+    order = rs.evaluate([3.0, 1.0, 1.0, 0.0], [1, 2, 0, 0], ["StRecall@2"], groups=[0, 1, 2, 3])["StRecall@2"]
+    assert order.item() == 0.5
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_refusals(name):
+    lists = ([2.0, 1.0], [1, 0], [name])
+    with pytest.raises(ValueError, match=r"needs groups=, one id a document"):
+        rs.evaluate(*lists)
+    with pytest.raises(ValueError, match="LETOR tool has no"):
+        rs.evaluate(*lists, groups=[0, 1], convention="letor")
+    with pytest.raises(ValueError, match="ideal_labels do not go with it"):
+        rs.evaluate(*lists, groups=[0, 1], ideal_labels=[1, 0])
+    with pytest.raises(ValueError, match="groups must have the shape of scores"):
+        rs.evaluate(*lists, groups=[0, 1, 2])
+
+
+def test_options_that_are_refused():
+    for make in (rs.diverse_nDCG, rs.StRecall):
+        with pytest.raises(ValueError, match="needs a cut-off"):
+            make()
+    with pytest.raises(ValueError, match="alpha of alpha_nDCG must be from 0 to 1"):
+        rs.alpha_nDCG(alpha=1.5)

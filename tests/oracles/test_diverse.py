@@ -1,0 +1,293 @@
+"""The oracle of diverse rankings: all diverse rankings of short lists, SciPy's assignment on longer ones."""
+
+import inspect
+
+import numpy as np
+import pytest
+import torch
+from brute_force import decay, diverse_hinges, random_list
+from scipy.optimize import linear_sum_assignment
+
+import rankstruct as rs
+from rankstruct.oracles.kernels import diverse_cpu
+from rankstruct.oracles.kernels.diverse_cpu import assign
+
+REFERENCES = ("ideal", "ideal-tied", "predicted")
+MEASURES = [
+    *(f"{kind}@{k}" for kind in ("nDCG", "DCG(discount='letor')", "P") for k in (1, 2, 3, 10)),
+    "DCG@3",
+    "nDCG(discount='letor')@4",
+    "ERU(d=1,half_life=3)@3",
+    "nERU(d=0,half_life=2)@2",
+]
+DECAYS = ("i^-1/2", "i^-2", "k+1-i", "discount", "1/log2(log2(i+1)+1)")
+
+
+def draw(rng, most=6):
+    scores, labels, size = random_list(rng, True, most)
+    groups = rng.integers(-2, rng.integers(-1, 4), size=len(scores))
+    return scores, labels, groups, size
+
+
+def decay_of(measure, name, n):
+    return decay(name, measure.cutoff, n, measure.unchecked_weights(n).tolist())
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_every_reference_equals_enumeration(name):
+    measure = rs.parse_measure(name)
+    rng = np.random.default_rng(0)
+    for trial in range(60):
+        scores, labels, groups, size = draw(rng)
+        c = decay_of(measure, DECAYS[trial % len(DECAYS)], len(scores) + 1)
+        dtype, tolerance = (torch.float32, 1e-5) if trial % 6 == 0 else (torch.float64, 1e-9)
+        given = torch.tensor(scores, dtype=dtype)
+        expected = diverse_hinges(measure, c, labels, groups, given.double().numpy())
+        for reference in REFERENCES:
+            found = rs.most_violated_diverse(
+                given,
+                torch.tensor(labels),
+                measure,
+                groups=torch.tensor(groups),
+                feature_map=rs.Positional(DECAYS[trial % len(DECAYS)]),
+                reference=reference,
+            )
+            by_direction = found.task_loss + (found.direction * given).sum()
+            context = (reference, scores.tolist(), labels.tolist(), groups.tolist())
+            scale = tolerance * size * max(1.0, c[0]) * max(1.0, expected["best"])
+            assert found.value.item() == pytest.approx(expected[reference], abs=scale), context
+            assert by_direction.item() == pytest.approx(expected[reference], abs=4 * scale), context
+            shown = min(measure.cutoff, len(set(groups)))
+            assert (found.direction != 0).sum() <= 2 * shown
+
+
+def test_references_that_other_scores_choose_equal_enumeration():
+    rng = np.random.default_rng(1)
+    for _ in range(100):
+        scores, labels, groups, size = draw(rng)
+        other = rng.permutation(len(scores)).astype(float)
+        measure = rs.nDCG(int(rng.integers(1, 4)))
+        expected = diverse_hinges(measure, decay("i^-1/2", None, 9, []), labels, groups, scores, other)
+        for reference in ("ideal-tied", "predicted"):
+            found = rs.most_violated_diverse(
+                torch.tensor(scores),
+                torch.tensor(labels),
+                measure,
+                groups=torch.tensor(groups),
+                reference=reference,
+                reference_scores=torch.tensor(other),
+            )
+            # A fixed reference may be so bad that the hinge below is that of a better ranking; never below 0.
+            assert found.value.item() == pytest.approx(max(expected[reference], 0), abs=1e-9 * size)
+
+
+@pytest.mark.parametrize("reference", REFERENCES)
+@pytest.mark.parametrize("kind", ["random", "tied", "many grades", "all one group"])
+def test_long_lists_equal_scipys_assignment_by_value(kind, reference):
+    rng = np.random.default_rng(2)
+    for measure in (rs.nDCG(10), rs.DCG(40), rs.P(7), rs.ERU(12, d=0, half_life=4)):
+        n = int(rng.integers(50, 200))
+        labels = (
+            rng.random(n) * 3 if kind == "many grades" else rng.choice(5, size=n, p=[0.5, 0.2, 0.1, 0.1, 0.1]) * 1.0
+        )
+        scores = rng.normal(size=n) if kind != "tied" else np.round(rng.normal(size=n))
+        groups = rng.integers(0, 1 if kind == "all one group" else n // 3, size=n)
+        gains = measure.document_gains(torch.tensor(labels)).numpy()
+        names = np.unique(groups)
+        m = min(measure.cutoff, len(names))
+        a, c = measure.unchecked_weights(n).numpy()[:m], np.arange(1, m + 1) ** -0.5
+        top = np.array([gains[groups == g].max() for g in names])
+        best = np.sort(top)[::-1][:m] @ a
+        unit = 1 / best if measure.normalized else 1.0
+        table = np.array([(np.outer(c, scores) - unit * np.outer(a, gains))[:, groups == g].max(1) for g in names]).T
+        rows, columns = linear_sum_assignment(table, maximize=True)
+        found = rs.most_violated_diverse(
+            torch.tensor(scores), torch.tensor(labels), measure, groups=torch.tensor(groups), reference=reference
+        )
+        # Relative to the ranking by score; from there to the other references by what they score.
+        ranks = rs.rerank_diverse(torch.tensor(scores), torch.tensor(groups), m).numpy()
+        by_score = scores[np.argsort(np.where(ranks > 0, ranks, n + 1))[:m]] @ c
+        whole = best * unit + table[rows, columns].sum()
+        if reference == "predicted":
+            assert found.value.item() == pytest.approx(whole - by_score, abs=1e-9)
+        assert found.value.item() >= whole - by_score - 1e-9
+        assert (found.task_loss + (found.direction * torch.tensor(scores)).sum()).item() == pytest.approx(
+            found.value.item(), abs=1e-9
+        )
+
+
+def test_the_assignment_has_scipys_value():
+    rng = np.random.default_rng(3)
+    for _ in range(400):
+        rows = int(rng.integers(1, 12))
+        columns = int(rng.integers(rows, 30))
+        value = rng.normal(size=(rows, columns)) * 10.0 ** rng.integers(-3, 4)
+        if rng.random() < 0.4:
+            value = np.round(value)
+        column = np.empty(rows, np.int64)
+        assign(value, column)
+        assert len(set(column.tolist())) == rows
+        expected = value[linear_sum_assignment(value, maximize=True)].sum()
+        assert value[np.arange(rows), column].sum() == pytest.approx(expected, abs=1e-9 * np.abs(value).max())
+
+
+@pytest.mark.parametrize("reference", REFERENCES)
+@pytest.mark.parametrize("name", ["nDCG@1", "nDCG@3", "DCG@5", "P@4", "nDCG@100"])
+def test_groups_of_one_document_give_the_ordinary_oracle(name, reference):
+    generator = torch.Generator().manual_seed(0)
+    for dtype, tied in ((torch.float64, False), (torch.float32, False), (torch.float64, True)):
+        scores = torch.randn(40, 12, generator=generator, dtype=dtype)
+        scores = scores.mul(2).round() if tied else scores
+        labels = torch.randint(0, 4, (40, 12), generator=generator)
+        where = torch.rand(40, 12, generator=generator) < 0.8
+        groups = torch.stack([torch.randperm(12, generator=generator) for _ in range(40)]) - 5
+        measure = rs.parse_measure(name)
+        ordinary = rs.most_violated(
+            scores,
+            labels,
+            measure,
+            feature_map=rs.Positional("i^-0.5", cutoff=measure.cutoff),
+            reference=reference,
+            where=where,
+        )
+        diverse = rs.most_violated_diverse(scores, labels, measure, groups=groups, reference=reference, where=where)
+        torch.testing.assert_close(
+            diverse.value, ordinary.value, atol=1e-6 if dtype == torch.float32 else 1e-12, rtol=0
+        )
+        if not tied:  # where scores tie there are several most violated rankings
+            torch.testing.assert_close(diverse.task_loss, ordinary.task_loss)
+            torch.testing.assert_close(diverse.direction, ordinary.direction)
+
+
+def test_every_document_in_one_group():
+    scores, labels = torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0, 1, 2])
+    groups = torch.zeros(3, dtype=torch.int64)
+    found = rs.most_violated_diverse(scores, labels, "nDCG@5", groups=groups)
+    # One document is shown: the first has loss 1 and 2 more score than the best.
+    assert (found.task_loss.item(), found.value.item(), found.direction.tolist()) == (1.0, 3.0, [1.0, 0.0, -1.0])
+    same = rs.most_violated_diverse(scores, torch.ones(3), "nDCG@5", groups=groups)
+    assert (same.value.item(), same.direction.tolist()) == (0.0, [0.0, 0.0, 0.0])
+
+
+def test_lists_that_no_diverse_ranking_gets_wrong_cost_nothing():
+    scores = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    for labels, groups, measure, wrong in (
+        ([1, 1, 0, 0], [1, 1, 2, 2], "P@2", False),  # both groups are shown, and each is of one label
+        ([1, 0, 0, 0], [1, 1, 2, 2], "P@2", True),  # which document of the first is shown matters
+        ([1, 1, 0, 0], [1, 1, 2, 2], "nDCG@2", True),  # the order of the two groups matters
+        ([1, 1, 0, 0], [1, 1, 2, 3], "P@2", True),  # which groups are shown matters
+        ([0, 0, 0, 0], [1, 1, 2, 3], "nDCG@2", False),
+    ):
+        found = rs.most_violated_diverse(scores, torch.tensor(labels), measure, groups=torch.tensor(groups))
+        assert (found.value.item() > 0) == wrong
+        assert bool((found.direction != 0).any()) == wrong
+
+
+def test_a_discount_that_ends_before_the_cut_off_ends_the_diverse_ranks():
+    steep = rs.nDCG(5, discount=lambda ranks: (3 - ranks).clamp(min=0.0))
+    expected = rs.nDCG(2, discount=lambda ranks: (3 - ranks).clamp(min=0.0))
+    generator = torch.Generator().manual_seed(0)
+    lists = torch.randn(20, 9, generator=generator), torch.randint(0, 3, (20, 9), generator=generator)
+    groups = torch.randint(0, 4, (20, 9), generator=generator)
+    for reference in REFERENCES:
+        found = rs.most_violated_diverse(*lists, steep, groups=groups, reference=reference)
+        torch.testing.assert_close(
+            found.value, rs.most_violated_diverse(*lists, expected, groups=groups, reference=reference).value
+        )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"groups": torch.zeros(3)}, "groups must be whole numbers.*groups.long()"),
+        ({"groups": torch.zeros(2, dtype=torch.int64)}, r"groups must have the shape of scores.*\(2,\).*\(3,\)"),
+        ({"groups": [0, 1, 2]}, "groups must be a torch.Tensor, got list"),
+        ({"measure": "nDCG"}, r"has a cut-off k, such as nDCG@10.*got nDCG"),
+        ({"measure": "AP@5"}, "discounted gain.*got AP@5"),
+        ({"feature_map": "pairwise"}, "positional feature map alone, got pairwise"),
+        ({"reference": "best"}, "reference must be one of 'ideal', 'ideal-tied', 'predicted', got 'best'"),
+        ({"scores": torch.tensor([0.0, torch.nan, 1.0])}, r"scores must be finite; document \[1\] is nan"),
+        ({"labels": torch.tensor([0.0, 1.0, -1.0]), "measure": "DCG@2"}, r"gains must be >= 0; document \[2\]"),
+        ({"reference_scores": torch.zeros(3)}, "'ideal' does not depend on scores"),
+        (
+            {"reference": "predicted", "reference_scores": torch.tensor([0.0, torch.inf, 0.0])},
+            "reference_scores must be finite",
+        ),
+    ],
+)
+def test_refusals(change, message):
+    arguments = {
+        "scores": torch.zeros(3),
+        "labels": torch.tensor([0, 1, 2]),
+        "measure": "nDCG@2",
+        "groups": torch.tensor([0, 1, 1]),
+        **change,
+    }
+    with pytest.raises((TypeError, ValueError), match=message):
+        rs.most_violated_diverse(**arguments)
+
+
+FAULTS = [
+    ("assign", "row_price[row] -= length", "row_price[row] += length"),
+    ("assign", "column_price[j] += length - distance[j]", "column_price[j] -= length - distance[j]"),
+    ("assign", "if done[j] and owner[j] != -1:", "if done[j] and owner[j] == row:"),
+    ("assign", "+ column_price[j] - value", "- value"),
+    ("_keep_first", "count += 1", "count += 1 + (count == 1)"),
+    ("_keep_first", "if not seen[group[at - start]]:", "if True:"),
+    ("_break_ties", "if i and key[order[i]] != key[order[i - 1]]:", "if i:"),
+    ("_reorder_blocks", "if i and weights[i] != weights[i - 1]:", "if i:"),
+    ("diverse_lists", "if worth > table[i, g]:", "if table[i, g] == -np.inf:"),
+    ("diverse_lists", "- a[i] * gains[at] * unit", "- a[i] * gains[at]"),
+    ("diverse_lists", "m = min(batch.cutoff, groups)", "m = min(batch.cutoff + 1, groups)"),
+    ("diverse_lists", "if reference == IDEAL_TIED:", "if reference != IDEAL_TIED:"),
+    ("diverse_lists", "alike = False", "alike = True"),
+    ("diverse_lists", "and a[0] == a[m - 1])", ")"),
+    ("diverse_lists", "direction[chosen[i]] -= c[i]", "direction[chosen[i]] = -c[i]"),
+]
+
+
+def kernel_with(where="", right="", wrong=""):
+    """The kernel in plain Python, with one line of one function changed."""
+    space = dict(vars(diverse_cpu))
+    for name in ("assign", "_keep_first", "_break_ties", "_reorder_blocks", "diverse_lists"):
+        source = inspect.getsource(getattr(diverse_cpu, name).py_func).replace("@compile_kernel\n", "")
+        if name == where:
+            assert right in source
+            source = source.replace(right, wrong)
+        exec(compile(source, name, "exec"), space)
+    return space["diverse_lists"]
+
+
+def disagrees_with_enumeration(trials):
+    rng = np.random.default_rng(5)
+    for _ in range(trials):
+        scores, labels, groups, size = draw(rng)
+        measure = rs.parse_measure(MEASURES[int(rng.integers(len(MEASURES)))])
+        expected = diverse_hinges(measure, decay_of(measure, "i^-1/2", len(scores) + 1), labels, groups, scores)
+        for reference in REFERENCES:
+            try:
+                found = rs.most_violated_diverse(
+                    torch.tensor(scores),
+                    torch.tensor(labels),
+                    measure,
+                    groups=torch.tensor(groups),
+                    reference=reference,
+                )
+            except IndexError:
+                return True
+            by_direction = found.task_loss.item() + float(found.direction.numpy() @ scores)
+            error = max(abs(found.value.item() - expected[reference]), abs(by_direction - expected[reference]))
+            if error > 1e-6 * size * max(1.0, expected["best"]):
+                return True
+    return False
+
+
+@pytest.mark.parametrize(("where", "right", "wrong"), FAULTS, ids=[f"{f[0]}-{n}" for n, f in enumerate(FAULTS)])
+def test_a_fault_in_the_kernel_is_noticed(where, right, wrong, monkeypatch):
+    monkeypatch.setattr("rankstruct.oracles.diverse.diverse_lists", kernel_with(where, right, wrong))
+    assert disagrees_with_enumeration(400)
+
+
+def test_the_kernel_without_a_fault_agrees(monkeypatch):
+    monkeypatch.setattr("rankstruct.oracles.diverse.diverse_lists", kernel_with())
+    assert not disagrees_with_enumeration(100)
