@@ -1,5 +1,11 @@
 """Losses: one value a list, each as a function and as a thin module with the same arguments."""
 
+from rankstruct.losses.assignment import (
+    AssignmentHingeLoss,
+    AssignmentLayer,
+    assignment_hinge_loss,
+    match,
+)
 from rankstruct.losses.combined import CombinedLoss, convex_part, is_convex, takes_reference_scores
 from rankstruct.losses.direct import (
     DirectLoss,
@@ -45,6 +51,8 @@ from rankstruct.losses.structured_hinge import (
 
 __all__ = [
     "ApproxNDCGLoss",
+    "AssignmentHingeLoss",
+    "AssignmentLayer",
     "ClassificationLoss",
     "CombinedLoss",
     "DirectLoss",
@@ -60,6 +68,7 @@ __all__ = [
     "SquaredLoss",
     "StructuredHingeLoss",
     "approx_ndcg_loss",
+    "assignment_hinge_loss",
     "classification_loss",
     "convex_part",
     "direct_loss",
@@ -68,6 +77,7 @@ __all__ = [
     "lambda_loss",
     "listmle_loss",
     "listnet_loss",
+    "match",
     "ordinal_loss",
     "ranknet_loss",
     "ranksvm_loss",
