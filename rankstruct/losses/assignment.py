@@ -238,7 +238,7 @@ def _assign(values: Tensor, real: Tensor) -> Tensor:
     matrices = values.detach().double().cpu().numpy().reshape(-1, documents, positions) if values.numel() else ()
     masks = real.cpu().numpy().reshape(-1, documents, positions) if values.numel() else ()
     for number, (matrix, mask) in enumerate(zip(matrices, masks, strict=True)):
-        rows, columns = mask.any(1).nonzero()[0], mask.any(0).nonzero()[0]
+        rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
         chosen = matrix[np.ix_(rows, columns)]
         if not np.isfinite(chosen).all():
             row, column = np.argwhere(~np.isfinite(chosen))[0]
@@ -267,7 +267,7 @@ def _checked_target(target: Tensor, real: Tensor) -> Tensor:
     masks = real.cpu().numpy().reshape(-1, documents, positions)
     for number, (row, mask) in enumerate(zip(rows, masks, strict=True)):
         placed = row[row != -1]
-        open_positions = mask.any(0)
+        open_positions = np.asarray(mask.any(0))
         inside = (placed >= 0) & (placed < positions)
         if not inside.all() or not open_positions[placed].all():
             wrong = placed[~inside][0] if not inside.all() else placed[~open_positions[placed]][0]
