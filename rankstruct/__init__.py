@@ -61,7 +61,7 @@ from rankstruct.measures import (
     parse_measure,
     register_measure,
 )
-from rankstruct.models import LinearScorer, MLPScorer, load_scorer, save_scorer
+from rankstruct.models import LinearScorer, MatrixFactorization, MLPScorer, load_scorer, save_scorer
 from rankstruct.oracles import MostViolated, explain_oracle, most_violated, register_oracle
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ __all__ = [
     "ListMLELoss",
     "ListNetLoss",
     "MLPScorer",
+    "MatrixFactorization",
     "MeanNDCG",
     "Measure",
     "MostViolated",
