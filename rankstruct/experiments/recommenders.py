@@ -3,7 +3,8 @@
 Of the training ratings of each user a fifth is held out; on it the regularisation and the number of epochs are chosen, for each
 method and each measure by itself. Then the method is trained on all training ratings as chosen, and measured on the test ratings:
 one list for each user over the items it rated there. Methods that start from the squared loss start from the factorisation that
-was chosen for it on the same ratings, as Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", start from regression.
+was chosen for its nDCG@10 on the same ratings, as Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", start from
+regression.
 
 A result is written as soon as it is known, and one that is there is not computed again.
 """
@@ -33,13 +34,14 @@ from rankstruct.experiments.evaluation import paired_p_value
 from rankstruct.feature_maps import Positional
 from rankstruct.files import whole_file
 from rankstruct.losses import ListNetLoss, SmoothLoss, SquaredLoss, StructuredHingeLoss
-from rankstruct.measures import ERU, evaluate
+from rankstruct.measures import ERU, evaluate, nERU
 from rankstruct.models import MatrixFactorization, load_scorer, save_scorer
 from rankstruct.recommenders import item_means, popularity
 from rankstruct.tables import format_table
 from rankstruct.training import FactorizationModule, RatingsDataModule
 
 HALF_LIFE = 5
+MEASURES = ("nDCG@10", "ERU")
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,6 @@ class Recipe:
         labels: what it sees: `"grade"`, `"rating"`, or `"standardised"`, the rating with mean 0 and variance 1 over all.
         from_squared: whether it starts from the factorisation of the squared loss.
         regularizations: the values of lambda that are tried.
-        item_share: what part of it is that of the items and their biases.
         learning_rate: of Adam.
         epochs: at most.
     """
@@ -60,26 +61,29 @@ class Recipe:
     labels: str = "grade"
     from_squared: bool = True
     regularizations: tuple[float, ...] = (0.1, 0.3)
-    item_share: float = 1.0
     learning_rate: float = 0.003
-    epochs: int = 10
+    epochs: int = 8
 
 
 def _hinge_eru(neutral: float) -> nn.Module:
-    measure = ERU(d=neutral, half_life=HALF_LIFE)
+    measure = nERU(d=neutral, half_life=HALF_LIFE)
     return StructuredHingeLoss(measure, feature_map=Positional("discount"), reference="predicted")
 
 
+# The losses have gradients of different size, so the values of lambda differ.
 RECIPES = {
-    "squared": Recipe(lambda _: SquaredLoss(), "standardised", False, (0.1, 0.3, 1.0), learning_rate=0.01, epochs=15),
-    "ORM nDCG@10": Recipe(
-        lambda _: StructuredHingeLoss("nDCG@10", feature_map=Positional("discount"), reference="predicted")
+    "squared": Recipe(
+        lambda _: SquaredLoss(), "standardised", False, (0.1, 0.3, 1.0, 3.0), learning_rate=0.01, epochs=12
     ),
-    "ORM ERU": Recipe(_hinge_eru, "rating"),
-    "SmoothGrad nDCG@10": Recipe(lambda _: SmoothLoss("nDCG@10", sigma=0.3)),
-    "ListNet": Recipe(lambda _: ListNetLoss()),
+    "ORM nDCG@10": Recipe(
+        lambda _: StructuredHingeLoss("nDCG@10", feature_map=Positional("discount"), reference="predicted"),
+        regularizations=(0.3, 1.0, 3.0),
+    ),
+    "ORM nERU": Recipe(_hinge_eru, "rating", regularizations=(0.3, 1.0, 3.0)),
+    "SmoothGrad nDCG@10": Recipe(lambda _: SmoothLoss("nDCG@10", sigma=0.3), regularizations=(0.03, 0.1, 0.3)),
+    "ListNet": Recipe(lambda _: ListNetLoss(), regularizations=(0.1, 0.3, 1.0)),
     "ListNet, random start": Recipe(
-        lambda _: ListNetLoss(), "grade", False, (0.1, 0.3, 1.0), learning_rate=0.01, epochs=15
+        lambda _: ListNetLoss(), "grade", False, (0.1, 0.3, 1.0), learning_rate=0.01, epochs=12
     ),
 }
 BASELINES = {"popularity": popularity, "item means": item_means}
@@ -149,7 +153,6 @@ def train(
         scorer,
         recipe.loss(ratings.neutral),
         regularization=regularization,
-        item_regularization=recipe.item_share * regularization,
         optimizer=lambda parameters: torch.optim.Adam(parameters, lr=recipe.learning_rate),
     )
     trainer = pl.Trainer(
@@ -220,34 +223,31 @@ def _run_method(
     record: _Record, part: str, method: str, train_ratings: Ratings, test: Ratings, rank: int, seed: int
 ) -> None:
     """Tune, train and measure one factorisation, unless its results are there."""
-    missing = [name for name in ("nDCG@10", "ERU") if (part, method, name) not in record.cells]
+    missing = [name for name in MEASURES if (part, method, name) not in record.cells]
     if not missing:
         return
     recipe = RECIPES[method]
     start_time = time.perf_counter()
     fit_part, vali = hold_out(train_ratings, 0.2, seed=seed)
-    starts: dict[tuple[str, str], Any] = {}
+    starts: dict[str, Any] = {}
     if recipe.from_squared:
-        for name in ("nDCG@10", "ERU"):
-            for stage in ("tuning", "final"):
-                starts[name, stage] = load_scorer(record.scorer(part, "squared", f"{_plain(name)}-{stage}"))
+        starts = {stage: load_scorer(record.scorer(part, "squared", stage)) for stage in ("tuning", "final")}
+    options: dict[str, Any] = {"rank": rank, "seed": seed}
     best: dict[str, tuple[float, int, float]] = {}
     for regularization in recipe.regularizations:
-        for target in missing if recipe.from_squared else [None]:
-            start = starts.get((target, "tuning")) if target is not None else None
-            options: dict[str, Any] = {"rank": rank, "seed": seed, "start": start}
-            _, found = train(recipe, fit_part, regularization, recipe.epochs, vali=vali, **options)
-            for name, (value, epochs) in found.items():
-                if (target is None or name == target) and (name not in best or value > best[name][0]):
-                    best[name] = (value, epochs, regularization)
+        _, found = train(
+            recipe, fit_part, regularization, recipe.epochs, vali=vali, start=starts.get("tuning"), **options
+        )
+        for name, (value, epochs) in found.items():
+            if name not in best or value > best[name][0]:
+                best[name] = (value, epochs, regularization)
     for name in missing:
         value, epochs, regularization = best[name]
-        options = {"rank": rank, "seed": seed}
-        scorer, _ = train(recipe, train_ratings, regularization, epochs, start=starts.get((name, "final")), **options)
-        save_scorer(scorer, record.scorer(part, method, f"{_plain(name)}-final"))
-        if method == "squared":  # others start from it
+        scorer, _ = train(recipe, train_ratings, regularization, epochs, start=starts.get("final"), **options)
+        if method == "squared" and name == MEASURES[0]:  # others start from it
+            save_scorer(scorer, record.scorer(part, method, "final"))
             tuned, _ = train(recipe, fit_part, regularization, epochs, **options)
-            save_scorer(tuned, record.scorer(part, method, f"{_plain(name)}-tuning"))
+            save_scorer(tuned, record.scorer(part, method, "tuning"))
         values = measure_users(scorer, test)[name]
         seconds = time.perf_counter() - start_time
         record.add(
@@ -320,7 +320,7 @@ def result_table(record: _Record, parts: Sequence[str], methods: Sequence[str]) 
     """
     header = ["method"]
     rows: list[list] = [[method] for method in methods]
-    for name in ("nDCG@10", "ERU"):
+    for name in MEASURES:
         header += [f"test {name}", "vs squared", "p", "parts won"]
         base = [record.values(part, "squared", name) for part in parts]
         for row in rows:
