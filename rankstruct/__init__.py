@@ -6,10 +6,19 @@ Train search, recommendation and re-ranking models on the measure they are judge
 
 from typing import TYPE_CHECKING
 
-from rankstruct._version import __version__
-from rankstruct.feature_maps import FeatureMap, FirstRelevant, Pairwise, Positional
+from rankstruct._version import (
+    __version__,
+)
+from rankstruct.feature_maps import (
+    FeatureMap,
+    FirstRelevant,
+    Pairwise,
+    Positional,
+)
 from rankstruct.losses import (
     ApproxNDCGLoss,
+    AssignmentHingeLoss,
+    AssignmentLayer,
     ClassificationLoss,
     CombinedLoss,
     DirectLoss,
@@ -26,6 +35,7 @@ from rankstruct.losses import (
     SquaredLoss,
     StructuredHingeLoss,
     approx_ndcg_loss,
+    assignment_hinge_loss,
     classification_loss,
     direct_loss,
     diverse_hinge_loss,
@@ -33,6 +43,7 @@ from rankstruct.losses import (
     lambda_loss,
     listmle_loss,
     listnet_loss,
+    match,
     ordinal_loss,
     ranknet_loss,
     ranksvm_loss,
@@ -63,8 +74,20 @@ from rankstruct.measures import (
     register_measure,
     rerank_diverse,
 )
-from rankstruct.models import LinearScorer, MLPScorer, load_scorer, save_scorer
-from rankstruct.oracles import MostViolated, explain_oracle, most_violated, most_violated_diverse, register_oracle
+from rankstruct.models import (
+    LinearScorer,
+    MatrixFactorization,
+    MLPScorer,
+    load_scorer,
+    save_scorer,
+)
+from rankstruct.oracles import (
+    MostViolated,
+    explain_oracle,
+    most_violated,
+    most_violated_diverse,
+    register_oracle,
+)
 
 if TYPE_CHECKING:
     from rankstruct.estimators import KernelRanker, LinearRanker
@@ -77,6 +100,8 @@ __all__ = [
     "RR",
     "WTA",
     "ApproxNDCGLoss",
+    "AssignmentHingeLoss",
+    "AssignmentLayer",
     "ClassificationLoss",
     "CombinedLoss",
     "DirectLoss",
@@ -92,6 +117,7 @@ __all__ = [
     "ListMLELoss",
     "ListNetLoss",
     "MLPScorer",
+    "MatrixFactorization",
     "MeanNDCG",
     "Measure",
     "MostViolated",
@@ -110,6 +136,7 @@ __all__ = [
     "__version__",
     "alpha_nDCG",
     "approx_ndcg_loss",
+    "assignment_hinge_loss",
     "classification_loss",
     "direct_loss",
     "diverse_hinge_loss",
@@ -122,6 +149,7 @@ __all__ = [
     "listnet_loss",
     "load_scorer",
     "mWTA",
+    "match",
     "most_violated",
     "most_violated_diverse",
     "nDCG",

@@ -1,11 +1,52 @@
 """Data: read, check, prepare, split and batch; flat arrays plus list offsets."""
 
-from rankstruct.data.batches import Batch, BatchLoader, ListDataset, collate, make_batch
-from rankstruct.data.builtin import digits, synthetic, synthetic_hosts
-from rankstruct.data.dataset import RankingData, Splits, Summary, concatenate
-from rankstruct.data.errors import DataError
-from rankstruct.data.folds import read_folds
-from rankstruct.data.runs import JoinedRun, join_run, read_qrels, read_run, read_scores, write_run, write_scores
+from rankstruct.data.batches import (
+    Batch,
+    BatchLoader,
+    ListDataset,
+    collate,
+    make_batch,
+)
+from rankstruct.data.builtin import (
+    digits,
+    synthetic,
+    synthetic_hosts,
+)
+from rankstruct.data.dataset import (
+    RankingData,
+    Splits,
+    Summary,
+    concatenate,
+)
+from rankstruct.data.errors import (
+    DataError,
+)
+from rankstruct.data.folds import (
+    read_folds,
+)
+from rankstruct.data.ratings import (
+    Ratings,
+    RatingsSplit,
+    align,
+    hold_out,
+    implicit,
+    read_movielens_fold,
+    read_ratings,
+    read_titles,
+    strong_split,
+    synthetic_ratings,
+    weak_split,
+    with_negatives,
+)
+from rankstruct.data.runs import (
+    JoinedRun,
+    join_run,
+    read_qrels,
+    read_run,
+    read_scores,
+    write_run,
+    write_scores,
+)
 from rankstruct.data.scale import (
     Append,
     Compose,
@@ -15,8 +56,12 @@ from rankstruct.data.scale import (
     Standardize,
     parse_preparation,
 )
-from rankstruct.data.source import read_splits
-from rankstruct.data.svmlight import read_svmlight
+from rankstruct.data.source import (
+    read_splits,
+)
+from rankstruct.data.svmlight import (
+    read_svmlight,
+)
 
 __all__ = [
     "Append",
@@ -30,23 +75,35 @@ __all__ = [
     "QueryMinMax",
     "QueryZScore",
     "RankingData",
+    "Ratings",
+    "RatingsSplit",
     "Splits",
     "Standardize",
     "Summary",
+    "align",
     "collate",
     "concatenate",
     "digits",
+    "hold_out",
+    "implicit",
     "join_run",
     "make_batch",
     "parse_preparation",
     "read_folds",
+    "read_movielens_fold",
     "read_qrels",
+    "read_ratings",
     "read_run",
     "read_scores",
     "read_splits",
     "read_svmlight",
+    "read_titles",
+    "strong_split",
     "synthetic",
     "synthetic_hosts",
+    "synthetic_ratings",
+    "weak_split",
+    "with_negatives",
     "write_run",
     "write_scores",
 ]

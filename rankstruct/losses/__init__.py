@@ -1,12 +1,27 @@
 """Losses: one value a list, each as a function and as a thin module with the same arguments."""
 
-from rankstruct.losses.combined import CombinedLoss, convex_part, is_convex, takes_groups, takes_reference_scores
+from rankstruct.losses.assignment import (
+    AssignmentHingeLoss,
+    AssignmentLayer,
+    assignment_hinge_loss,
+    match,
+)
+from rankstruct.losses.combined import (
+    CombinedLoss,
+    convex_part,
+    is_convex,
+    takes_groups,
+    takes_reference_scores,
+)
 from rankstruct.losses.direct import (
     DirectLoss,
     PerturbedLoss,
     direct_loss,
 )
-from rankstruct.losses.diverse_hinge import DiverseHingeLoss, diverse_hinge_loss
+from rankstruct.losses.diverse_hinge import (
+    DiverseHingeLoss,
+    diverse_hinge_loss,
+)
 from rankstruct.losses.graded import (
     GradedLoss,
     graded_loss,
@@ -46,6 +61,8 @@ from rankstruct.losses.structured_hinge import (
 
 __all__ = [
     "ApproxNDCGLoss",
+    "AssignmentHingeLoss",
+    "AssignmentLayer",
     "ClassificationLoss",
     "CombinedLoss",
     "DirectLoss",
@@ -62,6 +79,7 @@ __all__ = [
     "SquaredLoss",
     "StructuredHingeLoss",
     "approx_ndcg_loss",
+    "assignment_hinge_loss",
     "classification_loss",
     "convex_part",
     "direct_loss",
@@ -71,6 +89,7 @@ __all__ = [
     "lambda_loss",
     "listmle_loss",
     "listnet_loss",
+    "match",
     "ordinal_loss",
     "ranknet_loss",
     "ranksvm_loss",

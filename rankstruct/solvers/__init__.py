@@ -4,6 +4,7 @@
 
 A solver is an object of options: `Bundle(tolerance=1e-4).minimise(risk, C=100.0)` returns a `Solution` with
 `lower_bound <= optimum <= objective`. `DC` and `Annealing` are for what is not convex, and certify nothing.
+`minimise_separable` is a bundle method for many small problems at once.
 """
 
 from rankstruct.solvers.base import Solver
@@ -15,6 +16,7 @@ from rankstruct.solvers.kernels import Kernel, KernelMap
 from rankstruct.solvers.qp import PlaneQP, QPResult
 from rankstruct.solvers.regression import group_regression
 from rankstruct.solvers.risk import LinearRisk, Risk
+from rankstruct.solvers.separable import SeparableSolution, minimise_separable
 from rankstruct.solvers.smooth import Annealing
 from rankstruct.solvers.solution import Planes, Record, Solution, Status
 
@@ -32,8 +34,10 @@ __all__ = [
     "QPResult",
     "Record",
     "Risk",
+    "SeparableSolution",
     "Solution",
     "Solver",
     "Status",
     "group_regression",
+    "minimise_separable",
 ]

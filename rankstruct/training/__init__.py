@@ -2,6 +2,7 @@
 
 from rankstruct.training.callbacks import AtomicCheckpoints, AverageWeights, PredictionWriter, TrainingBoard
 from rankstruct.training.datamodule import RankingDataModule
+from rankstruct.training.factorization import FactorizationModule, RatingsDataModule
 from rankstruct.training.module import RankingModule
 from rankstruct.training.regression import fit_regression
 from rankstruct.training.rounds import AnnealSigma, DCRounds
@@ -11,9 +12,11 @@ __all__ = [
     "AtomicCheckpoints",
     "AverageWeights",
     "DCRounds",
+    "FactorizationModule",
     "PredictionWriter",
     "RankingDataModule",
     "RankingModule",
+    "RatingsDataModule",
     "TrainingBoard",
     "fit_regression",
 ]

@@ -1,0 +1,308 @@
+"""Matching documents to positions that carry meaning: the structured hinge over assignments.
+
+There are n documents, m positions and a score for each pair. A matching pi places min(n, m) documents, each at another
+position; P(pi) is its 0/1 matrix `[n, m]`. With a cost C(i, j) of document i at position j, what is not placed costing nothing,
+
+    Delta(pi) = <C, P(pi)> - <C, P(pi*)>,     pi* the target
+    hinge(S)  = max over pi of ( Delta(pi) + <S, P(pi)> ) - <S, P(reference)>
+    gradient  = P(pi^) - P(reference),        pi^ the maximiser, a linear assignment problem with the values S + C
+
+Padding takes part in no matching, so n and m are the numbers of real documents and positions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+
+from rankstruct.losses.base import check_choice, with_gradient
+from rankstruct.losses.reduction import check_reduction, reduce_lists
+
+REFERENCES = ("ideal", "predicted")
+
+
+def assignment_hinge_loss(
+    scores: Tensor,
+    cost: Tensor | None = None,
+    *,
+    target: Tensor | None = None,
+    reference: str = "ideal",
+    where: Tensor | None = None,
+    where_positions: Tensor | None = None,
+    weights: Tensor | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """Structured hinge loss of a matching: an upper bound of what the matching of highest score costs more than the target.
+
+    Args:
+        scores: `[..., documents, positions]`, any real numbers.
+        cost: C, the shape of `scores` or what broadcasts to it; C(i, j) is what document i at position j costs. If None, it is
+            1 unless j is the target of i: the task loss counts the documents at wrong positions.
+        target: `[..., documents]` integers, the position of each document, -1 for none; it places as many as possible, the
+            smaller of the two numbers. If None, a matching of least cost, the first that the solver finds. Relative to a target
+            that is not the cheapest, cheaper matchings have a negative task loss.
+        reference: `"ideal"` is the target, and the loss convex and never negative; `"predicted"` is the matching of highest
+            score, a tighter bound that is not convex, and never negative if the target is the cheapest.
+        where: bool `[..., documents]`, True for a real document. Padding may hold anything, even NaN, and has zero gradient.
+        where_positions: bool `[..., positions]`, True for a real position.
+        weights: `[...]`, one weight a matrix.
+        reduction: `"mean"` (`sum(w l) / sum(w)` over matrices with a real pair), `"sum"` or `"none"`.
+
+    Returns:
+        A scalar, or `[...]` with reduction `"none"`, with the dtype and device of `scores`. Without a real pair it is 0.
+
+    Raises:
+        TypeError, ValueError: neither cost nor target; types or shapes do not fit; a score or cost that is not finite; a target
+            that is no position, a position with two documents, or fewer placed than possible; an unknown reference or reduction.
+
+    Each argmax is solved on the CPU by SciPy, O(n^3) for n documents and positions.
+
+    Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", section 7.3; Crouse, "On implementing 2D rectangular
+    assignment algorithms", IEEE TAES 2016 (the solver).
+
+    >>> scores = torch.tensor([[0.5, 0.0], [1.0, 0.0]], requires_grad=True)     # two documents, two positions
+    >>> loss = assignment_hinge_loss(scores, target=torch.tensor([0, 1]))
+    >>> loss.backward()
+    >>> loss.item(), scores.grad
+    (2.5, tensor([[-1.,  1.],
+            [ 1., -1.]]))
+    """
+    check_reduction(reduction)
+    check_choice("reference", reference, REFERENCES)
+    if cost is None and target is None:
+        raise ValueError(
+            "give cost (a number for each document and position), target (a position for each document), or both"
+        )
+    real = _check_shapes(scores, cost, target, where, where_positions)
+    exact = torch.where(real, scores.detach(), 0.0).double()
+    if target is not None:
+        target = _checked_target(target.expand(scores.shape[:-1]), real)
+    if cost is None:
+        assert target is not None
+        costs = 1 - _matrix(target, scores)
+    else:
+        costs = cost.detach().double().expand(scores.shape)
+    costs = torch.where(real, costs, 0.0)
+    ideal = _matrix(_assign(-costs, real) if target is None else target, scores)
+    chosen = ideal if reference == "ideal" else _matrix(_assign(exact, real), scores)
+    worst = _matrix(_assign(exact + costs, real), scores)
+    direction = worst - chosen
+    value = (costs * (worst - ideal)).sum((-1, -2)) + (exact * direction).sum((-1, -2))
+    if reference == "ideal":
+        value = value.clamp(min=0.0)  # of rounding, for the target is one of the matchings
+    flat = with_gradient(scores.flatten(-2), value.to(scores.dtype), direction.to(scores.dtype).flatten(-2))
+    return reduce_lists(flat, where=real.flatten(-2), offsets=None, weights=weights, reduction=reduction)
+
+
+class AssignmentHingeLoss(torch.nn.Module):
+    """`assignment_hinge_loss` as a module; see there for the arguments, the errors and the sources.
+
+    Args:
+        reference: `"ideal"` or `"predicted"`.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+
+    Shapes:
+        scores and cost `[..., documents, positions]`, target and where `[..., documents]`, where_positions `[..., positions]`,
+        weights `[...]`.
+
+    >>> AssignmentHingeLoss()(torch.tensor([[0.0, 0.2]]), torch.tensor([[0.0, 1.0]]))    # the second position costs 1
+    tensor(1.2000)
+    """
+
+    def __init__(self, *, reference: str = "ideal", reduction: str = "mean") -> None:
+        super().__init__()
+        check_choice("reference", reference, REFERENCES)
+        check_reduction(reduction)
+        self.reference, self.reduction = reference, reduction
+
+    @property
+    def convex(self) -> bool:
+        """Whether the loss is a convex function of the scores."""
+        return self.reference == "ideal"
+
+    def forward(
+        self,
+        scores: Tensor,
+        cost: Tensor | None = None,
+        *,
+        target: Tensor | None = None,
+        where: Tensor | None = None,
+        where_positions: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> Tensor:
+        """The loss; a scalar, or one value a matrix with reduction `"none"`."""
+        return assignment_hinge_loss(
+            scores,
+            cost,
+            target=target,
+            reference=self.reference,
+            where=where,
+            where_positions=where_positions,
+            weights=weights,
+            reduction=self.reduction,
+        )
+
+    def extra_repr(self) -> str:
+        """The reference and the reduction."""
+        return f"reference={self.reference}, reduction={self.reduction}"
+
+
+def match(scores: Tensor, *, where: Tensor | None = None, where_positions: Tensor | None = None) -> Tensor:
+    """The matching of highest score: the position of each document, -1 for one that is not placed.
+
+    As many documents as possible are placed, whatever the signs of the scores; `match(-cost)` is a matching of least cost.
+
+    Args:
+        scores: `[..., documents, positions]`.
+        where: bool `[..., documents]`, True for a real document.
+        where_positions: bool `[..., positions]`, True for a real position.
+
+    Returns:
+        `[..., documents]` int64, without gradient.
+
+    Raises:
+        TypeError, ValueError: types or shapes do not fit, or a score is not finite.
+
+    >>> match(torch.tensor([[0.5, 0.0], [1.0, 0.0], [0.1, 0.2]]))
+    tensor([-1,  0,  1])
+    """
+    return _assign(scores.detach(), _check_shapes(scores, None, None, where, where_positions))
+
+
+class AssignmentLayer(torch.nn.Module):
+    """`match` as the last layer of a model, for prediction.
+
+    >>> AssignmentLayer()(torch.tensor([[0.0, 1.0], [0.0, 2.0]]))
+    tensor([0, 1])
+    """
+
+    def forward(self, scores: Tensor, *, where: Tensor | None = None, where_positions: Tensor | None = None) -> Tensor:
+        """Positions `[..., documents]` of scores `[..., documents, positions]`."""
+        return match(scores, where=where, where_positions=where_positions)
+
+
+def _matrix(positions: Tensor, like: Tensor) -> Tensor:
+    """P of positions `[..., documents]`, float64 `[..., documents, positions]`."""
+    return (positions.unsqueeze(-1) == torch.arange(like.shape[-1], device=positions.device)).double()
+
+
+def _check_shapes(
+    scores: Tensor, cost: Tensor | None, target: Tensor | None, where: Tensor | None, where_positions: Tensor | None
+) -> Tensor:
+    """Check types and shapes; which pairs are real, the shape of scores."""
+    given = {"cost": cost, "target": target, "where": where, "where_positions": where_positions}
+    for name, value in {"scores": scores, **given}.items():
+        if value is not None and not isinstance(value, Tensor):
+            raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}; use torch.as_tensor({name})")
+        if value is not None and value.device != scores.device:
+            raise ValueError(f"{name} must be on the device of scores, {scores.device}; got {value.device}")
+    if not scores.dtype.is_floating_point:
+        raise TypeError(f"scores must be floating point, got {scores.dtype}; use scores.float()")
+    if scores.dim() < 2:
+        raise ValueError(f"scores must have shape [..., documents, positions], got {tuple(scores.shape)}")
+    if target is not None and target.dtype not in (torch.int64, torch.int32):
+        raise TypeError(f"target must be integers, positions from 0 or -1 for none; got {target.dtype}")
+    shapes = {
+        "cost": scores.shape,
+        "target": scores.shape[:-1],
+        "where": scores.shape[:-1],
+        "where_positions": (*scores.shape[:-2], scores.shape[-1]),
+    }
+    for name, value in given.items():
+        if value is None:
+            continue
+        if name.startswith("where") and value.dtype != torch.bool:
+            raise TypeError(f"{name} must be boolean (True = real), got {value.dtype}; use {name}.bool()")
+        try:
+            value.expand(shapes[name])
+        except RuntimeError:
+            raise ValueError(
+                f"{name} must have shape {tuple(shapes[name])}, as scores {tuple(scores.shape)} = [..., documents, positions] "
+                f"say; got {tuple(value.shape)}"
+            ) from None
+    real = torch.ones(scores.shape, dtype=torch.bool, device=scores.device)
+    if where is not None:
+        real = real & where.unsqueeze(-1)
+    return real if where_positions is None else real & where_positions.unsqueeze(-2)
+
+
+@torch.library.custom_op("rankstruct::assign", mutates_args=())
+def _assign(values: Tensor, real: Tensor) -> Tensor:
+    """Positions `[..., documents]` that maximise the sum of `values` over a matching of the real pairs; -1 for not placed."""
+    documents, positions = values.shape[-2:]
+    found = np.full((values.shape[:-2].numel(), documents), -1, np.int64)
+    matrices = values.detach().double().cpu().numpy().reshape(-1, documents, positions) if values.numel() else ()
+    masks = real.cpu().numpy().reshape(-1, documents, positions) if values.numel() else ()
+    for number, (matrix, mask) in enumerate(zip(matrices, masks, strict=True)):
+        rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
+        chosen = matrix[np.ix_(rows, columns)]
+        if not np.isfinite(chosen).all():
+            row, column = np.argwhere(~np.isfinite(chosen))[0]
+            raise ValueError(
+                f"scores and costs must be finite; document {rows[row]} at position {columns[column]} of matrix {number} has "
+                f"{chosen[row, column]}. Padding belongs in where"
+            )
+        first, second = linear_sum_assignment(chosen, maximize=True)
+        found[number, rows[first]] = columns[second]
+    return torch.from_numpy(found.reshape(values.shape[:-1])).to(values.device)
+
+
+@_assign.register_fake
+def _(values: Tensor, real: Tensor) -> Tensor:
+    return values.new_empty(values.shape[:-1], dtype=torch.int64)
+
+
+@torch.library.custom_op("rankstruct::checked_assignment", mutates_args=())
+def _checked_target(target: Tensor, real: Tensor) -> Tensor:
+    """`target` `[..., documents]` with -1 for padding; ValueError unless it is a matching of the real pairs that is full."""
+    documents, positions = real.shape[-2:]
+    if real.numel() == 0:
+        return torch.full(target.shape, -1, dtype=torch.int64, device=target.device)
+    target = torch.where(real.any(-1), target.long(), -1)
+    rows = target.reshape(-1, documents).cpu().numpy()
+    masks = real.cpu().numpy().reshape(-1, documents, positions)
+    for number, (row, mask) in enumerate(zip(rows, masks, strict=True)):
+        placed = row[row != -1]
+        open_positions = np.asarray(mask.any(0))
+        inside = (placed >= 0) & (placed < positions)
+        if not inside.all() or not open_positions[placed].all():
+            wrong = placed[~inside][0] if not inside.all() else placed[~open_positions[placed]][0]
+            raise ValueError(
+                f"target must be positions from 0 to {positions - 1} that are real, or -1; got {wrong} in matrix {number}"
+            )
+        if len(np.unique(placed)) < len(placed):
+            raise ValueError(
+                f"target must give each position to one document; that of matrix {number} is {row.tolist()}"
+            )
+        full = min(int(mask.any(1).sum()), int(open_positions.sum()))
+        if len(placed) != full:
+            raise ValueError(
+                f"target must place as many documents as possible, {full} in matrix {number}; it places {len(placed)}"
+            )
+    return target
+
+
+@_checked_target.register_fake
+def _(target: Tensor, real: Tensor) -> Tensor:
+    return target.new_empty(target.shape, dtype=torch.int64)
+
+
+def _in_front(operator: Any) -> Any:
+    """The vmap rule of an operator whose leading dimensions are all batch."""
+
+    def rule(info: Any, in_dims: Any, *given: Tensor) -> Any:
+        both = (
+            value.expand(info.batch_size, *value.shape) if dim is None else value.movedim(dim, 0)
+            for value, dim in zip(given, in_dims, strict=True)
+        )
+        return operator(*both), 0
+
+    return rule
+
+
+_assign.register_vmap(_in_front(_assign))
+_checked_target.register_vmap(_in_front(_checked_target))

@@ -1,0 +1,132 @@
+"""Many small convex problems at once: a bundle method in which each step of the method is one step for all of them.
+
+    minimise  lambda/2 ||w_q||^2 + f_q(w_q)      for q = 1..Q, each by itself
+
+Each problem has its own planes; the quadratic programmes of all, over the simplex in the dual, are solved side by side by exact
+steps between two multipliers. Any multipliers give a lower bound, so the gap is certified however far these went.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+_QP_STEPS = 300
+
+SeparableOracle = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+
+@dataclass(frozen=True, eq=False)
+class SeparableSolution:
+    """The best points found.
+
+    Attributes:
+        w: `[Q, d]` float64.
+        objective: `[Q]`, the regularised values at `w`.
+        lower_bound: `[Q]`; no point of a problem has a lower objective.
+        iterations: evaluations of the oracle.
+    """
+
+    w: np.ndarray = field(repr=False)
+    objective: np.ndarray = field(repr=False)
+    lower_bound: np.ndarray = field(repr=False)
+    iterations: int
+
+    @property
+    def gap(self) -> float:
+        """`(sum of objectives - sum of lower bounds) / sum of objectives`, 0 where both are 0."""
+        total = float(self.objective.sum())
+        return (total - float(self.lower_bound.sum())) / total if total else 0.0
+
+
+def minimise_separable(
+    oracle: SeparableOracle,
+    start: np.ndarray,
+    regularization: float,
+    *,
+    tolerance: float = 1e-3,
+    max_iterations: int = 60,
+) -> SeparableSolution:
+    """Minimise `regularization/2 ||w_q||^2 + f_q(w_q)` for every q.
+
+    Args:
+        oracle: `(w [k, d], indices [k])` to values `[k]` of the convex f_q >= 0 of these problems and subgradients `[k, d]`.
+        start: `[Q, d]`, where to begin; what is returned is no worse.
+        regularization: lambda, above 0.
+        tolerance: a problem is solved when its objective less its lower bound is at most this share of the objective.
+        max_iterations: evaluations of the oracle at most.
+
+    Raises:
+        ValueError: an option outside its range.
+
+    >>> def absolute(w, indices):                                       # f_q(w) = |w - q|
+    ...     return np.abs(w[:, 0] - indices), np.sign(w - indices[:, None])
+    >>> minimise_separable(absolute, np.zeros((3, 1)), 0.8, tolerance=1e-6).w.round(4).ravel()
+    array([0.  , 1.  , 1.25])
+    """
+    if not regularization > 0:
+        raise ValueError(f"regularization must be above 0, got {regularization}")
+    if max_iterations < 1 or not tolerance > 0:
+        raise ValueError(f"max_iterations and tolerance must be positive, got {max_iterations} and {tolerance}")
+    best = np.array(start, float)
+    problems, dimension = best.shape
+    objective, lower = np.full(problems, np.inf), np.zeros(problems)
+    point = best.copy()
+    gradients = np.zeros((problems, max_iterations, dimension))
+    intercepts = np.zeros((problems, max_iterations))
+    products = np.zeros((problems, max_iterations, max_iterations))
+    multipliers = np.zeros((problems, max_iterations))
+    open_problems = np.arange(problems)
+    iteration = 0
+    while len(open_problems) and iteration < max_iterations:
+        at = open_problems
+        values, slopes = oracle(point[at], at)
+        totals = values + 0.5 * regularization * np.square(point[at]).sum(1)
+        better = totals < objective[at]
+        best[at[better]], objective[at[better]] = point[at[better]], totals[better]
+        planes = iteration + 1
+        gradients[at, iteration] = slopes
+        intercepts[at, iteration] = values - (slopes * point[at]).sum(1)
+        inner = np.einsum("qid,qd->qi", gradients[at, :planes], slopes) / regularization
+        products[at, iteration, :planes] = inner
+        products[at, :planes, iteration] = inner
+        if iteration == 0:
+            multipliers[at, 0] = 1.0
+        chosen = multipliers[at, :planes]
+        bounds = _solve_duals(
+            products[at, :planes, :planes], intercepts[at, :planes], chosen, tolerance * objective[at]
+        )
+        multipliers[at, :planes] = chosen
+        lower[at] = np.maximum(lower[at], bounds)
+        point[at] = -np.einsum("qi,qid->qd", chosen, gradients[at, :planes]) / regularization
+        open_problems = at[objective[at] - lower[at] > tolerance * objective[at]]
+        iteration += 1
+    return SeparableSolution(best, objective, np.minimum(lower, objective), iteration)
+
+
+def _solve_duals(
+    products: np.ndarray, linear: np.ndarray, multipliers: np.ndarray, precision: np.ndarray
+) -> np.ndarray:
+    """Maximise `<linear, a> - 1/2 <a, products a>` over the simplex for each problem, in place; returns the values reached.
+
+    A step moves mass from the multiplier of least slope to that of greatest, as far as is best: O(planes) a problem. What is
+    missing is at most the difference of these slopes.
+    """
+    rows = np.arange(len(linear))
+    reached = np.einsum("qij,qj->qi", products, multipliers)
+    for _ in range(_QP_STEPS):
+        slope = linear - reached
+        up = slope.argmax(1)
+        down = np.where(multipliers > 0, slope, np.inf).argmin(1)
+        difference = slope[rows, up] - slope[rows, down]
+        if (difference <= 0.1 * precision).all():
+            break
+        curvature = products[rows, up, up] + products[rows, down, down] - 2 * products[rows, up, down]
+        step = np.where(curvature > 0, difference / np.where(curvature > 0, curvature, 1.0), np.inf)
+        step = np.minimum(step, multipliers[rows, down])
+        multipliers[rows, up] += step
+        multipliers[rows, down] -= step
+        reached += step[:, None] * (products[rows, up] - products[rows, down])
+    return (linear * multipliers).sum(1) - 0.5 * (reached * multipliers).sum(1)

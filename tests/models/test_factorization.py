@@ -1,0 +1,64 @@
+"""Factorisations: scores, gradients, files."""
+
+import pytest
+import torch
+
+import rankstruct as rs
+from rankstruct.models import ItemScorer
+
+
+@pytest.mark.parametrize("biases", [(False, False), (True, False), (False, True), (True, True)])
+def test_scores_are_products_and_biases(biases):
+    scorer = rs.MatrixFactorization(4, 6, rank=3, user_bias=biases[0], item_bias=biases[1])
+    for parameter in scorer.parameters():
+        torch.nn.init.normal_(parameter)
+    every = scorer.user_factors.weight @ scorer.item_factors.weight.T
+    every = every + (scorer.user_offsets.weight if biases[0] else 0)
+    every = every + (scorer.item_offsets.weight.T if biases[1] else 0)
+    torch.testing.assert_close(scorer.item_scores(torch.arange(4)), every)
+    torch.testing.assert_close(scorer.item_scores(torch.tensor(2)), every[2])
+    features = torch.tensor([[[0, 5], [0, 2]], [[3, 1], [0, 0]]]).float()
+    torch.testing.assert_close(scorer(features), torch.stack([every[[0, 0], [5, 2]], every[[3, 0], [1, 0]]]))
+    assert scorer(torch.zeros(0, 2)).shape == (0,)
+
+
+def test_sparse_and_dense_factors_have_the_same_gradient():
+    features = torch.tensor([[1.0, 2], [1, 4], [0, 2]])
+    dense, sparse = (rs.MatrixFactorization(3, 5, rank=2, sparse=flag) for flag in (False, True))
+    for scorer in (dense, sparse):
+        scorer(features).square().sum().backward()
+    for one, other in zip(dense.parameters(), sparse.parameters(), strict=True):
+        assert other.grad.is_sparse
+        torch.testing.assert_close(one.grad, other.grad.to_dense())
+
+
+def test_the_start_depends_on_the_seed_alone():
+    first, again, other = (rs.MatrixFactorization(3, 5, seed=seed) for seed in (1, 1, 2))
+    assert torch.equal(first.user_factors.weight, again.user_factors.weight)
+    assert not torch.equal(first.user_factors.weight, other.user_factors.weight)
+
+
+@pytest.mark.parametrize(
+    "scorer", [rs.MatrixFactorization(4, 6, 3, user_bias=True, sparse=True), rs.MatrixFactorization(4, 6)]
+)
+def test_saved_factors_score_the_same(tmp_path, scorer):
+    rs.save_scorer(scorer, tmp_path / "scorer.pt")
+    again = rs.load_scorer(tmp_path / "scorer.pt")
+    assert torch.equal(again.item_scores(torch.arange(4)), scorer.item_scores(torch.arange(4)))
+    assert again.sparse == scorer.sparse
+
+
+def test_saved_item_scores(tmp_path):
+    scorer = ItemScorer(3)
+    scorer.scores += torch.tensor([1.0, 3.0, 2.0])
+    rs.save_scorer(scorer, tmp_path / "scorer.pt")
+    again = rs.load_scorer(tmp_path / "scorer.pt")
+    assert again(torch.tensor([[[0.0, 1.0], [7.0, 2.0]]])).tolist() == [[3, 2]]
+    assert again.item_scores(torch.tensor([0, 9])).tolist() == [[1, 3, 2]] * 2
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="rank must be at least 1, got 0"):
+        rs.MatrixFactorization(2, 2, rank=0)
+    with pytest.raises(ValueError, match=r"\[..., list_size, 2\], user and item; got \(4, 3\)"):
+        rs.MatrixFactorization(2, 2)(torch.zeros(4, 3))

@@ -1,0 +1,95 @@
+"""Training factorisations with Lightning."""
+
+import logging
+
+import pytest
+import pytorch_lightning as pl
+import torch
+
+import rankstruct as rs
+from rankstruct.data import hold_out, synthetic_ratings
+from rankstruct.recommenders import popularity
+from rankstruct.training import FactorizationModule, RankingDataModule, RatingsDataModule
+
+logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+
+
+def trainer(epochs=10, **options):
+    return pl.Trainer(
+        max_epochs=epochs,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        log_every_n_steps=1,
+        limit_val_batches=0,
+        **options,
+    )
+
+
+def adam(parameters):
+    return torch.optim.Adam(parameters, lr=0.03)
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=1.0)
+
+
+@pytest.mark.parametrize(
+    "loss", [rs.StructuredHingeLoss("AUC"), rs.LambdaLoss(), rs.SquaredLoss()], ids=["AUC", "lambda", "squared"]
+)
+def test_any_loss_trains_and_lowers_the_objective(loss):
+    train, vali = hold_out(synthetic_ratings(users=100, items=40, rank=2, rated=30), 0.3)
+    data = RatingsDataModule(train, vali, vali, users_per_batch=20)
+    scorer = rs.MatrixFactorization(100, 40, rank=2, user_bias=True)
+    module = FactorizationModule(scorer, loss, regularization=0.1, optimizer=adam)
+    before = module.objective(data.objective_batches())
+    run = trainer(15)
+    run.fit(module, data)
+    assert module.objective(data.objective_batches()) < 0.9 * before
+    (found,) = run.test(module, data, verbose=False)
+    (base,) = run.test(FactorizationModule(popularity(train), loss), data, verbose=False)
+    assert found["test/nDCG@10"] > base["test/nDCG@10"] + 0.03
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_steps_of_an_epoch_add_up_to_the_objective(sparse):
+    """Without steps that move anything, the mean over users of the batches' values is the objective."""
+    ratings = synthetic_ratings(users=60, items=25, rank=2, rated=10)
+    data = RatingsDataModule(ratings, users_per_batch=20)
+    scorer = rs.MatrixFactorization(60, 25, rank=3, user_bias=True, sparse=sparse, scale=0.5)
+    module = FactorizationModule(scorer, rs.StructuredHingeLoss("AUC"), regularization=0.3, item_regularization=0.7)
+    values = []
+
+    class Keep(pl.Callback):
+        def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
+            values.append(float(outputs["loss"]))
+
+    module._optimizer = lambda parameters: torch.optim.SGD(parameters, lr=0.0)
+    trainer(1, callbacks=[Keep()]).fit(module, data)
+    assert len(values) == 3
+    rated = torch.zeros(25).index_fill(0, torch.from_numpy(ratings.item), 1.0)
+    assert rated.all()  # else the norms of the others would be missing
+    assert sum(values) / 3 == pytest.approx(module.objective(data.objective_batches()), rel=1e-5)
+
+
+def test_sparse_factors_train():
+    train, _ = hold_out(synthetic_ratings(users=100, items=40, rank=2, rated=30), 0.3)
+    data = RatingsDataModule(train, users_per_batch=20)
+    found = []
+    for sparse in (False, True):
+        scorer = rs.MatrixFactorization(100, 40, rank=2, sparse=sparse)
+        module = FactorizationModule(scorer, rs.StructuredHingeLoss("AUC"), optimizer=sgd)
+        trainer(5).fit(module, data)
+        found.append([p.detach() for p in scorer.parameters()])
+    for dense, sparse in zip(*found, strict=True):
+        torch.testing.assert_close(dense, sparse)
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="regularization must be >= 0"):
+        FactorizationModule(rs.MatrixFactorization(2, 2), regularization=-1.0)
+    with pytest.raises(ValueError, match="needs a RatingsDataModule"):
+        trainer(1).fit(FactorizationModule(rs.MatrixFactorization(2, 2)), RankingDataModule(builtin="synthetic"))
