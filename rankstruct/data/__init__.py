@@ -2,49 +2,76 @@
 
 from rankstruct.data.batches import Batch, BatchLoader, ListDataset, collate, make_batch
 from rankstruct.data.builtin import digits, synthetic
+from rankstruct.data.clean import (
+    Binarize,
+    RemoveNearDuplicates,
+    RemoveZeroRows,
+    UnlabelledAsBad,
+    keep_documents,
+    shuffle_documents,
+)
 from rankstruct.data.dataset import RankingData, Splits, Summary, concatenate
 from rankstruct.data.errors import DataError
 from rankstruct.data.folds import read_folds
 from rankstruct.data.runs import JoinedRun, join_run, read_qrels, read_run, read_scores, write_run, write_scores
 from rankstruct.data.scale import (
     Append,
+    Bins,
     Compose,
     LogMagnitude,
     QueryMinMax,
+    QueryPercentile,
     QueryZScore,
     Standardize,
+    check_preparation,
     parse_preparation,
+    prepare_splits,
 )
 from rankstruct.data.source import read_splits
 from rankstruct.data.svmlight import read_svmlight
+from rankstruct.data.tabular import Table, read_arff, read_csv, sample_queries
 
 __all__ = [
     "Append",
     "Batch",
     "BatchLoader",
+    "Binarize",
+    "Bins",
     "Compose",
     "DataError",
     "JoinedRun",
     "ListDataset",
     "LogMagnitude",
     "QueryMinMax",
+    "QueryPercentile",
     "QueryZScore",
     "RankingData",
+    "RemoveNearDuplicates",
+    "RemoveZeroRows",
     "Splits",
     "Standardize",
     "Summary",
+    "Table",
+    "UnlabelledAsBad",
+    "check_preparation",
     "collate",
     "concatenate",
     "digits",
     "join_run",
+    "keep_documents",
     "make_batch",
     "parse_preparation",
+    "prepare_splits",
+    "read_arff",
+    "read_csv",
     "read_folds",
     "read_qrels",
     "read_run",
     "read_scores",
     "read_splits",
     "read_svmlight",
+    "sample_queries",
+    "shuffle_documents",
     "synthetic",
     "write_run",
     "write_scores",
