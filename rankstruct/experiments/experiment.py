@@ -100,6 +100,7 @@ class Plan:
             measure that they optimise.
         C: what trainers with an option `C` take if they have none of their own.
         baselines: names among `trainers`; the others are tested against the best of these, measure by measure.
+        reference: the trainer of the table of wins and losses; the first if None.
         seeds: how often a trainer that is random is run; its values are averaged query by query.
         vary: one option over several values.
         test: the paired test: `wilcoxon`, `t` or `randomization`.
@@ -113,6 +114,7 @@ class Plan:
     select: str | None = None
     C: list[float] | None = None
     baselines: list[str] = field(default_factory=list)
+    reference: str | None = None
     seeds: int = 5
     vary: Vary | None = None
     test: str = "wilcoxon"
@@ -121,9 +123,11 @@ class Plan:
     def __post_init__(self) -> None:
         if not self.trainers:
             raise ValueError("trainers: name at least one")
-        for name in self.baselines:
+        for name in [*self.baselines, *filter(None, [self.reference])]:
             if name not in self.trainers:
-                raise ValueError(f"baselines: {name!r} is none of the trainers {', '.join(self.trainers)}")
+                raise ValueError(
+                    f"baselines and reference: {name!r} is none of the trainers {', '.join(self.trainers)}"
+                )
         for name, choices, value in (("test", TESTS, self.test), ("pairs", ("query", "fold"), self.pairs)):
             if value not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
