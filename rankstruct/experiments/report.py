@@ -12,7 +12,7 @@ import html
 import io
 import json
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
@@ -48,10 +48,19 @@ class Table:
     header: list[str]
     rows: list[list[str]]
     note: str = ""
+    best: frozenset[tuple[int, int]] = frozenset()  # row and column of the cells whose first word is bold
+
+    def _emphasised(self, before: str, after: str, escape: Callable[[str], str]) -> list[list[str]]:
+        def shown(place: tuple[int, int], cell: str) -> str:
+            first, space, rest = cell.partition(" ")
+            return f"{before}{escape(first)}{after}{space}{escape(rest)}" if place in self.best else escape(cell)
+
+        return [[shown((i, j), cell) for j, cell in enumerate(row)] for i, row in enumerate(self.rows)]
 
     def markdown(self) -> str:
         """A table of GitHub's Markdown, and the note."""
-        lines = [self.header, ["---"] * len(self.header), *self.rows]
+        body = self._emphasised("**", "**", lambda cell: cell.replace("|", "\\|"))
+        lines = [self.header, ["---"] * len(self.header), *body]
         text = "\n".join(
             "|" + "|".join(f" {cell} " if cell != "---" else cell for cell in line) + "|" for line in lines
         )
@@ -60,25 +69,21 @@ class Table:
     def latex(self) -> str:
         """A tabular, to be put into a document."""
         columns = "l" + "r" * (len(self.header) - 1)
-        body = [" & ".join(map(_latex, line)) + r" \\" for line in [self.header, *self.rows]]
-        lines = [
-            rf"\begin{{tabular}}{{{columns}}}",
-            r"\hline",
-            body[0],
-            r"\hline",
-            *body[1:],
-            r"\hline",
-            r"\end{tabular}",
+        head, *body = [
+            " & ".join(line) + r" \\"
+            for line in [[*map(_latex, self.header)], *self._emphasised(r"\textbf{", "}", _latex)]
         ]
+        lines = [rf"\begin{{tabular}}{{{columns}}}", r"\hline", head, r"\hline", *body, r"\hline", r"\end{tabular}"]
         return "\n".join(lines) + "\n"
 
     def html(self) -> str:
         """A table with a heading."""
 
         def line(cells: Sequence[str], tag: str) -> str:
-            return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+            return "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in cells) + "</tr>"
 
-        rows = "\n".join([line(self.header, "th"), *(line(row, "td") for row in self.rows)])
+        body = self._emphasised("<b>", "</b>", html.escape)
+        rows = "\n".join([line([*map(html.escape, self.header)], "th"), *(line(row, "td") for row in body)])
         note = f"<p>{html.escape(self.note)}</p>" if self.note else ""
         return f"<h2>{html.escape(self.title)}</h2>\n<table>\n{rows}\n</table>\n{note}"
 
@@ -236,13 +241,14 @@ def measure_table(plan: Plan, gathered: Gathered, figures: Sequence[Figure], set
     """Trainer x test measure (Chakrabarti, Khanna, Sawant, Bhattacharyya, KDD 2008, figure 9); a column's best is bold."""
     by_place = {((f.trainer, f.value), f.measure): f for f in figures}
     best = {m: max(by_place[row, m].mean for row in gathered.rows) for m in plan.measures}
-    rows = []
+    rows, bold = [], set()
     for row in gathered.rows:
         line = [row_name(plan, row)]
         for measure in plan.measures:
             figure = by_place[row, measure]
+            if figure.mean == best[measure]:
+                bold.add((len(rows), len(line)))
             text = f"{figure.mean:.4f}"
-            text = f"**{text}**" if figure.mean == best[measure] else text
             text += f" ± {figure.deviation:.4f}" if figure.seeds > 1 else ""
             line.append(f"{text} {figure.mark}".rstrip())
         rows.append(line)
@@ -267,7 +273,13 @@ def measure_table(plan: Plan, gathered: Gathered, figures: Sequence[Figure], set
             note += f" Documents removed over all folds: {parts[0]} of training, {parts[1]} of validation, {parts[2]} of test."
         else:
             note += f" Documents removed (training, validation, test): {removed}."
-    return Table(f"{set_name}: trained by row, tested by column".lstrip(": "), ["trainer", *plan.measures], rows, note)
+    return Table(
+        f"{set_name}: trained by row, tested by column".lstrip(": "),
+        ["trainer", *plan.measures],
+        rows,
+        note,
+        frozenset(bold),
+    )
 
 
 def win_table(plan: Plan, gathered: Gathered, set_name: str) -> Table:
@@ -419,8 +431,7 @@ def write_report(plan: Plan, records: Mapping[tuple, Mapping[str, Any]], output:
             if name in pictures:
                 page.append(f'<img alt="{html.escape(prefix + name)}" src="data:image/png;base64,{pictures[name]}">')
         measured = tables["measures"]
-        plain = [[cell.replace("**", "") for cell in row] for row in measured.rows]
-        printed.append(f"\n{measured.title}\n{format_table(measured.header, plain)}\n{measured.note}")
+        printed.append(f"\n{measured.title}\n{format_table(measured.header, measured.rows)}\n{measured.note}")
     with whole_file(output / "figures.csv") as file:
         names = list(Figure.__dataclass_fields__)
         csv.writer(file, lineterminator="\n").writerows(
@@ -469,7 +480,7 @@ img { max-width: 100% } pre { background: #f4f4f4; padding: 1em; overflow: auto 
 
 def _page(title: str, parts: Sequence[str], plan: Plan) -> str:
     config = yaml.safe_dump(json.loads(json.dumps(asdict(plan))), sort_keys=False, width=130, default_flow_style=None)
-    body = "\n".join(part.replace("**", "") for part in parts)
+    body = "\n".join(parts)
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
         f"<style>{_STYLE}</style></head><body>\n<h1>{html.escape(title)}</h1>\n"

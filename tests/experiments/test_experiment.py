@@ -68,7 +68,7 @@ def test_runs_every_cell_once_and_keeps_values_by_query(finished):
 
 
 def test_a_cell_is_the_trainer_of_its_name_chosen_on_validation(finished):
-    _, plan, records = finished
+    _, _, records = finished
     from rankstruct.data import read_splits
 
     train, vali, test = read_splits(builtin="synthetic", seed=2)
@@ -96,7 +96,7 @@ def test_writes_tables_plots_and_a_page(finished, capsys):
     assert page.count("<img") == 3
     assert "chosen by fold" in page
     assert "seeds: 3" in page
-    rows = list(csv.DictReader((out / "figures.csv").open()))
+    rows = list(csv.DictReader((out / "figures.csv").read_text().splitlines()))
     assert len(rows) == 3 * 2
     # A second run has nothing to do and says so quickly.
     assert main(["experiment", "--config", str(folder / "small.yaml"), "--output", str(out)]) == 0
@@ -153,7 +153,7 @@ def test_a_killed_experiment_loses_no_finished_cell_and_ends_with_the_same_table
     folder, plan, _ = finished
     output, kept = tmp_path / "out", []
     results = output / "results.jsonl"
-    for enough in (1, 4, 7):  # kill it as soon as so many cells are there
+    for enough in (1, 6):  # kill it as soon as so many cells are there
         process = subprocess.Popen(command(folder, output), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         end = time.monotonic() + 120
         while time.monotonic() < end and (not results.is_file() or results.read_bytes().count(b"\n") < enough):
@@ -202,7 +202,7 @@ def test_two_experiments_do_not_write_to_one_file(tmp_path):
 def test_a_cell_that_fails_is_named_and_the_others_are_kept(tmp_path):
     trainers = {"r": {"trainer": "regression", "alpha": 1.0}, "x": {"trainer": "feature", "feature": 99}}
     plan = Plan(trainers, Source(builtin="synthetic", folds=[1]))
-    with pytest.raises(RuntimeError, match="1 of 2 cells failed:  x null 1 0: .*from 0 to 19, got 99"):
+    with pytest.raises(RuntimeError, match=r"1 of 2 cells failed:  x null 1 0: .*from 0 to 19, got 99"):
         run_experiment(plan, tmp_path)
     assert len(read_results(tmp_path / "results.jsonl", plan).records) == 1
 
@@ -224,12 +224,13 @@ def test_fewer_training_lists_and_steps_for_a_trainer_alone():
     entry = {"trainer": "regression", "alpha": 1.0}
     plan = Plan(
         {"few": entry, "bins": {**entry, "prepare": ["bins:5"]}},
-        Source(builtin="synthetic", folds=[1], prepare_test=["remove-near-duplicates:0.5"]),
+        Source(builtin="synthetic", folds=[1], prepare_test=["binarize:2"]),
         vary=Vary("lists", [5, 50]),
     )
     few, many, *_ = (run_cell(plan, cell) for cell in plan.cells())
     assert few["documents"][0] < many["documents"][0] / 5
-    assert few["removed"][0] < 0 < few["removed"][2]
+    assert few["removed"][0] < 0
+    assert few["removed"][2] == 0
 
 
 def test_fold_means_can_be_paired(finished):
@@ -250,7 +251,7 @@ def test_fold_means_can_be_paired(finished):
         (("seeds: 3", "seed: 3"), "seed"),
         (("builtin: synthetic, ", ""), "data.path"),
         (("builtin: synthetic, ", "builtin: synthetic, prepare: [scale], "), "unknown preparation step 'scale'"),
-        (("measures: [AP, ", "measures: [MAP, "), "MAP"),
+        (("measures: [AP, ", "measures: [QAP, "), "QAP"),
         (("seeds: 3", "test: z"), "test must be one of"),
     ],
 )
@@ -276,7 +277,9 @@ def test_every_config_is_a_plan_that_runs(config):
 
 
 def test_tables_are_escaped():
-    table = Table("a & b", ["x_1", "50 %"], [["<b>", "0.5 --"]], "note")
+    table = Table("a & b", ["x_1", "50 %"], [["<b>", "0.5 --"]], "note", frozenset({(0, 1)}))
     assert r"x\_1 & 50 \%" in table.latex()
-    assert "&lt;b&gt;" in table.html()
+    assert r"\textbf{0.5} $--$" in table.latex()
+    assert "<td>&lt;b&gt;</td><td><b>0.5</b> --</td>" in table.html()
+    assert "| **0.5** -- |" in table.markdown()
     assert table.csv() == "x_1,50 %\n<b>,0.5 --\n"
