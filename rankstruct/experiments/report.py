@@ -241,7 +241,8 @@ def measure_table(plan: Plan, gathered: Gathered, figures: Sequence[Figure], set
     """Trainer x test measure (Chakrabarti, Khanna, Sawant, Bhattacharyya, KDD 2008, figure 9); a column's best is bold."""
     by_place = {((f.trainer, f.value), f.measure): f for f in figures}
     best = {m: max(by_place[row, m].mean for row in gathered.rows) for m in plan.measures}
-    rows, bold = [], set()
+    rows: list[list[str]] = []
+    bold: set[tuple[int, int]] = set()
     for row in gathered.rows:
         line = [row_name(plan, row)]
         for measure in plan.measures:
