@@ -41,6 +41,7 @@ from rankstruct.data import (
 )
 from rankstruct.experiments.baselines import choice_of, is_stochastic, make_trainer, trainer_options
 from rankstruct.experiments.evaluation import TESTS
+from rankstruct.experiments.protocols import PROTOCOLS, read_parts
 from rankstruct.measures import evaluate, parse_measure
 
 _SPECIAL = ("trainer", "prepare")  # keys of a trainer's entry that are not its options
@@ -54,7 +55,12 @@ class Source:
         path: a folder of sets, each with `Fold1` and so on; or, without `sets`, the set itself.
         sets: names of sets in that folder, such as `[OHSUMED, MQ2008]`.
         builtin: `digits` or `synthetic`, in place of a path; a fold is then a seed.
-        folds: numbers of the folds.
+        folds: numbers of the folds, or of the trials.
+        protocol: `folds` (the official ones), `cross-validation` over as many folds as there are, or `trials`.
+        sizes: lists of training, validation and test, for trials.
+        queries: of each part of an ARFF file of classes, which is a set too (such as `letter.arff`).
+        documents: of such a query.
+        relevant: the class that is relevant; the rarest if None.
         prepare: preparation steps by name, for all parts.
         prepare_train: more steps, for the training lists alone.
         prepare_test: more steps, for validation and test lists alone.
@@ -66,6 +72,11 @@ class Source:
     sets: list[str] = field(default_factory=list)
     builtin: str | None = None
     folds: list[int] = field(default_factory=lambda: [1, 2, 3, 4, 5])
+    protocol: str = "folds"
+    sizes: list[int] = field(default_factory=lambda: [10, 5, 35])
+    queries: int = 50
+    documents: int = 100
+    relevant: str | None = None
     prepare: list[str] = field(default_factory=list)
     prepare_train: list[str] = field(default_factory=list)
     prepare_test: list[str] = field(default_factory=list)
@@ -128,7 +139,11 @@ class Plan:
                 raise ValueError(
                     f"baselines and reference: {name!r} is none of the trainers {', '.join(self.trainers)}"
                 )
-        for name, choices, value in (("test", TESTS, self.test), ("pairs", ("query", "fold"), self.pairs)):
+        for name, choices, value in (
+            ("test", TESTS, self.test),
+            ("pairs", ("query", "fold"), self.pairs),
+            ("data.protocol", PROTOCOLS, self.data.protocol),
+        ):
             if value not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
         if self.seeds < 1 or self.cutoffs < 0:
@@ -183,6 +198,8 @@ class Plan:
     def request(self, cell: Cell) -> str:
         """What a cell's result depends on, as a short digest."""
         data = {k: v for k, v in asdict(self.data).items() if k not in ("sets", "folds", "cache")}
+        if self.data.protocol == "cross-validation":
+            data["folds"] = max(self.data.folds)
         wanted: dict[str, Any] = {
             "spec": cell.spec,
             "data": data,
@@ -251,11 +268,21 @@ def run_cell(plan: Plan, cell: Cell) -> dict[str, Any]:
         `removed` of the three parts, `qids`, and `values`, a list a measure with one number a test query.
     """
     source = plan.data
-    path = None if source.path is None else str(Path(source.path) / cell.set_name)
-    where: dict[str, Any] = {"fold": cell.fold}
-    if source.builtin is not None:
-        where = {"builtin": source.builtin, "seed": cell.fold}
-    raw = read_splits(path, labels=source.labels, cache=source.cache, **where)
+    if source.path is None:
+        raw = read_splits(builtin=source.builtin, seed=cell.fold)
+    else:
+        raw = read_parts(
+            Path(source.path) / cell.set_name,
+            source.protocol,
+            cell.fold,
+            max(source.folds),
+            sizes=source.sizes,
+            queries=source.queries,
+            documents=source.documents,
+            relevant=source.relevant,
+            labels=source.labels,
+            cache=source.cache,
+        )
     shuffled = Splits(*(shuffle_documents(part, seed=3 * cell.seed + at) for at, part in enumerate(raw)))
     prepared = prepare_splits([*source.prepare, *cell.spec.get("prepare", [])], shuffled)
     held_out = parse_preparation(source.prepare_test)

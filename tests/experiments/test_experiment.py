@@ -266,7 +266,19 @@ def test_wrong_configs_are_refused_in_one_line(change, message, tmp_path, capsys
 @pytest.mark.parametrize("config", sorted(CONFIGS.glob("experiment-*.yaml")), ids=lambda path: path.stem)
 def test_every_config_is_a_plan_that_runs(config):
     plan = read_plan(
-        config, ["--data.path", "null", "--data.sets", "[]", "--data.builtin", "synthetic", "--data.folds", "[1]"]
+        config,
+        [
+            "--data.path",
+            "null",
+            "--data.sets",
+            "[]",
+            "--data.builtin",
+            "synthetic",
+            "--data.folds",
+            "[1]",
+            "--data.protocol",
+            "folds",
+        ],
     )
     assert len(config.read_text().splitlines()) <= 30
     cells = {cell.spec["trainer"]: cell for cell in plan.cells()}
