@@ -1,4 +1,4 @@
-"""The console command `rankstruct`: training, evaluation, cross-validation, comparison, benchmarks."""
+"""The console command `rankstruct`: training, evaluation, cross-validation, comparison, experiments, benchmarks."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ _USAGE = """usage: rankstruct COMMAND [OPTIONS]
   cross-validate   train over folds and a grid, select on validation, report the test folds
   fit-exact        train linear and kernel rankers to the optimum, along C and over folds
   certify          how far a run of SGD is from the optimum of its objective
+  experiment       whole experiments: trainers and baselines over folds, tables with significance, plots, a report
   compare          cross-validate several configs, one line of a table each
   evaluate         measure scores or a run against labels or qrels; compare two
   benchmark        time the losses against torch.sort
@@ -61,6 +62,10 @@ def main(args: Sequence[str] | None = None) -> int:
         from rankstruct.experiments.certification import main as certify
 
         return certify(args[1:])
+    elif args[0] == "experiment":
+        from rankstruct.experiments.experiment import main as experiment
+
+        return experiment(args[1:])
     elif args[0] == "compare":
         from rankstruct.experiments.comparison import main as compare
 

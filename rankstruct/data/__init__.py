@@ -12,6 +12,14 @@ from rankstruct.data.builtin import (
     synthetic,
     synthetic_hosts,
 )
+from rankstruct.data.clean import (
+    Binarize,
+    RemoveNearDuplicates,
+    RemoveZeroRows,
+    UnlabelledAsBad,
+    keep_documents,
+    shuffle_documents,
+)
 from rankstruct.data.dataset import (
     RankingData,
     Splits,
@@ -49,12 +57,16 @@ from rankstruct.data.runs import (
 )
 from rankstruct.data.scale import (
     Append,
+    Bins,
     Compose,
     LogMagnitude,
     QueryMinMax,
+    QueryPercentile,
     QueryZScore,
     Standardize,
+    check_preparation,
     parse_preparation,
+    prepare_splits,
 )
 from rankstruct.data.source import (
     read_splits,
@@ -62,33 +74,51 @@ from rankstruct.data.source import (
 from rankstruct.data.svmlight import (
     read_svmlight,
 )
+from rankstruct.data.tabular import (
+    Table,
+    read_arff,
+    read_csv,
+    sample_queries,
+)
 
 __all__ = [
     "Append",
     "Batch",
     "BatchLoader",
+    "Binarize",
+    "Bins",
     "Compose",
     "DataError",
     "JoinedRun",
     "ListDataset",
     "LogMagnitude",
     "QueryMinMax",
+    "QueryPercentile",
     "QueryZScore",
     "RankingData",
     "Ratings",
     "RatingsSplit",
+    "RemoveNearDuplicates",
+    "RemoveZeroRows",
     "Splits",
     "Standardize",
     "Summary",
+    "Table",
+    "UnlabelledAsBad",
     "align",
+    "check_preparation",
     "collate",
     "concatenate",
     "digits",
     "hold_out",
     "implicit",
     "join_run",
+    "keep_documents",
     "make_batch",
     "parse_preparation",
+    "prepare_splits",
+    "read_arff",
+    "read_csv",
     "read_folds",
     "read_movielens_fold",
     "read_qrels",
@@ -98,6 +128,8 @@ __all__ = [
     "read_splits",
     "read_svmlight",
     "read_titles",
+    "sample_queries",
+    "shuffle_documents",
     "strong_split",
     "synthetic",
     "synthetic_hosts",

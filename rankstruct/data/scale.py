@@ -12,8 +12,10 @@ from typing import Protocol
 
 import numpy as np
 import scipy.sparse as sp
+import scipy.stats
 
-from rankstruct.data.dataset import RankingData
+from rankstruct.data.clean import Binarize, RemoveNearDuplicates, RemoveZeroRows, UnlabelledAsBad
+from rankstruct.data.dataset import RankingData, Splits
 from rankstruct.data.errors import DataError
 
 
@@ -65,6 +67,32 @@ class QueryZScore:
         centred = features - np.repeat(mean, lengths, axis=0)
         deviation = np.sqrt(np.add.reduceat(centred**2, starts) / lengths[:, None])
         return data.with_features(_shifted_and_divided(features, mean, deviation, lengths))
+
+
+@dataclass(frozen=True)
+class QueryPercentile:
+    """Each feature to the share of the list's documents that have a lower value, equal ones counted half.
+
+    With it a linear SVM is SVMacc3 of Yue, Finley, Radlinski, Joachims, SIGIR 2007, section 5.2.1 (with `QueryMinMax` it is
+    SVMacc4).
+
+    Raises:
+        DataError: the features are sparse.
+
+    >>> data = RankingData.from_arrays([[5.0], [7.0], [7.0], [9.0], [1.0]], [0, 1, 1, 0, 0], [1, 1, 1, 1, 2])
+    >>> QueryPercentile()(data).features.ravel()
+    array([0.125, 0.5  , 0.5  , 0.875, 0.5  ], dtype=float32)
+    """
+
+    def __call__(self, data: RankingData) -> RankingData:
+        """The data with the features changed."""
+        features = _dense(data, "query-percentile")
+        result = np.empty_like(features)
+        for start, stop in zip(data.offsets[:-1], data.offsets[1:], strict=True):
+            if stop > start:
+                ranks = scipy.stats.rankdata(features[start:stop], axis=0)
+                result[start:stop] = (ranks - 0.5) / (stop - start)
+        return data.with_features(result)
 
 
 @dataclass(frozen=True)
@@ -137,6 +165,55 @@ class Standardize:
 
 
 @dataclass(frozen=True)
+class Bins:
+    """Each feature to its bins: one indicator a threshold, whether the value is at least that, sparse.
+
+    A linear function of the indicators is any step function of each feature. Thresholds that no training value separates are
+    kept, so that feature f's indicators are columns f n to f n + n - 1.
+
+    Args:
+        thresholds: `[d, n]`, ascending; see `fit`.
+
+    Raises:
+        DataError: another number of features than in the fit.
+
+    Source: Yue, Finley, Radlinski, Joachims, SIGIR 2007, section 4.2 (50 thresholds a feature).
+
+    >>> train = RankingData.from_arrays([[0.0], [1.0]], [0, 1], [1, 1])
+    >>> Bins.fit(train, 3)(RankingData.from_arrays([[0.6]], [0], [1])).features.toarray()
+    array([[1., 1., 0.]], dtype=float32)
+    """
+
+    thresholds: np.ndarray = field(repr=False)
+
+    @classmethod
+    def fit(cls, data: RankingData, count: int = 50) -> Bins:
+        """`count` thresholds a feature, evenly spaced inside its range over all documents of the training data."""
+        if count < 1 or not data.num_documents:
+            raise DataError(f"bins need a threshold and documents; got {count} and {data.num_documents}")
+        features = data.features.toarray() if data.is_sparse else data.features
+        low, high = features.min(axis=0).astype(np.float64), features.max(axis=0).astype(np.float64)
+        return cls(low[:, None] + (high - low)[:, None] * (np.arange(count) + 1) / (count + 1))
+
+    def __call__(self, data: RankingData) -> RankingData:
+        """The data with the features changed."""
+        d, count = self.thresholds.shape
+        if data.num_features != d:
+            raise DataError(f"Bins was fitted to {d} features, got {data.num_features}")
+        features = data.features.toarray() if data.is_sparse else data.features
+        reached = np.stack(
+            [np.searchsorted(self.thresholds[f], features[:, f], side="right") for f in range(d)], axis=1
+        )
+        flat = reached.ravel()
+        before = np.cumsum(flat) - flat
+        inside = np.arange(flat.sum()) - np.repeat(before, flat)  # 0, 1, ... within each document and feature
+        columns = inside + np.repeat(np.tile(count * np.arange(d), len(features)), flat)
+        pointers = np.concatenate([[0], np.cumsum(reached.sum(axis=1))])
+        ones = np.ones(len(columns), np.float32)
+        return data.with_features(sp.csr_array((ones, columns, pointers), shape=(len(features), d * count)))
+
+
+@dataclass(frozen=True)
 class Compose:
     """Steps one after another; without steps, the data as they are."""
 
@@ -149,34 +226,94 @@ class Compose:
         return data
 
 
-_STEPS: dict[str, Callable[[], Step]] = {
+_STEPS: dict[str, Callable[..., Step]] = {
     "query-minmax": QueryMinMax,
     "query-zscore": QueryZScore,
+    "query-percentile": QueryPercentile,
     "log": LogMagnitude,
 }
+_ROWS: dict[str, Callable[..., Step]] = {
+    "remove-zero-rows": RemoveZeroRows,
+    "remove-near-duplicates": RemoveNearDuplicates,
+    "binarize": Binarize,
+    "unlabelled-as-bad": UnlabelledAsBad,
+}
+_FITTED: dict[str, Callable[..., Step]] = {"standardize": Standardize.fit, "bins": Bins.fit}
+_NUMBERS: dict[str, type] = {"remove-near-duplicates": float, "binarize": float, "bins": int}
 
 
 def parse_preparation(names: Sequence[str]) -> Compose:
-    """Steps from names: "query-minmax", "query-zscore", "log", and each with "append-" in front, one after another.
+    """Steps from names, one after another, those that need no training data.
+
+    "query-minmax", "query-zscore", "query-percentile", "log", and each with "append-" in front; "remove-zero-rows",
+    "remove-near-duplicates" or "remove-near-duplicates:0.99" (cosine), "binarize" or "binarize:2" (grade), "unlabelled-as-bad".
+
+    Raises:
+        ValueError: an unknown name, or one that is fitted to training data; the message lists the known ones.
+
+    >>> parse_preparation(["append-log", "binarize:2"])
+    Compose(steps=(Append(step=LogMagnitude()), Binarize(grade=2.0)))
+    """
+    return Compose(tuple(_parse_step(name) for name in _check_names(names)))
+
+
+def prepare_splits(names: Sequence[str], splits: Splits) -> Splits:
+    """Prepare training, validation and test data by steps in turn; what needs fitting is fitted to the training data.
+
+    Args:
+        names: those of `parse_preparation`; also "standardize", and "bins" or "bins:50" (thresholds a feature).
+        splits: the three parts.
 
     Raises:
         ValueError: an unknown name; the message lists the known ones.
 
-    >>> parse_preparation(["append-log"])
-    Compose(steps=(Append(step=LogMagnitude()),))
+    >>> from rankstruct.data.builtin import digits
+    >>> prepare_splits(["bins:2"], digits()).test.num_features
+    128
     """
+    for name in _check_names(names):
+        plain, number = _split_number(name)
+        step = _FITTED[plain](splits.train, *number) if plain in _FITTED else _parse_step(name)
+        splits = Splits(*map(step, splits))
+    return splits
+
+
+def check_preparation(names: Sequence[str]) -> None:
+    """Raise ValueError unless all names are those of steps, fitted ones included."""
+    for name in _check_names(names):
+        if _split_number(name)[0] not in _FITTED:
+            _parse_step(name)
+
+
+def _check_names(names: Sequence[str]) -> Sequence[str]:
     if isinstance(names, str):
         raise ValueError(f"preparation must be a list of names, got the string {names!r}; write [{names!r}]")
-    return Compose(tuple(_parse_step(name) for name in names))
+    return names
+
+
+def _split_number(name: str) -> tuple[str, list]:
+    plain, colon, number = name.partition(":")
+    if not colon:
+        return name, []
+    if plain not in _NUMBERS:
+        raise ValueError(f"only {', '.join(_NUMBERS)} take a number, got {name!r}")
+    try:
+        return plain, [_NUMBERS[plain](number)]
+    except ValueError:
+        raise ValueError(f"expected a number after the colon, got {name!r}") from None
 
 
 def _parse_step(name: str) -> Step:
-    plain = name.removeprefix("append-")
-    if plain not in _STEPS:
-        known = ", ".join([*_STEPS, *(f"append-{step}" for step in _STEPS)])
-        raise ValueError(f"unknown preparation step {name!r}; known are {known}")
-    step = _STEPS[plain]()
-    return step if plain == name else Append(step)
+    plain, number = _split_number(name)
+    if plain in _ROWS:
+        return _ROWS[plain](*number)
+    inner = plain.removeprefix("append-")
+    if inner not in _STEPS:
+        known = ", ".join([*_STEPS, *(f"append-{step}" for step in _STEPS), *_ROWS])
+        fitted = f"; {', '.join(_FITTED)} are fitted to training data, which experiments do (rankstruct experiment)"
+        raise ValueError(f"unknown preparation step {name!r}; known are {known}{fitted}")
+    step = _STEPS[inner]()
+    return step if inner == plain else Append(step)
 
 
 def _dense(data: RankingData, step: str) -> np.ndarray:

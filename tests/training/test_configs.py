@@ -11,7 +11,7 @@ from rankstruct.training.cli import main
 
 FOLDER = Path(__file__).parents[2] / "configs"
 CONFIGS = [
-    path for path in sorted(FOLDER.glob("*.yaml")) if not path.name.startswith("exact-")
+    path for path in sorted(FOLDER.glob("*.yaml")) if not path.name.startswith(("exact-", "experiment-"))
 ]  # those are not for Lightning
 BASELINES = {
     "ranksvm": rs.RankSVMLoss,

@@ -1,0 +1,150 @@
+"""Steps that change which documents there are, in which order, or their labels. What is removed is counted and logged."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike
+
+from rankstruct.data.dataset import RankingData
+from rankstruct.data.errors import DataError
+
+_log = logging.getLogger(__name__)
+
+
+def keep_documents(data: RankingData, kept: ArrayLike) -> RankingData:
+    """The documents of a mask `[documents]`; lists that lose all of theirs are left out.
+
+    >>> data = RankingData.from_arrays([[1.0], [2.0], [3.0]], [1, 0, 2], ["a", "a", "b"])
+    >>> keep_documents(data, [False, True, False]).qids.tolist()
+    ['a']
+    """
+    mask = np.asarray(kept, bool)
+    if mask.shape != (data.num_documents,):
+        raise DataError(f"kept must have shape [documents] = ({data.num_documents},), got {mask.shape}")
+    before = np.concatenate([[0], np.cumsum(mask)])
+    lengths = np.diff(before[data.offsets])
+    filled = (lengths > 0) | (data.lengths == 0)
+    return _rows(data, np.flatnonzero(mask), np.concatenate([[0], np.cumsum(lengths[filled])]), data.qids[filled])
+
+
+def shuffle_documents(data: RankingData, seed: int = 0) -> RankingData:
+    """The documents of every list in random order.
+
+    In some files the order of documents tells their labels, so that a trainer or a measure that breaks ties by order would see
+    them.
+
+    >>> data = RankingData.from_arrays(np.arange(6.0)[:, None], [1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 2, 2])
+    >>> shuffle_documents(data, seed=1).features.ravel()
+    array([2., 0., 3., 1., 4., 5.], dtype=float32)
+    """
+    keys = np.random.default_rng(seed).random(data.num_documents)
+    number = np.repeat(np.arange(data.num_lists), data.lengths)
+    return _rows(data, np.lexsort((keys, number)), data.offsets, data.qids)
+
+
+def _rows(data: RankingData, rows: np.ndarray, offsets: np.ndarray, qids: np.ndarray) -> RankingData:
+    def taken(values: np.ndarray | None) -> np.ndarray | None:
+        return None if values is None else values[rows]
+
+    return RankingData(
+        data.features[rows],
+        data.labels[rows],
+        offsets.astype(np.int64),
+        qids,
+        taken(data.docids),
+        taken(data.comments),
+        taken(data.missing),
+    )
+
+
+@dataclass(frozen=True)
+class RemoveZeroRows:
+    """Leave out documents whose features are all 0.
+
+    >>> RemoveZeroRows()(RankingData.from_arrays([[0.0], [1.0]], [1, 0], [1, 1])).labels
+    array([0.], dtype=float32)
+    """
+
+    def __call__(self, data: RankingData) -> RankingData:
+        """The data without them."""
+        nonzero = np.asarray((data.features != 0).sum(axis=1)).ravel() > 0
+        _report("documents whose features are all 0", int((~nonzero).sum()), data)
+        return keep_documents(data, nonzero)
+
+
+@dataclass(frozen=True)
+class RemoveNearDuplicates:
+    """Leave out both documents of a pair of one list whose cosine is above a threshold although one is relevant and one is not.
+
+    A document of zeros has no direction and is in no such pair.
+
+    Args:
+        threshold: of the cosine.
+        min_relevant: the lowest grade that counts as relevant.
+
+    Source: Chakrabarti, Khanna, Sawant, Bhattacharyya, KDD 2008, section 4.1, who do so to training and test data alike;
+    figures are then not comparable with those of the whole data.
+
+    >>> data = RankingData.from_arrays([[1.0, 1.0], [2.0, 2.001], [1.0, 0.0]], [1, 0, 0], [1, 1, 1])
+    >>> RemoveNearDuplicates()(data).features
+    array([[1., 0.]], dtype=float32)
+    """
+
+    threshold: float = 0.99
+    min_relevant: float = 1
+
+    def __call__(self, data: RankingData) -> RankingData:
+        """The data without them."""
+        kept = np.ones(data.num_documents, bool)
+        pairs = 0
+        for start, stop in zip(data.offsets[:-1], data.offsets[1:], strict=True):
+            rows = data.features[start:stop]
+            rows = (rows.toarray() if sp.issparse(rows) else rows).astype(np.float64)
+            lengths = np.linalg.norm(rows, axis=1)
+            rows = rows / np.where(lengths > 0, lengths, 1.0)[:, None]
+            relevant = data.labels[start:stop] >= self.min_relevant
+            goods, bads = np.flatnonzero(relevant), np.flatnonzero(~relevant)
+            close = rows[goods] @ rows[bads].T > self.threshold
+            pairs += int(close.sum())
+            kept[start + goods[close.any(axis=1)]] = False
+            kept[start + bads[close.any(axis=0)]] = False
+        what = f"documents of {pairs} relevant-irrelevant pairs with cosine > {self.threshold:g}"
+        _report(what, int((~kept).sum()), data)
+        return keep_documents(data, kept)
+
+
+@dataclass(frozen=True)
+class Binarize:
+    """Labels 1 from a grade on, 0 below it.
+
+    >>> Binarize(2)(RankingData.from_arrays([[0.0]] * 3, [0, 1, 2], [1, 1, 1])).labels
+    array([0., 0., 1.], dtype=float32)
+    """
+
+    grade: float = 1
+
+    def __call__(self, data: RankingData) -> RankingData:
+        """The data with binary labels."""
+        return replace(data, labels=(data.labels >= self.grade).astype(np.float32))
+
+
+@dataclass(frozen=True)
+class UnlabelledAsBad:
+    """Label 0 for what has a label below 0, as files mark documents that nobody judged.
+
+    >>> UnlabelledAsBad()(RankingData.from_arrays([[0.0]] * 2, [-1, 2], [1, 1])).labels
+    array([0., 2.], dtype=float32)
+    """
+
+    def __call__(self, data: RankingData) -> RankingData:
+        """The data without labels below 0."""
+        return replace(data, labels=np.maximum(data.labels, 0))
+
+
+def _report(what: str, removed: int, data: RankingData) -> None:
+    if removed:
+        _log.info("removed %d of %d documents: %s", removed, data.num_documents, what)

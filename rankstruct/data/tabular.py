@@ -1,0 +1,169 @@
+"""Multi-class data from ARFF and CSV files, and queries made of them."""
+
+from __future__ import annotations
+
+import csv
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from rankstruct.data.dataset import RankingData
+from rankstruct.data.errors import DataError
+
+
+class Table(NamedTuple):
+    """Rows of numbers with a class each.
+
+    Attributes:
+        features: `[rows, d]` float32.
+        classes: `[rows]` strings.
+        names: `[d]`, of the features.
+    """
+
+    features: np.ndarray
+    classes: np.ndarray
+    names: list[str]
+
+
+def read_arff(path: str | os.PathLike[str], target: str | int = -1) -> Table:
+    """Read a dense ARFF file with numeric attributes and a class.
+
+    Args:
+        path: the file; `%` begins a comment.
+        target: the attribute that is the class, by name or number, the last by default.
+
+    Raises:
+        DataError: no `@data`, no such attribute, a row of another width, or a feature that is not a finite number; missing values
+            (`?`) are such.
+
+    >>> table = read_arff("segment.arff")  # doctest: +SKIP
+    """
+    names: list[str] = []
+    lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    for number, line in enumerate(lines, 1):
+        words = line.strip()
+        if words.lower().startswith("@attribute"):
+            rest = words[len("@attribute") :].strip()
+            quote = rest[:1]
+            try:
+                names.append(rest[1 : rest.index(quote, 1)] if quote in ("'", '"') else rest.split()[0])
+            except (ValueError, IndexError):
+                raise DataError(f"{path}, line {number}: expected @attribute NAME TYPE, got {words!r}") from None
+        elif words.lower() == "@data":
+            rows = [
+                (at, [cell.strip() for cell in text.split(",")])
+                for at, text in enumerate(lines[number:], number + 1)
+                if text.strip() and not text.lstrip().startswith("%")
+            ]
+            return _table(path, rows, names, target)
+    raise DataError(f"{path}: expected a line @data, got none in {len(lines)} lines")
+
+
+def read_csv(
+    path: str | os.PathLike[str], target: str | int = -1, *, header: bool = True, delimiter: str = ","
+) -> Table:
+    r"""Read a CSV file with numeric columns and a class.
+
+    Args:
+        path: the file.
+        target: the column that is the class, by name (with a header) or number, the last by default.
+        header: whether the first line has names.
+        delimiter: between columns.
+
+    Raises:
+        DataError: no rows, no such column, a row of another width, or a feature that is not a finite number.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "a.csv").write_text("x,y,kind\n1,2,good\n3,4,bad\n")
+    ...     read_csv(f"{folder}/a.csv").classes
+    array(['good', 'bad'], dtype='<U4')
+    """
+    with open(path, newline="", encoding="utf-8") as file:
+        reader = csv.reader(file, delimiter=delimiter)
+        rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
+    if not rows:
+        raise DataError(f"{path}: expected rows, got an empty file")
+    names = rows.pop(0)[1] if header else [str(i) for i in range(len(rows[0][1]))]
+    return _table(path, rows, names, target)
+
+
+def _table(path: object, rows: list[tuple[int, list[str]]], names: list[str], target: str | int) -> Table:
+    if isinstance(target, str) and target not in names:
+        raise DataError(f"{path}: expected an attribute {target!r}, got {', '.join(names)}")
+    at = names.index(target) if isinstance(target, str) else target
+    if not -len(names) <= at < len(names):
+        raise DataError(f"{path}: target is number {at}, but there are {len(names)} attributes")
+    at %= len(names)
+    if not rows:
+        raise DataError(f"{path}: expected rows, got none")
+    features = np.empty((len(rows), len(names) - 1), np.float32)
+    classes = []
+    for row, (line, cells) in enumerate(rows):
+        if len(cells) != len(names):
+            raise DataError(f"{path}, line {line}: expected {len(names)} values, got {len(cells)}")
+        classes.append(cells.pop(at).strip("'\""))
+        try:
+            features[row] = [float(cell) for cell in cells]
+        except ValueError:
+            wrong = next(cell for cell in cells if not _is_number(cell))
+            raise DataError(f"{path}, line {line}: expected numbers, got {wrong!r}") from None
+    if not np.isfinite(features).all():
+        row = int(np.argwhere(~np.isfinite(features))[0][0])
+        raise DataError(f"{path}, line {rows[row][0]}: expected finite numbers")
+    return Table(features, np.array(classes), names[:at] + names[at + 1 :])
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def sample_queries(
+    table: Table,
+    relevant: str | None = None,
+    *,
+    queries: int = 50,
+    documents: int = 100,
+    rows: np.ndarray | None = None,
+    seed: int = 0,
+) -> RankingData:
+    """Queries from multi-class data: each is a random sample of rows without replacement; relevant is one class.
+
+    Args:
+        table: rows and classes.
+        relevant: the class with label 1, the same for all queries; None draws one for each query.
+        queries: how many.
+        documents: rows of a query; all, where there are fewer.
+        rows: the rows to draw from, such as those of a training part; None for all.
+        seed: of the samples.
+
+    Raises:
+        DataError: no such class, or no rows.
+
+    Source: the UCI protocol of Le and Smola, "Direct Optimization of Ranking Measures", 2007, section 6.
+
+    >>> table = Table(np.arange(6, dtype=np.float32)[:, None], np.array(list("aabbcc")), ["x"])
+    >>> data = sample_queries(table, "a", queries=2, documents=4)
+    >>> data.num_lists, data.num_documents, set(data.labels[data.features[:, 0] < 2].tolist())
+    (2, 8, {1.0})
+    """
+    known = np.unique(table.classes)
+    if relevant is not None and relevant not in known:
+        raise DataError(f"relevant must be one of the classes {', '.join(known)}, got {relevant!r}")
+    pool = np.arange(len(table.classes)) if rows is None else np.asarray(rows)
+    if not len(pool) or queries < 1 or documents < 1:
+        raise DataError(f"there must be rows, queries and documents; got {len(pool)}, {queries} and {documents}")
+    rng = np.random.default_rng(seed)
+    size = min(documents, len(pool))
+    chosen = [rng.choice(pool, size, replace=False) for _ in range(queries)]
+    wanted = [relevant if relevant is not None else str(rng.choice(known)) for _ in range(queries)]
+    labels = [table.classes[each] == kind for each, kind in zip(chosen, wanted, strict=True)]
+    picked = np.concatenate(chosen)
+    names = np.repeat([str(q) for q in range(1, queries + 1)], size)
+    return RankingData.from_arrays(table.features[picked], np.concatenate(labels), names, docids=picked)

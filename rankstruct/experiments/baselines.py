@@ -1,0 +1,819 @@
+"""What the project's trainers are compared with, all as `LinearRanker` is: fit(X, y, qid, X_valid=...), predict(X).
+
+`make_trainer(name, **options)` builds any of them, the project's own included. A setting given as several values is chosen by
+the validation lists; so is the number of boosting rounds. What is random takes `random_state`.
+
+Whatever a library does well is taken from it: trees and ridge regression from scikit-learn, LambdaMART from LightGBM
+(`pip install rankstruct[experiments]`). Linear max-margin baselines are trained to a certified gap by
+`LinearRanker`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from scipy.optimize import minimize
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_array, check_is_fitted, check_X_y
+from torch import nn
+
+from rankstruct.estimators import LinearRanker, group_documents, ranking_risk
+from rankstruct.losses import (
+    ClassificationLoss,
+    CombinedLoss,
+    LambdaLoss,
+    ListNetLoss,
+    OrdinalLoss,
+    RankNetLoss,
+    RankSVMLoss,
+    SmoothLoss,
+    StructuredHingeLoss,
+    is_convex,
+)
+from rankstruct.measures import evaluate, parse_measure
+from rankstruct.solvers import Annealing
+
+Several = float | Sequence[float]
+DEFAULT_C = (1.0, 10.0, 100.0, 1000.0, 10_000.0)
+
+
+class Trainer(Protocol):
+    """What an experiment runs."""
+
+    def fit(
+        self, X: Any, y: Any, qid: Any = None, *, X_valid: Any = None, y_valid: Any = None, qid_valid: Any = None
+    ) -> Any:
+        """Train on documents `[documents, d]`, labels and lists `[documents]`; returns itself."""
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Scores `[documents]`, float64."""
+
+
+def mean_measure(scores: np.ndarray, y: Any, qid: Any, measure: str) -> float:
+    """The mean of a measure over the lists of `qid`; rows of a list need not be neighbours."""
+    order, offsets = group_documents(np.asarray(qid))
+    scores, labels = np.asarray(scores, float), np.asarray(y)
+    if order is not None:
+        scores, labels = scores[order], labels[order]
+    values = evaluate(torch.tensor(scores), torch.tensor(labels), [measure], offsets=torch.tensor(offsets))
+    return float(next(iter(values.values())).mean())
+
+
+class _Baseline(BaseEstimator):
+    """Checks, and the rows of each list brought together."""
+
+    def fit(
+        self, X: Any, y: Any, qid: Any = None, *, X_valid: Any = None, y_valid: Any = None, qid_valid: Any = None
+    ) -> Any:
+        """Train; the validation lists choose what is left open.
+
+        Args:
+            X: `[documents, d]`.
+            y: `[documents]`, graded relevance.
+            qid: `[documents]`, the list of each document.
+            X_valid: documents of the validation lists.
+            y_valid: their labels.
+            qid_valid: their lists.
+
+        Raises:
+            ValueError: shapes that do not fit, or `qid` missing.
+        """
+        X, y = check_X_y(X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
+        if qid is None or np.shape(qid) != y.shape:
+            raise ValueError(f"qid must have one entry a document, shape {y.shape}; got {np.shape(qid)}")
+        order, offsets = group_documents(np.asarray(qid))
+        if order is not None:
+            X, y = X[order], y[order]
+        held_out = None if X_valid is None else (self._rows(X_valid), np.asarray(y_valid), np.asarray(qid_valid))
+        self.choice_: dict[str, Any] = {}
+        self._fit(X, y, offsets, held_out)
+        self.n_features_in_ = X.shape[1]
+        return self
+
+    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: Any) -> None:
+        raise NotImplementedError
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Scores `[documents]`, float64: higher is better, comparable within a list."""
+        check_is_fitted(self, "n_features_in_")
+        return np.asarray(self._score(self._rows(X)), np.float64)
+
+    def _score(self, X: Any) -> np.ndarray:
+        raise NotImplementedError
+
+    def _rows(self, X: Any) -> Any:
+        return check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
+
+
+def _dense(X: Any) -> np.ndarray:
+    return X.toarray() if sp.issparse(X) else X
+
+
+class Selected(_Baseline):
+    """The best of several trainers on the validation lists; the first of equals.
+
+    Args:
+        candidates: pairs of a setting, for the record, and a trainer that has it.
+        select: the measure that chooses.
+
+    Attributes:
+        best_: the trainer chosen.
+        choice_: its setting, and what it chose itself.
+        validation_: the measure of every candidate.
+    """
+
+    def __init__(self, candidates: Sequence[tuple[Mapping[str, Any], Any]], select: str = "nDCG@10") -> None:
+        self.candidates = candidates
+        self.select = select
+
+    def fit(
+        self, X: Any, y: Any, qid: Any = None, *, X_valid: Any = None, y_valid: Any = None, qid_valid: Any = None
+    ) -> Selected:
+        """Train all, keep the best; see `LinearRanker.fit`."""
+        if len(self.candidates) > 1 and X_valid is None:
+            raise ValueError(f"there are {len(self.candidates)} settings; give X_valid, y_valid and qid_valid")
+        self.validation_: list[float] = []
+        for setting, trainer in self.candidates:
+            trainer.fit(X, y, qid, X_valid=X_valid, y_valid=y_valid, qid_valid=qid_valid)
+            value = np.nan
+            if X_valid is not None:
+                value = mean_measure(trainer.predict(X_valid), y_valid, qid_valid, self.select)
+            if not self.validation_ or value > max(self.validation_):
+                self.best_, self.choice_ = trainer, {**setting, **choice_of(trainer)}
+            self.validation_.append(value)
+        self.n_features_in_ = np.shape(X)[1]
+        return self
+
+    def _score(self, X: Any) -> np.ndarray:
+        return self.best_.predict(X)
+
+
+def choice_of(trainer: Any) -> dict[str, Any]:
+    """What a fitted trainer chose by the validation lists, for the record."""
+    if isinstance(trainer, LinearRanker):
+        return {"C": trainer.C_}
+    return dict(getattr(trainer, "choice_", {}))
+
+
+def _grid(make: Callable[..., Any], select: str, **settings: Any) -> Any:
+    """One trainer, or the best of all combinations where a setting has several values."""
+    several = {k: list(v) for k, v in settings.items() if isinstance(v, Sequence) and not isinstance(v, str)}
+    fixed = {k: v for k, v in settings.items() if k not in several}
+    points = [dict(zip(several, values, strict=True)) for values in itertools.product(*several.values())]
+    if not points:
+        raise ValueError(f"a setting has no value: {settings}")
+    if points == [{}]:
+        return make(**fixed)
+    return Selected([(point, make(**fixed, **point)) for point in points], select)
+
+
+class AllPairsLoss(nn.Module):
+    """RankSVM as svm_rank has it by default: the sum of max(0, 1 - (s_i - s_j)) over the pairs of a list, not their mean.
+
+    A list then counts by its number of pairs. With the mean over lists, C is svm_rank's `-c` (its 1/2 ||w||^2 + c/n sum over n
+    lists).
+
+    >>> AllPairsLoss()(torch.tensor([[0.5, 0.0, 2.0]]), torch.tensor([[1, 0, 0]]))
+    tensor(3.)
+    """
+
+    convex = True
+
+    def __init__(self, *, reduction: str = "mean") -> None:
+        super().__init__()
+        self.reduction = reduction
+        self.mean_loss = RankSVMLoss(reduction="none")
+
+    def forward(
+        self,
+        scores: torch.Tensor,
+        labels: torch.Tensor,
+        *,
+        where: torch.Tensor | None = None,
+        offsets: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """The loss; a scalar, or one value a list with reduction `"none"`."""
+        values = self.mean_loss(scores, labels, where=where, offsets=offsets)
+        if offsets is not None:
+            lists = torch.split(labels, torch.diff(offsets).tolist())
+        else:
+            rows = labels.reshape(-1, labels.shape[-1])
+            real = torch.ones_like(rows, dtype=torch.bool) if where is None else where.reshape(rows.shape)
+            lists = tuple(row[mask] for row, mask in zip(rows, real, strict=True))
+        pairs = torch.tensor([_pairs(each.numpy()) for each in lists], dtype=values.dtype).reshape(values.shape)
+        values = values * pairs
+        if self.reduction == "none":
+            return values
+        return values.mean() if self.reduction == "mean" else values.sum()
+
+
+def _pairs(labels: np.ndarray) -> int:
+    """The number of pairs of different labels."""
+    counts = np.unique(labels, return_counts=True)[1]
+    return int((counts.sum() ** 2 - (counts**2).sum()) // 2)
+
+
+class LinearClassifier(_Baseline):
+    """SVMacc: a linear SVM that tells relevant from irrelevant documents, all documents alike, by a certified bundle method.
+
+    SVMacc2 weighs the relevant documents by the number of irrelevant ones over that of relevant ones. SVMacc3 and SVMacc4 are
+    SVMacc on percentile and on query-level min-max features, which are preparation steps.
+
+    Args:
+        C: how much the mean hinge counts against the regulariser; or several, chosen by the validation lists.
+        balanced: SVMacc2.
+        bias: the value of the feature that makes the threshold; a large one leaves the threshold nearly unregularised.
+        select: the measure that chooses C.
+
+    Source: Yue, Finley, Radlinski, Joachims, SIGIR 2007, section 5.2.
+    """
+
+    def __init__(
+        self, C: Several = DEFAULT_C, *, balanced: bool = False, bias: float = 10.0, select: str = "nDCG@10"
+    ) -> None:
+        self.C = C
+        self.balanced = balanced
+        self.bias = bias
+        self.select = select
+
+    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: Any) -> None:
+        relevant = int((y > 0).sum())
+        if not 0 < relevant < len(y):
+            raise ValueError(f"both relevant and irrelevant documents are needed; got {relevant} of {len(y)} relevant")
+        loss = ClassificationLoss(relevant_weight=(len(y) - relevant) / relevant if self.balanced else 1.0)
+        self.ranker_ = LinearRanker(self.select, C=self.C, loss=loss)
+        valid = {}
+        if held_out is not None:
+            valid = {"X_valid": self._with_bias(held_out[0]), "y_valid": held_out[1], "qid_valid": held_out[2]}
+        self.ranker_.fit(self._with_bias(X), y, np.zeros(len(y), int), **valid)  # all documents are one list
+        self.choice_ = choice_of(self.ranker_)
+
+    def _with_bias(self, X: Any) -> Any:
+        constant = np.full((X.shape[0], 1), self.bias, X.dtype)
+        return sp.hstack([X, constant], format="csr") if sp.issparse(X) else np.hstack([X, constant])
+
+    def _score(self, X: Any) -> np.ndarray:
+        return X @ self.ranker_.coef_[:-1]  # the threshold ranks nothing
+
+
+class Regression(_Baseline):
+    """Ridge regression on the labels (scikit-learn's), over all documents alike.
+
+    Args:
+        alpha: how much the squared norm counts against the sum of squares.
+        target: `"gain"`, 2^y - 1, which is consistent for DCG; or `"grade"`, y.
+
+    Source: Cossock and Zhang, "Subset Ranking Using Regression", COLT 2006.
+    """
+
+    def __init__(self, alpha: float = 1.0, *, target: str = "gain") -> None:
+        self.alpha = alpha
+        self.target = target
+
+    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: Any) -> None:
+        from sklearn.linear_model import Ridge
+
+        if self.target not in ("gain", "grade"):
+            raise ValueError(f"target must be 'gain' or 'grade', got {self.target!r}")
+        wanted = np.exp2(y) - 1 if self.target == "gain" else y
+        self.model_ = Ridge(alpha=self.alpha).fit(X.astype(np.float64), wanted)
+
+    def _score(self, X: Any) -> np.ndarray:
+        return self.model_.predict(X)
+
+
+class OrdinalRegression(_Baseline):
+    """Cumulative link model: one weight vector and ascending thresholds between the grades, by L-BFGS.
+
+    Args:
+        C: how much the mean loss of a list counts against the regulariser.
+        surrogate: `"logistic"` or `"hinge"`.
+
+    Source: McCullagh, "Regression Models for Ordinal Data", 1980 (logistic); see `rankstruct.ordinal_loss`.
+    """
+
+    def __init__(self, C: float = 100.0, *, surrogate: str = "logistic") -> None:
+        self.C = C
+        self.surrogate = surrogate
+
+    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: Any) -> None:
+        loss = OrdinalLoss(max(int(y.max()) + 1, 2), self.surrogate).double()  # type: ignore[arg-type]
+        labels, bounds, d = torch.tensor(np.round(y)), torch.tensor(offsets), X.shape[1]
+        thresholds = list(loss.parameters())
+
+        def objective(z: np.ndarray) -> tuple[float, np.ndarray]:
+            w = z[:d]
+            with torch.no_grad():
+                torch.nn.utils.vector_to_parameters(torch.tensor(z[d:]), thresholds)
+            scores = torch.tensor(np.asarray(X @ w, np.float64), requires_grad=True)
+            value = loss(scores, labels, offsets=bounds)
+            slope, *rest = torch.autograd.grad(value, [scores, *thresholds])
+            others = torch.nn.utils.parameters_to_vector(rest).numpy() if rest else np.zeros(0)
+            return value.item() + w @ w / (2 * self.C), np.concatenate([X.T @ slope.numpy() + w / self.C, others])
+
+        start = torch.nn.utils.parameters_to_vector(thresholds).detach().numpy()
+        z = np.concatenate([np.zeros(d), start])
+        self.coef_ = minimize(objective, z, jac=True, method="L-BFGS-B", options={"maxiter": 300}).x[:d]
+
+    def _score(self, X: Any) -> np.ndarray:
+        return X @ self.coef_
+
+
+class GradientRanker(_Baseline):
+    """A linear scorer and any differentiable loss: L-BFGS if the loss is convex, else all lists at once with Adam.
+
+    Args:
+        loss: a loss module, such as `ListNetLoss` or `RankNetLoss`.
+        C: how much the mean loss counts against the regulariser.
+        steps: most iterations.
+        learning_rate: of Adam.
+        select: with Adam the weights of the best tenth step on the validation lists are kept, by this measure.
+    """
+
+    def __init__(
+        self,
+        loss: nn.Module,
+        C: float = 100.0,
+        *,
+        steps: int = 200,
+        learning_rate: float = 0.03,
+        select: str = "nDCG@10",
+    ) -> None:
+        self.loss = loss
+        self.C = C
+        self.steps = steps
+        self.learning_rate = learning_rate
+        self.select = select
+
+    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: Any) -> None:
+        risk = ranking_risk(self.loss, X, y, offsets)
+
+        def objective(w: np.ndarray) -> tuple[float, np.ndarray]:
+            value, gradient = risk(w)
+            return value + w @ w / (2 * self.C), gradient + w / self.C
+
+        w = np.zeros(X.shape[1])
+        if is_convex(self.loss):
+            self.coef_ = minimize(objective, w, jac=True, method="L-BFGS-B", options={"maxiter": self.steps}).x
+            return
+        weights = torch.zeros(X.shape[1], dtype=torch.float64, requires_grad=True)
+        adam = torch.optim.Adam([weights], lr=self.learning_rate)
+        stages = _BestStage(held_out, self.select)
+        for step in range(1, self.steps + 1):
+            weights.grad = torch.tensor(objective(weights.detach().numpy())[1])
+            adam.step()
+            reached = weights.detach().numpy().copy()
+            if step % 10 == 0 and stages.better(None if held_out is None else held_out[0] @ reached):
+                self.choice_, w = {"steps": step}, reached
+        self.coef_ = w if self.choice_ else weights.detach().numpy()
+
+    def _score(self, X: Any) -> np.ndarray:
+        return X @ self.coef_
+
+
+class _BestStage:
+    """Whether a stage is the best so far on the validation lists; without them every one is."""
+
+    def __init__(self, held_out: Any, select: str) -> None:
+        self.held_out, self.select, self.best = held_out, select, -np.inf
+
+    def better(self, scores: np.ndarray | None) -> bool:
+        if self.held_out is None or scores is None:
+            return True
+        _, y, qid = self.held_out
+        value = mean_measure(scores, y, qid, self.select)
+        better, self.best = value > self.best, max(value, self.best)
+        return better
+
+
+class McRank(_Baseline):
+    """Boosted trees (scikit-learn's) for the probabilities of the grades; the score is the expected grade.
+
+    Nothing in it is random: no rows or features are drawn, and the number of rounds is chosen by the validation lists.
+
+    Args:
+        rounds: most boosting rounds.
+        learning_rate: of boosting.
+        leaves: most leaves of a tree.
+        every: the validation lists are asked after so many rounds.
+        select: the measure that chooses the round.
+
+    Source: Li, Burges, Wu, "McRank: Learning to Rank Using Multiple Classification and Gradient Boosting", NIPS 2007.
+    """
+
+    def __init__(
+        self,
+        rounds: int = 100,
+        *,
+        learning_rate: float = 0.05,
+        leaves: int = 8,
+        every: int = 5,
+        select: str = "nDCG@10",
+    ) -> None:
+        self.rounds = rounds
+        self.learning_rate = learning_rate
+        self.leaves = leaves
+        self.every = every
+        self.select = select
+
+    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: Any) -> None:
+        from sklearn.ensemble import HistGradientBoostingClassifier
+
+        self.model_ = HistGradientBoostingClassifier(
+            max_iter=self.rounds,
+            learning_rate=self.learning_rate,
+            max_leaf_nodes=self.leaves,
+            early_stopping=False,
+            random_state=0,
+        ).fit(_dense(X), y)
+        self.choice_ = {"rounds": self.rounds}
+        if held_out is not None:
+            stages = _BestStage(held_out, self.select)
+            for number, shares in enumerate(self.model_.staged_predict_proba(_dense(held_out[0])), 1):
+                if number % self.every == 0 and stages.better(shares @ self.model_.classes_):
+                    self.choice_ = {"rounds": number}
+
+    def _score(self, X: Any) -> np.ndarray:
+        stages = self.model_.staged_predict_proba(_dense(X))
+        return next(itertools.islice(stages, self.choice_["rounds"] - 1, None)) @ self.model_.classes_
+
+
+class LambdaMART(_Baseline):
+    """LambdaMART by LightGBM, one thread; rows and features are drawn at random, so it has a seed.
+
+    Args:
+        rounds: most boosting rounds.
+        learning_rate: of boosting.
+        leaves: most leaves of a tree.
+        least_documents: of a leaf.
+        share: of the documents and of the features that a tree sees.
+        every: the validation lists are asked after so many rounds.
+        select: the measure that chooses the round.
+        random_state: the seed.
+
+    Raises:
+        ImportError: LightGBM is not installed.
+
+    Source: Burges, "From RankNet to LambdaRank to LambdaMART: An Overview", 2010; Ke et al., "LightGBM", NIPS 2017.
+    """
+
+    def __init__(
+        self,
+        rounds: int = 200,
+        *,
+        learning_rate: float = 0.05,
+        leaves: int = 8,
+        least_documents: int = 50,
+        share: float = 0.8,
+        every: int = 5,
+        select: str = "nDCG@10",
+        random_state: int = 0,
+    ) -> None:
+        self.rounds = rounds
+        self.learning_rate = learning_rate
+        self.leaves = leaves
+        self.least_documents = least_documents
+        self.share = share
+        self.every = every
+        self.select = select
+        self.random_state = random_state
+
+    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: Any) -> None:
+        try:
+            import lightgbm
+        except ImportError as error:
+            raise ImportError(
+                "LambdaMART is LightGBM's, which is not installed: pip install 'rankstruct[experiments]'"
+            ) from error
+        options = {
+            "objective": "lambdarank",
+            "learning_rate": self.learning_rate,
+            "num_leaves": self.leaves,
+            "min_data_in_leaf": self.least_documents,
+            "bagging_fraction": self.share,
+            "bagging_freq": 1,
+            "feature_fraction": self.share,
+            "seed": self.random_state,
+            "deterministic": True,
+            "num_threads": 1,
+            "verbosity": -1,
+        }
+        data = lightgbm.Dataset(X, np.round(y), group=np.diff(offsets), params={"verbosity": -1})
+        self.model_ = lightgbm.train(options, data, num_boost_round=self.rounds)
+        self.choice_ = {"rounds": self.rounds}
+        if held_out is not None:
+            stages, sums = _BestStage(held_out, self.select), np.zeros(held_out[0].shape[0])
+            for start in range(0, self.rounds, self.every):
+                sums = sums + self.model_.predict(
+                    held_out[0], start_iteration=start, num_iteration=min(self.every, self.rounds - start)
+                )
+                if stages.better(sums):
+                    self.choice_ = {"rounds": min(start + self.every, self.rounds)}
+
+    def _score(self, X: Any) -> np.ndarray:
+        return np.asarray(self.model_.predict(X, num_iteration=self.choice_["rounds"]))
+
+
+class RankBoost(_Baseline):
+    """RankBoost: a weighted vote of thresholded features, boosted over all pairs of documents of different grade.
+
+    A round takes the threshold with the largest |r|, r = sum over pairs of D (h(better) - h(worse)), weighs it by
+    1/2 ln((1 + r)/(1 - r)), and multiplies D by exp(-alpha (h(better) - h(worse))).
+
+    Args:
+        rounds: most rounds.
+        thresholds: a feature, at its quantiles.
+        every: the validation lists are asked after so many rounds.
+        select: the measure that chooses the round.
+
+    Source: Freund, Iyer, Schapire, Singer, "An Efficient Boosting Algorithm for Combining Preferences", JMLR 2003.
+    """
+
+    def __init__(self, rounds: int = 200, *, thresholds: int = 50, every: int = 5, select: str = "nDCG@10") -> None:
+        self.rounds = rounds
+        self.thresholds = thresholds
+        self.every = every
+        self.select = select
+
+    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: Any) -> None:
+        X = _dense(X)
+        better, worse = _ordered_pairs(y, offsets)
+        if not len(better):
+            raise ValueError("there is no pair of documents of one list with different labels")
+        documents, d = X.shape
+        levels = np.linspace(0, 1, self.thresholds + 2)[1:-1]
+        cuts = np.quantile(X, levels, axis=0).T.astype(X.dtype)  # [d, thresholds], ascending
+        width = self.thresholds + 1
+        codes = np.stack([np.searchsorted(cuts[f], X[:, f], side="left") for f in range(d)], axis=1)
+        codes = (codes + width * np.arange(d)).ravel()
+        D = np.full(len(better), 1.0 / len(better))
+        stages, sums = _BestStage(held_out, self.select), None if held_out is None else np.zeros(held_out[0].shape[0])
+        self.votes_: list[tuple[int, float, float]] = []
+        self.choice_ = {"rounds": 0}
+        for number in range(1, self.rounds + 1):
+            potential = np.bincount(better, D, documents) - np.bincount(worse, D, documents)
+            mass = np.bincount(codes, np.repeat(potential, d), width * d).reshape(d, width)
+            above = mass[:, ::-1].cumsum(1)[:, ::-1][:, 1:]  # [d, thresholds]: of the documents above each threshold
+            feature, cut = np.unravel_index(np.abs(above).argmax(), above.shape)
+            r = float(np.clip(above[feature, cut], -1 + 1e-9, 1 - 1e-9))
+            if abs(r) < 1e-12:
+                break
+            alpha, threshold = 0.5 * np.log((1 + r) / (1 - r)), float(cuts[feature, cut])
+            self.votes_.append((int(feature), threshold, alpha))
+            h = (X[:, feature] > threshold).astype(float)
+            D *= np.exp(-alpha * (h[better] - h[worse]))
+            D /= D.sum()
+            if sums is not None:
+                sums += alpha * (_dense(held_out[0][:, [feature]]).ravel() > threshold)
+            asked = number % self.every == 0 or number == self.rounds
+            if asked and stages.better(sums):
+                self.choice_ = {"rounds": number}
+        if not self.choice_["rounds"]:
+            self.choice_ = {"rounds": len(self.votes_)}
+
+    def _score(self, X: Any) -> np.ndarray:
+        X = _dense(X)
+        scores = np.zeros(len(X))
+        for feature, threshold, alpha in self.votes_[: self.choice_["rounds"]]:
+            scores += alpha * (X[:, feature] > threshold)
+        return scores
+
+
+def _ordered_pairs(y: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of the better and of the worse document of every pair of one list with different labels."""
+    better, worse = [], []
+    for start, stop in itertools.pairwise(offsets):
+        i, j = np.nonzero(y[start:stop, None] > y[None, start:stop])
+        better.append(i + start)
+        worse.append(j + start)
+    return np.concatenate(better), np.concatenate(worse)
+
+
+class SingleFeature(_Baseline):
+    """One feature as the score: a base retrieval function, such as BM25; or the best of all.
+
+    Args:
+        feature: its column, from 0; None takes that with the best training measure, in the better of both directions.
+        sign: 1 or -1, for a given feature.
+        select: the measure that chooses.
+    """
+
+    def __init__(self, feature: int | None = None, *, sign: int = 1, select: str = "nDCG@10") -> None:
+        self.feature = feature
+        self.sign = sign
+        self.select = select
+
+    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: Any) -> None:
+        self.choice_ = {"feature": self.feature, "sign": self.sign}
+        if self.feature is None:
+            qid = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+            best = -np.inf
+            for feature, sign in itertools.product(range(X.shape[1]), (1, -1)):
+                value = mean_measure(sign * _dense(X[:, [feature]]).ravel(), y, qid, self.select)
+                if value > best:
+                    best, self.choice_ = value, {"feature": feature, "sign": sign}
+        elif not 0 <= self.feature < X.shape[1]:
+            raise ValueError(f"feature must be a column from 0 to {X.shape[1] - 1}, got {self.feature}")
+
+    def _score(self, X: Any) -> np.ndarray:
+        return self.choice_["sign"] * _dense(X[:, [self.choice_["feature"]]]).ravel()
+
+
+class RandomRanker(_Baseline):
+    """Scores at random.
+
+    Args:
+        random_state: the seed.
+    """
+
+    def __init__(self, random_state: int = 0) -> None:
+        self.random_state = random_state
+
+    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: Any) -> None:
+        pass
+
+    def _score(self, X: Any) -> np.ndarray:
+        return np.random.default_rng(self.random_state).random(X.shape[0])
+
+
+def _hinge(
+    measure: str = "AP",
+    C: Several = DEFAULT_C,
+    *,
+    feature_map: str | None = None,
+    decay: str | None = None,
+    reference: str = "ideal",
+    max_rounds: int | None = None,
+    select: str | None = None,
+) -> LinearRanker:
+    from rankstruct.feature_maps import Positional
+    from rankstruct.solvers import DC, Bundle
+
+    chosen = Positional(decay) if decay is not None else feature_map
+    loss = StructuredHingeLoss(measure, feature_map=chosen, reference=reference)
+    solver: Any = "bundle" if max_rounds is None else DC(solver=Bundle(tolerance=1e-3), max_rounds=max_rounds)
+    return LinearRanker(select or measure, C=C, loss=loss, solver=solver)
+
+
+def _smooth(
+    measure: str = "nDCG@10",
+    C: Several = DEFAULT_C,
+    *,
+    sigma: float = 1.0,
+    stages: int = 4,
+    max_iterations: int = 60,
+    select: str | None = None,
+) -> LinearRanker:
+    annealing = Annealing(sigma=sigma, stages=stages, max_iterations=max_iterations)
+    return LinearRanker(select or measure, C=C, loss=SmoothLoss(measure, sigma=sigma), solver=annealing)
+
+
+def _combination(
+    measures: Sequence[str] = ("AP", "nDCG(min_relevant=1)", "RR"),
+    weights: Sequence[Any] = (1.0, 1.0, 0.1),
+    C: Several = DEFAULT_C,
+    *,
+    select: str = "nDCG@10",
+) -> Any:
+    several = [list(each) for each in weights] if np.ndim(weights[0]) else [list(weights)]
+
+    def make(weights: list[float]) -> LinearRanker:
+        return LinearRanker(select, C=C, loss=CombinedLoss([StructuredHingeLoss(m) for m in measures], weights))
+
+    if len(several) == 1:
+        return make(several[0])
+    return Selected([({"weights": each}, make(each)) for each in several], select)
+
+
+def _ranksvm(C: Several | None = None, *, pairs: str = "mean", select: str = "nDCG@10") -> LinearRanker:
+    if pairs not in ("mean", "all"):
+        raise ValueError(f"pairs must be 'mean' (of each list) or 'all' (svm_rank's sum), got {pairs!r}")
+    default = DEFAULT_C if pairs == "mean" else tuple(C / 1000 for C in DEFAULT_C)
+    return LinearRanker(
+        select, C=default if C is None else C, loss=RankSVMLoss() if pairs == "mean" else AllPairsLoss()
+    )
+
+
+def _gradient(loss: type[nn.Module], **loss_options: Any) -> Callable[..., Any]:
+    def make(C: Several = (1.0, 100.0, 10_000.0), *, steps: int = 200, select: str = "nDCG@10") -> Any:
+        return _grid(lambda C: GradientRanker(loss(**loss_options), C, steps=steps, select=select), select, C=C)
+
+    return make
+
+
+def _regression(
+    alpha: Several = (0.01, 1.0, 10.0, 100.0, 1000.0), *, target: str = "gain", select: str = "nDCG@10"
+) -> Any:
+    return _grid(lambda alpha: Regression(alpha, target=target), select, alpha=alpha)
+
+
+def _ordinal(C: Several = (1.0, 100.0, 10_000.0), *, surrogate: str = "logistic", select: str = "nDCG@10") -> Any:
+    return _grid(lambda C: OrdinalRegression(C, surrogate=surrogate), select, C=C)
+
+
+def _mcrank(
+    rounds: int = 100,
+    *,
+    learning_rate: Several = 0.05,
+    leaves: int | Sequence[int] = (4, 8, 16),
+    select: str = "nDCG@10",
+) -> Any:
+    def make(learning_rate: float, leaves: int) -> McRank:
+        return McRank(rounds, learning_rate=learning_rate, leaves=leaves, select=select)
+
+    return _grid(make, select, learning_rate=learning_rate, leaves=leaves)
+
+
+def _lambdamart(
+    rounds: int = 200,
+    *,
+    learning_rate: Several = 0.05,
+    leaves: int | Sequence[int] = (4, 8, 16),
+    least_documents: int | Sequence[int] = 50,
+    share: float = 0.8,
+    select: str = "nDCG@10",
+    random_state: int = 0,
+) -> Any:
+    def make(learning_rate: float, leaves: int, least_documents: int) -> LambdaMART:
+        return LambdaMART(
+            rounds,
+            learning_rate=learning_rate,
+            leaves=leaves,
+            least_documents=least_documents,
+            share=share,
+            select=select,
+            random_state=random_state,
+        )
+
+    return _grid(make, select, learning_rate=learning_rate, leaves=leaves, least_documents=least_documents)
+
+
+#: Trainers by name; a new one is one line here.
+TRAINERS: dict[str, Callable[..., Any]] = {
+    "hinge": _hinge,  # SVMauc, SVMmap, SVMndcg, SVMmrr, precision@k; DORM and ORM with the positional map
+    "combination": _combination,  # SVMcombo
+    "smoothgrad": _smooth,
+    "ranksvm": _ranksvm,
+    "svmacc": LinearClassifier,
+    "ordinal": _ordinal,
+    "regression": _regression,
+    "mcrank": _mcrank,
+    "lambdamart": _lambdamart,
+    "rankboost": RankBoost,
+    "listnet": _gradient(ListNetLoss),
+    "ranknet": _gradient(RankNetLoss),
+    "lambdarank": _gradient(LambdaLoss, measure="nDCG", scheme="lambdarank"),
+    "feature": SingleFeature,
+    "random": RandomRanker,
+}
+
+
+def make_trainer(name: str, *, seed: int = 0, select: str | None = None, **options: Any) -> Any:
+    """A trainer by name.
+
+    Args:
+        name: one of `TRAINERS`.
+        seed: for those that are random (`is_stochastic`).
+        select: the measure that chooses settings by the validation lists, where there is one; None leaves the trainer's own
+            choice, for `hinge` and `smoothgrad` the measure that they are trained for.
+        options: of that trainer.
+
+    Raises:
+        ValueError: an unknown name or option, or an option's value.
+
+    >>> make_trainer("hinge", measure="AP", C=10.0).C
+    10.0
+    >>> make_trainer("hinge", measure="AP", D=1.0)
+    Traceback (most recent call last):
+    ...
+    ValueError: trainer 'hinge' has no option 'D'; it has measure, C, feature_map, decay, reference, max_rounds, select
+    """
+    known = trainer_options(name)
+    for option in options:
+        if option not in known:
+            raise ValueError(f"trainer {name!r} has no option {option!r}; it has {', '.join(known)}")
+    if is_stochastic(name):
+        options.setdefault("random_state", seed)
+    if select is not None and "select" in known:
+        options.setdefault("select", select)
+    if "select" in options:
+        options["select"] = parse_measure(options["select"]).name
+    return TRAINERS[name](**options)
+
+
+def trainer_options(name: str) -> list[str]:
+    """The names of a trainer's options."""
+    if name not in TRAINERS:
+        raise ValueError(f"unknown trainer {name!r}; there are {', '.join(TRAINERS)}")
+    return list(inspect.signature(TRAINERS[name]).parameters)
+
+
+def is_stochastic(name: str) -> bool:
+    """Whether a trainer's result depends on a seed."""
+    return "random_state" in trainer_options(name)

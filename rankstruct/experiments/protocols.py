@@ -1,0 +1,131 @@
+"""Which lists are for training, validation and test: official folds, cross-validation, trials, and queries made of classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from rankstruct.data import Splits, concatenate, read_arff, read_splits, sample_queries
+
+PROTOCOLS = ("folds", "cross-validation", "trials")
+
+
+def cross_validation_parts(
+    number: int, fold: int, folds: int, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Training, validation and test indices of one fold: each index is once in a test part and once in a validation part.
+
+    Args:
+        number: of things to divide, in random order.
+        fold: from 1.
+        folds: how many, at least 3.
+        seed: of the order.
+
+    >>> [part.tolist() for part in cross_validation_parts(4, 1, 4)]
+    [[1, 3], [0], [2]]
+    """
+    if not 1 <= fold <= folds or folds < 3 or number < folds:
+        raise ValueError(f"fold must be from 1 to {folds}, of 3 or more and at most {number}; got {fold} of {folds}")
+    parts = np.array_split(np.random.default_rng(seed).permutation(number), folds)
+    test, vali = fold - 1, fold % folds
+    rest = [part for at, part in enumerate(parts) if at not in (test, vali)]
+    return np.concatenate(rest), parts[vali], parts[test]
+
+
+def trial_parts(
+    number: int, trial: int, sizes: Sequence[int], seed: int = 0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Training, validation and test indices of one random trial, with balanced use.
+
+    Over the trials from the first on, the numbers of times that any two things were used for training differ by at most one;
+    so nearly do those for validation, which are drawn from what is left.
+
+    Args:
+        number: of things to divide.
+        trial: from 1.
+        sizes: of the three parts; their sum is at most `number`.
+        seed: of the draws.
+
+    Source: Yue, Finley, Radlinski, Joachims, SIGIR 2007, section 5: 50 trials of 10, 5 and 35 queries.
+
+    >>> [len(part) for part in trial_parts(50, 3, (10, 5, 35))]
+    [10, 5, 35]
+    """
+    if trial < 1 or len(sizes) != 3 or min(sizes) < 1 or sum(sizes) > number:
+        raise ValueError(
+            f"a trial needs three sizes of at least 1, in all at most {number}; got trial {trial}, {sizes}"
+        )
+    rng = np.random.default_rng(seed)
+    used = np.zeros((2, number))
+    for _ in range(trial):
+        rest = np.arange(number)
+        parts = []
+        for counts, size in zip(used, sizes[:2], strict=True):
+            order = np.lexsort((rng.random(len(rest)), counts[rest]))
+            chosen = rest[order[:size]]
+            counts[chosen] += 1
+            parts.append(chosen)
+            rest = np.setdiff1d(rest, chosen)
+        parts.append(rng.permutation(rest)[: sizes[2]])
+    return parts[0], parts[1], parts[2]
+
+
+def read_parts(
+    path: str | Path,
+    protocol: str,
+    fold: int,
+    folds: int,
+    *,
+    sizes: Sequence[int] = (10, 5, 35),
+    queries: int = 50,
+    documents: int = 100,
+    relevant: str | None = None,
+    labels: str = "grades",
+    cache: bool = True,
+) -> Splits:
+    """Read a set and divide it.
+
+    Args:
+        path: a folder of LETOR files, whose first fold has all lists; or an ARFF file of classes, of which the rows are
+            divided and each part is sampled into queries, so that no row is in two parts.
+        protocol: `"folds"` (the official ones), `"cross-validation"` or `"trials"`.
+        fold: number of the fold or trial, from 1.
+        folds: how many there are.
+        sizes: lists of training, validation and test, for trials.
+        queries: of each part of an ARFF file.
+        documents: of such a query.
+        relevant: the class with label 1; None for the rarest.
+        labels: `"grades"` or `"real"`.
+        cache: whether parsed files are kept.
+
+    Raises:
+        ValueError: an unknown protocol, one that does not fit the file, or sizes that are too large.
+    """
+    if protocol not in PROTOCOLS:
+        raise ValueError(f"protocol must be one of {', '.join(map(repr, PROTOCOLS))}, got {protocol!r}")
+    if Path(path).suffix == ".arff":
+        if protocol != "cross-validation":
+            raise ValueError(f"{path}: classes are divided by protocol 'cross-validation' alone, got {protocol!r}")
+        table = read_arff(path)
+        kinds, counts = np.unique(table.classes, return_counts=True)
+        kind = str(kinds[counts.argmin()]) if relevant is None else relevant
+        parts = cross_validation_parts(len(table.classes), fold, folds)
+        low, high = (f(table.features[parts[0]], axis=0) for f in (np.min, np.max))
+        scaled = table._replace(features=(table.features - low) / np.where(high > low, high - low, 1))
+        return Splits(
+            *(
+                sample_queries(scaled, kind, queries=queries, documents=documents, rows=rows, seed=10 * fold + at)
+                for at, rows in enumerate(parts)
+            )
+        )
+    if protocol == "folds":
+        return read_splits(path, fold, labels=labels, cache=cache)
+    first = 1 if (Path(path) / "Fold1").is_dir() else None
+    pool = concatenate(read_splits(path, first, labels=labels, cache=cache))
+    if protocol == "trials":
+        chosen = trial_parts(pool.num_lists, fold, sizes)
+    else:
+        chosen = cross_validation_parts(pool.num_lists, fold, folds)
+    return Splits(*(pool.select(part) for part in chosen))

@@ -1,0 +1,490 @@
+"""Tables (Markdown, CSV, LaTeX), plots (PNG, SVG) and an HTML page from the cells of an experiment.
+
+In a table of measures each trainer is tested against the best of the plan's baselines, measure by measure; Holm's correction is
+taken over all tests of one set. `++` and `+` mark what is better with p < 0.01 and p < 0.05, `--` and `-` what is worse.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import html
+import io
+import json
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+
+from rankstruct._version import __version__
+from rankstruct.experiments.experiment import Plan
+from rankstruct.experiments.statistics import Spread, bootstrap_interval, compare_paired, holm, spread, stars
+from rankstruct.files import whole_file
+from rankstruct.tables import format_table
+
+Row = tuple[str, Any]  # a trainer's name and the value of the option that varies, or None
+
+
+@dataclass(frozen=True)
+class Table:
+    """Text in rows and columns.
+
+    >>> table = Table("means", ["trainer", "AP"], [["SVMmap", "0.5 ++"]], "Two queries.")
+    >>> print(table.markdown())
+    | trainer | AP |
+    |---|---|
+    | SVMmap | 0.5 ++ |
+    <BLANKLINE>
+    Two queries.
+    """
+
+    title: str
+    header: list[str]
+    rows: list[list[str]]
+    note: str = ""
+    best: frozenset[tuple[int, int]] = frozenset()  # row and column of the cells whose first word is bold
+
+    def _emphasised(self, before: str, after: str, escape: Callable[[str], str]) -> list[list[str]]:
+        def shown(place: tuple[int, int], cell: str) -> str:
+            first, space, rest = cell.partition(" ")
+            return f"{before}{escape(first)}{after}{space}{escape(rest)}" if place in self.best else escape(cell)
+
+        return [[shown((i, j), cell) for j, cell in enumerate(row)] for i, row in enumerate(self.rows)]
+
+    def markdown(self) -> str:
+        """A table of GitHub's Markdown, and the note."""
+        body = self._emphasised("**", "**", lambda cell: cell.replace("|", "\\|"))
+        lines = [self.header, ["---"] * len(self.header), *body]
+        text = "\n".join(
+            "|" + "|".join(f" {cell} " if cell != "---" else cell for cell in line) + "|" for line in lines
+        )
+        return f"{text}\n\n{self.note}" if self.note else text
+
+    def latex(self) -> str:
+        """A tabular, to be put into a document."""
+        columns = "l" + "r" * (len(self.header) - 1)
+        head, *body = [
+            " & ".join(line) + r" \\"
+            for line in [[*map(_latex, self.header)], *self._emphasised(r"\textbf{", "}", _latex)]
+        ]
+        lines = [rf"\begin{{tabular}}{{{columns}}}", r"\hline", head, r"\hline", *body, r"\hline", r"\end{tabular}"]
+        return "\n".join(lines) + "\n"
+
+    def html(self) -> str:
+        """A table with a heading."""
+
+        def line(cells: Sequence[str], tag: str) -> str:
+            return "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in cells) + "</tr>"
+
+        body = self._emphasised("<b>", "</b>", html.escape)
+        rows = "\n".join([line([*map(html.escape, self.header)], "th"), *(line(row, "td") for row in body)])
+        note = f"<p>{html.escape(self.note)}</p>" if self.note else ""
+        return f"<h2>{html.escape(self.title)}</h2>\n<table>\n{rows}\n</table>\n{note}"
+
+    def csv(self) -> str:
+        """Comma-separated values."""
+        out = io.StringIO()
+        csv.writer(out, lineterminator="\n").writerows([self.header, *self.rows])
+        return out.getvalue()
+
+
+def _latex(text: str) -> str:
+    for plain, escaped in (("_", r"\_"), ("%", r"\%"), ("^", r"\^{}"), ("&", r"\&"), ("#", r"\#"), ("±", r"$\pm$")):
+        text = text.replace(plain, escaped)
+    return text.replace("--", "$--$")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure of the table of measures, and what it was tested against.
+
+    Attributes:
+        set_name: the set.
+        trainer: name in the table.
+        value: of the option that varies, or None.
+        measure: on the test lists.
+        mean: over queries (or folds), seeds averaged.
+        deviation: standard deviation of that mean over seeds.
+        seeds: how many.
+        low: the lower end of its 95 % bootstrap interval over queries.
+        high: the upper end.
+        baseline: the best of the baselines on this measure; "" where the trainer is one itself, or there are none.
+        difference: mean less that of the baseline.
+        wins: queries on which the trainer is better.
+        losses: queries on which it is worse.
+        p: two-sided.
+        p_holm: corrected over all tests of the set; NaN where there was none.
+    """
+
+    set_name: str
+    trainer: str
+    value: Any
+    measure: str
+    mean: float
+    deviation: float
+    seeds: int
+    low: float
+    high: float
+    baseline: str
+    difference: float
+    wins: int
+    losses: int
+    p: float
+    p_holm: float
+
+    @property
+    def mark(self) -> str:
+        """`++`, `+`, `-`, `--` or nothing."""
+        return stars(self.p_holm).replace("*", "+" if self.difference > 0 else "-")
+
+
+class Gathered:
+    """The values of one set, one array a trainer and measure."""
+
+    def __init__(self, plan: Plan, records: Mapping[tuple, Mapping[str, Any]], set_name: str) -> None:
+        self.rows: list[Row] = []
+        self.values: dict[tuple[Row, str], np.ndarray] = {}  # [seeds, units]
+        self.seconds: dict[Row, float] = {}
+        self.choices: dict[Row, list[str]] = {}
+        self.removed: dict[str, list[int]] = {}
+        by_row: dict[Row, dict[int, list[Mapping[str, Any]]]] = {}
+        for cell in plan.cells():
+            if cell.set_name == set_name and cell.key in records:
+                by_row.setdefault((cell.name, cell.value), {}).setdefault(cell.seed, []).append(records[cell.key])
+        common: set | None = None
+        for seeds in by_row.values():
+            for cells in seeds.values():
+                units = {(cell["cell"][3], qid) for cell in cells for qid in cell["qids"]}
+                common = units if common is None else common & units
+        for row, seeds in by_row.items():
+            if any(len(cells) < len(plan.data.folds) for cells in seeds.values()):
+                continue
+            self.rows.append(row)
+            self.seconds[row] = float(np.mean([sum(cell["seconds"] for cell in cells) for cells in seeds.values()]))
+            self.choices[row] = [_short(cell["choice"]) for cell in seeds[min(seeds)]]
+            self.removed[row[0]] = np.sum([cell["removed"] for cell in seeds[min(seeds)]], axis=0).tolist()
+            for measure in plan.all_measures:
+                runs = [self._units(cells, measure, common or set(), plan.pairs) for cells in seeds.values()]
+                self.values[row, measure] = np.array(runs)
+        self.queries = len(common or ())
+
+    @staticmethod
+    def _units(cells: Sequence[Mapping[str, Any]], measure: str, common: set, pairs: str) -> list[float]:
+        found: list[float] = []
+        for cell in sorted(cells, key=lambda cell: cell["cell"][3]):
+            fold = cell["cell"][3]
+            by_qid = {q: v for q, v in zip(cell["qids"], cell["values"][measure], strict=True) if (fold, q) in common}
+            of_fold = [by_qid[qid] for qid in sorted(by_qid)]
+            found += of_fold if pairs == "query" else [float(np.mean(of_fold))]
+        return found
+
+    def mean(self, row: Row, measure: str) -> Spread:
+        """Mean over units, and its spread over seeds."""
+        return spread(self.values[row, measure].mean(1))
+
+    def units(self, row: Row, measure: str) -> np.ndarray:
+        """One value a unit, seeds averaged."""
+        return self.values[row, measure].mean(0)
+
+
+def _short(choice: Mapping[str, Any]) -> str:
+    return " ".join(f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in choice.items()) or "-"
+
+
+def row_name(plan: Plan, row: Row) -> str:
+    """How a row is called in tables."""
+    return row[0] if row[1] is None or plan.vary is None else f"{row[0]}, {plan.vary.option}={row[1]}"
+
+
+def measure_figures(plan: Plan, gathered: Gathered, set_name: str) -> list[Figure]:
+    """Every trainer on every measure, tested against the best baseline of the measure, corrected over the set."""
+    baselines = [row for row in gathered.rows if row[0] in plan.baselines]
+    found = []
+    for row in gathered.rows:
+        for measure in plan.measures:
+            over_seeds, units = gathered.mean(row, measure), gathered.units(row, measure)
+            low, high = bootstrap_interval(units, resamples=2000)
+            best, against = "", None
+            if baselines and row not in baselines:
+                chosen = max(baselines, key=lambda other, measure=measure: gathered.mean(other, measure).mean)  # type: ignore[misc]
+                best = row_name(plan, chosen)
+                against = compare_paired(units, gathered.units(chosen, measure), plan.test)
+            found.append(
+                Figure(
+                    set_name,
+                    *row,
+                    measure,
+                    over_seeds.mean,
+                    over_seeds.deviation,
+                    over_seeds.seeds,
+                    low,
+                    high,
+                    best,
+                    against.difference if against else np.nan,
+                    against.wins if against else 0,
+                    against.losses if against else 0,
+                    against.p if against else np.nan,
+                    np.nan,
+                )
+            )
+    corrected = holm([figure.p for figure in found])
+    return [Figure(**{**asdict(f), "p_holm": float(p)}) for f, p in zip(found, corrected, strict=True)]
+
+
+def measure_table(plan: Plan, gathered: Gathered, figures: Sequence[Figure], set_name: str) -> Table:
+    """Trainer x test measure (Chakrabarti, Khanna, Sawant, Bhattacharyya, KDD 2008, figure 9); a column's best is bold."""
+    by_place = {((f.trainer, f.value), f.measure): f for f in figures}
+    best = {m: max(by_place[row, m].mean for row in gathered.rows) for m in plan.measures}
+    rows: list[list[str]] = []
+    bold: set[tuple[int, int]] = set()
+    for row in gathered.rows:
+        line = [row_name(plan, row)]
+        for measure in plan.measures:
+            figure = by_place[row, measure]
+            if figure.mean == best[measure]:
+                bold.add((len(rows), len(line)))
+            text = f"{figure.mean:.4f}"
+            text += f" ± {figure.deviation:.4f}" if figure.seeds > 1 else ""
+            line.append(f"{text} {figure.mark}".rstrip())
+        rows.append(line)
+    of = "queries" if plan.pairs == "query" else "folds"
+    number = gathered.queries if plan.pairs == "query" else len(plan.data.folds)
+    note = f"Means over {number} test {of}, expected values over ties; a query with nothing relevant counts 0."
+    if any(f.seeds > 1 for f in figures):
+        note += " ± is the standard deviation over seeds."
+    if any(f.baseline for f in figures):
+        opponents = ", ".join(
+            f"{m} {next(f.baseline for f in figures if f.measure == m and f.baseline)}" for m in plan.measures
+        )
+        count = sum(not np.isnan(f.p) for f in figures)
+        note += (
+            f" ++ / + better and -- / - worse than the best of the baselines ({opponents}), p < 0.01 / 0.05, two-sided "
+            f"{plan.test} test over {of}, Holm's correction over {count} tests."
+        )
+    removed = {name: counts for name, counts in gathered.removed.items() if any(counts)}
+    if removed:
+        parts = next(iter(removed.values()))
+        if all(counts == parts for counts in removed.values()) and len(removed) == len(gathered.removed):
+            note += f" Documents removed over all folds: {parts[0]} of training, {parts[1]} of validation, {parts[2]} of test."
+        else:
+            note += f" Documents removed (training, validation, test): {removed}."
+    return Table(
+        f"{set_name}: trained by row, tested by column".lstrip(": "),
+        ["trainer", *plan.measures],
+        rows,
+        note,
+        frozenset(bold),
+    )
+
+
+def win_table(plan: Plan, gathered: Gathered, set_name: str) -> Table:
+    """The reference against every other trainer: mean, wins and losses of the reference, stars of the test (not corrected)."""
+    reference = next(row for row in gathered.rows if row[0] == (plan.reference or next(iter(plan.trainers))))
+    rows = []
+    for row in gathered.rows:
+        line = [row_name(plan, row)]
+        for measure in plan.measures:
+            line.append(f"{gathered.mean(row, measure).mean:.4f}")
+            if row != reference:
+                found = compare_paired(gathered.units(reference, measure), gathered.units(row, measure), plan.test)
+                line[-1] += f" {found.wins}/{found.losses} {found.stars}".rstrip()
+        rows.append(line)
+    rows.sort(key=lambda line: line[0] != row_name(plan, reference))
+    title = f"{set_name}: {row_name(plan, reference)} against each other".lstrip(": ")
+    note = f"Mean, then wins/losses of {row_name(plan, reference)}; ** p < 0.01, * p < 0.05, {plan.test} test, not corrected."
+    return Table(title, ["trainer", *plan.measures], rows, note)
+
+
+def time_table(plan: Plan, gathered: Gathered, set_name: str) -> Table:
+    """Seconds of training, settings and validation included, over all folds; what was chosen by fold, first seed."""
+    rows = [
+        [row_name(plan, row), f"{gathered.seconds[row]:.1f}", "; ".join(gathered.choices[row])] for row in gathered.rows
+    ]
+    return Table(f"{set_name}: training".lstrip(": "), ["trainer", "seconds, all folds", "chosen by fold"], rows)
+
+
+def curve_table(plan: Plan, gathered: Gathered, set_name: str) -> Table:
+    """NDCG at each cut-off."""
+    rows = [[row_name(plan, row), *(f"{gathered.mean(row, m).mean:.4f}" for m in plan.curve)] for row in gathered.rows]
+    return Table(f"{set_name}: nDCG by cut-off".lstrip(": "), ["trainer", *plan.curve], rows)
+
+
+def draw_heat(plan: Plan, gathered: Gathered, figures: Sequence[Figure], title: str) -> Any:
+    """The table of measures as a picture: each column from its worst (light) to its best."""
+    from matplotlib.figure import Figure as Canvas
+
+    means = np.array([f.mean for f in figures]).reshape(len(gathered.rows), len(plan.measures))
+    marks = np.array([f.mark for f in figures]).reshape(means.shape)
+    span = np.ptp(means, axis=0)
+    shade = (means - means.min(0)) / np.where(span > 0, span, 1.0)
+    canvas = Canvas(figsize=(2.2 + 1.0 * len(plan.measures), 1.0 + 0.3 * len(gathered.rows)), layout="constrained")
+    axis = canvas.subplots()
+    axis.imshow(shade, cmap="Blues", aspect="auto", vmin=0, vmax=1.4)
+    axis.set_xticks(range(len(plan.measures)), plan.measures)
+    axis.set_yticks(range(len(gathered.rows)), [row_name(plan, row) for row in gathered.rows])
+    axis.set(title=title, xlabel="tested by")
+    for (i, j), mean in np.ndenumerate(means):
+        axis.text(j, i, f"{mean:.3f}{marks[i, j]}", ha="center", va="center", fontsize=8)
+    return canvas
+
+
+def draw_curves(plan: Plan, gathered: Gathered, title: str) -> Any:
+    """nDCG@k against k, a line a trainer."""
+    from matplotlib.figure import Figure as Canvas
+
+    canvas = Canvas(figsize=(8, 4.5), layout="constrained")
+    axis = canvas.subplots()
+    for number, row in enumerate(gathered.rows):
+        heights = [gathered.mean(row, m).mean for m in plan.curve]
+        style: dict[str, Any] = {"marker": "o", "ms": 3, "linestyle": ("-", "--", ":")[number // 10 % 3]}
+        axis.plot(range(1, plan.cutoffs + 1), heights, label=row_name(plan, row), **style)
+    axis.set(title=title, xlabel="k", ylabel="nDCG@k")
+    axis.grid(alpha=0.3)
+    canvas.legend(loc="outside right upper", fontsize=8)
+    return canvas
+
+
+def draw_varied(plan: Plan, gathered: Gathered, title: str) -> Any:
+    """Each measure against the option that varies, a line a trainer; a trainer that does not have it is a level line."""
+    from matplotlib.figure import Figure as Canvas
+
+    assert plan.vary is not None
+    values = plan.vary.values
+    columns = min(3, len(plan.measures))
+    lines = -(-len(plan.measures) // columns)
+    canvas = Canvas(figsize=(4 * columns, 3 * lines), layout="constrained")
+    axes = canvas.subplots(lines, columns, squeeze=False)
+    for axis, measure in zip(axes.flat, plan.measures, strict=False):
+        for name in plan.trainers:
+            heights = [gathered.mean((name, v), measure).mean for v in values if (name, v) in gathered.rows]
+            if len(heights) == len(values):
+                axis.plot(range(len(values)), heights, marker="o", ms=3, label=name)
+            elif (name, None) in gathered.rows:
+                axis.plot(
+                    range(len(values)), [gathered.mean((name, None), measure).mean] * len(values), "--", label=name
+                )
+        axis.set_xticks(range(len(values)), [str(v) for v in values])
+        axis.set(title=measure, xlabel=plan.vary.option)
+        axis.grid(alpha=0.3)
+    for axis in axes.flat[len(plan.measures) :]:
+        axis.set_axis_off()
+    canvas.suptitle(title)
+    canvas.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
+    return canvas
+
+
+def draw_times(plan: Plan, gathered: Gathered, title: str) -> Any:
+    """Seconds of training, a bar a trainer (KDD 2008, figure 10)."""
+    from matplotlib.figure import Figure as Canvas
+
+    canvas = Canvas(figsize=(6, 1.0 + 0.28 * len(gathered.rows)), layout="constrained")
+    axis = canvas.subplots()
+    axis.barh([row_name(plan, row) for row in gathered.rows], [max(gathered.seconds[r], 1e-3) for r in gathered.rows])
+    axis.set(xscale="log", title=title, xlabel="seconds of training, all folds, validation included")
+    axis.invert_yaxis()
+    return canvas
+
+
+def write_report(plan: Plan, records: Mapping[tuple, Mapping[str, Any]], output: str | Path, title: str) -> str:
+    """Write `tables/`, `figures/`, `figures.csv` and `report.html` into a folder.
+
+    Args:
+        plan: the experiment.
+        records: its finished cells, see `read_results`; trainers of which some are missing are left out.
+        output: the folder.
+        title: of the page.
+
+    Returns:
+        The tables of measures as plain text.
+    """
+    output = Path(output)
+    page, printed, every = [], [], []
+    for set_name in plan.data.sets or [""]:
+        gathered = Gathered(plan, records, set_name)
+        if not gathered.rows:
+            continue
+        figures = measure_figures(plan, gathered, set_name)
+        every += figures
+        prefix = f"{set_name}-" if set_name else ""
+        tables = {"measures": measure_table(plan, gathered, figures, set_name)}
+        drawings = {"measures": draw_heat(plan, gathered, figures, set_name or title)}
+        if plan.vary is not None:
+            drawings["varied"] = draw_varied(plan, gathered, set_name or title)
+        if plan.cutoffs:
+            tables["curves"] = curve_table(plan, gathered, set_name)
+            drawings["curves"] = draw_curves(plan, gathered, set_name or title)
+        tables["wins"] = win_table(plan, gathered, set_name)
+        tables["times"] = time_table(plan, gathered, set_name)
+        drawings["times"] = draw_times(plan, gathered, set_name or title)
+        for name, table in tables.items():
+            for suffix, text in ((".md", table.markdown()), (".csv", table.csv()), (".tex", table.latex())):
+                with whole_file(output / "tables" / f"{prefix}{name}{suffix}") as file:
+                    file.write(text)
+        pictures = {name: _save(canvas, output / "figures" / f"{prefix}{name}") for name, canvas in drawings.items()}
+        for name in dict.fromkeys([*tables, *drawings]):
+            page.append(tables[name].html() if name in tables else "")
+            if name in pictures:
+                page.append(f'<img alt="{html.escape(prefix + name)}" src="data:image/png;base64,{pictures[name]}">')
+        measured = tables["measures"]
+        printed.append(f"\n{measured.title}\n{format_table(measured.header, measured.rows)}\n{measured.note}")
+    with whole_file(output / "figures.csv") as file:
+        names = list(Figure.__dataclass_fields__)
+        csv.writer(file, lineterminator="\n").writerows(
+            [names, *([_plain(getattr(each, name)) for name in names] for each in every)]
+        )
+    with whole_file(output / "report.html") as file:
+        file.write(_page(title, page, plan))
+    return "\n".join(printed)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return "" if np.isnan(value) else repr(value)
+    return value if isinstance(value, str | int) else "" if value is None else json.dumps(value)
+
+
+def _save(canvas: Any, path: Path) -> str:
+    """Write PNG and SVG; returns the PNG in base64."""
+    for suffix in ("svg", "png"):
+        with whole_file(path.with_name(f"{path.name}.{suffix}"), "wb") as file:
+            canvas.savefig(file, format=suffix, dpi=110)
+    return base64.b64encode(path.with_name(f"{path.name}.png").read_bytes()).decode()
+
+
+def versions() -> str:
+    """The versions that a report names."""
+    import scipy
+    import sklearn
+
+    found = {"rankstruct": __version__, "torch": torch.__version__, "numpy": np.__version__, "scipy": scipy.__version__}
+    found |= {"scikit-learn": sklearn.__version__, "python": platform.python_version()}
+    try:
+        import lightgbm
+    except ImportError:
+        pass
+    else:
+        found["lightgbm"] = lightgbm.__version__
+    return ", ".join(f"{name} {version}" for name, version in found.items())
+
+
+_STYLE = """body { font-family: sans-serif; margin: 2em auto; max-width: 75em; padding: 0 1em }
+table { border-collapse: collapse; font-size: 90% }
+td, th { border-bottom: 1px solid #ccc; padding: 0.2em 0.6em; text-align: left }
+img { max-width: 100% } pre { background: #f4f4f4; padding: 1em; overflow: auto }"""
+
+
+def _page(title: str, parts: Sequence[str], plan: Plan) -> str:
+    config = yaml.safe_dump(json.loads(json.dumps(asdict(plan))), sort_keys=False, width=130, default_flow_style=None)
+    body = "\n".join(parts)
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
+        f"<style>{_STYLE}</style></head><body>\n<h1>{html.escape(title)}</h1>\n"
+        f"<p>{date.today()}; {html.escape(versions())}</p>\n{body}\n"
+        f"<h2>The plan</h2>\n<pre>{html.escape(config)}</pre>\n</body></html>\n"
+    )

@@ -1,0 +1,185 @@
+"""Steps that remove, shuffle and relabel documents; fitted steps; readers of multi-class data."""
+
+import logging
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from rankstruct.data import (
+    Bins,
+    DataError,
+    QueryPercentile,
+    RankingData,
+    RemoveNearDuplicates,
+    RemoveZeroRows,
+    Splits,
+    Standardize,
+    check_preparation,
+    keep_documents,
+    parse_preparation,
+    prepare_splits,
+    read_arff,
+    read_csv,
+    sample_queries,
+    shuffle_documents,
+)
+
+
+def draw(lists=6, d=4, seed=0):
+    rng = np.random.default_rng(seed)
+    qid = np.repeat(np.arange(lists), rng.integers(1, 9, lists))
+    X = rng.integers(0, 3, (len(qid), d)).astype(np.float32)
+    return RankingData.from_arrays(X, rng.integers(0, 3, len(qid)), qid, docids=np.arange(len(qid)))
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_zero_rows_go_and_lists_without_documents_with_them(sparse, caplog):
+    X = np.array([[0, 0], [1, 0], [0, 0], [0, 2]], np.float32)
+    data = RankingData.from_arrays(sp.csr_array(X) if sparse else X, [1, 0, 2, 1], ["a", "a", "b", "c"])
+    with caplog.at_level(logging.INFO):
+        found = RemoveZeroRows()(data)
+    assert found.labels.tolist() == [0, 1]
+    assert found.qids.tolist() == ["a", "c"]
+    assert "removed 2 of 4 documents" in caplog.text
+
+
+@pytest.mark.parametrize("threshold", [0.9, 0.99])
+def test_near_duplicates_are_those_of_the_definition(threshold, caplog):
+    data = draw(seed=3)
+    gone = set()
+    for start, stop in zip(data.offsets[:-1], data.offsets[1:], strict=True):
+        for i in range(start, stop):
+            for j in range(start, stop):
+                a, b = data.features[i].astype(float), data.features[j].astype(float)
+                norm = np.linalg.norm(a) * np.linalg.norm(b)
+                if data.labels[i] > 0 == data.labels[j] and norm > 0 and a @ b / norm > threshold:
+                    gone |= {i, j}
+    with caplog.at_level(logging.INFO):
+        found = RemoveNearDuplicates(threshold)(data)
+    assert gone
+    assert {int(docid) for docid in found.docids} == set(range(data.num_documents)) - gone
+    assert f"removed {len(gone)} of {data.num_documents} documents" in caplog.text
+
+
+def test_shuffling_keeps_lists_and_rows_together():
+    data = draw(lists=40)
+    found = shuffle_documents(data, seed=1)
+    np.testing.assert_array_equal(found.offsets, data.offsets)
+    rows = found.docids.astype(int)
+    assert (rows != np.arange(data.num_documents)).any()
+    for start, stop in zip(data.offsets[:-1], data.offsets[1:], strict=True):
+        assert sorted(rows[start:stop]) == list(range(start, stop))
+    np.testing.assert_array_equal(found.features, data.features[rows])
+    np.testing.assert_array_equal(found.labels, data.labels[rows])
+
+
+def test_percentiles_by_list():
+    data = draw()
+    found = QueryPercentile()(data).features
+    for start, stop in zip(data.offsets[:-1], data.offsets[1:], strict=True):
+        for f in range(data.num_features):
+            x = data.features[start:stop, f]
+            wanted = [(np.sum(x < v) + 0.5 * np.sum(x == v)) / len(x) for v in x]
+            np.testing.assert_allclose(found[start:stop, f], wanted, rtol=1e-6)
+
+
+def test_bins_are_thresholds_of_the_training_data():
+    train, test = draw(seed=1), draw(seed=2)
+    found = prepare_splits(["bins:5"], Splits(train, test, test))
+    low, high = train.features.min(0), train.features.max(0)
+    wanted = [
+        [float(x[f] >= low[f] + (high[f] - low[f]) * k / 6) for f in range(4) for k in range(1, 6)]
+        for x in test.features
+    ]
+    assert found.test.is_sparse
+    np.testing.assert_array_equal(found.test.features.toarray(), wanted)
+    with pytest.raises(DataError, match="fitted to 4 features, got 20"):
+        Bins.fit(train)(found.test)
+
+
+def test_fitted_steps_see_what_the_steps_before_them_made():
+    train, test = draw(seed=1), draw(seed=2)
+    found = prepare_splits(["remove-zero-rows", "standardize"], Splits(train, test, test))
+    clean = RemoveZeroRows()(train)
+    np.testing.assert_array_equal(found.test.features, Standardize.fit(clean)(RemoveZeroRows()(test)).features)
+
+
+def test_names_of_steps():
+    data = parse_preparation(["unlabelled-as-bad", "binarize:2"])(
+        RankingData.from_arrays([[0.0]] * 4, [-1, 1, 2, 3], [1] * 4)
+    )
+    assert data.labels.tolist() == [0, 0, 1, 1]
+    check_preparation(["bins:50", "append-log"])
+    for names, message in (
+        (["bins:50"], "fitted to training data"),
+        (["log:3"], "take a number"),
+        (["binarize:x"], "expected a number"),
+        (["clean"], "unknown preparation step 'clean'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            parse_preparation(names)
+    with pytest.raises(DataError, match="shape"):
+        keep_documents(data, [True])
+
+
+ARFF = """% a comment
+@relation shapes
+@ATTRIBUTE 'side length' numeric
+@attribute area REAL
+@attribute kind {'round',square}
+@data
+1.5, 2, square
+% another
+3,4e1,'round'
+"""
+
+
+def test_reads_arff_and_csv(tmp_path):
+    (tmp_path / "a.arff").write_text(ARFF)
+    (tmp_path / "a.csv").write_text("kind;side;area\nsquare;1.5;2\nround;3;40\n")
+    for table in (read_arff(tmp_path / "a.arff"), read_csv(tmp_path / "a.csv", "kind", delimiter=";")):
+        assert table.features.tolist() == [[1.5, 2.0], [3.0, 40.0]]
+        assert table.classes.tolist() == ["square", "round"]
+    assert read_arff(tmp_path / "a.arff").names == ["side length", "area"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("3,4e1", "3,?"), "line 9: expected numbers, got '\\?'"),
+        (("3,4e1", "3"), "line 9: expected 3 values, got 2"),
+        (("3,4e1", "3,inf"), "line 9: expected finite numbers"),
+        (("@data", "data"), "expected a line @data"),
+        (("@attribute area REAL", "@attribute"), "line 4: expected @attribute NAME TYPE"),
+    ],
+)
+def test_wrong_lines_are_named(change, message, tmp_path):
+    (tmp_path / "a.arff").write_text(ARFF.replace(*change))
+    with pytest.raises(DataError, match=message):
+        read_arff(tmp_path / "a.arff")
+
+
+def test_queries_are_samples_without_replacement(tmp_path):
+    (tmp_path / "a.csv").write_text("x,kind\n" + "".join(f"{i},{'abc'[i % 3]}\n" for i in range(30)))
+    table = read_csv(tmp_path / "a.csv")
+    data = sample_queries(table, "b", queries=5, documents=12, rows=np.arange(15), seed=1)
+    assert data.lengths.tolist() == [12] * 5
+    for start in data.offsets[:-1]:
+        rows = data.features[start : start + 12, 0].astype(int)
+        assert len(set(rows)) == 12
+        assert rows.max() < 15
+        assert data.labels[start : start + 12].tolist() == [float(row % 3 == 1) for row in rows]
+    with pytest.raises(DataError, match="one of the classes a, b, c"):
+        sample_queries(table, "d")
+    drawn = sample_queries(table, queries=20, documents=30)
+    assert len({tuple(drawn.labels[s : s + 30] * drawn.features[s : s + 30, 0]) for s in drawn.offsets[:-1]}) > 1
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "classes"),
+    [("optdigits", 5620, 10), ("letter", 20000, 26), ("segment", 2310, 7), ("spambase", 4601, 2)],
+)
+def test_reads_the_uci_sets(data_root, name, rows, classes):
+    table = read_arff(data_root / "uci" / f"{name}.arff")
+    assert (len(table.features), len(set(table.classes))) == (rows, classes)

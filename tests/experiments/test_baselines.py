@@ -1,0 +1,175 @@
+"""Every trainer by name: better than chance, the protocol of LinearRanker, repeatable; and each against its definition."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+import rankstruct as rs
+from rankstruct.data import synthetic
+from rankstruct.experiments.baselines import (
+    TRAINERS,
+    AllPairsLoss,
+    LinearClassifier,
+    RankBoost,
+    Regression,
+    Selected,
+    choice_of,
+    is_stochastic,
+    make_trainer,
+    mean_measure,
+)
+
+SMALL = {
+    "mcrank": {"rounds": 10, "leaves": 4},
+    "lambdamart": {"rounds": 20, "leaves": [2, 4], "least_documents": 5},
+    "rankboost": {"rounds": 60},
+    "lambdarank": {"steps": 40},
+    "smoothgrad": {"C": 10.0, "stages": 2, "max_iterations": 20},
+    "combination": {"C": [1.0, 100.0], "weights": [[1, 1, 0.1], [1, 0.1, 0.1]]},
+}
+
+
+def arrays(data):
+    return data.features, data.labels, np.repeat(np.arange(data.num_lists), data.lengths)
+
+
+@pytest.fixture(scope="module")
+def parts():
+    train, weights = synthetic(lists=25, features=6, grades=3, seed=0)
+    return tuple(
+        arrays(part)
+        for part in (train, *(synthetic(lists=25, features=6, grades=3, seed=s, weights=weights)[0] for s in (1, 2)))
+    )
+
+
+def fit(name, parts, **options):
+    if name == "lambdamart":
+        pytest.importorskip("lightgbm")
+    (X, y, qid), (X_valid, y_valid, qid_valid), _ = parts
+    trainer = make_trainer(name, **{**SMALL.get(name, {}), **options})
+    return trainer.fit(X, y, qid, X_valid=X_valid, y_valid=y_valid, qid_valid=qid_valid)
+
+
+@pytest.mark.parametrize("name", TRAINERS)
+def test_learns_to_rank_and_is_repeatable(name, parts):
+    X, y, qid = parts[2]
+    trainer = fit(name, parts)
+    scores = trainer.predict(X)
+    assert scores.shape == y.shape
+    assert scores.dtype == np.float64
+    value, chance = mean_measure(scores, y, qid, "nDCG"), mean_measure(np.zeros(len(y)), y, qid, "nDCG")
+    assert value < chance + 0.05 if name == "random" else value > chance + 0.03
+    np.testing.assert_array_equal(fit(name, parts).predict(X), scores)
+    assert isinstance(choice_of(trainer), dict)
+    if is_stochastic(name):
+        assert (fit(name, parts, random_state=1).predict(X) != scores).any()
+
+
+@pytest.mark.parametrize("name", [name for name in TRAINERS if name not in ("lambdamart", "random")])
+def test_rows_of_a_list_need_not_be_neighbours(name, parts):
+    (X, y, qid), held_out, test = parts
+    order = np.random.default_rng(0).permutation(len(y))
+    expected = fit(name, parts).predict(test[0])
+    found = fit(name, ((X[order], y[order], qid[order]), held_out, test)).predict(test[0])
+    assert np.corrcoef(expected, found)[0, 1] > 0.99
+
+
+def test_all_pairs_loss_counts_every_pair():
+    scores, labels = torch.tensor([0.3, 1.0, -0.2, 0.0, 2.0]), torch.tensor([2, 1, 0, 0, 1])
+    wanted = [
+        sum(
+            max(0.0, 1 - float(scores[i] - scores[j]))
+            for i, j in itertools.permutations(rows, 2)
+            if labels[i] > labels[j]
+        )
+        for rows in ([0, 1, 2], [3, 4])
+    ]
+    offsets = torch.tensor([0, 3, 5])
+    assert AllPairsLoss(reduction="none")(scores, labels, offsets=offsets).tolist() == pytest.approx(wanted)
+    assert AllPairsLoss()(scores, labels, offsets=offsets).item() == pytest.approx(np.mean(wanted))
+    padded = torch.tensor([[0.3, 1.0, -0.2], [0.0, 2.0, 9.0]]), torch.tensor([[2, 1, 0], [0, 1, 5]])
+    where = torch.tensor([[True, True, True], [True, True, False]])
+    assert AllPairsLoss(reduction="sum")(*padded, where=where).item() == pytest.approx(sum(wanted))
+
+
+def test_ridge_regression_solves_the_normal_equations(parts):
+    X, y, qid = parts[0]
+    found = Regression(alpha=3.0, target="gain").fit(X, y, qid).predict(X)
+    centred, gains = X - X.mean(0, dtype=float), 2.0**y - 1
+    w = np.linalg.solve(centred.T @ centred + 3.0 * np.eye(X.shape[1]), centred.T @ (gains - gains.mean()))
+    np.testing.assert_allclose(found, centred @ w + gains.mean(), atol=1e-5)
+
+
+def test_rankboost_lowers_its_bound_and_votes_as_it_says(parts):
+    X, y, qid = parts[0]
+    ranker = RankBoost(rounds=30, thresholds=10).fit(X, y, qid)
+    bounds = []
+    for rounds in (1, 10, 30):
+        ranker.choice_ = {"rounds": rounds}
+        scores = ranker.predict(X)
+        pairs = (qid[:, None] == qid) & (y[:, None] > y)
+        bounds.append(np.exp(-(scores[:, None] - scores))[pairs].mean())
+    assert bounds[0] > bounds[1] > bounds[2]
+    feature, threshold, alpha = ranker.votes_[0]
+    h = (X[:, feature] > threshold).astype(float)
+    r = (h[:, None] - h)[pairs].mean()
+    assert alpha == pytest.approx(0.5 * np.log((1 + r) / (1 - r)))
+
+
+def test_the_balanced_classifier_weighs_kinds_alike_and_ignores_its_threshold(parts):
+    (X, y, qid), _, _ = parts
+    labels = (y > 1).astype(float)
+    plain, balanced = (LinearClassifier(C=100.0, balanced=b, select="AP").fit(X, labels, qid) for b in (False, True))
+    share = [np.mean(r.predict(X) + r.bias * r.ranker_.coef_[-1] > 0) for r in (plain, balanced)]
+    assert share[0] < labels.mean() < share[1]
+
+
+def test_selected_takes_the_best_on_validation(parts):
+    train, valid, _ = parts
+    candidates = [({"alpha": a}, Regression(alpha=a)) for a in (1e9, 1.0, 1e8)]
+    chosen = Selected(candidates).fit(*train, X_valid=valid[0], y_valid=valid[1], qid_valid=valid[2])
+    values = [mean_measure(t.fit(*train).predict(valid[0]), *valid[1:], "nDCG@10") for _, t in candidates]
+    assert chosen.validation_ == pytest.approx(values)
+    assert chosen.choice_ == candidates[int(np.argmax(values))][0]
+
+
+def test_the_given_measure_chooses(parts):
+    assert make_trainer("hinge", measure="AP", select="RR@10").measure == "RR@10"
+    assert make_trainer("hinge", measure="AUC").measure == "AUC"
+    assert isinstance(make_trainer("hinge", measure="nDCG@10", decay="i^-0.5").loss, rs.StructuredHingeLoss)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: make_trainer("svm"), "unknown trainer 'svm'; there are hinge"),
+        (lambda: make_trainer("ranksvm", pairs="some"), "pairs must be"),
+        (lambda: make_trainer("regression", alpha=[]), "no value"),
+        (lambda: make_trainer("regression", target="rank", alpha=1.0).fit([[1.0], [2.0]], [0, 1], [1, 1]), "target"),
+        (lambda: make_trainer("feature", feature=3).fit([[1.0], [2.0]], [0, 1], [1, 1]), "from 0 to 0"),
+        (lambda: make_trainer("regression").fit([[1.0], [2.0]], [0, 1], [1, 1]), "X_valid"),
+        (lambda: make_trainer("rankboost").fit([[1.0], [2.0]], [0, 1]), "qid"),
+        (lambda: make_trainer("svmacc").fit([[1.0], [2.0]], [0, 0], [1, 1]), "0 of 2 relevant"),
+    ],
+)
+def test_wrong_requests_are_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_agrees_with_published_svmrank(data_root):
+    from rankstruct.data import read_folds, read_scores
+
+    folder = data_root / "letor"
+    ours, published = [], []
+    for fold in range(1, 6):
+        splits = read_folds(folder / "OHSUMED", fold)
+        train, valid, test = map(arrays, splits)
+        ranker = make_trainer("ranksvm", pairs="all", C=[0.01, 0.1, 1.0], select="nDCG")
+        ranker.fit(*train, X_valid=valid[0], y_valid=valid[1], qid_valid=valid[2])
+        theirs = read_scores(folder / "baseline_scores" / "OHSUMED" / "svm_rank" / f"Fold{fold}" / "test_score")
+        for scores, kept in ((ranker.predict(test[0]), ours), (theirs, published)):
+            kept.append([mean_measure(scores, *test[1:], measure) for measure in ("AP", "nDCG@10")])
+    np.testing.assert_allclose(np.mean(ours, 0), np.mean(published, 0), atol=0.01)

@@ -1,0 +1,283 @@
+"""Experiments from configs: cells, kills, reuse, tables, plots, errors."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from rankstruct.cli import main
+from rankstruct.experiments.baselines import make_trainer, mean_measure
+from rankstruct.experiments.experiment import (
+    Cell,
+    Plan,
+    Source,
+    Vary,
+    read_plan,
+    read_results,
+    run_cell,
+    run_experiment,
+)
+from rankstruct.experiments.report import Gathered, Table, measure_figures, measure_table, win_table, write_report
+
+CONFIG = """
+data: {builtin: synthetic, folds: [1, 2]}
+measures: [AP, nDCG@10]
+cutoffs: 3
+seeds: 3
+C: [1.0, 10.0]
+baselines: [regression, chance]
+trainers:
+  SVMmap: {trainer: hinge, measure: AP}
+  regression: {trainer: regression, alpha: 1.0}
+  chance: {trainer: random}
+"""
+CONFIGS = Path(__file__).parents[2] / "configs"
+TABLES = ["curves", "measures", "times", "wins"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("experiment")
+    (folder / "small.yaml").write_text(CONFIG)
+    assert main(["experiment", "--config", str(folder / "small.yaml"), "--output", str(folder / "out")]) == 0
+    plan = read_plan(folder / "small.yaml")
+    return folder, plan, read_results(folder / "out" / "results.jsonl", plan).records
+
+
+def command(folder, output):
+    config = str(folder / "small.yaml")
+    return [sys.executable, "-m", "rankstruct", "experiment", "--config", config, "--output", str(output)]
+
+
+def test_runs_every_cell_once_and_keeps_values_by_query(finished):
+    folder, plan, records = finished
+    lines = (folder / "out" / "results.jsonl").read_text().splitlines()
+    assert len(lines) == len(records) == len(plan.cells()) == 2 * (1 + 1 + 3)
+    for record in records.values():
+        assert set(record["values"]) == {"AP", "nDCG@10", "nDCG@1", "nDCG@2", "nDCG@3"}
+        assert {len(values) for values in record["values"].values()} == {len(record["qids"])} == {100}
+    assert {len({json.dumps(r["values"]) for k, r in records.items() if k[1] == "chance" and k[3] == 1})} == {3}
+
+
+def test_a_cell_is_the_trainer_of_its_name_chosen_on_validation(finished):
+    _, _, records = finished
+    from rankstruct.data import read_splits
+
+    train, vali, test = read_splits(builtin="synthetic", seed=2)
+    qids = [np.repeat(np.arange(part.num_lists), part.lengths) for part in (train, vali, test)]
+    ranker = make_trainer("hinge", measure="AP", C=[1.0, 10.0])
+    valid = {"X_valid": vali.features, "y_valid": vali.labels, "qid_valid": qids[1]}
+    ranker.fit(train.features, train.labels, qids[0], **valid)
+    record = records["", "SVMmap", "null", 2, 0]
+    assert record["choice"] == {"C": ranker.C_}
+    expected = mean_measure(ranker.predict(test.features), test.labels, qids[2], "AP")
+    assert np.mean(record["values"]["AP"]) == pytest.approx(expected, abs=5e-3)  # documents are in another order
+
+
+def test_writes_tables_plots_and_a_page(finished, capsys):
+    folder, plan, _ = finished
+    out = folder / "out"
+    assert sorted(p.stem for p in (out / "tables").glob("*.tex")) == TABLES
+    assert (
+        (out / "tables" / "measures.md").read_text().startswith("| trainer | AP | nDCG@10 |\n|---|---|---|\n| SVMmap |")
+    )
+    assert sorted(p.name for p in (out / "figures").iterdir()) == sorted(
+        f"{name}.{suffix}" for name in ("curves", "measures", "times") for suffix in ("png", "svg")
+    )
+    page = (out / "report.html").read_text()
+    assert page.count("<img") == 3
+    assert "chosen by fold" in page
+    assert "seeds: 3" in page
+    rows = list(csv.DictReader((out / "figures.csv").read_text().splitlines()))
+    assert len(rows) == 3 * 2
+    # A second run has nothing to do and says so quickly.
+    assert main(["experiment", "--config", str(folder / "small.yaml"), "--output", str(out)]) == 0
+    assert "SVMmap" in capsys.readouterr().out
+    assert len((out / "results.jsonl").read_text().splitlines()) == len(plan.cells())
+
+
+def test_significance_is_against_the_best_baseline_with_holm(finished):
+    _, plan, records = finished
+    gathered = Gathered(plan, records, "")
+    figures = measure_figures(plan, gathered, "")
+
+    def values(name, measure):
+        seeds = range(3 if name == "chance" else 1)
+        return np.mean(
+            [np.concatenate([_by_qid(records["", name, "null", f, s], measure) for f in (1, 2)]) for s in seeds], 0
+        )
+
+    p = []
+    for measure in ("AP", "nDCG@10"):
+        figure = next(f for f in figures if (f.trainer, f.measure) == ("SVMmap", measure))
+        mine, other = values("SVMmap", measure), values("regression", measure)
+        assert figure.mean == pytest.approx(mine.mean())
+        assert (figure.baseline, figure.wins, figure.losses) == (
+            "regression",
+            (mine > other).sum(),
+            (mine < other).sum(),
+        )
+        p.append(scipy.stats.wilcoxon(mine - other).pvalue)
+        assert figure.p == pytest.approx(p[-1])
+        assert figure.low < figure.mean < figure.high
+    corrected = [f.p_holm for f in figures if f.trainer == "SVMmap"]
+    smaller = int(np.argmin(p))
+    assert corrected[smaller] == pytest.approx(min(1, 2 * p[smaller]))
+    assert corrected[1 - smaller] == pytest.approx(max(min(1, 2 * p[smaller]), p[1 - smaller]))
+    chance = next(f for f in figures if f.trainer == "chance")
+    assert (chance.seeds, chance.baseline, chance.mark) == (3, "", "")
+    means = [values("chance", "AP").mean()]
+    assert chance.mean == pytest.approx(means[0])
+    assert chance.deviation > 0
+    assert "± " in measure_table(plan, gathered, figures, "").rows[2][1]
+    won = win_table(plan, gathered, "").rows
+    assert won[0][0] == "SVMmap"
+    assert won[2][1].endswith(" **")
+
+
+def _by_qid(record, measure):
+    values = dict(zip(record["qids"], record["values"][measure], strict=True))
+    return np.array([values[qid] for qid in sorted(values)])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL")
+def test_a_killed_experiment_loses_no_finished_cell_and_ends_with_the_same_tables(finished, tmp_path):
+    folder, plan, _ = finished
+    output, kept = tmp_path / "out", []
+    results = output / "results.jsonl"
+    for enough in (1, 6):  # kill it as soon as so many cells are there
+        process = subprocess.Popen(command(folder, output), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        end = time.monotonic() + 120
+        while time.monotonic() < end and (not results.is_file() or results.read_bytes().count(b"\n") < enough):
+            time.sleep(0.001)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        lines = results.read_bytes().splitlines(keepends=True)
+        whole = [line for line in lines if line.endswith(b"\n")]
+        assert whole[: len(kept)] == kept
+        kept = whole
+        with results.open("ab") as file:  # as if it had been killed inside a write
+            file.write(b'{"cell": ["", "SVM')
+    assert main(command(folder, output)[3:]) == 0
+    lines = results.read_bytes().splitlines(keepends=True)
+    assert lines[: len(kept)] == kept
+    assert sorted(json.loads(line)["cell"] for line in lines) == sorted(list(cell.key) for cell in plan.cells())
+    for name in TABLES:
+        if name != "times":
+            assert (output / "tables" / f"{name}.csv").read_text() == (
+                folder / "out" / "tables" / f"{name}.csv"
+            ).read_text()
+    assert (output / "figures.csv").read_text() == (folder / "out" / "figures.csv").read_text()
+
+
+def test_another_request_is_run_anew_and_the_old_cells_are_kept(tmp_path, capsys):
+    config, out = tmp_path / "a.yaml", str(tmp_path / "out")
+    config.write_text(
+        "{data: {builtin: synthetic, folds: [1]}, measures: [AP], trainers: {r: {trainer: regression, alpha: 1.0}}}"
+    )
+    given = ["experiment", "--config", str(config), "--output", out]
+    assert main(given) == 0
+    assert "other requests" not in capsys.readouterr().out
+    assert main([*given, "--measures", "[AP, RR]"]) == 0
+    assert "1 finished cells of other requests" in capsys.readouterr().out
+
+
+def test_two_experiments_do_not_write_to_one_file(tmp_path):
+    fcntl = pytest.importorskip("fcntl")
+    plan = Plan({"r": {"trainer": "regression"}}, Source(builtin="synthetic", folds=[1]))
+    with (tmp_path / "results.jsonl").open("a") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(ValueError, match="another experiment is writing"):
+            run_experiment(plan, tmp_path)
+
+
+def test_a_cell_that_fails_is_named_and_the_others_are_kept(tmp_path):
+    trainers = {"r": {"trainer": "regression", "alpha": 1.0}, "x": {"trainer": "feature", "feature": 99}}
+    plan = Plan(trainers, Source(builtin="synthetic", folds=[1]))
+    with pytest.raises(RuntimeError, match=r"1 of 2 cells failed:  x null 1 0: .*from 0 to 19, got 99"):
+        run_experiment(plan, tmp_path)
+    assert len(read_results(tmp_path / "results.jsonl", plan).records) == 1
+
+
+def test_an_option_that_varies_makes_curves(tmp_path):
+    plan = Plan(
+        {"ridge": {"trainer": "regression"}, "one": {"trainer": "feature", "feature": 0}},
+        Source(builtin="synthetic", folds=[1]),
+        measures=["nDCG"],
+        vary=Vary("alpha", [0.1, 1e6]),
+    )
+    assert [cell.value for cell in plan.cells()] == [0.1, 1e6, None]
+    records = {cell.key: run_cell(plan, cell) for cell in plan.cells()}
+    assert "ridge, alpha=0.1" in write_report(plan, records, tmp_path, "ridge")
+    assert (tmp_path / "figures" / "varied.png").stat().st_size > 5000
+
+
+def test_fewer_training_lists_and_steps_for_a_trainer_alone():
+    entry = {"trainer": "regression", "alpha": 1.0}
+    plan = Plan(
+        {"few": entry, "bins": {**entry, "prepare": ["bins:5"]}},
+        Source(builtin="synthetic", folds=[1], prepare_test=["binarize:2"]),
+        vary=Vary("lists", [5, 50]),
+    )
+    few, many, *_ = (run_cell(plan, cell) for cell in plan.cells())
+    assert few["documents"][0] < many["documents"][0] / 5
+    assert few["removed"] == [0, 0, 0]  # by preparation
+
+
+def test_fold_means_can_be_paired(finished):
+    _, plan, records = finished
+    by_fold = Plan(plan.trainers, plan.data, plan.measures, cutoffs=3, seeds=3, C=plan.C, pairs="fold")
+    assert Gathered(by_fold, records, "").units(("SVMmap", None), "AP").shape == (2,)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            ("trainer: hinge, measure: AP", "trainer: hinge, measures: AP"),
+            "trainers.SVMmap: trainer 'hinge' has no option 'measures'",
+        ),
+        (("trainer: hinge", "trainer: svm"), "unknown trainer 'svm'"),
+        (("baselines: [regression", "baselines: [ridge"), "'ridge' is none of the trainers"),
+        (("seeds: 3", "seed: 3"), "seed"),
+        (("builtin: synthetic, ", ""), "data.path"),
+        (("builtin: synthetic, ", "builtin: synthetic, prepare: [scale], "), "unknown preparation step 'scale'"),
+        (("measures: [AP, ", "measures: [QAP, "), "QAP"),
+        (("seeds: 3", "test: z"), "test must be one of"),
+    ],
+)
+def test_wrong_configs_are_refused_in_one_line(change, message, tmp_path, capsys):
+    (tmp_path / "wrong.yaml").write_text(CONFIG.replace(*change))
+    assert main(["experiment", "--config", str(tmp_path / "wrong.yaml"), "--output", str(tmp_path / "out")]) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("config", sorted(CONFIGS.glob("experiment-*.yaml")), ids=lambda path: path.stem)
+def test_every_config_is_a_plan_that_runs(config):
+    source = {"path": "null", "sets": "[]", "builtin": "synthetic", "folds": "[1]", "protocol": "folds"}
+    plan = read_plan(config, [word for key, value in source.items() for word in (f"--data.{key}", value)])
+    assert len(config.read_text().splitlines()) <= 30
+    cells = {cell.spec["trainer"]: cell for cell in plan.cells()}
+    cheap = next(cell for name, cell in cells.items() if name in ("hinge", "regression", "ranksvm"))
+    entry = {**cheap.spec, **({"C": 1.0} if "C" in cheap.spec else {})}
+    record = run_cell(plan, Cell(cheap.set_name, cheap.name, cheap.value, 1, 0, entry))
+    assert all(np.isfinite(values).all() for values in record["values"].values())
+
+
+def test_tables_are_escaped():
+    table = Table("a & b", ["x_1", "50 %"], [["<b>", "0.5 --"]], "note", frozenset({(0, 1)}))
+    assert r"x\_1 & 50 \%" in table.latex()
+    assert r"\textbf{0.5} $--$" in table.latex()
+    assert "<td>&lt;b&gt;</td><td><b>0.5</b> --</td>" in table.html()
+    assert "| **0.5** -- |" in table.markdown()
+    assert table.csv() == "x_1,50 %\n<b>,0.5 --\n"

@@ -1,0 +1,60 @@
+"""How sets are divided: disjoint parts, balanced use, queries of classes."""
+
+import numpy as np
+import pytest
+
+from rankstruct.data import RankingData, concatenate
+from rankstruct.experiments.protocols import cross_validation_parts, read_parts, trial_parts
+
+
+def test_cross_validation_tests_everything_once():
+    folds = [cross_validation_parts(23, fold, 5) for fold in range(1, 6)]
+    for at in (1, 2):
+        assert sorted(np.concatenate([parts[at] for parts in folds])) == list(range(23))
+    for parts in folds:
+        assert sorted(np.concatenate(parts)) == list(range(23))
+
+
+def test_trials_use_every_query_alike():
+    counts = np.zeros(50)
+    for trial in range(1, 14):
+        parts = trial_parts(50, trial, (10, 5, 35))
+        assert sorted(np.concatenate(parts)) == list(range(50))
+        counts[parts[0]] += 1
+        assert np.ptp(counts) <= 1
+
+
+def test_reads_lists_and_classes(tmp_path):
+    (tmp_path / "Fold1").mkdir()
+    for at, name in enumerate(("train", "vali", "test")):
+        lines = [f"{d % 2} qid:{10 * at + q} 1:{10 * at + q} 2:{d}\n" for q in range(1, 8) for d in range(3)]
+        (tmp_path / "Fold1" / f"{name}.txt").write_text("".join(lines))
+    for protocol, folds in (("cross-validation", 7), ("trials", 7)):
+        parts = read_parts(tmp_path, protocol, 2, folds, sizes=(4, 3, 14), cache=False)
+        pool = concatenate(parts)
+        assert isinstance(pool, RankingData)
+        assert pool.num_lists == 21
+    rng = np.random.default_rng(0)
+    rows = "".join(f"{rng.random():.9f},{'a' if i % 5 else 'b'}\n" for i in range(60))
+    (tmp_path / "x.arff").write_text(f"@relation x\n@attribute v real\n@attribute k {{a,b}}\n@data\n{rows}")
+    parts = read_parts(tmp_path / "x.arff", "cross-validation", 1, 5, queries=4, documents=8)
+    assert [part.lengths.tolist() for part in parts] == [[8] * 4] * 3
+    assert 0 < concatenate([parts.train]).labels.mean() < 0.5  # the rarest class
+    seen = [set(part.docids) for part in parts]
+    assert len(seen[0] | seen[1] | seen[2]) == sum(map(len, seen))
+    assert parts.train.features.min() >= 0
+    assert parts.train.features.max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: cross_validation_parts(10, 6, 5), "from 1 to 5"),
+        (lambda: trial_parts(10, 1, (5, 5, 5)), "at most 10"),
+        (lambda: read_parts("x", "split", 1, 5), "protocol must be one of"),
+        (lambda: read_parts("x.arff", "folds", 1, 5), "cross-validation"),
+    ],
+)
+def test_wrong_requests_are_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,117 @@
+"""Each statistic against SciPy's or its definition."""
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from rankstruct.experiments.statistics import (
+    bootstrap_interval,
+    compare_paired,
+    holm,
+    spread,
+    stars,
+    unpaired_p_value,
+)
+
+
+@pytest.fixture
+def pair():
+    rng = np.random.default_rng(3)
+    first = rng.normal(size=25)
+    return first, first + 0.3 + 0.5 * rng.normal(size=25)
+
+
+def test_paired_tests_equal_scipy(pair):
+    first, second = pair
+    assert compare_paired(first, second).p == scipy.stats.wilcoxon(first, second).pvalue
+    assert compare_paired(first, second, "t").p == scipy.stats.ttest_rel(first, second).pvalue
+
+
+def test_signed_rank_equals_all_sign_flips():
+    difference = np.array([0.3, -0.1, 0.45, 0.2, 0.6, -0.05, 0.7])
+    ranks = scipy.stats.rankdata(np.abs(difference))
+    observed = ranks[difference > 0].sum()
+    sums = [ranks[np.array(signs)].sum() for signs in itertools.product([True, False], repeat=len(ranks))]
+    centre = ranks.sum() / 2
+    p = np.mean(np.abs(np.array(sums) - centre) >= abs(observed - centre) - 1e-9)
+    assert compare_paired(difference, np.zeros(7)).p == pytest.approx(p)
+
+
+def test_randomization_equals_all_sign_flips():
+    difference = np.array([0.3, -0.1, 0.45, 0.2, 0.6, -0.05])
+    means = [np.mean(difference * signs) for signs in itertools.product([1, -1], repeat=6)]
+    p = np.mean(np.abs(means) >= abs(difference.mean()) - 1e-12)
+    assert compare_paired(difference, np.zeros(6), "randomization").p == pytest.approx(p)
+
+
+def test_counts_wins_and_losses_and_leaves_ties_out():
+    found = compare_paired([1.0, 2.0, 3.0, 4.0], [0.0, 2.0, 4.0, 1.0])
+    assert (found.wins, found.losses, found.difference) == (2, 1, pytest.approx(0.75))
+    first, second = np.random.default_rng(4).normal(size=(2, 60))  # many enough for SciPy's normal approximation
+    tied = compare_paired(np.append(first, [1.0, 2.0]), np.append(second, [1.0, 2.0]))
+    assert tied.p == compare_paired(first, second).p
+    assert compare_paired([1.0, 1.0], [1.0, 1.0]).p == 1.0
+
+
+@pytest.mark.parametrize("equal_variance", [True, False])
+def test_unpaired_t_equals_its_formula(pair, equal_variance):
+    first, second = pair[0], pair[1][:12]
+    n, m, v, u = len(first), len(second), first.var(ddof=1), second.var(ddof=1)
+    if equal_variance:
+        error, freedom = ((n - 1) * v + (m - 1) * u) / (n + m - 2) * (1 / n + 1 / m), n + m - 2
+    else:
+        error = v / n + u / m
+        freedom = error**2 / ((v / n) ** 2 / (n - 1) + (u / m) ** 2 / (m - 1))
+    p = 2 * scipy.stats.t.sf(abs(first.mean() - second.mean()) / np.sqrt(error), freedom)
+    assert unpaired_p_value(first, second, equal_variance=equal_variance) == pytest.approx(p)
+    assert unpaired_p_value([1.0, 1.0], [1.0, 1.0]) == 1.0
+
+
+def test_bootstrap_interval_is_the_percentiles_of_resampled_means(pair):
+    values = pair[0]
+    low, high = bootstrap_interval(values, resamples=20_000)
+    rng = np.random.default_rng(99)
+    means = values[rng.integers(len(values), size=(20_000, len(values)))].mean(1)
+    assert [low, high] == pytest.approx(np.percentile(means, [2.5, 97.5]), abs=0.02)
+    assert bootstrap_interval(np.ones(4)) == (1.0, 1.0)
+
+
+def test_holm_rejects_what_the_step_down_procedure_rejects():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        p = rng.uniform(size=8) ** 3
+        corrected = holm(p)
+        for level in (0.01, 0.05, 0.2):
+            rejected, order = np.zeros(8, bool), np.argsort(p)
+            for step, at in enumerate(order):
+                if p[at] > level / (8 - step):
+                    break
+                rejected[at] = True
+            assert ((corrected <= level) == rejected).all()
+    assert holm([[0.01, np.nan], [0.04, 0.03]])[0, 0] == pytest.approx(0.03)
+    assert np.isnan(holm([np.nan])).all()
+
+
+def test_stars_and_spread():
+    assert [stars(p) for p in (0.0099, 0.01, 0.049, 0.05)] == ["**", "*", "*", ""]
+    found = spread([1.0, 2.0, 6.0])
+    assert (found.mean, found.low, found.high, found.seeds) == (3.0, 1.0, 6.0, 3)
+    assert found.deviation == pytest.approx(np.std([1, 2, 6], ddof=1))
+    assert str(spread([0.5])) == "0.5000"
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: compare_paired([1.0, np.nan], [1.0, 2.0]), "first must be finite, got nan at 1"),
+        (lambda: compare_paired([1.0], [1.0, 2.0]), "one shape"),
+        (lambda: holm([1.5]), "between 0 and 1"),
+        (lambda: bootstrap_interval([]), "got none"),
+        (lambda: bootstrap_interval([1.0, 2.0], 95), "level"),
+    ],
+)
+def test_wrong_values_are_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
