@@ -20,6 +20,8 @@ from rankstruct.solvers.base import Problem, Solver, planes_of, start_qp
 from rankstruct.solvers.risk import certain_levels
 from rankstruct.solvers.solution import Planes
 
+_PATIENCE = 100  # iterations without any progress, after which rounding is to blame
+
 
 @dataclass(frozen=True, kw_only=True)
 class CuttingPlane(Solver):
@@ -46,7 +48,9 @@ class CuttingPlane(Solver):
         values, gradients = problem.evaluate_terms(start, terms)
         problem.observe(start, float(values.mean()))
         qp.add(gradients, certain_levels(values, gradients, start), terms)
+        idle = 0
         while True:
+            before = problem.objective, problem.lower_bound
             with problem.in_qp():
                 qp.forget(self.planes_per_term * len(terms))
                 model = qp.solve(problem.C, problem.w0)
@@ -62,5 +66,6 @@ class CuttingPlane(Solver):
             with problem.in_qp():
                 qp.add(gradients[violated], certain_levels(values, gradients, model.w)[violated], terms[violated])
             yield len(qp)
-            if not violated.any():
+            idle = 0 if (problem.objective, problem.lower_bound) != before else idle + 1
+            if not violated.any() or idle > _PATIENCE:
                 return
