@@ -196,17 +196,17 @@ class LinearRanker(BaseEstimator):
                 minimises.
         """
         Cs = self._costs()
-        several = len(Cs) > 1
-        if not several and not (X_valid is None and y_valid is None and qid_valid is None):
-            raise ValueError("validation lists choose among several C, and there is one; leave them out")
-        if several and (X_valid is None or y_valid is None or qid_valid is None):
+        held_out = [value is not None for value in (X_valid, y_valid, qid_valid)]
+        if any(held_out) != all(held_out):
+            raise ValueError("X_valid, y_valid and qid_valid go together; give all three or none")
+        if len(Cs) > 1 and not any(held_out):
             raise ValueError(
                 f"C has {len(Cs)} values; give X_valid, y_valid and qid_valid to choose among them, or a single C"
             )
         X, y = self._check(X, y, reset=True)
         features, labels, offsets = self._training_lists(self._fit_features(X), y, _check_qid(qid, X.shape[0]))
         self.path_: list[Solution] = []
-        self.validation_: list[float] | None = [] if several else None
+        self.validation_: list[float] | None = [] if any(held_out) else None
         loss = self._loss()
         start = self._start(loss, features, labels, offsets)
         w0 = start if self.regularize_towards == "start" else np.zeros(features.shape[1])

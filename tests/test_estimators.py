@@ -102,6 +102,8 @@ def test_a_path_of_C_is_chosen_on_validation_lists():
     np.testing.assert_allclose(ranker.validation_, scores)
     assert [0.01, 1.0, 10.0][int(np.argmax(scores))] == ranker.C_
     assert ranker.score(*valid) == max(scores)
+    single = rs.LinearRanker("AP", C=1.0).fit(X, y, qid, **names)
+    assert single.validation_ == [single.score(*valid)]
     with pytest.raises(ValueError, match="C has 3 values; give X_valid"):
         rs.LinearRanker("AP", C=[1, 2, 3]).fit(X, y, qid)
 
@@ -313,7 +315,7 @@ def test_objective_of_a_smooth_loss_is_that_of_the_last_sigma():
 
 def test_what_is_not_used_or_not_fitted_is_said():
     X, y, qid = make()
-    with pytest.raises(ValueError, match="there is one; leave them out"):
+    with pytest.raises(ValueError, match="go together; give all three or none"):
         rs.LinearRanker("AP").fit(X, y, qid, X_valid=X)
     with pytest.raises(ValueError, match="loss must be a loss module"):
         rs.LinearRanker(loss="AP").fit(X, y, qid)
