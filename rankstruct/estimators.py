@@ -385,19 +385,23 @@ class LinearRanker(BaseEstimator):
         """The mean loss as a function of the weights, over the lists that `fit` would train on; for `rankstruct.solvers`."""
         return ranking_risk(self._loss(), *self._lists_of(X, y, qid))
 
-    def objective(self, w: np.ndarray, X: Any, y: Any, qid: Any, C: float | None = None) -> float:
-        """What `fit` minimises, at any weights `[d]`: those of another ranker, say, or of a scorer trained by SGD.
+    def mean_loss(self, w: np.ndarray, X: Any, y: Any, qid: Any) -> float:
+        """The mean loss at any weights `[d]`, over the lists that `fit` would train on.
 
         That of a `SmoothLoss` is with the last sigma of the annealing, as `solution_.objective` is.
         """
-        features, labels, offsets = self._lists_of(X, y, qid)
         loss = self._loss()
         if isinstance(loss, SmoothLoss):
             loss = self._annealed(loss)
-        w = np.asarray(w, np.float64)
-        w0 = self._start(loss, features, labels, offsets) if self.regularize_towards == "start" else np.zeros_like(w)
+        return ranking_risk(loss, *self._lists_of(X, y, qid))(np.asarray(w, np.float64))[0]
+
+    def objective(self, w: np.ndarray, X: Any, y: Any, qid: Any, C: float | None = None) -> float:
+        """What `fit` minimises, at any weights `[d]`: those of another ranker, say, or of a scorer trained by SGD."""
+        away = np.asarray(w, np.float64)
+        if self.regularize_towards == "start":
+            away = away - self._start(self._loss(), *self._lists_of(X, y, qid))
         C = self._costs()[0] if C is None else C
-        return float((w - w0) @ (w - w0) / (2 * C) + ranking_risk(loss, features, labels, offsets)(w)[0])
+        return float(away @ away) / (2 * C) + self.mean_loss(w, X, y, qid)
 
     def _lists_of(self, X: Any, y: Any, qid: Any) -> tuple[Any, np.ndarray, np.ndarray]:
         qid = _check_qid(qid, np.shape(X)[0])

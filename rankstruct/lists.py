@@ -106,6 +106,15 @@ def pad(flat: Tensor, offsets: Tensor, fill: float = 0) -> tuple[Tensor, Tensor]
     return torch.where(where, flat[source], torch.as_tensor(fill, dtype=flat.dtype, device=flat.device)), where
 
 
+def batch_first(value: Tensor, dim: int | None, size: int) -> Tensor:
+    """What a vmap rule is given, with its batch dimension in front: moved there, or of `size` equal examples if it has none.
+
+    >>> batch_first(torch.zeros(2, 3), 1, 3).shape, batch_first(torch.zeros(2), None, 3).shape
+    (torch.Size([3, 2]), torch.Size([3, 2]))
+    """
+    return value.expand(size, *value.shape) if dim is None else value.movedim(dim, 0)
+
+
 def length_buckets(offsets: Tensor) -> Iterator[Tensor]:
     """Indices of the lists, grouped so that within a group no list is more than twice as long as another.
 

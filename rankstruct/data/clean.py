@@ -42,7 +42,7 @@ def shuffle_documents(data: RankingData, seed: int = 0) -> RankingData:
     array([2., 0., 3., 1., 4., 5.], dtype=float32)
     """
     keys = np.random.default_rng(seed).random(data.num_documents)
-    number = np.repeat(np.arange(data.num_lists), data.lengths)
+    number = data.list_numbers
     return _rows(data, np.lexsort((keys, number)), data.offsets, data.qids)
 
 

@@ -151,6 +151,11 @@ class RankingData:
         """Whether features are kept as a sparse matrix."""
         return bool(sp.issparse(self.features))
 
+    @property
+    def list_numbers(self) -> np.ndarray:
+        """The list of each document, `[documents]`: what estimators take as `qid`."""
+        return np.repeat(np.arange(self.num_lists), self.lengths)
+
     def list_of(self, document: int) -> int:
         """The list a document (its row) belongs to."""
         return int(np.searchsorted(self.offsets, document, side="right")) - 1

@@ -67,7 +67,7 @@ def certify(
         raise ValueError(f"a lower bound needs a convex loss; {type(loss).__name__} with these options is not")
     if not regularization > 0:
         raise ValueError(f"a certified optimum needs regularization > 0, got {regularization}")
-    qid = np.repeat(np.arange(data.num_lists), data.lengths)
+    qid = data.list_numbers
     w = scorer.linear.weight.detach().double().numpy()[0]
     ranker = LinearRanker(loss=loss, C=1 / regularization, tolerance=tolerance)
     ranker.fit(data.features, data.labels, qid)
@@ -103,9 +103,7 @@ def health_check(ranker: LinearRanker, X: Any, y: Any, qid: Any) -> str:
     >>> health_check(LinearRanker("AP").fit(X, y, qid), X, y, qid)
     'learning: the objective is 11 % of that at w = 0'
     """
-    qid = np.asarray(qid)
-    zero = np.zeros(len(ranker.coef_))
-    at_zero = ranker.objective(zero, X, y, qid, ranker.C_) - float(ranker.w0_ @ ranker.w0_) / (2 * ranker.C_)
+    at_zero = ranker.mean_loss(np.zeros(len(ranker.coef_)), X, y, qid)
     share = ranker.solution_.objective / at_zero if at_zero else 1.0
     if share < 0.99:
         return f"learning: the objective is {share:.0%} of that at w = 0".replace("%", " %")

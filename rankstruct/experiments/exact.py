@@ -91,13 +91,11 @@ def fit_path(
         `squared_norm` (||w||^2), `validation` and `test` (means by measure), `selected`, and `chosen` (bool).
     """
     several = np.size(ranker.C) > 1
-    held_out = {"X_valid": vali.features, "y_valid": vali.labels, "qid_valid": _qid(vali)} if several else {}
-    ranker.fit(train.features, train.labels, _qid(train), **held_out)
+    held_out = {"X_valid": vali.features, "y_valid": vali.labels, "qid_valid": vali.list_numbers} if several else {}
+    ranker.fit(train.features, train.labels, train.list_numbers, **held_out)
     Cs = sorted(np.ravel(np.asarray(ranker.C, float)).tolist())
     rows = []
-    zero = np.zeros(len(ranker.coef_))
-    at_zero = ranker.objective(zero, train.features, train.labels, _qid(train), Cs[0])
-    at_zero -= float(ranker.w0_ @ ranker.w0_) / (2 * Cs[0])  # the loss alone
+    at_zero = ranker.mean_loss(np.zeros(len(ranker.coef_)), train.features, train.labels, train.list_numbers)
     chosen = ranker.C_
     for number, (C, solution) in enumerate(zip(Cs, ranker.path_, strict=True)):
         ranker._use(solution, C)
@@ -145,10 +143,6 @@ def mean_measures(scores: np.ndarray, data: RankingData, measures: Sequence[str]
         torch.tensor(scores), torch.tensor(data.labels), list(measures), offsets=torch.tensor(data.offsets)
     )
     return {name: float(value.mean()) for name, value in values.items()}
-
-
-def _qid(data: RankingData) -> np.ndarray:
-    return np.repeat(np.arange(data.num_lists), data.lengths)
 
 
 def _fit_cell(config: str, fold: int | None, overrides: Sequence[str], folder: str) -> dict[str, Any]:

@@ -136,7 +136,7 @@ def _lightgbm(folds: Sequence[Splits]) -> dict[str, Any]:
 
 
 def _arrays(data: RankingData) -> tuple[Any, np.ndarray, np.ndarray]:
-    return data.features, data.labels, np.repeat(np.arange(data.num_lists), data.lengths)
+    return data.features, data.labels, data.list_numbers
 
 
 def _first_lists(data: RankingData) -> RankingData:

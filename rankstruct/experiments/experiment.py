@@ -31,7 +31,6 @@ import torch
 from tqdm.auto import tqdm
 
 from rankstruct.data import (
-    RankingData,
     Splits,
     check_preparation,
     parse_preparation,
@@ -296,7 +295,12 @@ def run_cell(plan: Plan, cell: Cell) -> dict[str, Any]:
     trainer = make_trainer(cell.spec["trainer"], seed=cell.seed, select=plan.select, **cell.options)
     start = time.perf_counter()
     trainer.fit(
-        train.features, train.labels, _qid(train), X_valid=vali.features, y_valid=vali.labels, qid_valid=_qid(vali)
+        train.features,
+        train.labels,
+        train.list_numbers,
+        X_valid=vali.features,
+        y_valid=vali.labels,
+        qid_valid=vali.list_numbers,
     )
     seconds = time.perf_counter() - start
     values = evaluate(
@@ -315,10 +319,6 @@ def run_cell(plan: Plan, cell: Cell) -> dict[str, Any]:
         "qids": test.qids.tolist(),
         "values": {name: value.tolist() for name, value in values.items()},
     }
-
-
-def _qid(data: RankingData) -> np.ndarray:
-    return np.repeat(np.arange(data.num_lists), data.lengths)
 
 
 class Results(NamedTuple):

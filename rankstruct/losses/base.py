@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from rankstruct.lists import check_lists, check_offsets
+from rankstruct.lists import batch_first, check_lists, check_offsets
 from rankstruct.losses.reduction import check_reduction, reduce_lists
 from rankstruct.measures import DiscountedGain, Measure, parse_measure
 
@@ -229,9 +230,7 @@ def _(scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | No
 
 @check_values.register_vmap
 def _(info: Any, in_dims: Any, scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None) -> Any:
-    def front(value: Tensor, dim: int | None) -> Tensor:
-        return value.expand(info.batch_size, *value.shape) if dim is None else value.movedim(dim, 0)
-
+    front = partial(batch_first, size=info.batch_size)
     if offsets is not None:
         offsets = offsets if in_dims[3] is None else offsets.movedim(in_dims[3], 0)[0]
         flat = front(scores, in_dims[0]), front(labels, in_dims[1])

@@ -7,12 +7,14 @@ All have one signature, `(scores, labels, where, offsets, min_relevant, cutoff, 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from rankstruct.feature_maps import FeatureMap
+from rankstruct.lists import batch_first
 from rankstruct.measures import DiscountedGain, Measure
 from rankstruct.oracles.kernels import NO_CUTOFF, Answer, ListKernel, Method, Parameters
 from rankstruct.oracles.registry import Oracle
@@ -64,9 +66,7 @@ def _register_lists(qualified: str, operator: Callable[..., Answer], per_documen
     def _(info, in_dims, scores, labels, where, offsets, *parameters):
         size = info.batch_size
 
-        def front(value: Tensor, dim: int | None) -> Tensor:
-            return value.expand(size, *value.shape) if dim is None else value.movedim(dim, 0)
-
+        front = partial(batch_first, size=size)
         scores, labels = front(scores, in_dims[0]), front(labels, in_dims[1])
         each_document = [
             None if value is None else front(value, dim)

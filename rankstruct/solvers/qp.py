@@ -32,11 +32,12 @@ import numpy as np
 import scipy.linalg
 from scipy.linalg.lapack import dtrtrs
 
+from rankstruct.solvers.risk import SUM_ERROR
+
 _DEPENDENT = 1e-9  # a column this close to the span of the others, relative to its length, counts as one of the span
 _SPANNED = 1e-14  # a gradient this close to the span of the basis, relative to its length, is in it
 _ROUNDING = 1e-15  # of the dual, relative to the planes' values
 _PATIENCE = 20  # steps without progress, beyond two a group
-_ERROR = 16 * np.finfo(np.float64).eps  # of a sum, relative to the sum of its terms' sizes
 _WIDE = 128  # features from which on gradients are held in a basis of their own
 _ARRAYS = ("_gradients", "_intercepts", "_groups", "_multipliers", "_used")  # of PlaneQP, one entry a plane
 
@@ -50,10 +51,10 @@ def certain_dual(levels: np.ndarray, gradients: np.ndarray, combined: np.ndarray
         combined: `[d]`, their sum, however it was computed.
         C: positive.
     """
-    error = _ERROR * float(np.linalg.norm(gradients, axis=1).sum())
+    error = SUM_ERROR * float(np.linalg.norm(gradients, axis=1).sum())
     length = float(np.linalg.norm(combined))
     quadratic = C / 2 * length * length
-    slack = _ERROR * (float(np.abs(levels).sum()) + quadratic) + C * error * (length + error)
+    slack = SUM_ERROR * (float(np.abs(levels).sum()) + quadratic) + C * error * (length + error)
     return float(levels.sum() - quadratic - slack)
 
 

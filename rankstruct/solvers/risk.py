@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import scipy.sparse as sp
 
-_ERROR = 16 * np.finfo(np.float64).eps  # of a sum, relative to the sum of its terms' sizes
+SUM_ERROR = 16 * np.finfo(np.float64).eps  # of a sum, relative to the sum of its terms' sizes
 _BLOCK = 2**18  # numbers that are converted to float64 at a time: 2 MiB
 
 
@@ -226,4 +226,4 @@ def certain_levels(values: np.ndarray, gradients: np.ndarray, point: np.ndarray,
     """
     away = point - origin
     error = np.abs(values) + np.abs(gradients) @ (np.abs(point) + np.abs(away))
-    return values - gradients @ away - _ERROR * error
+    return values - gradients @ away - SUM_ERROR * error
