@@ -24,6 +24,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, check_X_y
 from torch import nn
 
 from rankstruct.estimators import LinearRanker, group_documents, ranking_risk
+from rankstruct.experiments.exact import describe
 from rankstruct.losses import (
     ClassificationLoss,
     CombinedLoss,
@@ -37,7 +38,7 @@ from rankstruct.losses import (
     is_convex,
 )
 from rankstruct.measures import evaluate, parse_measure
-from rankstruct.solvers import Annealing
+from rankstruct.solvers import Annealing, Bundle, Solution
 
 Several = float | Sequence[float]
 DEFAULT_C = (1.0, 10.0, 100.0, 1000.0, 10_000.0)
@@ -115,6 +116,12 @@ def _dense(X: Any) -> np.ndarray:
     return X.toarray() if sp.issparse(X) else X
 
 
+def with_constant(X: Any, value: float) -> Any:
+    """Features `[documents, d]` with one more, the same for all, whose weight is the threshold."""
+    constant = np.full((X.shape[0], 1), value, X.dtype)
+    return sp.hstack([X, constant], format="csr") if sp.issparse(X) else np.hstack([X, constant])
+
+
 class Selected(_Baseline):
     """The best of several trainers on the validation lists; the first of equals.
 
@@ -159,6 +166,22 @@ def choice_of(trainer: Any) -> dict[str, Any]:
     if isinstance(trainer, LinearRanker):
         return {"C": trainer.C_}
     return dict(getattr(trainer, "choice_", {}))
+
+
+def path_of(trainer: Any) -> list[dict[str, Any]]:
+    """What a fitted max-margin trainer went through, a row a value of C; empty for other trainers.
+
+    See `rankstruct.experiments.exact.describe` for the rows; where a setting besides C was chosen, those of the chosen one.
+    """
+    for inner in ("best_", "ranker_"):
+        trainer = getattr(trainer, inner, trainer)
+    if isinstance(trainer, LinearRanker):
+        Cs, w0 = np.sort(np.ravel(np.asarray(trainer.C, float))).tolist(), trainer.w0_
+    elif isinstance(trainer, MulticlassSVM):
+        Cs, w0 = trainer.Cs_, np.zeros(1)
+    else:
+        return []
+    return [describe(solution, C, w0) for C, solution in zip(Cs, trainer.path_, strict=True)]
 
 
 def _grid(make: Callable[..., Any], select: str, **settings: Any) -> Any:
@@ -250,16 +273,91 @@ class LinearClassifier(_Baseline):
         self.ranker_ = LinearRanker(self.select, C=self.C, loss=loss)
         valid = {}
         if held_out is not None:
-            valid = {"X_valid": self._with_bias(held_out[0]), "y_valid": held_out[1], "qid_valid": held_out[2]}
-        self.ranker_.fit(self._with_bias(X), y, np.zeros(len(y), int), **valid)  # all documents are one list
+            valid = {"X_valid": with_constant(held_out[0], self.bias), "y_valid": held_out[1], "qid_valid": held_out[2]}
+        self.ranker_.fit(with_constant(X, self.bias), y, np.zeros(len(y), int), **valid)  # all documents are one list
         self.choice_ = choice_of(self.ranker_)
-
-    def _with_bias(self, X: Any) -> Any:
-        constant = np.full((X.shape[0], 1), self.bias, X.dtype)
-        return sp.hstack([X, constant], format="csr") if sp.issparse(X) else np.hstack([X, constant])
 
     def _score(self, X: Any) -> np.ndarray:
         return X @ self.ranker_.coef_[:-1]  # the threshold ranks nothing
+
+
+class MulticlassRisk:
+    """The mean over documents of Crammer and Singer's hinge, max over grades g of `[g is not y] + w_g x - w_y x`.
+
+    Args:
+        X: `[documents, d]`, an array or a SciPy CSR array.
+        classes: `[documents]` integers from 0.
+        number: how many classes there are.
+
+    A `rankstruct.solvers.Risk` of the weights `[classes * d]`, those of the first class first:
+
+    >>> MulticlassRisk(np.array([[1.0], [2.0]]), np.array([0, 1]), 2)(np.array([0.0, 0.0]))
+    (1.0, array([ 0.5, -0.5]))
+    """
+
+    def __init__(self, X: Any, classes: np.ndarray, number: int) -> None:
+        self.X, self.classes, self.number = X, classes, number
+        self.terms, self.dimension = X.shape[0], number * X.shape[1]
+
+    def __call__(self, w: np.ndarray) -> tuple[float, np.ndarray]:
+        """The mean hinge and a subgradient."""
+        scores = np.asarray(self.X @ w.reshape(self.number, -1).T, np.float64)
+        rows = np.arange(self.terms)
+        right = scores[rows, self.classes]
+        scores += 1
+        scores[rows, self.classes] -= 1
+        worst = scores.argmax(1)
+        value = float((scores[rows, worst] - right).mean())
+        share = np.zeros_like(scores)
+        share[rows, worst] += 1 / self.terms
+        share[rows, self.classes] -= 1 / self.terms
+        return value, np.asarray(self.X.T @ share, np.float64).T.ravel()
+
+    def term_planes(self, w: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Hinges and subgradients of some documents."""
+        found = [MulticlassRisk(self.X[[i]], self.classes[[i]], self.number)(w) for i in indices]
+        return np.array([value for value, _ in found]), np.stack([gradient for _, gradient in found])
+
+
+class MulticlassSVM(_Baseline):
+    """Multi-class SVM over the grades, all documents alike, by a certified bundle method.
+
+    The score of a document is `sum_g g w_g x`: McRank's expected grade, with the classes' scores for their probabilities. It
+    orders two grades as their SVM does.
+
+    Args:
+        C: how much the mean hinge counts against the regulariser; or several, chosen by the validation lists.
+        bias: the value of the feature that makes the thresholds; a large one leaves them nearly unregularised.
+        select: the measure that chooses C.
+
+    Source: Crammer and Singer, "On the Algorithmic Implementation of Multiclass Kernel-based Vector Machines", JMLR 2001.
+    """
+
+    def __init__(self, C: Several = DEFAULT_C, *, bias: float = 10.0, select: str = "nDCG@10") -> None:
+        self.C = C
+        self.bias = bias
+        self.select = select
+
+    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: Any) -> None:
+        grades, classes = np.unique(y, return_inverse=True)
+        if len(grades) < 2:
+            raise ValueError(f"two different labels at least are needed; all documents have {grades[0]:g}")
+        Cs = np.sort(np.ravel(np.asarray(self.C, float)))
+        if len(Cs) > 1 and held_out is None:
+            raise ValueError(f"C has {len(Cs)} values; give X_valid, y_valid and qid_valid to choose among them")
+        risk = MulticlassRisk(with_constant(X, self.bias), classes, len(grades))
+        best, solution = _BestStage(held_out, self.select), None
+        self.path_: list[Solution] = []
+        for C in Cs:
+            solution = Bundle().minimise(risk, C, warm_start=solution)
+            self.path_.append(solution)
+            coef = grades @ solution.w.reshape(len(grades), -1)[:, :-1]
+            if best.better(None if held_out is None else held_out[0] @ coef):
+                self.coef_, self.choice_ = coef, {"C": float(C)}
+        self.Cs_ = Cs.tolist()
+
+    def _score(self, X: Any) -> np.ndarray:
+        return X @ self.coef_
 
 
 class Regression(_Baseline):
@@ -653,7 +751,7 @@ def _hinge(
     select: str | None = None,
 ) -> LinearRanker:
     from rankstruct.feature_maps import Positional
-    from rankstruct.solvers import DC, Bundle
+    from rankstruct.solvers import DC
 
     chosen = Positional(decay) if decay is not None else feature_map
     loss = StructuredHingeLoss(measure, feature_map=chosen, reference=reference)
@@ -761,6 +859,7 @@ TRAINERS: dict[str, Callable[..., Any]] = {
     "smoothgrad": _smooth,
     "ranksvm": _ranksvm,
     "svmacc": LinearClassifier,
+    "multiclass": MulticlassSVM,
     "ordinal": _ordinal,
     "regression": _regression,
     "mcrank": _mcrank,

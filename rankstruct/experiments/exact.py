@@ -100,8 +100,10 @@ def fit_path(
     for number, (C, solution) in enumerate(zip(Cs, ranker.path_, strict=True)):
         ranker._use(solution, C)
         rows.append(
-            _describe(solution, C, at_zero, ranker.w0_)
+            describe(solution, C, ranker.w0_)
             | {
+                "objective_at_zero": at_zero,
+                "objective_over_zero": solution.objective / at_zero if at_zero else None,
                 "validation": mean_measures(ranker.predict(vali.features), vali, measures),
                 "test": mean_measures(ranker.predict(test.features), test, measures),
                 "selected": None if ranker.validation_ is None else ranker.validation_[number],
@@ -112,7 +114,8 @@ def fit_path(
     return rows
 
 
-def _describe(solution: Solution, C: float, at_zero: float, w0: np.ndarray) -> dict[str, Any]:
+def describe(solution: Solution, C: float, w0: np.ndarray) -> dict[str, Any]:
+    """What `fit_path` tells of one solution, but for `objective_at_zero` and what is measured on lists; ready for JSON."""
     last = solution.history[-1]
     squared_norm = float(solution.w @ solution.w)
     convex = np.isfinite(solution.lower_bound)
@@ -131,8 +134,6 @@ def _describe(solution: Solution, C: float, at_zero: float, w0: np.ndarray) -> d
         "oracle_seconds": last.oracle_seconds,
         "qp_seconds": last.qp_seconds,
         "slack": solution.objective - float((solution.w - w0) @ (solution.w - w0)) / (2 * C),
-        "objective_at_zero": at_zero,
-        "objective_over_zero": solution.objective / at_zero if at_zero else None,
         "squared_norm": squared_norm,
     }
 
@@ -289,42 +290,48 @@ def selected_table(found: dict[str, list[dict[str, Any]]]) -> tuple[list[str], l
     return ["config", *(f"test {m}" for m in measures), "C by fold", "seconds", "in argmax", "in QP"], rows
 
 
-def draw_paths(found: dict[str, list[dict[str, Any]]], target: str | Path) -> None:
-    """The diagnostics along C as a figure (PNG, SVG or PDF by the file's name): means over folds, a line a config."""
+_PANELS = {
+    "slack": "average slack",
+    "objective": "objective",
+    "objective_over_zero": "objective / objective at w = 0",
+    "squared_norm": "||w||²",
+    "iterations": "iterations",
+    "planes": "planes held",
+    "seconds": "seconds",
+}
+
+
+def draw_paths(found: dict[str, list[dict[str, Any]]]) -> Any:
+    """The diagnostics along C as a matplotlib figure: means over folds, a line a config; what no row has is left out."""
     from matplotlib.figure import Figure
 
-    measures = list(dict.fromkeys(m for cells in found.values() for m in cells[0]["path"][0]["test"]))
-    panels = [
-        ("slack", "average slack", "linear"),
-        ("objective_over_zero", "objective / objective at w = 0", "linear"),
-        ("squared_norm", "||w||²", "log"),
-        ("iterations", "iterations", "linear"),
-        ("planes", "planes held", "linear"),
-        ("seconds", "seconds", "linear"),
-        *((m, f"test {m}", "linear") for m in measures),
-    ]
+    rows = [row for cells in found.values() for row in cells[0]["path"]]
+    known = {key: title for key, title in _PANELS.items() if all(key in row for row in rows)}
+    if "objective_over_zero" in known:
+        del known["objective"]
+    measures = dict.fromkeys(m for row in rows for m in row.get("test", ()))
+    panels = [*known.items(), *((m, f"test {m}") for m in measures)]
     columns = 3
     lines = -(-len(panels) // columns)
     figure = Figure(figsize=(4 * columns, 2.8 * lines), layout="constrained")
     axes = figure.subplots(lines, columns, squeeze=False)
-    for axis, (key, title, scale) in zip(axes.flat, panels, strict=False):
+    for axis, (key, title) in zip(axes.flat, panels, strict=False):
         for name, cells in found.items():
             Cs = [row["C"] for row in cells[0]["path"]]
             values = [
-                float(np.mean([(row["test"] if key in row["test"] else row)[key] for row in rows]))
+                float(np.mean([(row["test"] if key in measures else row)[key] for row in rows]))
                 for rows in zip(*(cell["path"] for cell in cells), strict=True)
             ]
             axis.plot(Cs, values, marker="o", ms=3, label=name)
         axis.set(xscale="log", title=title, xlabel="C")
-        if scale == "log":
+        if key == "squared_norm":
             axis.set_yscale("symlog", linthresh=1e-3)  # ||w||^2 may be 0
         axis.grid(alpha=0.3)
     for axis in axes.flat[len(panels) :]:
         axis.set_axis_off()
     if len(found) > 1:
         figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside upper center", fontsize=8, ncols=3)
-    with whole_file(target, "wb") as file:
-        figure.savefig(file, format=Path(target).suffix.lstrip(".") or "png", dpi=120)
+    return figure
 
 
 def main(args: Sequence[str]) -> int:
@@ -359,7 +366,8 @@ def main(args: Sequence[str]) -> int:
     output = Path(options.output)
     with whole_file(output / "exact.json") as file:
         json.dump(found, file, indent=2)
-    draw_paths(found, output / "exact.png")
+    with whole_file(output / "exact.png", "wb") as file:
+        draw_paths(found).savefig(file, format="png", dpi=120)
     print(f"took {time.perf_counter() - start:.1f} s; written: {output / 'exact.json'}, {output / 'exact.png'}")
     print(f"rankers and TensorBoard logs: {output}/<config>/<fold>  (to open them: tensorboard --logdir {output})")
     return 0

@@ -38,7 +38,7 @@ from rankstruct.data import (
     read_splits,
     shuffle_documents,
 )
-from rankstruct.experiments.baselines import choice_of, is_stochastic, make_trainer, trainer_options
+from rankstruct.experiments.baselines import choice_of, is_stochastic, make_trainer, path_of, trainer_options
 from rankstruct.experiments.evaluation import TESTS
 from rankstruct.experiments.protocols import PROTOCOLS, read_parts
 from rankstruct.measures import evaluate, parse_measure
@@ -263,8 +263,9 @@ def run_cell(plan: Plan, cell: Cell) -> dict[str, Any]:
     """Train and test one cell.
 
     Returns:
-        What is kept of it, ready for JSON: `cell` (its key), `request`, `choice`, `seconds` of training, `documents` and
-        `removed` of the three parts, `qids`, and `values`, a list a measure with one number a test query.
+        What is kept of it, ready for JSON: `cell` (its key), `request`, `choice`, `path` (`baselines.path_of`), `seconds` of
+        training, `documents` and `removed` of the three parts, `qids`, and `values`, a list a measure with one number a test
+        query.
     """
     source = plan.data
     if source.path is None:
@@ -313,6 +314,7 @@ def run_cell(plan: Plan, cell: Cell) -> dict[str, Any]:
         "cell": list(cell.key),
         "request": plan.request(cell),
         "choice": {k: v.item() if isinstance(v, np.generic) else v for k, v in choice_of(trainer).items()},
+        "path": path_of(trainer),
         "seconds": seconds,
         "documents": [train.num_documents, vali.num_documents, test.num_documents],
         "removed": [b.num_documents - a.num_documents for a, b in zip(prepared, raw, strict=True)],

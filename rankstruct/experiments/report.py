@@ -23,6 +23,7 @@ import torch
 import yaml
 
 from rankstruct._version import __version__
+from rankstruct.experiments.exact import draw_paths
 from rankstruct.experiments.experiment import Plan
 from rankstruct.experiments.statistics import Spread, bootstrap_interval, compare_paired, holm, spread, stars
 from rankstruct.files import whole_file
@@ -153,6 +154,7 @@ class Gathered:
         self.seconds: dict[Row, float] = {}
         self.choices: dict[Row, list[str]] = {}
         self.removed: dict[str, list[int]] = {}
+        self.paths: dict[Row, list[dict[str, Any]]] = {}  # of max-margin trainers: `{"path": rows}` a fold, first seed
         by_row: dict[Row, dict[int, list[Mapping[str, Any]]]] = {}
         for cell in plan.cells():
             if cell.set_name == set_name and cell.key in records:
@@ -168,11 +170,20 @@ class Gathered:
             self.rows.append(row)
             self.seconds[row] = float(np.mean([sum(cell["seconds"] for cell in cells) for cells in seeds.values()]))
             self.choices[row] = [_short(cell["choice"]) for cell in seeds[min(seeds)]]
+            paths = [{"path": cell.get("path", [])} for cell in seeds[min(seeds)]]
+            if all(each["path"] for each in paths):
+                self.paths[row] = paths
             self.removed[row[0]] = np.sum([cell["removed"] for cell in seeds[min(seeds)]], axis=0).tolist()
             for measure in plan.all_measures:
                 runs = [self._units(cells, measure, common or set(), plan.pairs) for cells in seeds.values()]
                 self.values[row, measure] = np.array(runs)
         self.queries = len(common or ())
+
+    def split(self, row: Row) -> dict[str, float]:
+        """Seconds of a max-margin trainer in the argmax, in the quadratic programme and in all else, over all C and folds."""
+        rows = [each for cell in self.paths[row] for each in cell["path"]]
+        argmax, programme, total = (sum(each[k] for each in rows) for k in ("oracle_seconds", "qp_seconds", "seconds"))
+        return {"argmax": argmax, "QP": programme, "other": max(total - argmax - programme, 0.0)}
 
     @staticmethod
     def _units(cells: Sequence[Mapping[str, Any]], measure: str, common: set, pairs: str) -> list[float]:
@@ -391,6 +402,45 @@ def draw_times(plan: Plan, gathered: Gathered, title: str) -> Any:
     return canvas
 
 
+def split_table(plan: Plan, every: Mapping[str, Gathered]) -> Table:
+    """Shares of the training time in the argmax and in the quadratic programme, by set."""
+    rows = []
+    for set_name, gathered in every.items():
+        for row in gathered.paths:
+            split = gathered.split(row)
+            total = max(sum(split.values()), 1e-9)
+            rows.append(
+                [
+                    set_name or "-",
+                    row_name(plan, row),
+                    f"{total:.2f}",
+                    *(f"{part / total:.0%}" for part in split.values()),
+                ]
+            )
+    note = "Solvers alone, over all C and folds; without validation."
+    return Table("Time by part", ["set", "trainer", "seconds", "argmax", "QP", "other"], rows, note)
+
+
+def draw_split(plan: Plan, every: Mapping[str, Gathered]) -> Any:
+    """Shares of the training time in the argmax and in the QP, a panel a set (KDD 2008, figure 8)."""
+    from matplotlib.figure import Figure as Canvas
+
+    names = list(dict.fromkeys(row for gathered in every.values() for row in gathered.paths))
+    canvas = Canvas(figsize=(2.5 + 3.5 * len(every), 1.2 + 0.28 * len(names)), layout="constrained")
+    axes = canvas.subplots(1, len(every), squeeze=False, sharey=True)[0]
+    for axis, (set_name, gathered) in zip(axes, every.items(), strict=True):
+        left = np.zeros(len(names))
+        splits = [gathered.split(row) if row in gathered.paths else {} for row in names]
+        for part in ("argmax", "QP", "other"):
+            shares = np.array([split.get(part, 0.0) / max(sum(split.values()), 1e-9) for split in splits])
+            axis.barh([row_name(plan, row) for row in names], shares, left=left, label=part)
+            left += shares
+        axis.set(title=set_name, xlabel="share of the time", xlim=(0, 1))
+    axes[0].invert_yaxis()
+    canvas.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=8)
+    return canvas
+
+
 def write_report(plan: Plan, records: Mapping[tuple, Mapping[str, Any]], output: str | Path, title: str) -> str:
     """Write `tables/`, `figures/`, `figures.csv` and `report.html` into a folder.
 
@@ -404,14 +454,28 @@ def write_report(plan: Plan, records: Mapping[tuple, Mapping[str, Any]], output:
         The tables of measures as plain text.
     """
     output = Path(output)
-    page, printed, every = [], [], []
+    page: list[str] = []
+    printed, every = [], []
+    paths: dict[str, Gathered] = {}
+
+    def put(prefix: str, tables: Mapping[str, Table], drawings: Mapping[str, Any]) -> None:
+        for name, table in tables.items():
+            for suffix, text in ((".md", table.markdown()), (".csv", table.csv()), (".tex", table.latex())):
+                with whole_file(output / "tables" / f"{prefix}{name}{suffix}") as file:
+                    file.write(text)
+        for name in dict.fromkeys([*tables, *drawings]):
+            if name in tables:
+                page.append(tables[name].html())
+            if name in drawings:
+                picture = _save(drawings[name], output / "figures" / f"{prefix}{name}")
+                page.append(f'<img alt="{html.escape(prefix + name)}" src="data:image/png;base64,{picture}">')
+
     for set_name in plan.data.sets or [""]:
         gathered = Gathered(plan, records, set_name)
         if not gathered.rows:
             continue
         figures = measure_figures(plan, gathered, set_name)
         every += figures
-        prefix = f"{set_name}-" if set_name else ""
         tables = {"measures": measure_table(plan, gathered, figures, set_name)}
         drawings = {"measures": draw_heat(plan, gathered, figures, set_name or title)}
         if plan.vary is not None:
@@ -422,17 +486,16 @@ def write_report(plan: Plan, records: Mapping[tuple, Mapping[str, Any]], output:
         tables["wins"] = win_table(plan, gathered, set_name)
         tables["times"] = time_table(plan, gathered, set_name)
         drawings["times"] = draw_times(plan, gathered, set_name or title)
-        for name, table in tables.items():
-            for suffix, text in ((".md", table.markdown()), (".csv", table.csv()), (".tex", table.latex())):
-                with whole_file(output / "tables" / f"{prefix}{name}{suffix}") as file:
-                    file.write(text)
-        pictures = {name: _save(canvas, output / "figures" / f"{prefix}{name}") for name, canvas in drawings.items()}
-        for name in dict.fromkeys([*tables, *drawings]):
-            page.append(tables[name].html() if name in tables else "")
-            if name in pictures:
-                page.append(f'<img alt="{html.escape(prefix + name)}" src="data:image/png;base64,{pictures[name]}">')
+        lines = {row_name(plan, row): cells for row, cells in gathered.paths.items()}
+        if any(len(cell["path"]) > 1 for cells in lines.values() for cell in cells):
+            drawings["paths"] = draw_paths(lines)
+        if lines:
+            paths[set_name] = gathered
+        put(f"{set_name}-" if set_name else "", tables, drawings)
         measured = tables["measures"]
         printed.append(f"\n{measured.title}\n{format_table(measured.header, measured.rows)}\n{measured.note}")
+    if paths:
+        put("", {"split": split_table(plan, paths)}, {"split": draw_split(plan, paths)})
     with whole_file(output / "figures.csv") as file:
         names = list(Figure.__dataclass_fields__)
         csv.writer(file, lineterminator="\n").writerows(

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 
 import rankstruct as rs
@@ -12,6 +13,8 @@ from rankstruct.experiments.baselines import (
     TRAINERS,
     AllPairsLoss,
     LinearClassifier,
+    MulticlassRisk,
+    MulticlassSVM,
     RankBoost,
     Regression,
     Selected,
@@ -19,6 +22,7 @@ from rankstruct.experiments.baselines import (
     is_stochastic,
     make_trainer,
     mean_measure,
+    path_of,
 )
 
 SMALL = {
@@ -124,6 +128,55 @@ def test_the_balanced_classifier_weighs_kinds_alike_and_ignores_its_threshold(pa
     plain, balanced = (LinearClassifier(C=100.0, balanced=b, select="AP").fit(X, labels, qid) for b in (False, True))
     share = [np.mean(r.predict(X) + r.bias * r.ranker_.coef_[-1] > 0) for r in (plain, balanced)]
     assert share[0] < labels.mean() < share[1]
+
+
+def hinge_of_classes(W, X, classes):
+    scores = X @ W.T
+    return np.mean([max(s[k] - s[c] + (k != c) for k in range(len(W))) for s, c in zip(scores, classes, strict=True)])
+
+
+def test_the_multiclass_risk_is_the_mean_hinge_and_its_planes_lie_below():
+    rng = np.random.default_rng(0)
+    X, classes = rng.normal(size=(30, 4)), rng.integers(0, 3, 30)
+    dense, sparse = MulticlassRisk(X, classes, 3), MulticlassRisk(sp.csr_array(X), classes, 3)
+    for _ in range(20):
+        w, v = rng.normal(size=(2, 12))
+        value, gradient = dense(w)
+        assert value == pytest.approx(hinge_of_classes(w.reshape(3, 4), X, classes))
+        assert dense(v)[0] >= value + gradient @ (v - w) - 1e-12
+        assert sparse(w)[0] == pytest.approx(value)
+        np.testing.assert_allclose(sparse(w)[1], gradient)
+        values, gradients = dense.term_planes(w, np.arange(30))
+        assert values.mean() == pytest.approx(value)
+        np.testing.assert_allclose(gradients.mean(0), gradient)
+
+
+def test_the_multiclass_svm_is_optimal_and_with_two_grades_ranks_as_svmacc(parts):
+    X, y, qid = parts[0]
+    ranker = MulticlassSVM(C=5.0).fit(X, y, qid)
+    assert [row["status"] for row in path_of(ranker)] == ["converged"]
+    extended = np.hstack([X, np.full((len(X), 1), 10.0)])
+
+    def objective(w):
+        return hinge_of_classes(w.reshape(3, -1), extended, y.astype(int)) + w @ w / 10
+
+    reached = ranker.path_[0]
+    assert objective(reached.w) == pytest.approx(reached.objective)
+    rng = np.random.default_rng(1)
+    assert all(objective(reached.w + s * rng.normal(size=len(reached.w))) > reached.lower_bound for s in (1e-3, 0.1, 1))
+    binary = (y > 1).astype(float)
+    # Weights v and -v score a pair of classes 2 v apart; with u = 2 v the regulariser is ||u||^2 / (4 C).
+    several, one = (kind.fit(X, binary, qid).predict(X) for kind in (MulticlassSVM(C=2.5), LinearClassifier(C=5.0)))
+    assert np.corrcoef(several, one)[0, 1] > 0.999
+    assert np.std(several) == pytest.approx(np.std(one) / 2, rel=0.03)
+
+
+def test_the_multiclass_svm_refuses_one_grade_and_several_C_without_validation(parts):
+    X, y, qid = parts[0]
+    with pytest.raises(ValueError, match="two different labels"):
+        MulticlassSVM(C=1.0).fit(X, np.ones_like(y), qid)
+    with pytest.raises(ValueError, match="C has 5 values"):
+        MulticlassSVM().fit(X, y, qid)
 
 
 def test_selected_takes_the_best_on_validation(parts):

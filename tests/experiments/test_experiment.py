@@ -2,8 +2,6 @@
 
 import csv
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -40,7 +38,7 @@ trainers:
   chance: {trainer: random}
 """
 CONFIGS = Path(__file__).parents[2] / "configs"
-TABLES = ["curves", "measures", "times", "wins"]
+TABLES = ["curves", "measures", "split", "times", "wins"]
 
 
 @pytest.fixture(scope="module")
@@ -90,10 +88,10 @@ def test_writes_tables_plots_and_a_page(finished, capsys):
         (out / "tables" / "measures.md").read_text().startswith("| trainer | AP | nDCG@10 |\n|---|---|---|\n| SVMmap |")
     )
     assert sorted(p.name for p in (out / "figures").iterdir()) == sorted(
-        f"{name}.{suffix}" for name in ("curves", "measures", "times") for suffix in ("png", "svg")
+        f"{name}.{suffix}" for name in ("curves", "measures", "paths", "split", "times") for suffix in ("png", "svg")
     )
     page = (out / "report.html").read_text()
-    assert page.count("<img") == 3
+    assert page.count("<img") == 5
     assert "chosen by fold" in page
     assert "seeds: 3" in page
     rows = list(csv.DictReader((out / "figures.csv").read_text().splitlines()))
@@ -102,6 +100,25 @@ def test_writes_tables_plots_and_a_page(finished, capsys):
     assert main(["experiment", "--config", str(folder / "small.yaml"), "--output", str(out)]) == 0
     assert "SVMmap" in capsys.readouterr().out
     assert len((out / "results.jsonl").read_text().splitlines()) == len(plan.cells())
+
+
+def test_keeps_what_max_margin_trainers_went_through_and_shows_where_the_time_went(finished):
+    folder, plan, records = finished
+    record = records["", "SVMmap", "null", 1, 0]
+    assert [row["C"] for row in record["path"]] == plan.C
+    assert [row["squared_norm"] for row in record["path"]] == sorted(row["squared_norm"] for row in record["path"])
+    for row in record["path"]:
+        assert row["objective"] == pytest.approx(row["slack"] + row["squared_norm"] / (2 * row["C"]))
+    assert records["", "regression", "null", 1, 0]["path"] == []
+    gathered = Gathered(plan, records, "")
+    assert list(gathered.paths) == [("SVMmap", None)]
+    seconds = [row["seconds"] for fold in (1, 2) for row in records["", "SVMmap", "null", fold, 0]["path"]]
+    split = gathered.split(("SVMmap", None))
+    assert sum(split.values()) == pytest.approx(sum(seconds))
+    assert min(split.values()) > 0
+    (line,) = csv.DictReader((folder / "out" / "tables" / "split.csv").read_text().splitlines())
+    assert line["trainer"] == "SVMmap"
+    assert sum(int(line[part].rstrip("%")) for part in ("argmax", "QP", "other")) == pytest.approx(100, abs=2)
 
 
 def test_significance_is_against_the_best_baseline_with_holm(finished):
@@ -153,12 +170,17 @@ def test_a_killed_experiment_loses_no_finished_cell_and_ends_with_the_same_table
     folder, plan, _ = finished
     output, kept = tmp_path / "out", []
     results = output / "results.jsonl"
-    for enough in (1, 6):  # kill it as soon as so many cells are there
-        process = subprocess.Popen(command(folder, output), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        end = time.monotonic() + 120
+    moments = np.random.default_rng(0)
+    for number in range(5):
+        given = [*command(folder, output), "--processes", str(1 + number % 2)]
+        process = subprocess.Popen(given, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        end, enough = time.monotonic() + 120, len(kept) + moments.integers(0, 3)
         while time.monotonic() < end and (not results.is_file() or results.read_bytes().count(b"\n") < enough):
+            if process.poll() is not None:  # all cells were there
+                break
             time.sleep(0.001)
-        os.kill(process.pid, signal.SIGKILL)
+        time.sleep(moments.uniform(0, 0.3))
+        process.kill()
         process.wait()
         lines = results.read_bytes().splitlines(keepends=True)
         whole = [line for line in lines if line.endswith(b"\n")]
@@ -166,12 +188,13 @@ def test_a_killed_experiment_loses_no_finished_cell_and_ends_with_the_same_table
         kept = whole
         with results.open("ab") as file:  # as if it had been killed inside a write
             file.write(b'{"cell": ["", "SVM')
+    assert len(kept) > 0
     assert main(command(folder, output)[3:]) == 0
     lines = results.read_bytes().splitlines(keepends=True)
     assert lines[: len(kept)] == kept
     assert sorted(json.loads(line)["cell"] for line in lines) == sorted(list(cell.key) for cell in plan.cells())
     for name in TABLES:
-        if name != "times":
+        if name not in ("times", "split"):
             assert (output / "tables" / f"{name}.csv").read_text() == (
                 folder / "out" / "tables" / f"{name}.csv"
             ).read_text()
