@@ -95,7 +95,8 @@ class LinearRanker(BaseEstimator):
     Args:
         measure: what is optimised, a measure or its name; SVMmap by default. It also is what `score` reports and what chooses C.
         C: how much the loss counts against the regulariser, 1 / lambda; or several values, which are trained in ascending order,
-            each from the solution before, and chosen by the validation lists given to `fit`.
+            each from the solution before (or from `start`, if the problem is not convex and that is better), and chosen by the
+            validation lists given to `fit`.
         feature_map: how a ranking scores; the measure's own default if None.
         reference: the reference ranking of the bound: `"ideal"` is convex; `"ideal-tied"` and `"predicted"` are tighter and
             solved by rounds of DC programming.
@@ -292,7 +293,7 @@ class LinearRanker(BaseEstimator):
         if kind == "zero":
             return np.zeros(X.shape[1])
         measure = getattr(loss, "measure", None)
-        gains = (measure if isinstance(measure, DiscountedGain) else nDCG()).document_gains(torch.as_tensor(y))
+        gains = (measure if isinstance(measure, DiscountedGain) else nDCG()).document_gains(torch.tensor(y))
         return group_regression(X, gains.numpy(), offsets)
 
     def _solve(
@@ -309,7 +310,7 @@ class LinearRanker(BaseEstimator):
         if is_convex(loss):
             warm = start if before is None else before
             return self._solver().minimise(ranking_risk(loss, X, y, offsets), C, w0=w0, warm_start=warm)
-        begin = start if before is None else before.w
+        starts = [start] if before is None else [before.w, start]
         if takes_reference_scores(loss):
             method = self.solver if isinstance(self.solver, DC) else DC(solver=self._solver(), progress=self.verbose)
             true = ranking_risk(loss, X, y, offsets)
@@ -319,14 +320,14 @@ class LinearRanker(BaseEstimator):
                 (value, gradient), (whole, slope) = convex(w), true(w)
                 return value - whole, gradient - slope
 
-            return method.minimise(convex, concave, C, w0=w0, start=begin)
+            return method.minimise(convex, concave, C, w0=w0, start=_lowest(true, C, w0, starts))
         if isinstance(loss, SmoothLoss):
             annealing = self._annealing(loss)
 
             def smooth(sigma: float) -> LinearRisk:
                 return ranking_risk(SmoothLoss(loss.measure, sigma=sigma), X, y, offsets)
 
-            return annealing.minimise(smooth, C, w0=w0, start=begin)
+            return annealing.minimise(smooth, C, w0=w0, start=_lowest(smooth(annealing.last_sigma), C, w0, starts))
         raise ValueError(
             f"{type(loss).__name__} is neither convex, nor a bound with a reference, nor a SmoothLoss; train it with Lightning"
         )
@@ -414,8 +415,7 @@ class LinearRanker(BaseEstimator):
 
     def _annealed(self, loss: SmoothLoss) -> SmoothLoss:
         """The loss of the last stage."""
-        annealing = self._annealing(loss)
-        return SmoothLoss(loss.measure, sigma=annealing.sigma / 2 ** (annealing.stages - 1))
+        return SmoothLoss(loss.measure, sigma=self._annealing(loss).last_sigma)
 
     def _annealing(self, loss: SmoothLoss) -> Annealing:
         if isinstance(self.solver, Annealing):
@@ -535,6 +535,13 @@ class KernelRanker(LinearRanker):
     def to_scorer(self) -> LinearScorer:
         """There is none: raises ValueError."""
         raise ValueError("a KernelRanker is no linear function of the features; use its predict")
+
+
+def _lowest(risk: LinearRisk, C: float, w0: np.ndarray, points: Sequence[np.ndarray]) -> np.ndarray:
+    """The point with the lowest regularised risk: that of a small C may be a bad place to start for a larger one."""
+    if len(points) == 1:
+        return points[0]
+    return min(points, key=lambda w: float((w - w0) @ (w - w0)) / (2 * C) + risk(w)[0])
 
 
 def group_documents(qid: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:

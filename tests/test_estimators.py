@@ -327,3 +327,14 @@ def test_what_is_not_used_or_not_fitted_is_said():
     ranker.risk(X, y, qid)
     with pytest.raises(sklearn.exceptions.NotFittedError):
         ranker.predict(X)
+
+
+@pytest.mark.parametrize(
+    "loss", [rs.SmoothLoss("nDCG@5"), rs.StructuredHingeLoss("nDCG@5", feature_map="positional", reference="predicted")]
+)
+def test_a_small_C_does_not_spoil_the_larger_ones_of_a_path_that_is_not_convex(loss):
+    X, y, qid = make(seed=3)
+    path = rs.LinearRanker("nDCG@5", loss=loss, C=[1e-6, 1000.0]).fit(X, y, qid, X_valid=X, y_valid=y, qid_valid=qid)
+    alone = rs.LinearRanker("nDCG@5", loss=loss, C=1000.0).fit(X, y, qid)
+    assert path.path_[0].w == pytest.approx(np.zeros(X.shape[1]), abs=1e-3)
+    assert path.path_[1].objective <= alone.solution_.objective * 1.02

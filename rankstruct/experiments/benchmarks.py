@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from rankstruct.feature_maps import Positional
 from rankstruct.files import whole_file

@@ -22,7 +22,7 @@ from typing import Any
 import jsonargparse
 import numpy as np
 import torch
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from rankstruct.data import RankingData, parse_preparation, read_splits
 from rankstruct.estimators import LinearRanker

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from rankstruct import losses as rl
 from rankstruct.data import RankingData, Splits, read_folds

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import jsonargparse
 import numpy as np
 import torch
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from rankstruct.data import (
     Splits,

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor, nn
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from rankstruct import losses as rl
 from rankstruct.experiments.benchmarks import interleaved_ratios, machine

@@ -2,7 +2,9 @@
 
     minimise  1/(2 C) ||w - w0||^2 + S_sigma(w)      for sigma, sigma/2, sigma/4, ...
 
-S_sigma need not be convex; so there is no lower bound, and where one ends depends on the start.
+S_sigma need not be convex; so there is no lower bound, and where one ends depends on the start. A flat S_sigma, of a large sigma,
+may lead to a point where the gradients of all its successors are 0, such as w = 0 where all scores tie; so a stage begins a
+little on the way back to the very start.
 
 Source: Le and Smola, "Direct Optimization of Ranking Measures", 2007, section 5 (annealing); Liu and Nocedal, "On the
 Limited Memory BFGS Method for Large Scale Optimization", Mathematical Programming 1989, as SciPy has it.
@@ -23,6 +25,9 @@ from rankstruct.solvers.base import Callback, check_C, check_point
 from rankstruct.solvers.solution import Record, Solution, Status
 
 SmoothRisk = Callable[[np.ndarray], tuple[float, np.ndarray]]
+
+
+_NUDGE = 1 / 16  # of the way back to the start
 
 
 class _Stop(Exception):
@@ -72,6 +77,11 @@ class Annealing:
         if not self.tolerance > 0:
             raise ValueError(f"tolerance must be positive, got {self.tolerance}")
 
+    @property
+    def last_sigma(self) -> float:
+        """Sigma of the last stage."""
+        return self.sigma / 2 ** (self.stages - 1)
+
     def minimise(
         self,
         make_smooth: Callable[[float], SmoothRisk],
@@ -96,7 +106,7 @@ class Annealing:
         """
         check_C(C)
         w0 = check_point("w0", w0, len(np.asarray(w0)))
-        w = w0.copy() if start is None else check_point("start", start, len(w0))
+        w = first = w0.copy() if start is None else check_point("start", start, len(w0))
         began = time.perf_counter()
         oracle, passes, iterations = 0.0, 0, 0
         history: list[Record] = []
@@ -127,6 +137,9 @@ class Annealing:
                     return value, (at - w0) / C + gradient
 
                 try:
+                    if stage:
+                        evaluate(w)  # what the stage may fall back to
+                        w = w + _NUDGE * (first - w)
                     result = minimize(
                         evaluate,
                         w,

@@ -78,3 +78,20 @@ def test_limits_interrupts_and_errors():
         Annealing(sigma=0)
     with pytest.raises(ValueError, match="stages"):
         Annealing(stages=0)
+
+
+def test_a_flat_first_stage_does_not_end_the_search_where_all_later_gradients_are_zero():
+    def make_wells(sigma):  # wells around +-1.4 that the first stage does not see; 0 is stationary for all
+        def wells(w):
+            if sigma == 1.0:
+                return 0.0, np.zeros(1)
+            square = w[0] ** 2
+            return -2 * square / (sigma**2 + square), -4 * w * sigma**2 / (sigma**2 + square) ** 2
+
+        return wells
+
+    flat = Annealing(sigma=1.0, stages=1).minimise(make_wells, 1.0, w0=np.zeros(1), start=np.ones(1))
+    assert flat.w == 0
+    solution = Annealing(sigma=1.0, stages=2).minimise(make_wells, 1.0, w0=np.zeros(1), start=np.ones(1))
+    assert solution.w[0] > 0.4
+    assert solution.objective < -0.5
