@@ -16,6 +16,7 @@ from torch import Tensor
 
 from rankstruct.lists import batch_first, check_lists, check_offsets
 from rankstruct.losses.reduction import check_reduction, reduce_lists
+from rankstruct.losses.refusal import refuse
 from rankstruct.measures import DiscountedGain, Measure, parse_measure
 
 PerList = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -171,7 +172,7 @@ def checked_gains(measure: DiscountedGain, labels: Tensor, where: Tensor) -> tup
         ValueError: on the CPU, a gain is negative or not finite; on other devices it is NaN.
     """
     gains = torch.where(where, measure.document_gains(labels), 0.0)
-    gains = refuse_documents(
+    gains = refuse(
         gains,
         ~((gains >= 0) & gains.isfinite()),
         f"labels must have finite gains >= 0 under {measure.name} (shift them, or choose another gain= or min_relevant=)",
@@ -237,30 +238,6 @@ def _(info: Any, in_dims: Any, scores: Tensor, labels: Tensor, where: Tensor | N
         return torch.stack([check_values(s, y, None, offsets) for s, y in zip(*flat, strict=True)]), 0
     where = None if where is None else front(where, in_dims[2])
     return check_values(front(scores, in_dims[0]), front(labels, in_dims[1]), where, None), 0
-
-
-@torch.library.custom_op("rankstruct::refuse_documents", mutates_args=())
-def refuse_documents(values: Tensor, wrong: Tensor, rule: str) -> Tensor:
-    """`values` if nothing is `wrong` (bool, same shape); else a ValueError with the rule on the CPU, NaN on other devices."""
-    if values.device.type == "cpu" and bool(wrong.any()):
-        at = wrong.nonzero()[0].tolist()
-        place = at[0] if len(at) == 1 else at
-        raise ValueError(f"{rule}; that of document {place} is {float(values[tuple(at)]):g}")
-    return torch.where(wrong, torch.nan, values)
-
-
-@refuse_documents.register_fake
-def _(values: Tensor, wrong: Tensor, rule: str) -> Tensor:
-    return torch.empty_like(values)
-
-
-@refuse_documents.register_vmap
-def _(info: Any, in_dims: Any, values: Tensor, wrong: Tensor, rule: str) -> Any:
-    both = (
-        given.expand(info.batch_size, *given.shape) if dim is None else given.movedim(dim, 0)
-        for given, dim in zip((values, wrong), in_dims[:2], strict=True)
-    )
-    return refuse_documents(*both, rule), 0
 
 
 @torch.library.custom_op("rankstruct::list_positions", mutates_args=())

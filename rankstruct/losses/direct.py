@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 
@@ -218,8 +219,8 @@ class PerturbedLoss(torch.nn.Module):
 
     def __init__(self, loss: torch.nn.Module, *, sigma: float = 0.1, samples: int = 4) -> None:
         super().__init__()
-        if sigma < 0 or samples < 1:
-            raise ValueError(f"sigma must be >= 0 and samples >= 1, got {sigma} and {samples}")
+        if not 0 <= sigma < math.inf or samples < 1:
+            raise ValueError(f"sigma must be finite and >= 0 and samples >= 1, got {sigma} and {samples}")
         self.loss = loss
         self.sigma = sigma
         self.samples = samples

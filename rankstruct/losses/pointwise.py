@@ -11,7 +11,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rankstruct.losses.base import RankingLoss, check_choice, check_positive, list_loss, refuse_documents
+from rankstruct.losses.base import RankingLoss, check_choice, check_positive, list_loss
+from rankstruct.losses.refusal import refuse
 from rankstruct.measures.ranked import is_relevant
 
 TARGETS = ("grade", "gain")
@@ -234,7 +235,7 @@ def ordinal_loss(
     highest = thresholds.shape[0]
 
     def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
-        labels = refuse_documents(
+        labels = refuse(
             labels,
             where & ((labels < 0) | (labels > highest)),
             f"labels must be grades from 0 to {highest}, the number of thresholds (grades= less 1)",

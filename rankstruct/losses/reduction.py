@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rankstruct.losses.refusal import refuse
+
 REDUCTIONS = ("mean", "sum", "none")
 
 
@@ -32,7 +34,7 @@ def reduce_lists(
         reduction: `mean` is `sum(w l) / sum(w)`, and 0 where no list is left or all weights are 0.
 
     Raises:
-        ValueError: unknown reduction, or weights of another shape.
+        ValueError: unknown reduction, weights of another shape, or (on the CPU; elsewhere the loss is NaN) below 0 or not finite.
     """
     check_reduction(reduction)
     dtype = values.dtype
@@ -55,6 +57,7 @@ def _reduced(
             raise ValueError(
                 f"weights must be one a list, shape {tuple(values.shape)}; got {tuple(weights.shape)}"
             ) from None
+        weights = refuse(weights, ~((weights >= 0) & weights.isfinite()), "weights must be finite and >= 0", "list")
     if reduction != "mean":
         weighted = values if weights is None else values * weights
         return weighted.sum() if reduction == "sum" else weighted

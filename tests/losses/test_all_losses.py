@@ -209,6 +209,10 @@ def test_weights_and_reductions(its):
     assert its.make()(scores, labels, weights=torch.zeros(6)) == 0
     with pytest.raises(ValueError, match=r"weights must be one a list, shape \(6,\); got \(5,\)"):
         its.make()(scores, labels, weights=torch.ones(5))
+    for wrong, shown in ((-0.5, "-0.5"), (float("nan"), "nan"), (float("inf"), "inf")):
+        bad = torch.ones(6).index_fill(0, torch.tensor([2]), wrong)
+        with pytest.raises(ValueError, match=f"weights must be finite and >= 0; that of list 2 is {shown}"):
+            its.make()(scores, labels, weights=bad)
     with pytest.raises(ValueError, match="reduction must be one of 'mean', 'sum', 'none', got 'avg'"):
         its.make(reduction="avg")
 
@@ -284,7 +288,7 @@ def test_compiles_as_one_graph(its):
     scores, labels, where = draw(dtype=torch.float32)
     loss = its.make()
     for given in (
-        (scores, labels, {"where": where}),
+        (scores, labels, {"where": where, "weights": torch.rand(len(scores))}),
         (scores.flatten(), labels.flatten(), {"offsets": torch.tensor([0, 5, 5, 40, 72])}),
     ):
         expected, gradient = both_ways(loss, *given[:2], **given[2])
