@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rankstruct.experiments.cross_validation import add_options, cross_validate, parse_grid
+from rankstruct.experiments.statistics import spread
 from rankstruct.files import whole_file
 from rankstruct.tables import format_table
 
@@ -21,6 +22,7 @@ def compare(
     output: str | Path,
     options: Sequence[str] = (),
     processes: int = 1,
+    seeds: int = 1,
 ) -> dict[str, dict]:
     """Run `cross_validate` for each config; see there for the arguments, errors and values.
 
@@ -34,6 +36,7 @@ def compare(
         output: the folder; each config has one of its own in it.
         options: further command-line options of every run.
         processes: runs at once.
+        seeds: of the chosen points.
 
     Returns:
         What `cross_validate` returned, by the config's name.
@@ -49,7 +52,13 @@ def compare(
     for number, (name, config) in enumerate(zip(names, configs, strict=True), start=1):
         print(f"[{number}/{len(names)}] {name}", file=sys.stderr, flush=True)
         found[name] = cross_validate(
-            config, folds=folds, grid=grid, output=Path(output) / name, options=options, processes=processes
+            config,
+            folds=folds,
+            grid=grid,
+            output=Path(output) / name,
+            options=options,
+            processes=processes,
+            seeds=seeds,
         )
         with whole_file(Path(output) / "comparison.json") as file:
             json.dump(found, file, indent=2)
@@ -62,7 +71,11 @@ def comparison_table(found: dict[str, dict]) -> tuple[list[str], list[list]]:
     """Header and rows: each config's mean test measures and the processor time of all its runs."""
     measures = list(dict.fromkeys(name for each in found.values() for name in each["mean"]))
     rows = [
-        [name, *(each["mean"].get(measure, "") for measure in measures), round(each["cpu_seconds"])]
+        [
+            name,
+            *(str(spread(each["by_seed"][measure])) if measure in each["mean"] else "" for measure in measures),
+            round(each["cpu_seconds"]),
+        ]
         for name, each in found.items()
     ]
     return ["config", *(f"test {measure}" for measure in measures), "CPU seconds"], rows
@@ -70,8 +83,7 @@ def comparison_table(found: dict[str, dict]) -> tuple[list[str], list[list]]:
 
 def _markdown(header: list[str], rows: list[list]) -> str:
     lines = [header, ["---"] * len(header), *rows]
-    shown = [[f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in line] for line in lines]
-    return "".join("| " + " | ".join(line) + " |\n" for line in shown)
+    return "".join("| " + " | ".join(map(str, line)) + " |\n" for line in lines)
 
 
 def main(args: Sequence[str]) -> int:
@@ -93,6 +105,7 @@ def main(args: Sequence[str]) -> int:
             output=options.output,
             options=rest,
             processes=options.processes,
+            seeds=options.seeds,
         )
     except (ValueError, OSError) as error:
         print(f"rankstruct compare: {error}", file=sys.stderr)

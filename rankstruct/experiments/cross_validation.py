@@ -1,7 +1,7 @@
 """Cross-validation over official folds: train each (fold, grid point), select on validation, report the test folds.
 
 A cell is one training run in its own folder; a finished cell is not trained again, so a killed run goes on where it
-stopped, and a larger grid keeps what is there.
+stopped, and a larger grid keeps what is there. The point that is chosen for a fold may be trained with further seeds.
 """
 
 from __future__ import annotations
@@ -14,27 +14,30 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
 
+from rankstruct.experiments.statistics import spread
 from rankstruct.files import whole_file
 from rankstruct.tables import format_table
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One training run: a fold and the config values of a grid point."""
+    """One training run: a fold, the config values of a grid point, and a seed; None is that of the config."""
 
     fold: int
     point: tuple[tuple[str, str], ...]
+    seed: int | None = None
 
     @property
     def name(self) -> str:
         """The folder's name, such as `fold1_regularization=0.01`."""
-        return "_".join([f"fold{self.fold}", *(f"{key.rpartition('.')[2]}={value}" for key, value in self.point)])
+        values = [*self.point, *([] if self.seed is None else [("seed", str(self.seed))])]
+        return "_".join([f"fold{self.fold}", *(f"{key.rpartition('.')[2]}={value}" for key, value in values)])
 
 
 def _train(cell: Cell, config: str, options: Sequence[str], folder: str) -> dict:
@@ -48,6 +51,7 @@ def _train(cell: Cell, config: str, options: Sequence[str], folder: str) -> dict
         torch.set_num_threads(1)
         run = target.parent / "run"
         values = [part for key, value in cell.point for part in (f"--{key}", value)]
+        values += [] if cell.seed is None else ["--seed_everything", str(cell.seed)]
         quiet = ["--trainer.enable_progress_bar", "false"]
         start, cpu = time.perf_counter(), time.process_time()
         RankingCLI(
@@ -79,6 +83,7 @@ def _claim(cell: Cell, config: str | Path, options: Sequence[str], folder: str |
         "point": dict(cell.point),
         "fold": cell.fold,
     }
+    wanted |= {} if cell.seed is None else {"seed": cell.seed}
     note = Path(folder) / cell.name / "request.json"
     if note.is_file():
         present = json.loads(note.read_text())
@@ -101,8 +106,12 @@ def cross_validate(
     output: str | Path,
     options: Sequence[str] = (),
     processes: int = 1,
+    seeds: int = 1,
 ) -> dict:
     """Train every cell of folds x grid and select, for each fold, the point with the best validation measure.
+
+    With more seeds than one, the chosen point of each fold is trained again with the seeds 1001, 1002, ..., and test measures are
+    means over seeds.
 
     Args:
         config: a training config; `data.fold` is set by the fold.
@@ -111,44 +120,56 @@ def cross_validate(
         output: the folder of all cells; finished ones are reused.
         options: further command-line options of every cell, such as `["--data.path", folder]`.
         processes: cells trained at once, one thread each.
+        seeds: how many seeds test measures are averaged over; the config's own is the first, and it alone selects.
 
     Returns:
-        `{"folds": [{"fold", "point", "validation", "test": {measure: value}}, ...], "mean": {measure: value}, "seconds",
-        "cpu_seconds"}`, the seconds being those of training all cells, the `reused` ones of `runs` included, and those of the
-        processor, which do not count what else the machine did.
+        `{"folds": [{"fold", "point", "validation", "test": {measure: value}}, ...], "mean": {measure: value}, "by_seed":
+        {measure: values}, "seconds", "cpu_seconds"}`: the mean over folds and that of each seed; the seconds of training all
+        cells, the `reused` ones of `runs` included, and those of the processor, which do not count what else the machine did.
 
     Raises:
-        ValueError: the output folder holds runs of another config, other options or another grid point of the same name.
+        ValueError: `seeds` is below 1; the output folder holds runs of another config, other options or another grid point of the
+            same name.
     """
+    if seeds < 1:
+        raise ValueError(f"seeds must be at least 1, got {seeds}")
     points = [tuple(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    cells = [Cell(fold, point) for fold in folds for point in points]
-    reused = sum([_claim(cell, config, options, output) for cell in cells])
     results: dict[Cell, dict] = {}
+    reused = 0
     # A fresh interpreter each: a forked one would inherit torch's threads in an unknown state.
     with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
-        jobs = {pool.submit(_train, cell, str(config), tuple(options), str(output)): cell for cell in cells}
-        for job in tqdm(as_completed(jobs), total=len(jobs), desc="training runs", unit="run"):
-            results[jobs[job]] = job.result()
-    chosen = []
-    for fold in folds:
-        cell = max((c for c in cells if c.fold == fold), key=lambda c: results[c]["best"]["validation"])
-        result = results[cell]
-        chosen.append(
-            {
-                "fold": fold,
-                "point": dict(cell.point),
-                "epoch": result["best"]["epoch"],
-                "validation": result["best"]["validation"],
-                "test": result["test"],
-            }
-        )
-    names = list(chosen[0]["test"])
+
+        def train(cells: Sequence[Cell], what: str) -> None:
+            nonlocal reused
+            reused += sum([_claim(cell, config, options, output) for cell in cells])
+            jobs = {pool.submit(_train, cell, str(config), tuple(options), str(output)): cell for cell in cells}
+            for job in tqdm(as_completed(jobs), total=len(jobs), desc=what, unit="run"):
+                results[jobs[job]] = job.result()
+
+        train([Cell(fold, point) for fold in folds for point in points], "training runs")
+        best = [max((Cell(f, p) for p in points), key=lambda c: results[c]["best"]["validation"]) for f in folds]
+        again = [[cell, *(replace(cell, seed=1000 + seed) for seed in range(1, seeds))] for cell in best]
+        if seeds > 1:
+            train([cell for cells in again for cell in cells[1:]], "further seeds")
+    names = list(results[best[0]]["test"])
+    tests = {name: np.array([[results[cell]["test"][name] for cell in cells] for cells in again]) for name in names}
+    chosen = [
+        {
+            "fold": cell.fold,
+            "point": dict(cell.point),
+            "epoch": results[cell]["best"]["epoch"],
+            "validation": results[cell]["best"]["validation"],
+            "test": {name: float(values[row].mean()) for name, values in tests.items()},
+        }
+        for row, cell in enumerate(best)
+    ]
     return {
         "folds": chosen,
-        "mean": {name: float(np.mean([each["test"][name] for each in chosen])) for name in names},
+        "mean": {name: float(values.mean()) for name, values in tests.items()},
+        "by_seed": {name: values.mean(0).tolist() for name, values in tests.items()},
         "seconds": sum(result["seconds"] for result in results.values()),
         "cpu_seconds": sum(result["cpu_seconds"] for result in results.values()),
-        "runs": len(cells),
+        "runs": len(results),
         "reused": reused,
     }
 
@@ -165,6 +186,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--output", required=True, help="folder of all runs; finished ones are reused")
     parser.add_argument("--processes", type=int, default=1, help="runs at once, one thread each (default: %(default)s)")
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        default=1,
+        help="train what is chosen with so many seeds, and show the mean and the standard deviation (default: %(default)s)",
+    )
 
 
 def parse_grid(parser: argparse.ArgumentParser, entries: Sequence[str]) -> dict[str, Sequence[str]]:
@@ -197,6 +224,7 @@ def main(args: Sequence[str]) -> int:
             output=options.output,
             options=rest,
             processes=options.processes,
+            seeds=options.seeds,
         )
     except (ValueError, OSError) as error:
         print(f"rankstruct cross-validate: {error}", file=sys.stderr)
@@ -213,7 +241,7 @@ def main(args: Sequence[str]) -> int:
         for each in found["folds"]
     ]
     validation = float(np.mean([each["validation"] for each in found["folds"]]))
-    rows.append(["mean", "", "", validation, *(found["mean"][name] for name in names)])
+    rows.append(["mean", "", "", validation, *(str(spread(found["by_seed"][name])) for name in names)])
     print(format_table(["fold", "chosen", "epoch", "validation", *(f"test {name}" for name in names)], rows))
     print(
         f"training took {found['seconds']:.0f} s ({found['cpu_seconds']:.0f} s of processor time), summed over "

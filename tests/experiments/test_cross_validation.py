@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from rankstruct.data import synthetic
@@ -78,6 +79,28 @@ def test_selects_by_validation_and_reuses_finished_cells(folder, capsys):
     assert "0.1230" in out
     assert "4 runs, 4 of them reused" in out
     assert json.loads((folder / "out" / "cross_validation.json").read_text())["folds"] == again["folds"]
+
+
+def test_further_seeds_train_what_was_chosen_and_show_the_spread(folder, capsys):
+    arguments = ["--config", str(folder / "config.yaml"), "--folds", "1", "2", "--output", str(folder / "seeds")]
+    more = ["--grid", "model.regularization=0.01,1000000", "--data.path", str(folder), "--data.lists_per_batch", "3"]
+    assert main([*arguments, *more, "--seeds", "3"]) == 0
+    out = capsys.readouterr().out
+    assert "8 runs, 0 of them reused" in out
+    found = json.loads((folder / "seeds" / "cross_validation.json").read_text())
+    chosen = {each["fold"]: each["point"]["model.regularization"] for each in found["folds"]}
+    values = []
+    for seed in ("", "_seed=1001", "_seed=1002"):
+        cells = [folder / "seeds" / f"fold{f}_regularization={chosen[f]}{seed}" / "result.json" for f in (1, 2)]
+        values.append(np.mean([json.loads(cell.read_text())["test"]["AP"] for cell in cells]))
+    assert len(set(values)) == 3  # the order of batches depends on the seed
+    assert found["by_seed"]["AP"] == pytest.approx(values)
+    assert found["mean"]["AP"] == pytest.approx(np.mean(values))
+    assert f"{np.mean(values):.4f} ± {np.std(values, ddof=1):.4f}" in out
+    assert main([*arguments, *more, "--seeds", "1"]) == 0
+    assert "4 runs, 4 of them reused" in capsys.readouterr().out
+    assert main([*arguments, *more, "--seeds", "0"]) == 1
+    assert "seeds must be at least 1, got 0" in capsys.readouterr().err
 
 
 def test_malformed_grid_is_refused(folder, capsys):
