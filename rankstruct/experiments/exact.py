@@ -326,6 +326,7 @@ def draw_paths(found: dict[str, list[dict[str, Any]]]) -> Any:
         axis.set(xscale="log", title=title, xlabel="C")
         if key == "squared_norm":
             axis.set_yscale("symlog", linthresh=1e-3)  # ||w||^2 may be 0
+            axis.set_ylim(bottom=0)
         axis.grid(alpha=0.3)
     for axis in axes.flat[len(panels) :]:
         axis.set_axis_off()
