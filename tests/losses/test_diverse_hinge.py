@@ -45,27 +45,19 @@ def test_gradcheck():
 @given(
     seed=st.integers(0, 10_000),
     scale=st.sampled_from([1e-5, 1.0, 1e4]),
-    measure=st.sampled_from(["nDCG@1", "nDCG@3", "DCG@20", "P@2"]),
+    measure=st.sampled_from(["nDCG@1", "nDCG@3", "DCG@20", "P@2", "RR@3", "RR@20", "WTA", "mWTA"]),
     reference=st.sampled_from(REFERENCES),
 )
 def test_bounds_what_the_diverse_ranking_loses(seed, scale, measure, reference):
     scores, labels, groups, where = make(seed=seed)
     scores = scores * scale
-    parsed = rs.parse_measure(measure)
 
     def hinge(s, reference=reference):
         options = {"groups": groups, "reference": reference, "where": where, "reduction": "none"}
         return rs.diverse_hinge_loss(s, labels, measure, **options)
 
-    def value(s):
-        ranks = rs.rerank_diverse(s, groups, parsed.cutoff, where)
-        weights = torch.cat([torch.zeros(1, dtype=torch.float64), parsed.position_weights(12)])
-        return (weights[ranks] * parsed.document_gains(labels)).sum(-1)
-
-    best = value(parsed.document_gains(labels))
-    regret = best - value(scores)
-    if parsed.normalized:
-        regret = torch.where(best > 0, regret / best, 0.0)
+    shown = rs.Diverse(measure)
+    regret = shown.best_value(labels, where, groups=groups) - shown(scores, labels, where, groups=groups)
     found, tolerance = hinge(scores), 1e-9 * max(1, scale)
     assert (found >= regret - tolerance).all()
     assert (found >= 0).all()
