@@ -13,7 +13,7 @@ from rankstruct.feature_maps import FeatureMap
 from rankstruct.lists import check_groups, check_lists
 from rankstruct.losses.base import with_gradient
 from rankstruct.losses.reduction import check_reduction, reduce_lists
-from rankstruct.measures import Measure
+from rankstruct.measures import Diverse, Measure
 from rankstruct.oracles import resolve_diverse, solve_diverse
 
 
@@ -116,6 +116,11 @@ class DiverseHingeLoss(torch.nn.Module):
     def convex(self) -> bool:
         """Whether the loss is a convex function of the scores."""
         return self.reference == "ideal"
+
+    @property
+    def diverse_measure(self) -> Diverse:
+        """What it bounds the loss of: the measure of the list re-ranked diversely."""
+        return Diverse(self.measure)
 
     def forward(
         self,

@@ -44,6 +44,8 @@ class Measure(ABC):
 
     undefined: ClassVar[str] = "nothing in it is relevant"
     """Why a list may have no value, for messages."""
+    takes_groups: ClassVar[bool] = False
+    """Whether it needs `groups=`."""
 
     def __post_init__(self) -> None:
         if self.cutoff is not None:

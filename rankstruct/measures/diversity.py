@@ -9,6 +9,7 @@ order given.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -164,6 +165,8 @@ class Diverse(Measure):
     cutoff: int | None = field(default=None, init=False)
     min_relevant: float | None = field(default=None, init=False)
 
+    takes_groups: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         plain = parse_measure(self.measure)
         require_diverse(plain)
@@ -254,6 +257,8 @@ class alpha_nDCG(Measure):
 
     alpha: float = field(default=0.5, kw_only=True)
 
+    takes_groups: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_number("alpha")
@@ -302,6 +307,8 @@ class StRecall(Measure):
     >>> StRecall(2)([3.0, 2.0, 1.0], [1, 1, 1], groups=["a", "a", "b"])
     tensor(0.5000, dtype=torch.float64)
     """
+
+    takes_groups: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
