@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from torch import nn
 
 from rankstruct.feature_maps import FeatureMap
 from rankstruct.losses import (
+    DiverseHingeLoss,
     SmoothLoss,
     StructuredHingeLoss,
     convex_part,
@@ -27,7 +28,7 @@ from rankstruct.losses import (
     takes_groups,
     takes_reference_scores,
 )
-from rankstruct.measures import DiscountedGain, Measure, evaluate, nDCG, parse_measure
+from rankstruct.measures import AP, DiscountedGain, Diverse, Measure, evaluate, nDCG, parse_measure
 from rankstruct.models import LinearScorer
 from rankstruct.solvers import (
     DC,
@@ -48,6 +49,10 @@ _ROUTING = (
     "inside GridSearchCV and the like, turn routing on with sklearn.set_config(enable_metadata_routing=True) and pass "
     "fit(X, y, qid=qid, groups=qid) with cv=GroupKFold()"
 )
+_GROUPS = (
+    "one id a document: its host or topic; inside GridSearchCV and the like, where groups= is the splitter's, ask for them under "
+    "another name, ranker.set_fit_request(groups='hosts').set_score_request(groups='hosts'), and pass fit(..., hosts=hosts)"
+)
 
 
 def ranking_risk(
@@ -62,10 +67,15 @@ def ranking_risk(
         offsets: `[lists + 1]`, list i is `[offsets[i], offsets[i + 1])`.
         groups: `[documents]` int64, for a loss that takes them.
 
+    Raises:
+        ValueError: the loss takes groups, and there are none.
+
     >>> X, labels, offsets = np.array([[0.0], [1.0], [2.0]]), np.array([0.0, 0.0, 1.0]), np.array([0, 3])
     >>> ranking_risk(StructuredHingeLoss("AUC"), X, labels, offsets)(np.array([0.1]))
     (0.7, array([-3.]))
     """
+    if takes_groups(loss) and groups is None:
+        raise ValueError(f"{type(loss).__name__} needs groups=, {_GROUPS}")
     loss = copy.deepcopy(loss)
     loss.reduction = "none"  # type: ignore[assignment]
     grades, bounds = torch.tensor(labels), torch.tensor(np.asarray(offsets, np.int64))
@@ -89,11 +99,21 @@ def ranking_risk(
     return LinearRisk(X, offsets, lambda scores: ask(scores, grades, bounds, hosts), term_oracle=terms)
 
 
+class _Lists(NamedTuple):
+    """What `ranking_risk` takes: documents of each list side by side, and their groups if there are any."""
+
+    X: Any
+    labels: np.ndarray
+    offsets: np.ndarray
+    groups: np.ndarray | None
+
+
 class LinearRanker(BaseEstimator):
     """A linear ranker, trained to the optimum of a ranking loss.
 
     Args:
-        measure: what is optimised, a measure or its name; SVMmap by default. It also is what `score` reports and what chooses C.
+        measure: what is optimised, a measure or its name; a `Diverse` one by the hinge over diverse rankings. It also is what
+            `score` reports and what chooses C. None is the `diverse_measure` of a loss that has one, and otherwise AP: SVMmap.
         C: how much the loss counts against the regulariser, 1 / lambda; or several values, which are trained in ascending order,
             each from the solution before (or from `start`, if the problem is not convex and that is better), and chosen by the
             validation lists given to `fit`.
@@ -101,7 +121,7 @@ class LinearRanker(BaseEstimator):
         reference: the reference ranking of the bound: `"ideal"` is convex; `"ideal-tied"` and `"predicted"` are tighter and
             solved by rounds of DC programming.
         loss: any loss module of rankstruct in place of the structured hinge of `measure`, such as `CombinedLoss` (SVMcombo) or
-            `SmoothLoss` (SmoothGrad); then `feature_map` and `reference` are not used.
+            `SmoothLoss` (SmoothGrad) or `DiverseHingeLoss`; then `feature_map` and `reference` are not used.
         solver: `"bundle"`, `"cutting-plane"` (n-slack), `"frank-wolfe"`, or a solver of `rankstruct.solvers` with options of its
             own, `DC` and `Annealing` included where the loss is for them.
         tolerance: relative gap to stop at; of DC and Annealing, see there.
@@ -130,18 +150,23 @@ class LinearRanker(BaseEstimator):
     >>> ranker = LinearRanker("AP", C=10.0).fit(X, y, qid)
     >>> print(ranker.solution_.status, ranker.solution_.gap <= 1e-3)
     converged True
+    >>> hosts = rng.choice(["a.org", "b.org", "c.org"], size=200)
+    >>> diverse = LinearRanker("diverse_nDCG@2", reference="predicted").fit(X, y, qid, groups=hosts)
+    >>> diverse.score(X, y, qid, groups=hosts) > 0.5
+    True
     >>> with sklearn.config_context(enable_metadata_routing=True):
     ...     search = GridSearchCV(LinearRanker("AP"), {"C": [0.1, 10.0]}, cv=GroupKFold(4)).fit(X, y, qid=qid, groups=qid)
     >>> bool(search.best_score_ > 0.5)
     True
     """
 
-    __metadata_request__fit: ClassVar[dict] = {"qid": True}
-    __metadata_request__score: ClassVar[dict] = {"qid": True}
+    # The splitter's groups are lists, ours are hosts.
+    __metadata_request__fit: ClassVar[dict] = {"qid": True, "groups": False}
+    __metadata_request__score: ClassVar[dict] = {"qid": True, "groups": False}
 
     def __init__(
         self,
-        measure: str | Measure = "AP",
+        measure: str | Measure | None = None,
         *,
         C: float | Sequence[float] = 100.0,
         feature_map: str | FeatureMap | None = None,
@@ -174,9 +199,11 @@ class LinearRanker(BaseEstimator):
         y: Any,
         qid: Any = None,
         *,
+        groups: Any = None,
         X_valid: Any = None,
         y_valid: Any = None,
         qid_valid: Any = None,
+        groups_valid: Any = None,
     ) -> LinearRanker:
         """Train.
 
@@ -185,41 +212,51 @@ class LinearRanker(BaseEstimator):
                 the documents of each list are neighbours.
             y: `[documents]`, graded relevance.
             qid: `[documents]`, the list of each document: integers or strings.
+            groups: `[documents]`, the group (host, topic) of each document, integers or strings, for a loss over diverse
+                rankings; others do not look at them.
             X_valid: documents of the validation lists, which choose among several C.
             y_valid: their labels.
             qid_valid: their lists.
+            groups_valid: their groups, for a measure of diversity.
 
         Returns:
             The ranker itself.
 
         Raises:
-            ValueError: wrong shapes or values, no `qid`, several C without validation lists, or a loss that no solver here
-                minimises.
+            ValueError: wrong shapes or values, no `qid`, no groups where they are needed, several C without validation lists,
+                or a loss that no solver here minimises.
         """
         Cs = self._costs()
         held_out = [value is not None for value in (X_valid, y_valid, qid_valid)]
         if any(held_out) != all(held_out):
             raise ValueError("X_valid, y_valid and qid_valid go together; give all three or none")
+        if groups_valid is not None and not any(held_out):
+            raise ValueError("groups_valid goes with X_valid, y_valid and qid_valid; give them too or leave it out")
+        if any(held_out) and groups_valid is None and self._measure().takes_groups:
+            raise ValueError(
+                f"{self._measure().name} needs groups_valid=, one id a validation document: its host or topic"
+            )
         if len(Cs) > 1 and not any(held_out):
             raise ValueError(
                 f"C has {len(Cs)} values; give X_valid, y_valid and qid_valid to choose among them, or a single C"
             )
         X, y = self._check(X, y, reset=True)
-        features, labels, offsets = self._training_lists(self._fit_features(X), y, _check_qid(qid, X.shape[0]))
+        qid, groups = _check_ids("qid", qid, X.shape[0]), _number_groups("groups", groups, X.shape[0])
+        lists = self._training_lists(self._fit_features(X), y, qid, groups)
         self.path_: list[Solution] = []
         self.validation_: list[float] | None = [] if any(held_out) else None
         loss = self._loss()
-        start = self._start(loss, features, labels, offsets)
-        w0 = start if self.regularize_towards == "start" else np.zeros(features.shape[1])
+        start = self._start(loss, lists)
+        w0 = start if self.regularize_towards == "start" else np.zeros(lists.X.shape[1])
         self.w0_ = w0
         solution: Solution | None = None
         chosen = 0
         for number, C in enumerate(Cs):
-            solution = self._solve(loss, features, labels, offsets, C, w0, start, solution)
+            solution = self._solve(loss, lists, C, w0, start, solution)
             self.path_.append(solution)
             self._use(solution, C)
             if self.validation_ is not None:
-                self.validation_.append(self.score(X_valid, y_valid, qid_valid))
+                self.validation_.append(self.score(X_valid, y_valid, qid_valid, groups=groups_valid))
                 if self.validation_[number] > self.validation_[chosen]:
                     chosen = number
         self._use(self.path_[chosen], Cs[chosen])
@@ -252,11 +289,11 @@ class LinearRanker(BaseEstimator):
         """What the weights are multiplied with."""
         return X
 
-    def _training_lists(self, X: Any, y: np.ndarray, qid: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray]:
-        """Features, labels and offsets with the documents of each list side by side, empty lists left out."""
+    def _training_lists(self, X: Any, y: np.ndarray, qid: np.ndarray, groups: np.ndarray | None = None) -> _Lists:
+        """The documents of each list side by side, empty lists left out."""
         order, offsets = group_documents(qid)
         if order is not None:
-            X, y = X[order], y[order]
+            X, y, groups = X[order], y[order], None if groups is None else groups[order]
         if self.drop_empty:
             firsts, lasts = np.minimum.reduceat(y, offsets[:-1]), np.maximum.reduceat(y, offsets[:-1])
             kept = firsts < lasts
@@ -266,9 +303,14 @@ class LinearRanker(BaseEstimator):
                 )
             if not kept.all():
                 rows = np.repeat(kept, np.diff(offsets))
-                X, y = X[rows], y[rows]
+                X, y, groups = X[rows], y[rows], None if groups is None else groups[rows]
                 offsets = np.concatenate([[0], np.cumsum(np.diff(offsets)[kept])])
-        return X, y, offsets
+        return _Lists(X, y, offsets, groups)
+
+    def _measure(self) -> Measure:
+        if self.measure is not None:
+            return parse_measure(self.measure)
+        return getattr(self.loss, "diverse_measure", None) or AP()
 
     def _loss(self) -> nn.Module:
         if self.loss is not None:
@@ -280,28 +322,24 @@ class LinearRanker(BaseEstimator):
                 raise ValueError(
                     f"{type(self.loss).__name__} has parameters of its own, which only training by SGD fits"
                 )
-            if takes_groups(self.loss):
-                raise ValueError(
-                    f"{type(self.loss).__name__} needs groups, which fit does not take; train it with Lightning, or give "
-                    "ranking_risk(..., groups=) to a solver"
-                )
             return self.loss
-        return StructuredHingeLoss(self.measure, feature_map=self.feature_map, reference=self.reference)
+        measure, options = self._measure(), {"feature_map": self.feature_map, "reference": self.reference}
+        if isinstance(measure, Diverse):
+            return DiverseHingeLoss(measure.plain, **options)  # type: ignore[arg-type]
+        return StructuredHingeLoss(measure, **options)  # type: ignore[arg-type]
 
-    def _start(self, loss: nn.Module, X: Any, y: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    def _start(self, loss: nn.Module, lists: _Lists) -> np.ndarray:
         kind = self.start or ("zero" if is_convex(loss) else "regression")
         if kind == "zero":
-            return np.zeros(X.shape[1])
+            return np.zeros(lists.X.shape[1])
         measure = getattr(loss, "measure", None)
-        gains = (measure if isinstance(measure, DiscountedGain) else nDCG()).document_gains(torch.tensor(y))
-        return group_regression(X, gains.numpy(), offsets)
+        gains = (measure if isinstance(measure, DiscountedGain) else nDCG()).document_gains(torch.tensor(lists.labels))
+        return group_regression(lists.X, gains.numpy(), lists.offsets)
 
     def _solve(
         self,
         loss: nn.Module,
-        X: Any,
-        y: np.ndarray,
-        offsets: np.ndarray,
+        lists: _Lists,
         C: float,
         w0: np.ndarray,
         start: np.ndarray,
@@ -309,12 +347,12 @@ class LinearRanker(BaseEstimator):
     ) -> Solution:
         if is_convex(loss):
             warm = start if before is None else before
-            return self._solver().minimise(ranking_risk(loss, X, y, offsets), C, w0=w0, warm_start=warm)
+            return self._solver().minimise(ranking_risk(loss, *lists), C, w0=w0, warm_start=warm)
         starts = [start] if before is None else [before.w, start]
         if takes_reference_scores(loss):
             method = self.solver if isinstance(self.solver, DC) else DC(solver=self._solver(), progress=self.verbose)
-            true = ranking_risk(loss, X, y, offsets)
-            convex = ranking_risk(convex_part(loss), X, y, offsets)
+            true = ranking_risk(loss, *lists)
+            convex = ranking_risk(convex_part(loss), *lists)
 
             def concave(w: np.ndarray) -> tuple[float, np.ndarray]:
                 (value, gradient), (whole, slope) = convex(w), true(w)
@@ -325,7 +363,7 @@ class LinearRanker(BaseEstimator):
             annealing = self._annealing(loss)
 
             def smooth(sigma: float) -> LinearRisk:
-                return ranking_risk(SmoothLoss(loss.measure, sigma=sigma), X, y, offsets)
+                return ranking_risk(SmoothLoss(loss.measure, sigma=sigma), *lists)
 
             return annealing.minimise(smooth, C, w0=w0, start=_lowest(smooth(annealing.last_sigma), C, w0, starts))
         raise ValueError(
@@ -348,14 +386,21 @@ class LinearRanker(BaseEstimator):
         check_is_fitted(self)
         return np.asarray(self._check(X, reset=False) @ self.coef_, np.float64)
 
-    def score(self, X: Any, y: Any, qid: Any = None) -> float:
-        """The mean of `measure` over the lists of `qid`; tied scores by expectation, lists with nothing relevant 0."""
-        measure = parse_measure(self.measure)
-        order, offsets = group_documents(_check_qid(qid, np.shape(X)[0]))
+    def score(self, X: Any, y: Any, qid: Any = None, *, groups: Any = None) -> float:
+        """The mean of `measure` over the lists of `qid`; tied scores by expectation, lists with nothing relevant 0.
+
+        A measure of diversity needs `groups`, as in `fit`; a `Diverse` one re-ranks each list before.
+        """
+        measure = self._measure()
+        order, offsets = group_documents(_check_ids("qid", qid, np.shape(X)[0]))
+        groups = _number_groups("groups", groups, np.shape(X)[0])
+        if measure.takes_groups and groups is None:
+            raise ValueError(f"{measure.name} needs groups=, {_GROUPS}")
         scores, labels = self.predict(X), np.asarray(y)
         if order is not None:
-            scores, labels = scores[order], labels[order]
-        values = evaluate(torch.tensor(scores), torch.tensor(labels), [measure], offsets=torch.tensor(offsets))
+            scores, labels, groups = scores[order], labels[order], None if groups is None else groups[order]
+        lists = {"offsets": torch.tensor(offsets), "groups": groups}
+        values = evaluate(torch.tensor(scores), torch.tensor(labels), [measure], **lists)
         return float(values[measure.name].mean())
 
     def to_scorer(self) -> LinearScorer:
@@ -382,11 +427,11 @@ class LinearRanker(BaseEstimator):
         ranker.n_features_in_ = len(ranker.coef_)
         return ranker
 
-    def risk(self, X: Any, y: Any, qid: Any) -> LinearRisk:
+    def risk(self, X: Any, y: Any, qid: Any, *, groups: Any = None) -> LinearRisk:
         """The mean loss as a function of the weights, over the lists that `fit` would train on; for `rankstruct.solvers`."""
-        return ranking_risk(self._loss(), *self._lists_of(X, y, qid))
+        return ranking_risk(self._loss(), *self._lists_of(X, y, qid, groups))
 
-    def mean_loss(self, w: np.ndarray, X: Any, y: Any, qid: Any) -> float:
+    def mean_loss(self, w: np.ndarray, X: Any, y: Any, qid: Any, *, groups: Any = None) -> float:
         """The mean loss at any weights `[d]`, over the lists that `fit` would train on.
 
         That of a `SmoothLoss` is with the last sigma of the annealing, as `solution_.objective` is.
@@ -394,24 +439,26 @@ class LinearRanker(BaseEstimator):
         loss = self._loss()
         if isinstance(loss, SmoothLoss):
             loss = self._annealed(loss)
-        return ranking_risk(loss, *self._lists_of(X, y, qid))(np.asarray(w, np.float64))[0]
+        return ranking_risk(loss, *self._lists_of(X, y, qid, groups))(np.asarray(w, np.float64))[0]
 
-    def objective(self, w: np.ndarray, X: Any, y: Any, qid: Any, C: float | None = None) -> float:
+    def objective(
+        self, w: np.ndarray, X: Any, y: Any, qid: Any, C: float | None = None, *, groups: Any = None
+    ) -> float:
         """What `fit` minimises, at any weights `[d]`: those of another ranker, say, or of a scorer trained by SGD."""
         away = np.asarray(w, np.float64)
         if self.regularize_towards == "start":
-            away = away - self._start(self._loss(), *self._lists_of(X, y, qid))
+            away = away - self._start(self._loss(), self._lists_of(X, y, qid, groups))
         C = self._costs()[0] if C is None else C
-        return float(away @ away) / (2 * C) + self.mean_loss(w, X, y, qid)
+        return float(away @ away) / (2 * C) + self.mean_loss(w, X, y, qid, groups=groups)
 
-    def _lists_of(self, X: Any, y: Any, qid: Any) -> tuple[Any, np.ndarray, np.ndarray]:
-        qid = _check_qid(qid, np.shape(X)[0])
+    def _lists_of(self, X: Any, y: Any, qid: Any, groups: Any) -> _Lists:
+        qid, groups = _check_ids("qid", qid, np.shape(X)[0]), _number_groups("groups", groups, np.shape(X)[0])
         fitted = hasattr(self, "coef_")
         X, y = self._check(X, y, reset=not fitted)
         features = self._features(X) if fitted else self._fit_features(X)
         if not fitted:
             del self.n_features_in_
-        return self._training_lists(features, y, qid)
+        return self._training_lists(features, y, qid, groups)
 
     def _annealed(self, loss: SmoothLoss) -> SmoothLoss:
         """The loss of the last stage."""
@@ -463,7 +510,7 @@ class KernelRanker(LinearRanker):
 
     def __init__(
         self,
-        measure: str | Measure = "AP",
+        measure: str | Measure | None = None,
         *,
         kernel: str = "rbf",
         gamma: float | None = None,
@@ -563,17 +610,25 @@ def group_documents(qid: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
     return np.argsort(of_row, kind="stable"), offsets
 
 
-def _check_qid(qid: Any, documents: int) -> np.ndarray:
-    if qid is None:
-        raise ValueError(f"qid is missing: which list each document belongs to, [documents]; {_ROUTING}")
-    qid = np.asarray(qid)
-    if qid.dtype.kind == "O":  # strings of a frame; mixed kinds have no order
-        missing = [i for i, value in enumerate(qid.flat) if value is None or value != value]
+def _check_ids(name: str, ids: Any, documents: int) -> np.ndarray:
+    """Numbers or strings `[documents]`, as they are."""
+    if ids is None:
+        raise ValueError(f"{name} is missing: which list each document belongs to, [documents]; {_ROUTING}")
+    ids = np.asarray(ids)
+    if ids.dtype.kind == "O":  # strings of a frame; mixed kinds have no order
+        missing = [i for i, value in enumerate(ids.flat) if value is None or value != value]
         if missing:
-            raise ValueError(f"qid must not be missing; that of document {missing[0]} is")
-        qid = qid.astype(str)
-    if qid.shape != (documents,):
-        raise ValueError(f"qid must have one entry a document, shape ({documents},); got {qid.shape}")
-    if qid.dtype.kind == "f" and not np.isfinite(qid).all():
-        raise ValueError("qid must not be NaN or infinite")
-    return qid
+            raise ValueError(f"{name} must not be missing; that of document {missing[0]} is")
+        ids = ids.astype(str)
+    if ids.shape != (documents,):
+        raise ValueError(f"{name} must have one entry a document, shape ({documents},); got {ids.shape}")
+    if ids.dtype.kind == "f" and not np.isfinite(ids).all():
+        raise ValueError(f"{name} must not be NaN or infinite")
+    return ids
+
+
+def _number_groups(name: str, groups: Any, documents: int) -> np.ndarray | None:
+    """Groups as int64 `[documents]`, or None."""
+    if groups is None:
+        return None
+    return np.unique(_check_ids(name, groups, documents), return_inverse=True)[1].astype(np.int64)

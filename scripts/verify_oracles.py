@@ -1,6 +1,7 @@
 """Compare every oracle with all rankings of random short lists: `python scripts/verify_oracles.py --lists 100000`.
 
-The slow twins live in tests/brute_force.py, so this runs from a checkout.
+The oracles of diverse rankings are compared with all diverse ones. The slow twins live in tests/brute_force.py, so this runs
+from a checkout.
 """
 
 import argparse
@@ -13,11 +14,11 @@ import torch
 from tqdm.auto import tqdm
 
 import rankstruct as rs
-from rankstruct.oracles.combinations import legal_combinations
+from rankstruct.oracles.combinations import diverse_combinations, legal_combinations
 from rankstruct.tables import format_table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from brute_force import hinges, random_list
+from brute_force import diverse_decay, diverse_hinges, hinges, random_groups, random_list
 
 
 def main() -> int:
@@ -29,20 +30,35 @@ def main() -> int:
     options = parser.parse_args()
 
     pairs: dict = {}
-    for measure, feature_map, reference in legal_combinations():
-        pairs.setdefault((measure, feature_map), []).append(reference)
+    for combinations, diverse in ((legal_combinations(), False), (diverse_combinations(), True)):
+        for measure, feature_map, reference in combinations:
+            pairs.setdefault((measure, feature_map, diverse), []).append(reference)
     counts: dict[tuple[str, str], list[float]] = {}
     rng = np.random.default_rng(options.seed)
     start, done = time.monotonic(), 0
     bar = tqdm(total=options.lists, unit="list")
     while done < options.lists and time.monotonic() - start < options.seconds:
-        for (measure, feature_map), references in pairs.items():
+        for (measure, feature_map, diverse), references in pairs.items():
             scores, labels, size = random_list(rng, isinstance(feature_map, rs.Positional), options.most)
-            expected = hinges(measure, feature_map, labels, scores)
-            row = counts.setdefault((type(measure).__name__, type(feature_map).__name__), [0, 0, 0, 0.0])
+            given: dict = {}
+            if diverse:
+                groups, labels = random_groups(rng, labels)
+                given = {"groups": torch.tensor(groups)}
+                c = diverse_decay(measure, feature_map.decay, len(labels))
+                expected = diverse_hinges(measure, c, labels, groups, scores)
+            else:
+                expected = hinges(measure, feature_map, labels, scores)
+            solve = rs.most_violated_diverse if diverse else rs.most_violated
+            name = "diverse " * diverse + type(feature_map).__name__
+            row = counts.setdefault((type(measure).__name__, name), [0, 0, 0, 0.0])
             for reference in references:
-                found = rs.most_violated(
-                    torch.tensor(scores), torch.tensor(labels), measure, feature_map=feature_map, reference=reference
+                found = solve(
+                    torch.tensor(scores),
+                    torch.tensor(labels),
+                    measure,
+                    feature_map=feature_map,
+                    reference=reference,
+                    **given,
                 )
                 by_direction = found.task_loss.item() + float(found.direction.numpy() @ scores)
                 error = (
@@ -52,7 +68,10 @@ def main() -> int:
                 row[2] += error > 1e-9
                 row[3] = max(row[3], error)
                 if error > 1e-9:
-                    print(f"FAILED {measure.name} {feature_map.name} {reference}: {scores.tolist()} {labels.tolist()}")
+                    print(
+                        f"FAILED {name} {measure.name} {feature_map.name} {reference}: {scores.tolist()} {labels.tolist()}"
+                    )
+                    print(*(f"{key} {value.tolist()}" for key, value in given.items()))
             row[0] += 1
             done += 1
             bar.update()

@@ -226,37 +226,68 @@ def diverse_rankings(groups, k: int) -> list[tuple[int, ...]]:
     return [shown for shown in itertools.permutations(range(len(groups)), m) if len({groups[j] for j in shown}) == m]
 
 
+def random_groups(rng, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Groups, and labels of which at times several groups have the highest, which mWTA counts."""
+    if rng.random() < 0.3:
+        labels = np.where(rng.random(len(labels)) < 0.6, labels.max(initial=0), labels)
+        return rng.integers(0, 6, size=len(labels)), labels
+    return rng.integers(-2, rng.integers(-1, 4), size=len(labels)), labels
+
+
+def diverse_decay(measure, name: str, n: int) -> np.ndarray:
+    """The decay of a name at ranks 1 to n beside a measure."""
+    return decay(name, measure.cutoff, n, [single_discount(measure, rank) for rank in range(1, n + 1)])
+
+
+def diverse_cutoff(measure, labels, groups) -> int:
+    """How many documents are shown if there are so many groups; mWTA looks at the best document of each."""
+    kind = type(measure).__name__
+    if kind == "mWTA":
+        return list_cutoff(
+            np.array([max(y for y, h in zip(labels, groups, strict=True) if h == g) for g in set(groups)])
+        )
+    return 1 if kind == "WTA" else measure.cutoff
+
+
 def document_gains(measure, labels: np.ndarray) -> np.ndarray:
-    """What each label is worth to a discounted measure."""
+    """What each label is worth to a measure."""
     kind = type(measure).__name__
     if kind in ("ERU", "nERU"):
         return np.maximum(labels - measure.d, 0)
-    return np.exp2(labels) - 1 if kind in ("nDCG", "DCG") else (labels > 0).astype(float)
+    return np.exp2(labels) - 1 if kind in ("nDCG", "DCG", "mWTA") else (labels > 0).astype(float)
+
+
+def diverse_values(measure, labels: np.ndarray, groups) -> tuple[np.ndarray, np.ndarray]:
+    """Every diverse ranking [rankings, shown], and what the measure gives it, divided by the best where it is normalised."""
+    kind = type(measure).__name__
+    rankings = np.array(diverse_rankings(groups, diverse_cutoff(measure, labels, groups)))
+    gains = document_gains(measure, labels)[rankings]
+    discounts = np.array([single_discount(measure, rank) for rank in range(1, rankings.shape[1] + 1)])
+    if kind == "RR":
+        first = [next((rank for rank, gain in enumerate(row, 1) if gain), None) for row in gains]
+        return rankings, np.array([0.0 if rank is None else 1 / rank for rank in first])
+    values = gains @ discounts
+    if kind in ("nDCG", "nERU", "mWTA") and values.max() > 0:
+        values = values / values.max()
+    return rankings, values
 
 
 def diverse_hinges(measure, c: np.ndarray, labels, groups, scores, reference_scores=None) -> dict[str, float]:
     """The hinge of one list over all diverse rankings under each reference, and their best value; c the decay by rank."""
-    k, kind = measure.cutoff, type(measure).__name__
     result = dict.fromkeys(("ideal", "ideal-tied", "predicted", "best"), 0.0)
     if not len(labels):
         return result
-    rankings = np.array(diverse_rankings(groups, k))
+    rankings, values = diverse_values(measure, labels, groups)
     m = rankings.shape[1]
-    gains = document_gains(measure, labels)
-    a = np.array([single_discount(measure, r) for r in range(1, m + 1)])
-    values = gains[rankings] @ a
     best = values.max()
     result["best"] = best
-    if kind in ("nDCG", "nERU") and best > 0:
-        values = values / best
-        best = 1.0
     loss = best - values
     if loss.max() < 1e-12:
         return result
     by = scores[rankings] @ c[:m]
     choosing = by if reference_scores is None else reference_scores[rankings] @ c[:m]
     ideal: list[int] = []
-    for j in np.argsort(-gains, kind="stable"):
+    for j in np.argsort(-document_gains(measure, labels), kind="stable"):
         if len(ideal) < m and groups[j] not in [groups[i] for i in ideal]:
             ideal.append(int(j))
     optima = np.flatnonzero(loss < 1e-12)

@@ -75,7 +75,7 @@ def test_rows_in_any_order_float32_sparse_and_frames_give_the_same_weights():
 def test_float32_is_not_copied():
     X, y, qid = make(dtype=np.float32)
     ranker = rs.LinearRanker("AP", drop_empty=False)
-    features, _, _ = ranker._training_lists(ranker._check(X, y, reset=True)[0], y, qid)
+    features, *_ = ranker._training_lists(ranker._check(X, y, reset=True)[0], y, qid)
     assert np.shares_memory(features, X)
 
 

@@ -257,6 +257,20 @@ class RankingData:
                 raise DataError(f"groups must have shape [documents] = ({self.num_documents},), got {values.shape}")
         return replace(self, groups=np.unique(values, return_inverse=True)[1].astype(np.int64))
 
+    def grouped_by(self, source: int | str | None) -> RankingData:
+        """`with_groups` as a config says it: the number of a column, an expression for the comments, or None for no change.
+
+        Raises:
+            DataError: as `with_groups`.
+
+        >>> data = RankingData.from_arrays([[5.0], [2.0], [5.0]], [1, 0, 2], ["a", "a", "a"])
+        >>> data.grouped_by(0).groups
+        array([1, 0, 1])
+        """
+        if source is None:
+            return self
+        return self.with_groups(column=source) if isinstance(source, int) else self.with_groups(comment=source)
+
     def _found_in_comments(self, expression: str) -> np.ndarray:
         try:
             pattern = re.compile(expression)

@@ -51,7 +51,8 @@ def certify(
     Args:
         scorer: trained by whatever means.
         loss: a convex loss.
-        data: the training lists; those with equal labels alone do not count, as in training.
+        data: the training lists, with groups for a loss over diverse rankings; those with equal labels alone do not count, as
+            in training.
         regularization: lambda, above 0.
         tolerance: relative gap of the optimum.
 
@@ -70,9 +71,9 @@ def certify(
     qid = data.list_numbers
     w = scorer.linear.weight.detach().double().numpy()[0]
     ranker = LinearRanker(loss=loss, C=1 / regularization, tolerance=tolerance)
-    ranker.fit(data.features, data.labels, qid)
+    ranker.fit(data.features, data.labels, qid, groups=data.groups)
     best = ranker.solution_
-    objective = ranker.objective(w, data.features, data.labels, qid)
+    objective = ranker.objective(w, data.features, data.labels, qid, groups=data.groups)
     bound = min(best.lower_bound, objective)
     norm = float(np.linalg.norm(best.w))
     return Certificate(
@@ -84,7 +85,7 @@ def certify(
     ), best
 
 
-def health_check(ranker: LinearRanker, X: Any, y: Any, qid: Any) -> str:
+def health_check(ranker: LinearRanker, X: Any, y: Any, qid: Any, *, groups: Any = None) -> str:
     """Whether a fitted ranker's (measure, feature map) pair learns from these data, in a sentence or two with advice.
 
     A convex bound can be lowest at or near w = 0, where all documents tie: the objective is then that of w = 0, whatever C,
@@ -96,6 +97,7 @@ def health_check(ranker: LinearRanker, X: Any, y: Any, qid: Any) -> str:
         X: `[documents, d]`, as in `fit`.
         y: `[documents]`.
         qid: `[documents]`.
+        groups: `[documents]`, where the ranker was fitted with some.
 
     >>> rng = np.random.default_rng(0)
     >>> X, qid = rng.normal(size=(100, 2)), np.repeat(np.arange(10), 10)
@@ -103,7 +105,7 @@ def health_check(ranker: LinearRanker, X: Any, y: Any, qid: Any) -> str:
     >>> health_check(LinearRanker("AP").fit(X, y, qid), X, y, qid)
     'learning: the objective is 11 % of that at w = 0'
     """
-    at_zero = ranker.mean_loss(np.zeros(len(ranker.coef_)), X, y, qid)
+    at_zero = ranker.mean_loss(np.zeros(len(ranker.coef_)), X, y, qid, groups=groups)
     share = ranker.solution_.objective / at_zero if at_zero else 1.0
     if share < 0.99:
         return f"learning: the objective is {share:.0%} of that at w = 0".replace("%", " %")
@@ -132,7 +134,7 @@ def certify_run(run: str | Path, *, tolerance: float = 1e-3) -> Certificate:
         raise ValueError("the run is regularised towards its start; a certificate is for w0 = 0")
     source = {name: data[name] for name in ("path", "fold", "builtin", "labels", "cache")}
     seed = int(config["seed_everything"])  # the data module's seed is linked to it
-    train = parse_preparation(data["prepare"])(read_splits(**source, seed=seed).train)
+    train = parse_preparation(data["prepare"])(read_splits(**source, seed=seed).train.grouped_by(data.get("groups")))
     loss = _build_loss(model["loss"])
     return certify(load_scorer(folder), loss, train, model["regularization"], tolerance=tolerance)[0]
 

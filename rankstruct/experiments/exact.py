@@ -27,7 +27,8 @@ from tqdm import tqdm
 from rankstruct.data import RankingData, parse_preparation, read_splits
 from rankstruct.estimators import LinearRanker
 from rankstruct.files import whole_file
-from rankstruct.measures import evaluate
+from rankstruct.losses import takes_groups
+from rankstruct.measures import evaluate, parse_measure
 from rankstruct.models import save_scorer
 from rankstruct.solvers import Solution
 from rankstruct.tables import format_table
@@ -39,11 +40,12 @@ class DataSource:
 
     Args:
         path: a folder of LETOR files.
-        builtin: `digits` or `synthetic`, in place of a path.
+        builtin: `digits`, `synthetic` or `synthetic-hosts`, in place of a path.
         prepare: preparation steps by name.
         labels: `grades` or `real`.
         seed: of a built-in set.
         cache: whether parsed files are kept.
+        groups: of documents, from a regular expression for the comments or the number of a column; see `grouped_by`.
     """
 
     path: str | None = None
@@ -52,6 +54,7 @@ class DataSource:
     labels: str = "grades"
     seed: int = 0
     cache: bool = True
+    groups: int | str | None = None
 
 
 def _parse(config: str | Path, overrides: Sequence[str] = ()) -> tuple[LinearRanker, DataSource, list[str]]:
@@ -84,18 +87,29 @@ def fit_path(
         test: test lists.
         measures: what is reported of validation and test lists.
 
+    Raises:
+        ValueError: the loss or a measure needs groups, and the data have none.
+
     Returns:
         A row a value of C, ascending: `C`, `objective`, `lower_bound` and `gap` (None where the problem is not convex), `status`,
         `iterations`, `passes` (evaluations of the mean loss), `planes`, `support` (those with a multiplier above 0), `seconds`,
         `oracle_seconds`, `qp_seconds`, `slack` (mean loss), `objective_at_zero` (mean loss at w = 0), `objective_over_zero`,
         `squared_norm` (||w||^2), `validation` and `test` (means by measure), `selected`, and `chosen` (bool).
     """
-    several = np.size(ranker.C) > 1
-    held_out = {"X_valid": vali.features, "y_valid": vali.labels, "qid_valid": vali.list_numbers} if several else {}
-    ranker.fit(train.features, train.labels, train.list_numbers, **held_out)
+    needy = [type(loss).__name__ for loss in [ranker._loss()] if takes_groups(loss)]
+    needy += [measure.name for measure in map(parse_measure, measures) if measure.takes_groups]
+    if needy and train.groups is None:
+        raise ValueError(
+            f"{needy[0]} needs groups and the data have none; give data.groups, a regular expression for the comments or the "
+            "number of a column"
+        )
+    held_out = {"X_valid": vali.features, "y_valid": vali.labels, "qid_valid": vali.list_numbers}
+    held_out = held_out | {"groups_valid": vali.groups} if np.size(ranker.C) > 1 else {}
+    lists = (train.features, train.labels, train.list_numbers)
+    ranker.fit(*lists, groups=train.groups, **held_out)
     Cs = sorted(np.ravel(np.asarray(ranker.C, float)).tolist())
     rows = []
-    at_zero = ranker.mean_loss(np.zeros(len(ranker.coef_)), train.features, train.labels, train.list_numbers)
+    at_zero = ranker.mean_loss(np.zeros(len(ranker.coef_)), *lists, groups=train.groups)
     chosen = ranker.C_
     for number, (C, solution) in enumerate(zip(Cs, ranker.path_, strict=True)):
         ranker._use(solution, C)
@@ -141,7 +155,11 @@ def describe(solution: Solution, C: float, w0: np.ndarray) -> dict[str, Any]:
 def mean_measures(scores: np.ndarray, data: RankingData, measures: Sequence[str]) -> dict[str, float]:
     """The means of measures over the lists of `data`, scores `[documents]`."""
     values = evaluate(
-        torch.tensor(scores), torch.tensor(data.labels), list(measures), offsets=torch.tensor(data.offsets)
+        torch.tensor(scores),
+        torch.tensor(data.labels),
+        list(measures),
+        offsets=torch.tensor(data.offsets),
+        groups=data.groups,
     )
     return {name: float(value.mean()) for name, value in values.items()}
 
@@ -156,7 +174,8 @@ def _fit_cell(config: str, fold: int | None, overrides: Sequence[str], folder: s
         raw = read_splits(
             source.path, fold, builtin=source.builtin, labels=source.labels, seed=source.seed, cache=source.cache
         )
-        train, vali, test = map(parse_preparation(source.prepare), raw)
+        prepare = parse_preparation(source.prepare)
+        train, vali, test = (prepare(part.grouped_by(source.groups)) for part in raw)
         read = time.perf_counter()
         path = fit_path(ranker, train, vali, test, measures)
         result = {"path": path, "fold": fold, "read_seconds": read - start, "seconds": time.perf_counter() - read}

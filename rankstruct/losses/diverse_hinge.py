@@ -13,7 +13,7 @@ from rankstruct.feature_maps import FeatureMap
 from rankstruct.lists import check_groups, check_lists
 from rankstruct.losses.base import with_gradient
 from rankstruct.losses.reduction import check_reduction, reduce_lists
-from rankstruct.measures import Measure
+from rankstruct.measures import Diverse, Measure
 from rankstruct.oracles import resolve_diverse, solve_diverse
 
 
@@ -34,13 +34,13 @@ def diverse_hinge_loss(
     """Structured hinge loss of a measure over diverse rankings, an upper bound of what `rerank_diverse` loses, per list.
 
     The bound is that of `best diverse value - measure` for the ranking that walks down the scores and keeps the first document
-    of each group until k are kept, k being the measure's cut-off. It is convex with reference `"ideal"`; `"ideal-tied"` is
-    tighter, `"predicted"` the tightest, and neither is convex.
+    of each group until k are kept, k being the measure's cut-off; `Diverse(measure)` is the measure of that ranking. It is
+    convex with reference `"ideal"`; `"ideal-tied"` is tighter, `"predicted"` the tightest, and neither is convex.
 
     Args:
         scores: `[..., list_size]`, or `[documents]` with `offsets`; any real numbers, from any scorer.
         labels: graded relevance, the shape of `scores`.
-        measure: a discounted gain with a cut-off, or its name, such as `"nDCG@5"`.
+        measure: a discounted gain or `RR` with a cut-off, `WTA` or `mWTA`, or its name, such as `"nDCG@5"`.
         groups: integers, the shape of `scores`: documents of a list with the same number are of one group (host, topic).
         feature_map: a positional map; `i^-0.5` if None. Its decay counts as 0 after k.
         reference: `"ideal"`, `"ideal-tied"` or `"predicted"`; see `most_violated_diverse`.
@@ -79,7 +79,7 @@ class DiverseHingeLoss(torch.nn.Module):
     """`diverse_hinge_loss` as a module; see there for the arguments, the errors and the source.
 
     Args:
-        measure: a discounted gain with a cut-off, or its name.
+        measure: a discounted gain or `RR` with a cut-off, `WTA` or `mWTA`, or its name.
         feature_map: a positional map; `i^-0.5` if None.
         reference: the diverse ranking r* that the bound is relative to.
         reduction: `"mean"`, `"sum"` or `"none"`.
@@ -116,6 +116,11 @@ class DiverseHingeLoss(torch.nn.Module):
     def convex(self) -> bool:
         """Whether the loss is a convex function of the scores."""
         return self.reference == "ideal"
+
+    @property
+    def diverse_measure(self) -> Diverse:
+        """What it bounds the loss of: the measure of the list re-ranked diversely."""
+        return Diverse(self.measure)
 
     def forward(
         self,

@@ -6,7 +6,7 @@ are batch. Wherever a measure is taken, so is its name in ir-measures' syntax, s
 
 from rankstruct.measures.average_precision import AP
 from rankstruct.measures.base import Measure, parse_measure, parse_measures, register_measure
-from rankstruct.measures.diversity import StRecall, alpha_nDCG, diverse_nDCG, rerank_diverse
+from rankstruct.measures.diversity import Diverse, StRecall, alpha_nDCG, diverse_nDCG, require_diverse, rerank_diverse
 from rankstruct.measures.evaluate import evaluate
 from rankstruct.measures.metric import RankingMetric
 from rankstruct.measures.position import DCG, ERU, WTA, DiscountedGain, MeanNDCG, P, mWTA, nDCG, nERU
@@ -22,6 +22,7 @@ __all__ = [
     "RR",
     "WTA",
     "DiscountedGain",
+    "Diverse",
     "MeanNDCG",
     "Measure",
     "P",
@@ -37,5 +38,6 @@ __all__ = [
     "parse_measure",
     "parse_measures",
     "register_measure",
+    "require_diverse",
     "rerank_diverse",
 ]

@@ -13,7 +13,7 @@ import math
 import numbers
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar, TypeVar
 
@@ -44,6 +44,8 @@ class Measure(ABC):
 
     undefined: ClassVar[str] = "nothing in it is relevant"
     """Why a list may have no value, for messages."""
+    takes_groups: ClassVar[bool] = False
+    """Whether it needs `groups=`."""
 
     def __post_init__(self) -> None:
         if self.cutoff is not None:
@@ -215,6 +217,7 @@ def resolve_policies(ties: str, empty: int | str, convention: str | None) -> str
 
 
 _REGISTRY: dict[str, type[Measure]] = {}
+_PREFIXES: dict[str, Callable[[Measure], Measure]] = {}
 _ALIASES = {"map": "ap", "mrr": "rr"}
 _PARAMETER_ALIASES = {"rel": "min_relevant"}
 _SYNTAX = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\((.*)\))?\s*(?:@\s*(\d+))?\s*", re.DOTALL)
@@ -253,11 +256,17 @@ def register_measure(kind: Kind) -> Kind:
     return kind
 
 
+def register_prefix(prefix: str, make: Callable[[Measure], Measure]) -> None:
+    """Let `parse_measure` read the prefix and a measure's name as `make` of that measure."""
+    _PREFIXES[prefix] = make
+
+
 def parse_measure(measure: str | Measure) -> Measure:
     """A measure from its name; a measure is returned as it is.
 
     Names are written as in ir-measures, in any case: `AP`, `AP@10`, `nDCG(gain='linear')@10`, `ERU(d=3,half_life=5)`.
-    `MAP` and `MRR` are taken for `AP` and `RR`, the parameter `rel` for `min_relevant`, and `cutoff=10` for `@10`.
+    `MAP` and `MRR` are taken for `AP` and `RR`, the parameter `rel` for `min_relevant`, and `cutoff=10` for `@10`. The prefix
+    `diverse_` makes a measure one of diverse rankings: `diverse_RR@10`.
 
     Raises:
         ValueError: a name, parameter or value that does not exist; the message lists what does.
@@ -281,7 +290,11 @@ def parse_measure(measure: str | Measure) -> Measure:
     name, arguments, cutoff = match.groups()
     kind = _REGISTRY.get(_ALIASES.get(name.lower(), name.lower()))
     if kind is None:
-        there_are = ", ".join(known.__name__ for known in _REGISTRY.values())
+        for prefix, make in _PREFIXES.items():
+            if name.lower().startswith(prefix):
+                return make(parse_measure(measure.lstrip()[len(prefix) :]))
+        prefixes = "".join(f", and any behind {prefix}" for prefix in _PREFIXES)
+        there_are = ", ".join(known.__name__ for known in _REGISTRY.values()) + prefixes
         raise ValueError(f"unknown measure {name!r}{_guess(name, _REGISTRY)}; there are: {there_are}")
     options = _read_options(measure, arguments or "")
     if cutoff is not None:

@@ -1,21 +1,24 @@
 """Diversity: documents carry a group (host, topic), and a good result list shows several of them.
 
-`rerank_diverse` makes a list diverse at test time. The measures need `groups=`, one id a document, in `evaluate`. Expected values
-over tied documents have no closed form here: under `ties="expected"` tied documents stand lowest labels first, as under
-`"worst"`, so that ties never flatter; `"input"` keeps the order given.
+`rerank_diverse` makes a list diverse at test time; `Diverse` is a measure of the list that it leaves. The measures need
+`groups=`, one id a document, in `evaluate`. Expected values over tied documents have no closed form here: under
+`ties="expected"` tied documents stand lowest labels first, as under `"worst"`, so that ties never flatter; `"input"` keeps the
+order given.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from rankstruct.lists import check_groups, check_lists, check_offsets, length_buckets
-from rankstruct.measures.base import Measure, register_measure
-from rankstruct.measures.position import Function, nDCG
+from rankstruct.measures.base import Measure, parse_measure, register_measure, register_prefix
+from rankstruct.measures.position import WTA, DiscountedGain, Function, mWTA, nDCG
 from rankstruct.measures.ranked import RankedLists
+from rankstruct.measures.reciprocal_rank import RR
 
 
 @torch.no_grad()
@@ -118,57 +121,115 @@ def _groups_of(lists: RankedLists, measure: Measure) -> tuple[RankedLists, Tenso
     return replace(lists, **changed, first=None, last=None), changed["groups"]
 
 
-@register_measure
-@dataclass(frozen=True)
-class diverse_nDCG(Measure):
-    """nDCG@k of the list re-ranked diversely: `rerank_diverse` at k, divided by the best diverse ranking's DCG@k.
+def require_diverse(measure: Measure) -> None:
+    """Refuse a measure without diverse rankings.
 
-    The best ranking shows the best document of each of the best groups. With groups of one document this is nDCG@k.
+    Raises:
+        ValueError: it is none of the discounted gains and reciprocal ranks with a cut-off, WTA and mWTA.
+    """
+    ends = measure.cutoff is not None or isinstance(measure, WTA | mWTA)
+    if not ends or not isinstance(measure, DiscountedGain | mWTA | RR):
+        raise ValueError(
+            "diverse rankings go with a discounted gain or reciprocal rank that has a cut-off k, such as nDCG@10, P@10 or "
+            f"RR@10, and with WTA and mWTA; got {measure.name}"
+        )
+
+
+@dataclass(frozen=True)
+class Diverse(Measure):
+    """A measure of the list re-ranked diversely: of the first document of each group, walking down the scores.
+
+    Where the measure is divided by the best ranking's value, that is the best diverse ranking's: it shows the best document of
+    each of the best groups. The cut-off that mWTA has for each list is, too, that of the best documents of the groups: 3 if two
+    grades are among the three best, otherwise one more than there are groups with a document of the highest grade. With groups
+    of one document it is the measure itself.
+
+    Its name is that of the measure behind `diverse_`, such as `diverse_RR@10`.
+
+    Args:
+        measure: a discounted gain or `RR` with a cut-off, `WTA` or `mWTA`; or its name.
+
+    Raises:
+        ValueError: another measure.
+
+    Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", section 7.1.
+
+    >>> measure = Diverse("RR@2")
+    >>> measure([3.0, 2.0, 1.0], [0, 0, 1], groups=["a", "a", "b"])  # shows the first document and the last
+    tensor(0.5000, dtype=torch.float64)
+    >>> measure.name
+    'diverse_RR@2'
+    """
+
+    measure: str | Measure
+    cutoff: int | None = field(default=None, init=False)
+    min_relevant: float | None = field(default=None, init=False)
+
+    takes_groups: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        plain = parse_measure(self.measure)
+        require_diverse(plain)
+        for name, value in (("measure", plain), ("cutoff", plain.cutoff), ("min_relevant", plain.min_relevant)):
+            object.__setattr__(self, name, value)
+
+    @property
+    def plain(self) -> Measure:
+        """The measure of the re-ranked list."""
+        return parse_measure(self.measure)
+
+    @property
+    def name(self) -> str:
+        """`diverse_` and the measure's name."""
+        return f"diverse_{self.plain.name}"
+
+    def worth(self, labels: Tensor) -> Tensor:
+        """What the measure's best ranking sorts by."""
+        return self.plain.worth(labels)
+
+    def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
+        """The measure of the documents shown, beside the best one of each group as all that there is to show."""
+        lists, groups = _groups_of(lists, self)
+        plain = self.plain
+        gains = lists.relevant(plain.min_relevant) if isinstance(plain, RR) else plain.ranked_gains(lists)  # type: ignore[attr-defined]
+        by_gain = gains.masked_fill(~lists.where, -1).argsort(dim=-1, descending=True, stable=True)
+        heads = first_of_groups(groups.gather(-1, by_gain), lists.where.gather(-1, by_gain))
+        ideal = lists.labels.gather(-1, by_gain).masked_fill(~heads, torch.nan)
+        shown = first_of_groups(groups, lists.where)
+        shown_first = (~shown).long().argsort(dim=-1, stable=True)
+        shown = shown.gather(-1, shown_first)
+        labels = lists.labels.gather(-1, shown_first).masked_fill(~shown, 0)
+        order = lists.order.gather(-1, shown_first)
+        return plain.compute(replace(lists, labels=labels, where=shown, order=order, groups=None, ideal_labels=ideal))
+
+
+register_prefix("diverse_", Diverse)
+
+
+def diverse_nDCG(
+    cutoff: int | None = None,
+    *,
+    min_relevant: float | None = None,
+    discount: str | Function = "log2",
+    gain: str | Function = "exponential",
+) -> Diverse:
+    """`Diverse(nDCG(...))`: nDCG@k of the list re-ranked diversely, divided by the best diverse ranking's DCG@k.
 
     Args:
         cutoff: k, which it needs.
-        min_relevant: labels from this grade on count 1, the others 0; None for graded labels.
-        discount: as in `nDCG`.
-        gain: as in `nDCG`.
+        min_relevant: as in `nDCG`, and so are the others.
+        discount: 1/log2(1 + rank), `"letor"` or a function.
+        gain: 2^label - 1, `"linear"` or a function.
 
     Raises:
         ValueError: no cut-off.
 
-    Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", section 7.1.
+    Source: as `Diverse`.
 
     >>> diverse_nDCG(2)([3.0, 2.0, 1.0], [1, 3, 2], groups=["a", "a", "b"])  # shows 1 and 2; the best shows 3 and 2
     tensor(0.3253, dtype=torch.float64)
     """
-
-    discount: str | Function = field(default="log2", kw_only=True)
-    gain: str | Function = field(default="exponential", kw_only=True)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _need_cutoff(self)
-        self._each()
-
-    def _each(self) -> nDCG:
-        return nDCG(self.cutoff, min_relevant=self.min_relevant, discount=self.discount, gain=self.gain)
-
-    def worth(self, labels: Tensor) -> Tensor:
-        """The gains."""
-        return self._each().worth(labels)
-
-    def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
-        """Discounts times the gains of the documents shown, divided by the same of the ranking by gain."""
-        lists, groups = _groups_of(lists, self)
-        gains = self._each().ranked_gains(lists)
-        weights = self._each().position_weights(gains.shape[-1], gains.device)
-        by_gain = gains.masked_fill(~lists.where, -1).argsort(dim=-1, descending=True, stable=True)
-        best_first = [values.gather(-1, by_gain) for values in (gains, groups, lists.where)]
-        best = self._shown(best_first[0], best_first[1], best_first[2], weights)
-        return self._shown(gains, groups, lists.where, weights) / best, best > 0
-
-    def _shown(self, gains: Tensor, groups: Tensor, where: Tensor, weights: Tensor) -> Tensor:
-        shown = first_of_groups(groups, where, self.cutoff)
-        places = (shown.cumsum(-1) - 1).clamp(min=0)
-        return (weights[places] * gains * shown).sum(-1)
+    return Diverse(nDCG(cutoff, min_relevant=min_relevant, discount=discount, gain=gain))
 
 
 @register_measure
@@ -195,6 +256,8 @@ class alpha_nDCG(Measure):
     """
 
     alpha: float = field(default=0.5, kw_only=True)
+
+    takes_groups: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -245,9 +308,12 @@ class StRecall(Measure):
     tensor(0.5000, dtype=torch.float64)
     """
 
+    takes_groups: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        _need_cutoff(self)
+        if self.cutoff is None:
+            raise ValueError("StRecall needs a cut-off; write StRecall(5) or 'StRecall@5'")
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
         """First relevant documents of their groups, among the first k ranks and in all."""
@@ -256,9 +322,3 @@ class StRecall(Measure):
         first = relevant * (_earlier_of_group(groups, relevant) == 0)
         total = first.sum(-1)
         return first[:, : self.cutoff].sum(-1) / total, total > 0
-
-
-def _need_cutoff(measure: Measure) -> None:
-    if measure.cutoff is None:
-        name = type(measure).__name__
-        raise ValueError(f"{name} needs a cut-off; write {name}(5) or '{name}@5'")

@@ -282,6 +282,10 @@ class mWTA(Measure):
 
     worth = document_gains
 
+    def ranked_gains(self, lists: RankedLists) -> Tensor:
+        """The gain at each rank, as that of `nDCG`."""
+        return self._each().ranked_gains(lists)
+
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
         """As nDCG, with what stands behind each list's cut-off left out, in the ranking and in the best one."""
         each = self._each().with_letor_discount() if lists.letor else self._each()

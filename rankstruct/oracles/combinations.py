@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rankstruct.feature_maps import FeatureMap, FirstRelevant, Pairwise, Positional
 from rankstruct.measures import AP, AUC, DCG, ERU, RR, WTA, DiscountedGain, Measure, P, mWTA, nDCG, nERU
-from rankstruct.oracles.registry import find_oracle
+from rankstruct.oracles.registry import REFERENCES, find_oracle
 
 #: The decays of the papers.
 DECAYS = (
@@ -45,3 +45,22 @@ def legal_combinations(
         for feature_map in maps:
             for reference in find_oracle(measure, feature_map).known_references:
                 yield measure, feature_map, reference
+
+
+def diverse_combinations(
+    cutoffs: Sequence[int] = (1, 3, 10), decays: Sequence[str] = DECAYS
+) -> Iterator[tuple[Measure, Positional, str]]:
+    """`(measure, feature map, reference)` for all measures that have diverse rankings, both discounts, these cut-offs and decays.
+
+    >>> sum(1 for _ in diverse_combinations())
+    801
+    """
+    measures: list[Measure] = [WTA(), *(mWTA(discount=discount) for discount in ("log2", "letor"))]
+    for k in cutoffs:
+        measures += [RR(k), P(k), nERU(k, d=0.0, half_life=3.0), ERU(k, d=0.0, half_life=5.0)]
+        measures += [kind(k, discount=discount) for kind in (nDCG, DCG) for discount in ("log2", "letor")]
+    for measure in measures:
+        for decay in decays:
+            if decay != "k+1-i" or measure.cutoff is not None:
+                for reference in REFERENCES:
+                    yield measure, Positional(decay), reference

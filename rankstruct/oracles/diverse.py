@@ -6,7 +6,8 @@ with the decay c of the positional map, cut to 0 after k, and the discount a and
 reference, the best value and the argmax all range over diverse rankings. The argmax is an assignment of ranks to groups,
 where the value of (rank i, group) is the best over the group's documents of c_i s - a_i b; solved by shortest augmenting
 paths, O(n m + m^2 G) after the sorts, for n documents in G groups. Where the measure's discount reaches 0 before its
-cut-off, k is the last rank with a discount.
+cut-off, or it is WTA, k is the last rank with a discount; that of mWTA is for each list as `Diverse` says. Reciprocal rank takes
+the best of m + 1 assignments, in which 0 to m irrelevant documents lead: O(n + m^3 G).
 
 Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", section 7.1.
 """
@@ -18,13 +19,13 @@ from torch import Tensor
 
 from rankstruct.feature_maps import FeatureMap, Positional, parse_feature_map
 from rankstruct.lists import check_groups, check_lists
-from rankstruct.measures import DiscountedGain, Measure, parse_measure
+from rankstruct.measures import RR, Measure, parse_measure, require_diverse
 from rankstruct.oracles.kernels import positional_cpu as cpu
 from rankstruct.oracles.kernels.diverse_cpu import DiverseBatch, diverse_lists
 from rankstruct.oracles.kernels.flat import FlatLists, discount_table
 from rankstruct.oracles.kernels.threads import run_lists
 from rankstruct.oracles.operators import define_operator
-from rankstruct.oracles.positional import rank_tables
+from rankstruct.oracles.positional import binary_gains, rank_tables
 from rankstruct.oracles.registry import REFERENCES, MostViolated, check_reference_scores
 
 _REFERENCES = {"ideal": cpu.IDEAL, "ideal-tied": cpu.IDEAL_TIED, "predicted": cpu.PREDICTED}
@@ -39,7 +40,9 @@ def _answer(
     reference_scores: Tensor | None,
     decay: Tensor,
     weights: Tensor,
+    least_cutoff: int,
     normalized: bool,
+    reciprocal: bool,
     reference: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
     # The assignment does not vectorise: tensors of another device make a round trip, one copy each way for the whole batch.
@@ -61,7 +64,9 @@ def _answer(
         decay=discount_table(decay, flat.longest),
         weights=a,
         cutoff=int(np.count_nonzero(a)),
+        least_cutoff=least_cutoff,
         normalized=normalized,
+        reciprocal=reciprocal,
     )
     (task_loss, value, direction), results = flat.empty_answer()
     wrong = run_lists(
@@ -81,22 +86,18 @@ _operator = define_operator("diverse", _answer, per_document=2)
 
 def resolve_diverse(
     measure: str | Measure, feature_map: str | FeatureMap | None, reference: str
-) -> tuple[DiscountedGain, Positional]:
+) -> tuple[Measure, Positional]:
     """Measure and feature map from what a user wrote.
 
     Raises:
-        ValueError: the measure is no discounted gain or has no cut-off, the map is not positional, or an unknown reference.
+        ValueError: the measure has no diverse rankings, the map is not positional, or an unknown reference.
 
     >>> measure, feature_map = resolve_diverse("nDCG@5", None, "ideal")
     >>> measure.name, feature_map.name
     ('nDCG@5', 'positional(i^-0.5)')
     """
     measure = parse_measure(measure)
-    if not isinstance(measure, DiscountedGain) or measure.cutoff is None:
-        raise ValueError(
-            "diverse rankings go with a discounted gain that has a cut-off k, such as nDCG@10, DCG@10, P@10 or ERU@10; "
-            f"got {measure.name}"
-        )
+    require_diverse(measure)
     feature_map = Positional() if feature_map is None else parse_feature_map(feature_map)
     if not isinstance(feature_map, Positional):
         raise ValueError(
@@ -128,8 +129,8 @@ def most_violated_diverse(
     Args:
         scores: `[..., list_size]`, or `[documents]` with `offsets`; any real numbers.
         labels: graded relevance, the shape of `scores`.
-        measure: a discounted gain with a cut-off, or its name, such as `"nDCG@5"`. A normalised one is divided by the value of
-            the best diverse ranking.
+        measure: a discounted gain or `RR` with a cut-off, `WTA` or `mWTA`, or its name, such as `"nDCG@5"`. A normalised one is
+            divided by the value of the best diverse ranking; see `Diverse` for the cut-off of mWTA.
         groups: integers, the shape of `scores`: documents of a list with the same number are of one group.
         feature_map: a positional map; `i^-0.5` if None. Its decay counts as 0 after k.
         reference: the diverse ranking r* that `value` and `direction` are relative to: `"ideal"`, by gain and input order;
@@ -167,7 +168,7 @@ def solve_diverse(
     where: Tensor | None,
     offsets: Tensor | None,
     groups: Tensor,
-    measure: DiscountedGain,
+    measure: Measure,
     feature_map: Positional,
     reference: str,
     reference_scores: Tensor | None,
@@ -178,6 +179,8 @@ def solve_diverse(
         check_reference_scores(reference_scores, scores, reference)
         reference_scores = reference_scores.detach()
     weights, decay = rank_tables(measure, feature_map, scores)
-    gains, normalized = measure.document_gains(labels), type(measure).normalized
+    reciprocal = isinstance(measure, RR)
+    gains = binary_gains(labels, measure) if reciprocal else measure.document_gains(labels)  # type: ignore[attr-defined]
+    kind = (getattr(measure, "least_cutoff", 0), getattr(measure, "normalized", False), reciprocal)
     lists = (scores, gains, where, offsets, groups, reference_scores)
-    return MostViolated(*_operator(*lists, decay, weights, normalized, reference))
+    return MostViolated(*_operator(*lists, decay, weights, *kind, reference))

@@ -242,11 +242,12 @@ def _solve_reciprocal(
     reference: str,
 ) -> Answer:
     weights, decay = rank_tables(measure, feature_map, scores)
-    gains = _binary_gains(labels, measure)
+    gains = binary_gains(labels, measure)
     return _operator(scores, gains, where, offsets, decay, weights, 0, False, True, reference)
 
 
-def _binary_gains(labels: Tensor, measure: Measure) -> Tensor:
+def binary_gains(labels: Tensor, measure: Measure) -> Tensor:
+    """1 for a relevant document and 0 for another, float64; NaN where the label is not finite."""
     gains = relevance(labels, measure.min_relevant).double()
     return torch.where(torch.isfinite(labels), gains, torch.nan) if labels.dtype.is_floating_point else gains
 
@@ -263,7 +264,7 @@ def _prefer(
 ) -> Tensor:
     weights, decay = rank_tables(measure, feature_map, scores)
     reciprocal = isinstance(measure, RR)
-    gains = _binary_gains(labels, measure) if reciprocal else measure.document_gains(labels)  # type: ignore[attr-defined]
+    gains = binary_gains(labels, measure) if reciprocal else measure.document_gains(labels)  # type: ignore[attr-defined]
     lists = (scores, gains, where, offsets)
     return _reference_operator(*lists, decay, weights, least_cutoff, reciprocal, reference)[2]
 

@@ -86,15 +86,8 @@ class RankingDataModule(pl.LightningDataModule):
                 self.path, self.fold, builtin=self.builtin, labels=self.labels, seed=self.seed, cache=self.cache
             )
             self._raw_num_features = raw.train.num_features
-            self._splits = Splits(*(self.prepare(self._grouped(part)) for part in raw))
+            self._splits = Splits(*(self.prepare(part.grouped_by(self.groups)) for part in raw))
         return self._splits
-
-    def _grouped(self, data: RankingData) -> RankingData:
-        if self.groups is None:
-            return data
-        if isinstance(self.groups, int):
-            return data.with_groups(column=self.groups)
-        return data.with_groups(comment=self.groups)
 
     @property
     def data_name(self) -> str:

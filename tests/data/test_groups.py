@@ -32,6 +32,8 @@ def test_from_names_numbers_and_a_column():
     sparse = RankingData.from_arrays(sp.csr_array(data.features), data.labels, ["a", "a", "a", "b"])
     assert sparse.with_groups(column=0).groups.tolist() == [2, 1, 2, 0]
     assert data.with_groups(column=0).groups.dtype == np.int64
+    assert data.grouped_by(0).groups.tolist() == [2, 1, 2, 0]
+    assert data.grouped_by(None) is data
 
 
 def test_from_comments(tmp_path):
@@ -43,6 +45,7 @@ def test_from_comments(tmp_path):
     )
     data = read_svmlight(file, labels="real", cache=False)
     assert data.with_groups(comment=r"host = (\S+)").groups.tolist() == [1, 0, 1]
+    assert data.grouped_by(r"host = (\S+)").groups.tolist() == [1, 0, 1]
     assert data.with_groups(data.comment_values("host")).groups.tolist() == [1, 0, 1]
     for expression, message in (
         (r"url = \S+/(x|y)", r"finds nothing in the comment of document 1 \(list '1'\).*1 such in all"),

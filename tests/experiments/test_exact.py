@@ -10,8 +10,8 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import rankstruct as rs
-from rankstruct.data import digits, synthetic
-from rankstruct.experiments.certification import certify, health_check
+from rankstruct.data import digits, read_splits, synthetic
+from rankstruct.experiments.certification import certify, certify_run, health_check
 from rankstruct.experiments.certification import main as certify_main
 from rankstruct.experiments.exact import fit_path, main
 from rankstruct.training.cli import main as train
@@ -118,6 +118,43 @@ def test_every_exact_config_is_whole():
         assert measures
 
 
+def test_diverse_rankings_from_a_config(tmp_path, capsys):
+    config = str(Path(__file__).parents[2] / "configs" / "exact-diverse.yaml")
+    ideal = ["--ranker.C", "[0.1, 1.0]", "--ranker.loss.init_args.reference", "ideal"]
+    assert main(["--config", config, "--output", str(tmp_path / "out"), *ideal]) == 0
+    cell = tmp_path / "out" / "exact-diverse" / "all"
+    path = json.loads((cell / "result.json").read_text())["path"]
+    assert all(row["gap"] <= 1e-3 for row in path)
+    assert all(row["selected"] == row["validation"]["diverse_nDCG@5"] for row in path)
+    ranker = pickle.loads((cell / "ranker.pkl").read_bytes())
+    test = read_splits(builtin="synthetic-hosts").test
+    value = ranker.score(test.features, test.labels, test.list_numbers, groups=test.groups)
+    assert [row["test"]["diverse_nDCG@5"] for row in path if row["chosen"]] == [pytest.approx(value)]
+    assert main(["--config", config, "--output", str(tmp_path / "none"), "--data.builtin", "synthetic"]) == 1
+    assert "DiverseHingeLoss needs groups and the data have none; give data.groups" in capsys.readouterr().err
+
+
+def test_groups_of_an_exact_fit_come_from_comments_and_columns(tmp_path):
+    lines = ["0 qid:1 1:0.5 2:7 # host = b.org", "1 qid:1 1:0.1 2:8 # host = a.org", "2 qid:1 1:0.3 2:7 # host = b.org"]
+    for part in ("train", "vali", "test"):
+        (tmp_path / f"{part}.txt").write_text("\n".join(lines) + "\n")
+    text = f"""
+ranker:
+  class_path: rankstruct.LinearRanker
+  init_args: {{measure: diverse_nDCG@2, C: 1.0}}
+data: {{path: {tmp_path}, cache: false}}
+measures: [diverse_nDCG@2]
+"""
+    (tmp_path / "c.yaml").write_text(text)
+    rows = []
+    for number, groups in enumerate((r"host = (\S+)", "1")):
+        options = ["--config", str(tmp_path / "c.yaml"), "--data.groups", groups]
+        assert main([*options, "--output", str(tmp_path / str(number))]) == 0
+        rows.append(json.loads((tmp_path / str(number) / "c" / "all" / "result.json").read_text())["path"][0])
+    assert rows[0]["objective"] == rows[1]["objective"]
+    assert rows[0]["test"] == rows[1]["test"]
+
+
 def test_certificate_of_a_run(tmp_path, capsys):
     options = ["--data.builtin", "digits", "--model.scorer", "rankstruct.LinearScorer", "--trainer.max_epochs", "5"]
     more = ["--model.regularization", "0.01", "--trainer.enable_progress_bar", "false", "--output", str(tmp_path)]
@@ -138,6 +175,28 @@ def test_certificate_of_a_run(tmp_path, capsys):
     assert certificate.gap <= 1.1e-3
     assert certify_main(["--run", str(tmp_path)]) == 1
     assert "holds no run" in capsys.readouterr().err
+
+
+def test_certificate_of_a_run_with_groups(tmp_path):
+    loss = ["--model.loss", "rankstruct.DiverseHingeLoss", "--model.loss.init_args.measure", "RR@5"]
+    options = [
+        "--data.builtin",
+        "synthetic-hosts",
+        "--model.scorer",
+        "rankstruct.LinearScorer",
+        "--output",
+        str(tmp_path),
+    ]
+    more = ["--model.regularization", "0.1", "--model.measures", "[diverse_RR@5]", "--trainer.max_epochs", "2"]
+    train(["fit", *options, *loss, *more, "--trainer.enable_progress_bar", "false"])
+    found = certify_run(tmp_path / "version_0")
+    data = read_splits(builtin="synthetic-hosts").train
+    lists = (data.features, data.labels, data.list_numbers)
+    exact = rs.LinearRanker("diverse_RR@5", C=10.0, tolerance=1e-6).fit(*lists, groups=data.groups)
+    assert found.lower_bound <= exact.solution_.objective * (1 + 1e-6)
+    assert found.lower_bound >= exact.solution_.objective * (1 - 2e-3)
+    assert found.objective >= exact.solution_.lower_bound
+    assert "w = 0" in health_check(exact, *lists, groups=data.groups)
 
 
 def test_certificates_that_are_refused():

@@ -20,16 +20,22 @@ class Case:
         pairs: a list without two documents that differ costs exactly 0; else every document counts.
         input_order: what stands in input order where it is equal, so that the order of the input matters: "scores", "labels",
             or nothing.
+        takes_groups: it is called with the group of each document.
     """
 
     make: Callable[..., torch.nn.Module]
     shift_invariant: bool = True
     pairs: bool = True
     input_order: str = ""
+    takes_groups: bool = False
+
+    def groups(self, groups=None):
+        """What it is called with beside the lists, the groups being those of `draw` if none are given."""
+        return {"groups": GROUPS if groups is None else groups} if self.takes_groups else {}
 
 
-def case(kind, *args, shift_invariant=True, pairs=True, input_order="", **options):
-    return Case(lambda **given: kind(*args, **options, **given), shift_invariant, pairs, input_order)
+def case(kind, *args, shift_invariant=True, pairs=True, input_order="", takes_groups=False, **options):
+    return Case(lambda **given: kind(*args, **options, **given), shift_invariant, pairs, input_order, takes_groups)
 
 
 def combined(reduction="mean", **options):
@@ -39,6 +45,7 @@ def combined(reduction="mean", **options):
 
 
 ALONE = {"shift_invariant": False, "pairs": False}
+GROUPS = torch.randint(0, 5, (6, 12), generator=torch.Generator().manual_seed(2))
 
 LOSSES = [
     *((measure, case(rs.StructuredHingeLoss, measure)) for measure in ("AP", "AUC", "RR@10")),
@@ -46,6 +53,11 @@ LOSSES = [
     *(
         (f"nDCG@10-{r}", case(rs.StructuredHingeLoss, "nDCG@10", feature_map="positional", reference=r))
         for r in ("ideal-tied", "predicted")
+    ),
+    ("Diverse-nDCG@3-ideal", case(rs.DiverseHingeLoss, "nDCG@3", takes_groups=True, input_order="labels")),
+    *(
+        (f"Diverse-{m}-{r}", case(rs.DiverseHingeLoss, m, reference=r, takes_groups=True))
+        for m, r in (("nDCG@3", "ideal-tied"), ("nDCG@3", "predicted"), ("RR@4", "ideal-tied"), ("mWTA", "predicted"))
     ),
     ("Squared-grade", case(rs.SquaredLoss, **ALONE)),
     ("Squared-gain", case(rs.SquaredLoss, "gain", **ALONE)),
@@ -97,10 +109,11 @@ def test_mask_equals_truncation_whatever_the_padding_holds(its):
     loss = its.make(reduction="none")
     for junk in (torch.nan, torch.inf, 1e30):
         poisoned = torch.where(where, scores, junk), torch.where(where, labels.double(), -junk)
-        value, gradient = both_ways(loss, *poisoned, where=where)
+        groups = torch.where(where, GROUPS, 2)
+        value, gradient = both_ways(loss, *poisoned, where=where, **its.groups(groups))
         for row in range(len(scores)):
             real = where[row]
-            alone, its_gradient = both_ways(loss, scores[row, real], labels[row, real])
+            alone, its_gradient = both_ways(loss, scores[row, real], labels[row, real], **its.groups(GROUPS[row, real]))
             torch.testing.assert_close(value[row], alone)
             torch.testing.assert_close(gradient[row, real], its_gradient)
             assert (gradient[row, ~real] == 0).all()
@@ -111,12 +124,13 @@ def test_a_list_all_padding_costs_nothing_and_is_not_counted(its):
     scores, labels, where = draw()
     where[2] = False
     scores = torch.where(where, scores, torch.nan)
-    each, _ = both_ways(its.make(reduction="none"), scores, labels, where=where)
-    mean, gradient = both_ways(its.make(), scores, labels, where=where)
+    each, _ = both_ways(its.make(reduction="none"), scores, labels, where=where, **its.groups())
+    mean, gradient = both_ways(its.make(), scores, labels, where=where, **its.groups())
     assert each[2] == 0
     torch.testing.assert_close(mean, each.sum() / 5)
     assert gradient.isfinite().all()
-    value, gradient = both_ways(its.make(), torch.zeros(2, 3), torch.zeros(2, 3), where=torch.zeros(2, 3) > 0)
+    lists = torch.zeros(2, 3), torch.zeros(2, 3)
+    value, gradient = both_ways(its.make(), *lists, where=torch.zeros(2, 3) > 0, **its.groups(GROUPS[:2, :3]))
     assert value == 0
     assert torch.equal(gradient, torch.zeros(2, 3))
 
@@ -125,7 +139,8 @@ def test_a_list_all_padding_costs_nothing_and_is_not_counted(its):
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("shape", [(0, 5), (3, 0), (0, 0), (0,), (2, 0, 4), (2, 3, 0)])
 def test_empty_shapes(its, shape, reduction):
-    value, gradient = both_ways(its.make(reduction=reduction), torch.zeros(shape), torch.zeros(shape))
+    groups = its.groups(torch.zeros(shape, dtype=torch.int64))
+    value, gradient = both_ways(its.make(reduction=reduction), torch.zeros(shape), torch.zeros(shape), **groups)
     assert value.shape == (shape[:-1] if reduction == "none" else ())
     assert (value == 0).all()
     assert torch.equal(gradient, torch.zeros(shape))
@@ -136,7 +151,8 @@ def test_lists_without_a_difference(its):
     loss = its.make(reduction="none")
     for scores in (torch.tensor([[0.7], [-2.0]]), torch.tensor([[3.0, -1.0, 2.0], [0.0, 0.0, 1e4]])):
         for label in (0, 1, 2):
-            value, gradient = both_ways(loss, scores, torch.full(scores.shape, label))
+            groups = its.groups(GROUPS[: len(scores), : scores.shape[1]])
+            value, gradient = both_ways(loss, scores, torch.full(scores.shape, label), **groups)
             assert value.isfinite().all()
             assert gradient.isfinite().all()
             if its.pairs:
@@ -148,10 +164,11 @@ def test_lists_without_a_difference(its):
 def test_any_leading_dimensions(its):
     scores, labels, where = draw()
     loss = its.make(reduction="none")
-    expected = loss(scores, labels, where=where)
-    found = loss(scores.view(2, 3, 12), labels.view(2, 3, 12), where=where.view(2, 3, 12))
+    expected = loss(scores, labels, where=where, **its.groups())
+    groups = its.groups(GROUPS.view(2, 3, 12))
+    found = loss(scores.view(2, 3, 12), labels.view(2, 3, 12), where=where.view(2, 3, 12), **groups)
     torch.testing.assert_close(found, expected.view(2, 3))
-    alone = loss(scores[0], labels[0], where=where[0])
+    alone = loss(scores[0], labels[0], where=where[0], **its.groups(GROUPS[0]))
     assert alone.shape == ()
     torch.testing.assert_close(alone, expected[0])
 
@@ -162,8 +179,9 @@ def test_permuting_a_list_permutes_the_gradient(its):
         pytest.skip("equal labels stand in input order")
     scores, labels, where = draw()
     loss, order = its.make(), torch.randperm(12, generator=torch.Generator().manual_seed(1))
-    value, gradient = both_ways(loss, scores, labels, where=where)
-    again, permuted = both_ways(loss, scores[:, order], labels[:, order], where=where[:, order])
+    value, gradient = both_ways(loss, scores, labels, where=where, **its.groups())
+    groups = its.groups(GROUPS[:, order])
+    again, permuted = both_ways(loss, scores[:, order], labels[:, order], where=where[:, order], **groups)
     torch.testing.assert_close(again, value)
     torch.testing.assert_close(permuted, gradient[:, order])
 
@@ -173,19 +191,21 @@ def test_ties_are_finite_and_do_not_depend_on_the_input_order(its):
     scores, labels, _ = draw()
     loss, order = its.make(reduction="none"), torch.randperm(12, generator=torch.Generator().manual_seed(1))
     for tied in (torch.zeros_like(scores), scores.round()):
-        value, gradient = both_ways(loss, tied, labels)
+        value, gradient = both_ways(loss, tied, labels, **its.groups())
         assert value.isfinite().all()
         assert gradient.isfinite().all()
         if not its.input_order:
-            torch.testing.assert_close(loss(tied[:, order], labels[:, order]), value)
+            groups = its.groups(GROUPS[:, order])
+            torch.testing.assert_close(loss(tied[:, order], labels[:, order], **groups), value)
 
 
 @every_loss
 def test_shift_invariance(its):
     scores, labels, where = draw()
     loss = its.make(reduction="none")
-    value, gradient = both_ways(loss, scores, labels, where=where)
-    shifted, its_gradient = both_ways(loss, scores + torch.arange(6.0).view(6, 1), labels, where=where)
+    keep = {"where": where, **its.groups()}
+    value, gradient = both_ways(loss, scores, labels, **keep)
+    shifted, its_gradient = both_ways(loss, scores + torch.arange(6.0).view(6, 1), labels, **keep)
     if its.shift_invariant:
         torch.testing.assert_close(shifted, value)
         torch.testing.assert_close(its_gradient, gradient)
@@ -197,22 +217,23 @@ def test_shift_invariance(its):
 @every_loss
 def test_weights_and_reductions(its):
     scores, labels, where = draw()
-    each = its.make(reduction="none")(scores, labels, where=where)
+    keep = {"where": where, **its.groups()}
+    each = its.make(reduction="none")(scores, labels, **keep)
     assert each.shape == (6,)
-    torch.testing.assert_close(its.make()(scores, labels, where=where), each.mean())
-    torch.testing.assert_close(its.make(reduction="sum")(scores, labels, where=where), each.sum())
+    torch.testing.assert_close(its.make()(scores, labels, **keep), each.mean())
+    torch.testing.assert_close(its.make(reduction="sum")(scores, labels, **keep), each.sum())
     weights = torch.arange(6, dtype=torch.float64)
-    keep = {"where": where, "weights": weights}
+    keep["weights"] = weights
     torch.testing.assert_close(its.make()(scores, labels, **keep), each @ weights / weights.sum())
     torch.testing.assert_close(its.make(reduction="sum")(scores, labels, **keep), each @ weights)
     torch.testing.assert_close(its.make(reduction="none")(scores, labels, **keep), each * weights)
-    assert its.make()(scores, labels, weights=torch.zeros(6)) == 0
+    assert its.make()(scores, labels, weights=torch.zeros(6), **its.groups()) == 0
     with pytest.raises(ValueError, match=r"weights must be one a list, shape \(6,\); got \(5,\)"):
-        its.make()(scores, labels, weights=torch.ones(5))
+        its.make()(scores, labels, weights=torch.ones(5), **its.groups())
     for wrong, shown in ((-0.5, "-0.5"), (float("nan"), "nan"), (float("inf"), "inf")):
         bad = torch.ones(6).index_fill(0, torch.tensor([2]), wrong)
         with pytest.raises(ValueError, match=f"weights must be finite and >= 0; that of list 2 is {shown}"):
-            its.make()(scores, labels, weights=bad)
+            its.make()(scores, labels, weights=bad, **its.groups())
     with pytest.raises(ValueError, match="reduction must be one of 'mean', 'sum', 'none', got 'avg'"):
         its.make(reduction="avg")
 
@@ -225,12 +246,14 @@ def test_flat_equals_padded_with_an_empty_list(its):
     offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
     for reduction in ("mean", "none"):
         loss = its.make(reduction=reduction)
-        value, gradient = both_ways(loss, scores, labels, where=where)
-        flat, its_gradient = both_ways(loss, scores[where], labels[where], offsets=offsets)
+        value, gradient = both_ways(loss, scores, labels, where=where, **its.groups())
+        groups = its.groups(GROUPS[where])
+        flat, its_gradient = both_ways(loss, scores[where], labels[where], offsets=offsets, **groups)
         torch.testing.assert_close(flat, value)
         torch.testing.assert_close(its_gradient, gradient[where])
     for offsets in (torch.tensor([0]), torch.tensor([0, 0, 0])):
-        value, gradient = both_ways(its.make(), torch.zeros(0), torch.zeros(0), offsets=offsets)
+        groups = its.groups(GROUPS[0, :0])
+        value, gradient = both_ways(its.make(), torch.zeros(0), torch.zeros(0), offsets=offsets, **groups)
         assert value == 0
         assert gradient.shape == (0,)
 
@@ -239,9 +262,10 @@ def test_flat_equals_padded_with_an_empty_list(its):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 def test_results_have_the_precision_of_the_scores_and_are_computed_in_more(its, dtype):
     scores, labels, where = draw(dtype=dtype)
-    value, gradient = both_ways(its.make(), scores, labels, where=where)
+    keep = {"where": where, **its.groups()}
+    value, gradient = both_ways(its.make(), scores, labels, **keep)
     assert value.dtype == gradient.dtype == dtype
-    exact, its_gradient = both_ways(its.make(), scores.double(), labels, where=where)
+    exact, its_gradient = both_ways(its.make(), scores.double(), labels, **keep)
     half = dtype in (torch.bfloat16, torch.float16)
     close = {"rtol": 0.01, "atol": 0.003} if half else {"rtol": 1e-4, "atol": 1e-5}
     torch.testing.assert_close(value.double(), exact, **close)
@@ -251,9 +275,9 @@ def test_results_have_the_precision_of_the_scores_and_are_computed_in_more(its, 
 @every_loss
 def test_integer_bool_and_float_labels_are_the_same(its):
     scores, labels, where = draw()
-    loss = its.make()
-    torch.testing.assert_close(loss(scores, labels.double(), where=where), loss(scores, labels.int(), where=where))
-    torch.testing.assert_close(loss(scores, labels > 0, where=where), loss(scores, (labels > 0).long(), where=where))
+    loss, keep = its.make(), {"where": where, **its.groups()}
+    torch.testing.assert_close(loss(scores, labels.double(), **keep), loss(scores, labels.int(), **keep))
+    torch.testing.assert_close(loss(scores, labels > 0, **keep), loss(scores, (labels > 0).long(), **keep))
 
 
 @every_loss
@@ -262,7 +286,7 @@ def test_extreme_scores_have_finite_gradients(its, dtype):
     scores, labels, where = draw(dtype=dtype)
     signs = torch.where(scores > 0, 1e4, -1e4).to(dtype)
     for extreme in (scores * 1e4, signs, -signs, scores * 1e-30, torch.full_like(scores, 1e4)):
-        value, gradient = both_ways(its.make(), extreme, labels, where=where)
+        value, gradient = both_ways(its.make(), extreme, labels, where=where, **its.groups())
         assert value.isfinite()
         assert gradient.isfinite().all()
 
@@ -272,15 +296,16 @@ def test_gradcheck(its):
     scores, labels, where = draw()
     loss = its.make(reduction="none")
     scores.requires_grad_()
-    assert torch.autograd.gradcheck(lambda s: loss(s, labels, where=where), scores)
+    assert torch.autograd.gradcheck(lambda s: loss(s, labels, where=where, **its.groups()), scores)
 
 
 @every_loss
 def test_no_tensor_of_the_caller_is_changed(its):
     scores, labels, where = draw()
-    before = scores.clone(), labels.clone(), where.clone()
-    both_ways(its.make(), scores, labels, where=where)
-    assert all(torch.equal(a, b) for a, b in zip((scores, labels, where), before, strict=True))
+    given = (scores, labels, where, GROUPS)
+    before = [values.clone() for values in given]
+    both_ways(its.make(), scores, labels, where=where, **its.groups())
+    assert all(torch.equal(a, b) for a, b in zip(given, before, strict=True))
 
 
 @every_loss
@@ -288,8 +313,12 @@ def test_compiles_as_one_graph(its):
     scores, labels, where = draw(dtype=torch.float32)
     loss = its.make()
     for given in (
-        (scores, labels, {"where": where, "weights": torch.rand(len(scores))}),
-        (scores.flatten(), labels.flatten(), {"offsets": torch.tensor([0, 5, 5, 40, 72])}),
+        (scores, labels, {"where": where, "weights": torch.rand(len(scores)), **its.groups()}),
+        (
+            scores.flatten(),
+            labels.flatten(),
+            {"offsets": torch.tensor([0, 5, 5, 40, 72]), **its.groups(GROUPS.flatten())},
+        ),
     ):
         expected, gradient = both_ways(loss, *given[:2], **given[2])
         compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
@@ -304,19 +333,21 @@ def test_vmap_and_grad_transforms(its):
     scores, labels, where = draw()
     module = its.make(reduction="none").requires_grad_(False)
 
-    def loss(s, y, w):
-        return module(s, y, where=w)
+    def loss(s, y, w, g):
+        return module(s, y, where=w, **its.groups(g))
 
-    expected, gradient = both_ways(loss, scores, labels, w=where)
-    torch.testing.assert_close(torch.func.vmap(loss)(scores, labels, where), expected)
-    torch.testing.assert_close(torch.func.vmap(torch.func.grad(loss))(scores, labels, where), gradient)
+    expected, gradient = both_ways(loss, scores, labels, w=where, g=GROUPS)
+    torch.testing.assert_close(torch.func.vmap(loss)(scores, labels, where, GROUPS), expected)
+    torch.testing.assert_close(torch.func.vmap(torch.func.grad(loss))(scores, labels, where, GROUPS), gradient)
     stacked = torch.stack([scores, scores * 2], dim=1)
-    both = torch.func.vmap(loss, in_dims=(1, None, None), out_dims=1)(stacked, labels, where)
-    torch.testing.assert_close(both, torch.stack([expected, loss(scores * 2, labels, where)], dim=1))
+    both = torch.func.vmap(loss, in_dims=(1, None, None, None), out_dims=1)(stacked, labels, where, GROUPS)
+    torch.testing.assert_close(both, torch.stack([expected, loss(scores * 2, labels, where, GROUPS)], dim=1))
 
-    offsets = torch.tensor([0, 5, 12])
-    each = torch.stack([module(s, y, offsets=offsets) for s, y in zip(scores, labels, strict=True)])
-    torch.testing.assert_close(torch.func.vmap(lambda s, y: module(s, y, offsets=offsets))(scores, labels), each)
+    def flat(s, y, g):
+        return module(s, y, offsets=torch.tensor([0, 5, 12]), **its.groups(g))
+
+    each = torch.stack([flat(*one) for one in zip(scores, labels, GROUPS, strict=True)])
+    torch.testing.assert_close(torch.func.vmap(flat)(scores, labels, GROUPS), each)
 
 
 @every_loss
@@ -328,7 +359,8 @@ def test_pickle_repr_and_deep_copy(its):
     assert repr(loss).startswith(type(loss).__name__ + "(")
     assert "reduction=sum" in repr(loss)
     assert "object at" not in repr(loss)
-    assert torch.equal(again(scores, labels, where=where), loss(scores, labels, where=where))
+    keep = {"where": where, **its.groups()}
+    assert torch.equal(again(scores, labels, **keep), loss(scores, labels, **keep))
 
 
 @every_loss
@@ -337,9 +369,9 @@ def test_a_score_that_is_not_finite_is_an_error_that_says_where(its, broken):
     scores, labels, where = draw()
     scores[2, 3], where[2, 3] = broken, True
     with pytest.raises(ValueError, match=r"scores must be finite; document \[2, 3\] is"):
-        its.make()(scores, labels, where=where)
+        its.make()(scores, labels, where=where, **its.groups())
     with pytest.raises(ValueError, match=r"scores must be finite; document 3"):
-        its.make()(scores[2], labels[2], offsets=torch.tensor([0, 12]))
+        its.make()(scores[2], labels[2], offsets=torch.tensor([0, 12]), **its.groups(GROUPS[2]))
 
 
 @every_loss
@@ -348,7 +380,7 @@ def test_a_label_that_is_not_finite_is_an_error_that_says_where(its):
     labels = labels.double()
     labels[1, 2], where[1, 2] = torch.nan, True
     with pytest.raises(ValueError, match=r"labels must be finite; document \[1, 2\] is nan"):
-        its.make()(scores, labels, where=where)
+        its.make()(scores, labels, where=where, **its.groups())
 
 
 @every_loss
@@ -356,10 +388,10 @@ def test_types_and_shapes_are_checked(its):
     scores, labels, where = draw()
     loss = its.make()
     with pytest.raises(TypeError, match=r"scores must be a torch\.Tensor"):
-        loss([1.0], labels)
+        loss([1.0], labels, **its.groups())
     with pytest.raises(ValueError, match="labels must have the shape of scores"):
-        loss(scores, labels[:3])
+        loss(scores, labels[:3], **its.groups())
     with pytest.raises(ValueError, match="not both"):
-        loss(scores[0], labels[0], where=where[0], offsets=torch.tensor([0, 12]))
+        loss(scores[0], labels[0], where=where[0], offsets=torch.tensor([0, 12]), **its.groups(GROUPS[0]))
     with pytest.raises(ValueError, match="offsets must start at 0 and end at the number of documents, 12"):
-        loss(scores[0], labels[0], offsets=torch.tensor([0, 11]))
+        loss(scores[0], labels[0], offsets=torch.tensor([0, 11]), **its.groups(GROUPS[0]))

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from brute_force import diverse_rankings
+from brute_force import diverse_rankings, diverse_values
 
 import rankstruct as rs
 
@@ -62,29 +62,50 @@ def test_re_ranking_refuses():
         rs.rerank_diverse(torch.zeros(2), torch.zeros(2), 1)
 
 
-def test_diverse_ndcg_equals_enumeration():
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f"{kind}@{k}" for kind in ("nDCG", "DCG", "P", "RR", "ERU(d=1,half_life=3)") for k in (1, 2, 3, 5)),
+        "nERU(d=0,half_life=2)@2",
+        "nDCG(discount='letor')@3",
+        "WTA",
+        "mWTA",
+    ],
+)
+def test_diverse_measures_equal_enumeration(name):
+    plain, measure = rs.parse_measure(name), rs.parse_measure(f"diverse_{name}")
+    assert measure.name == f"diverse_{plain.name}"
+    assert rs.parse_measure(measure.name) == measure == rs.Diverse(name)
     rng = np.random.default_rng(1)
-    for _ in range(200):
+    for _ in range(60):
         scores, labels, groups = draw(rng)
-        k = int(rng.integers(1, 6))
-        gains = 2.0**labels - 1
-        rankings = diverse_rankings(groups, k)
-        best = max(dcg(gains[list(shown)]) for shown in rankings)
-        chosen = max(rankings, key=lambda shown: sum(scores[j] / (i + 1) for i, j in enumerate(shown)))
-        expected = dcg(gains[list(chosen)]) / best if best else 0.0
-        found = rs.evaluate(scores, labels, [rs.diverse_nDCG(k)], groups=groups)[f"diverse_nDCG@{k}"]
-        assert found.item() == pytest.approx(expected)
-        measure = rs.diverse_nDCG(k)
-        value = measure.best_value(torch.tensor(labels), groups=torch.tensor(groups)).item()
-        assert value == pytest.approx(1.0 if best else 0.0)
+        rankings, values = diverse_values(plain, labels, groups)
+        chosen = (scores[rankings] @ 2.0 ** -np.arange(rankings.shape[1])).argmax()
+        assert measure(scores, labels, groups=groups).item() == pytest.approx(values[chosen])
+        best = measure.best_value(torch.tensor(labels), groups=torch.tensor(groups)).item()
+        assert best == pytest.approx(values.max())
 
 
-def test_diverse_ndcg_of_groups_of_one_document_is_ndcg():
+@pytest.mark.parametrize(
+    "name", ["nDCG@5", "P@3", "RR@4", "WTA", "mWTA", "ERU(d=1,half_life=3)@6", "RR(min_relevant=2)@3"]
+)
+def test_groups_of_one_document_give_the_measure_itself(name):
     rng = np.random.default_rng(2)
     scores, labels = rng.permutation(200).reshape(10, 20) * 1.0, rng.integers(0, 4, (10, 20))
+    labels[0], labels[1, 3:] = 0, labels[1, 0]
     groups = np.argsort(rng.random((10, 20)))
-    found = rs.evaluate(scores, labels, ["nDCG@5", "diverse_nDCG@5"], groups=groups)
-    torch.testing.assert_close(found["diverse_nDCG@5"], found["nDCG@5"])
+    for empty in (0, 1):
+        plain = rs.parse_measure(name)(scores, labels, empty=empty)
+        torch.testing.assert_close(rs.Diverse(name)(scores, labels, groups=groups, empty=empty), plain)
+
+
+def test_the_cut_off_of_diverse_mwta_is_that_of_the_best_documents_of_the_groups():
+    # Of the groups' best, 2 2 2 2 1, the fifth is the first lower one; of all documents it would be the seventh.
+    labels, groups = [2, 2, 2, 2, 2, 2, 1, 0], [0, 0, 0, 1, 2, 3, 4, 0]
+    scores = [8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0]
+    assert rs.Diverse("mWTA")(scores, labels, groups=groups).item() == pytest.approx(1.0)
+    swapped = rs.Diverse("mWTA")([*scores[:5], 2.0, 3.0, 1.0], labels, groups=groups).item()
+    assert swapped == pytest.approx(dcg([3, 3, 3, 1, 3]) / dcg([3, 3, 3, 3, 1]))
 
 
 def alpha_gains(relevant, groups, order, alpha):
@@ -123,7 +144,10 @@ def test_subtopic_recall_equals_its_definition():
         assert found.item() == pytest.approx(expected)
 
 
-NAMES = ["diverse_nDCG@3", "alpha_nDCG@3", "alpha_nDCG(alpha=0.9)", "StRecall@2", "diverse_nDCG(gain='linear')@2"]
+NAMES = [
+    *("diverse_nDCG@3", "alpha_nDCG@3", "alpha_nDCG(alpha=0.9)", "StRecall@2", "diverse_nDCG(gain='linear')@2"),
+    *("diverse_RR@3", "diverse_mWTA", "diverse_WTA", "diverse_P@2"),
+]
 
 
 def test_padding_flat_lists_batches_and_names_of_groups_agree():
@@ -175,8 +199,18 @@ def test_refusals(name):
 
 
 def test_options_that_are_refused():
-    for make in (rs.diverse_nDCG, rs.StRecall):
-        with pytest.raises(ValueError, match="needs a cut-off"):
-            make()
+    with pytest.raises(ValueError, match="StRecall needs a cut-off"):
+        rs.StRecall()
+    for name in ("nDCG", "RR", "AP@5", "AUC", "MeanNDCG", "diverse_nDCG@3"):
+        with pytest.raises(ValueError, match=r"diverse rankings go with .* that has a cut-off k, such as nDCG@10"):
+            rs.Diverse(name)
+    with pytest.raises(ValueError, match=r"diverse rankings go with .*; got nDCG$"):
+        rs.diverse_nDCG()
+    with pytest.raises(ValueError, match=r"unknown measure 'foo'.*, and any behind diverse_$"):
+        rs.parse_measure("diverse_foo@3")
+    with pytest.raises(
+        ValueError, match="labels must have finite gains >= 0 under DCG@1; list 0, document 1 has label -1"
+    ):
+        rs.Diverse("DCG@1")([2.0, 1.0], [1, -1], groups=[0, 0])
     with pytest.raises(ValueError, match="alpha of alpha_nDCG must be from 0 to 1"):
         rs.alpha_nDCG(alpha=1.5)

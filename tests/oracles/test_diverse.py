@@ -5,7 +5,7 @@ import inspect
 import numpy as np
 import pytest
 import torch
-from brute_force import decay, diverse_hinges, random_list
+from brute_force import decay, diverse_cutoff, diverse_decay, diverse_hinges, random_groups, random_list
 from scipy.optimize import linear_sum_assignment
 
 import rankstruct as rs
@@ -19,27 +19,29 @@ MEASURES = [
     "nDCG(discount='letor')@4",
     "ERU(d=1,half_life=3)@3",
     "nERU(d=0,half_life=2)@2",
+    *(f"RR@{k}" for k in (1, 2, 3, 4, 10)),
+    "WTA",
+    "mWTA",
+    "mWTA(discount='letor')",
 ]
 DECAYS = ("i^-1/2", "i^-2", "k+1-i", "discount", "1/log2(log2(i+1)+1)")
 
 
 def draw(rng, most=6):
     scores, labels, size = random_list(rng, True, most)
-    groups = rng.integers(-2, rng.integers(-1, 4), size=len(scores))
+    groups, labels = random_groups(rng, labels)
     return scores, labels, groups, size
-
-
-def decay_of(measure, name, n):
-    return decay(name, measure.cutoff, n, measure.unchecked_weights(n).tolist())
 
 
 @pytest.mark.parametrize("name", MEASURES)
 def test_every_reference_equals_enumeration(name):
     measure = rs.parse_measure(name)
+    decays = [name for name in DECAYS if measure.cutoff is not None or name != "k+1-i"]
     rng = np.random.default_rng(0)
     for trial in range(60):
         scores, labels, groups, size = draw(rng)
-        c = decay_of(measure, DECAYS[trial % len(DECAYS)], len(scores) + 1)
+        name = decays[trial % len(decays)]
+        c = diverse_decay(measure, name, len(scores) + 1)
         dtype, tolerance = (torch.float32, 1e-5) if trial % 6 == 0 else (torch.float64, 1e-9)
         given = torch.tensor(scores, dtype=dtype)
         expected = diverse_hinges(measure, c, labels, groups, given.double().numpy())
@@ -49,7 +51,7 @@ def test_every_reference_equals_enumeration(name):
                 torch.tensor(labels),
                 measure,
                 groups=torch.tensor(groups),
-                feature_map=rs.Positional(DECAYS[trial % len(DECAYS)]),
+                feature_map=rs.Positional(name),
                 reference=reference,
             )
             by_direction = found.task_loss + (found.direction * given).sum()
@@ -57,7 +59,7 @@ def test_every_reference_equals_enumeration(name):
             scale = tolerance * size * max(1.0, c[0]) * max(1.0, expected["best"])
             assert found.value.item() == pytest.approx(expected[reference], abs=scale), context
             assert by_direction.item() == pytest.approx(expected[reference], abs=4 * scale), context
-            shown = min(measure.cutoff, len(set(groups)))
+            shown = min(diverse_cutoff(measure, labels, groups), len(set(groups))) if len(labels) else 0
             assert (found.direction != 0).sum() <= 2 * shown
 
 
@@ -66,7 +68,7 @@ def test_references_that_other_scores_choose_equal_enumeration():
     for _ in range(100):
         scores, labels, groups, size = draw(rng)
         other = rng.permutation(len(scores)).astype(float)
-        measure = rs.nDCG(int(rng.integers(1, 4)))
+        measure = [rs.nDCG, rs.RR][int(rng.integers(2))](int(rng.integers(1, 4)))
         expected = diverse_hinges(measure, decay("i^-1/2", None, 9, []), labels, groups, scores, other)
         for reference in ("ideal-tied", "predicted"):
             found = rs.most_violated_diverse(
@@ -85,7 +87,7 @@ def test_references_that_other_scores_choose_equal_enumeration():
 @pytest.mark.parametrize("kind", ["random", "tied", "many grades", "all one group"])
 def test_long_lists_equal_scipys_assignment_by_value(kind, reference):
     rng = np.random.default_rng(2)
-    for measure in (rs.nDCG(10), rs.DCG(40), rs.P(7), rs.ERU(12, d=0, half_life=4)):
+    for measure in (rs.nDCG(10), rs.DCG(40), rs.P(7), rs.ERU(12, d=0, half_life=4), rs.WTA()):
         n = int(rng.integers(50, 200))
         labels = (
             rng.random(n) * 3 if kind == "many grades" else rng.choice(5, size=n, p=[0.5, 0.2, 0.1, 0.1, 0.1]) * 1.0
@@ -94,7 +96,7 @@ def test_long_lists_equal_scipys_assignment_by_value(kind, reference):
         groups = rng.integers(0, 1 if kind == "all one group" else n // 3, size=n)
         gains = measure.document_gains(torch.tensor(labels)).numpy()
         names = np.unique(groups)
-        m = min(measure.cutoff, len(names))
+        m = min(measure.cutoff or 1, len(names))
         a, c = measure.unchecked_weights(n).numpy()[:m], np.arange(1, m + 1) ** -0.5
         top = np.array([gains[groups == g].max() for g in names])
         best = np.sort(top)[::-1][:m] @ a
@@ -116,6 +118,43 @@ def test_long_lists_equal_scipys_assignment_by_value(kind, reference):
         )
 
 
+@pytest.mark.parametrize("kind", ["random", "tied", "all one group", "mixed groups"])
+def test_reciprocal_rank_of_long_lists_equals_scipys_assignments(kind):
+    rng = np.random.default_rng(4)
+    for k in (1, 3, 10, 25):
+        n = int(rng.integers(50, 150))
+        labels = (rng.random(n) < 0.3) * 1.0
+        scores = np.round(rng.normal(size=n)) if kind == "tied" else rng.normal(size=n)
+        scores += labels * 0.5
+        groups = rng.integers(0, {"all one group": 1, "mixed groups": 15}.get(kind, n // 2), size=n)
+        names = np.unique(groups)
+        m = min(k, len(names))
+        c = np.arange(1, m + 1) ** -0.5
+        never = -1e9
+        heads = [  # of each group: the highest score of an irrelevant document, of a relevant one, of any
+            np.array([scores[(groups == g) & which].max(initial=never) for g in names])
+            for which in (labels == 0, labels > 0, labels >= 0)
+        ]
+        best = -np.inf
+        for first in range(m + 1):
+            table = np.stack([c[i] * heads[0 if i < first else 1 if i == first else 2] for i in range(m)])
+            total = table[linear_sum_assignment(table, maximize=True)].sum()
+            best = max(best, total - (1 / (first + 1) if first < m else 0))
+        table = np.stack([c[i] * heads[1 if i == 0 else 2] for i in range(m)])
+        preferred = table[linear_sum_assignment(table, maximize=True)].sum()
+        expected = {
+            "ideal-tied": 1 + best - preferred,
+            "predicted": 1 + best - np.sort(heads[2])[::-1][:m] @ c,
+        }
+        for reference, value in expected.items():
+            found = rs.most_violated_diverse(
+                torch.tensor(scores), torch.tensor(labels), rs.RR(k), groups=torch.tensor(groups), reference=reference
+            )
+            assert found.value.item() == pytest.approx(value, abs=1e-9)
+            by_direction = found.task_loss + found.direction @ torch.tensor(scores)
+            assert by_direction.item() == pytest.approx(value, abs=1e-9)
+
+
 def test_the_assignment_has_scipys_value():
     rng = np.random.default_rng(3)
     for _ in range(400):
@@ -124,15 +163,19 @@ def test_the_assignment_has_scipys_value():
         value = rng.normal(size=(rows, columns)) * 10.0 ** rng.integers(-3, 4)
         if rng.random() < 0.4:
             value = np.round(value)
+        if rng.random() < 0.4:  # forbidden choices, one at least being allowed
+            value = np.where(rng.random(value.shape) < 0.7, -np.inf, value)
+            value[np.arange(rows), rng.permutation(columns)[:rows]] = 0.0
         column = np.empty(rows, np.int64)
         assign(value, column)
         assert len(set(column.tolist())) == rows
         expected = value[linear_sum_assignment(value, maximize=True)].sum()
-        assert value[np.arange(rows), column].sum() == pytest.approx(expected, abs=1e-9 * np.abs(value).max())
+        size = np.abs(value[np.isfinite(value)]).max()
+        assert value[np.arange(rows), column].sum() == pytest.approx(expected, abs=1e-9 * size)
 
 
 @pytest.mark.parametrize("reference", REFERENCES)
-@pytest.mark.parametrize("name", ["nDCG@1", "nDCG@3", "DCG@5", "P@4", "nDCG@100"])
+@pytest.mark.parametrize("name", ["nDCG@1", "nDCG@3", "DCG@5", "P@4", "nDCG@100", "RR@1", "RR@4", "RR@100", "WTA"])
 def test_groups_of_one_document_give_the_ordinary_oracle(name, reference):
     generator = torch.Generator().manual_seed(0)
     for dtype, tied in ((torch.float64, False), (torch.float32, False), (torch.float64, True)):
@@ -146,7 +189,7 @@ def test_groups_of_one_document_give_the_ordinary_oracle(name, reference):
             scores,
             labels,
             measure,
-            feature_map=rs.Positional("i^-0.5", cutoff=measure.cutoff),
+            feature_map=rs.Positional("i^-0.5", cutoff=measure.cutoff or 1),
             reference=reference,
             where=where,
         )
@@ -203,6 +246,7 @@ def test_a_discount_that_ends_before_the_cut_off_ends_the_diverse_ranks():
         ({"groups": torch.zeros(2, dtype=torch.int64)}, r"groups must have the shape of scores.*\(2,\).*\(3,\)"),
         ({"groups": [0, 1, 2]}, "groups must be a torch.Tensor, got list"),
         ({"measure": "nDCG"}, r"has a cut-off k, such as nDCG@10.*got nDCG"),
+        ({"measure": "RR"}, r"has a cut-off k, such as nDCG@10.*got RR"),
         ({"measure": "AP@5"}, "discounted gain.*got AP@5"),
         ({"feature_map": "pairwise"}, "positional feature map alone, got pairwise"),
         ({"reference": "best"}, "reference must be one of 'ideal', 'ideal-tied', 'predicted', got 'best'"),
@@ -243,13 +287,26 @@ FAULTS = [
     ("diverse_lists", "alike = False", "alike = True"),
     ("diverse_lists", "and a[0] == a[m - 1])", ")"),
     ("diverse_lists", "direction[chosen[i]] -= c[i]", "direction[chosen[i]] = -c[i]"),
+    ("diverse_lists", "max(highest + 1, batch.least_cutoff)", "batch.least_cutoff"),
+    ("diverse_lists", "== gains[by_gain[0]] and not seen[group[at - start]]:", "== gains[by_gain[0]]:"),
+    ("diverse_lists", "elif found == 0.0 and gains[shown[i]] > 0.0:", "elif gains[shown[i]] > 0.0:"),
+    ("diverse_lists", "best = 1.0", "best = 1.0 * best"),
+    ("_lead_with_relevant", "if total > best:", "if lead == -1:"),
+    ("_lead_with_relevant", "group[head - start] != group[at - start]", "head != at"),
+    ("_assign_reciprocal", "range(min(m, irrelevant) + 1)", "range(min(m - 1, irrelevant) + 1)"),
+    ("_assign_reciprocal", "range(min(m, irrelevant) + 1)", "range(min(1, irrelevant) + 1)"),
+    ("_assign_reciprocal", "total = -a[lead] if lead < m else 0.0", "total = 0.0"),
+    ("_assign_reciprocal", "kind = 0 if i < lead else 1", "kind = 0 if i <= lead else 1"),
+    ("_assign_reciprocal", "kind or batch.gains[at] <= 0.0", "True"),
+    ("_assign_reciprocal", "scores[at] > scores[best[kind, g]]", "scores[at] < scores[best[kind, g]]"),
 ]
 
 
 def kernel_with(where="", right="", wrong=""):
     """The kernel in plain Python, with one line of one function changed."""
     space = dict(vars(diverse_cpu))
-    for name in ("assign", "_keep_first", "_break_ties", "_reorder_blocks", "diverse_lists"):
+    helpers = ("_keep_first", "_break_ties", "_reorder_blocks", "_lead_with_relevant", "_assign_reciprocal")
+    for name in ("assign", *helpers, "diverse_lists"):
         source = inspect.getsource(getattr(diverse_cpu, name).py_func).replace("@compile_kernel\n", "")
         if name == where:
             assert right in source
@@ -262,8 +319,9 @@ def disagrees_with_enumeration(trials):
     rng = np.random.default_rng(5)
     for _ in range(trials):
         scores, labels, groups, size = draw(rng)
-        measure = rs.parse_measure(MEASURES[int(rng.integers(len(MEASURES)))])
-        expected = diverse_hinges(measure, decay_of(measure, "i^-1/2", len(scores) + 1), labels, groups, scores)
+        names = [*MEASURES, *["mWTA"] * 6]
+        measure = rs.parse_measure(names[int(rng.integers(len(names)))])
+        expected = diverse_hinges(measure, diverse_decay(measure, "i^-1/2", len(scores) + 1), labels, groups, scores)
         for reference in REFERENCES:
             try:
                 found = rs.most_violated_diverse(
@@ -285,7 +343,7 @@ def disagrees_with_enumeration(trials):
 @pytest.mark.parametrize(("where", "right", "wrong"), FAULTS, ids=[f"{f[0]}-{n}" for n, f in enumerate(FAULTS)])
 def test_a_fault_in_the_kernel_is_noticed(where, right, wrong, monkeypatch):
     monkeypatch.setattr("rankstruct.oracles.diverse.diverse_lists", kernel_with(where, right, wrong))
-    assert disagrees_with_enumeration(400)
+    assert disagrees_with_enumeration(5000)
 
 
 def test_the_kernel_without_a_fault_agrees(monkeypatch):

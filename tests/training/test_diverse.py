@@ -86,7 +86,27 @@ def test_the_exact_solvers_take_groups_through_the_risk():
     solutions = [kind(tolerance=1e-2).minimise(risk, 1.0) for kind in (Bundle, CuttingPlane)]
     assert solutions[0].objective == pytest.approx(solutions[1].objective, rel=0.03)
     assert all(solution.objective < risk(np.zeros(10))[0] for solution in solutions)
-    with pytest.raises(ValueError, match="needs groups, which fit does not take"):
-        rs.LinearRanker(loss=rs.DiverseHingeLoss("nDCG@5")).fit(
-            data.features, data.labels, np.repeat(0, len(data.labels))
-        )
+    with pytest.raises(ValueError, match=r"DiverseHingeLoss needs groups=, one id a document"):
+        ranking_risk(rs.DiverseHingeLoss("nDCG@5"), data.features, data.labels, data.offsets)
+
+
+def test_a_ranker_is_validated_as_the_module_is(tmp_path):
+    data = RankingDataModule(builtin="synthetic-hosts")
+    train, vali = data.splits.train, data.splits.vali
+    ranker = rs.LinearRanker(loss=rs.DiverseHingeLoss("nDCG@5"), C=[0.1, 1.0])
+    ranker.fit(
+        *(train.features, train.labels, train.list_numbers),
+        groups=train.groups,
+        X_valid=vali.features,
+        y_valid=vali.labels,
+        qid_valid=vali.list_numbers,
+        groups_valid=vali.groups,
+    )
+    module = RankingModule(ranker.to_scorer(), ranker.loss, measures=["diverse_nDCG@5"])
+    run = trainer(tmp_path, 1)
+    run.validate(module, data, verbose=False)
+    best = max(ranker.validation_)
+    assert run.callback_metrics["val/diverse_nDCG@5"].item() == pytest.approx(best, abs=1e-5)
+    module.regularization = 1 / ranker.C_
+    objective = module.objective(data.objective_batches())
+    assert objective == pytest.approx(ranker.solution_.objective, rel=1e-4)

@@ -2,7 +2,8 @@
 
 With G groups, m = min(k, G) documents are shown, at the ranks 1 to m; all others have no discount and no decay. The most
 violated ranking is an assignment of the m ranks to groups, where rank i gets from a group the document with the largest
-c_i s - a_i b. Scores are taken relative to the list's highest: every diverse ranking has the same sum of coefficients.
+c_i s - a_i b. Reciprocal rank is no sum over ranks: there is an assignment for each number of irrelevant documents that lead.
+Scores are taken relative to the list's highest: every diverse ranking has the same sum of coefficients.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ class DiverseBatch(NamedTuple):
         offsets: int64 `[lists + 1]`.
         decay, weights: float64 `[at least cutoff or the longest list]`, c and a.
         cutoff: k, the number of ranks with a discount above 0.
+        least_cutoff: of mWTA, whose k is for each list the larger of this and one more than there are groups with a document of
+            the highest gain; 0 for a single k.
         normalized: whether a list's measure is divided by its best value.
+        reciprocal: whether the measure is the discount of the first rank with a gain above 0, not a sum.
     """
 
     scores: Any
@@ -43,7 +47,9 @@ class DiverseBatch(NamedTuple):
     decay: Any
     weights: Any
     cutoff: int
+    least_cutoff: int
     normalized: bool
+    reciprocal: bool
 
 
 @compile_kernel
@@ -52,7 +58,7 @@ def assign(value, column):
 
     Shortest augmenting paths, for rows <= columns. Invariant after each row: the rows so far are matched, row_price +
     column_price >= value everywhere with equality where matched, and column_price is >= 0, and 0 for free columns.
-    O(rows^2 columns).
+    O(rows^2 columns). A value of minus infinity forbids; some choice must be allowed.
     """
     rows, columns = value.shape
     row_price, column_price = np.zeros(rows), np.zeros(columns)
@@ -60,6 +66,7 @@ def assign(value, column):
     distance, before, done = np.empty(columns), np.empty(columns, np.int64), np.empty(columns, np.bool_)
     for row in range(rows):
         distance[:] = np.inf
+        before[:] = -1  # also of columns out of reach, so that the walk back ends whatever the values
         done[:] = False
         current, at, length = row, -1, 0.0
         while current != -1:  # until a free column is the nearest
@@ -137,10 +144,77 @@ def _reorder_blocks(by_score, start, weights, block, pointer, shown):
 
 
 @compile_kernel
+def _lead_with_relevant(by_chosen, batch, start, group, seen, heads, result):
+    """Fill `result` with the ranking that F prefers, by the chosen scores, of those that begin with a relevant document.
+
+    `heads` are the first documents shown by these scores. The relevant document need not be the highest-scored one, since it
+    hides the others of its group. O(n + m G).
+    """
+    chosen, c = batch.chosen, batch.decay
+    m, top = heads.shape[0], chosen[by_chosen[0]]
+    best, lead = -np.inf, -1
+    seen[:] = False
+    for at in by_chosen:
+        if batch.gains[at] <= 0.0 or seen[group[at - start]]:
+            continue
+        seen[group[at - start]] = True
+        total, rank = c[0] * (chosen[at] - top), 1
+        for head in heads:
+            if rank < m and group[head - start] != group[at - start]:
+                total += c[rank] * (chosen[head] - top)
+                rank += 1
+        if total > best:
+            best, lead = total, at
+    result[0], rank = lead, 1
+    for head in heads:
+        if rank < m and group[head - start] != group[lead - start]:
+            result[rank] = head
+            rank += 1
+
+
+@compile_kernel
+def _assign_reciprocal(batch, by_group, start, group, groups, top, shown):
+    """Fill `shown` with the most violated ranking of reciprocal rank: the best over how many irrelevant documents lead.
+
+    With `lead` of them, the next rank is charged as if a relevant document stood there, and any may: where it is an irrelevant
+    one, the ranking was charged too much, and is charged less when one more of them leads. Some assignment is allowed if
+    `lead` groups have an irrelevant document. O(n + m^3 G).
+    """
+    scores, c, a = batch.scores, batch.decay, batch.weights
+    m = shown.shape[0]
+    best = np.full((2, groups), -1)  # the highest-scored document of each group: irrelevant, any
+    for at in by_group:
+        g = group[at - start]
+        for kind in range(2):
+            if (kind or batch.gains[at] <= 0.0) and (best[kind, g] == -1 or scores[at] > scores[best[kind, g]]):
+                best[kind, g] = at
+    irrelevant = 0
+    for g in range(groups):
+        irrelevant += best[0, g] != -1
+    table, column = np.empty((m, groups)), np.empty(m, np.int64)
+    largest = -np.inf
+    for lead in range(min(m, irrelevant) + 1):
+        for i in range(m):
+            kind = 0 if i < lead else 1
+            for g in range(groups):
+                at = best[kind, g]
+                table[i, g] = -np.inf if at == -1 else c[i] * (scores[at] - top)
+        assign(table, column)
+        total = -a[lead] if lead < m else 0.0
+        for i in range(m):
+            total += table[i, column[i]]
+        if total > largest:
+            largest = total
+            for i in range(m):
+                shown[i] = best[0 if i < lead else 1, column[i]]
+
+
+@compile_kernel
 def diverse_lists(batch, first, last, reference, task_loss, value, direction):
     """Task loss, hinge and direction of the most violated diverse ranking of each list; 0 where none can be wrong.
 
-    O(n m + m^2 G) a list after its sorts. Returns -1, or the position of a score that is not finite or of a gain below 0.
+    O(n m + m^2 G) a list after its sorts, for reciprocal rank O(n + m^3 G). Returns -1, or the position of a score
+    that is not finite or of a gain below 0.
     """
     scores, gains, where, offsets = batch.scores, batch.gains, batch.where, batch.offsets
     c, a = batch.decay, batch.weights
@@ -183,25 +257,38 @@ def diverse_lists(batch, first, last, reference, task_loss, value, direction):
                 alike = False
             group[at - start] = groups - 1
         m = min(batch.cutoff, groups)
+        if batch.least_cutoff:
+            highest = 0
+            seen[:groups] = False
+            for at in by_gain:
+                if gains[at] == gains[by_gain[0]] and not seen[group[at - start]]:
+                    seen[group[at - start]] = True
+                    highest += 1
+            m = min(m, max(highest + 1, batch.least_cutoff))
         ideal, shown = np.empty(m, np.int64), np.empty(m, np.int64)
         _keep_first(by_gain, start, group, m, seen[:groups], ideal)
         best = 0.0
         for i in range(m):
             best += a[i] * gains[ideal[i]]
+        if batch.reciprocal and best > 0.0:
+            best = 1.0
         if best <= 0.0 or (m == groups and alike and a[0] == a[m - 1]):
             continue
         unit = 1.0 / best if batch.normalized else 1.0
 
-        table, who = np.full((m, groups), -np.inf), np.empty((m, groups), np.int64)
-        for i in range(m):
-            for at in by_group:
-                g = group[at - start]
-                worth = c[i] * (scores[at] - top) - a[i] * gains[at] * unit
-                if worth > table[i, g]:
-                    table[i, g], who[i, g] = worth, at
-        assign(table, shown)
-        for i in range(m):
-            shown[i] = who[i, shown[i]]
+        if batch.reciprocal:
+            _assign_reciprocal(batch, by_group, start, group, groups, top, shown)
+        else:
+            table, who = np.full((m, groups), -np.inf), np.empty((m, groups), np.int64)
+            for i in range(m):
+                for at in by_group:
+                    g = group[at - start]
+                    worth = c[i] * (scores[at] - top) - a[i] * gains[at] * unit
+                    if worth > table[i, g]:
+                        table[i, g], who[i, g] = worth, at
+            assign(table, shown)
+            for i in range(m):
+                shown[i] = who[i, shown[i]]
 
         chosen = ideal
         if reference != IDEAL:
@@ -210,7 +297,11 @@ def diverse_lists(batch, first, last, reference, task_loss, value, direction):
                 batch.chosen_bits, where, start, stop, keys[0], orders[0], keys[1], orders[1], histogram
             )
             _break_ties(order[:n], batch.chosen, by_gain, start, begins, pointer, by_chosen)
-            if reference == IDEAL_TIED:
+            if reference == IDEAL_TIED and batch.reciprocal:
+                heads = np.empty(m, np.int64)
+                _keep_first(by_chosen, start, group, m, seen[:groups], heads)
+                _lead_with_relevant(by_chosen, batch, start, group, seen[:groups], heads, chosen)
+            elif reference == IDEAL_TIED:
                 _break_ties(by_gain, gains, by_chosen, start, begins, pointer, by_both)
                 _keep_first(by_both, start, group, m, seen[:groups], chosen)
                 _reorder_blocks(by_chosen, start, a, begins, pointer, chosen)
@@ -219,7 +310,10 @@ def diverse_lists(batch, first, last, reference, task_loss, value, direction):
 
         found, difference = 0.0, 0.0
         for i in range(m):
-            found += a[i] * gains[shown[i]]
+            if not batch.reciprocal:
+                found += a[i] * gains[shown[i]]
+            elif found == 0.0 and gains[shown[i]] > 0.0:
+                found = a[i]
             difference += c[i] * (scores[shown[i]] - scores[chosen[i]])
             direction[shown[i]] += c[i]
             direction[chosen[i]] -= c[i]
