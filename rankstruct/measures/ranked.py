@@ -98,7 +98,9 @@ class RankedLists:
 
 def is_relevant(labels: Tensor, min_relevant: float | None) -> Tensor:
     """Which labels count as relevant: those above 0, or from the grade `min_relevant` on."""
-    return labels > 0 if min_relevant is None else labels >= min_relevant
+    if min_relevant is None:
+        return labels > 0
+    return labels.float() >= min_relevant  # a label 0.7 counts from 0.7 on, whatever precision it came in
 
 
 def rank_lists(

@@ -200,3 +200,15 @@ def test_users_own_measure_has_every_oracle():
     assert pairwise.value.item() == pytest.approx(1 - 0.36 + 2.0 + 1.0)
     positional = rs.most_violated(scores, labels, Cascade(), feature_map=rs.Positional("i^-1"), reference="predicted")
     assert positional.value.item() == pytest.approx(1 - 0.36)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_oracles_and_measures_agree_on_fractional_thresholds(dtype):
+    labels, scores = torch.tensor([0.7, 0.3, 0.1], dtype=dtype), torch.tensor([0.0, 0.1, 0.2])
+    for threshold in (0.7, 0.3, 0.1):
+        measure = rs.P(1, min_relevant=threshold)
+        count = sum(float(rs.evaluate(-(torch.arange(3.0) - i).abs(), labels, measure)[measure.name]) for i in range(3))
+        assert count == {0.7: 1, 0.3: 2, 0.1: 3}[threshold]
+        wrong = rs.most_violated(1000 * scores, labels, measure)  # the ranking by score
+        expected = 0.0 if count == 3 else 1.0
+        assert float(wrong.task_loss) == expected

@@ -159,7 +159,10 @@ class ListKernel(NamedTuple):
 
 def relevance(labels: Any, min_relevant: float | None) -> Any:
     """Which documents are relevant; labels are a tensor or an array, and so is the answer."""
-    return labels > 0 if min_relevant is None else labels >= min_relevant
+    if min_relevant is None:
+        return labels > 0
+    single = labels.float() if isinstance(labels, Tensor) else labels.astype(np.float32, copy=False)
+    return single >= min_relevant  # as `measures.ranked.is_relevant`
 
 
 def _check_binary(flat: FlatLists, relevant: np.ndarray) -> None:
