@@ -18,20 +18,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
 from torch import nn
 from tqdm import tqdm
 
 from rankstruct.data import DataError, RankingData, parse_preparation, read_splits, read_svmlight
 from rankstruct.data.dataset import concatenate
-from rankstruct.estimators import ranking_risk
+from rankstruct.estimators import LinearRanker
 from rankstruct.experiments.evaluation import TESTS, paired_p_value
 from rankstruct.feature_maps import Positional
 from rankstruct.files import whole_file
-from rankstruct.losses import DiverseHingeLoss, StructuredHingeLoss, convex_part, is_convex
+from rankstruct.losses import DiverseHingeLoss, StructuredHingeLoss, is_convex
 from rankstruct.measures import Measure, StRecall, alpha_nDCG, diverse_nDCG, evaluate, nDCG
 from rankstruct.oracles.registry import REFERENCES
-from rankstruct.solvers import DC, Bundle, Solution, group_regression
+from rankstruct.solvers import DC, Bundle
 from rankstruct.tables import format_table
 
 HOST = r"host = (\S+)"
@@ -72,35 +71,12 @@ def build_losses(k: int, reference: str, gain: str = "exponential", decay: str =
     }
 
 
-def fit_path(loss: nn.Module, data: RankingData, costs: Sequence[float], tolerance: float = 1e-2) -> list[np.ndarray]:
-    """The weights of a linear scorer for each C, ascending, each from the one before; lists of one label are left out.
-
-    A loss that is not convex is minimised by DC programming from least squares on its gains, and regularised towards that start.
-    """
-    data = data.select(~data.same_labels())
-    risk = ranking_risk(loss, data.features, data.labels, data.offsets, data.groups)
-    solver = Bundle(tolerance=tolerance)
-    weights: list[np.ndarray] = []
-    zero = np.zeros(data.num_features)
+def make_ranker(loss: nn.Module, measure: Measure, costs: Sequence[float], tolerance: float = 1e-2) -> LinearRanker:
+    """A ranker for one or several C; if the loss is not convex, DC programming regularised towards least squares on the gains."""
     if is_convex(loss):
-        warm: Solution | np.ndarray = zero
-        for C in costs:
-            warm = solver.minimise(risk, C, w0=zero, warm_start=warm)
-            weights.append(warm.w)
-        return weights
-    convex = ranking_risk(convex_part(loss), data.features, data.labels, data.offsets, data.groups)
-
-    def concave(w: np.ndarray) -> tuple[float, np.ndarray]:
-        (value, gradient), (whole, slope) = convex(w), risk(w)
-        return value - whole, gradient - slope
-
-    gains = loss.measure.document_gains(torch.tensor(data.labels)).numpy()  # type: ignore[union-attr, operator]
-    anchor = start = group_regression(data.features, gains, data.offsets)
-    for C in costs:
-        found = DC(solver=solver, tolerance=tolerance).minimise(convex, concave, C, w0=anchor, start=start)
-        start = found.w
-        weights.append(found.w)
-    return weights
+        return LinearRanker(measure, C=costs, loss=loss, solver=Bundle(tolerance=tolerance))
+    rounds = DC(solver=Bundle(tolerance=tolerance), tolerance=tolerance)
+    return LinearRanker(measure, C=costs, loss=loss, solver=rounds, regularize_towards="start")
 
 
 def split_lists(lists: int, folds: int, rng: np.random.Generator) -> list[np.ndarray]:
@@ -123,7 +99,7 @@ def compare_losses(
         data: lists with groups.
         losses: by name.
         measures: what is reported; the first chooses C.
-        costs: values of C, ascending.
+        costs: values of C.
         folds: number of folds; C is chosen by as many less one within the rest.
         seed: of the folds.
 
@@ -144,19 +120,26 @@ def compare_losses(
             for at, inner in enumerate(rest):
                 train = data.select(np.concatenate([each for other, each in enumerate(rest) if other != at]))
                 held = data.select(inner)
-                for place, w in enumerate(fit_path(loss, train, costs)):
-                    chosen[place] += _measure(held, w, measures[:1])[measures[0].name].sum()
-            best = int(chosen.argmax())
-            w = fit_path(loss, data.select(np.concatenate(rest)), costs[: best + 1])[best]
-            for measure, values in _measure(data.select(part), w, measures).items():
+                ranker = make_ranker(loss, measures[0], costs).fit(
+                    *_arrays(train),
+                    groups=train.groups,
+                    X_valid=held.features,
+                    y_valid=held.labels,
+                    qid_valid=held.list_numbers,
+                    groups_valid=held.groups,
+                )
+                chosen += np.array(ranker.validation_) * held.num_lists
+            train, test = data.select(np.concatenate(rest)), data.select(part)
+            ranker = make_ranker(loss, measures[0], [costs[int(chosen.argmax())]])
+            scores = ranker.fit(*_arrays(train), groups=train.groups).predict(test.features)
+            measured = evaluate(scores, test.labels, measures, offsets=test.offsets, groups=test.groups)
+            for measure, values in measured.items():
                 found[name][measure][part] = values
     return found
 
 
-def _measure(data: RankingData, w: np.ndarray, measures: Sequence[Measure]) -> dict[str, np.ndarray]:
-    scores = data.features.astype(np.float64) @ w
-    values = evaluate(scores, data.labels, measures, offsets=data.offsets, groups=data.groups)
-    return {name: each.numpy() for name, each in values.items()}
+def _arrays(data: RankingData) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return data.features, data.labels, data.list_numbers
 
 
 def report_rows(found: Mapping[str, Mapping[str, np.ndarray]], measure: str, test: str = "randomization") -> list[list]:

@@ -7,7 +7,7 @@ import pytest
 
 import rankstruct as rs
 from rankstruct.data import DataError, synthetic_hosts
-from rankstruct.experiments.diversity import build_losses, compare_losses, fit_path, main, read_hosts, report_rows
+from rankstruct.experiments.diversity import build_losses, compare_losses, main, make_ranker, read_hosts, report_rows
 
 
 def test_every_list_is_tested_once_by_weights_of_the_others():
@@ -31,21 +31,12 @@ def test_every_list_is_tested_once_by_weights_of_the_others():
 @pytest.mark.parametrize("reference", ["ideal", "predicted"])
 def test_more_cost_means_less_loss(reference):
     data, _ = synthetic_hosts(lists=20, seed=2)
+    lists = data.features, data.labels, data.list_numbers
     for loss in build_losses(5, reference).values():
-        path = fit_path(loss, data, [0.1, 10.0])
-        options = {"groups": data.groups} if isinstance(loss, rs.DiverseHingeLoss) else {}
-        import torch
-
-        values = [
-            loss(
-                torch.tensor(data.features @ w),
-                torch.tensor(data.labels),
-                offsets=torch.tensor(data.offsets),
-                **{name: torch.tensor(groups) for name, groups in options.items()},
-            ).item()
-            for w in path
-        ]
+        fits = [make_ranker(loss, rs.diverse_nDCG(5), [C]).fit(*lists, groups=data.groups) for C in (0.1, 10.0)]
+        values = [ranker.mean_loss(ranker.coef_, *lists, groups=data.groups) for ranker in fits]
         assert values[1] < values[0]
+        assert (fits[0].w0_ == 0).all() == (reference == "ideal")
 
 
 def lines(path):
