@@ -162,7 +162,7 @@ class LinearRanker(BaseEstimator):
 
     # The splitter's groups are lists, ours are hosts.
     __metadata_request__fit: ClassVar[dict] = {"qid": True, "groups": False}
-    __metadata_request__score: ClassVar[dict] = {"qid": True, "groups": False}
+    __metadata_request__score: ClassVar[dict] = {"qid": True, "groups": False, "sample_weight": True}
 
     def __init__(
         self,
@@ -386,11 +386,14 @@ class LinearRanker(BaseEstimator):
         check_is_fitted(self)
         return np.asarray(self._check(X, reset=False) @ self.coef_, np.float64)
 
-    def score(self, X: Any, y: Any, qid: Any = None, *, groups: Any = None) -> float:
+    def score(self, X: Any, y: Any, qid: Any = None, *, groups: Any = None, sample_weight: None = None) -> float:
         """The mean of `measure` over the lists of `qid`; tied scores by expectation, lists with nothing relevant 0.
 
-        A measure of diversity needs `groups`, as in `fit`; a `Diverse` one re-ranks each list before.
+        A measure of diversity needs `groups`, as in `fit`; a `Diverse` one re-ranks each list before. Pipelines pass
+        `sample_weight`; it must be None.
         """
+        if sample_weight is not None:
+            raise ValueError("sample_weight must be None: every list counts alike")
         measure = self._measure()
         order, offsets = group_documents(_check_ids("qid", qid, np.shape(X)[0]))
         groups = _number_groups("groups", groups, np.shape(X)[0])

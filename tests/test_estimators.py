@@ -185,6 +185,9 @@ def test_grid_search_and_pipelines_route_qid():
         search.fit(X, y, qid=qid, groups=qid)
         assert np.isfinite(search.cv_results_["mean_test_score"]).all()
         routed = make_pipeline(StandardScaler(), rs.LinearRanker("AP")).fit(X, y, qid=qid)
+        assert routed.score(X, y, qid=qid) == routed[-1].score(routed[:-1].transform(X), y, qid)
+    with pytest.raises(ValueError, match="sample_weight must be None"):
+        rs.LinearRanker("AP").fit(X, y, qid).score(X, y, qid, sample_weight=np.ones(len(y)))
     named = make_pipeline(StandardScaler(), rs.LinearRanker("AP")).fit(X, y, linearranker__qid=qid)
     np.testing.assert_array_equal(routed.predict(X), named.predict(X))
     with pytest.raises(ValueError, match=r"qid is missing.*enable_metadata_routing=True"):
