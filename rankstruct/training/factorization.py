@@ -29,6 +29,7 @@ from rankstruct.recommenders import adopt_users, recommend
 from rankstruct.training.module import OptimizerFactory, RankingModule
 
 _EVALUATION_DOCUMENTS = 200_000
+_PRIOR = 5.0  # ratings
 
 
 class RatingsDataModule(pl.LightningDataModule):
@@ -253,12 +254,15 @@ class FactorizationModule(RankingModule):
         item_regularization: lambda_V; as lambda_U if None.
         start_from: the folder of a run, or a file of `save_scorer`, with the factorisation that training starts from, such as one
             trained on the squared loss; biases that one of the two lacks are left as they are. None starts from `scorer`.
+        item_means: whether the items' biases start at their mean labels, less the mean of all and drawn to 0 as by five further
+            ratings; a hinge that learns from few items of a list needs it, or `start_from`.
         optimizer: from parameters to an optimizer; AdamW with learning rate 0.01 and no weight decay if None. Sparse factors
             need `torch.optim.SGD` or `SparseAdam`.
 
     Raises:
-        ValueError: a negative regularization; at validation or test, none for the factors of new users; when training starts,
-            a factorisation of another size in `start_from`.
+        ValueError: a negative regularization; item means without biases of items, or with `start_from`; at validation or test,
+            no regularization for the factors of new users; when training starts, a factorisation of another size in
+            `start_from`.
 
     >>> import rankstruct as rs
     >>> module = FactorizationModule(rs.MatrixFactorization(3, 5), rs.StructuredHingeLoss("AUC"), regularization=0.1)
@@ -274,6 +278,7 @@ class FactorizationModule(RankingModule):
         regularization: float = 0.0,
         item_regularization: float | None = None,
         start_from: str | None = None,
+        item_means: bool = False,
         optimizer: OptimizerFactory | None = None,
     ) -> None:
         super().__init__(scorer, loss, measures, optimizer=optimizer)
@@ -283,7 +288,9 @@ class FactorizationModule(RankingModule):
             raise ValueError(
                 f"regularization must be >= 0, got {regularization} and item_regularization {item_regularization}"
             )
-        self.start_from = start_from
+        if item_means and (start_from is not None or scorer.item_offsets is None):
+            raise ValueError("item_means needs a scorer with item_bias, and no start_from")
+        self.start_from, self.item_means = start_from, item_means
         self._users = 0
         self._item_weights: Tensor | None = None
 
@@ -338,14 +345,21 @@ class FactorizationModule(RankingModule):
     def on_fit_start(self) -> None:
         """Look how many users there are, and how many of them rated each item; start from where it was asked for."""
         super().on_fit_start()
-        if self.start_from is not None and self.trainer.ckpt_path is None:
-            _copy_factors(load_scorer(self.start_from), self.scorer, self.start_from)
         data = getattr(self.trainer, "datamodule", None)
         if not isinstance(data, RatingsDataModule):
             raise ValueError(f"FactorizationModule needs a RatingsDataModule to fit, got {type(data).__name__}")
         self._users = data.lists.num_lists
         counts = torch.from_numpy(data.item_counts).to(self.device)
         self._item_weights = 1 / counts.clamp(min=1)
+        if self.trainer.ckpt_path is not None:
+            return
+        if self.start_from is not None:
+            _copy_factors(load_scorer(self.start_from), self.scorer, self.start_from)
+        if self.item_means and self.scorer.item_offsets is not None:
+            labels = data.lists.labels - data.lists.labels.mean()
+            sums = np.bincount(data.lists.features[:, 1].astype(np.int64), labels, minlength=len(counts))
+            with torch.no_grad():
+                self.scorer.item_offsets.weight[:, 0] = torch.from_numpy(sums).to(self.device) / (counts + _PRIOR)
 
     def penalty(self, batch: Batch) -> Tensor:
         """Of a batch of users, the part of the objective that is not the loss; in the mean over batches, all of it."""
