@@ -58,7 +58,7 @@ HALF_LIFE = 5
 MEASURES = ("nDCG@10", "ERU")
 START = "squared, first stage"
 # Looks at the validation ratings in a training, and users a batch: new users have to be solved for, and lists are long.
-_WEAK, _STRONG = (10, 500), (3, 250)
+_WEAK, _STRONG = (20, 500), (3, 250)
 
 
 @dataclass(frozen=True)
@@ -82,10 +82,10 @@ class Recipe:
 
     loss: Callable[[float], nn.Module]
     labels: str = "grade"
-    regularizations: tuple[float, ...] = (0.03, 0.3, 1.0)
+    regularizations: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0)
     given_regularizations: tuple[float, ...] = (0.1, 0.3, 1.0, 3.0)
     scale: float = 1.0
-    learning_rate: float = 0.003
+    learning_rate: float = 0.002
     steps: int = 100
     max_items: int | None = 60
     keep_start: bool = False
@@ -108,12 +108,12 @@ RECIPES = {
     START: Recipe(
         lambda _: SquaredLoss(),
         "standardised",
-        (0.5, 0.75, 1.0, 1.4, 2.0, 2.8, 4.0),
+        (0.2, 0.3, 0.4, 0.5, 0.65, 0.85, 1.1, 1.5, 2.0, 2.7, 3.6),
         learning_rate=0.02,
         steps=160,
         max_items=None,
     ),
-    "squared": Recipe(lambda _: SquaredLoss(), "standardised", (0.03, 0.3, 1.0, 2.0), max_items=None, keep_start=True),
+    "squared": Recipe(lambda _: SquaredLoss(), "standardised", (0.03, 0.1, 0.3, 1.0), max_items=None, keep_start=True),
     "ORM nDCG@10": Recipe(
         _orm("predicted"),
         given_regularizations=(0.3, 1.0, 3.0, 10.0),
@@ -132,14 +132,14 @@ RECIPES = {
     "RankNet": Recipe(lambda _: RankNetLoss(), scale=2.0, max_items=20),
     "alternating ORM": Recipe(
         _orm("ideal"),
-        regularizations=(2.0, 8.0, 30.0),
+        regularizations=(2.0, 8.0, 30.0, 100.0),
         given_regularizations=(1.0, 3.0, 10.0, 30.0),
         steps=3,
         alternating=True,
         new_user_method="bundle",
     ),
     "alternating RankNet": Recipe(
-        lambda _: RankNetLoss(), regularizations=(0.4, 0.8, 1.2, 2.0), scale=2.0, steps=3, alternating=True
+        lambda _: RankNetLoss(), regularizations=(0.1, 0.2, 0.4, 0.8, 1.2, 2.0), scale=2.0, steps=3, alternating=True
     ),
 }
 BASELINES = {"popularity": popularity, "item means": item_means}
