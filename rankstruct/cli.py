@@ -9,9 +9,9 @@ from rankstruct._version import __version__
 
 _USAGE = """usage: rankstruct COMMAND [OPTIONS]
 
-  fit              train from a config file, then test the best checkpoint
+  fit              train a ranker, or a factorisation of ratings, from a config file, then test the best checkpoint
   validate, test   measure a checkpoint
-  predict          write scores and a TREC run file
+  predict          write scores and a TREC run file; of a factorisation also recommendations
   cross-validate   train over folds and a grid, select on validation, report the test folds
   fit-exact        train linear and kernel rankers to the optimum, along C and over folds
   certify          how far a run of SGD is from the optimum of its objective

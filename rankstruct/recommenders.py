@@ -21,11 +21,12 @@ from torch import Tensor, nn
 from rankstruct.data import RankingData, Ratings
 from rankstruct.data.ratings import Labels
 from rankstruct.estimators import ranking_risk
-from rankstruct.losses import is_convex
+from rankstruct.losses import is_convex, takes_reference_scores
 from rankstruct.models import ItemScorer, MatrixFactorization
 from rankstruct.solvers import Bundle, SeparableSolution, minimise_separable
 
-METHODS = ("bundle", "lbfgs")
+METHODS = ("bundle", "dc", "lbfgs")
+_DC_ROUNDS = 5
 
 
 class Recommender(Protocol):
@@ -137,15 +138,18 @@ def solve_users(
         lists: one list a user, as `Ratings.to_lists` makes them.
         loss: a loss module; its reduction does not count.
         regularization: lambda_U, above 0: a user's factor u minimises loss + lambda_U/2 ||u||^2.
-        method: `"bundle"` for convex losses, with a certified gap; `"lbfgs"` for smooth ones, without (its lower bound is 0).
+        method: `"bundle"` for convex losses, with a certified gap; `"dc"` for a hinge whose reference the scores choose, in
+            rounds of the bundle method with the reference held; `"lbfgs"` for smooth losses. The last two have no certificate
+            (the lower bound is 0), and leave no user worse than it began. `user_method` says which one fits.
         tolerance: relative gap at which a user counts as solved.
-        max_iterations: evaluations of the loss at most.
+        max_iterations: evaluations of the loss at most, those of a round with `"dc"`.
 
     Returns:
-        `w` is `[lists, rank]`, one factor a list.
+        `w` is `[lists, rank]`, one factor a list, or `[lists, rank + 1]` if users have biases, the bias last.
 
     Raises:
-        ValueError: an option outside its range, or a loss that is not convex for the bundle method.
+        ValueError: an option outside its range, a loss that is not convex for the bundle method, or one whose reference the
+            scores do not choose for `"dc"`.
     """
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}, got {method!r}")
@@ -162,26 +166,99 @@ def solve_users(
         if scorer.item_offsets is not None:
             biases = scorer.item_offsets.weight.double()[items, 0]
         start = scorer.user_factors.weight.double()[users]
+        if scorer.user_offsets is not None:
+            factors = torch.cat([factors, torch.ones(len(items), 1, dtype=torch.float64)], 1)
+            start = torch.cat([start, scorer.user_offsets.weight.double()[users]], 1)
     lengths = torch.from_numpy(lists.lengths)
 
-    def losses(w: Tensor, rows: Tensor, sizes: Tensor) -> Tensor:
-        scores = (factors[rows] * w.repeat_interleave(sizes, 0)).sum(-1) + biases[rows]
-        return loss(scores, labels[rows], offsets=torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]))
+    def score(w: Tensor, rows: Tensor, sizes: Tensor) -> Tensor:
+        return (factors[rows] * w.repeat_interleave(sizes, 0)).sum(-1) + biases[rows]
 
+    def losses(w: Tensor, rows: Tensor, sizes: Tensor, reference: Tensor | None = None) -> Tensor:
+        held = {} if reference is None else {"reference_scores": reference[rows]}
+        offsets = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+        return loss(score(w, rows, sizes), labels[rows], offsets=offsets, **held)
+
+    def solve(start: Tensor, reference: Tensor | None = None) -> SeparableSolution:
+        def oracle(w: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            chosen = torch.zeros(len(lengths), dtype=torch.bool)
+            chosen[torch.from_numpy(indices)] = True  # indices ascend
+            rows = chosen.repeat_interleave(lengths).nonzero().squeeze(1)
+            leaf = torch.from_numpy(w).requires_grad_()
+            values = losses(leaf, rows, lengths[chosen], reference)
+            (slopes,) = torch.autograd.grad(values.sum(), leaf)
+            return values.detach().numpy(), slopes.numpy()
+
+        return minimise_separable(
+            oracle, start.numpy(), regularization, tolerance=tolerance, max_iterations=max_iterations
+        )
+
+    every = torch.arange(len(items))
     if method == "lbfgs":
-        return _descend(lambda w: losses(w, torch.arange(len(items)), lengths), start, regularization, max_iterations)
-    _check_convex(loss)
+        return _descend(lambda w: losses(w, every, lengths), start, regularization, max_iterations)
+    if method == "bundle":
+        _check_convex(loss)
+        return solve(start)
+    if not takes_reference_scores(loss):
+        raise ValueError(
+            f"method 'dc' needs a loss whose reference the scores choose, reference='predicted'; got {loss!r}"
+        )
+    iterations = 0
+    for _ in range(_DC_ROUNDS):
+        found = solve(start, score(start, every, lengths))
+        moved = torch.from_numpy(found.w)
+        iterations += found.iterations
+        if torch.equal(moved, start):
+            break
+        start = moved
+    objective = losses(start, every, lengths) + 0.5 * regularization * start.square().sum(1)
+    return SeparableSolution(start.numpy(), objective.numpy(), np.zeros(len(start)), iterations)
 
-    def oracle(w: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        chosen = torch.zeros(len(lengths), dtype=torch.bool)
-        chosen[torch.from_numpy(indices)] = True  # indices ascend
-        rows = chosen.repeat_interleave(lengths).nonzero().squeeze(1)
-        leaf = torch.from_numpy(w).requires_grad_()
-        values = losses(leaf, rows, lengths[chosen])
-        (slopes,) = torch.autograd.grad(values.sum(), leaf)
-        return values.detach().numpy(), slopes.numpy()
 
-    return minimise_separable(oracle, start.numpy(), regularization, tolerance=tolerance, max_iterations=max_iterations)
+def user_method(loss: nn.Module) -> str:
+    """The method of `solve_users` for a loss.
+
+    >>> import rankstruct as rs
+    >>> user_method(rs.ListNetLoss()), user_method(rs.SmoothLoss("nDCG@10"))
+    ('bundle', 'lbfgs')
+    """
+    if is_convex(loss):
+        return "bundle"
+    return "dc" if takes_reference_scores(loss) else "lbfgs"
+
+
+def adopt_users(
+    scorer: MatrixFactorization,
+    lists: RankingData,
+    loss: nn.Module,
+    *,
+    regularization: float = 1.0,
+    method: str | None = None,
+) -> None:
+    """Give users that were not trained the factors that are best for some of their ratings, in place; items stay.
+
+    This is strong generalisation: the users have rows in the scorer, whose values do not count.
+
+    Args:
+        scorer: the factorisation.
+        lists: one list a user, as `Ratings.to_lists` makes them.
+        loss: the loss it was trained with.
+        regularization: lambda_U.
+        method: see `solve_users`; None for `user_method(loss)`.
+    """
+    users = lists.features[lists.offsets[:-1], 0].astype(np.int64)
+    rows = torch.from_numpy(users)
+    with torch.no_grad():
+        scorer.user_factors.weight[rows] = 0.0
+        if scorer.user_offsets is not None:
+            scorer.user_offsets.weight[rows] = 0.0
+    with torch.inference_mode(False), torch.enable_grad():  # Lightning validates without gradients
+        solved = solve_users(
+            scorer, lists, loss, regularization=regularization, method=method or user_method(loss), tolerance=1e-2
+        )
+    _put(scorer.user_factors, solved.w[:, : scorer.rank], users)
+    if scorer.user_offsets is not None:
+        _put(scorer.user_offsets, solved.w[:, scorer.rank :], users)
 
 
 def new_user(
@@ -203,7 +280,7 @@ def new_user(
         labels: `[rated]`, what the loss sees of the ratings.
         loss: the loss it was trained with.
         regularization: lambda_U.
-        method: `"bundle"` or `"lbfgs"`.
+        method: see `solve_users`.
     """
     features = np.zeros((len(items), 2), np.float32)
     features[:, 1] = items
@@ -213,7 +290,7 @@ def new_user(
     if not len(items):
         return torch.zeros(scorer.rank)
     solved = solve_users(_from_zero(scorer), lists, loss, regularization=regularization, method=method)
-    return torch.from_numpy(solved.w[0]).to(scorer.item_factors.weight.dtype)
+    return torch.from_numpy(solved.w[0, : scorer.rank]).to(scorer.item_factors.weight.dtype)
 
 
 def recommend(
@@ -297,7 +374,7 @@ def _check_convex(loss: nn.Module) -> None:
     if not is_convex(loss):
         raise ValueError(
             f"the bundle method needs a loss that is convex in the scores, got {loss!r}; take reference='ideal', or train with "
-            "FactorizationModule, or for users alone method='lbfgs'"
+            "FactorizationModule, or for users alone another method, see user_method(loss)"
         )
 
 
@@ -345,7 +422,8 @@ def _put(embedding: nn.Embedding, values: np.ndarray, rows: np.ndarray | None = 
 
 def _from_zero(scorer: MatrixFactorization) -> MatrixFactorization:
     """The scorer with one user, whose factor is 0."""
-    alone = MatrixFactorization(1, scorer.num_items, scorer.rank, item_bias=scorer.item_bias, scale=0.0)
+    biases = {"user_bias": scorer.user_bias, "item_bias": scorer.item_bias}
+    alone = MatrixFactorization(1, scorer.num_items, scorer.rank, **biases, scale=0.0)
     alone.item_factors, alone.item_offsets = scorer.item_factors, scorer.item_offsets
     return alone
 

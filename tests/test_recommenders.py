@@ -6,7 +6,16 @@ import torch
 
 import rankstruct as rs
 from rankstruct.data import Ratings, strong_split, synthetic_ratings, weak_split
-from rankstruct.recommenders import alternate, item_means, new_user, popularity, recommend, solve_users
+from rankstruct.recommenders import (
+    adopt_users,
+    alternate,
+    item_means,
+    new_user,
+    popularity,
+    recommend,
+    solve_users,
+    user_method,
+)
 
 
 def small(**options):
@@ -145,3 +154,63 @@ def test_users_without_ratings_get_a_factor_of_zero():
     scorer = rs.MatrixFactorization(40, 30, rank=3)
     alternate(scorer, train, rs.StructuredHingeLoss("AUC"), rounds=1)
     assert not scorer.user_factors.weight[:5].any()
+
+
+@pytest.mark.parametrize(
+    ("loss", "method"),
+    [
+        (rs.StructuredHingeLoss("AUC"), "bundle"),
+        (rs.SmoothLoss("nDCG@10"), "lbfgs"),
+        (rs.StructuredHingeLoss("nDCG@5", feature_map="positional", reference="predicted"), "dc"),
+    ],
+)
+def test_the_method_of_a_loss_lowers_every_users_objective(loss, method):
+    assert user_method(loss) == method
+    scorer = rs.MatrixFactorization(40, 30, rank=3, scale=0.5)
+    lists = small().to_lists()
+
+    def objective(w):
+        rows = torch.from_numpy(w).repeat_interleave(torch.from_numpy(lists.lengths), 0)
+        items = torch.from_numpy(lists.features[:, 1]).long()
+        scores = (rows * scorer.item_factors.weight.detach().double()[items]).sum(1)
+        found = [
+            float(loss(scores[rows], torch.from_numpy(lists.labels[rows])))
+            for rows in (slice(*lists.offsets[i : i + 2]) for i in range(lists.num_lists))
+        ]
+        return np.array(found) + 0.05 * np.square(w).sum(1)
+
+    before = objective(scorer.user_factors.weight.detach().double().numpy())
+    solved = solve_users(scorer, lists, loss, regularization=0.1, method=method)
+    np.testing.assert_allclose(solved.objective, objective(solved.w), rtol=1e-5)
+    assert (solved.objective <= before + 1e-6).all()
+    assert solved.objective.mean() < before.mean() - 0.02
+
+
+def test_dc_needs_a_reference_that_scores_choose():
+    with pytest.raises(ValueError, match="method 'dc' needs a loss whose reference the scores choose"):
+        solve_users(rs.MatrixFactorization(40, 30), small().to_lists(), rs.ListNetLoss(), method="dc")
+
+
+@pytest.mark.parametrize("user_bias", [False, True])
+def test_adopted_users_have_the_factors_of_least_squares(user_bias):
+    ratings = small()
+    scorer = rs.MatrixFactorization(40, 30, rank=3, user_bias=user_bias, scale=0.5)
+    kept = scorer.user_factors.weight[20:].clone(), scorer.item_factors.weight.clone()
+    chosen = ratings.select_users(np.arange(20))
+    adopt_users(scorer, chosen.to_lists(), rs.SquaredLoss(), regularization=0.2, method="lbfgs")
+    assert torch.equal(scorer.user_factors.weight[20:], kept[0])
+    assert torch.equal(scorer.item_factors.weight, kept[1])
+    for user in range(20):
+        rated = slice(*ratings.offsets[user : user + 2])
+        V = scorer.item_factors.weight.detach().double().numpy()[ratings.item[rated]]
+        V = np.concatenate([V, np.ones((len(V), 1))], 1) if user_bias else V
+        exact = np.linalg.solve(
+            2 * V.T @ V / len(V) + 0.2 * np.eye(V.shape[1]), 2 * V.T @ ratings.grades()[rated] / len(V)
+        )
+        np.testing.assert_allclose(scorer.user_factors.weight[user].detach(), exact[:3], atol=1e-2)
+        if user_bias:
+            assert scorer.user_offsets.weight[user].item() == pytest.approx(exact[3], abs=1e-2)
+            factor = new_user(
+                scorer, ratings.item[rated], ratings.grades()[rated], rs.SquaredLoss(), regularization=0.2
+            )
+            np.testing.assert_allclose(factor, exact[:3], atol=0.1)

@@ -353,6 +353,44 @@ def hold_out(ratings: Ratings, share: float, *, seed: int = 0) -> tuple[Ratings,
     return ratings.select(~held), ratings.select(held)
 
 
+def merge(parts: Sequence[Ratings]) -> Ratings:
+    """The ratings of all parts, which have one numbering, as `align` and the splits give it.
+
+    Raises:
+        DataError: parts with different numberings or scales, or a user and item that are in two.
+
+    >>> ratings = synthetic_ratings(users=5, rated=10)
+    >>> merge(hold_out(ratings, 0.2)).num_ratings
+    50
+    """
+    first = parts[0]
+    for part in parts[1:]:
+        same = np.array_equal(part.user_names, first.user_names) and np.array_equal(part.item_names, first.item_names)
+        if not same or part.scale != first.scale:
+            raise DataError("parts must have one numbering and one scale; align(parts) gives one numbering")
+    user = np.concatenate([part.user for part in parts])
+    order = np.argsort(user, kind="stable")
+    item = np.concatenate([part.item for part in parts])
+    rating = np.concatenate([part.rating for part in parts])
+    return replace(first, user=user[order], item=item[order], rating=rating[order])
+
+
+def standardised(ratings: Ratings) -> Callable[[np.ndarray], np.ndarray]:
+    """A function for `labels` that gives these ratings mean 0 and variance 1, and others by the same measure.
+
+    Raises:
+        DataError: there are no ratings, or all are equal.
+
+    >>> ratings = Ratings.from_arrays(["ann", "bob"], ["x", "y"], [5, 3], scale="stars")
+    >>> ratings.labels(standardised(ratings))
+    array([ 1., -1.], dtype=float32)
+    """
+    mean, deviation = (float(ratings.rating.mean()), float(ratings.rating.std())) if ratings.num_ratings else (0.0, 0.0)
+    if not deviation:
+        raise DataError(f"ratings that are all equal cannot be standardised; got {ratings.num_ratings} of them")
+    return lambda rating: (rating - mean) / deviation
+
+
 def align(parts: Sequence[Ratings]) -> list[Ratings]:
     """The same ratings with one numbering of users and items for all parts.
 

@@ -2,7 +2,12 @@
 
 from rankstruct.training.callbacks import AtomicCheckpoints, AverageWeights, PredictionWriter, TrainingBoard
 from rankstruct.training.datamodule import RankingDataModule
-from rankstruct.training.factorization import FactorizationModule, RatingsDataModule
+from rankstruct.training.factorization import (
+    FactorizationModule,
+    RatingsDataModule,
+    RecommendationWriter,
+    SplitRatingsDataModule,
+)
 from rankstruct.training.module import RankingModule
 from rankstruct.training.regression import fit_regression
 from rankstruct.training.rounds import AnnealSigma, DCRounds
@@ -17,6 +22,8 @@ __all__ = [
     "RankingDataModule",
     "RankingModule",
     "RatingsDataModule",
+    "RecommendationWriter",
+    "SplitRatingsDataModule",
     "TrainingBoard",
     "fit_regression",
 ]

@@ -12,10 +12,11 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn
 
 import pytorch_lightning as pl
 import torch
+import yaml
 from pytorch_lightning.callbacks import Callback, EarlyStopping, ModelCheckpoint
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from pytorch_lightning.loggers import TensorBoardLogger
@@ -33,6 +34,7 @@ from rankstruct.training.callbacks import (
     TrainingBoard,
 )
 from rankstruct.training.datamodule import RankingDataModule
+from rankstruct.training.factorization import FactorizationModule, RecommendationWriter, SplitRatingsDataModule
 from rankstruct.training.module import RankingModule
 
 
@@ -50,16 +52,61 @@ class _Parser(LightningArgumentParser):
         self.exit(2, f"rankstruct: {message}\n")
 
 
+class _Task(NamedTuple):
+    """What is trained: its module and data, what of the data its scorer is made from, and what `predict` writes."""
+
+    module: type[RankingModule]
+    data: type[pl.LightningDataModule]
+    links: dict[str, str]
+    writers: tuple[type[PredictionWriter] | type[RecommendationWriter], ...]
+
+
+TASKS = {
+    "ranking": _Task(RankingModule, RankingDataModule, {"data.num_features": "num_features"}, (PredictionWriter,)),
+    "ratings": _Task(
+        FactorizationModule,
+        SplitRatingsDataModule,
+        {"data.num_users": "num_users", "data.num_items": "num_items"},
+        (PredictionWriter, RecommendationWriter),
+    ),
+}
+
+
+def _find_task(args: Sequence[str]) -> str:
+    """The task of a command, which decides what options there are: from `--task`, or from the configs.
+
+    Raises:
+        SystemExit: there is no such task.
+    """
+    task = "ranking"
+    for i, arg in enumerate(args):
+        name, _, value = arg.partition("=")
+        value = value or (args[i + 1] if i + 1 < len(args) else "")
+        if name == "--task":
+            task = value
+        elif name in ("-c", "--config") and Path(value).is_file():
+            try:
+                content = yaml.safe_load(Path(value).read_text(encoding="utf-8"))
+            except (yaml.YAMLError, UnicodeDecodeError):  # the parser says what is wrong with it
+                continue
+            task = content.get("task", task) if isinstance(content, dict) else task
+    if task not in TASKS:
+        raise SystemExit(f"rankstruct: task must be one of {', '.join(TASKS)}, got {task!r}")
+    return task
+
+
 class RankingCLI(LightningCLI):
     """LightningCLI with a run's folder, its checkpoints and its report; see `main`."""
 
     def __init__(self, args: Sequence[str], run_folder: Path | None = None, *, quiet: bool = False) -> None:
         self._run_folder = run_folder
         self._quiet = quiet
+        self._task_name = _find_task(args)
+        self._task = TASKS[self._task_name]
         _hush(everything=quiet)
         super().__init__(
-            RankingModule,
-            RankingDataModule,
+            self._task.module,
+            self._task.data,
             save_config_callback=_SaveConfig,
             save_config_kwargs={"overwrite": True},
             seed_everything_default=0,
@@ -76,6 +123,12 @@ class RankingCLI(LightningCLI):
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add what a run has beside module, data and trainer."""
+        parser.add_argument(
+            "--task",
+            type=Literal["ranking", "ratings"],
+            default=self._task_name,
+            help="Rank documents by their features, or train a factorisation of ratings.",
+        )
         parser.add_argument(
             "--output", type=str, default="runs/rankstruct", help="Folder that the run's own folder is made in."
         )
@@ -108,7 +161,8 @@ class RankingCLI(LightningCLI):
         parser.link_arguments("seed_everything", "data.seed", compute_fn=int)
         parser.link_arguments("model.measures", "checkpoint.monitor", compute_fn=_monitored)
         parser.link_arguments("model.measures", "early_stopping.monitor", compute_fn=_monitored)
-        parser.link_arguments("data.num_features", "model.scorer.init_args.num_features", apply_on="instantiate")
+        for source, argument in self._task.links.items():
+            parser.link_arguments(source, f"model.scorer.init_args.{argument}", apply_on="instantiate")
 
     def before_instantiate_classes(self) -> None:
         """Keep the data's path as it is from anywhere, and ask for a checkpoint where one is needed."""
@@ -174,7 +228,7 @@ class RankingCLI(LightningCLI):
             if self.subcommand == "predict":
                 checkpoint = Path(self._get(self.config, "ckpt_path")).parent
                 run = checkpoint.parent if checkpoint.name == "checkpoints" else checkpoint
-                callbacks.append(PredictionWriter(str(run)))
+                callbacks += [writer(str(run)) for writer in self._task.writers]
         return super()._instantiate_trainer(config, callbacks)
 
     @property
@@ -231,20 +285,14 @@ class RankingCLI(LightningCLI):
         else:
             print(f"\nmeans over {lists} {part} lists")
             print(format_table(["measure", "mean"], [row[:2] for row in rows]))
+        for remark in self.datamodule.remarks():
+            print(remark)
 
     def _save_report(self, best: dict[str, float], measures: dict[str, float]) -> None:
         """Write hyper-parameters and final measures for TensorBoard's table, and `metrics.json` for programs."""
         module, data = self.model, self.datamodule
-        parameters = {
-            "loss": repr(module.loss),
-            "scorer": type(module.scorer).__name__,
-            "regularization": module.regularization,
-            "schedule": module.schedule,
-            "optimizer": type(module.trainer.optimizers[0]).__name__ if module.trainer.optimizers else "",
-            "data": data.data_name,
-            "fold": data.fold or 0,
-            "seed": data.seed,
-        }
+        optimizer = type(module.trainer.optimizers[0]).__name__ if module.trainer.optimizers else ""
+        parameters = {**module.describe(), "optimizer": optimizer, **data.describe()}
         if isinstance(self.trainer.logger, TensorBoardLogger):
             self.trainer.logger.log_hyperparams(parameters, {f"final/{name}": v for name, v in measures.items()})
         report = {"best": best, "test": measures, "parameters": parameters}
@@ -328,6 +376,7 @@ def main(args: Sequence[str] | None = None) -> RankingCLI:
     """Run `fit`, `validate`, `test` or `predict`.
 
     `--config FILE` names the config; any of its values can be given after it, as in `--model.regularization 0.01`.
+    With `task: ratings` in the config a factorisation of ratings is trained, else a ranker.
     `--run FOLDER` continues (`fit`) or uses (`test`, `predict`) an earlier run instead.
     """
     expanded, folder = expand_run(sys.argv[1:] if args is None else args)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytorch_lightning as pl
 
@@ -93,6 +93,14 @@ class RankingDataModule(pl.LightningDataModule):
     def data_name(self) -> str:
         """What the data are called in reports: the built-in set's name or the folder's."""
         return self.builtin if self.builtin is not None else Path(str(self.path)).resolve().name
+
+    def describe(self) -> dict[str, Any]:
+        """What a report says of the data."""
+        return {"data": self.data_name, "fold": self.fold or 0, "seed": self.seed}
+
+    def remarks(self) -> list[str]:
+        """What a reader of the test measures has to know of the data."""
+        return []
 
     @property
     def num_features(self) -> int:

@@ -1,33 +1,55 @@
-"""Training of recommenders: ratings in batches of users, and a module with the Frobenius norms of the factors."""
+"""Training of recommenders: ratings in batches of users, a module with the Frobenius norms of the factors, recommendations."""
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
-from rankstruct.data import Batch, BatchLoader, RankingData, Ratings
+from rankstruct.data import (
+    Batch,
+    BatchLoader,
+    RankingData,
+    Ratings,
+    Splits,
+    merge,
+    read_ratings_parts,
+    standardised,
+)
 from rankstruct.data.ratings import Labels
-from rankstruct.models import MatrixFactorization
+from rankstruct.files import whole_file
+from rankstruct.models import MatrixFactorization, load_scorer
+from rankstruct.recommenders import adopt_users, recommend
 from rankstruct.training.module import OptimizerFactory, RankingModule
 
 _EVALUATION_DOCUMENTS = 200_000
+_PRIOR = 5.0  # ratings
 
 
 class RatingsDataModule(pl.LightningDataModule):
     """Ratings in batches of users, one list a user over its rated items.
 
+    Users that are validated or tested without having been trained on are given some ratings, `vali_given` and `test_given`;
+    `FactorizationModule` finds their factors with the items fixed (strong generalisation).
+
     Args:
         train: ratings to learn from.
         vali: ratings that steer the training; None for none, with `Trainer(limit_val_batches=0)`.
         test: ratings to be judged by; None for none.
+        vali_given: what is known of validation users that are not in `train`; None for nothing.
+        test_given: as `vali_given`, of the test users.
         users_per_batch: how many users a training batch holds.
-        labels: what training predicts: `"grade"`, `"rating"`, or a function of the ratings.
-        measured_labels: what validation and test measure, as `labels`.
+        labels: what training predicts: `"grade"`, `"rating"`, `"standardised"` (ratings less their mean over `train`, by their
+            standard deviation there), or a function of the ratings.
+        measured_labels: what validation and test measure: `"grade"`, `"rating"` or a function of the ratings.
         max_items: of users with more ratings so many are sampled, anew each epoch.
+        recommend: how many items `predict` recommends to each user.
         seed: of shuffling and sampling.
     """
 
@@ -37,18 +59,61 @@ class RatingsDataModule(pl.LightningDataModule):
         vali: Ratings | None = None,
         test: Ratings | None = None,
         *,
+        vali_given: Ratings | None = None,
+        test_given: Ratings | None = None,
         users_per_batch: int = 64,
-        labels: Labels = "grade",
+        labels: Labels | Literal["standardised"] = "grade",
         measured_labels: Labels = "grade",
         max_items: int | None = None,
+        recommend: int = 10,
         seed: int = 0,
     ) -> None:
         super().__init__()
+        if labels == "standardised":
+            labels = standardised(train)
         self.lists = train.to_lists(labels)
         self.vali = None if vali is None else vali.to_lists(measured_labels)
         self.test = None if test is None else test.to_lists(measured_labels)
+        given = {"vali": vali_given, "test": test_given}
+        #: What is known of new users, by stage.
+        self.given = {stage: part.to_lists(labels) for stage, part in given.items() if part is not None}
+        #: All ratings but those of the test: what a user is not recommended.
+        self.known = merge([part for part in (train, vali_given, vali, test_given) if part is not None])
         self.item_counts = np.bincount(train.item, minlength=train.num_items)
         self.users_per_batch, self.max_items, self.seed = users_per_batch, max_items, seed
+        self.recommend = recommend
+
+    @property
+    def num_users(self) -> int:
+        """Number of users, new ones too."""
+        return self.known.num_users
+
+    @property
+    def num_items(self) -> int:
+        """Number of items."""
+        return self.known.num_items
+
+    @property
+    def splits(self) -> Splits:
+        """Training, validation and test lists.
+
+        Raises:
+            ValueError: there are no validation or no test ratings.
+        """
+        return Splits(self.lists, _given(self.vali, "vali"), _given(self.test, "test"))
+
+    @property
+    def predict_data(self) -> RankingData:
+        """The lists that `predict` scores: the test part."""
+        return _given(self.test, "test")
+
+    def describe(self) -> dict[str, Any]:
+        """What a report says of the data."""
+        return {"data": "ratings", "seed": self.seed}
+
+    def remarks(self) -> list[str]:
+        """What a reader of the test measures has to know of the data."""
+        return []
 
     def train_dataloader(self) -> BatchLoader:
         """Shuffled batches of users."""
@@ -75,6 +140,101 @@ class RatingsDataModule(pl.LightningDataModule):
         """All test lists."""
         return BatchLoader(_given(self.test, "test"), documents_per_batch=_EVALUATION_DOCUMENTS)
 
+    def predict_dataloader(self) -> BatchLoader:
+        """All test lists."""
+        return self.test_dataloader()
+
+
+class SplitRatingsDataModule(RatingsDataModule):
+    """Ratings from a file or built in, split for training, validation and test, in batches of users; what configs name.
+
+    Args:
+        path: the ratings: a file, or a folder with `u.data` (MovieLens 100K) or `ratings.dat` (1M); or give `builtin`.
+        builtin: `"synthetic"`, ratings of a known factorisation, which needs no file.
+        format: `"movielens100k"`, `"movielens1m"`, `"jester"`, `"text"` or `"csv"`; None to tell it from the file's name.
+        scale: what ratings mean: `"stars"` (1 to 5), `"centred"` (-10 to 10) or `"binary"`; None where the format says it.
+        split: `"weak"`: of each user `num_train` ratings are known and the others tested. `"strong"`: tested are new users, of
+            whom `num_train` ratings are given. `"fold"`: the files `u<fold>.base` and `u<fold>.test` of a folder.
+        fold: for the split `"fold"` alone.
+        num_train: N, ratings a user that are known.
+        min_test: users with fewer than `num_train + min_test` ratings are left out, and counted.
+        validation: the share of a user's known ratings that steer the training; not for the split `"strong"`.
+        new_users: the share of users that are new at the test, and as many at validation, in the split `"strong"`.
+        users_per_batch: how many users a training batch holds.
+        labels: what training predicts: `"grade"`, `"rating"` or `"standardised"`; see `RatingsDataModule`.
+        max_items: of users with more ratings so many are sampled, anew each epoch.
+        recommend: how many items `predict` recommends to each user.
+        seed: of the built-in set, the split, shuffling and sampling.
+
+    Raises:
+        ValueError: options that do not fit together, or a file that breaks its format; the message has file and line.
+
+    >>> SplitRatingsDataModule(builtin="synthetic").splits.test.num_lists
+    400
+    """
+
+    def __init__(
+        self,
+        path: str | None = None,
+        builtin: Literal["synthetic"] | None = None,
+        format: Literal["movielens100k", "movielens1m", "jester", "text", "csv"] | None = None,
+        scale: Literal["stars", "centred", "binary"] | None = None,
+        split: Literal["weak", "strong", "fold"] = "weak",
+        fold: int | None = None,
+        num_train: int = 20,
+        min_test: int = 10,
+        validation: float = 0.2,
+        new_users: float = 0.1,
+        users_per_batch: int = 64,
+        labels: Literal["grade", "rating", "standardised"] = "grade",
+        max_items: int | None = None,
+        recommend: int = 10,
+        seed: int = 0,
+    ) -> None:
+        parts = read_ratings_parts(
+            path,
+            builtin,
+            format=format,
+            scale=scale,
+            split=split,
+            fold=fold,
+            num_train=num_train,
+            min_test=min_test,
+            validation=validation,
+            new_users=new_users,
+            seed=seed,
+        )
+        super().__init__(
+            parts.train,
+            parts.vali,
+            parts.test,
+            vali_given=parts.vali_given,
+            test_given=parts.test_given,
+            users_per_batch=users_per_batch,
+            labels=labels,
+            max_items=max_items,
+            recommend=recommend,
+            seed=seed,
+        )
+        self.path, self.builtin, self.split, self.fold = path, builtin, split, fold
+        self.num_train, self.min_test, self.left_out = num_train, min_test, parts.left_out
+
+    @property
+    def data_name(self) -> str:
+        """What the data are called in reports: the built-in set's name or that of the file or folder."""
+        return self.builtin if self.builtin is not None else Path(str(self.path)).resolve().name
+
+    def describe(self) -> dict[str, Any]:
+        """What a report says of the data."""
+        size = {"fold": self.fold or 0} if self.split == "fold" else {"num_train": self.num_train}
+        return {"data": self.data_name, "split": self.split, **size, "seed": self.seed}
+
+    def remarks(self) -> list[str]:
+        """How many users were left out."""
+        if not self.left_out:
+            return []
+        return [f"{self.left_out} users have fewer than {self.num_train} + {self.min_test} ratings and are not judged"]
+
 
 class FactorizationModule(RankingModule):
     """Train a factorisation to minimise `(sum over users of the loss + lambda_U/2 ||U||^2 + lambda_V/2 ||V||^2) / users`.
@@ -83,17 +243,26 @@ class FactorizationModule(RankingModule):
     sparse factors those of the batch's items, each weighted by one over the number of users that rated it, so that the mean over
     all batches is the objective's.
 
+    Before validation, test and prediction, users that the data module gives ratings of, without training on them, get the
+    factors that are best with the items fixed; see `adopt_users`.
+
     Args:
         scorer: the factorisation.
         loss: called as `loss(scores, labels, where=where)`, a mean over users.
         measures: what validation and test report; training is steered by the first.
         regularization: lambda_U.
         item_regularization: lambda_V; as lambda_U if None.
+        start_from: the folder of a run, or a file of `save_scorer`, with the factorisation that training starts from, such as one
+            trained on the squared loss; biases that one of the two lacks are left as they are. None starts from `scorer`.
+        item_means: whether the items' biases start at their mean labels, less the mean of all and drawn to 0 as by five further
+            ratings; a hinge that learns from few items of a list needs it, or `start_from`.
         optimizer: from parameters to an optimizer; AdamW with learning rate 0.01 and no weight decay if None. Sparse factors
             need `torch.optim.SGD` or `SparseAdam`.
 
     Raises:
-        ValueError: a negative regularization.
+        ValueError: a negative regularization; item means without biases of items, or with `start_from`; at validation or test,
+            no regularization for the factors of new users; when training starts, a factorisation of another size in
+            `start_from`.
 
     >>> import rankstruct as rs
     >>> module = FactorizationModule(rs.MatrixFactorization(3, 5), rs.StructuredHingeLoss("AUC"), regularization=0.1)
@@ -108,6 +277,8 @@ class FactorizationModule(RankingModule):
         measures: Sequence[str] = ("nDCG@10",),
         regularization: float = 0.0,
         item_regularization: float | None = None,
+        start_from: str | None = None,
+        item_means: bool = False,
         optimizer: OptimizerFactory | None = None,
     ) -> None:
         super().__init__(scorer, loss, measures, optimizer=optimizer)
@@ -117,26 +288,62 @@ class FactorizationModule(RankingModule):
             raise ValueError(
                 f"regularization must be >= 0, got {regularization} and item_regularization {item_regularization}"
             )
+        if item_means and (start_from is not None or scorer.item_offsets is None):
+            raise ValueError("item_means needs a scorer with item_bias, and no start_from")
+        self.start_from, self.item_means = start_from, item_means
         self._users = 0
         self._item_weights: Tensor | None = None
 
-    def norms(self) -> tuple[Tensor, Tensor]:
-        """||U||^2 and ||V||^2, with the biases."""
-        return _squared(self.scorer.user_factors, self.scorer.user_offsets).sum(), _squared(
-            self.scorer.item_factors, self.scorer.item_offsets
-        ).sum()
+    def norms(self, users: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """||U||^2, of some users or all, and ||V||^2, with the biases."""
+        of_users = _squared(self.scorer.user_factors, self.scorer.user_offsets, users).sum()
+        return of_users, _squared(self.scorer.item_factors, self.scorer.item_offsets).sum()
 
     def objective(self, batches: Iterable[Batch]) -> float:
         """What training minimises, over all users of `batches`."""
         batches = list(batches)
-        users = max(sum(len(batch.labels) for batch in batches), 1)
+        users = torch.cat([torch.zeros(0), *(batch.features[:, 0, 0].cpu() for batch in batches)]).long()
         with torch.no_grad():
-            of_users, of_items = self.norms()
+            of_users, of_items = self.norms(users.to(self.device))
             penalty = self.user_regularization * of_users + self.item_regularization * of_items
-        return self.mean_loss(batches) + 0.5 * float(penalty) / users
+        return self.mean_loss(batches) + 0.5 * float(penalty) / max(len(users), 1)
+
+    def describe(self) -> dict[str, Any]:
+        """What a report says of the module."""
+        return {
+            **super().describe(),
+            "rank": self.scorer.rank,
+            "regularization": self.user_regularization,
+            "item_regularization": self.item_regularization,
+            "start_from": self.start_from or "",
+        }
+
+    def on_validation_start(self) -> None:
+        """Find the factors of new users."""
+        self._adopt("vali")
+
+    def on_test_start(self) -> None:
+        """Find the factors of new users."""
+        self._adopt("test")
+
+    def on_predict_start(self) -> None:
+        """Find the factors of all new users."""
+        self._adopt("vali")
+        self._adopt("test")
+
+    def _adopt(self, stage: str) -> None:
+        data = getattr(self.trainer, "datamodule", None)
+        lists = data.given.get(stage) if isinstance(data, RatingsDataModule) else None
+        if lists is None or not lists.num_lists:
+            return
+        if not self.user_regularization > 0:
+            raise ValueError(
+                f"the factors of new users need regularization above 0, got {self.user_regularization}; without it, split weakly"
+            )
+        adopt_users(self.scorer, lists, self.loss, regularization=self.user_regularization)
 
     def on_fit_start(self) -> None:
-        """Look how many users there are, and how many of them rated each item."""
+        """Look how many users there are, and how many of them rated each item; start from where it was asked for."""
         super().on_fit_start()
         data = getattr(self.trainer, "datamodule", None)
         if not isinstance(data, RatingsDataModule):
@@ -144,6 +351,15 @@ class FactorizationModule(RankingModule):
         self._users = data.lists.num_lists
         counts = torch.from_numpy(data.item_counts).to(self.device)
         self._item_weights = 1 / counts.clamp(min=1)
+        if self.trainer.ckpt_path is not None:
+            return
+        if self.start_from is not None:
+            _copy_factors(load_scorer(self.start_from), self.scorer, self.start_from)
+        if self.item_means and self.scorer.item_offsets is not None:
+            labels = data.lists.labels - data.lists.labels.mean()
+            sums = np.bincount(data.lists.features[:, 1].astype(np.int64), labels, minlength=len(counts))
+            with torch.no_grad():
+                self.scorer.item_offsets.weight[:, 0] = torch.from_numpy(sums).to(self.device) / (counts + _PRIOR)
 
     def penalty(self, batch: Batch) -> Tensor:
         """Of a batch of users, the part of the objective that is not the loss; in the mean over batches, all of it."""
@@ -163,6 +379,49 @@ class FactorizationModule(RankingModule):
         loss = super().training_step(batch, batch_idx)
         regularized = self.user_regularization or self.item_regularization
         return loss + self.penalty(batch) if regularized else loss
+
+
+class RecommendationWriter(pl.Callback):
+    """After `predict`, write `recommendations.csv`: user, rank, item, score, the best items that a user has not rated.
+
+    The items of test ratings count as not rated.
+
+    Args:
+        folder: where to write; the run's folder if None.
+    """
+
+    def __init__(self, folder: str | None = None) -> None:
+        self.folder = folder
+
+    def on_predict_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write the file."""
+        data = trainer.datamodule  # type: ignore[attr-defined]
+        assert isinstance(data, RatingsDataModule)
+        assert isinstance(pl_module, FactorizationModule)
+        known = data.known
+        users = np.unique(known.user)
+        rows = torch.from_numpy(users).to(pl_module.device)
+        items, scores = recommend(pl_module.scorer, rows, data.recommend, exclude=known)
+        path = Path(self.folder or trainer.log_dir or trainer.default_root_dir) / "recommendations.csv"
+        with whole_file(path) as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["user", "rank", "item", "score"])
+            for user, best, values in zip(users, items.tolist(), scores.tolist(), strict=True):
+                for rank, (item, value) in enumerate(zip(best, values, strict=True), start=1):
+                    if item >= 0:
+                        writer.writerow([known.user_names[user], rank, known.item_names[item], f"{value:.6g}"])
+        print(f"{data.recommend} items for each of {len(users)} users: {path}")
+
+
+def _copy_factors(source: nn.Module, target: MatrixFactorization, name: str) -> None:
+    wanted = (target.num_users, target.num_items, target.rank)
+    found = tuple(getattr(source, attribute, None) for attribute in ("num_users", "num_items", "rank"))
+    if found != wanted:
+        raise ValueError(
+            f"{name} has a {type(source).__name__} of users, items and rank {found}; training from it needs {wanted}"
+        )
+    weights = target.state_dict()
+    target.load_state_dict({**weights, **{key: w for key, w in source.state_dict().items() if key in weights}})
 
 
 def _given(lists: RankingData | None, name: str) -> RankingData:

@@ -91,6 +91,15 @@ class RankingModule(pl.LightningModule):
         self.empty_lists: dict[str, dict[str, int]] = {}
         self._random_state: Tensor | None = None
 
+    def describe(self) -> dict[str, Any]:
+        """What a report says of the module."""
+        return {
+            "loss": repr(self.loss),
+            "scorer": type(self.scorer).__name__,
+            "regularization": self.regularization,
+            "schedule": self.schedule,
+        }
+
     def forward(self, features: Tensor) -> Tensor:
         """Scores `[..., list_size]` of features `[..., list_size, d]`."""
         return self.scorer(features)

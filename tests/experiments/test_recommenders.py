@@ -1,4 +1,4 @@
-"""The recommender experiment: tuned, restartable, one table."""
+"""The recommender experiment: tuned on users of its own, restartable, a table for each split."""
 
 import json
 
@@ -7,70 +7,146 @@ import pytest
 
 from rankstruct.data import synthetic_ratings, weak_split
 from rankstruct.experiments import recommenders
-from rankstruct.experiments.recommenders import Recipe, main, measure_users, read_parts, recommender_experiment
-from rankstruct.losses import ListNetLoss, SquaredLoss
-from rankstruct.recommenders import popularity
+from rankstruct.experiments.recommenders import (
+    START,
+    Recipe,
+    main,
+    measure_users,
+    read_groups,
+    recommender_experiment,
+    strong_parts,
+    tuning_users,
+    weak_parts,
+)
+from rankstruct.losses import ListNetLoss, SquaredLoss, StructuredHingeLoss
+from rankstruct.recommenders import item_means, popularity
+
+METHODS = ["popularity", "item means", START, "squared", "ListNet", "alternating"]
 
 
 @pytest.fixture
 def quick(monkeypatch):
+    def alternating(_):
+        return StructuredHingeLoss("nDCG@5", feature_map="positional")
+
     recipes = {
-        "squared": Recipe(lambda _: SquaredLoss(), "standardised", False, (0.3,), learning_rate=0.03, epochs=4),
-        "ListNet": Recipe(lambda _: ListNetLoss(), regularizations=(0.3,), epochs=2),
+        START: Recipe(lambda _: SquaredLoss(), "standardised", (0.1, 0.3), learning_rate=0.03, steps=40),
+        "squared": Recipe(lambda _: SquaredLoss(), "standardised", (0.3,), steps=4, keep_start=True),
+        "ListNet": Recipe(lambda _: ListNetLoss(), regularizations=(0.1, 0.3), steps=4),
+        "alternating": Recipe(alternating, regularizations=(0.3,), steps=1, alternating=True, new_user_method="bundle"),
     }
     monkeypatch.setattr(recommenders, "RECIPES", recipes)
-    return tuple(recipes)
 
 
-def part():
-    split = weak_split(synthetic_ratings(users=60, items=50, rank=2, rated=40), 25)
-    return split.train, split.test
+def ratings():
+    return synthetic_ratings(users=60, items=50, rank=2, rated=40)
+
+
+def groups():
+    return {
+        "weak": [lambda seed=seed: weak_parts(ratings(), 20, seed) for seed in range(2)],
+        "strong": [lambda seed=seed: strong_parts(ratings(), 20, seed) for seed in range(2)],
+    }
 
 
 def test_results_are_kept_and_not_computed_again(quick, tmp_path, monkeypatch):
-    header, rows = recommender_experiment({"a": part, "b": part}, tmp_path, methods=quick, rank=2)
-    assert [row[0] for row in rows] == ["popularity", "item means", "squared", "ListNet"]
-    assert header[1] == "test nDCG@10"
-    assert rows[0][1] == pytest.approx(measure_users(popularity(part()[0]), part()[1])["nDCG@10"].mean())
+    tables = recommender_experiment(groups(), tmp_path, rank=2)
+    assert list(tables) == ["weak", "strong"]
+    header, rows = tables["weak"]
+    assert [row[0] for row in rows] == METHODS
+    assert header[:5] == ["method", "nDCG@10", "vs squared", "p", "parts won"]
+    parts = [weak_parts(ratings(), 20, seed) for seed in range(2)]
+    means = [measure_users(popularity(part.train), part.test)["nDCG@10"].mean() for part in parts]
+    assert rows[0][1] == f"{np.mean(means):.4f} ± {np.std(means, ddof=1):.4f}"
     lines = (tmp_path / "results.jsonl").read_text().splitlines()
-    assert len(lines) == 2 * 4 * 2
-    found = json.loads(lines[-1])
-    assert (found["method"], found["regularization"]) == ("ListNet", 0.3)
-    assert np.load(tmp_path / "values" / "a-ListNet-nDCG-10.npy").shape == (60,)
+    assert len(lines) == 2 * 2 * 6 * 2
+    with np.load(tmp_path / "values" / "weak-0-ListNet-nDCG-10.npz") as found:
+        assert found["users"].tolist() == sorted(set(range(60)) - set(tuning_users(60).tolist()))
+        assert len(found["values"]) == 45
 
     with open(tmp_path / "results.jsonl", "w") as file:  # the last one was being written
         file.write("\n".join(lines[:-1]) + "\n" + lines[-1][:20] + "\n")
     trained = []
-    train = recommenders.train
-    monkeypatch.setattr(recommenders, "train", lambda *args, **options: trained.append(1) or train(*args, **options))
-    assert recommender_experiment({"a": part, "b": part}, tmp_path, methods=quick, rank=2) == (header, rows)
-    assert len(trained) == 2  # tuning and training of one method for one measure
+    run = recommenders._Training.run
+    monkeypatch.setattr(
+        recommenders._Training, "run", lambda self, *options: trained.append(self.recipe) or run(self, *options)
+    )
+    assert recommender_experiment(groups(), tmp_path, rank=2) == tables
+    assert [recipe.alternating for recipe in trained] == [True]
     trained.clear()
-    recommender_experiment({"a": part, "b": part}, tmp_path, methods=quick, rank=2)
+    recommender_experiment(groups(), tmp_path, rank=2)
     assert not trained
     with pytest.raises(ValueError, match="results of another rank"):
-        recommender_experiment({"a": part}, tmp_path, methods=quick, rank=2)
+        recommender_experiment(groups(), tmp_path, rank=3)
+
+
+def test_later_seeds_keep_what_the_first_one_chose(quick, tmp_path):
+    recommender_experiment(groups(), tmp_path, methods=["ListNet"], rank=2)
+    cells = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    chosen = {(c["part"], c["method"], c["measure"]): (c["regularization"], c["given_regularization"]) for c in cells}
+    assert {method for _, method, _ in chosen} == set(METHODS) - {"alternating"}
+    for (part, method, measure), values in chosen.items():
+        assert values == chosen[part[:-1] + "0", method, measure]
+        if method in ("popularity", "item means"):
+            assert values == (None, None)
+        else:
+            assert (values[1] is not None) == part.startswith("strong")
+
+
+def test_factorisation_beats_item_means_for_known_and_new_users(quick, tmp_path):
+    tables = recommender_experiment(groups(), tmp_path, methods=["squared"], rank=2)
+    for _, rows in tables.values():
+        values = {row[0]: float(row[1].split()[0]) for row in rows}
+        assert values["squared"] > values["item means"] + 0.02
+
+
+def test_tuning_users_are_never_tested_and_new_users_never_trained_on():
+    data = ratings()
+    tuning = set(tuning_users(60).tolist())
+    assert len(tuning) == 15
+    tested = []
+    for seed in range(3):
+        weak, strong = weak_parts(data, 20, seed), strong_parts(data, 20, seed)
+        for part in (weak, strong):
+            assert set(part.vali.user.tolist()) == tuning
+            assert not set(part.test.user.tolist()) & tuning
+        assert set(strong.vali_given.user.tolist()) == tuning
+        assert set(strong.test_given.user.tolist()) == set(strong.test.user.tolist())
+        assert not set(strong.train.user.tolist()) & (tuning | set(strong.test.user.tolist()))
+        assert set(np.diff(strong.test_given.offsets).tolist()) == {0, 20}
+        assert sum(part.num_ratings for part in strong[:5]) == data.num_ratings
+        tested.append(set(strong.test.user.tolist()))
+    assert tested[0] != tested[1]
+    assert not item_means(strong.train).scores.isnan().any()
 
 
 def test_command(quick, tmp_path, capsys):
-    train, test = part()
-    for name, ratings in (("base", train), ("test", test)):
-        lines = zip(ratings.user, ratings.item, ratings.rating.astype(int), strict=True)
-        (tmp_path / f"u1.{name}").write_text("".join(f"{u}\t{i}\t{r}\t0\n" for u, i, r in lines))
-    options = ["--folds", "1", "--rank", "2", "--methods", "squared", "--output", str(tmp_path / "out")]
-    assert main(["--data", str(tmp_path), *options]) == 0
-    assert "item means" in capsys.readouterr().out
+    data = ratings()
+    split = weak_split(data, 25)
+    for name, part in (("u.data", data), *((f"u{n}.base", split.train) for n in range(1, 6))):
+        rows = zip(part.user, part.item, part.rating.astype(int), strict=True)
+        (tmp_path / name).write_text("".join(f"{u}\t{i}\t{r}\t0\n" for u, i, r in rows))
+    for number in range(1, 6):
+        rows = zip(split.test.user, split.test.item, split.test.rating.astype(int), strict=True)
+        (tmp_path / f"u{number}.test").write_text("".join(f"{u}\t{i}\t{r}\t0\n" for u, i, r in rows))
+    options = ["--train-ratings", "20", "--seeds", "1", "--rank", "2", "--methods", "squared"]
+    out = str(tmp_path / "out")
+    assert main(["--data", str(tmp_path), "--splits", "weak", "folds", *options, "--output", out]) == 0
+    printed = capsys.readouterr().out
+    assert "weak20: 1 parts" in printed
+    assert "folds: 5 parts" in printed
     assert main(["--data", str(tmp_path / "absent")]) == 1
-    assert "neither u1.base" in capsys.readouterr().err
-    with pytest.raises(ValueError, match="methods must be of squared, ListNet; got DCRank"):
+    assert "neither u.data" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="methods must be of squared, first stage, squared, ListNet"):
         recommender_experiment({}, tmp_path, methods=["DCRank"])
+    with pytest.raises(ValueError, match="seeds must be at least 1"):
+        read_groups(tmp_path, seeds=0)
 
 
-def test_jester_is_split_weakly(data_root):
+def test_jester_has_known_ratings_of_every_judged_user(data_root):
     folder = data_root / "ratings" / "jester5k"
     if not folder.is_dir():
         pytest.skip(f"no ratings at {folder}")
-    ((name, read),) = read_parts(folder, num_train=20).items()
-    train, _ = read()
-    assert name == "weak20"
-    assert set(np.diff(train.offsets).tolist()) == {20} | ({0} if (np.diff(train.offsets) == 0).any() else set())
+    groups = read_groups(folder, splits=["weak"], num_train=[20], seeds=1)
+    (read,) = groups["weak20"]
+    assert set(np.diff(read().train.offsets).tolist()) <= {0, 20}

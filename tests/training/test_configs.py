@@ -27,6 +27,13 @@ BASELINES = {
 
 
 def train(config, folder, *options):
+    if config.stem.startswith("ratings-"):
+        return main(
+            [
+                *("fit", "--config", str(config), "--output", str(folder), "--data.builtin", "synthetic"),
+                *("--trainer.enable_progress_bar", "false", *options),
+            ]
+        )
     if "ordinal" in config.stem:  # the synthetic data have five grades, LETOR's three
         options = (*options, "--model.loss.init_args.grades", "5")
     builtin = "synthetic-hosts" if "diverse" in config.stem else "synthetic"

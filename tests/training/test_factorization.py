@@ -8,7 +8,7 @@ import torch
 
 import rankstruct as rs
 from rankstruct.data import hold_out, synthetic_ratings
-from rankstruct.recommenders import popularity
+from rankstruct.recommenders import item_means, popularity
 from rankstruct.training import FactorizationModule, RankingDataModule, RatingsDataModule
 
 logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
@@ -93,3 +93,25 @@ def test_errors():
         FactorizationModule(rs.MatrixFactorization(2, 2), regularization=-1.0)
     with pytest.raises(ValueError, match="needs a RatingsDataModule"):
         trainer(1).fit(FactorizationModule(rs.MatrixFactorization(2, 2)), RankingDataModule(builtin="synthetic"))
+
+
+def test_item_means_start_the_biases():
+    train, _ = hold_out(synthetic_ratings(users=60, items=25, rank=2, rated=10), 0.3)
+    scorer = rs.MatrixFactorization(60, 25, rank=2, scale=0.0)
+    module = FactorizationModule(scorer, item_means=True, optimizer=lambda p: torch.optim.SGD(p, lr=0.0))
+    trainer(1).fit(module, RatingsDataModule(train))
+    means = item_means(train, prior=5.0).scores - float(train.rating.mean())
+    torch.testing.assert_close(scorer.item_offsets.weight[:, 0].detach(), means)
+    with pytest.raises(ValueError, match="item_means needs a scorer with item_bias"):
+        FactorizationModule(rs.MatrixFactorization(2, 2, item_bias=False), item_means=True)
+
+
+def test_the_objective_does_not_count_users_that_are_not_trained():
+    ratings = synthetic_ratings(users=60, items=25, rank=2, rated=10)
+    scorer = rs.MatrixFactorization(60, 25, rank=2)
+    module = FactorizationModule(scorer, rs.RankNetLoss(), regularization=0.5)
+    batches = list(RatingsDataModule(ratings.select(ratings.user < 40)).objective_batches())
+    before = module.objective(batches)
+    with torch.no_grad():
+        scorer.user_factors.weight[40:] *= 100
+    assert module.objective(batches) == pytest.approx(before)

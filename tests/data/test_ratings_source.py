@@ -1,0 +1,117 @@
+"""From what a config says to ratings: files found, splits of users, errors."""
+
+import numpy as np
+import pytest
+
+from rankstruct.data import (
+    DataError,
+    Ratings,
+    hold_out,
+    merge,
+    read_ratings_parts,
+    split_ratings,
+    standardised,
+    synthetic_ratings,
+)
+from rankstruct.data.ratings_source import find_ratings
+
+
+def pairs(ratings):
+    return set(zip(ratings.user.tolist(), ratings.item.tolist(), strict=True))
+
+
+def test_weak_parts_are_the_users_ratings_once():
+    ratings = synthetic_ratings(users=30, items=50, rated=40)
+    parts = split_ratings(ratings, "weak", num_train=20, validation=0.25)
+    assert np.diff(parts.train.offsets).tolist() == [15] * 30
+    assert np.diff(parts.vali.offsets).tolist() == [5] * 30
+    assert np.diff(parts.test.offsets).tolist() == [20] * 30
+    assert not parts.vali_given.num_ratings
+    assert not parts.test_given.num_ratings
+    assert pairs(merge([parts.train, parts.vali, parts.test])) == pairs(ratings)
+
+
+def test_strong_parts_have_users_of_their_own():
+    ratings = synthetic_ratings(users=50, items=50, rated=40)
+    parts = split_ratings(ratings, "strong", num_train=10, new_users=0.2)
+    users = [set(part.user.tolist()) for part in (parts.train, parts.vali, parts.test)]
+    assert [len(each) for each in users] == [30, 10, 10]
+    assert len(set.union(*users)) == 50
+    for given, judged in ((parts.vali_given, parts.vali), (parts.test_given, parts.test)):
+        assert set(given.user.tolist()) == set(judged.user.tolist())
+        assert np.diff(given.offsets).max() == 10
+    assert pairs(merge(parts[:5])) == pairs(ratings)
+    with pytest.raises(ValueError, match="new_users must be a share"):
+        split_ratings(ratings, "strong", new_users=0.5)
+
+
+def test_merge_refuses_what_does_not_belong_together():
+    ratings = synthetic_ratings(users=5, rated=10)
+    train, held = hold_out(ratings, 0.3)
+    assert pairs(merge([held, train])) == pairs(ratings)
+    with pytest.raises(DataError, match="one numbering"):
+        merge([ratings, synthetic_ratings(users=6, rated=10)])
+    with pytest.raises(DataError, match="twice"):
+        merge([ratings, held])
+
+
+def test_standardised_takes_mean_and_deviation_from_its_ratings_alone():
+    ratings = Ratings.from_arrays(["a", "b", "c"], ["x", "y", "x"], [1, 5, 5], scale="stars")
+    labels = standardised(ratings.select(np.array([True, True, False])))
+    np.testing.assert_allclose(ratings.labels(labels), [-1, 1, 1])
+    with pytest.raises(DataError, match="cannot be standardised; got 1"):
+        standardised(ratings.select(np.array([True, False, False])))
+
+
+def test_formats_are_told_by_names(tmp_path):
+    for name, format in (("u.data", "movielens100k"), ("ratings.dat", "movielens1m"), ("mine.csv", "csv")):
+        folder = tmp_path / format
+        folder.mkdir()
+        (folder / name).touch()
+        assert find_ratings(folder / name) == (folder / name, format)
+    assert find_ratings(tmp_path / "movielens100k") == (tmp_path / "movielens100k" / "u.data", "movielens100k")
+    (tmp_path / "ratings.txt").touch()
+    assert find_ratings(tmp_path, "jester") == (tmp_path / "ratings.txt", "jester")
+    with pytest.raises(DataError, match=r"its name does not say its format; give data\.format"):
+        find_ratings(tmp_path)
+    with pytest.raises(DataError, match=r"has none of u\.data, ratings\.dat"):
+        find_ratings(tmp_path / "csv")
+
+
+def test_a_csv_file_and_a_fold_are_read(tmp_path):
+    ratings = synthetic_ratings(users=20, rated=30)
+    rows = list(zip(ratings.user, ratings.item, ratings.rating.astype(int), strict=True))
+    (tmp_path / "r.csv").write_text("user,item,rating\n" + "".join(f"{u},{i},{r}\n" for u, i, r in rows))
+    assert read_ratings_parts(tmp_path / "r.csv", scale="stars", num_train=15).test.num_ratings == 20 * 15
+    for name, part in (("base", rows[:500]), ("test", rows[500:])):
+        (tmp_path / f"u1.{name}").write_text("".join(f"{u}\t{i}\t{r}\t0\n" for u, i, r in part))
+    parts = read_ratings_parts(tmp_path, split="fold", fold=1, validation=0.1)
+    assert (parts.train.num_ratings + parts.vali.num_ratings, parts.test.num_ratings) == (500, 100)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "give data.path"),
+        ({"path": "x", "builtin": "synthetic"}, "one of them"),
+        ({"builtin": "movielens"}, "data.builtin must be one of synthetic, got 'movielens'"),
+        ({"builtin": "synthetic", "split": "random"}, "data.split must be one of weak, strong, fold"),
+        ({"builtin": "synthetic", "fold": 1}, "data.fold goes with data.split fold"),
+        ({"builtin": "synthetic", "split": "fold"}, "data.fold goes with data.split fold"),
+        ({"builtin": "synthetic", "split": "fold", "fold": 1}, "needs data.path"),
+        ({"builtin": "synthetic", "num_train": 100}, "no user has 100 \\+ 10 ratings"),
+        ({"path": "/nowhere/u.data"}, "/nowhere/u.data: no such file"),
+    ],
+)
+def test_errors(options, message):
+    with pytest.raises(ValueError, match=message):
+        read_ratings_parts(**options)
+
+
+def test_a_broken_line_is_named(tmp_path):
+    (tmp_path / "u.data").write_text("1\t1\t5\t0\n1\t2\tfive\t0\n")
+    with pytest.raises(DataError, match=r"u.data, line 2: expected a number as rating, got 'five'"):
+        read_ratings_parts(tmp_path)
+    (tmp_path / "r.csv").write_text("1,1,5\n")
+    with pytest.raises(ValueError, match="scale must be one of"):
+        read_ratings_parts(tmp_path / "r.csv")
