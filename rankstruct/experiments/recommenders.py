@@ -32,7 +32,7 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 from torch import nn
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from rankstruct.data import (
     RankingData,

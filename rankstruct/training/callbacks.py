@@ -110,7 +110,7 @@ class TrainingBoard(pl.Callback):
     def __init__(self, objective_batches: BatchLoader | None = None, figure_every: int = 5) -> None:
         self._batches = objective_batches
         self._figure_every = figure_every
-        self._slack_at_zero = math.nan
+        self._at_zero = math.nan
         self._curve = RankingMetric([f"nDCG@{k}" for k in range(1, 11)])
         self._scores: list[Tensor] = []
 
@@ -118,9 +118,7 @@ class TrainingBoard(pl.Callback):
         """Measure the objective at w = 0."""
         assert isinstance(pl_module, RankingModule)
         if self._batches is not None:
-            self._slack_at_zero = pl_module.mean_loss(
-                self._batches, lambda features: features.new_zeros(features.shape[:-1])
-            )
+            self._at_zero = pl_module.objective_at_zero(self._batches)
 
     def on_validation_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Batch, batch_idx: int, dataloader_idx: int = 0
@@ -134,7 +132,7 @@ class TrainingBoard(pl.Callback):
         if self._batches is not None:
             objective = pl_module.objective(self._batches)
             values["train/objective"] = objective
-            values["train/objective_over_zero"] = objective / self._slack_at_zero if self._slack_at_zero else math.nan
+            values["train/objective_over_zero"] = objective / self._at_zero if self._at_zero else math.nan
         for optimizer in trainer.optimizers:
             values["train/learning_rate"] = optimizer.param_groups[0]["lr"]
         pl_module.log_dict(values, on_step=False, on_epoch=True, batch_size=1)

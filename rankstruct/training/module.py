@@ -132,6 +132,12 @@ class RankingModule(pl.LightningModule):
         with torch.no_grad():
             return self.mean_loss(batches) + 0.5 * self.regularization * float(self.squared_norm())
 
+    def objective_at_zero(self, batches: Iterable[Batch]) -> float:
+        """The same where all weights, and so all scores, are 0."""
+        anchor = sum(float(start.square().sum()) for start in self.anchor)
+        slack = self.mean_loss(batches, lambda features: features.new_zeros(features.shape[:-1]))
+        return slack + 0.5 * self.regularization * anchor
+
     def freeze_reference(self, scorer: nn.Module | None) -> None:
         """Let a copy of `scorer` choose the loss' reference rankings from now on; the current scores again if None."""
         self._reference = []

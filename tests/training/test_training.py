@@ -212,9 +212,10 @@ def test_online_schedule_is_one_over_lambda_t(tmp_path):
     assert len(seen) >= 10
 
 
-def test_board_logs_the_exact_objective(tmp_path):
+@pytest.mark.parametrize("towards", ["zero", "start"])
+def test_board_logs_the_exact_objective(tmp_path, towards):
     data = RankingDataModule(builtin="synthetic", lists_per_batch=10)
-    module = RankingModule(rs.LinearScorer(20), regularization=0.2)
+    module = RankingModule(rs.LinearScorer(20), regularization=0.2, start="regression", regularize_towards=towards)
     trainer = pl.Trainer(
         max_epochs=2, logger=False, enable_checkpointing=False, enable_progress_bar=False,
         callbacks=[TrainingBoard(data.objective_batches())], enable_model_summary=False, default_root_dir=tmp_path,
@@ -228,7 +229,10 @@ def test_board_logs_the_exact_objective(tmp_path):
     offsets = torch.tensor(kept.offsets)
     slack = rs.structured_hinge_loss(scores, *flat, offsets=offsets)
     at_zero = rs.structured_hinge_loss(torch.zeros_like(scores), *flat, offsets=offsets)
-    norm = module.scorer.linear.weight.square().sum()
+    w0 = module.anchor[0] if towards == "start" else torch.zeros(20)
+    assert (w0 != 0).any() == (towards == "start")
+    norm = (module.scorer.linear.weight - w0).square().sum()
+    at_zero = at_zero + 0.1 * w0.square().sum()
     logged = trainer.callback_metrics
     assert logged["train/squared_norm"].item() == pytest.approx(norm.item(), rel=1e-5)
     assert logged["train/objective"].item() == pytest.approx((slack + 0.1 * norm).item(), rel=1e-5)
