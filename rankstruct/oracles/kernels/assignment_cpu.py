@@ -120,8 +120,9 @@ def _tail(inside, group, class_score, starts, steps_c, steps_a, gain, scale, for
             if seen[g] == inside[g]:
                 first[g] = t
                 missing -= 1
-            nearer = _gain_of_one_more(k + t - 1, g, seen[g], class_score, starts, steps_c, steps_a, gain, scale)
-            forth[t + 1] = forth[t] + nearer
+            if q - t < k:  # a document before the boundary may yet come, and go behind this one
+                nearer = _gain_of_one_more(k + t - 1, g, seen[g], class_score, starts, steps_c, steps_a, gain, scale)
+                forth[t + 1] = forth[t] + nearer
             further = _gain_of_one_more(k + t, g, seen[g], class_score, starts, steps_c, steps_a, gain, scale)
             back[t + 1] = back[t] - further
             t += 1
