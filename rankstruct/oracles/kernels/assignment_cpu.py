@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankstruct._numba import compile_kernel
+from rankstruct._numba import compile_kernel, compile_part
 
 _IMPOSSIBLE = -(2**60)  # three of these are no overflow, and what is possible stays above half of it
 _ROUNDING = 2.0**-50
@@ -65,13 +65,13 @@ def by_lattice(class_score, starts, gain, c, a, classes):
             classes[i + j] = 1
 
 
-@compile_kernel
+@compile_part
 def _gain_of_one_more(i, g, t, class_score, starts, steps_c, steps_a, gain, scale):
     """W: what the objective gains when class g has t + 1 instead of t documents in the first i + 1 positions."""
     return np.int64(scale * (steps_c[i] * class_score[starts[g] + t] - steps_a[i] * gain[g]))
 
 
-@compile_kernel
+@compile_part
 def _settle(classes, inside, class_score, starts, steps_c, steps_a, gain, scale):
     """Move documents back, from the last position forwards, to where they gain most before the next of their own class:
     most of what the sweep would find, for less.
@@ -95,7 +95,7 @@ def _settle(classes, inside, class_score, starts, steps_c, steps_a, gain, scale)
         classes[to] = x
 
 
-@compile_kernel
+@compile_part
 def _tail(inside, group, class_score, starts, steps_c, steps_a, gain, scale, forth, back, place, gained, reach):
     """Fill `reach` for the boundary behind which documents follow by score: O(n + L^2).
 
@@ -154,7 +154,7 @@ def _tail(inside, group, class_score, starts, steps_c, steps_a, gain, scale, for
                 reach[h, g] = gained[1, g] - gained[0, h] + back[first[g]] - back[last[h]]
 
 
-@compile_kernel
+@compile_part
 def _improve(i, y, k, classes, inside, through, stack):
     """Give position i the class y, and change the positions behind it as `through` says; returns the last one changed.
 
@@ -191,7 +191,7 @@ def _improve(i, y, k, classes, inside, through, stack):
     return changed
 
 
-@compile_kernel
+@compile_part
 def _sweep(classes, k, group, class_score, starts, gain, c, a, most):
     """Improve the first k of `classes` to an optimum; the others follow by score, `group` [n] the class of each document
     in that order. Without others `group` may be empty.
@@ -278,7 +278,7 @@ def _sweep(classes, k, group, class_score, starts, gain, c, a, most):
     return True
 
 
-@compile_kernel
+@compile_part
 def _start(classes, k, class_score, starts, gain, c, a):
     """Fill the first k of `classes` one by one with what the boundary behind the position would like best.
 
@@ -298,7 +298,7 @@ def _start(classes, k, class_score, starts, gain, c, a):
         pointer[chosen] += 1
 
 
-@compile_kernel
+@compile_part
 def _coarsen(scores, decays, discounts, level_starts, offset):
     """Write coarser levels behind the problem itself, level 0, and return how many levels there are.
 

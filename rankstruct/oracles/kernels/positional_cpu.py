@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankstruct._numba import compile_kernel
+from rankstruct._numba import compile_kernel, compile_part
 from rankstruct.oracles.kernels.assignment_cpu import by_lattice, by_sweep
 from rankstruct.oracles.kernels.sorting import sort_descending
 
@@ -161,7 +161,7 @@ def begin_lists(batch, first, last):
     return -1
 
 
-@compile_kernel
+@compile_part
 def _problem(batch, index):
     """A list's assignment problem as in `assignment_cpu`: class_score, starts, gain, c, a; and `members` [n], the documents of
     each class, as their numbers by descending score.
@@ -184,7 +184,7 @@ def _problem(batch, index):
     return class_score, starts, batch.gain[start : start + classes], batch.decay[:n], a, members
 
 
-@compile_kernel
+@compile_part
 def _rank_classes(batch, index, members, starts, classes):
     """Fill `rank` from the class at each position: documents of a class in score order."""
     start = batch.offsets[index]
