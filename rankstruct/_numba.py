@@ -46,15 +46,20 @@ def _caching_in(folder: str) -> Iterator[None]:
         settings.CACHE_DIR = before
 
 
-def compile_kernel(function: _Function) -> _Function:
+def compile_kernel(function: _Function, **options: Any) -> _Function:
     """Compile at first call, without the GIL, cached on disk; where no cache can be written, in memory alone.
 
     The cache is in `NUMBA_CACHE_DIR`, or `kernels` in `RANKSTRUCT_CACHE` or the user's cache folder; where that cannot be
     written to, numba looks for another place.
     """
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    options = {"nogil": True, "error_model": "numpy", **options}
     try:
         with _caching_in(_FOLDER):
             return numba.njit(cache=True, **options)(function)
     except RuntimeError:  # "cannot cache function: no locator available"
         return numba.njit(**options)(function)
+
+
+def compile_part(function: _Function) -> _Function:
+    """`compile_kernel` for what only other kernels call: without the wrappers for Python, which take long to compile."""
+    return compile_kernel(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)

@@ -178,7 +178,8 @@ def checked_gains(measure: DiscountedGain, labels: Tensor, where: Tensor) -> tup
         f"labels must have finite gains >= 0 under {measure.name} (shift them, or choose another gain= or min_relevant=)",
     )
     discounts = measure.unchecked_weights(labels.shape[-1], labels.device)
-    best = gains.sort(dim=-1, descending=True).values @ discounts
+    kept = labels.shape[-1] if measure.cutoff is None else min(measure.cutoff, labels.shape[-1])
+    best = gains.topk(kept, dim=-1).values @ discounts[:kept]
     is_last = torch.arange(labels.shape[-1], device=labels.device) == where.sum(-1, keepdim=True) - 1
     falls = torch.where(is_last, discounts[0] - discounts, 0.0).sum(-1) > 0
     return gains, best, differs(gains, where) & (best > 0) & falls

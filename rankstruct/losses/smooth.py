@@ -165,7 +165,8 @@ def _smoothed(
 ) -> Tensor:
     """sum_j a_j (mean gain around centre j); `[..., list_size]` documents, `[..., k]` centres."""
     distance = (scores.unsqueeze(-2) - centres.unsqueeze(-1)) / sigma
-    near = torch.where(where.unsqueeze(-2), torch.exp(-0.5 * distance.square()), 0.0)
-    total = near.sum(-1)
-    mean = (near * gains.unsqueeze(-2)).sum(-1) / torch.where(discounts > 0, total, 1.0)
+    near = torch.exp(-0.5 * distance.square())
+    # Padding is near too, but weighs nothing.
+    gained, total = (near @ torch.stack([gains, where.to(gains.dtype)], -1)).unbind(-1)
+    mean = gained / torch.where(discounts > 0, total, 1.0)
     return torch.where(discounts > 0, discounts * mean, 0.0).sum(-1)

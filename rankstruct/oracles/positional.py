@@ -3,8 +3,8 @@
     maximise over rankings   sum_i ( c_i s_{r(i)} - a_i b_{r(i)} )
 
 with the decay c of the map, the discount a and the gains b of the measure. Documents of one gain stay in score order. The
-method is chosen list by list: sorting where c is proportional to a; a programme over counts for a cut-off; a lattice
-programme for two gains; the residual sweep otherwise; SciPy's general assignment beyond 64 distinct gains.
+method is chosen list by list: sorting where c is proportional to a; a lattice programme for two gains and few documents;
+the residual sweep otherwise, of the ranks up to the cut-off; SciPy's general assignment beyond 64 distinct gains.
 
 Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures" (equations 20 to 22 for the references); Le and Smola,
 "Direct Optimization of Ranking Measures", 2007.
@@ -42,18 +42,15 @@ class _Method(NamedTuple):
 
 _METHODS = {
     cpu.PROPORTIONAL: _Method("sort by s - b a / c", "O(n log n)"),
-    cpu.COUNTS: _Method(
-        "programme over how many documents of each of L gains stand in the first k ranks",
-        "O(n k + C(k + L, L) k L) after the sort",
-    ),
     cpu.LATTICE: _Method("lattice programme over the two gains", "O(p m) after the sort"),
-    cpu.SWEEP: _Method("residual sweep from a multilevel start", "about O(n L^2) after the sort"),
+    cpu.SWEEP: _Method(
+        "residual sweep of the first k ranks", "about O(n + k L^2) after the sort; k is n without a cut-off"
+    ),
     cpu.TOO_MANY_CLASSES: _Method("general assignment (SciPy)", "O(n^3)"),
     cpu.RECIPROCAL: _Method("every rank of the highest-scored relevant document", "O(n + min(k, m) p) after the sort"),
 }
 _LOOPS = {
     cpu.PROPORTIONAL: cpu.proportional_lists,
-    cpu.COUNTS: cpu.counts_lists,
     cpu.LATTICE: cpu.lattice_lists,
     cpu.SWEEP: cpu.sweep_lists,
     cpu.RECIPROCAL: cpu.reciprocal_lists,

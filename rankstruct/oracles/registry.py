@@ -144,7 +144,7 @@ def explain_oracle(
     >>> explain_oracle("nDCG@10", "pairwise").cost
     'O(n log n + min(k, p) min(k, m))'
     >>> explain_oracle("nDCG@10", "positional", grades=5).method
-    'programme over how many documents of each of L gains stand in the first k ranks'
+    'residual sweep of the first k ranks'
     >>> explain_oracle("AP").method
     'monotone divide and conquer over the irrelevant documents'
     """

@@ -17,7 +17,16 @@ def test_every_loss_is_timed_and_threads_are_restored():
     assert [(t.loss, t.relevant) for t in timings] == [(name, share) for share in (0.1, 0.5) for name in names]
     assert all(t.microseconds > 0 and t.lower_quartile <= t.median and t.peak_megabytes is None for t in timings)
     assert timings[0].median == 1.0
+    assert all((t.over_squared == 1.0) == (t.loss == "squared") and t.over_squared > 0 for t in timings)
     assert torch.get_num_threads() == before
+
+
+def test_every_loss_takes_grades():
+    assert draw(20, 50, 0.5, 0, grades=5)[1].unique().tolist() == [0, 1, 2, 3, 4]
+    timings = benchmark_losses(shape=(2, 20), shares=[0.5], rounds=1, grades=5, memory=False)
+    assert len(timings) == len(LOSSES) + 1
+    with pytest.raises(ValueError, match="grades must be 2 to 5, got 6"):
+        benchmark_losses(["ListMLE"], shape=(2, 20), grades=6)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no resource module")
@@ -38,6 +47,7 @@ def test_command_prints_a_table_and_writes_json(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["benchmark", "losses", "--losses", "nothing"])
     assert "unknown loss 'nothing'; there are: AP" in capsys.readouterr().err
+    assert [t["over_squared"] for t in report["timings"]] == [None] * 3
 
 
 @pytest.mark.parametrize("name", LOSSES)

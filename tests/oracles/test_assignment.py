@@ -7,10 +7,9 @@ from scipy.optimize import linear_sum_assignment
 
 import rankstruct as rs
 from rankstruct.oracles import positional
-from rankstruct.oracles.kernels.assignment_cpu import by_counts, by_lattice, by_sweep
+from rankstruct.oracles.kernels.assignment_cpu import _first_by_score, by_lattice, by_sweep
 from rankstruct.oracles.kernels.flat import discount_table
 from rankstruct.oracles.kernels.positional_cpu import (
-    COUNTS,
     LATTICE,
     PROPORTIONAL,
     SWEEP,
@@ -53,34 +52,137 @@ def best_value(arguments):
     return cost[linear_sum_assignment(cost, maximize=True)].sum()
 
 
-@pytest.mark.parametrize(("classes", "longest"), [(2, 150), (3, 60), (5, 40), (9, 30)])
+def found_by(arguments, k):
+    """The sequence of classes of every method that takes these arguments."""
+    score, group, members, starts, gain, c, a = arguments
+    found, by_class = {}, score[members]
+    if len(gain) == 2:
+        by_lattice(by_class, starts, gain, c, a, found.setdefault("lattice", np.empty(len(score), np.int64)))
+    for method, most in (("greedy start", 2**62), ("usual", 3 * len(score)), ("multilevel start", 0)):
+        found[method] = np.empty(len(score), np.int64)
+        by_sweep(by_class, starts, group, gain, c, a, k, most, found[method])
+    return found
+
+
+@pytest.mark.parametrize(("classes", "longest"), [(2, 150), (3, 150), (5, 120), (9, 60), (25, 60)])
 def test_every_method_has_scipys_value(classes, longest):
     rng = np.random.default_rng(classes)
-    for _ in range(150):
+    for _ in range(200):
         n = int(rng.integers(classes, longest + 1))
-        most = {2: n, 3: 12, 5: 8, 9: 3}[classes]
-        cut = bool(rng.random() < 0.7)
-        k = int(rng.integers(1, min(n, most) + 1)) if cut else n
+        k = int(rng.integers(1, n + 1)) if rng.random() < 0.7 else n
         arguments = problem(rng, n, classes, k)
         expected, size = best_value(arguments), max(1.0, np.abs(arguments[0]).max())
-        score, _, members, starts, gain, c, a = arguments
-        found = {}
-        if cut or classes == 2:
-            by_counts(*arguments, k, found.setdefault("counts", np.empty(n, np.int64)))
-        if classes == 2:
-            by_lattice(*arguments, found.setdefault("lattice", np.empty(n, np.int64)))
-        by_sweep(score, members, starts, gain, c, a, found.setdefault("sweep", np.empty(n, np.int64)))
-        for method, order in found.items():
+        for method, order in found_by(arguments, k).items():
             assert value(arguments, order) == pytest.approx(expected, abs=1e-9 * size), (method, n, k)
+
+
+def hard_problem(rng, kind, n, k):
+    """Arguments as those of `problem`, of a pattern that a shortcut could get wrong, and the size of their numbers."""
+    classes = int(rng.integers(2, min(6, n) + 1))
+    shares = rng.dirichlet(np.full(classes, 0.3 if kind == "one gain dominates" else 3.0))
+    group = np.concatenate([np.arange(classes), rng.choice(classes, p=shares, size=n - classes)])
+    rng.shuffle(group)
+    gain = np.sort(rng.choice(np.arange(1, 12), size=classes, replace=False))[::-1] / 7
+    i = np.arange(1, n + 1)
+    c = i ** -float(rng.choice([0.1, 0.5, 1.0, 3.0]))
+    a = [1 / np.log2(1 + i), 2.0 ** -((i - 1) / 4), 2.0**-i, i**-3.0][rng.integers(0, 4)]
+    unit = float(rng.choice([1e-6, 1.0, 1e6]))
+    noise = rng.normal(size=n)
+    score = {
+        "constant": np.zeros(n),
+        "two values": rng.integers(0, 2, size=n) * 0.3,
+        "ties but one": np.where(np.arange(n) == 0, 1e-3, 0.0),
+        "nearly tied": np.round(noise) + 1e-9 * rng.integers(-2, 3, size=n),
+        "by gain": gain[group] + 0.2 * noise,
+        "against gain": -gain[group] + 0.2 * noise,
+        "balanced": gain[group] * a[0] / c[0] + 1e-3 * np.round(noise),
+        "one gain dominates": noise,
+        "far outlier": np.where(np.arange(n) == 0, -1e4, noise),
+    }[kind] * unit
+    order = np.argsort(-score, kind="stable")
+    score, group = score[order], group[order]
+    a = np.where(i <= k, a, 0.0)
+    starts = np.concatenate([[0], np.cumsum(np.bincount(group, minlength=classes))])
+    size = max(np.ptp(score), gain.max())
+    return (score - score[0], group, np.argsort(group, kind="stable"), starts, gain, c, a), size
+
+
+HARD = (
+    "constant",
+    "two values",
+    "ties but one",
+    "nearly tied",
+    "by gain",
+    "against gain",
+    "balanced",
+    "one gain dominates",
+    "far outlier",
+)
+
+
+@pytest.mark.parametrize("kind", HARD)
+def test_hard_lists_have_scipys_value(kind):
+    rng = np.random.default_rng(HARD.index(kind))
+    for turn in range(600):
+        n = int(rng.integers(2, 9)) if turn % 3 else int(rng.integers(2, 90))
+        k = int(rng.integers(1, n + 1)) if turn % 2 else n
+        arguments, size = hard_problem(rng, kind, n, k)
+        expected = best_value(arguments)
+        for method, order in found_by(arguments, k).items():
+            assert value(arguments, order) == pytest.approx(expected, abs=1e-11 * size), (method, n, k, turn)
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e-5, 1e4, 1e150])
+def test_the_scale_of_scores_and_gains_does_not_matter(scale):
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        n = int(rng.integers(3, 60))
+        k = int(rng.integers(1, n + 1))
+        score, group, members, starts, gain, c, a = problem(rng, n, 3, k)
+        scaled = (score * scale, group, members, starts, gain * scale, c, a)
+        expected = best_value((score, group, members, starts, gain, c, a))
+        for method, order in found_by(scaled, k).items():
+            found = value((score, group, members, starts, gain, c, a), order)
+            assert found == pytest.approx(expected, abs=1e-11 * max(1.0, np.abs(score).max())), (method, n, k)
+
+
+def test_documents_follow_by_score_where_the_discount_hardly_falls():
+    """Behind the position that is found; and it is found, where scores differ."""
+    rng = np.random.default_rng(0)
+    found = 0
+    for turn in range(300):
+        arguments, _ = hard_problem(rng, HARD[turn % len(HARD)], int(rng.integers(2, 60)), 1000)
+        score, group, members, starts, gain, c, a = arguments
+        n = len(score)
+        first = _first_by_score(score[members], starts, group, gain, c, a)
+        found += first < n - 1
+        for i in range(first, n - 1):
+            liked = (c[i] - c[i + 1]) * score - (a[i] - a[i + 1]) * gain[group]
+            assert (np.diff(liked) <= 0).all()
+    assert found > 50
+
+
+def test_a_list_that_takes_long_gets_another_start():
+    """Small scores beside the gains, and a cut-off in the middle: the greedy start is far from the optimum."""
+    rng = np.random.default_rng(0)
+    n, k = 300, 150
+    group = np.concatenate([np.arange(5), rng.integers(0, 5, size=n - 5)])
+    score, i = np.sort(rng.normal(size=n))[::-1] * 0.002, np.arange(1, n + 1)
+    starts = np.concatenate([[0], np.cumsum(np.bincount(group))])
+    a = np.where(i <= k, 1 / np.log2(1 + i), 0.0)
+    arguments = (score - score[0], group, np.argsort(group, kind="stable"), starts, np.arange(5)[::-1] / 50, i**-0.5, a)
+    expected = best_value(arguments)
+    for order in found_by(arguments, k).values():
+        assert value(arguments, order) == pytest.approx(expected, abs=1e-12)
 
 
 def test_the_choice_of_a_method():
     assert choose_method(1000, 5, 0, 10, True) == PROPORTIONAL
-    assert choose_method(1000, 5, 0, 10, False) == COUNTS
+    assert choose_method(1000, 5, 0, 10, False) == SWEEP
     assert choose_method(1000, 5, 0, 1000, False) == SWEEP
-    assert choose_method(100, 2, 2500, 100, False) == LATTICE
+    assert choose_method(30, 2, 225, 30, False) == LATTICE
     assert choose_method(1000, 2, 250_000, 1000, False) == SWEEP
-    assert choose_method(1000, 2, 250_000, 10, False) == COUNTS
+    assert choose_method(1000, 2, 250_000, 10, False) == SWEEP
     assert choose_method(1000, 65, 0, 1000, False) == TOO_MANY_CLASSES
 
 

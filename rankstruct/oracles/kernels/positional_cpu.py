@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankstruct._numba import compile_kernel
-from rankstruct.oracles.kernels.assignment_cpu import by_counts, by_lattice, by_sweep
+from rankstruct._numba import compile_kernel, compile_part
+from rankstruct.oracles.kernels.assignment_cpu import by_lattice, by_sweep
 from rankstruct.oracles.kernels.sorting import sort_descending
 
 IDEAL, IDEAL_TIED, PREDICTED = 0, 1, 2
 
-NOTHING, PROPORTIONAL, COUNTS, LATTICE, SWEEP, TOO_MANY_CLASSES, RECIPROCAL = 0, 1, 2, 3, 4, 5, 6
+NOTHING, PROPORTIONAL, LATTICE, SWEEP, TOO_MANY_CLASSES, RECIPROCAL = 0, 1, 2, 3, 4, 5
 
 MOST_CLASSES = 64  # the sweep keeps n L^2 numbers; beyond, SciPy's general assignment takes over
 
@@ -69,14 +69,10 @@ class Batch(NamedTuple):
     method: Any
 
 
-# Nanoseconds, from medians of one thread of a 2-core x86 virtual machine (2026-11-21): lists of 30, 100, 300, 1000 and 5000
-# documents, 2, 3, 5 and 10 gains, cut-offs 1, 5, 10, 20, 50, 100 and none, decay i^-0.5. The programme over counts took 11 to 40
-# a state up to some 20,000 states (more beyond, where the sweep is faster anyway), the lattice 3.4 to 3.6 a cell, the sweep
-# 170, 220, 350 and 970 a document for 2, 3, 5 and 10 gains. What the rule chooses was at most 1.6 times as slow as the best.
-_COUNTS_STATE = 30.0
-_LATTICE_CELL = 3.5
-_SWEEP_DOCUMENT, _SWEEP_PAIR_OF_CLASSES = 140.0, 8.0
-_MOST_CELLS = 4e6  # of the table of the programme over counts
+# Nanoseconds, of one thread of a 2-core x86 virtual machine, lists of 10 to 3000 documents of two gains, decay i^-0.5, cut-offs
+# 1, 10, 50 and none: the lattice took 2.3 to 4.6 a cell, the sweep 4 a document and 45 a rank before the cut-off.
+_LATTICE_CELL = 2.4
+_SWEEP_DOCUMENT, _SWEEP_RANK = 4.0, 45.0
 
 
 @compile_kernel
@@ -86,16 +82,7 @@ def choose_method(n, classes, pairs, k, proportional):
     """
     if proportional:
         return PROPORTIONAL
-    k = min(k, n)
-    states, cells = 1.0, 1.0
-    for g in range(classes):
-        states = states * (k + g + 1) / (g + 1)
-        cells *= k + 1
-    sweep = n * (_SWEEP_DOCUMENT + _SWEEP_PAIR_OF_CLASSES * classes * classes)
-    lattice = _LATTICE_CELL * pairs if classes == 2 else np.inf
-    if cells <= _MOST_CELLS and _COUNTS_STATE * states <= min(lattice, sweep):
-        return COUNTS
-    if lattice <= sweep:
+    if classes == 2 and _LATTICE_CELL * pairs <= _SWEEP_DOCUMENT * n + _SWEEP_RANK * k:
         return LATTICE
     return SWEEP if classes <= MOST_CLASSES else TOO_MANY_CLASSES
 
@@ -174,9 +161,11 @@ def begin_lists(batch, first, last):
     return -1
 
 
-@compile_kernel
+@compile_part
 def _problem(batch, index):
-    """A list's assignment problem as in `assignment_cpu`: score, group, members, starts, gain, c, a."""
+    """A list's assignment problem as in `assignment_cpu`: class_score, starts, gain, c, a; and `members` [n], the documents of
+    each class, as their numbers by descending score.
+    """
     start, n, classes = batch.offsets[index], batch.size[index], batch.classes[index]
     group = batch.group[start : start + n]
     starts, pointer = np.zeros(classes + 1, np.int64), np.empty(classes, np.int64)
@@ -185,18 +174,17 @@ def _problem(batch, index):
     for g in range(classes):
         pointer[g] = starts[g]
         starts[g + 1] += starts[g]
-    members = np.empty(n, np.int64)
+    members, class_score = np.empty(n, np.int64), np.empty(n, np.float64)
     for q in range(n):
         members[pointer[group[q]]] = q
+        class_score[pointer[group[q]]] = batch.score[start + q]
         pointer[group[q]] += 1
     a = batch.weights[:n].copy()
     a[batch.cut[index] :] = 0.0
-    return (
-        batch.score[start : start + n], group, members, starts, batch.gain[start : start + classes], batch.decay[:n], a
-    )  # fmt: skip
+    return class_score, starts, batch.gain[start : start + classes], batch.decay[:n], a, members
 
 
-@compile_kernel
+@compile_part
 def _rank_classes(batch, index, members, starts, classes):
     """Fill `rank` from the class at each position: documents of a class in score order."""
     start = batch.offsets[index]
@@ -229,25 +217,13 @@ def proportional_lists(batch, first, last):
 
 
 @compile_kernel
-def counts_lists(batch, first, last):
-    """The lists of the programme over counts."""
-    for index in range(first, last):
-        if batch.method[index] == COUNTS:
-            score, group, members, starts, gain, c, a = _problem(batch, index)
-            classes = np.empty(score.shape[0], np.int64)
-            by_counts(score, group, members, starts, gain, c, a, batch.cut[index], classes)
-            _rank_classes(batch, index, members, starts, classes)
-    return -1
-
-
-@compile_kernel
 def lattice_lists(batch, first, last):
     """The lists of the lattice programme."""
     for index in range(first, last):
         if batch.method[index] == LATTICE:
-            score, group, members, starts, gain, c, a = _problem(batch, index)
-            classes = np.empty(score.shape[0], np.int64)
-            by_lattice(score, group, members, starts, gain, c, a, classes)
+            class_score, starts, gain, c, a, members = _problem(batch, index)
+            classes = np.empty(members.shape[0], np.int64)
+            by_lattice(class_score, starts, gain, c, a, classes)
             _rank_classes(batch, index, members, starts, classes)
     return -1
 
@@ -257,9 +233,11 @@ def sweep_lists(batch, first, last):
     """The lists of the residual sweep."""
     for index in range(first, last):
         if batch.method[index] == SWEEP:
-            score, _, members, starts, gain, c, a = _problem(batch, index)
-            classes = np.empty(score.shape[0], np.int64)
-            by_sweep(score, members, starts, gain, c, a, classes)
+            class_score, starts, gain, c, a, members = _problem(batch, index)
+            classes = np.empty(members.shape[0], np.int64)
+            start = batch.offsets[index]
+            group = batch.group[start : start + members.shape[0]]
+            by_sweep(class_score, starts, group, gain, c, a, batch.cut[index], 3 * group.shape[0], classes)
             _rank_classes(batch, index, members, starts, classes)
     return -1
 
