@@ -108,7 +108,7 @@ RECIPES = {
     START: Recipe(
         lambda _: SquaredLoss(),
         "standardised",
-        (0.2, 0.3, 0.4, 0.5, 0.65, 0.85, 1.1, 1.5, 2.0, 2.7, 3.6),
+        (0.2, 0.3, 0.4, 0.5, 0.65, 0.85, 1.1, 1.5, 2.0, 2.7, 3.6, 4.8, 6.4),
         learning_rate=0.02,
         steps=160,
         max_items=None,
@@ -139,7 +139,11 @@ RECIPES = {
         new_user_method="bundle",
     ),
     "alternating RankNet": Recipe(
-        lambda _: RankNetLoss(), regularizations=(0.1, 0.2, 0.4, 0.8, 1.2, 2.0), scale=2.0, steps=3, alternating=True
+        lambda _: RankNetLoss(),
+        regularizations=(0.05, 0.1, 0.2, 0.4, 0.8, 1.2, 2.0, 3.5),
+        scale=2.0,
+        steps=3,
+        alternating=True,
     ),
 }
 BASELINES = {"popularity": popularity, "item means": item_means}
