@@ -58,7 +58,7 @@ HALF_LIFE = 5
 MEASURES = ("nDCG@10", "ERU")
 START = "squared, first stage"
 # Looks at the validation ratings in a training, and users a batch: new users have to be solved for, and lists are long.
-_WEAK, _STRONG = (20, 500), (3, 250)
+_WEAK, _STRONG = (20, 500), (4, 250)
 
 
 @dataclass(frozen=True)
@@ -108,22 +108,22 @@ RECIPES = {
     START: Recipe(
         lambda _: SquaredLoss(),
         "standardised",
-        (0.2, 0.3, 0.4, 0.5, 0.65, 0.85, 1.1, 1.5, 2.0, 2.7, 3.6),
+        (0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.85, 1.1, 1.5, 2.0, 2.7, 3.6, 4.8),
         learning_rate=0.02,
-        steps=160,
+        steps=360,
         max_items=None,
     ),
     "squared": Recipe(lambda _: SquaredLoss(), "standardised", (0.03, 0.1, 0.3, 1.0), max_items=None, keep_start=True),
     "ORM nDCG@10": Recipe(
         _orm("predicted"),
-        given_regularizations=(0.3, 1.0, 3.0, 10.0),
+        given_regularizations=(1.0, 3.0, 10.0, 30.0),
         new_user_loss=_orm("ideal"),
         new_user_method="bundle",
     ),
     "ORM nERU": Recipe(
         _orm_eru("predicted"),
         "rating",
-        given_regularizations=(0.3, 1.0, 3.0, 10.0),
+        given_regularizations=(1.0, 3.0, 10.0, 30.0),
         new_user_loss=_orm_eru("ideal"),
         new_user_method="bundle",
     ),
@@ -139,7 +139,11 @@ RECIPES = {
         new_user_method="bundle",
     ),
     "alternating RankNet": Recipe(
-        lambda _: RankNetLoss(), regularizations=(0.1, 0.2, 0.4, 0.8, 1.2, 2.0), scale=2.0, steps=3, alternating=True
+        lambda _: RankNetLoss(),
+        regularizations=(0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2),
+        scale=2.0,
+        steps=3,
+        alternating=True,
     ),
 }
 BASELINES = {"popularity": popularity, "item means": item_means}
