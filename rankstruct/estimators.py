@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
 from rankstruct.feature_maps import FeatureMap
+from rankstruct.lists import known_ids
 from rankstruct.losses import (
     DiverseHingeLoss,
     SmoothLoss,
@@ -124,8 +125,8 @@ class LinearRanker(BaseEstimator):
             `SmoothLoss` (SmoothGrad) or `DiverseHingeLoss`; then `feature_map` and `reference` are not used.
         solver: `"bundle"`, `"cutting-plane"` (n-slack), `"frank-wolfe"`, or a solver of `rankstruct.solvers` with options of its
             own, `DC` and `Annealing` included where the loss is for them.
-        tolerance: relative gap to stop at; of DC and Annealing, see there.
-        max_iterations: of the solver.
+        tolerance: relative gap to stop at. A `SmoothLoss` has none; give `solver=Annealing(...)` for its options.
+        max_iterations: of the solver, but for a `SmoothLoss`.
         start: `"zero"` or `"regression"` (least squares on the gains); None takes regression where the problem is not convex.
         regularize_towards: what the weights are drawn to: `"zero"` or the `"start"`.
         drop_empty: leave lists whose labels are all equal out of the mean, as training with Lightning does.
@@ -330,6 +331,8 @@ class LinearRanker(BaseEstimator):
 
     def _start(self, loss: nn.Module, lists: _Lists) -> np.ndarray:
         kind = self.start or ("zero" if is_convex(loss) else "regression")
+        if kind == "zero" and isinstance(loss, SmoothLoss):
+            raise ValueError("start must not be 'zero' for a SmoothLoss: where all scores tie its gradient is 0")
         if kind == "zero":
             return np.zeros(lists.X.shape[1])
         measure = getattr(loss, "measure", None)
@@ -617,16 +620,11 @@ def _check_ids(name: str, ids: Any, documents: int) -> np.ndarray:
     """Numbers or strings `[documents]`, as they are."""
     if ids is None:
         raise ValueError(f"{name} is missing: which list each document belongs to, [documents]; {_ROUTING}")
-    ids = np.asarray(ids)
+    ids = known_ids(name, ids)
     if ids.dtype.kind == "O":  # strings of a frame; mixed kinds have no order
-        missing = [i for i, value in enumerate(ids.flat) if value is None or value != value]
-        if missing:
-            raise ValueError(f"{name} must not be missing; that of document {missing[0]} is")
         ids = ids.astype(str)
     if ids.shape != (documents,):
         raise ValueError(f"{name} must have one entry a document, shape ({documents},); got {ids.shape}")
-    if ids.dtype.kind == "f" and not np.isfinite(ids).all():
-        raise ValueError(f"{name} must not be NaN or infinite")
     return ids
 
 

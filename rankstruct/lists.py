@@ -7,8 +7,11 @@ is True for a real document. Flat: a tensor `[documents]` with `offsets` `[lists
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -53,6 +56,39 @@ def check_lists(scores: Tensor, labels: Tensor, where: Tensor | None = None, off
             raise ValueError(f"offsets must have shape [lists + 1], got {tuple(offsets.shape)}")
         if scores.dim() != 1:
             raise ValueError(f"with offsets, scores must be flat, shape [documents]; got {tuple(scores.shape)}")
+
+
+def known_ids(name: str, ids: Any) -> np.ndarray:
+    """Ids, numbers or strings, as an array in which none is missing.
+
+    Raises:
+        ValueError: NaN, NaT, None or an infinite number; the message names `name`.
+
+    >>> known_ids("groups", ["a", float("nan")])
+    Traceback (most recent call last):
+    ...
+    ValueError: groups must not be missing; that of document 1 is
+    """
+    found = np.asarray(ids)
+    if found.dtype.kind in "US" and not isinstance(ids, np.ndarray):
+        found = np.array(ids, dtype=object)  # NumPy makes the string 'nan' of a NaN among strings
+    gone = (
+        np.array([_is_missing(value) for value in found.flat], bool)
+        if found.dtype.kind in "OfcmM"
+        else np.zeros(0, bool)
+    )
+    if gone.any():
+        raise ValueError(f"{name} must not be missing; that of document {int(gone.argmax())} is")
+    return found
+
+
+def _is_missing(value: Any) -> bool:
+    if value is None:
+        return True
+    try:
+        return not bool(value == value) or (isinstance(value, float) and math.isinf(value))
+    except TypeError:  # pandas' NA is neither equal nor not
+        return True
 
 
 def check_groups(groups: Tensor, scores: Tensor) -> None:

@@ -219,7 +219,7 @@ def test_data_that_is_refused():
         ((np.where(X > 2, np.nan, X), y, qid), "NaN"),
         ((X, y[:-1], qid), "inconsistent numbers of samples"),
         ((X, np.ones_like(y), qid), "no list that a ranking can get wrong"),
-        ((X, y, np.where(qid > 3, np.nan, qid)), "qid must not be NaN"),
+        ((X, y, np.where(qid > 3, np.nan, qid)), "qid must not be missing"),
     ):
         with pytest.raises(ValueError, match=message):
             rs.LinearRanker().fit(*given)
@@ -341,3 +341,9 @@ def test_a_small_C_does_not_spoil_the_larger_ones_of_a_path_that_is_not_convex(l
     alone = rs.LinearRanker("nDCG@5", loss=loss, C=1000.0).fit(X, y, qid)
     assert path.path_[0].w == pytest.approx(np.zeros(X.shape[1]), abs=1e-3)
     assert path.path_[1].objective <= alone.solution_.objective * 1.02
+
+
+def test_a_smooth_loss_does_not_start_where_all_scores_tie():
+    X, y, qid = make()
+    with pytest.raises(ValueError, match="start must not be 'zero' for a SmoothLoss"):
+        rs.LinearRanker(loss=rs.SmoothLoss("nDCG@5"), start="zero").fit(X, y, qid)

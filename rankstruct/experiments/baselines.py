@@ -91,6 +91,9 @@ class _Baseline(BaseEstimator):
         order, offsets = group_documents(np.asarray(qid))
         if order is not None:
             X, y = X[order], y[order]
+        given = [value is not None for value in (X_valid, y_valid, qid_valid)]
+        if any(given) != all(given):
+            raise ValueError("X_valid, y_valid and qid_valid go together; give all three or none")
         held_out = None if X_valid is None else (self._rows(X_valid), np.asarray(y_valid), np.asarray(qid_valid))
         self.choice_: dict[str, Any] = {}
         self._fit(X, y, offsets, held_out)
@@ -103,7 +106,10 @@ class _Baseline(BaseEstimator):
     def predict(self, X: Any) -> np.ndarray:
         """Scores `[documents]`, float64: higher is better, comparable within a list."""
         check_is_fitted(self, "n_features_in_")
-        return np.asarray(self._score(self._rows(X)), np.float64)
+        X = self._rows(X)
+        if X.shape[1] != self.n_features_in_:
+            raise ValueError(f"X must have the {self.n_features_in_} features of training, got {X.shape[1]}")
+        return np.asarray(self._score(X), np.float64)
 
     def _score(self, X: Any) -> np.ndarray:
         raise NotImplementedError
@@ -343,6 +349,8 @@ class MulticlassSVM(_Baseline):
         if len(grades) < 2:
             raise ValueError(f"two different labels at least are needed; all documents have {grades[0]:g}")
         Cs = np.sort(np.ravel(np.asarray(self.C, float)))
+        if not len(Cs) or not (np.isfinite(Cs) & (Cs > 0)).all():
+            raise ValueError(f"C must be a positive number or several, got {self.C!r}")
         if len(Cs) > 1 and held_out is None:
             raise ValueError(f"C has {len(Cs)} values; give X_valid, y_valid and qid_valid to choose among them")
         risk = MulticlassRisk(with_constant(X, self.bias), classes, len(grades))

@@ -10,6 +10,7 @@ Documents are shuffled within their list before anything sees them: in some file
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
 import itertools
 import json
@@ -95,6 +96,18 @@ class Vary:
     option: str
     values: list[Any]
 
+    def __post_init__(self) -> None:
+        self.values = [_frozen(value) for value in self.values]
+        if not self.values or len({json.dumps(value) for value in self.values}) < len(self.values):
+            raise ValueError(f"vary.values must be one or more different values, got {self.values}")
+        if self.option == "lists" and not all(isinstance(n, int) and n > 0 for n in self.values):
+            raise ValueError(f"vary.values: numbers of lists must be whole numbers above 0, got {self.values}")
+
+
+def _frozen(value: Any) -> Any:
+    """Lists as tuples, so that a value may name a row."""
+    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
+
 
 @dataclass
 class Plan:
@@ -151,10 +164,31 @@ class Plan:
             raise ValueError("give data.path (--data.path FOLDER) or data.builtin, one of them")
         if self.data.builtin is not None and self.data.sets:
             raise ValueError("data.sets names folders in data.path; a built-in set has none")
+        if self.data.builtin is not None and self.data.protocol != "folds":
+            raise ValueError(
+                f"data.protocol {self.data.protocol!r} goes with data.path; of a built-in set a fold is a seed"
+            )
         self.measures = [parse_measure(name).name for name in self.measures]
+        for name, entries in (
+            ("data.folds", self.data.folds),
+            ("data.sets", self.data.sets),
+            ("measures", self.measures),
+        ):
+            if len(set(entries)) < len(entries):
+                raise ValueError(f"{name} has an entry twice: {entries}")
+        for name, entries in (("data.folds", self.data.folds), ("measures", self.measures)):
+            if not entries:
+                raise ValueError(f"{name} must have an entry")
+        for name in self.trainers:
+            if not isinstance(name, str) or not name.strip() or name.startswith("_") or "$" in name:
+                raise ValueError(f"trainers: {name!r} is no name; one is text without $, not beginning with _")
         check_preparation(self.data.prepare)
         for steps in (self.data.prepare_train, self.data.prepare_test):
             parse_preparation(steps)
+        if self.vary is not None and self.vary.option != "lists":
+            kinds = [str(entry.get("trainer")) for entry in self.trainers.values() if isinstance(entry, Mapping)]
+            if not any(self.vary.option in trainer_options(kind) for kind in kinds):
+                raise ValueError(f"vary.option: no trainer has the option {self.vary.option!r}")
         for cell in self.cells():
             check_preparation(cell.spec.get("prepare", []))
             try:
@@ -189,7 +223,8 @@ class Plan:
                         spec.setdefault("C", self.C)
                     if value is not None and self.vary is not None:
                         spec[self.vary.option] = value
-                    seeds = range(self.seeds if is_stochastic(entry["trainer"]) else 1)
+                    drawn = is_stochastic(entry["trainer"]) and "random_state" not in entry
+                    seeds = range(self.seeds if drawn else 1)
                     runs = itertools.product(self.data.folds, seeds)
                     found += [Cell(set_name, name, value, fold, seed, spec) for fold, seed in runs]
         return found
@@ -206,7 +241,26 @@ class Plan:
             "select": self.select,
         }
         wanted["cell"] = [cell.set_name, cell.fold, cell.seed]
+        if self.data.path is not None:
+            wanted["content"] = _content(str(Path(self.data.path) / cell.set_name))
         return hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@functools.cache
+def _content(path: str) -> str:
+    """A digest of the data files of a set; "" where there are none. They are read once in a process."""
+    root = Path(path)
+    names = ("train.txt*", "vali.txt*", "test.txt*")
+    files = (
+        [root] if root.is_file() else sorted(f for name in names for at in ("", "Fold*/") for f in root.glob(at + name))
+    )
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(str(file.relative_to(root)).encode())
+        with file.open("rb") as stream:
+            while block := stream.read(2**20):
+                digest.update(block)
+    return digest.hexdigest()[:16] if files else ""
 
 
 @dataclass(frozen=True)
@@ -291,7 +345,10 @@ def run_cell(plan: Plan, cell: Cell) -> dict[str, Any]:
     )
     train, vali, test = prepared
     if "lists" in cell.spec and "lists" not in cell.options:
-        chosen = np.random.default_rng([cell.seed, cell.fold]).permutation(train.num_lists)[: int(cell.spec["lists"])]
+        number = int(cell.spec["lists"])
+        if number > train.num_lists:
+            raise ValueError(f"lists: there are {train.num_lists} training lists, not {number}")
+        chosen = np.random.default_rng([cell.seed, cell.fold]).permutation(train.num_lists)[:number]
         train = train.select(np.sort(chosen))
     trainer = make_trainer(cell.spec["trainer"], seed=cell.seed, select=plan.select, **cell.options)
     start = time.perf_counter()
@@ -323,6 +380,13 @@ def run_cell(plan: Plan, cell: Cell) -> dict[str, Any]:
     }
 
 
+_RECORD = ("cell", "request", "choice", "seconds", "documents", "removed", "qids", "values")
+
+
+class CellsFailed(RuntimeError):
+    """Some cells failed; the others are kept."""
+
+
 class Results(NamedTuple):
     """Finished cells.
 
@@ -340,14 +404,22 @@ def read_results(path: str | Path, plan: Plan) -> Results:
     wanted = {(cell.key, plan.request(cell)) for cell in plan.cells()}
     records, unused = {}, 0
     text = Path(path).read_bytes() if Path(path).is_file() else b""
-    for line in text[: text.rfind(b"\n") + 1].splitlines():
-        record = json.loads(line)
+    for number, line in enumerate(text[: text.rfind(b"\n") + 1].splitlines(), start=1):
+        record = _parse_record(line, f"{path}, line {number}")
         key = tuple(record["cell"])
         if (key, record["request"]) in wanted:
             records[key] = record
         else:
             unused += 1
     return Results(records, unused)
+
+
+def _parse_record(line: bytes, place: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+        return {name: record[name] for name in _RECORD} | {"path": record.get("path", [])}
+    except (ValueError, TypeError, KeyError):
+        raise ValueError(f"{place}: no finished cell; delete the line, and the cell is run again") from None
 
 
 @contextmanager
@@ -403,7 +475,7 @@ def run_experiment(plan: Plan, output: str | Path, *, processes: int = 1) -> Res
 
     Raises:
         ValueError: another experiment is writing to the folder.
-        RuntimeError: cells failed; the message names them, and the finished ones are kept.
+        CellsFailed: cells failed; the message names them, and the finished ones are kept.
     """
     target = Path(output) / "results.jsonl"
     failed: dict[str, str] = {}
@@ -431,7 +503,9 @@ def run_experiment(plan: Plan, output: str | Path, *, processes: int = 1) -> Res
                         raise
     if failed:
         first = "; ".join(f"{cell}: {error}" for cell, error in list(failed.items())[:3])
-        raise RuntimeError(f"{len(failed)} of {len(cells)} cells failed: {first}")
+        raise CellsFailed(
+            f"{len(failed)} of {len(cells)} cells failed; the others are kept, and the same command runs what is missing: {first}"
+        )
     return read_results(target, plan)
 
 
@@ -450,19 +524,28 @@ def main(args: Sequence[str]) -> int:
     parser.add_argument(
         "--processes", type=int, default=1, help="cells at once, one thread each (default: %(default)s)"
     )
-    parser.add_argument("--trainers", nargs="+", metavar="NAME", help="only these, and the config's baselines")
+    parser.add_argument(
+        "--trainers", nargs="+", metavar="NAME", help="only these, and the config's baselines and reference"
+    )
     options, rest = parser.parse_known_args(args)
     output = Path(options.output or Path("runs") / Path(options.config).stem)
-    start = time.perf_counter()
+    start, failure = time.perf_counter(), None
     try:
         plan = read_plan(options.config, rest)
         if options.trainers:
             plan = _only(plan, options.trainers)
-        results = run_experiment(plan, output, processes=options.processes)
-    except (ValueError, OSError, RuntimeError) as error:
+        try:
+            results = run_experiment(plan, output, processes=options.processes)
+        except CellsFailed as error:
+            failure, results = error, read_results(output / "results.jsonl", plan)
+        report = write_report(plan, results.records, output, title=Path(options.config).stem)
+    except (ValueError, OSError) as error:
         print(f"rankstruct experiment: {error}", file=sys.stderr)
         return 1
-    print(write_report(plan, results.records, output, title=Path(options.config).stem))
+    except KeyboardInterrupt:
+        print(f"rankstruct experiment: stopped; the same command goes on ({output})", file=sys.stderr)
+        return 130
+    print(report)
     if results.unused:
         print(f"{results.unused} finished cells of other requests are in {output / 'results.jsonl'} and not used")
     training = sum(record["seconds"] for record in results.records.values())
@@ -470,6 +553,9 @@ def main(args: Sequence[str]) -> int:
         f"took {time.perf_counter() - start:.0f} s; training took {training:.0f} s, summed over {len(results.records)} cells"
     )
     print(f"written: {output / 'report.html'}, {output / 'tables'}, {output / 'figures'}")
+    if failure is not None:
+        print(f"rankstruct experiment: {failure}", file=sys.stderr)
+        return 1
     return 0
 
 
@@ -477,5 +563,5 @@ def _only(plan: Plan, names: Sequence[str]) -> Plan:
     for name in names:
         if name not in plan.trainers:
             raise ValueError(f"--trainers: {name!r} is none of {', '.join(plan.trainers)}")
-    kept = {name: entry for name, entry in plan.trainers.items() if name in (*names, *plan.baselines)}
+    kept = {name: entry for name, entry in plan.trainers.items() if name in (*names, *plan.baselines, plan.reference)}
     return replace(plan, trainers=kept)

@@ -12,6 +12,7 @@ import html
 import io
 import json
 import platform
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
@@ -61,7 +62,7 @@ class Table:
     def markdown(self) -> str:
         """A table of GitHub's Markdown, and the note."""
         body = self._emphasised("**", "**", lambda cell: cell.replace("|", "\\|"))
-        lines = [self.header, ["---"] * len(self.header), *body]
+        lines = [[cell.replace("|", "\\|") for cell in self.header], ["---"] * len(self.header), *body]
         text = "\n".join(
             "|" + "|".join(f" {cell} " if cell != "---" else cell for cell in line) + "|" for line in lines
         )
@@ -96,9 +97,9 @@ class Table:
 
 
 def _latex(text: str) -> str:
-    for plain, escaped in (("_", r"\_"), ("%", r"\%"), ("^", r"\^{}"), ("&", r"\&"), ("#", r"\#"), ("±", r"$\pm$")):
-        text = text.replace(plain, escaped)
-    return text.replace("--", "$--$")
+    words = {"\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}", "±": r"$\pm$", "<": "$<$", ">": "$>$", "|": "$|$"}
+    words |= {plain: f"\\{plain}" for plain in "_%&#{}$"}
+    return "".join(words.get(letter, letter) for letter in text).replace("--", "$--$")
 
 
 @dataclass(frozen=True)
@@ -159,14 +160,16 @@ class Gathered:
         for cell in plan.cells():
             if cell.set_name == set_name and cell.key in records:
                 by_row.setdefault((cell.name, cell.value), {}).setdefault(cell.seed, []).append(records[cell.key])
+        self.incomplete = sorted(
+            {row_name(plan, row) for row, seeds in by_row.items() if not _complete(plan, row, seeds)}
+        )
+        by_row = {row: seeds for row, seeds in by_row.items() if _complete(plan, row, seeds)}
         common: set | None = None
         for seeds in by_row.values():
             for cells in seeds.values():
                 units = {(cell["cell"][3], qid) for cell in cells for qid in cell["qids"]}
                 common = units if common is None else common & units
         for row, seeds in by_row.items():
-            if any(len(cells) < len(plan.data.folds) for cells in seeds.values()):
-                continue
             self.rows.append(row)
             self.seconds[row] = float(np.mean([sum(cell["seconds"] for cell in cells) for cells in seeds.values()]))
             self.choices[row] = [_short(cell["choice"]) for cell in seeds[min(seeds)]]
@@ -202,6 +205,12 @@ class Gathered:
     def units(self, row: Row, measure: str) -> np.ndarray:
         """One value a unit, seeds averaged."""
         return self.values[row, measure].mean(0)
+
+
+def _complete(plan: Plan, row: Row, seeds: Mapping[int, Sequence[Any]]) -> bool:
+    """Whether all seeds and folds of a trainer are there."""
+    wanted = len({cell.seed for cell in plan.cells() if (cell.name, cell.value) == row})
+    return len(seeds) == wanted and all(len(cells) == len(plan.data.folds) for cells in seeds.values())
 
 
 def _short(choice: Mapping[str, Any]) -> str:
@@ -278,6 +287,8 @@ def measure_table(plan: Plan, gathered: Gathered, figures: Sequence[Figure], set
             f" ++ / + better and -- / - worse than the best of the baselines ({opponents}), p < 0.01 / 0.05, two-sided "
             f"{plan.test} test over {of}, Holm's correction over {count} tests."
         )
+    if gathered.incomplete:
+        note += f" Left out, since cells are missing: {', '.join(gathered.incomplete)}."
     removed = {name: counts for name, counts in gathered.removed.items() if any(counts)}
     if removed:
         parts = next(iter(removed.values()))
@@ -296,7 +307,8 @@ def measure_table(plan: Plan, gathered: Gathered, figures: Sequence[Figure], set
 
 def win_table(plan: Plan, gathered: Gathered, set_name: str) -> Table:
     """The reference against every other trainer: mean, wins and losses of the reference, stars of the test (not corrected)."""
-    reference = next(row for row in gathered.rows if row[0] == (plan.reference or next(iter(plan.trainers))))
+    wanted = plan.reference or next(iter(plan.trainers))
+    reference = next((row for row in gathered.rows if row[0] == wanted), gathered.rows[0])
     rows = []
     for row in gathered.rows:
         line = [row_name(plan, row)]
@@ -491,7 +503,7 @@ def write_report(plan: Plan, records: Mapping[tuple, Mapping[str, Any]], output:
             drawings["paths"] = draw_paths(lines)
         if lines:
             paths[set_name] = gathered
-        put(f"{set_name}-" if set_name else "", tables, drawings)
+        put(re.sub(r"[^\w.-]", "-", f"{set_name}-") if set_name else "", tables, drawings)
         measured = tables["measures"]
         printed.append(f"\n{measured.title}\n{format_table(measured.header, measured.rows)}\n{measured.note}")
     if paths:

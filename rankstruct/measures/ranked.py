@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankstruct.lists import check_groups, check_lists, check_offsets, length_buckets
+from rankstruct.lists import check_groups, check_lists, check_offsets, known_ids, length_buckets
 
 TIES = ("expected", "input", "worst", "docid")
 
@@ -259,8 +259,9 @@ def _docid_keys(docids: Any, scores: Tensor) -> Tensor:
 def _group_numbers(groups: Any, scores: Tensor) -> Tensor:
     """Groups as int64 in the shape of scores; names are numbered."""
     if not isinstance(groups, Tensor):
-        names = np.asarray(groups)
+        names = known_ids("groups", groups)
         if names.dtype.kind not in "iu":
+            names = names.astype(str) if names.dtype.kind == "O" else names
             names = np.unique(names, return_inverse=True)[1].reshape(names.shape)
         groups = torch.as_tensor(names.astype(np.int64))
     groups = groups.to(scores.device)

@@ -101,8 +101,9 @@ class Annealing:
             true_risk: what S_sigma tends to. If given, the best end of a stage (or the start) under it, regularised, is returned.
 
         Returns:
-            The end of the last stage, or the best under `true_risk`; `objective` is the last stage's objective there, or the
-            true one. `iterations` are those of L-BFGS; `history` has one record a stage. There is no lower bound.
+            The best of the start and the ends of all stages by the last stage's objective, from which L-BFGS then goes on if it
+            is not the last one; or the best by `true_risk`, regularised. `objective` is that one, whenever it stops. `iterations`
+            are those of L-BFGS; `history` has one record a stage. There is no lower bound.
         """
         check_C(C)
         w0 = check_point("w0", w0, len(np.asarray(w0)))
@@ -117,53 +118,62 @@ class Annealing:
                 raise ValueError(f"the risk must be finite, got {value}")
             return float((w - w0) @ (w - w0)) / (2 * C) + value
 
-        best, objective = w, math.inf if true_risk is None else regularised(w, float(true_risk(w)))
+        last = make_smooth(self.last_sigma)
+
+        def judge(w: np.ndarray) -> float:
+            """The objective that decides: the last stage's, or the true one."""
+            return regularised(w, float(last(w)[0] if true_risk is None else true_risk(w)))
+
+        def descend(smooth: SmoothRisk, w: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, Status]:
+            """The best point of L-BFGS from `start`, or w itself."""
+            nonlocal iterations
+            lowest: tuple[float, np.ndarray] = math.inf, w
+
+            def evaluate(at: np.ndarray) -> tuple[float, np.ndarray]:
+                nonlocal oracle, passes, lowest
+                clock = time.perf_counter()
+                if clock - began >= self.max_seconds and math.isfinite(lowest[0]):
+                    raise _Stop
+                value, gradient = smooth(at)
+                oracle, passes = oracle + time.perf_counter() - clock, passes + 1
+                value = regularised(at, float(value))
+                if value < lowest[0]:
+                    lowest = value, at.copy()
+                return value, (at - w0) / C + gradient
+
+            status = Status.CONVERGED
+            try:
+                evaluate(w)
+                result = minimize(
+                    evaluate,
+                    start,
+                    jac=True,
+                    method="L-BFGS-B",
+                    options={
+                        "maxiter": self.max_iterations,
+                        "maxcor": self.memory,
+                        "gtol": self.tolerance,
+                        "ftol": self.tolerance**2,
+                        "maxfun": 20 * self.max_iterations,
+                    },
+                )
+                iterations += int(result.nit)
+                if result.status == 1:
+                    status = Status.ITERATIONS
+            except _Stop:
+                status = Status.TIME
+            except KeyboardInterrupt:
+                status = Status.INTERRUPTED
+            return lowest[1], status
+
+        best, objective = w, judge(w)
         with tqdm(total=self.stages, disable=not self.progress, unit="stage", desc=f"C = {C:g}") as bar:
             for stage in range(self.stages):
                 sigma = self.sigma / 2**stage
-                smooth = make_smooth(sigma)
-                lowest: tuple[float, np.ndarray] = math.inf, w
-
-                def evaluate(at: np.ndarray, smooth: SmoothRisk = smooth) -> tuple[float, np.ndarray]:
-                    nonlocal oracle, passes, lowest
-                    clock = time.perf_counter()
-                    if clock - began >= self.max_seconds and math.isfinite(lowest[0]):
-                        raise _Stop
-                    value, gradient = smooth(at)
-                    oracle, passes = oracle + time.perf_counter() - clock, passes + 1
-                    value = regularised(at, float(value))
-                    if value < lowest[0]:
-                        lowest = value, at.copy()
-                    return value, (at - w0) / C + gradient
-
-                try:
-                    if stage:
-                        evaluate(w)  # what the stage may fall back to
-                        w = w + _NUDGE * (first - w)
-                    result = minimize(
-                        evaluate,
-                        w,
-                        jac=True,
-                        method="L-BFGS-B",
-                        options={
-                            "maxiter": self.max_iterations,
-                            "maxcor": self.memory,
-                            "gtol": self.tolerance,
-                            "ftol": self.tolerance**2,
-                            "maxfun": 20 * self.max_iterations,
-                        },
-                    )
-                    iterations += int(result.nit)
-                    if result.status == 1:
-                        status = Status.ITERATIONS
-                except _Stop:
-                    status = Status.TIME
-                except KeyboardInterrupt:
-                    status = Status.INTERRUPTED
-                value, w = lowest
-                if true_risk is not None and status is not Status.INTERRUPTED:
-                    value = regularised(w, float(true_risk(w)))
-                if true_risk is None or value < objective:
+                w, ended = descend(make_smooth(sigma), w, w + _NUDGE * (first - w))
+                status = ended if ended is not Status.CONVERGED else status
+                value = judge(w)
+                if value < objective:
                     best, objective = w, value
                 history.append(Record(time.perf_counter() - began, objective, -math.inf, 0, oracle, 0.0, passes))
                 bar.update()
@@ -173,4 +183,9 @@ class Annealing:
                 if self.callback is not None and self.callback(history[-1], best):
                     status = Status.CALLBACK
                     break
+            else:
+                if best is not w and true_risk is None:  # an earlier point is better: go on from there
+                    best, ended = descend(last, best, best)
+                    status, objective = ended if ended is not Status.CONVERGED else status, judge(best)
+                    history.append(Record(time.perf_counter() - began, objective, -math.inf, 0, oracle, 0.0, passes))
         return Solution(best, objective, -math.inf, math.inf, iterations, status, tuple(history))

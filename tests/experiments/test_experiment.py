@@ -10,11 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.stats
+import yaml
 
 from rankstruct.cli import main
 from rankstruct.experiments.baselines import make_trainer, mean_measure
 from rankstruct.experiments.experiment import (
     Cell,
+    CellsFailed,
     Plan,
     Source,
     Vary,
@@ -222,12 +224,63 @@ def test_two_experiments_do_not_write_to_one_file(tmp_path):
             run_experiment(plan, tmp_path)
 
 
-def test_a_cell_that_fails_is_named_and_the_others_are_kept(tmp_path):
+def test_a_cell_that_fails_is_named_and_the_others_are_kept_and_reported(tmp_path, capsys):
     trainers = {"r": {"trainer": "regression", "alpha": 1.0}, "x": {"trainer": "feature", "feature": 99}}
     plan = Plan(trainers, Source(builtin="synthetic", folds=[1]))
-    with pytest.raises(RuntimeError, match=r"1 of 2 cells failed:  x null 1 0: .*from 0 to 19, got 99"):
+    with pytest.raises(
+        CellsFailed, match=r"1 of 2 cells failed; .*what is missing:  x null 1 0: .*from 0 to 19, got 99"
+    ):
         run_experiment(plan, tmp_path)
     assert len(read_results(tmp_path / "results.jsonl", plan).records) == 1
+    config = tmp_path / "a.yaml"
+    config.write_text(yaml.safe_dump({"trainers": trainers, "data": {"builtin": "synthetic", "folds": [1]}}))
+    assert main(["experiment", "--config", str(config), "--output", str(tmp_path / "out")]) == 1
+    printed = capsys.readouterr()
+    assert "Left out, since cells are missing: x." not in printed.out  # it has none at all
+    assert "r " in printed.out
+    assert "1 of 2 cells failed" in printed.err
+    assert (tmp_path / "out" / "report.html").is_file()
+
+
+def test_a_trainer_with_missing_cells_is_left_out_and_changes_nothing(finished, tmp_path):
+    _, plan, records = finished
+    some = {key: record for key, record in records.items() if key[1:4:2] != ("chance", 2)}
+    whole, part = (Gathered(plan, each, "") for each in (records, some))
+    assert part.incomplete == ["chance"]
+    assert part.rows == whole.rows[:-1]
+    assert part.queries == whole.queries
+    np.testing.assert_array_equal(part.values[("SVMmap", None), "AP"], whole.values[("SVMmap", None), "AP"])
+    assert "Left out, since cells are missing: chance." in write_report(plan, some, tmp_path, "t")
+    without_reference = {key: record for key, record in records.items() if key[1] != "SVMmap"}
+    assert win_table(plan, Gathered(plan, without_reference, ""), "").rows[0][0] == "regression"
+
+
+@pytest.mark.parametrize("line", [b"garbage", b"5", b'{"cell": null}', b'{"a": 1}', b""])
+def test_a_line_that_is_no_cell_is_named(finished, tmp_path, line):
+    folder, plan, _ = finished
+    lines = (folder / "out" / "results.jsonl").read_bytes().splitlines()
+    (tmp_path / "results.jsonl").write_bytes(b"\n".join([lines[0], line, *lines[1:], b""]))
+    with pytest.raises(ValueError, match=r"results.jsonl, line 2: no finished cell; delete the line"):
+        read_results(tmp_path / "results.jsonl", plan)
+
+
+def test_cells_of_data_that_changed_are_run_anew(tmp_path):
+    from rankstruct.experiments import experiment
+
+    (tmp_path / "train.txt").write_text("1 qid:1 1:0.5\n0 qid:1 1:0.2\n")
+    plan = Plan({"r": {"trainer": "regression"}}, Source(path=str(tmp_path), folds=[1]))
+    (cell,) = plan.cells()
+    before = plan.request(cell)
+    (tmp_path / "train.txt").write_text("0 qid:1 1:0.5\n1 qid:1 1:0.2\n")
+    assert plan.request(cell) == before  # read once in a process
+    experiment._content.cache_clear()
+    assert plan.request(cell) != before
+
+
+def test_latex_is_escaped():
+    table = Table("t", ["a|b", "x"], [["50% & $_{~", "1 ++"]])
+    assert r"50\% \& \$\_\{\~{}" in table.latex()
+    assert table.markdown().startswith("| a\\|b | x |")
 
 
 def test_an_option_that_varies_makes_curves(tmp_path):
@@ -235,9 +288,9 @@ def test_an_option_that_varies_makes_curves(tmp_path):
         {"ridge": {"trainer": "regression"}, "one": {"trainer": "feature", "feature": 0}},
         Source(builtin="synthetic", folds=[1]),
         measures=["nDCG"],
-        vary=Vary("alpha", [0.1, 1e6]),
+        vary=Vary("alpha", [0.1, [10.0, 1e6]]),
     )
-    assert [cell.value for cell in plan.cells()] == [0.1, 1e6, None]
+    assert [cell.value for cell in plan.cells()] == [0.1, (10.0, 1e6), None]
     records = {cell.key: run_cell(plan, cell) for cell in plan.cells()}
     assert "ridge, alpha=0.1" in write_report(plan, records, tmp_path, "ridge")
     assert (tmp_path / "figures" / "varied.png").stat().st_size > 5000
@@ -275,6 +328,15 @@ def test_fold_means_can_be_paired(finished):
         (("builtin: synthetic, ", "builtin: synthetic, prepare: [scale], "), "unknown preparation step 'scale'"),
         (("measures: [AP, ", "measures: [QAP, "), "QAP"),
         (("seeds: 3", "test: z"), "test must be one of"),
+        (("folds: [1, 2]", "folds: [1, 1]"), "data.folds has an entry twice"),
+        (("folds: [1, 2]", "folds: []"), "data.folds must have an entry"),
+        (("measures: [AP, ", "measures: [ap, AP, "), "measures has an entry twice"),
+        (("  SVMmap:", "  $x$:"), "'$x$' is no name"),
+        (("  SVMmap:", "  1:"), "1 is no name"),
+        (("seeds: 3", "vary: {option: alhpa, values: [1]}"), "no trainer has the option 'alhpa'"),
+        (("seeds: 3", "vary: {option: alpha, values: []}"), "one or more different values"),
+        (("seeds: 3", "vary: {option: lists, values: [-3]}"), "whole numbers above 0"),
+        (("builtin: synthetic, ", "builtin: synthetic, protocol: trials, "), "goes with data.path"),
     ],
 )
 def test_wrong_configs_are_refused_in_one_line(change, message, tmp_path, capsys):
@@ -290,7 +352,7 @@ def test_every_config_is_a_plan_that_runs(config):
     source = {"path": "null", "sets": "[]", "builtin": "synthetic", "folds": "[1]", "protocol": "folds"}
     plan = read_plan(config, [word for key, value in source.items() for word in (f"--data.{key}", value)])
     assert len(config.read_text().splitlines()) <= 30
-    cells = {cell.spec["trainer"]: cell for cell in plan.cells()}
+    cells = {cell.spec["trainer"]: cell for cell in reversed(plan.cells())}
     cheap = next(cell for name, cell in cells.items() if name in ("hinge", "regression", "ranksvm"))
     entry = {**cheap.spec, **({"C": 1.0} if "C" in cheap.spec else {})}
     record = run_cell(plan, Cell(cheap.set_name, cheap.name, cheap.value, 1, 0, entry))

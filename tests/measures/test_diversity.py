@@ -214,3 +214,14 @@ def test_options_that_are_refused():
         rs.Diverse("DCG@1")([2.0, 1.0], [1, -1], groups=[0, 0])
     with pytest.raises(ValueError, match="alpha of alpha_nDCG must be from 0 to 1"):
         rs.alpha_nDCG(alpha=1.5)
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [["a", float("nan")], np.array(["a", None], object), [1.0, float("nan")], np.array(["a", float("nan")], object)],
+)
+def test_missing_groups_are_refused(groups):
+    with pytest.raises(ValueError, match="groups must not be missing; that of document 1 is"):
+        rs.evaluate([1.0, 2.0], [1, 0], "diverse_nDCG@2", groups=groups)
+    with pytest.raises(ValueError, match="groups must not be missing; that of document 1 is"):
+        rs.LinearRanker("diverse_nDCG@2").fit(np.eye(2), [0, 1], [1, 1], groups=groups)

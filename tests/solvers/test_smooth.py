@@ -95,3 +95,28 @@ def test_a_flat_first_stage_does_not_end_the_search_where_all_later_gradients_ar
     solution = Annealing(sigma=1.0, stages=2).minimise(make_wells, 1.0, w0=np.zeros(1), start=np.ones(1))
     assert solution.w[0] > 0.4
     assert solution.objective < -0.5
+
+
+def make_detour(sigma):  # the first stage leads from the one well of the last stage out to where that is flat
+    def detour(w):
+        if sigma == 1.0:
+            return float((w[0] - 9) ** 2), 2 * (w - 9)
+        depth = np.exp(-(w[0] ** 2))
+        return float(1 - depth), 2 * w * depth
+
+    return detour
+
+
+def test_the_result_is_never_worse_than_the_start_by_the_last_stage():
+    solution = Annealing(sigma=1.0, stages=2).minimise(make_detour, 1e6, w0=np.zeros(1), start=np.array([0.3]))
+    assert solution.w == pytest.approx(np.zeros(1), abs=1e-3)
+    assert solution.objective == pytest.approx(0.0, abs=1e-4)
+
+
+@pytest.mark.parametrize("options", [{"max_seconds": 1e-9}, {"callback": lambda record, w: True}])
+def test_the_objective_is_that_of_the_last_stage_whenever_it_stops(options):
+    start = np.array([1.0])
+    found = Annealing(sigma=1.0, stages=2, **options).minimise(make_detour, 10.0, w0=np.zeros(1), start=start)
+    assert found.status in (Status.TIME, Status.CALLBACK)
+    assert found.objective == pytest.approx(found.w[0] ** 2 / 20 + 1 - np.exp(-(found.w[0] ** 2)))
+    assert found.objective <= 1 / 20 + 1 - np.exp(-1.0) + 1e-12
