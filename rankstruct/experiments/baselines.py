@@ -178,6 +178,10 @@ def path_of(trainer: Any) -> list[dict[str, Any]]:
     """What a fitted max-margin trainer went through, a row a value of C; empty for other trainers.
 
     See `rankstruct.experiments.exact.describe` for the rows; where a setting besides C was chosen, those of the chosen one.
+
+    >>> trainer = make_trainer("hinge", measure="AUC", C=10.0).fit(np.array([[0.0], [1.0]]), [0, 1], [7, 7])
+    >>> [(row["C"], row["status"]) for row in path_of(trainer)]
+    [(10.0, 'converged')]
     """
     for inner in ("best_", "ranker_"):
         trainer = getattr(trainer, inner, trainer)
