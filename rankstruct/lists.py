@@ -72,11 +72,12 @@ def known_ids(name: str, ids: Any) -> np.ndarray:
     found = np.asarray(ids)
     if found.dtype.kind in "US" and not isinstance(ids, np.ndarray):
         found = np.array(ids, dtype=object)  # NumPy makes the string 'nan' of a NaN among strings
-    gone = (
-        np.array([_is_missing(value) for value in found.flat], bool)
-        if found.dtype.kind in "OfcmM"
-        else np.zeros(0, bool)
-    )
+    if found.dtype.kind == "O":
+        gone = np.array([_is_missing(value) for value in found.flat], bool)
+    elif found.dtype.kind in "mM":
+        gone = np.isnat(found).ravel()
+    else:
+        gone = ~np.isfinite(found).ravel() if found.dtype.kind in "fc" else np.zeros(0, bool)
     if gone.any():
         raise ValueError(f"{name} must not be missing; that of document {int(gone.argmax())} is")
     return found

@@ -157,13 +157,15 @@ class Gathered:
         self.removed: dict[str, list[int]] = {}
         self.paths: dict[Row, list[dict[str, Any]]] = {}  # of max-margin trainers: `{"path": rows}` a fold, first seed
         by_row: dict[Row, dict[int, list[Mapping[str, Any]]]] = {}
+        missing: set[Row] = set()
         for cell in plan.cells():
+            row = cell.name, cell.value
             if cell.set_name == set_name and cell.key in records:
-                by_row.setdefault((cell.name, cell.value), {}).setdefault(cell.seed, []).append(records[cell.key])
-        self.incomplete = sorted(
-            {row_name(plan, row) for row, seeds in by_row.items() if not _complete(plan, row, seeds)}
-        )
-        by_row = {row: seeds for row, seeds in by_row.items() if _complete(plan, row, seeds)}
+                by_row.setdefault(row, {}).setdefault(cell.seed, []).append(records[cell.key])
+            elif cell.set_name == set_name:
+                missing.add(row)
+        self.incomplete = sorted(row_name(plan, row) for row in by_row if row in missing)
+        by_row = {row: seeds for row, seeds in by_row.items() if row not in missing}
         common: set | None = None
         for seeds in by_row.values():
             for cells in seeds.values():
@@ -205,12 +207,6 @@ class Gathered:
     def units(self, row: Row, measure: str) -> np.ndarray:
         """One value a unit, seeds averaged."""
         return self.values[row, measure].mean(0)
-
-
-def _complete(plan: Plan, row: Row, seeds: Mapping[int, Sequence[Any]]) -> bool:
-    """Whether all seeds and folds of a trainer are there."""
-    wanted = len({cell.seed for cell in plan.cells() if (cell.name, cell.value) == row})
-    return len(seeds) == wanted and all(len(cells) == len(plan.data.folds) for cells in seeds.values())
 
 
 def _short(choice: Mapping[str, Any]) -> str:

@@ -96,11 +96,16 @@ class RankedLists:
         return f"list {int(self.index[row])}, document {int(self.order[row, rank])}"
 
 
-def is_relevant(labels: Tensor, min_relevant: float | None) -> Tensor:
-    """Which labels count as relevant: those above 0, or from the grade `min_relevant` on."""
+def is_relevant(labels: Any, min_relevant: float | None) -> Any:
+    """Which labels count as relevant: those above 0, or from the grade `min_relevant` on.
+
+    Labels are a tensor or an array, and so is the answer. They are compared in float32: a label 0.7 counts from 0.7 on, whatever
+    precision it came in.
+    """
     if min_relevant is None:
         return labels > 0
-    return labels.float() >= min_relevant  # a label 0.7 counts from 0.7 on, whatever precision it came in
+    single = labels.float() if isinstance(labels, Tensor) else labels.astype(np.float32, copy=False)
+    return single >= min_relevant
 
 
 def rank_lists(

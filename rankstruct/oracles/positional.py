@@ -24,7 +24,8 @@ from torch import Tensor
 from rankstruct.feature_maps import Positional
 from rankstruct.lists import pad
 from rankstruct.measures import RR, DiscountedGain, Measure, mWTA
-from rankstruct.oracles.kernels import Answer, relevance
+from rankstruct.measures.ranked import is_relevant
+from rankstruct.oracles.kernels import Answer
 from rankstruct.oracles.kernels import positional_cpu as cpu
 from rankstruct.oracles.kernels.flat import FlatLists, discount_table
 from rankstruct.oracles.kernels.positional_reference import reference_direction
@@ -245,7 +246,7 @@ def _solve_reciprocal(
 
 def binary_gains(labels: Tensor, measure: Measure) -> Tensor:
     """1 for a relevant document and 0 for another, float64; NaN where the label is not finite."""
-    gains = relevance(labels, measure.min_relevant).double()
+    gains = is_relevant(labels, measure.min_relevant).double()
     return torch.where(torch.isfinite(labels), gains, torch.nan) if labels.dtype.is_floating_point else gains
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from rankstruct.lists import pad
+from rankstruct.measures.ranked import is_relevant
 from rankstruct.oracles.kernels.flat import FlatLists, discount_table
 from rankstruct.oracles.kernels.threads import run_lists
 
@@ -103,7 +104,7 @@ class ListKernel(NamedTuple):
         normalized: bool,
     ) -> Answer:
         flat = FlatLists.of(scores, labels, where, offsets)
-        relevant = relevance(flat.labels, min_relevant)
+        relevant = is_relevant(flat.labels, min_relevant)
         table = _NO_NUMBERS if weights is None else discount_table(weights, flat.longest)
         method, parameters = self.plan(Parameters(cutoff, table, _NO_NUMBERS, normalized), flat.longest)
         if weights is not None:
@@ -138,7 +139,7 @@ class ListKernel(NamedTuple):
         size = scores.shape[-1]
         flat = (int(np.prod(scores.shape[:-1])), size)
         scores, labels, real = scores.reshape(flat), labels.reshape(flat), where.reshape(flat)
-        relevant = relevance(labels, min_relevant)
+        relevant = is_relevant(labels, min_relevant)
         method, parameters = self.plan(
             Parameters(
                 cutoff, _NO_NUMBERS if weights is None else discount_table(weights, size), _NO_NUMBERS, normalized
@@ -155,14 +156,6 @@ class ListKernel(NamedTuple):
         if offsets is not None:
             return task_loss, value, direction[where]
         return task_loss.view(rows[:-1]), value.view(rows[:-1]), direction.view(rows)
-
-
-def relevance(labels: Any, min_relevant: float | None) -> Any:
-    """Which documents are relevant; labels are a tensor or an array, and so is the answer."""
-    if min_relevant is None:
-        return labels > 0
-    single = labels.float() if isinstance(labels, Tensor) else labels.astype(np.float32, copy=False)
-    return single >= min_relevant  # as `measures.ranked.is_relevant`
 
 
 def _check_binary(flat: FlatLists, relevant: np.ndarray) -> None:
