@@ -7,37 +7,15 @@ A solver is an object of options: `Bundle(tolerance=1e-4).minimise(risk, C=100.0
 `minimise_separable` is a bundle method for many small problems at once.
 """
 
-from rankstruct.solvers.base import Solver
-from rankstruct.solvers.bundle import Bundle
-from rankstruct.solvers.cutting_plane import CuttingPlane
-from rankstruct.solvers.dc import DC
-from rankstruct.solvers.frank_wolfe import FrankWolfe
-from rankstruct.solvers.kernels import Kernel, KernelMap
-from rankstruct.solvers.qp import PlaneQP, QPResult
-from rankstruct.solvers.regression import group_regression
-from rankstruct.solvers.risk import LinearRisk, Risk
-from rankstruct.solvers.separable import SeparableSolution, minimise_separable
-from rankstruct.solvers.smooth import Annealing
-from rankstruct.solvers.solution import Planes, Record, Solution, Status
-
-__all__ = [
-    "DC",
-    "Annealing",
-    "Bundle",
-    "CuttingPlane",
-    "FrankWolfe",
-    "Kernel",
-    "KernelMap",
-    "LinearRisk",
-    "PlaneQP",
-    "Planes",
-    "QPResult",
-    "Record",
-    "Risk",
-    "SeparableSolution",
-    "Solution",
-    "Solver",
-    "Status",
-    "group_regression",
-    "minimise_separable",
-]
+from rankstruct.solvers.annealing import *
+from rankstruct.solvers.base import *
+from rankstruct.solvers.bundle import *
+from rankstruct.solvers.cutting_plane import *
+from rankstruct.solvers.dc import *
+from rankstruct.solvers.frank_wolfe import *
+from rankstruct.solvers.kernel_map import *
+from rankstruct.solvers.least_squares import *
+from rankstruct.solvers.qp import *
+from rankstruct.solvers.risk import *
+from rankstruct.solvers.separable import *
+from rankstruct.solvers.solution import *

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from tqdm import tqdm
@@ -19,17 +20,22 @@ from rankstruct.solvers.qp import PlaneQP
 from rankstruct.solvers.risk import Risk
 from rankstruct.solvers.solution import Planes, Record, Solution, Status, relative_gap
 
+__all__ = ["Solver"]
+
 Callback = Callable[[Record, np.ndarray], object]
 
 
 class Problem:
     """One problem while it is being solved: asks the risk, and remembers the best point and the highest bound."""
 
-    def __init__(self, risk: Risk, C: float, w0: np.ndarray) -> None:
-        self.risk, self.C, self.w0 = risk, C, w0
+    def __init__(self, risk: Any, C: float, w0: np.ndarray) -> None:
+        check_C(C)
+        self.risk, self.C, self.w0 = risk, float(C), w0
         self.w: np.ndarray | None = None
         self.objective = math.inf
+        self.status: Status | None = None  # set by a method that knows why to stop
         self.planes: Callable[[], Planes | None] = lambda: None  # what the method holds, for a later warm start
+        self.shown: dict[str, str] = {}  # in the bar, beside objective and gap
         self._bound = -math.inf
         self.start = time.perf_counter()
         self.oracle_seconds = self.qp_seconds = self.passes = 0.0
@@ -54,10 +60,14 @@ class Problem:
             "subgradients of terms", gradients, (*shape, len(w))
         )
 
+    def regularised(self, w: np.ndarray, risk: float) -> float:
+        """The objective at w, whose risk is known."""
+        away = w - self.w0
+        return float(away @ away) / (2 * self.C) + risk
+
     def observe(self, w: np.ndarray, risk: float) -> float:
         """The objective at w, whose risk is known; kept if it is the best so far."""
-        away = w - self.w0
-        objective = float(away @ away) / (2 * self.C) + risk
+        objective = self.regularised(w, risk)
         if objective < self.objective:
             self.w, self.objective = w.copy(), objective
         return objective
@@ -75,6 +85,17 @@ class Problem:
     def gap(self) -> float:
         """Of the best point, relative."""
         return relative_gap(self.objective, self.lower_bound)
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.perf_counter() - self.start
+
+    def note(self, held: int) -> Record:
+        """Add the state, with so many planes held, to the history."""
+        clocks = self.oracle_seconds, self.qp_seconds, self.passes
+        self.history.append(Record(self.seconds, self.objective, self.lower_bound, held, *clocks))
+        return self.history[-1]
 
     @contextmanager
     def in_oracle(self) -> Iterator[None]:
@@ -96,8 +117,78 @@ class Problem:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Solver(ABC):
-    """A method with its options; it holds no state, so one object may solve many problems.
+class Method:
+    """What every way to minimise shares: when to stop, and what to show. It holds no state.
+
+    Args:
+        tolerance: when to stop; what it is relative to, each method says.
+        max_seconds: stop after the iteration in which so many have passed.
+        progress: show a bar with the objective, and the gap where there is one.
+        callback: called with `(record, w)` after every iteration, w the best so far, not to be changed; a true answer stops.
+    """
+
+    tolerance: float = 1e-3
+    max_seconds: float = math.inf
+    progress: bool = False
+    callback: Callback | None = None
+
+    _least: ClassVar[dict[str, int]] = {}
+    """Options that are counted, and the lowest count."""
+    _may_be_zero: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("tolerance", "max_seconds"):
+            value = getattr(self, name)
+            if not (value > 0 or (value == 0 and name in self._may_be_zero)):
+                raise ValueError(f"{name} must be {'>= 0' if name in self._may_be_zero else 'positive'}, got {value}")
+        for name, least in self._least.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+
+    def _drive(self, problem: Problem, steps: Iterator[int], limit: int, unit: str) -> Solution:
+        """Take steps, each of which yields the number of planes held, until something says to stop.
+
+        `problem.status` is why the method stops by itself; without one, the end of `steps` means that no progress is possible.
+        """
+        count = 0
+        with tqdm(disable=not self.progress, unit=unit, desc=f"C = {problem.C:g}") as bar:
+            try:
+                for held in steps:
+                    count += 1
+                    record = problem.note(held)
+                    bar.update()
+                    gap = {"gap": f"{problem.gap:.1e}"} if math.isfinite(problem.gap) else {}
+                    bar.set_postfix(problem.shown, objective=f"{problem.objective:.6g}", **gap, refresh=False)
+                    problem.status = self._reason(problem, record, count >= limit)
+                    if problem.status is not None:
+                        break
+            except KeyboardInterrupt:
+                if problem.w is None:
+                    raise
+                problem.status = Status.INTERRUPTED
+        assert problem.w is not None  # every method evaluates the risk before its first iteration ends
+        status, history = problem.status or Status.STALLED, tuple(problem.history)
+        best = problem.w, problem.objective, problem.lower_bound, problem.gap
+        return Solution(*best, count, status, history, problem.planes())
+
+    def _reason(self, problem: Problem, record: Record, last: bool) -> Status | None:
+        """Why to stop after this iteration, if there is a reason."""
+        if problem.status is Status.INTERRUPTED:
+            return problem.status
+        if self.callback is not None and self.callback(record, problem.w):  # type: ignore[arg-type]
+            return Status.CALLBACK
+        if problem.status is not None:
+            return problem.status
+        if problem.gap <= self.tolerance:
+            return Status.CONVERGED
+        if last:
+            return Status.ITERATIONS
+        return Status.TIME if record.seconds >= self.max_seconds else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Solver(Method, ABC):
+    """A method for convex risks with its options; one object may solve many problems.
 
     Args:
         tolerance: the relative gap `(objective - lower_bound) / |objective|` to stop at.
@@ -107,19 +198,9 @@ class Solver(ABC):
         callback: called with `(record, w)` after every iteration, w the best so far, not to be changed; a true answer stops.
     """
 
-    tolerance: float = 1e-3
     max_iterations: int = 10_000
-    max_seconds: float = math.inf
-    progress: bool = False
-    callback: Callback | None = None
 
-    def __post_init__(self) -> None:
-        if not self.tolerance > 0:
-            raise ValueError(f"tolerance must be positive, got {self.tolerance}")
-        if self.max_iterations < 1:
-            raise ValueError(f"max_iterations must be at least 1, got {self.max_iterations}")
-        if not self.max_seconds > 0:
-            raise ValueError(f"max_seconds must be positive, got {self.max_seconds}")
+    _least: ClassVar[dict[str, int]] = {"max_iterations": 1}
 
     def minimise(
         self,
@@ -145,9 +226,9 @@ class Solver(ABC):
         Raises:
             ValueError: C or a shape is wrong, or the risk returned something that is not finite.
         """
-        check_C(C)
         dimension = risk.dimension
         w0 = np.zeros(dimension) if w0 is None else check_point("w0", w0, dimension)
+        problem = Problem(risk, C, w0)
         planes = None
         start = w0
         if isinstance(warm_start, Solution):
@@ -156,53 +237,10 @@ class Solver(ABC):
                 planes = None
         elif warm_start is not None:
             start = check_point("warm_start", warm_start, dimension)
-        problem = Problem(risk, float(C), w0)
-        method = self._method(problem, start, planes)
-        status = Status.STALLED
-        with tqdm(disable=not self.progress, unit="iteration", desc=f"C = {C:g}") as bar:
-            try:
-                for held in method:
-                    record = Record(
-                        time.perf_counter() - problem.start,
-                        problem.objective,
-                        problem.lower_bound,
-                        held,
-                        problem.oracle_seconds,
-                        problem.qp_seconds,
-                        problem.passes,
-                    )
-                    problem.history.append(record)
-                    bar.update()
-                    bar.set_postfix(objective=f"{problem.objective:.6g}", gap=f"{problem.gap:.1e}", refresh=False)
-                    if self.callback is not None and self.callback(record, problem.w):  # type: ignore[arg-type]
-                        status = Status.CALLBACK
-                    elif problem.gap <= self.tolerance:
-                        status = Status.CONVERGED
-                    elif len(problem.history) >= self.max_iterations:
-                        status = Status.ITERATIONS
-                    elif record.seconds >= self.max_seconds:
-                        status = Status.TIME
-                    else:
-                        continue
-                    break
-            except KeyboardInterrupt:
-                if problem.w is None:
-                    raise
-                status = Status.INTERRUPTED
-        assert problem.w is not None  # every method evaluates the risk before its first iteration ends
-        return Solution(
-            problem.w,
-            problem.objective,
-            problem.lower_bound,
-            problem.gap,
-            len(problem.history),
-            status,
-            tuple(problem.history),
-            problem.planes(),
-        )
+        return self._drive(problem, self._steps(problem, start, planes), self.max_iterations, "iteration")
 
     @abstractmethod
-    def _method(self, problem: Problem, start: np.ndarray, planes: Planes | None) -> Iterator[int]:
+    def _steps(self, problem: Problem, start: np.ndarray, planes: Planes | None) -> Iterator[int]:
         """One iteration a step, which yields the number of planes held; it ends where no progress is possible.
 
         It tells `problem` of points, bounds and planes.

@@ -16,12 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from rankstruct.solvers.base import Problem, Solver, planes_of, start_qp
 from rankstruct.solvers.risk import certain_levels
 from rankstruct.solvers.solution import Planes
+
+__all__ = ["Bundle"]
 
 _STEP, _GROW, _SHRINK, _SHORTEST = 0.3, 1.5, 0.7, 0.02
 _NOTHING = 1e-15  # of the objective: no progress
@@ -50,12 +53,9 @@ class Bundle(Solver):
 
     max_planes: int = 400
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.max_planes < 2:
-            raise ValueError(f"max_planes must be at least 2, got {self.max_planes}")
+    _least: ClassVar[dict[str, int]] = {**Solver._least, "max_planes": 2}
 
-    def _method(self, problem: Problem, start: np.ndarray, planes: Planes | None) -> Iterator[int]:
+    def _steps(self, problem: Problem, start: np.ndarray, planes: Planes | None) -> Iterator[int]:
         qp = start_qp(len(start), 1, planes)
         problem.planes = lambda: planes_of(qp)
         point = start

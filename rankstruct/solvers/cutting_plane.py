@@ -13,12 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from rankstruct.solvers.base import Problem, Solver, planes_of, start_qp
 from rankstruct.solvers.risk import certain_levels
 from rankstruct.solvers.solution import Planes
+
+__all__ = ["CuttingPlane"]
 
 _PATIENCE = 100  # iterations without any progress, after which rounding is to blame
 
@@ -36,12 +39,9 @@ class CuttingPlane(Solver):
 
     planes_per_term: int = 30
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.planes_per_term < 2:
-            raise ValueError(f"planes_per_term must be at least 2, got {self.planes_per_term}")
+    _least: ClassVar[dict[str, int]] = {**Solver._least, "planes_per_term": 2}
 
-    def _method(self, problem: Problem, start: np.ndarray, planes: Planes | None) -> Iterator[int]:
+    def _steps(self, problem: Problem, start: np.ndarray, planes: Planes | None) -> Iterator[int]:
         terms = np.arange(problem.risk.terms)
         qp = start_qp(len(start), len(terms), planes)
         problem.planes = lambda: planes_of(qp)

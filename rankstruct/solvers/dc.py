@@ -14,26 +14,29 @@ Procedure", Neural Computation 2003.
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
-from tqdm import tqdm
 
-from rankstruct.solvers.base import Callback, Solver, check_C, check_point
+from rankstruct.solvers.base import Method, Problem, Solver, check_point
 from rankstruct.solvers.bundle import Bundle
 from rankstruct.solvers.risk import Risk
-from rankstruct.solvers.solution import Planes, Record, Solution, Status
+from rankstruct.solvers.solution import Planes, Solution, Status
+
+__all__ = ["DC"]
+
+Concave = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DC:
+class DC(Method):
     """Rounds of convex problems, each solved by `solver`.
 
     Args:
         solver: of the convex problems.
-        tolerance: stop after a round that lowers the objective by no more than this share of it.
+        tolerance: stop after a round that lowers the objective by no more than this share of it; 0 is allowed.
         max_rounds: stop after so many.
         max_seconds: stop after the round in which so many have passed.
         progress: show a bar with the objective of each round.
@@ -41,22 +44,15 @@ class DC:
     """
 
     solver: Solver = field(default_factory=Bundle)
-    tolerance: float = 1e-3
     max_rounds: int = 50
-    max_seconds: float = math.inf
-    progress: bool = False
-    callback: Callback | None = None
 
-    def __post_init__(self) -> None:
-        if not self.tolerance >= 0:
-            raise ValueError(f"tolerance must be >= 0, got {self.tolerance}")
-        if self.max_rounds < 1:
-            raise ValueError(f"max_rounds must be at least 1, got {self.max_rounds}")
+    _least: ClassVar[dict[str, int]] = {"max_rounds": 1}
+    _may_be_zero: ClassVar[tuple[str, ...]] = ("tolerance",)
 
     def minimise(
         self,
         convex: Risk,
-        concave: Callable[[np.ndarray], tuple[float, np.ndarray]],
+        concave: Concave,
         C: float,
         *,
         w0: np.ndarray | None = None,
@@ -84,63 +80,47 @@ class DC:
         >>> DC().minimise(Distance(), half, C=100.0, start=np.array([3.0])).w.round(3) + 0.0
         array([0.])
         """
-        check_C(C)
-        dimension = convex.dimension
-        w0 = np.zeros(dimension) if w0 is None else check_point("w0", w0, dimension)
-        w = w0.copy() if start is None else check_point("start", start, dimension)
+        w0 = np.zeros(convex.dimension) if w0 is None else check_point("w0", w0, convex.dimension)
+        start = w0.copy() if start is None else check_point("start", start, convex.dimension)
+        problem = Problem(convex, C, w0)
+        return self._drive(problem, self._rounds(problem, concave, start), self.max_rounds, "round")
 
-        oracle = qp = passes = 0.0
-
-        def linearise(w: np.ndarray) -> tuple[float, np.ndarray, float]:
-            """N, its subgradient and the objective at w."""
-            nonlocal oracle, passes
-            clock = time.perf_counter()
-            value, gradient = concave(w)
-            gradient = np.asarray(gradient, float)
-            objective = float((w - w0) @ (w - w0)) / (2 * C) + convex(w)[0] - float(value)
-            oracle, passes = oracle + time.perf_counter() - clock, passes + 2
-            if not (math.isfinite(objective) and np.isfinite(gradient).all()):
-                raise ValueError(f"the concave part must be finite, with a finite subgradient; got {value}")
-            return float(value), gradient, objective
-
-        began = time.perf_counter()
-        value, gradient, objective = linearise(w)
+    def _rounds(self, problem: Problem, concave: Concave, start: np.ndarray) -> Iterator[int]:
+        value, gradient = _linearise(problem, concave, start)
+        problem.note(0)
         planes: Planes | None = None
-        history = [Record(0.0, objective, -math.inf, 0, oracle, 0.0, passes)]
-        status = Status.ITERATIONS
-        with tqdm(disable=not self.progress, unit="round", desc=f"C = {C:g}") as bar:
-            try:
-                for _ in range(self.max_rounds):
-                    tilted = _Tilted(convex, gradient, value - float(gradient @ w))
-                    begin = Solution(w, 0.0, -math.inf, math.inf, 0, status, planes=tilted.tilt(planes))
-                    inner = self.solver.minimise(tilted, C, w0=w0, warm_start=begin)
-                    planes = tilted.untilt(inner.planes)
-                    found = linearise(inner.w)
-                    before = objective
-                    if found[2] < objective:
-                        w, (value, gradient, objective) = inner.w, found
-                    last = inner.history[-1] if inner.history else history[0]
-                    oracle, qp = oracle + last.oracle_seconds, qp + last.qp_seconds
-                    passes += last.passes
-                    seconds = time.perf_counter() - began
-                    record = Record(seconds, objective, -math.inf, last.planes, oracle, qp, passes)
-                    history.append(record)
-                    bar.update()
-                    bar.set_postfix(objective=f"{objective:.6g}", refresh=False)
-                    if inner.status is Status.INTERRUPTED:
-                        status = Status.INTERRUPTED
-                    elif self.callback is not None and self.callback(record, w):
-                        status = Status.CALLBACK
-                    elif before - objective <= self.tolerance * abs(objective):
-                        status = Status.CONVERGED
-                    elif record.seconds >= self.max_seconds:
-                        status = Status.TIME
-                    else:
-                        continue
-                    break
-            except KeyboardInterrupt:
-                status = Status.INTERRUPTED
-        return Solution(w, objective, -math.inf, math.inf, len(history) - 1, status, tuple(history))
+        while True:
+            w, before = problem.w, problem.objective
+            assert w is not None
+            tilted = _Tilted(problem.risk, gradient, value - float(gradient @ w))
+            begin = Solution(w, 0.0, -math.inf, math.inf, 0, Status.CONVERGED, planes=tilted.tilt(planes))
+            inner = self.solver.minimise(tilted, problem.C, w0=problem.w0, warm_start=begin)
+            planes = tilted.untilt(inner.planes)
+            found = _linearise(problem, concave, inner.w)
+            if problem.objective < before:
+                value, gradient = found
+            last = inner.history[-1] if inner.history else problem.history[0]
+            problem.oracle_seconds += last.oracle_seconds
+            problem.qp_seconds += last.qp_seconds
+            problem.passes += last.passes
+            if inner.status is Status.INTERRUPTED:
+                problem.status = Status.INTERRUPTED
+            elif before - problem.objective <= self.tolerance * abs(problem.objective):
+                problem.status = Status.CONVERGED
+            yield last.planes
+
+
+def _linearise(problem: Problem, concave: Concave, w: np.ndarray) -> tuple[float, np.ndarray]:
+    """N and its subgradient at w; the problem is told of the objective there."""
+    with problem.in_oracle():
+        value, gradient = concave(w)
+        risk = problem.risk(w)[0] - float(value)
+    problem.passes += 2
+    gradient = np.asarray(gradient, float)
+    if not (math.isfinite(risk) and np.isfinite(gradient).all()):
+        raise ValueError(f"the concave part must be finite, with a finite subgradient; got {value}")
+    problem.observe(w, risk)
+    return float(value), gradient
 
 
 class _Tilted:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -25,6 +26,8 @@ from rankstruct.solvers.base import Problem, Solver
 from rankstruct.solvers.qp import certain_dual
 from rankstruct.solvers.risk import certain_levels
 from rankstruct.solvers.solution import Planes
+
+__all__ = ["FrankWolfe"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,12 +46,9 @@ class FrankWolfe(Solver):
     block_size: int = 1
     seed: int = 0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.block_size < 1:
-            raise ValueError(f"block_size must be at least 1, got {self.block_size}")
+    _least: ClassVar[dict[str, int]] = {**Solver._least, "block_size": 1}
 
-    def _method(self, problem: Problem, start: np.ndarray, planes: Planes | None) -> Iterator[int]:
+    def _steps(self, problem: Problem, start: np.ndarray, planes: Planes | None) -> Iterator[int]:
         C, w0, terms = problem.C, problem.w0, problem.risk.terms
         rng = np.random.default_rng(self.seed)
         everything = np.arange(terms)

@@ -34,6 +34,8 @@ from scipy.linalg.lapack import dtrtrs
 
 from rankstruct.solvers.risk import SUM_ERROR
 
+__all__ = ["PlaneQP", "QPResult"]
+
 _DEPENDENT = 1e-9  # a column this close to the span of the others, relative to its length, counts as one of the span
 _SPANNED = 1e-14  # a gradient this close to the span of the basis, relative to its length, is in it
 _ROUNDING = 1e-15  # of the dual, relative to the planes' values

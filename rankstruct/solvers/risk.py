@@ -13,6 +13,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import scipy.sparse as sp
 
+__all__ = ["LinearRisk", "Risk"]
+
 SUM_ERROR = 16 * np.finfo(np.float64).eps  # of a sum, relative to the sum of its terms' sizes
 _BLOCK = 2**18  # numbers that are converted to float64 at a time: 2 MiB
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+__all__ = ["SeparableSolution", "minimise_separable"]
+
 _QP_STEPS = 300
 
 SeparableOracle = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -71,39 +73,50 @@ def minimise_separable(
     if max_iterations < 1 or not tolerance > 0:
         raise ValueError(f"max_iterations and tolerance must be positive, got {max_iterations} and {tolerance}")
     best = np.array(start, float)
-    problems, dimension = best.shape
-    objective, lower = np.full(problems, np.inf), np.zeros(problems)
-    point = best.copy()
-    gradients = np.zeros((problems, max_iterations, dimension))
-    intercepts = np.zeros((problems, max_iterations))
-    products = np.zeros((problems, max_iterations, max_iterations))
-    multipliers = np.zeros((problems, max_iterations))
-    open_problems = np.arange(problems)
+    objective, lower = np.full(len(best), np.inf), np.zeros(len(best))
+    point, model = best.copy(), _Models(*best.shape, max_iterations, regularization)
+    at = np.arange(len(best))  # the problems that are not solved yet
     iteration = 0
-    while len(open_problems) and iteration < max_iterations:
-        at = open_problems
+    while len(at) and iteration < max_iterations:
         values, slopes = oracle(point[at], at)
         totals = values + 0.5 * regularization * np.square(point[at]).sum(1)
         better = totals < objective[at]
         best[at[better]], objective[at[better]] = point[at[better]], totals[better]
-        planes = iteration + 1
-        gradients[at, iteration] = slopes
-        intercepts[at, iteration] = values - (slopes * point[at]).sum(1)
-        inner = np.einsum("qid,qd->qi", gradients[at, :planes], slopes) / regularization
-        products[at, iteration, :planes] = inner
-        products[at, :planes, iteration] = inner
-        if iteration == 0:
-            multipliers[at, 0] = 1.0
-        chosen = multipliers[at, :planes]
-        bounds = _solve_duals(
-            products[at, :planes, :planes], intercepts[at, :planes], chosen, tolerance * objective[at]
-        )
-        multipliers[at, :planes] = chosen
+        model.add(at, slopes, values - (slopes * point[at]).sum(1))
+        bounds, point[at] = model.solve(at, tolerance * objective[at])
         lower[at] = np.maximum(lower[at], bounds)
-        point[at] = -np.einsum("qi,qid->qd", chosen, gradients[at, :planes]) / regularization
-        open_problems = at[objective[at] - lower[at] > tolerance * objective[at]]
+        at = at[objective[at] - lower[at] > tolerance * objective[at]]
         iteration += 1
     return SeparableSolution(best, objective, np.minimum(lower, objective), iteration)
+
+
+class _Models:
+    """The planes of all problems, as many a problem, and their multipliers."""
+
+    def __init__(self, problems: int, dimension: int, most: int, regularization: float) -> None:
+        self.regularization = regularization
+        self.planes = 0
+        self.gradients = np.zeros((problems, most, dimension))
+        self.intercepts = np.zeros((problems, most))
+        self.products = np.zeros((problems, most, most))
+        self.multipliers = np.zeros((problems, most))
+
+    def add(self, at: np.ndarray, slopes: np.ndarray, intercepts: np.ndarray) -> None:
+        """One plane more for the problems `at`."""
+        new, self.planes = self.planes, self.planes + 1
+        self.gradients[at, new], self.intercepts[at, new] = slopes, intercepts
+        inner = np.einsum("qid,qd->qi", self.gradients[at, : self.planes], slopes) / self.regularization
+        self.products[at, new, : self.planes] = self.products[at, : self.planes, new] = inner
+        if new == 0:
+            self.multipliers[at, 0] = 1.0
+
+    def solve(self, at: np.ndarray, precision: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Lower bounds of the problems `at`, and the points where their models are lowest."""
+        held = slice(self.planes)
+        chosen = self.multipliers[at, held]
+        bounds = _solve_duals(self.products[at, held, held], self.intercepts[at, held], chosen, precision)
+        self.multipliers[at, held] = chosen
+        return bounds, -np.einsum("qi,qid->qd", chosen, self.gradients[at, held]) / self.regularization
 
 
 def _solve_duals(

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+__all__ = ["Planes", "Record", "Solution", "Status"]
+
 
 class Status(str, Enum):
     """Why a solver stopped; `str()` adds what to do about it.

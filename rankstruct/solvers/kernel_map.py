@@ -20,6 +20,8 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
+__all__ = ["Kernel", "KernelMap"]
+
 KERNELS = ("linear", "rbf", "polynomial", "precomputed")
 _BLOCK = 2**22  # kernel values computed at a time: 32 MiB
 
@@ -61,16 +63,10 @@ class Kernel:
             raise ValueError("a precomputed kernel has no function; its values are given as X")
         if X.shape[1] != Y.shape[1]:
             raise ValueError(f"rows must have the same number of features, got {X.shape[1]} and {Y.shape[1]}")
-        X, Y = _float64(X), _float64(Y)
-        product = X @ Y.T
-        product = product.toarray() if sp.issparse(product) else np.asarray(product)
-        gamma = 1 / max(1, X.shape[1]) if self.gamma is None else self.gamma
-        if self.name == "polynomial":
-            return (gamma * product + self.offset) ** int(self.degree)
-        if self.name == "rbf":
-            distance = _squares(X)[:, None] + _squares(Y) - 2 * product
-            return np.exp(-gamma * np.maximum(distance, 0))
-        return product
+        from sklearn.metrics.pairwise import pairwise_kernels  # scikit-learn takes long to import
+
+        options = {"gamma": self.gamma, "degree": int(self.degree), "coef0": self.offset}
+        return pairwise_kernels(_float64(X), _float64(Y), metric=self.name, filter_params=True, **options)
 
 
 @dataclass(frozen=True)
@@ -178,9 +174,3 @@ class KernelMap:
 
 def _float64(X: Any) -> Any:
     return X.astype(np.float64, copy=False) if sp.issparse(X) else np.asarray(X, np.float64)
-
-
-def _squares(X: Any) -> np.ndarray:
-    if sp.issparse(X):
-        return np.asarray(X.multiply(X).sum(axis=1)).ravel()
-    return np.einsum("ij,ij->i", X, X)

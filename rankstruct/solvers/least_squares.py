@@ -8,6 +8,8 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
+__all__ = ["group_regression"]
+
 _BLOCK = 2**20  # numbers that are converted to float64 at a time
 
 
