@@ -45,6 +45,8 @@ from rankstruct.solvers import (
     group_regression,
 )
 
+__all__ = ["KernelRanker", "LinearRanker"]
+
 _SOLVERS = {"bundle": Bundle, "cutting-plane": CuttingPlane, "frank-wolfe": FrankWolfe}
 _ROUTING = (
     "inside GridSearchCV and the like, turn routing on with sklearn.set_config(enable_metadata_routing=True) and pass "
@@ -80,14 +82,13 @@ def ranking_risk(
     loss = copy.deepcopy(loss)
     loss.reduction = "none"  # type: ignore[assignment]
     grades, bounds = torch.tensor(labels), torch.tensor(np.asarray(offsets, np.int64))
-
-    hosts = torch.tensor(np.asarray(groups, np.int64)) if groups is not None and takes_groups(loss) else None
+    each = torch.tensor(np.asarray(groups, np.int64)) if groups is not None and takes_groups(loss) else None
 
     def ask(
-        scores: np.ndarray, y: torch.Tensor, lists: torch.Tensor, hosts: torch.Tensor | None
+        scores: np.ndarray, y: torch.Tensor, lists: torch.Tensor, each: torch.Tensor | None
     ) -> tuple[np.ndarray, np.ndarray]:
         leaf = torch.from_numpy(scores).requires_grad_()
-        values = loss(leaf, y, offsets=lists, **({} if hosts is None else {"groups": hosts}))
+        values = loss(leaf, y, offsets=lists, **({} if each is None else {"groups": each}))
         (direction,) = torch.autograd.grad(values.sum(), leaf)
         return values.detach().numpy(), direction.numpy()
 
@@ -95,9 +96,9 @@ def ranking_risk(
         parts = [slice(bounds[i], bounds[i + 1]) for i in indices]
         lists = torch.tensor([0, *(part.stop - part.start for part in parts)]).cumsum(0)
         y = torch.cat([grades[part] for part in parts])
-        return ask(scores, y, lists, None if hosts is None else torch.cat([hosts[part] for part in parts]))
+        return ask(scores, y, lists, None if each is None else torch.cat([each[part] for part in parts]))
 
-    return LinearRisk(X, offsets, lambda scores: ask(scores, grades, bounds, hosts), term_oracle=terms)
+    return LinearRisk(X, offsets, lambda scores: ask(scores, grades, bounds, each), term_oracle=terms)
 
 
 class _Lists(NamedTuple):
@@ -139,6 +140,7 @@ class LinearRanker(BaseEstimator):
         path_: one `Solution` for each C, ascending.
         validation_: the measure on the validation lists for each of these C; None without them.
         w0_: `[d]`, what the regulariser draws to.
+        left_out_: how many training lists `drop_empty` left out.
         n_features_in_: d.
 
     Documents of one `qid` form a list, wherever their rows are. Routing of `qid` through scikit-learn is requested by default:
@@ -220,24 +222,13 @@ class LinearRanker(BaseEstimator):
             qid_valid: their lists.
             groups_valid: their groups, for a measure of diversity.
 
-        Returns:
-            The ranker itself.
-
         Raises:
             ValueError: wrong shapes or values, no `qid`, no groups where they are needed, several C without validation lists,
                 or a loss that no solver here minimises.
         """
         Cs = self._costs()
-        held_out = [value is not None for value in (X_valid, y_valid, qid_valid)]
-        if any(held_out) != all(held_out):
-            raise ValueError("X_valid, y_valid and qid_valid go together; give all three or none")
-        if groups_valid is not None and not any(held_out):
-            raise ValueError("groups_valid goes with X_valid, y_valid and qid_valid; give them too or leave it out")
-        if any(held_out) and groups_valid is None and self._measure().takes_groups:
-            raise ValueError(
-                f"{self._measure().name} needs groups_valid=, one id a validation document: its host or topic"
-            )
-        if len(Cs) > 1 and not any(held_out):
+        held_out = self._has_validation(X_valid, y_valid, qid_valid, groups_valid)
+        if len(Cs) > 1 and not held_out:
             raise ValueError(
                 f"C has {len(Cs)} values; give X_valid, y_valid and qid_valid to choose among them, or a single C"
             )
@@ -245,15 +236,14 @@ class LinearRanker(BaseEstimator):
         qid, groups = _check_ids("qid", qid, X.shape[0]), _number_groups("groups", groups, X.shape[0])
         lists = self._training_lists(self._fit_features(X), y, qid, groups)
         self.path_: list[Solution] = []
-        self.validation_: list[float] | None = [] if any(held_out) else None
+        self.validation_: list[float] | None = [] if held_out else None
         loss = self._loss()
         start = self._start(loss, lists)
-        w0 = start if self.regularize_towards == "start" else np.zeros(lists.X.shape[1])
-        self.w0_ = w0
-        solution: Solution | None = None
-        chosen = 0
+        self.w0_ = start if self.regularize_towards == "start" else np.zeros(lists.X.shape[1])
+        self.left_out_ = len(np.unique(qid)) - (len(lists.offsets) - 1)
+        solution, chosen = None, 0
         for number, C in enumerate(Cs):
-            solution = self._solve(loss, lists, C, w0, start, solution)
+            solution = self._solve(loss, lists, C, self.w0_, start, solution)
             self.path_.append(solution)
             self._use(solution, C)
             if self.validation_ is not None:
@@ -262,6 +252,18 @@ class LinearRanker(BaseEstimator):
                     chosen = number
         self._use(self.path_[chosen], Cs[chosen])
         return self
+
+    def _has_validation(self, X_valid: Any, y_valid: Any, qid_valid: Any, groups_valid: Any) -> bool:
+        given = [value is not None for value in (X_valid, y_valid, qid_valid)]
+        if any(given) != all(given):
+            raise ValueError("X_valid, y_valid and qid_valid go together; give all three or none")
+        if groups_valid is not None and not any(given):
+            raise ValueError("groups_valid goes with X_valid, y_valid and qid_valid; give them too or leave it out")
+        if any(given) and groups_valid is None and self._measure().takes_groups:
+            raise ValueError(
+                f"{self._measure().name} needs groups_valid=, one id a validation document: its host or topic"
+            )
+        return any(given)
 
     def _use(self, solution: Solution, C: float) -> None:
         self.solution_, self.C_, self.coef_ = solution, C, solution.w

@@ -74,7 +74,7 @@ def minimise_separable(
         raise ValueError(f"max_iterations and tolerance must be positive, got {max_iterations} and {tolerance}")
     best = np.array(start, float)
     objective, lower = np.full(len(best), np.inf), np.zeros(len(best))
-    point, model = best.copy(), _Models(*best.shape, max_iterations, regularization)
+    point, model = best.copy(), _Models(best.shape, max_iterations, regularization)
     at = np.arange(len(best))  # the problems that are not solved yet
     iteration = 0
     while len(at) and iteration < max_iterations:
@@ -93,7 +93,8 @@ def minimise_separable(
 class _Models:
     """The planes of all problems, as many a problem, and their multipliers."""
 
-    def __init__(self, problems: int, dimension: int, most: int, regularization: float) -> None:
+    def __init__(self, shape: tuple[int, ...], most: int, regularization: float) -> None:
+        problems, dimension = shape
         self.regularization = regularization
         self.planes = 0
         self.gradients = np.zeros((problems, most, dimension))

@@ -1,0 +1,44 @@
+"""Names of a package that are imported when they are asked for (PEP 562)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+
+
+def public_names(module: ModuleType) -> list[str]:
+    """What `from module import *` is meant to bring: `__all__`, or what a room's `__init__` gathers from its files."""
+    if hasattr(module, "__all__"):
+        return list(module.__all__)
+    return [
+        name for name, value in vars(module).items() if not name.startswith("_") and not isinstance(value, ModuleType)
+    ]
+
+
+def attach(package: str, *rooms: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """The `__getattr__` and `__dir__` of a package whose public names are those of its `rooms`, asked in this order.
+
+    Submodules are found too, so that `import rankstruct as rs` is enough for `rs.data`.
+    """
+
+    def find(name: str) -> object:
+        if name == "__all__":
+            return every()
+        if not name.startswith("_"):
+            if find_spec(f"{package}.{name}") is not None:
+                return import_module(f"{package}.{name}")
+            for room in rooms:
+                module = import_module(f"{package}.{room}")
+                if name in public_names(module):
+                    # Not asked for again, and known to who traces the code.
+                    return vars(sys.modules[package]).setdefault(name, getattr(module, name))
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    def every() -> list[str]:
+        found = {name for room in rooms for name in public_names(import_module(f"{package}.{room}"))}
+        return sorted(found | {"__version__"})
+
+    return find, every
