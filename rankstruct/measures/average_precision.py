@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
 from rankstruct.measures.base import Measure, register_measure
 from rankstruct.measures.ranked import RankedLists
+from rankstruct.measures.rounding import row_sums
+
+__all__ = ["AP"]
 
 
 @register_measure
@@ -25,6 +29,8 @@ class AP(Measure):
     >>> AP()([3.0, 2.0, 1.0], [0, 1, 1])
     tensor(0.5833, dtype=torch.float64)
     """
+
+    under_ties: ClassVar[str] = "closed form"
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
         """Sum of precisions at relevant ranks over the number of relevant documents.
@@ -44,6 +50,6 @@ class AP(Measure):
             before = (hits - relevant).gather(-1, first)
             tied = (last - first + 1).double()
             tied_relevant = hits.gather(-1, last) - before
-            above = (ranks[kept] - 1 - first) / (tied - 1).clamp(min=1)
-            credit = tied_relevant / tied * (before + 1 + above * (tied_relevant - 1)) / ranks[kept]
-        return credit.sum(-1) / total, total > 0
+            above = (ranks[kept] - 1 - first) * (tied_relevant - 1) / (tied - 1).clamp(min=1)
+            credit = tied_relevant / tied * (before + 1 + above) / ranks[kept]
+        return row_sums(credit) / total, total > 0

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from rankstruct.lists import check_lists
+from rankstruct.measures.orders import mean_over_orders
 from rankstruct.measures.ranked import RankedLists, rank_lists
 
 EMPTY = (0, 1, "skip", "error")
@@ -46,6 +47,15 @@ class Measure(ABC):
     """Why a list may have no value, for messages."""
     takes_groups: ClassVar[bool] = False
     """Whether it needs `groups=`."""
+    under_ties: ClassVar[str] = "orders"
+    """What stands for the expected value over all orders of tied documents. `"closed form"`: `compute` takes groups of tied
+    documents. `"orders"`: `compute` knows none, and is averaged over the orders one by one, a list with too many of them
+    being an error. `"worst"`: tied documents stand lowest labels first."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "compute" in vars(cls) and "under_ties" not in vars(cls):
+            cls.under_ties = "orders"  # what was said of an inherited compute does not hold for a new one
 
     def __post_init__(self) -> None:
         if self.cutoff is not None:
@@ -83,8 +93,8 @@ class Measure(ABC):
         """The measure of lists in rank order: `(values [lists] float64, defined [lists] bool)`.
 
         `defined` is False where no ranking of the list is better than another because nothing (or, for AUC, everything)
-        is relevant; the value there may be anything, even NaN. A group of tied documents (`lists.first`, `lists.last`)
-        asks for the mean over its orders.
+        is relevant; the value there may be anything, even NaN. A class that declares `under_ties = "closed form"` gets
+        groups of tied documents (`lists.first`, `lists.last`) and returns the mean over their orders; others get none.
         """
 
     def worth(self, labels: Tensor) -> Tensor:
@@ -92,12 +102,18 @@ class Measure(ABC):
         return labels
 
     def judge(self, lists: RankedLists, empty: int | str = 0) -> tuple[Tensor, Tensor]:
-        """`compute` with the policy for undefined lists applied; see `evaluate`.
+        """`compute` with the policies for ties and undefined lists applied; see `evaluate`.
 
         Raises:
-            ValueError: under `empty="error"`, a list that is not all padding has no value.
+            ValueError: under `empty="error"`, a list that is not all padding has no value; or tied documents have too many
+                orders, see `under_ties`.
         """
-        values, defined = self.compute(lists)
+        if lists.first is None or self.under_ties == "closed form":
+            values, defined = self.compute(lists)
+        elif self.under_ties == "worst":
+            values, defined = self.compute(lists.lowest_first())
+        else:
+            values, defined = mean_over_orders(self.compute, lists, self.name)
         if empty == "error":
             missing = ~defined & lists.where.any(-1)
             if bool(missing.any()):
@@ -109,36 +125,9 @@ class Measure(ABC):
         fill = math.nan if empty == "skip" else float(empty == 1)
         return torch.where(defined, values, fill), defined
 
-    def __call__(
-        self,
-        scores: Any,
-        labels: Any,
-        where: Any = None,
-        *,
-        offsets: Any = None,
-        ties: str = "expected",
-        empty: int | str = 0,
-        convention: str | None = None,
-        num_relevant: Any = None,
-        ideal_labels: Any = None,
-        docids: Any = None,
-        groups: Any = None,
-    ) -> Tensor:
-        """The measure of each list, `[...]` float64; see `evaluate` for the arguments and errors."""
-        return measure_lists(
-            [self],
-            scores,
-            labels,
-            where,
-            offsets=offsets,
-            ties=ties,
-            empty=empty,
-            convention=convention,
-            num_relevant=num_relevant,
-            ideal_labels=ideal_labels,
-            docids=docids,
-            groups=groups,
-        )[0]
+    def __call__(self, scores: Any, labels: Any, where: Any = None, **options: Any) -> Tensor:
+        """The measure of each list, `[...]` float64; see `evaluate` for the options and errors."""
+        return measure_lists([self], scores, labels, where, **options)[0]
 
     @torch.no_grad()
     def best_value(
@@ -165,29 +154,14 @@ def measure_lists(
     labels: Any,
     where: Any = None,
     *,
-    offsets: Any = None,
     ties: str = "expected",
     empty: int | str = 0,
     convention: str | None = None,
-    num_relevant: Any = None,
-    ideal_labels: Any = None,
-    docids: Any = None,
-    groups: Any = None,
+    **given: Any,
 ) -> list[Tensor]:
     """The values of several measures, each `[...]` float64, with one sort; see `evaluate` for arguments and errors."""
     ties = resolve_policies(ties, empty, convention)
-    shape, batches = rank_lists(
-        scores,
-        labels,
-        where,
-        offsets=offsets,
-        ties=ties,
-        letor=convention == "letor",
-        num_relevant=num_relevant,
-        ideal_labels=ideal_labels,
-        docids=docids,
-        groups=groups,
-    )
+    shape, batches = rank_lists(scores, labels, where, ties=ties, letor=convention == "letor", **given)
     device = scores.device if isinstance(scores, Tensor) else None
     results = [torch.zeros(shape.numel(), dtype=torch.float64, device=device) for _ in measures]
     for lists in batches:

@@ -1,9 +1,9 @@
 """Diversity: documents carry a group (host, topic), and a good result list shows several of them.
 
 `rerank_diverse` makes a list diverse at test time; `Diverse` is a measure of the list that it leaves. The measures need
-`groups=`, one id a document, in `evaluate`. Expected values over tied documents have no closed form here: under
-`ties="expected"` tied documents stand lowest labels first, as under `"worst"`, so that ties never flatter; `"input"` keeps the
-order given.
+`groups=`, one id a document, in `evaluate`. Expected values over tied documents have no closed form here, so all of these
+declare `under_ties = "worst"`: under `ties="expected"`, too, tied documents stand lowest labels first, so that ties never
+flatter.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from rankstruct.measures.base import Measure, parse_measure, register_measure, r
 from rankstruct.measures.position import WTA, DiscountedGain, Function, mWTA, nDCG
 from rankstruct.measures.ranked import RankedLists
 from rankstruct.measures.reciprocal_rank import RR
+from rankstruct.measures.rounding import elementwise, row_sums
+
+__all__ = ["Diverse", "StRecall", "alpha_nDCG", "diverse_nDCG", "require_diverse", "rerank_diverse"]
 
 
 @torch.no_grad()
@@ -102,8 +105,8 @@ def first_of_groups(groups: Tensor, where: Tensor, k: int | None = None) -> Tens
     return first if k is None else first & (first.cumsum(-1) <= k)
 
 
-def _groups_of(lists: RankedLists, measure: Measure) -> tuple[RankedLists, Tensor]:
-    """The lists with ties broken by lowest labels first unless they were broken before, and their groups."""
+def _groups_of(lists: RankedLists, measure: Measure) -> Tensor:
+    """The groups of the lists, by rank; ValueError where there are none, or what does not go with them is given."""
     if lists.groups is None:
         raise ValueError(f"{measure.name} needs groups=, one id a document: its host or topic")
     if lists.letor:
@@ -113,12 +116,7 @@ def _groups_of(lists: RankedLists, measure: Measure) -> tuple[RankedLists, Tenso
             f"{measure.name} takes its best ranking from the groups of the documents given, so num_relevant and "
             "ideal_labels do not go with it"
         )
-    if lists.first is None:
-        return lists, lists.groups
-    by_label = lists.labels.argsort(dim=-1, stable=True)
-    by_label = by_label.gather(-1, lists.first.gather(-1, by_label).argsort(dim=-1, stable=True))
-    changed = {name: getattr(lists, name).gather(-1, by_label) for name in ("labels", "where", "order", "groups")}
-    return replace(lists, **changed, first=None, last=None), changed["groups"]
+    return lists.groups
 
 
 def require_diverse(measure: Measure) -> None:
@@ -166,6 +164,7 @@ class Diverse(Measure):
     min_relevant: float | None = field(default=None, init=False)
 
     takes_groups: ClassVar[bool] = True
+    under_ties: ClassVar[str] = "worst"
 
     def __post_init__(self) -> None:
         plain = parse_measure(self.measure)
@@ -189,7 +188,7 @@ class Diverse(Measure):
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
         """The measure of the documents shown, beside the best one of each group as all that there is to show."""
-        lists, groups = _groups_of(lists, self)
+        groups = _groups_of(lists, self)
         plain = self.plain
         gains = lists.relevant(plain.min_relevant) if isinstance(plain, RR) else plain.ranked_gains(lists)  # type: ignore[attr-defined]
         by_gain = gains.masked_fill(~lists.where, -1).argsort(dim=-1, descending=True, stable=True)
@@ -258,6 +257,7 @@ class alpha_nDCG(Measure):
     alpha: float = field(default=0.5, kw_only=True)
 
     takes_groups: ClassVar[bool] = True
+    under_ties: ClassVar[str] = "worst"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -267,13 +267,14 @@ class alpha_nDCG(Measure):
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
         """Discounted gains of the ranking over those of the greedy one: all gains of all groups, the largest first."""
-        lists, groups = _groups_of(lists, self)
+        groups = _groups_of(lists, self)
         relevant = lists.relevant(self.min_relevant)
         # A document's r does not depend on how the groups are interleaved, so neither do the gains that there are to order.
-        gains = relevant * (1.0 - self.alpha) ** _earlier_of_group(groups, relevant)
+        kept = 1.0 - self.alpha
+        gains = relevant * elementwise(lambda earlier: kept**earlier, _earlier_of_group(groups, relevant))
         weights = nDCG(self.cutoff).position_weights(gains.shape[-1], gains.device)
-        best = gains.sort(dim=-1, descending=True).values @ weights
-        return gains @ weights / best, best > 0
+        best = row_sums(gains.sort(dim=-1, descending=True).values * weights)
+        return row_sums(gains * weights) / best, best > 0
 
 
 def _earlier_of_group(groups: Tensor, relevant: Tensor) -> Tensor:
@@ -309,6 +310,7 @@ class StRecall(Measure):
     """
 
     takes_groups: ClassVar[bool] = True
+    under_ties: ClassVar[str] = "worst"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -317,7 +319,7 @@ class StRecall(Measure):
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
         """First relevant documents of their groups, among the first k ranks and in all."""
-        lists, groups = _groups_of(lists, self)
+        groups = _groups_of(lists, self)
         relevant = lists.relevant(self.min_relevant)
         first = relevant * (_earlier_of_group(groups, relevant) == 0)
         total = first.sum(-1)

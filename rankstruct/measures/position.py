@@ -12,9 +12,13 @@ from typing import ClassVar, TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from rankstruct.measures.base import Measure, register_measure
 from rankstruct.measures.ranked import RankedLists, is_relevant
+from rankstruct.measures.rounding import by_label, elementwise, exponential_gain, row_sums
+
+__all__ = ["DCG", "ERU", "WTA", "DiscountedGain", "MeanNDCG", "P", "mWTA", "nDCG", "nERU"]
 
 Function = Callable[[Tensor], Tensor]
 
@@ -27,16 +31,8 @@ def _letor_discount(ranks: Tensor) -> Tensor:
     return 1 / torch.log2(ranks.clamp(min=2))
 
 
-def _exponential_gain(labels: Tensor) -> Tensor:
-    return torch.exp2(labels) - 1
-
-
-def _linear_gain(labels: Tensor) -> Tensor:
-    return labels
-
-
 DISCOUNTS: dict[str, Function] = {"log2": _log2_discount, "letor": _letor_discount}
-GAINS: dict[str, Function] = {"exponential": _exponential_gain, "linear": _linear_gain}
+GAINS: dict[str, Function] = {"exponential": exponential_gain, "linear": Tensor.double}
 
 
 @dataclass(frozen=True)
@@ -61,10 +57,11 @@ class DiscountedGain(Measure):
     """
 
     normalized: ClassVar[bool] = False
+    under_ties: ClassVar[str] = "closed form"
 
     @abstractmethod
     def discounts(self, ranks: Tensor) -> Tensor:
-        """What a rank is worth: float64 ranks 1, 2, ... to finite numbers that never increase, before any cut-off."""
+        """What a rank is worth, elementwise: float64 ranks 1, 2, ... to finite numbers that never increase, uncut."""
 
     @abstractmethod
     def gains(self, labels: Tensor) -> Tensor:
@@ -85,15 +82,20 @@ class DiscountedGain(Measure):
 
     def unchecked_weights(self, size: int, device: torch.device | None = None) -> Tensor:
         """`position_weights` without a look at the values, so that `torch.compile` can trace it."""
-        weights = self.discounts(torch.arange(1, size + 1, dtype=torch.float64, device=device))
+        weights = elementwise(self.discounts, torch.arange(1, size + 1, dtype=torch.float64, device=device))
         if self.cutoff is None:
             return weights
         return torch.cat([weights[: self.cutoff], torch.zeros_like(weights[self.cutoff :])])
 
     def document_gains(self, labels: Tensor) -> Tensor:
-        """The gains of labels of any shape, float64; `min_relevant` makes the labels 0 or 1 before."""
+        """The gains of labels of any shape, float64; `min_relevant` makes the labels 0 or 1 before.
+
+        Equal labels have equal gains, whatever tensor they stand in.
+        """
         labels = labels.double()
-        return self.gains(labels if self.min_relevant is None else is_relevant(labels, self.min_relevant).double())
+        if self.min_relevant is not None:
+            labels = is_relevant(labels, self.min_relevant).double()
+        return by_label(self.gains, labels)
 
     worth = document_gains
 
@@ -101,13 +103,13 @@ class DiscountedGain(Measure):
         """Discounts times mean gains of the tied documents, divided by the best ranking's if normalised."""
         gains = self.ranked_gains(lists)
         kept = gains.shape[-1] if self.cutoff is None else min(self.cutoff, gains.shape[-1])
-        values = lists.over_ties(gains)[:, :kept] @ self.position_weights(kept, gains.device)
+        values = row_sums(lists.over_ties(gains)[:, :kept] * self.position_weights(kept, gains.device))
         if not self.normalized and lists.num_relevant is not None:
             return values, lists.num_relevant > 0
         best_gains = self.best_gains(lists, gains)
         if not self.normalized:
             return values, (best_gains > 0).any(-1)
-        best = best_gains @ self.position_weights(best_gains.shape[-1], gains.device)
+        best = row_sums(best_gains * self.position_weights(best_gains.shape[-1], gains.device))
         return values / best, best > 0
 
     def ranked_gains(self, lists: RankedLists) -> Tensor:
@@ -178,6 +180,8 @@ class _Graded(DiscountedGain):
                     f"got {value!r}"
                 )
 
+    under_ties: ClassVar[str] = "closed form"
+
     def discounts(self, ranks: Tensor) -> Tensor:
         """The chosen discount."""
         return (DISCOUNTS[self.discount] if isinstance(self.discount, str) else self.discount)(ranks)
@@ -185,6 +189,15 @@ class _Graded(DiscountedGain):
     def gains(self, labels: Tensor) -> Tensor:
         """The chosen gain."""
         return (GAINS[self.gain] if isinstance(self.gain, str) else self.gain)(labels)
+
+    def document_gains(self, labels: Tensor) -> Tensor:
+        """The chosen gain of labels of any shape, float64; `min_relevant` makes the labels 0 or 1 before."""
+        if not isinstance(self.gain, str):
+            return super().document_gains(labels)
+        # The library's own gains depend on the label alone, and convert it themselves.
+        return self.gains(labels if self.min_relevant is None else is_relevant(labels, self.min_relevant))
+
+    worth = document_gains
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
         """As every discounted gain, with the LETOR tool's rules where they are asked for."""
@@ -236,9 +249,38 @@ class nDCG(_Graded):
     normalized: ClassVar[bool] = True
 
 
+@dataclass(frozen=True)
+class _OfNDCG(Measure):
+    """What is made of nDCG without a cut-off: it takes nDCG's options, and none."""
+
+    cutoff: int | None = field(default=None, init=False)
+    discount: str | Function = field(default="log2", kw_only=True)
+    gain: str | Function = field(default="exponential", kw_only=True)
+
+    under_ties: ClassVar[str] = "closed form"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._each()
+
+    def _each(self, letor: bool = False) -> nDCG:
+        each = nDCG(min_relevant=self.min_relevant, discount=self.discount, gain=self.gain)
+        return each.with_letor_discount() if letor else each
+
+    def document_gains(self, labels: Tensor) -> Tensor:
+        """The gains of labels of any shape, float64, as those of `nDCG`."""
+        return self._each().document_gains(labels)
+
+    worth = document_gains
+
+    def ranked_gains(self, lists: RankedLists) -> Tensor:
+        """The gain at each rank, as that of `nDCG`."""
+        return self._each().ranked_gains(lists)
+
+
 @register_measure
 @dataclass(frozen=True)
-class mWTA(Measure):
+class mWTA(_OfNDCG):
     """Winner takes all for several grades: nDCG with a cut-off of its own for each list.
 
     The cut-off is 3 if the three highest labels hold at least two different grades, otherwise the first rank, in the
@@ -258,53 +300,33 @@ class mWTA(Measure):
     tensor(0.9558, dtype=torch.float64)
     """
 
-    cutoff: int | None = field(default=None, init=False)
-    discount: str | Function = field(default="log2", kw_only=True)
-    gain: str | Function = field(default="exponential", kw_only=True)
-
     least_cutoff: ClassVar[int] = 3
     normalized: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._each()
-
-    def _each(self) -> nDCG:
-        return nDCG(min_relevant=self.min_relevant, discount=self.discount, gain=self.gain)
+    under_ties: ClassVar[str] = "closed form"
 
     def unchecked_weights(self, size: int, device: torch.device | None = None) -> Tensor:
         """The discounts of ranks 1 to `size`, `[size]` float64, before the cut-off of any list, not looked at."""
         return self._each().unchecked_weights(size, device)
 
-    def document_gains(self, labels: Tensor) -> Tensor:
-        """The gains of labels of any shape, float64, as those of `nDCG`."""
-        return self._each().document_gains(labels)
-
-    worth = document_gains
-
-    def ranked_gains(self, lists: RankedLists) -> Tensor:
-        """The gain at each rank, as that of `nDCG`."""
-        return self._each().ranked_gains(lists)
-
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
         """As nDCG, with what stands behind each list's cut-off left out, in the ranking and in the best one."""
-        each = self._each().with_letor_discount() if lists.letor else self._each()
+        each = self._each(lists.letor)
         gains = each.ranked_gains(lists)
         best = each.best_gains(lists, gains)
         size = max(gains.shape[-1], best.shape[-1])
-        gains = torch.nn.functional.pad(lists.over_ties(gains), (0, size - gains.shape[-1]))
-        best = torch.nn.functional.pad(best, (0, size - best.shape[-1]))
+        gains = pad(lists.over_ties(gains), (0, size - gains.shape[-1]))
+        best = pad(best, (0, size - best.shape[-1]))
         # As many ranks as have the highest gain, and the next one; in a list of one grade that is padding, of gain 0.
         highest = (best == best[:, :1]).sum(-1, keepdim=True)
-        weights = each.position_weights(size, gains.device)
         kept = torch.arange(size, device=gains.device) < (highest + 1).clamp(min=self.least_cutoff)
-        best_gains = (best * kept) @ weights
-        return (gains * kept) @ weights / best_gains, best_gains > 0
+        weights = kept * each.position_weights(size, gains.device)
+        best_value = row_sums(best * weights)
+        return row_sums(gains * weights) / best_value, best_value > 0
 
 
 @register_measure
 @dataclass(frozen=True)
-class MeanNDCG(Measure):
+class MeanNDCG(_OfNDCG):
     """The mean of nDCG@i over i = 1, ..., n for a list of n documents, as the LETOR tool reports it.
 
     Args:
@@ -319,46 +341,58 @@ class MeanNDCG(Measure):
     tensor(0.3155, dtype=torch.float64)
     """
 
-    cutoff: int | None = field(default=None, init=False)
-    discount: str | Function = field(default="log2", kw_only=True)
-    gain: str | Function = field(default="exponential", kw_only=True)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._each()
-
-    def _each(self) -> _Graded:
-        return nDCG(min_relevant=self.min_relevant, discount=self.discount, gain=self.gain)
-
-    def worth(self, labels: Tensor) -> Tensor:
-        """The gains."""
-        return self._each().worth(labels)
+    under_ties: ClassVar[str] = "closed form"
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
         """Running sums of the ranking over running sums of the best one."""
-        each = self._each().with_letor_discount() if lists.letor else self._each()
+        each = self._each(lists.letor)
         gains = each.ranked_gains(lists)
         best = each.best_gains(lists, gains)
         size = gains.shape[-1]
-        best = torch.nn.functional.pad(best, (0, max(size - best.shape[-1], 0)))[:, :size]
+        best = pad(best, (0, max(size - best.shape[-1], 0)))[:, :size]
         weights = each.position_weights(size, gains.device)
         running = (lists.over_ties(gains) * weights).cumsum(-1)
         best = (best * weights).cumsum(-1)
-        values = (running / best * lists.where).sum(-1)
+        values = row_sums(running / best * lists.where)
         return values / lists.lengths, (best > 0).any(-1)
 
 
-class _Binary(DiscountedGain):
-    """Relevant or not is all that counts."""
+class _Hits(DiscountedGain):
+    """The share of relevant documents in the first ranks."""
+
+    under_ties: ClassVar[str] = "closed form"
 
     def gains(self, labels: Tensor) -> Tensor:
         """1 for a relevant document."""
         return (labels > 0).double()
 
+    def document_gains(self, labels: Tensor) -> Tensor:
+        """1 for a relevant document, of labels of any shape."""
+        return is_relevant(labels, self.min_relevant).double()
+
+    worth = document_gains
+
+    def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
+        """Hits are counted whole: only of a group of tied documents that rank k divides, a share is expected."""
+        depth = self.cutoff or 1
+        relevant = lists.relevant(self.min_relevant)
+        defined = (relevant if lists.ideal_labels is None else is_relevant(lists.ideal_labels, self.min_relevant)) > 0
+        defined = defined.any(-1) if lists.num_relevant is None else lists.num_relevant > 0
+        last = min(depth, relevant.shape[-1]) - 1
+        if last < 0:
+            return relevant.sum(-1), defined
+        hits = relevant.cumsum(-1)
+        if lists.first is None or lists.last is None:
+            return hits[:, last] / depth, defined
+        start, end = lists.first[:, last : last + 1], lists.last[:, last : last + 1]
+        before = (hits - relevant).gather(-1, start)
+        tied = hits.gather(-1, end) - before
+        return (before + tied * (last - start + 1) / (end - start + 1)).squeeze(-1) / depth, defined
+
 
 @register_measure
 @dataclass(frozen=True)
-class P(_Binary):
+class P(_Hits):
     """Precision at k, P@k: the share of relevant documents in the first k ranks; divided by k also for shorter lists.
 
     Args:
@@ -388,7 +422,7 @@ class P(_Binary):
 
 @register_measure
 @dataclass(frozen=True)
-class WTA(_Binary):
+class WTA(_Hits):
     """Winner takes all: 1 if the first document is relevant, and else 0.
 
     Args:

@@ -7,7 +7,7 @@ its scores once for all measures, and yields `RankedLists`: two-dimensional batc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
@@ -30,7 +30,7 @@ class RankedLists:
         order: `[lists, list_size]`, the index in the input of the document at each rank.
         index: `[lists]`, the number of each list in the input, leading dimensions counted as one.
         first: `[lists, list_size]`, for each rank (from 0) the first rank of its group of tied documents; None without
-            ties.
+            ties, or where another rule than `expected` has ordered them.
         last: the same for the last rank of the group.
         letor: whether the LETOR tool's convention holds.
         num_relevant: `[lists]` float64, the number of relevant documents where the caller gave it.
@@ -87,8 +87,34 @@ class RankedLists:
         """`values` `[lists, list_size]` replaced by their means over each group of tied documents."""
         if self.first is None or self.last is None:
             return values
+        # Sums of whole numbers are exact. Others are added in the order of their values, not of the input.
+        exact = bool(((values == values.round()) & (values.abs() < 2**32)).all())
+        if not exact:
+            values = values.gather(-1, self._within_ties(values))
         sums = torch.zeros_like(values).scatter_add(-1, self.first, values)
-        return sums.gather(-1, self.first) / (self.last - self.first + 1)
+        means = sums.gather(-1, self.first) / (self.last - self.first + 1)
+        return means if exact else means.clamp(values.gather(-1, self.first), values.gather(-1, self.last))
+
+    def _within_ties(self, keys: Tensor) -> Tensor:
+        """The places `[lists, list_size]` with each group of tied documents sorted by its keys."""
+        assert self.first is not None
+        order = keys.argsort(dim=-1, stable=True)
+        return order.gather(-1, self.first.gather(-1, order).argsort(dim=-1, stable=True))
+
+    def reordered(self, places: Tensor) -> RankedLists:
+        """The documents at other ranks, `places` `[lists, list_size]`, and nothing tied."""
+        given = {name: getattr(self, name) for name in ("labels", "where", "order", "groups")}
+        changed: dict[str, Any] = {name: value.gather(-1, places) for name, value in given.items() if value is not None}
+        return replace(self, **changed, first=None, last=None)
+
+    def lowest_first(self) -> RankedLists:
+        """Tied documents in the order of their labels, lowest first, and nothing tied."""
+        return self if self.first is None else self.reordered(self._within_ties(self.labels))
+
+    def select(self, rows: Tensor) -> RankedLists:
+        """Some of the lists, by place; one may be taken several times."""
+        found: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        return replace(self, **{name: value[rows] for name, value in found.items() if isinstance(value, Tensor)})
 
     def place(self, at: Tensor) -> str:
         """Which document, in the caller's terms, the first True of `at` `[lists, list_size]` is."""
@@ -200,10 +226,12 @@ def _rank(scores: Tensor, labels: Tensor, where: Tensor, keys: Tensor | None, in
                 f"{name} must be finite; list {int(index[row])}, document {column} has {float(values[row, column])}; "
                 "repair it, or mask it as padding with where"
             )
+    labels = labels.double()
+    if keys is not None:  # trec_eval's, which holds scores as C floats
+        scores = scores.float().clamp(torch.finfo(torch.float32).min, torch.finfo(torch.float32).max)
     if not bool(where.all()):
         scores = scores.masked_fill(~where, -torch.inf)
         labels = labels.masked_fill(~where, 0)
-    labels = labels.double()
     order = None
     if ties == "worst":
         order = labels.argsort(dim=-1, stable=True)

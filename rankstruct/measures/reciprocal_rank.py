@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
 from rankstruct.measures.base import Measure, register_measure
 from rankstruct.measures.ranked import RankedLists
+from rankstruct.measures.rounding import row_sums
+
+__all__ = ["RR"]
 
 
 @register_measure
@@ -26,6 +30,8 @@ class RR(Measure):
     >>> RR()([1.0, 1.0], [0, 1])  # tied: the mean of 1 and 1/2
     tensor(0.7500, dtype=torch.float64)
     """
+
+    under_ties: ClassVar[str] = "closed form"
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
         """Sum over ranks of P(first relevant document at this rank) / rank.
@@ -48,4 +54,4 @@ class RR(Measure):
         missed = (1 - hit).cumprod(-1)
         before = missed.roll(1, -1)
         before[:, :1] = 1
-        return (before * hit / ranks).sum(-1), lists.total_relevant(self.min_relevant) > 0
+        return row_sums(before * hit / ranks), lists.total_relevant(self.min_relevant) > 0

@@ -10,6 +10,8 @@ from torch import Tensor
 from rankstruct.measures.base import Measure, register_measure
 from rankstruct.measures.ranked import RankedLists
 
+__all__ = ["AUC"]
+
 
 @register_measure
 @dataclass(frozen=True)
@@ -32,9 +34,10 @@ class AUC(Measure):
     cutoff: int | None = field(default=None, init=False)
 
     undefined: ClassVar[str] = "all of it is relevant, or nothing is"
+    under_ties: ClassVar[str] = "closed form"
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
-        """One less the share of pairs in the wrong order."""
+        """One less the share of pairs in the wrong order. All that is added are halves, so no order of adding shows."""
         relevant = lists.relevant(self.min_relevant)
         irrelevant = lists.where.double() - relevant
         above = irrelevant.cumsum(-1)

@@ -1,0 +1,78 @@
+"""The mean of any measure over all orders of tied documents, one by one, for measures that know no closed form."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rankstruct.measures.ranked import RankedLists
+from rankstruct.measures.rounding import row_sums
+
+MOST = 5000
+"""So many orders of one list are tried. Documents of one label and group are alike: in which order they stand, counts once."""
+
+
+def mean_over_orders(
+    compute: Callable[[RankedLists], tuple[Tensor, Tensor]], lists: RankedLists, name: str
+) -> tuple[Tensor, Tensor]:
+    """What `compute` returns for lists without ties, its values averaged over all orders of the tied documents.
+
+    Raises:
+        ValueError: a list has more orders than are tried; the message names `name` and the ways out.
+    """
+    assert lists.first is not None
+    assert lists.last is not None
+    values, defined = compute(replace(lists, first=None, last=None))
+    values = values.clone()
+    for row in torch.ne(lists.first, lists.last).any(-1).nonzero().view(-1).tolist():
+        orders = torch.as_tensor(_orders(lists, row, name), device=lists.order.device)
+        each = compute(lists.select(orders.new_full((len(orders),), row)).reordered(orders))[0]
+        values[row] = row_sums(each.sort().values) / len(orders)
+    return values, defined
+
+
+def _orders(lists: RankedLists, row: int, name: str) -> np.ndarray:
+    """The orders of a list's documents that differ, `[orders, list_size]`, as places in the ranking there is."""
+    assert lists.first is not None
+    alike = lists.labels[row : row + 1] if lists.groups is None else torch.stack([lists.labels[row], lists.groups[row]])
+    kinds = alike.unique(dim=1, return_inverse=True)[1].cpu().numpy()
+    starts, sizes = np.unique(lists.first[row].cpu().numpy(), return_counts=True)
+    blocks = [range(start, start + size) for start, size in zip(starts, sizes, strict=True)]
+    count = math.prod(_count(kinds[block.start : block.stop]) for block in blocks)
+    if count > MOST:
+        raise ValueError(
+            f"{name} has no closed form for tied scores, and the tied documents of list {int(lists.index[row])} have "
+            f"{count:,} different orders, of which at most {MOST:,} are tried; choose ties='input', 'worst' or 'docid', or "
+            "write a compute that takes tied documents and declare under_ties = 'closed form'"
+        )
+    choices = [list(_arrangements(block, kinds)) for block in blocks]
+    return np.array([list(itertools.chain(*chosen)) for chosen in itertools.product(*choices)])
+
+
+def _count(kinds: np.ndarray) -> int:
+    return math.factorial(len(kinds)) // math.prod(map(math.factorial, Counter(kinds.tolist()).values()))
+
+
+def _arrangements(block: range, kinds: np.ndarray) -> Iterator[list[int]]:
+    """The places of a block in all orders in which the kinds differ, in lexical order of the kinds."""
+    members = {
+        kind: [place for place in block if kinds[place] == kind] for kind in sorted({*kinds[block.start : block.stop]})
+    }
+    order = [kind for kind, places in members.items() for _ in places]
+    while True:
+        following = {kind: iter(places) for kind, places in members.items()}
+        yield [next(following[kind]) for kind in order]
+        rising = [at for at in range(len(order) - 1) if order[at] < order[at + 1]]
+        if not rising:
+            return
+        at = rising[-1]
+        larger = max(other for other in range(at + 1, len(order)) if order[other] > order[at])
+        order[at], order[larger] = order[larger], order[at]
+        order[at + 1 :] = order[:at:-1]
