@@ -63,7 +63,6 @@ from rankstruct.measures import (
     MeanNDCG,
     Measure,
     P,
-    RankingMetric,
     StRecall,
     alpha_nDCG,
     diverse_nDCG,
@@ -92,6 +91,7 @@ from rankstruct.oracles import (
 
 if TYPE_CHECKING:
     from rankstruct.estimators import KernelRanker, LinearRanker
+    from rankstruct.metric import RankingMetric
 
 __all__ = [
     "AP",
@@ -171,9 +171,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """The estimators, imported when they are first asked for: scikit-learn takes longer than all the rest."""
+    """What is imported when it is first asked for, because scikit-learn and torchmetrics take longer than all the rest."""
     if name in ("KernelRanker", "LinearRanker"):
         from rankstruct import estimators
 
         return getattr(estimators, name)
+    if name == "RankingMetric":
+        from rankstruct.metric import RankingMetric
+
+        return RankingMetric
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
