@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rankstruct.feature_maps import *
     from rankstruct.losses import *
     from rankstruct.measures import *
+    from rankstruct.metric import *
     from rankstruct.models import *
     from rankstruct.oracles import *
 else:
@@ -29,5 +30,6 @@ else:
         "oracles",
         "losses",
         "models",
+        "metric",
         "estimators",
     )

@@ -40,9 +40,9 @@ from rankstruct.data import (
     shuffle_documents,
 )
 from rankstruct.experiments.baselines import choice_of, is_stochastic, make_trainer, path_of, trainer_options
-from rankstruct.experiments.evaluation import TESTS
 from rankstruct.experiments.protocols import PROTOCOLS, read_parts
 from rankstruct.measures import evaluate, parse_measure
+from rankstruct.statistics import TESTS
 
 _SPECIAL = ("trainer", "prepare")  # keys of a trainer's entry that are not its options
 

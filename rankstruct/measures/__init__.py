@@ -4,40 +4,11 @@
 are batch. Wherever a measure is taken, so is its name in ir-measures' syntax, such as `"nDCG@10"`.
 """
 
-from rankstruct.measures.average_precision import AP
-from rankstruct.measures.base import Measure, parse_measure, parse_measures, register_measure
-from rankstruct.measures.diversity import Diverse, StRecall, alpha_nDCG, diverse_nDCG, require_diverse, rerank_diverse
-from rankstruct.measures.evaluate import evaluate
-from rankstruct.measures.metric import RankingMetric
-from rankstruct.measures.position import DCG, ERU, WTA, DiscountedGain, MeanNDCG, P, mWTA, nDCG, nERU
-from rankstruct.measures.ranked import RankedLists
-from rankstruct.measures.reciprocal_rank import RR
-from rankstruct.measures.roc_area import AUC
-
-__all__ = [
-    "AP",
-    "AUC",
-    "DCG",
-    "ERU",
-    "RR",
-    "WTA",
-    "DiscountedGain",
-    "Diverse",
-    "MeanNDCG",
-    "Measure",
-    "P",
-    "RankedLists",
-    "RankingMetric",
-    "StRecall",
-    "alpha_nDCG",
-    "diverse_nDCG",
-    "evaluate",
-    "mWTA",
-    "nDCG",
-    "nERU",
-    "parse_measure",
-    "parse_measures",
-    "register_measure",
-    "require_diverse",
-    "rerank_diverse",
-]
+from rankstruct.measures.average_precision import *
+from rankstruct.measures.base import *
+from rankstruct.measures.diversity import *
+from rankstruct.measures.evaluation import *
+from rankstruct.measures.position import *
+from rankstruct.measures.ranked import *
+from rankstruct.measures.reciprocal_rank import *
+from rankstruct.measures.roc_area import *

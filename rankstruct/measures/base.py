@@ -24,6 +24,8 @@ from rankstruct.lists import check_lists
 from rankstruct.measures.orders import mean_over_orders
 from rankstruct.measures.ranked import RankedLists, rank_lists
 
+__all__ = ["Measure", "parse_measure", "parse_measures", "register_measure"]
+
 EMPTY = (0, 1, "skip", "error")
 CONVENTIONS = (None, "letor")
 

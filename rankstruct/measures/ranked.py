@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 
 from rankstruct.lists import check_groups, check_lists, check_offsets, known_ids, length_buckets
+
+__all__ = ["RankedLists"]
 
 TIES = ("expected", "input", "worst", "docid")
 
@@ -84,21 +86,25 @@ class RankedLists:
         return self.num_relevant
 
     def over_ties(self, values: Tensor) -> Tensor:
-        """`values` `[lists, list_size]` replaced by their means over each group of tied documents."""
+        """`values` `[lists, list_size]`, functions of the labels, replaced by their means over each group of tied documents."""
         if self.first is None or self.last is None:
             return values
-        # Sums of whole numbers are exact. Others are added in the order of their values, not of the input.
+        # Sums of whole numbers are exact. Others are added in the order of the labels, not of the input.
         exact = bool(((values == values.round()) & (values.abs() < 2**32)).all())
         if not exact:
-            values = values.gather(-1, self._within_ties(values))
+            values = values.gather(-1, self._by_label)
         sums = torch.zeros_like(values).scatter_add(-1, self.first, values)
         means = sums.gather(-1, self.first) / (self.last - self.first + 1)
-        return means if exact else means.clamp(values.gather(-1, self.first), values.gather(-1, self.last))
+        if exact:
+            return means
+        labels = self.labels.gather(-1, self._by_label)
+        return torch.where(labels.gather(-1, self.first) == labels.gather(-1, self.last), values, means)
 
-    def _within_ties(self, keys: Tensor) -> Tensor:
-        """The places `[lists, list_size]` with each group of tied documents sorted by its keys."""
+    @cached_property
+    def _by_label(self) -> Tensor:
+        """The places `[lists, list_size]` with each group of tied documents in the order of the labels, lowest first."""
         assert self.first is not None
-        order = keys.argsort(dim=-1, stable=True)
+        order = self.labels.argsort(dim=-1, stable=True)
         return order.gather(-1, self.first.gather(-1, order).argsort(dim=-1, stable=True))
 
     def reordered(self, places: Tensor) -> RankedLists:
@@ -109,12 +115,13 @@ class RankedLists:
 
     def lowest_first(self) -> RankedLists:
         """Tied documents in the order of their labels, lowest first, and nothing tied."""
-        return self if self.first is None else self.reordered(self._within_ties(self.labels))
+        return self if self.first is None else self.reordered(self._by_label)
 
     def select(self, rows: Tensor) -> RankedLists:
         """Some of the lists, by place; one may be taken several times."""
-        found: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
-        return replace(self, **{name: value[rows] for name, value in found.items() if isinstance(value, Tensor)})
+        found = {each.name: getattr(self, each.name) for each in fields(self)}
+        changed: dict[str, Any] = {name: value[rows] for name, value in found.items() if isinstance(value, Tensor)}
+        return replace(self, **changed)
 
     def place(self, at: Tensor) -> str:
         """Which document, in the caller's terms, the first True of `at` `[lists, list_size]` is."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rankstruct.data import Batch, BatchLoader, write_run, write_scores
 from rankstruct.files import whole_file
-from rankstruct.measures import RankingMetric
+from rankstruct.metric import RankingMetric
 from rankstruct.training.module import RankingModule
 
 _HISTOGRAM_SCORES = 100_000

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from rankstruct.data import Batch
 from rankstruct.losses import StructuredHingeLoss, takes_groups
-from rankstruct.measures import DiscountedGain, RankingMetric, nDCG
+from rankstruct.measures import DiscountedGain, nDCG
+from rankstruct.metric import RankingMetric
 from rankstruct.models.saving import describe_scorer
 from rankstruct.training.regression import fit_regression
 

@@ -21,7 +21,9 @@ def random_lists(kind):
         size = draw.choice((0, 1, 2, 3, 4, 5, 5, SIZE, SIZE))
         levels = (1, 2, 3, 1000)[number % 4]
         scale = 10.0 ** draw.randint(-3, 3)
-        grades = draw.choice(((0, 1), (0, 1, 2), (0, 1, 2, 3, 4), (0,), (1,), (2,), (0, 0, 0, 2)))
+        grades = draw.choice(
+            ((0, 1), (0, 1, 2), (0, 1, 2, 3, 4), (0,), (1,), (2,), (0, 0, 0, 2), (0, 0.5), (0.5, 1.5, 2.33))
+        )
         scores = [(draw.randrange(levels) - levels // 2) * scale for _ in range(size)]
         lists.append((scores, [float(draw.choice(grades)) for _ in range(size)]))
     return lists

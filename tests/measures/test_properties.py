@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from measures.enumeration import LETOR, MEASURES
 
-from rankstruct.measures import AP, RankingMetric, evaluate, parse_measure
+from rankstruct.measures import AP, evaluate, parse_measure
+from rankstruct.metric import RankingMetric
 
 NAMES = list(MEASURES)
 TIES = ("expected", "input", "worst")

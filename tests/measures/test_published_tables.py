@@ -6,7 +6,8 @@ from collections import defaultdict
 import pytest
 import torch
 
-from rankstruct.measures import RankingMetric, evaluate
+from rankstruct.measures import evaluate
+from rankstruct.metric import RankingMetric
 
 FOLDS = range(1, 6)
 TABLES = [
@@ -98,9 +99,8 @@ def test_trec_eval(data_root):
     for query, retrieved in run.items():
         documents, scores = zip(*retrieved, strict=True)
         labels = [relevance[query].get(document, 0.0) for document in documents]
-        # trec_eval keeps scores in single precision, and ties there.
         values = evaluate(
-            torch.tensor(scores, dtype=torch.float32),
+            torch.tensor(scores, dtype=torch.float64),
             torch.tensor(labels),
             list(names.values()),
             ties="docid",

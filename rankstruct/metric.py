@@ -12,6 +12,8 @@ from torchmetrics import Metric
 from rankstruct.measures.base import Measure, parse_measures, resolve_policies
 from rankstruct.measures.ranked import TIES, rank_lists
 
+__all__ = ["RankingMetric"]
+
 
 class RankingMetric(Metric):
     """Means over lists of any measures, gathered batch by batch; the same under any number of processes.

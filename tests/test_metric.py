@@ -7,7 +7,8 @@ import pytest
 import torch
 from torchmetrics import MetricCollection
 
-from rankstruct.measures import RankingMetric, evaluate
+from rankstruct.measures import evaluate
+from rankstruct.metric import RankingMetric
 
 NAMES = ["AP", "nDCG@3", "RR", "AUC"]
 

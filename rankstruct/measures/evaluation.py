@@ -1,0 +1,71 @@
+"""`evaluate`: any number of measures of any lists, with one sort.
+
+Scores, labels and the other per-document arguments may be tensors, arrays or nested sequences, all of one shape:
+`[..., list_size]` with any leading dimensions, or flat `[documents]` with `offsets`. Values are float64 whatever the dtype
+of the scores, for reports are compared in the fourth decimal. Nothing is differentiated, nothing of the caller's is changed.
+
+Source for ties: McSherry and Najork, "Computing Information Retrieval Performance Measures Efficiently in the Presence of
+Tied Scores", ECIR 2008.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from torch import Tensor
+
+from rankstruct.measures.base import Measure, measure_lists, parse_measures
+
+__all__ = ["evaluate"]
+
+
+def evaluate(
+    scores: Any,
+    labels: Any,
+    measures: str | Measure | Iterable[str | Measure],
+    *,
+    where: Any = None,
+    offsets: Any = None,
+    ties: str = "expected",
+    empty: int | str = 0,
+    convention: str | None = None,
+    num_relevant: Any = None,
+    ideal_labels: Any = None,
+    docids: Any = None,
+    groups: Any = None,
+) -> dict[str, Tensor]:
+    """Measures of each list: `{canonical name: [...] float64 on the device of scores}`; layouts as in this module.
+
+    Args:
+        scores: any real numbers; documents tie if their scores are equal as given.
+        labels: graded relevance.
+        measures: names or objects, one or several: `["AP", "nDCG@10", rs.RR(10)]`.
+        where: bool, True for a real document; padding may hold anything, even NaN.
+        offsets: int64 `[lists + 1]`, for flat input: list i is `[offsets[i], offsets[i + 1])`.
+        ties: `"expected"`, the mean over all orders of tied documents (see `Measure.under_ties`); `"input"`, the order given;
+            `"worst"`, lowest labels first; `"docid"`, by descending id and with scores in single precision, as in trec_eval.
+        empty: the value of a list with nothing relevant (for AUC: or everything): 0, 1, `"skip"` (NaN, for means to
+            leave out) or `"error"`. A list that is all padding has that value too, but is no error.
+        convention: `"letor"` for the LETOR tool's choices: ties keep the input order, nDCG's discount is 1 at ranks 1
+            and 2 and 1/log2(rank) after, nDCG@k is 0 for lists shorter than k, and empty lists count 0.
+        num_relevant: `[...]`, one a list: the number of its relevant documents, retrieved or not, for AP and the like.
+        ideal_labels: `[..., judged]`, the labels of all judged documents of each list, retrieved or not, NaN as padding; the
+            best ranking and the number of relevant documents come from these.
+        docids: ids to break ties by: strings, compared by code point, or integers.
+        groups: the group (host, topic) of each document, numbers or strings, for the measures of diversity.
+
+    Raises:
+        TypeError, ValueError: unknown measures or options; types, shapes or values that do not fit, such as a NaN, named by list
+            and document (leading dimensions counted as one); an empty list under `empty="error"`.
+
+    >>> evaluate([[3.0, 2.0, 1.0], [1.0, 1.0, 0.0]], [[0, 1, 1], [0, 1, 0]], ["AP", "RR", "nDCG@10"])
+    {'AP': tensor([0.5833, 0.7500], dtype=torch.float64),
+     'RR': tensor([0.5000, 0.7500], dtype=torch.float64),
+     'nDCG@10': tensor([0.6934, 0.8155], dtype=torch.float64)}
+    """
+    parsed = parse_measures(measures)
+    policy: dict[str, Any] = {"ties": ties, "empty": empty, "convention": convention}
+    given = {"num_relevant": num_relevant, "ideal_labels": ideal_labels, "docids": docids, "groups": groups}
+    values = measure_lists(parsed, scores, labels, where, offsets=offsets, **policy, **given)
+    return {measure.name: value for measure, value in zip(parsed, values, strict=True)}
