@@ -14,6 +14,8 @@ from torch.utils.data import Dataset
 
 from rankstruct.data.dataset import RankingData
 
+__all__ = ["Batch", "BatchLoader", "ListDataset", "collate", "make_batch"]
+
 
 @dataclass(frozen=True, eq=False)
 class Batch:

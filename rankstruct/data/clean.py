@@ -12,6 +12,15 @@ from numpy.typing import ArrayLike
 from rankstruct.data.dataset import RankingData
 from rankstruct.data.errors import DataError
 
+__all__ = [
+    "Binarize",
+    "RemoveNearDuplicates",
+    "RemoveZeroRows",
+    "UnlabelledAsIrrelevant",
+    "keep_documents",
+    "shuffle_documents",
+]
+
 _log = logging.getLogger(__name__)
 
 
@@ -133,10 +142,10 @@ class Binarize:
 
 
 @dataclass(frozen=True)
-class UnlabelledAsBad:
+class UnlabelledAsIrrelevant:
     """Label 0 for what has a label below 0, as files mark documents that nobody judged.
 
-    >>> UnlabelledAsBad()(RankingData.from_arrays([[0.0]] * 2, [-1, 2], [1, 1])).labels
+    >>> UnlabelledAsIrrelevant()(RankingData.from_arrays([[0.0]] * 2, [-1, 2], [1, 1])).labels
     array([0., 2.], dtype=float32)
     """
 

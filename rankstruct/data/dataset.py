@@ -17,6 +17,8 @@ from numpy.typing import ArrayLike
 
 from rankstruct.data.errors import DataError
 
+__all__ = ["RankingData", "Splits", "Summary", "concatenate"]
+
 Features = Any  # numpy.ndarray or scipy.sparse.csr_array; scipy's own stubs do not say so
 
 

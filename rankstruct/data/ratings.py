@@ -25,6 +25,23 @@ import numpy as np
 from rankstruct.data.dataset import RankingData
 from rankstruct.data.errors import DataError
 
+__all__ = [
+    "Ratings",
+    "RatingsSplit",
+    "align",
+    "hold_out",
+    "implicit",
+    "merge",
+    "read_movielens_fold",
+    "read_ratings",
+    "read_titles",
+    "standardised",
+    "strong_split",
+    "synthetic_ratings",
+    "weak_split",
+    "with_negatives",
+]
+
 Labels = Literal["grade", "rating"] | Callable[[np.ndarray], np.ndarray]
 
 

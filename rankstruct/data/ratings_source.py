@@ -19,6 +19,8 @@ from rankstruct.data.ratings import (
     weak_split,
 )
 
+__all__ = ["RatingsParts", "read_ratings_parts", "split_ratings"]
+
 SPLITS = ("weak", "strong", "fold")
 BUILTIN_RATINGS = ("synthetic",)
 _KNOWN_FILES = {"u.data": "movielens100k", "ratings.dat": "movielens1m"}

@@ -26,6 +26,8 @@ from rankstruct.data.cache import cache_folder, load_arrays, store_arrays
 from rankstruct.data.dataset import RankingData
 from rankstruct.data.errors import DataError
 
+__all__ = ["read_svmlight"]
+
 _log = logging.getLogger(__name__)
 _FORMAT = 1  # raise it when the same file would give other arrays
 _GROUP_SUFFIXES = (".query", ".group")

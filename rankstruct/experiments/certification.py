@@ -15,7 +15,7 @@ import torch
 import yaml
 from torch import nn
 
-from rankstruct.data import RankingData, parse_preparation, read_splits
+from rankstruct.data import RankingData, Source
 from rankstruct.estimators import LinearRanker
 from rankstruct.files import whole_file
 from rankstruct.losses import is_convex
@@ -132,9 +132,11 @@ def certify_run(run: str | Path, *, tolerance: float = 1e-3) -> Certificate:
         raise ValueError("the run sampled its training lists (data.max_list_size), so its objective is another one")
     if model.get("regularize_towards", "zero") != "zero":
         raise ValueError("the run is regularised towards its start; a certificate is for w0 = 0")
-    source = {name: data[name] for name in ("path", "fold", "builtin", "labels", "cache")}
-    seed = int(config["seed_everything"])  # the data module's seed is linked to it
-    train = parse_preparation(data["prepare"])(read_splits(**source, seed=seed).train.grouped_by(data.get("groups")))
+    names = ("path", "fold", "builtin", "prepare", "labels", "groups", "cache")
+    source = Source(
+        **{name: data[name] for name in names if name in data}, seed=int(config["seed_everything"])
+    )  # they are linked
+    train = source.read().train
     loss = _build_loss(model["loss"])
     return certify(load_scorer(folder), loss, train, model["regularization"], tolerance=tolerance)[0]
 

@@ -106,7 +106,7 @@ def test_fitted_steps_see_what_the_steps_before_them_made():
 
 
 def test_names_of_steps():
-    data = parse_preparation(["unlabelled-as-bad", "binarize:2"])(
+    data = parse_preparation(["unlabelled-as-irrelevant", "binarize:2"])(
         RankingData.from_arrays([[0.0]] * 4, [-1, 1, 2, 3], [1] * 4)
     )
     assert data.labels.tolist() == [0, 0, 1, 1]
