@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -132,11 +132,9 @@ def certify_run(run: str | Path, *, tolerance: float = 1e-3) -> Certificate:
         raise ValueError("the run sampled its training lists (data.max_list_size), so its objective is another one")
     if model.get("regularize_towards", "zero") != "zero":
         raise ValueError("the run is regularised towards its start; a certificate is for w0 = 0")
-    names = ("path", "fold", "builtin", "prepare", "labels", "groups", "cache")
-    source = Source(
-        **{name: data[name] for name in names if name in data}, seed=int(config["seed_everything"])
-    )  # they are linked
-    train = source.read().train
+    names = {entry.name for entry in fields(Source)} - {"seed"}
+    given = {name: data[name] for name in names if name in data}
+    train = Source(**given, seed=int(config["seed_everything"])).read().train  # the seeds are linked
     loss = _build_loss(model["loss"])
     return certify(load_scorer(folder), loss, train, model["regularization"], tolerance=tolerance)[0]
 
