@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rankstruct.metric import *
     from rankstruct.models import *
     from rankstruct.oracles import *
+    from rankstruct.recommenders.factorization import *
 else:
     from rankstruct._lazy import attach
 
@@ -32,4 +33,5 @@ else:
         "models",
         "metric",
         "estimators",
+        "recommenders.factorization",
     )

@@ -8,6 +8,8 @@ import numpy as np
 
 from rankstruct.data.dataset import RankingData, Splits
 
+__all__ = ["digits", "synthetic", "synthetic_groups"]
+
 
 def digits(
     seed: int = 0,
@@ -104,97 +106,94 @@ def synthetic(
     >>> data.lengths.tolist(), weights.shape
     ([4, 4, 4], (2,))
     """
-    shortest, longest = documents
-    for name, value, least in (
-        ("lists", lists, 1),
-        ("features", features, 1),
-        ("grades", grades, 2),
-        ("noise", noise, 0),
-    ):
-        if not value >= least:
-            raise ValueError(f"{name} must be at least {least}, got {value}")
-    if not 1 <= shortest <= longest:
-        raise ValueError(f"documents must be (least, greatest) with 1 <= least <= greatest, got {documents}")
+    _check_least({"lists": (lists, 1), "features": (features, 1), "grades": (grades, 2), "noise": (noise, 0)})
+    _check_range("documents", documents, 1)
     rng = np.random.default_rng(seed)
-    if weights is None:
-        weights = rng.standard_normal(features)
-    if np.shape(weights) != (features,):
-        raise ValueError(f"weights must have shape [features] = ({features},), got {np.shape(weights)}")
-    weights = (weights / np.linalg.norm(weights)).astype(np.float32)
-    lengths = rng.integers(shortest, longest, size=lists, endpoint=True)
+    weights = _direction(rng, weights, features, "features")
+    lengths = rng.integers(*documents, size=lists, endpoint=True)
     values = rng.standard_normal((lengths.sum(), features)).astype(np.float32)
     utilities = values @ weights + noise * rng.standard_normal(len(values))
-    thresholds = np.quantile(utilities, 1 - 0.5 ** np.arange(1, grades))
-    labels = np.searchsorted(thresholds, utilities)
-    return RankingData.from_arrays(values, labels, np.repeat(np.arange(1, lists + 1), lengths)), weights
+    return _graded(values, utilities, grades, lengths), weights
 
 
-def synthetic_hosts(
+def synthetic_groups(
     *,
     lists: int = 100,
     documents: tuple[int, int] = (15, 40),
-    hosts: tuple[int, int] = (5, 10),
+    groups: tuple[int, int] = (5, 10),
     features: int = 10,
     grades: int = 3,
     noise: float = 0.5,
     seed: int = 0,
     weights: np.ndarray | None = None,
 ) -> tuple[RankingData, np.ndarray]:
-    """Lists whose documents come from hosts, one of which has most of the documents and of the good ones.
+    """Lists whose documents come in groups, one of which has most of the documents and of the relevant ones.
 
-    As on the web: for many queries one site has page after page that is relevant, and they crowd out what other sites offer.
-    What makes a page of the main host good is not all that makes a page elsewhere good: the utility of a document is
-    `main / 2 + features @ weights + noise * normal` on the main host, with 7 of 10 documents, and elsewhere the same with the
-    sign of every other weight reversed, the first included. So no linear scorer is right about both, and what a list should show
-    decides about which one it had better be right. Grades are cut from utilities as in `synthetic`.
+    As on the web: for many queries one site has page after page that is relevant, and they crowd out what others offer. What
+    makes a document of the main group relevant is not all that does so elsewhere: its utility is `main / 2 + features @ weights +
+    noise * normal` in the main group, with 7 of 10 documents, and elsewhere the same with the sign of every other weight
+    reversed, the first included. So no linear scorer is right about both, and what a list should show decides about which one
+    it had better be right. Grades are cut from utilities as in `synthetic`.
 
     Args:
-        lists: number of lists.
-        documents: least and greatest length of a list, drawn evenly between.
-        hosts: least and greatest number of hosts of a list, the main one included; some may have no document.
-        features: number of features; the first is 1 on the main host and 0 elsewhere, the others are standard normal.
-        grades: number of grades, at least 2.
-        noise: standard deviation of the noise, where that of the signal is 1.
+        lists: as are `documents`, `grades`, `noise` and `seed`, see `synthetic`.
+        documents: least and greatest length of a list.
+        groups: least and greatest number of groups of a list, the main one included; some may have no document.
+        features: number of features; the first is 1 in the main group and 0 elsewhere, the others are standard normal.
+        grades: number of grades.
+        noise: standard deviation of the noise.
         seed: of everything random.
         weights: `[features - 1]`, to draw more data of the same kind; random if None.
 
     Returns:
-        `(data, weights)`: data with groups, 0 being each list's main host; weights float32 of norm 1.
+        `(data, weights)`: data with groups, 0 being each list's main one; weights float32 of norm 1.
 
     Raises:
         ValueError: a number outside its range, or weights of another shape.
 
-    >>> data, weights = synthetic_hosts(lists=3, seed=1)
+    >>> data, weights = synthetic_groups(lists=3, seed=1)
     >>> data.groups[:8], weights.shape
     (array([0, 7, 0, 0, 0, 0, 0, 0]), (9,))
     """
-    for name, value, least in (
-        ("lists", lists, 1),
-        ("features", features, 2),
-        ("grades", grades, 2),
-        ("noise", noise, 0),
-    ):
+    _check_least({"lists": (lists, 1), "features": (features, 2), "grades": (grades, 2), "noise": (noise, 0)})
+    _check_range("documents", documents, 1)
+    _check_range("groups", groups, 2)
+    rng = np.random.default_rng(seed)
+    weights = _direction(rng, weights, features - 1, "features - 1")
+    lengths = rng.integers(*documents, size=lists, endpoint=True)
+    numbers = rng.integers(*groups, size=lists, endpoint=True)
+    total = int(lengths.sum())
+    group = np.where(rng.random(total) < 0.7, 0, 1 + np.floor(rng.random(total) * np.repeat(numbers - 1, lengths)))
+    main = group == 0
+    values = np.column_stack([main, rng.standard_normal((total, features - 1))]).astype(np.float32)
+    elsewhere = weights * np.where(np.arange(features - 1) % 2, 1, -1)
+    utilities = np.where(main, 0.5 + values[:, 1:] @ weights, values[:, 1:] @ elsewhere)
+    utilities = utilities + noise * rng.standard_normal(total)
+    return replace(_graded(values, utilities, grades, lengths), groups=group.astype(np.int64)), weights
+
+
+def _check_least(values: dict[str, tuple[float, float]]) -> None:
+    for name, (value, least) in values.items():
         if not value >= least:
             raise ValueError(f"{name} must be at least {least}, got {value}")
-    for name, (smallest, largest), least in (("documents", documents, 1), ("hosts", hosts, 2)):
-        if not least <= smallest <= largest:
-            raise ValueError(f"{name} must be (least, greatest) from {least} on, got {(smallest, largest)}")
-    rng = np.random.default_rng(seed)
+
+
+def _check_range(name: str, given: tuple[int, int], least: int) -> None:
+    smallest, largest = given
+    if not least <= smallest <= largest:
+        raise ValueError(f"{name} must be (least, greatest) with {least} <= least <= greatest, got {given}")
+
+
+def _direction(rng: np.random.Generator, weights: np.ndarray | None, size: int, what: str) -> np.ndarray:
+    """Weights of norm 1, drawn where None are given."""
     if weights is None:
-        weights = rng.standard_normal(features - 1)
-    if np.shape(weights) != (features - 1,):
-        raise ValueError(f"weights must have shape [features - 1] = ({features - 1},), got {np.shape(weights)}")
-    weights = (weights / np.linalg.norm(weights)).astype(np.float32)
-    reversed_weights = weights * np.where(np.arange(features - 1) % 2, 1, -1)
-    lengths = rng.integers(*documents, size=lists, endpoint=True)
-    numbers = rng.integers(*hosts, size=lists, endpoint=True)
-    total = int(lengths.sum())
-    groups = np.where(rng.random(total) < 0.7, 0, 1 + np.floor(rng.random(total) * np.repeat(numbers - 1, lengths)))
-    main = groups == 0
-    values = np.column_stack([main, rng.standard_normal((total, features - 1))]).astype(np.float32)
-    signal = np.where(main, 0.5 + values[:, 1:] @ weights, values[:, 1:] @ reversed_weights)
-    utilities = signal + noise * rng.standard_normal(total)
-    thresholds = np.quantile(utilities, 1 - 0.5 ** np.arange(1, grades))
-    labels = np.searchsorted(thresholds, utilities)
-    data = RankingData.from_arrays(values, labels, np.repeat(np.arange(1, lists + 1), lengths))
-    return replace(data, groups=groups.astype(np.int64)), weights
+        weights = rng.standard_normal(size)
+    if np.shape(weights) != (size,):
+        raise ValueError(f"weights must have shape [{what}] = ({size},), got {np.shape(weights)}")
+    return (weights / np.linalg.norm(weights)).astype(np.float32)
+
+
+def _graded(values: np.ndarray, utilities: np.ndarray, grades: int, lengths: np.ndarray) -> RankingData:
+    """Lists of these lengths, grade g or more where the utility is in the upper 2^-g of all."""
+    labels = np.searchsorted(np.quantile(utilities, 1 - 0.5 ** np.arange(1, grades)), utilities)
+    return RankingData.from_arrays(values, labels, np.repeat(np.arange(1, len(lengths) + 1), lengths))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,8 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from rankstruct.data.errors import DataError
+
+__all__ = ["RankingData", "Splits", "Summary", "concatenate"]
 
 Features = Any  # numpy.ndarray or scipy.sparse.csr_array; scipy's own stubs do not say so
 
@@ -59,7 +61,7 @@ class RankingData:
             raise DataError(
                 f"labels must have one entry a row of features; got {documents} labels, {self.features.shape[0]} rows"
             )
-        for name in ("docids", "comments", "missing", "groups"):
+        for name in _per_document()[2:]:
             values = getattr(self, name)
             if values is not None and np.shape(values) != (documents,):
                 raise DataError(f"{name} must have shape [documents] = ({documents},), got {np.shape(values)}")
@@ -185,19 +187,24 @@ class RankingData:
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         rows = np.arange(offsets[-1]) + np.repeat(self.offsets[chosen] - offsets[:-1], lengths)
 
-        def taken(values: np.ndarray | None) -> np.ndarray | None:
-            return None if values is None else values[rows]
+        return self.select_documents(rows, offsets, self.qids[chosen])
 
-        return RankingData(
-            self.features[rows],
-            self.labels[rows],
-            offsets,
-            self.qids[chosen],
-            taken(self.docids),
-            taken(self.comments),
-            taken(self.missing),
-            taken(self.groups),
-        )
+    def select_documents(self, rows: ArrayLike, offsets: ArrayLike, qids: np.ndarray) -> RankingData:
+        """Some documents, in the order given, with all that is known of each; what every other selection goes through.
+
+        Args:
+            rows: numbers of documents, those of a list side by side.
+            offsets: `[lists + 1]`, of the lists that they make.
+            qids: `[lists]`, the names of these lists.
+
+        >>> data = RankingData.from_arrays([[1.0], [2.0], [3.0]], [1, 0, 2], ["a", "a", "b"])
+        >>> data.select_documents([2, 0], [0, 2], np.array(["c"])).labels
+        array([2., 1.], dtype=float32)
+        """
+        rows = np.asarray(rows, np.int64)
+        found = {name: getattr(self, name) for name in _per_document()}
+        taken = {name: values[rows] for name, values in found.items() if values is not None}
+        return RankingData(**taken, offsets=np.asarray(offsets, np.int64), qids=qids)
 
     def with_features(self, features: Features) -> RankingData:
         """The same documents with other features, `[documents, any]`."""
@@ -211,14 +218,10 @@ class RankingData:
         Raises:
             DataError: the data have no comments, or none has the key.
         """
-        if self.comments is None:
-            raise DataError(f"no document has a comment, so none has {key!r}; read it from a file with comments")
         pattern = re.compile(rf"(?:^|\s){re.escape(key)}\s*=\s*(.*?)\s*(?=\s\w+\s*=|$)")
-        found = [pattern.search(comment.decode("utf-8", "replace")) for comment in self.comments]
+        comments, found = self._search_comments(pattern, f"has {key!r}")
         if not any(found):
-            raise DataError(
-                f"no comment has {key!r}; the first one is {self.comments[0]!r}" if found else "no documents"
-            )
+            raise DataError(f"no comment has {key!r}; the first one is {comments[0]!r}" if found else "no documents")
         return np.array([match[1] if match else "" for match in found])
 
     def with_groups(
@@ -278,16 +281,19 @@ class RankingData:
             raise DataError(f"comment must be a regular expression, got {expression!r}: {error}") from None
         if pattern.groups != 1:
             raise DataError(f"comment must have one pair of parentheses around the group, got {expression!r}")
-        if self.comments is None:
-            raise DataError("no document has a comment, so none names a group; read them from a file with comments")
-        found = [pattern.search(text.decode("utf-8", "replace")) for text in self.comments]
+        comments, found = self._search_comments(pattern, "names a group")
         if None in found:
             at = found.index(None)
             raise DataError(
                 f"{expression!r} finds nothing in the comment of document {at} (list "
-                f"{str(self.qids[self.list_of(at)])!r}), {self.comments[at]!r}; {found.count(None)} such in all"
+                f"{str(self.qids[self.list_of(at)])!r}), {comments[at]!r}; {found.count(None)} such in all"
             )
         return np.array([match[1] if match else "" for match in found], dtype=np.str_)
+
+    def _search_comments(self, pattern: re.Pattern[str], wanted: str) -> tuple[np.ndarray, list[re.Match[str] | None]]:
+        if self.comments is None:
+            raise DataError(f"no document has a comment, so none {wanted}; read them from a file with comments")
+        return self.comments, [pattern.search(text.decode("utf-8", "replace")) for text in self.comments]
 
     def summary(self) -> Summary:
         """Counts and statistics, which print as a table.
@@ -385,22 +391,23 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
             f"all parts must have the same number of features, got {widths}; read them with one num_features="
         )
 
-    def joined(name: str) -> np.ndarray | None:
+    def joined(name: str) -> Any:
         values = [getattr(part, name) for part in parts]
-        return None if any(value is None for value in values) else np.concatenate(values)
+        if any(value is None for value in values):
+            return None
+        return sp.vstack(values, format="csr") if any(map(sp.issparse, values)) else np.concatenate(values)
 
+    lengths = np.concatenate([part.lengths for part in parts])
     return RankingData(
-        sp.vstack([part.features for part in parts], format="csr")
-        if any(part.is_sparse for part in parts)
-        else np.concatenate([part.features for part in parts]),
-        np.concatenate([part.labels for part in parts]),
-        np.concatenate([[0], np.cumsum(np.concatenate([part.lengths for part in parts]))]),
-        np.concatenate([part.qids for part in parts]),
-        joined("docids"),
-        joined("comments"),
-        joined("missing"),
-        joined("groups"),  # numbers are compared within a list alone
+        **{name: joined(name) for name in _per_document()},  # groups are compared within a list alone
+        offsets=np.concatenate([[0], np.cumsum(lengths)]),
+        qids=np.concatenate([part.qids for part in parts]),
     )
+
+
+def _per_document() -> list[str]:
+    """The fields of `RankingData` that have one entry a document, `features` and `labels` first."""
+    return [entry.name for entry in fields(RankingData) if entry.name not in ("offsets", "qids")]
 
 
 def _check_types(features: Features, labels: np.ndarray, offsets: np.ndarray) -> None:

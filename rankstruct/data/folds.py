@@ -8,18 +8,21 @@ from typing import Any
 
 from rankstruct.data.dataset import Splits
 from rankstruct.data.errors import DataError
-from rankstruct.data.svmlight import read_svmlight
+from rankstruct.data.formats import FORMATS, read_lists
 
-_NAMES = ("train", "vali", "test")
+__all__ = ["read_folds"]
+
+PARTS = ("train", "vali", "test")
 
 
 def read_folds(path: str | os.PathLike[str], fold: int | None = None, **options: Any) -> Splits:
     """Read the three parts of a fold, with the same number of features.
 
     Args:
-        path: a folder with `Fold1`, `Fold2`, ...; or, with `fold=None`, one with the three files.
+        path: a folder with `Fold1`, `Fold2`, ...; or, with `fold=None`, one with the three files. They end in `.txt` or another
+            suffix that `read_lists` knows, and `.gz` may follow.
         fold: the number of the fold, from 1.
-        options: those of `read_svmlight`.
+        options: those of `read_lists`.
 
     Raises:
         DataError: a folder or file is absent (the message lists what is there), or a file breaks the format.
@@ -28,25 +31,46 @@ def read_folds(path: str | os.PathLike[str], fold: int | None = None, **options:
     >>> splits.train.num_lists  # doctest: +SKIP
     63
     """
-    folder = Path(path) if fold is None else Path(path) / f"Fold{fold}"
-    if not folder.is_dir():
-        itself = all((Path(path) / f"{name}.txt").is_file() for name in _NAMES)
-        advice = f"; {path} has the three files itself: leave out fold (--data.fold null)" if itself else ""
-        raise DataError(f"{folder}: expected a folder with {_files()}, got none; {_present(folder.parent)}{advice}")
-    paths = [folder / f"{name}.txt" for name in _NAMES]
-    for file in paths:
-        if not file.is_file():
-            advice = "; give fold (--data.fold) to choose one" if fold is None and any(folder.glob("Fold*")) else ""
-            raise DataError(f"{folder}: expected {_files()}, got no {file.name}; {_present(folder)}{advice}")
-    parts = [read_svmlight(file, **options) for file in paths]
+    files = fold_files(path, fold)
+    parts = [read_lists(file, **options) for file in files]
     widths = {part.num_features for part in parts}
     if len(widths) > 1:  # sparse files need not mention the last features
-        parts = [read_svmlight(file, **{**options, "num_features": max(widths)}) for file in paths]
+        parts = [read_lists(file, **{**options, "num_features": max(widths)}) for file in files]
     return Splits(*parts)
 
 
-def _files() -> str:
-    return ", ".join(f"{name}.txt" for name in _NAMES)
+def fold_files(path: str | os.PathLike[str], fold: int | None = None) -> list[Path]:
+    """The files of the three parts.
+
+    Raises:
+        DataError: the folder or one of them is absent; the message lists what is there.
+    """
+    folder = Path(path) if fold is None else Path(path) / f"Fold{fold}"
+    if not folder.is_dir():
+        itself = any(map(_found(Path(path)).get, PARTS))
+        advice = f"; {path} has the three files itself: leave out fold (--data.fold null)" if itself else ""
+        raise DataError(
+            f"{folder}: expected a folder with {_named(PARTS)}, got none; {_present(folder.parent)}{advice}"
+        )
+    found = _found(folder)
+    for part, file in found.items():
+        if file is None:
+            advice = "; give fold (--data.fold) to choose one" if fold is None and any(folder.glob("Fold*")) else ""
+            raise DataError(f"{folder}: expected {_named(PARTS)}, got no {_named([part])}; {_present(folder)}{advice}")
+    return [file for file in found.values() if file is not None]
+
+
+def _found(folder: Path) -> dict[str, Path | None]:
+    """The file of each part, by the order of the formats."""
+    endings = [suffix + packed for suffix in FORMATS for packed in ("", ".gz")]
+    return {
+        part: next((file for ending in endings if (file := folder / f"{part}{ending}").is_file()), None)
+        for part in PARTS
+    }
+
+
+def _named(parts: tuple[str, ...] | list[str]) -> str:
+    return ", ".join(f"{part}.txt" for part in parts)
 
 
 def _present(folder: Path) -> str:

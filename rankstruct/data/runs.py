@@ -20,6 +20,8 @@ from rankstruct.data.dataset import RankingData
 from rankstruct.data.errors import DataError
 from rankstruct.files import whole_file
 
+__all__ = ["JoinedRun", "join_run", "read_qrels", "read_run", "read_scores", "write_run", "write_scores"]
+
 _log = logging.getLogger(__name__)
 
 Judgements = dict[str, dict[str, float]]

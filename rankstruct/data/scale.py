@@ -14,9 +14,23 @@ import numpy as np
 import scipy.sparse as sp
 import scipy.stats
 
-from rankstruct.data.clean import Binarize, RemoveNearDuplicates, RemoveZeroRows, UnlabelledAsBad
+from rankstruct.data.clean import Binarize, RemoveNearDuplicates, RemoveZeroRows, UnlabelledAsIrrelevant
 from rankstruct.data.dataset import RankingData, Splits
 from rankstruct.data.errors import DataError
+
+__all__ = [
+    "Append",
+    "Bins",
+    "Compose",
+    "LogMagnitude",
+    "QueryMinMax",
+    "QueryPercentile",
+    "QueryZScore",
+    "Standardize",
+    "check_preparation",
+    "parse_preparation",
+    "prepare_splits",
+]
 
 
 class Step(Protocol):
@@ -236,7 +250,7 @@ _ROWS: dict[str, Callable[..., Step]] = {
     "remove-zero-rows": RemoveZeroRows,
     "remove-near-duplicates": RemoveNearDuplicates,
     "binarize": Binarize,
-    "unlabelled-as-bad": UnlabelledAsBad,
+    "unlabelled-as-irrelevant": UnlabelledAsIrrelevant,
 }
 _FITTED: dict[str, Callable[..., Step]] = {"standardize": Standardize.fit, "bins": Bins.fit}
 _NUMBERS: dict[str, type] = {"remove-near-duplicates": float, "binarize": float, "bins": int}
@@ -246,7 +260,8 @@ def parse_preparation(names: Sequence[str]) -> Compose:
     """Steps from names, one after another, those that need no training data.
 
     "query-minmax", "query-zscore", "query-percentile", "log", and each with "append-" in front; "remove-zero-rows",
-    "remove-near-duplicates" or "remove-near-duplicates:0.99" (cosine), "binarize" or "binarize:2" (grade), "unlabelled-as-bad".
+    "remove-near-duplicates" or "remove-near-duplicates:0.99" (cosine), "binarize" or "binarize:2" (grade),
+    "unlabelled-as-irrelevant".
 
     Raises:
         ValueError: an unknown name, or one that is fitted to training data; the message lists the known ones.

@@ -2,31 +2,211 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from rankstruct.data.builtin import digits, synthetic, synthetic_hosts
-from rankstruct.data.dataset import Splits
-from rankstruct.data.folds import read_folds
+from rankstruct.data.builtin import digits, synthetic, synthetic_groups
+from rankstruct.data.dataset import RankingData, Splits, concatenate
+from rankstruct.data.errors import DataError
+from rankstruct.data.folds import PARTS, fold_files, read_folds
+from rankstruct.data.formats import CLASS_FORMATS, has_classes, read_lists, suffix_of
+from rankstruct.data.protocols import PROTOCOLS, class_splits, cross_validation_parts, trial_parts
+from rankstruct.data.scale import check_preparation, parse_preparation, prepare_splits
+
+__all__ = ["Source", "read_splits"]
 
 
-def _synthetic_splits(seed: int) -> Splits:
-    train, weights = synthetic(seed=seed)
-    vali, test = (synthetic(seed=seed + part, weights=weights)[0] for part in (1, 2))
-    return Splits(train, vali, test)
-
-
-def _synthetic_host_splits(seed: int) -> Splits:
-    train, weights = synthetic_hosts(seed=seed)
-    vali, test = (synthetic_hosts(seed=seed + part, weights=weights)[0] for part in (1, 2))
-    return Splits(train, vali, test)
+def _three(make: Callable[..., tuple[RankingData, object]], seed: int) -> Splits:
+    """Three parts from one scorer."""
+    train, weights = make(seed=seed)
+    return Splits(train, *(make(seed=seed + part, weights=weights)[0] for part in (1, 2)))
 
 
 BUILTIN: dict[str, Callable[[int], Splits]] = {
     "digits": digits,
-    "synthetic": _synthetic_splits,
-    "synthetic-hosts": _synthetic_host_splits,
+    "synthetic": functools.partial(_three, synthetic),
+    "synthetic-groups": functools.partial(_three, synthetic_groups),
 }
+
+
+@dataclass(frozen=True)
+class Source:
+    r"""Where lists come from, how they are divided, grouped and prepared: what every command reads its data by.
+
+    Args:
+        path: a folder with `train.txt`, `vali.txt` and `test.txt`, or with `Fold1` and so on; a file of lists, or of rows with
+            classes (ARFF, CSV), which are divided; or give `builtin`.
+        fold: which `Fold<n>` of the folder, where it has them; the number of the part or trial under the other protocols, from 1.
+        builtin: `"digits"` (real), `"synthetic"` or `"synthetic-groups"` (with groups), which need no files.
+        prepare: preparation steps by name, for all parts; see `prepare_splits`.
+        labels: `"grades"` takes non-negative integers alone, `"real"` any number.
+        groups: where documents' groups come from: a regular expression with one pair of parentheses for the comments, such as
+            `"host = (\S+)"`, or the number of a column before any preparation, from 0. None for those that the data have.
+        seed: of the built-in sets, and of how lists are divided.
+        cache: whether parsed files are kept in the cache folder.
+        protocol: `"folds"` (the official ones), `"cross-validation"` or `"trials"`; under the last two all lists of the first
+            fold (or of the file) are divided.
+        parts: how many cross-validation has, at least 3.
+        sizes: lists of training, validation and test, for trials.
+        queries: of each part of a file of classes, which cross-validation divides by rows.
+        documents: of such a query.
+        relevant: the class with label 1; None for the rarest.
+        prepare_train: more steps, for the training lists alone; none that is fitted.
+        prepare_test: as `prepare_train`, for validation and test lists.
+
+    >>> Source(builtin="synthetic", prepare=["query-minmax"]).read().train.num_lists
+    100
+    """
+
+    path: str | None = None
+    fold: int | None = None
+    builtin: str | None = None
+    prepare: tuple[str, ...] = ()
+    labels: str = "grades"
+    groups: int | str | None = None
+    seed: int = 0
+    cache: bool = True
+    protocol: str = "folds"
+    parts: int = 5
+    sizes: tuple[int, ...] = (10, 5, 35)
+    queries: int = 50
+    documents: int = 100
+    relevant: str | None = None
+    prepare_train: tuple[str, ...] = ()
+    prepare_test: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for entry in fields(self):  # what is frozen has a hash
+            if isinstance(value := getattr(self, entry.name), list):
+                object.__setattr__(self, entry.name, tuple(value))
+        if isinstance(self.path, Path):
+            object.__setattr__(self, "path", str(self.path))
+
+    def with_fold(self, number: int) -> Source:
+        """The same with another fold, part or trial; of a built-in set, with another seed."""
+        return replace(self, fold=number) if self.builtin is None else replace(self, seed=number)
+
+    def read(self) -> Splits:
+        """The three parts, grouped and prepared.
+
+        Raises:
+            ValueError: as `check`, or broken files.
+        """
+        return self.prepare_splits(self.read_raw())
+
+    def read_raw(self) -> Splits:
+        """The three parts, grouped but not prepared; raises as `read` does."""
+        self.check()
+        return Splits(*(part.grouped_by(self.groups) for part in self._divided()))
+
+    def prepare_splits(self, raw: Splits, extra: Sequence[str] = ()) -> Splits:
+        """Prepare what `read_raw` gave; `extra` are further steps for all parts."""
+        train, vali, test = prepare_splits([*self.prepare, *extra], raw)
+        more = parse_preparation(self.prepare_test)
+        return Splits(parse_preparation(self.prepare_train)(train), more(vali), more(test))
+
+    def check(self) -> None:
+        """Look, without reading, whether this can be read.
+
+        Raises:
+            ValueError: options that do not fit together, an unknown name, or a path or fold that does not exist; one line.
+        """
+        for name, value, known in (
+            ("protocol", self.protocol, PROTOCOLS),
+            ("labels", self.labels, ("grades", "real")),
+        ):
+            if value not in known:
+                raise ValueError(f"data.{name}: {name} must be one of {', '.join(map(repr, known))}, got {value!r}")
+        check_preparation(self.prepare)
+        for steps in (self.prepare_train, self.prepare_test):
+            parse_preparation(steps)
+        if isinstance(self.groups, str):
+            try:
+                re.compile(self.groups)
+            except re.error as error:
+                raise ValueError(
+                    f"data.groups must be the number of a column or a regular expression, got {self.groups!r}: {error}"
+                ) from None
+        if (self.path is None) == (self.builtin is None):
+            raise ValueError(
+                f"give data.path (a folder of LETOR files) or data.builtin ({', '.join(BUILTIN)}), one of them; "
+                f"got path {self.path!r} and builtin {self.builtin!r}"
+            )
+        if self.path is not None:
+            self._check_path(self.path)
+        elif self.builtin not in BUILTIN:
+            raise ValueError(f"data.builtin must be one of {', '.join(BUILTIN)}, got {self.builtin!r}")
+        elif self.protocol != "folds":
+            raise ValueError(f"data.protocol {self.protocol!r} goes with data.path; of a built-in set a fold is a seed")
+
+    def _check_path(self, path: str) -> None:
+        if has_classes(path) and self.protocol != "cross-validation":
+            raise ValueError(f"{path}: classes are divided by protocol 'cross-validation' alone, got {self.protocol!r}")
+        if self.protocol != "folds" and self.fold is None:
+            raise ValueError(
+                f"data.protocol {self.protocol!r} needs data.fold, the number of the part or trial, from 1"
+            )
+        if self.protocol == "cross-validation" and not 1 <= (self.fold or 0) <= self.parts:
+            raise ValueError(f"data.fold must be from 1 to the number of parts, {self.parts}; got {self.fold}")
+        if not Path(path).exists():
+            raise DataError(f"{path}: no such file or folder; give the data's place (--data.path)")
+        if not Path(path).is_file():
+            fold_files(path, self._folder)
+        elif self.protocol == "folds":
+            raise ValueError(
+                f"{path} is a file, and protocol 'folds' needs a folder with train.txt, vali.txt and test.txt; "
+                "'cross-validation' and 'trials' divide a file"
+            )
+
+    @property
+    def _folder(self) -> int | None:
+        """Which fold's folder is read: under the protocols that divide, the first, which has all lists."""
+        if self.protocol == "folds":
+            return self.fold
+        return 1 if (Path(str(self.path)) / "Fold1").is_dir() else None
+
+    def _divided(self) -> Splits:
+        if self.builtin is not None:
+            return BUILTIN[self.builtin](self.seed)
+        path = Path(str(self.path))
+        options = {"labels": self.labels, "cache": self.cache}
+        if self.protocol == "folds":
+            return read_folds(path, self.fold, **options)
+        fold = self.fold or 1
+        if has_classes(path):
+            table = CLASS_FORMATS[suffix_of(path)](path)
+            wanted = {"relevant": self.relevant, "queries": self.queries, "documents": self.documents}
+            return class_splits(table, fold, self.parts, seed=self.seed, **wanted)  # type: ignore[arg-type]
+        pool = read_lists(path, **options) if path.is_file() else concatenate(read_folds(path, self._folder, **options))
+        if self.protocol == "trials":
+            chosen = trial_parts(pool.num_lists, fold, self.sizes, self.seed)
+        else:
+            chosen = cross_validation_parts(pool.num_lists, fold, self.parts, self.seed)
+        return Splits(*(pool.select(part) for part in chosen))
+
+    def digest(self) -> str:
+        """Sixteen letters that change with the content of the set's files; "" for a built-in set, or where there are none."""
+        return "" if self.path is None else content_digest(self.path)
+
+
+@functools.cache
+def content_digest(path: str) -> str:
+    """A digest of the files of a set, all of its folds, which are read once in a process."""
+    root = Path(path)
+    files = (
+        [root] if root.is_file() else sorted(f for n in PARTS for at in ("", "Fold*/") for f in root.glob(f"{at}{n}.*"))
+    )
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(str(file.relative_to(root)).encode())
+        with file.open("rb") as stream:
+            while block := stream.read(2**20):
+                digest.update(block)
+    return digest.hexdigest()[:16] if files else ""
 
 
 def read_splits(
@@ -38,34 +218,10 @@ def read_splits(
     seed: int = 0,
     cache: bool = True,
 ) -> Splits:
-    """Read or make the three parts, as they are.
-
-    Args:
-        path: a folder with `train.txt`, `vali.txt` and `test.txt`, or with `Fold1` and so on; or give `builtin`.
-        fold: which `Fold<n>` of the folder, where it has them.
-        builtin: `"digits"` (real), `"synthetic"` or `"synthetic-hosts"` (with groups), which need no files.
-        labels: `"grades"` takes non-negative integers alone, `"real"` any number.
-        seed: of the built-in sets.
-        cache: whether parsed files are kept in the cache folder.
-
-    Raises:
-        ValueError: both or neither of `path` and `builtin`, an unknown name, or broken files.
+    """Read or make the three parts, as they are: `Source(...).read()` with the same arguments.
 
     >>> read_splits(builtin="synthetic").train.num_lists
     100
     """
-    check_source(path, builtin)
-    if builtin is not None:
-        return BUILTIN[builtin](seed)
-    return read_folds(str(path), fold, labels=labels, cache=cache)
-
-
-def check_source(path: str | Path | None, builtin: str | None) -> None:
-    """Raise ValueError unless one of the two is given, and `builtin` is known."""
-    if (path is None) == (builtin is None):
-        raise ValueError(
-            f"give data.path (a folder of LETOR files) or data.builtin ({', '.join(BUILTIN)}), one of them; "
-            f"got path {path!r} and builtin {builtin!r}"
-        )
-    if builtin is not None and builtin not in BUILTIN:
-        raise ValueError(f"data.builtin must be one of {', '.join(BUILTIN)}, got {builtin!r}")
+    path = None if path is None else str(path)
+    return Source(path, fold, builtin, labels=labels, seed=seed, cache=cache).read()

@@ -12,8 +12,10 @@ import numpy as np
 from rankstruct.data.dataset import RankingData
 from rankstruct.data.errors import DataError
 
+__all__ = ["ClassTable", "read_arff", "read_csv", "sample_queries"]
 
-class Table(NamedTuple):
+
+class ClassTable(NamedTuple):
     """Rows of numbers with a class each.
 
     Attributes:
@@ -27,7 +29,7 @@ class Table(NamedTuple):
     names: list[str]
 
 
-def read_arff(path: str | os.PathLike[str], target: str | int = -1) -> Table:
+def read_arff(path: str | os.PathLike[str], target: str | int = -1) -> ClassTable:
     """Read a dense ARFF file with numeric attributes and a class.
 
     Args:
@@ -63,7 +65,7 @@ def read_arff(path: str | os.PathLike[str], target: str | int = -1) -> Table:
 
 def read_csv(
     path: str | os.PathLike[str], target: str | int = -1, *, header: bool = True, delimiter: str = ","
-) -> Table:
+) -> ClassTable:
     r"""Read a CSV file with numeric columns and a class.
 
     Args:
@@ -90,7 +92,7 @@ def read_csv(
     return _table(path, rows, names, target)
 
 
-def _table(path: object, rows: list[tuple[int, list[str]]], names: list[str], target: str | int) -> Table:
+def _table(path: object, rows: list[tuple[int, list[str]]], names: list[str], target: str | int) -> ClassTable:
     if isinstance(target, str) and target not in names:
         raise DataError(f"{path}: expected an attribute {target!r}, got {', '.join(names)}")
     at = names.index(target) if isinstance(target, str) else target
@@ -107,25 +109,17 @@ def _table(path: object, rows: list[tuple[int, list[str]]], names: list[str], ta
         classes.append(cells.pop(at).strip("'\""))
         try:
             features[row] = [float(cell) for cell in cells]
-        except ValueError:
-            wrong = next(cell for cell in cells if not _is_number(cell))
-            raise DataError(f"{path}, line {line}: expected numbers, got {wrong!r}") from None
+        except ValueError as error:
+            wrong = str(error).partition(": ")[2]
+            raise DataError(f"{path}, line {line}: expected numbers, got {wrong}") from None
     if not np.isfinite(features).all():
         row = int(np.argwhere(~np.isfinite(features))[0][0])
         raise DataError(f"{path}, line {rows[row][0]}: expected finite numbers")
-    return Table(features, np.array(classes), names[:at] + names[at + 1 :])
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    return ClassTable(features, np.array(classes), names[:at] + names[at + 1 :])
 
 
 def sample_queries(
-    table: Table,
+    table: ClassTable,
     relevant: str | None = None,
     *,
     queries: int = 50,
@@ -148,7 +142,7 @@ def sample_queries(
 
     Source: the UCI protocol of Le and Smola, "Direct Optimization of Ranking Measures", 2007, section 6.
 
-    >>> table = Table(np.arange(6, dtype=np.float32)[:, None], np.array(list("aabbcc")), ["x"])
+    >>> table = ClassTable(np.arange(6, dtype=np.float32)[:, None], np.array(list("aabbcc")), ["x"])
     >>> data = sample_queries(table, "a", queries=2, documents=4)
     >>> data.num_lists, data.num_documents, set(data.labels[data.features[:, 0] < 2].tolist())
     (2, 8, {1.0})

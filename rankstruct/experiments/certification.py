@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import torch
 import yaml
 from torch import nn
 
-from rankstruct.data import RankingData, parse_preparation, read_splits
+from rankstruct.data import RankingData, Source
 from rankstruct.estimators import LinearRanker
 from rankstruct.files import whole_file
 from rankstruct.losses import is_convex
@@ -132,9 +132,9 @@ def certify_run(run: str | Path, *, tolerance: float = 1e-3) -> Certificate:
         raise ValueError("the run sampled its training lists (data.max_list_size), so its objective is another one")
     if model.get("regularize_towards", "zero") != "zero":
         raise ValueError("the run is regularised towards its start; a certificate is for w0 = 0")
-    source = {name: data[name] for name in ("path", "fold", "builtin", "labels", "cache")}
-    seed = int(config["seed_everything"])  # the data module's seed is linked to it
-    train = parse_preparation(data["prepare"])(read_splits(**source, seed=seed).train.grouped_by(data.get("groups")))
+    names = {entry.name for entry in fields(Source)} - {"seed"}
+    given = {name: data[name] for name in names if name in data}
+    train = Source(**given, seed=int(config["seed_everything"])).read().train  # the seeds are linked
     loss = _build_loss(model["loss"])
     return certify(load_scorer(folder), loss, train, model["regularization"], tolerance=tolerance)[0]
 

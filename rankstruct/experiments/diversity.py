@@ -187,7 +187,7 @@ def main(args: Sequence[str] | None = None) -> int:
     options = parser.parse_args(args)
     try:
         data = (
-            read_splits(builtin="synthetic-hosts").train
+            read_splits(builtin="synthetic-groups").train
             if options.synthetic
             else read_hosts(options.data, options.host)
         )

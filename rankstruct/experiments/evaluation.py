@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rankstruct.data import DataError, join_run, read_qrels, read_run, read_scores, read_svmlight
+from rankstruct.data import DataError, join_run, read_lists, read_qrels, read_run, read_scores
 from rankstruct.files import whole_file
 from rankstruct.measures import evaluate
 from rankstruct.statistics import TESTS, compare_paired
@@ -51,19 +51,19 @@ def evaluate_scores(
     label_kind: Literal["grades", "real"] = "grades",
     **options: object,
 ) -> Evaluated:
-    """Measure a file of scores, one a document in the order of a SVMlight/LETOR file, against that file's labels.
+    """Measure a file of scores, one a document in the order of a file of lists, against that file's labels.
 
     Args:
         scores: the last word of each line is a score.
         labels: the file with labels and queries.
         measures: names of measures.
-        label_kind: `"grades"` or `"real"`, as for `read_svmlight`.
+        label_kind: `"grades"` or `"real"`, as for `read_lists`.
         options: `ties`, `empty`, `convention` of `rankstruct.evaluate`.
 
     Raises:
         DataError: a file breaks its format, or the number of scores is not that of the documents.
     """
-    data = read_svmlight(labels, labels=label_kind)
+    data = read_lists(labels, labels=label_kind)
     values = read_scores(scores)
     if len(values) != data.num_documents:
         raise DataError(

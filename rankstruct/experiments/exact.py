@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from rankstruct.data import RankingData, parse_preparation, read_splits
+from rankstruct.data import RankingData, Source
 from rankstruct.estimators import LinearRanker
 from rankstruct.files import whole_file
 from rankstruct.losses import takes_groups
@@ -40,7 +40,7 @@ class DataSource:
 
     Args:
         path: a folder of LETOR files.
-        builtin: `digits`, `synthetic` or `synthetic-hosts`, in place of a path.
+        builtin: `digits`, `synthetic` or `synthetic-groups`, in place of a path.
         prepare: preparation steps by name.
         labels: `grades` or `real`.
         seed: of a built-in set.
@@ -171,11 +171,7 @@ def _fit_cell(config: str, fold: int | None, overrides: Sequence[str], folder: s
         torch.set_num_threads(1)
         ranker, source, measures = _parse(config, overrides)
         start = time.perf_counter()
-        raw = read_splits(
-            source.path, fold, builtin=source.builtin, labels=source.labels, seed=source.seed, cache=source.cache
-        )
-        prepare = parse_preparation(source.prepare)
-        train, vali, test = (prepare(part.grouped_by(source.groups)) for part in raw)
+        train, vali, test = Source(**vars(source), fold=fold).read()
         read = time.perf_counter()
         path = fit_path(ranker, train, vali, test, measures)
         result = {"path": path, "fold": fold, "read_seconds": read - start, "seconds": time.perf_counter() - read}

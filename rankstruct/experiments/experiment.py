@@ -10,7 +10,6 @@ Documents are shuffled within their list before anything sees them: in some file
 from __future__ import annotations
 
 import argparse
-import functools
 import hashlib
 import itertools
 import json
@@ -31,16 +30,10 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from rankstruct.data import (
-    Splits,
-    check_preparation,
-    parse_preparation,
-    prepare_splits,
-    read_splits,
-    shuffle_documents,
-)
+from rankstruct.data import Source as ListSource
+from rankstruct.data import Splits, check_preparation, parse_preparation, shuffle_documents
+from rankstruct.data.protocols import PROTOCOLS
 from rankstruct.experiments.baselines import choice_of, is_stochastic, make_trainer, path_of, trainer_options
-from rankstruct.experiments.protocols import PROTOCOLS, read_parts
 from rankstruct.measures import evaluate, parse_measure
 from rankstruct.statistics import TESTS
 
@@ -231,36 +224,19 @@ class Plan:
 
     def request(self, cell: Cell) -> str:
         """What a cell's result depends on, as a short digest."""
-        data = {k: v for k, v in asdict(self.data).items() if k not in ("sets", "folds", "cache")}
+        settings = {k: v for k, v in asdict(self.data).items() if k not in ("sets", "folds", "cache")}
         if self.data.protocol == "cross-validation":
-            data["folds"] = max(self.data.folds)
+            settings["folds"] = max(self.data.folds)
         wanted: dict[str, Any] = {
             "spec": cell.spec,
-            "data": data,
+            "data": settings,
             "measures": sorted(self.all_measures),
             "select": self.select,
         }
         wanted["cell"] = [cell.set_name, cell.fold, cell.seed]
         if self.data.path is not None:
-            wanted["content"] = _content(str(Path(self.data.path) / cell.set_name))
+            wanted["content"] = ListSource(str(Path(self.data.path) / cell.set_name)).digest()
         return hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:16]
-
-
-@functools.cache
-def _content(path: str) -> str:
-    """A digest of the data files of a set; "" where there are none. They are read once in a process."""
-    root = Path(path)
-    names = ("train.txt*", "vali.txt*", "test.txt*")
-    files = (
-        [root] if root.is_file() else sorted(f for name in names for at in ("", "Fold*/") for f in root.glob(at + name))
-    )
-    digest = hashlib.sha256()
-    for file in files:
-        digest.update(str(file.relative_to(root)).encode())
-        with file.open("rb") as stream:
-            while block := stream.read(2**20):
-                digest.update(block)
-    return digest.hexdigest()[:16] if files else ""
 
 
 @dataclass(frozen=True)
@@ -321,28 +297,11 @@ def run_cell(plan: Plan, cell: Cell) -> dict[str, Any]:
         training, `documents` and `removed` of the three parts, `qids`, and `values`, a list a measure with one number a test
         query.
     """
-    source = plan.data
-    if source.path is None:
-        raw = read_splits(builtin=source.builtin, seed=cell.fold)
-    else:
-        raw = read_parts(
-            Path(source.path) / cell.set_name,
-            source.protocol,
-            cell.fold,
-            max(source.folds),
-            sizes=source.sizes,
-            queries=source.queries,
-            documents=source.documents,
-            relevant=source.relevant,
-            labels=source.labels,
-            cache=source.cache,
-        )
+    settings = asdict(plan.data) | {"path": str(Path(plan.data.path) / cell.set_name) if plan.data.path else None}
+    source = ListSource(**{k: v for k, v in settings.items() if k not in ("sets", "folds")}, parts=max(plan.data.folds))
+    raw = source.with_fold(cell.fold).read_raw()
     shuffled = Splits(*(shuffle_documents(part, seed=3 * cell.seed + at) for at, part in enumerate(raw)))
-    prepared = prepare_splits([*source.prepare, *cell.spec.get("prepare", [])], shuffled)
-    held_out = parse_preparation(source.prepare_test)
-    prepared = Splits(
-        parse_preparation(source.prepare_train)(prepared.train), held_out(prepared.vali), held_out(prepared.test)
-    )
+    prepared = source.prepare_splits(shuffled, cell.spec.get("prepare", []))
     train, vali, test = prepared
     if "lists" in cell.spec and "lists" not in cell.options:
         number = int(cell.spec["lists"])

@@ -34,25 +34,29 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
-from rankstruct.data import (
-    RankingData,
+from rankstruct.data import RankingData
+from rankstruct.feature_maps import Positional
+from rankstruct.files import whole_file
+from rankstruct.losses import ListNetLoss, RankNetLoss, SmoothLoss, SquaredLoss, StructuredHingeLoss
+from rankstruct.measures import ERU, evaluate, nERU
+from rankstruct.models import load_scorer, save_scorer
+from rankstruct.recommenders import (
+    MatrixFactorization,
     Ratings,
     RatingsParts,
+    adopt_users,
+    alternate,
+    item_means,
+    popularity,
     read_movielens_fold,
     read_ratings,
     standardised,
     weak_split,
 )
-from rankstruct.data.ratings import Labels
-from rankstruct.feature_maps import Positional
-from rankstruct.files import whole_file
-from rankstruct.losses import ListNetLoss, RankNetLoss, SmoothLoss, SquaredLoss, StructuredHingeLoss
-from rankstruct.measures import ERU, evaluate, nERU
-from rankstruct.models import MatrixFactorization, load_scorer, save_scorer
-from rankstruct.recommenders import adopt_users, alternate, item_means, popularity
+from rankstruct.recommenders.ratings import Labels
+from rankstruct.recommenders.training import FactorizationModule, RatingsDataModule
 from rankstruct.statistics import differences, paired_p_value
 from rankstruct.tables import format_table
-from rankstruct.training import FactorizationModule, RatingsDataModule
 
 HALF_LIFE = 5
 MEASURES = ("nDCG@10", "ERU")

@@ -23,6 +23,7 @@ from pytorch_lightning.loggers import TensorBoardLogger
 
 from rankstruct.files import whole_file
 from rankstruct.measures import parse_measure
+from rankstruct.recommenders.training import FactorizationModule, RecommendationWriter, SplitRatingsDataModule
 from rankstruct.tables import format_table
 from rankstruct.training.callbacks import (
     AtomicCheckpoints,
@@ -34,7 +35,6 @@ from rankstruct.training.callbacks import (
     TrainingBoard,
 )
 from rankstruct.training.datamodule import RankingDataModule
-from rankstruct.training.factorization import FactorizationModule, RecommendationWriter, SplitRatingsDataModule
 from rankstruct.training.module import RankingModule
 
 

@@ -2,78 +2,142 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytorch_lightning as pl
 
-from rankstruct.data import (
-    BatchLoader,
-    RankingData,
-    Splits,
-    parse_preparation,
-    read_splits,
-    read_svmlight,
-)
-from rankstruct.data.source import check_source
+from rankstruct.data import BatchLoader, RankingData, Source, Splits, parse_preparation, read_lists
 
-_EVALUATION_DOCUMENTS = 50_000  # documents a batch where nothing is learned
+__all__ = ["ListsDataModule", "RankingDataModule"]
 
 
-class RankingDataModule(pl.LightningDataModule):
-    r"""Training, validation and test lists from a folder of SVMlight/LETOR files, or from a built-in set.
+class ListsDataModule(pl.LightningDataModule):
+    """Training, validation and test lists in batches; a module of one's own says how they are read, in `splits`.
 
     Args:
-        path: a folder with `train.txt`, `vali.txt` and `test.txt`, or with `Fold1` and so on; or give `builtin`.
+        training: options of the training `BatchLoader`, but for `shuffle`, `seed`, `rank` and `world_size`.
+        seed: of shuffling and sampling, which depend on it and the epoch alone.
+    """
+
+    evaluation_documents = 50_000  # a batch where nothing is learned
+
+    def __init__(self, training: dict[str, Any], seed: int) -> None:
+        super().__init__()
+        self.training, self.seed = training, seed
+
+    @property
+    def splits(self) -> Splits:
+        """Training, validation and test lists."""
+        raise NotImplementedError
+
+    def part(self, name: str) -> RankingData:
+        """The lists of `"train"`, `"vali"` or `"test"`."""
+        lists: RankingData = getattr(self.splits, name)
+        return lists
+
+    @property
+    def predict_data(self) -> RankingData:
+        """The lists that `predict` scores."""
+        return self.part("test")
+
+    @property
+    def data_name(self) -> str:
+        """What the data are called in reports."""
+        raise NotImplementedError
+
+    def describe(self) -> dict[str, Any]:
+        """What a report says of the data."""
+        return {"data": self.data_name, "seed": self.seed}
+
+    def remarks(self) -> list[str]:
+        """What a reader of the test measures has to know of the data."""
+        return []
+
+    def train_dataloader(self) -> BatchLoader:
+        """Shuffled batches; their order depends on the seed and the epoch alone.
+
+        Raises:
+            ValueError: no training list is left.
+        """
+        trainer, lists = self.trainer, self.part("train")
+        place: dict[str, Any] = {"rank": trainer.global_rank, "world_size": trainer.world_size} if trainer else {}
+        loader = BatchLoader(lists, shuffle=True, seed=self.seed, **place, **self.training)
+        if len(loader) == 0:
+            raise ValueError(
+                f"{self.data_name} has no training list that a ranking can get wrong: {loader.left_out} of "
+                f"{lists.num_lists} were left out, because all of a list's labels are equal"
+            )
+        return loader
+
+    def objective_batches(self) -> BatchLoader:
+        """The training lists in large batches, whole and in fixed order, the same ones that training sees."""
+        dropped = {name: value for name, value in self.training.items() if name == "drop_empty"}
+        return BatchLoader(self.part("train"), documents_per_batch=self.evaluation_documents, **dropped)
+
+    def val_dataloader(self) -> BatchLoader:
+        """All validation lists."""
+        return BatchLoader(self.part("vali"), documents_per_batch=self.evaluation_documents)
+
+    def test_dataloader(self) -> BatchLoader:
+        """All test lists."""
+        return BatchLoader(self.part("test"), documents_per_batch=self.evaluation_documents)
+
+    def predict_dataloader(self) -> BatchLoader:
+        """All lists to predict."""
+        return BatchLoader(self.predict_data, documents_per_batch=self.evaluation_documents)
+
+
+class RankingDataModule(ListsDataModule):
+    """Lists from a folder of files, or from a built-in set; what configs name.
+
+    Args:
+        path: a folder with `train.txt`, `vali.txt` and `test.txt` (or another suffix, see `read_lists`), or with `Fold1` and so
+            on; or give `builtin`.
         fold: which `Fold<n>` of the folder, where it has them.
-        builtin: `"digits"` (real), `"synthetic"` or `"synthetic-hosts"` (with groups), which need no files.
-        prepare: preparation steps by name, such as `["query-minmax"]` or `["append-log"]`.
-        labels: `"grades"` takes non-negative integers alone, `"real"` any number.
-        lists_per_batch: how many lists a training batch holds; or give `documents_per_batch`.
+        builtin: `"digits"` (real), `"synthetic"` or `"synthetic-groups"` (with groups), which need no files.
+        lists_per_batch: how many lists a training batch holds, 8 by default; or give `documents_per_batch`.
         documents_per_batch: how many documents, padding included, a training batch may hold.
         max_list_size: longer training lists are sampled down to it, anew each epoch.
         drop_empty: leave out training lists that no ranking can get wrong.
-        seed: of shuffling and sampling, which depend on it and the epoch alone.
-        cache: whether parsed files are kept in the cache folder.
         predict_path: a file to predict; the test part if None.
-        groups: where documents' groups come from, for losses and measures of diversity: a regular expression with one pair of
-            parentheses for the comments of the files, such as `"host = (\S+)"`, or the number of a column before any
-            preparation, from 0. None for no groups, or those that a built-in set has.
+        seed: of shuffling and sampling, which depend on it and the epoch alone, and of `source`.
+        source: more arguments of `rankstruct.data.Source`; no step of preparation that is fitted.
+
+    Raises:
+        ValueError: options that do not fit together, an unknown name, or a path that does not exist; one line.
     """
 
     def __init__(
         self,
         path: str | None = None,
         fold: int | None = None,
-        builtin: Literal["digits", "synthetic", "synthetic-hosts"] | None = None,
-        prepare: Sequence[str] = (),
-        labels: Literal["grades", "real"] = "grades",
+        builtin: str | None = None,
         lists_per_batch: int | None = None,
         documents_per_batch: int | None = None,
         max_list_size: int | None = None,
         drop_empty: bool = True,
-        seed: int = 0,
-        cache: bool = True,
         predict_path: str | None = None,
-        groups: int | str | None = None,
+        seed: int = 0,
+        **source: Any,
     ) -> None:
-        super().__init__()
-        check_source(path, builtin)
+        self.source = Source(path=path, fold=fold, builtin=builtin, seed=seed, **source)
+        self.source.check()
+        self.prepare = parse_preparation([*self.source.prepare, *self.source.prepare_test])
         if lists_per_batch is not None and documents_per_batch is not None:
             raise ValueError("give lists_per_batch or documents_per_batch, not both")
         if lists_per_batch is None and documents_per_batch is None:
             lists_per_batch = 8
-        self.path, self.fold, self.builtin = path, fold, builtin
-        self.prepare = parse_preparation(list(prepare))
-        self.labels = labels
-        self.lists_per_batch, self.documents_per_batch = lists_per_batch, documents_per_batch
-        self.max_list_size = max_list_size
-        self.drop_empty = drop_empty
-        self.seed = seed
-        self.cache = cache
+        super().__init__(
+            {
+                "lists_per_batch": lists_per_batch,
+                "documents_per_batch": documents_per_batch,
+                "max_list_size": max_list_size,
+                "drop_empty": drop_empty,
+            },
+            seed,
+        )
         self.predict_path = predict_path
-        self.groups = groups
         self._splits: Splits | None = None
         self._raw_num_features = 0
         self._predict_data: RankingData | None = None
@@ -82,25 +146,19 @@ class RankingDataModule(pl.LightningDataModule):
     def splits(self) -> Splits:
         """Training, validation and test lists, read and prepared at first use."""
         if self._splits is None:
-            raw = read_splits(
-                self.path, self.fold, builtin=self.builtin, labels=self.labels, seed=self.seed, cache=self.cache
-            )
+            raw = self.source.read_raw()
             self._raw_num_features = raw.train.num_features
-            self._splits = Splits(*(self.prepare(part.grouped_by(self.groups)) for part in raw))
+            self._splits = self.source.prepare_splits(raw)
         return self._splits
 
     @property
     def data_name(self) -> str:
         """What the data are called in reports: the built-in set's name or the folder's."""
-        return self.builtin if self.builtin is not None else Path(str(self.path)).resolve().name
+        return self.source.builtin or Path(str(self.source.path)).resolve().name
 
     def describe(self) -> dict[str, Any]:
         """What a report says of the data."""
-        return {"data": self.data_name, "fold": self.fold or 0, "seed": self.seed}
-
-    def remarks(self) -> list[str]:
-        """What a reader of the test measures has to know of the data."""
-        return []
+        return super().describe() | {"fold": self.source.fold or 0}
 
     @property
     def num_features(self) -> int:
@@ -114,45 +172,7 @@ class RankingDataModule(pl.LightningDataModule):
             return self.splits.test
         if self._predict_data is None:
             assert self.splits is not None  # read, so that the number of raw features is known
-            raw = read_svmlight(
-                self.predict_path, num_features=self._raw_num_features, labels=self.labels, cache=self.cache
-            )
+            options = {"labels": self.source.labels, "cache": self.source.cache}
+            raw = read_lists(self.predict_path, num_features=self._raw_num_features, **options)
             self._predict_data = self.prepare(raw)
         return self._predict_data
-
-    def train_dataloader(self) -> BatchLoader:
-        """Shuffled batches; their order depends on the seed and the epoch alone."""
-        trainer = self.trainer
-        loader = BatchLoader(
-            self.splits.train,
-            lists_per_batch=self.lists_per_batch,
-            documents_per_batch=self.documents_per_batch,
-            max_list_size=self.max_list_size,
-            shuffle=True,
-            seed=self.seed,
-            drop_empty=self.drop_empty,
-            rank=trainer.global_rank if trainer else 0,
-            world_size=trainer.world_size if trainer else 1,
-        )
-        if len(loader) == 0:
-            raise ValueError(
-                f"{self.data_name} has no training list that a ranking can get wrong: {loader.left_out} of "
-                f"{self.splits.train.num_lists} were left out, because all of a list's labels are equal"
-            )
-        return loader
-
-    def objective_batches(self) -> BatchLoader:
-        """The training lists in large batches, whole and in fixed order, the same ones that training sees."""
-        return BatchLoader(self.splits.train, documents_per_batch=_EVALUATION_DOCUMENTS, drop_empty=self.drop_empty)
-
-    def val_dataloader(self) -> BatchLoader:
-        """All validation lists."""
-        return BatchLoader(self.splits.vali, documents_per_batch=_EVALUATION_DOCUMENTS)
-
-    def test_dataloader(self) -> BatchLoader:
-        """All test lists."""
-        return BatchLoader(self.splits.test, documents_per_batch=_EVALUATION_DOCUMENTS)
-
-    def predict_dataloader(self) -> BatchLoader:
-        """All lists to predict."""
-        return BatchLoader(self.predict_data, documents_per_batch=_EVALUATION_DOCUMENTS)

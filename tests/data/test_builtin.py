@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from rankstruct.data import digits, synthetic, synthetic_hosts
+from rankstruct.data import digits, synthetic, synthetic_groups
 
 
 def documents(part):
@@ -106,9 +106,9 @@ def test_synthetic_refuses(options, message):
         synthetic(**options)
 
 
-def test_synthetic_hosts_have_a_main_host_and_a_known_scorer():
-    data, weights = synthetic_hosts(lists=50, seed=3, noise=0.0)
-    same, _ = synthetic_hosts(lists=50, seed=3, noise=0.0)
+def test_synthetic_groups_have_a_main_host_and_a_known_scorer():
+    data, weights = synthetic_groups(lists=50, seed=3, noise=0.0)
+    same, _ = synthetic_groups(lists=50, seed=3, noise=0.0)
     assert (data.features == same.features).all()
     assert (data.groups == same.groups).all()
     assert (data.features[:, 0] == (data.groups == 0)).all()
@@ -121,7 +121,7 @@ def test_synthetic_hosts_have_a_main_host_and_a_known_scorer():
     utilities = np.where(data.groups == 0, 0.5 + data.features[:, 1:] @ weights, data.features[:, 1:] @ elsewhere)
     assert (np.diff(data.labels[np.argsort(utilities)]) >= 0).all()
     assert set(np.unique(data.labels)) == {0, 1, 2}
-    more, again = synthetic_hosts(lists=2, seed=4, weights=weights)
+    more, again = synthetic_groups(lists=2, seed=4, weights=weights)
     assert np.allclose(again, weights)
     assert more.num_lists == 2
 
@@ -130,10 +130,10 @@ def test_synthetic_hosts_have_a_main_host_and_a_known_scorer():
     ("options", "message"),
     [
         ({"features": 1}, "features must be at least 2"),
-        ({"hosts": (1, 3)}, r"hosts must be \(least, greatest\) from 2 on, got \(1, 3\)"),
+        ({"groups": (1, 3)}, r"groups must be \(least, greatest\) with 2 <= .*, got \(1, 3\)"),
         ({"weights": np.ones(8)}, r"weights must have shape \[features - 1\] = \(9,\), got \(8,\)"),
     ],
 )
-def test_synthetic_hosts_refuse(options, message):
+def test_synthetic_groups_refuse(options, message):
     with pytest.raises(ValueError, match=message):
-        synthetic_hosts(**options)
+        synthetic_groups(**options)

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import rankstruct as rs
-from rankstruct.data import DataError, synthetic_hosts
+from rankstruct.data import DataError, synthetic_groups
 from rankstruct.experiments.diversity import build_losses, compare_losses, main, make_ranker, read_hosts, report_rows
 
 
 def test_every_list_is_tested_once_by_weights_of_the_others():
-    data, _ = synthetic_hosts(lists=12, documents=(6, 10), hosts=(2, 4), features=4, seed=1)
+    data, _ = synthetic_groups(lists=12, documents=(6, 10), hosts=(2, 4), features=4, seed=1)
     losses = build_losses(2, "ideal")
     measures = [rs.diverse_nDCG(2), rs.StRecall(2)]
     found = compare_losses(data, losses, measures, costs=[1.0], folds=3)
@@ -30,7 +30,7 @@ def test_every_list_is_tested_once_by_weights_of_the_others():
 
 @pytest.mark.parametrize("reference", ["ideal", "predicted"])
 def test_more_cost_means_less_loss(reference):
-    data, _ = synthetic_hosts(lists=20, seed=2)
+    data, _ = synthetic_groups(lists=20, seed=2)
     lists = data.features, data.labels, data.list_numbers
     for loss in build_losses(5, reference).values():
         fits = [make_ranker(loss, rs.diverse_nDCG(5), [C]).fit(*lists, groups=data.groups) for C in (0.1, 10.0)]

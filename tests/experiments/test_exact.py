@@ -127,7 +127,7 @@ def test_diverse_rankings_from_a_config(tmp_path, capsys):
     assert all(row["gap"] <= 1e-3 for row in path)
     assert all(row["selected"] == row["validation"]["diverse_nDCG@5"] for row in path)
     ranker = pickle.loads((cell / "ranker.pkl").read_bytes())
-    test = read_splits(builtin="synthetic-hosts").test
+    test = read_splits(builtin="synthetic-groups").test
     value = ranker.score(test.features, test.labels, test.list_numbers, groups=test.groups)
     assert [row["test"]["diverse_nDCG@5"] for row in path if row["chosen"]] == [pytest.approx(value)]
     assert main(["--config", config, "--output", str(tmp_path / "none"), "--data.builtin", "synthetic"]) == 1
@@ -181,7 +181,7 @@ def test_certificate_of_a_run_with_groups(tmp_path):
     loss = ["--model.loss", "rankstruct.DiverseHingeLoss", "--model.loss.init_args.measure", "RR@5"]
     options = [
         "--data.builtin",
-        "synthetic-hosts",
+        "synthetic-groups",
         "--model.scorer",
         "rankstruct.LinearScorer",
         "--output",
@@ -190,7 +190,7 @@ def test_certificate_of_a_run_with_groups(tmp_path):
     more = ["--model.regularization", "0.1", "--model.measures", "[diverse_RR@5]", "--trainer.max_epochs", "2"]
     train(["fit", *options, *loss, *more, "--trainer.enable_progress_bar", "false"])
     found = certify_run(tmp_path / "version_0")
-    data = read_splits(builtin="synthetic-hosts").train
+    data = read_splits(builtin="synthetic-groups").train
     lists = (data.features, data.labels, data.list_numbers)
     exact = rs.LinearRanker("diverse_RR@5", C=10.0, tolerance=1e-6).fit(*lists, groups=data.groups)
     assert found.lower_bound <= exact.solution_.objective * (1 + 1e-6)

@@ -265,7 +265,7 @@ def test_a_line_that_is_no_cell_is_named(finished, tmp_path, line):
 
 
 def test_cells_of_data_that_changed_are_run_anew(tmp_path):
-    from rankstruct.experiments import experiment
+    from rankstruct.data import source
 
     (tmp_path / "train.txt").write_text("1 qid:1 1:0.5\n0 qid:1 1:0.2\n")
     plan = Plan({"r": {"trainer": "regression"}}, Source(path=str(tmp_path), folds=[1]))
@@ -273,7 +273,7 @@ def test_cells_of_data_that_changed_are_run_anew(tmp_path):
     before = plan.request(cell)
     (tmp_path / "train.txt").write_text("0 qid:1 1:0.5\n1 qid:1 1:0.2\n")
     assert plan.request(cell) == before  # read once in a process
-    experiment._content.cache_clear()
+    source.content_digest.cache_clear()
     assert plan.request(cell) != before
 
 

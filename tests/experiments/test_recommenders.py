@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from rankstruct.data import synthetic_ratings, weak_split
 from rankstruct.experiments import recommenders
 from rankstruct.experiments.recommenders import (
     START,
@@ -19,7 +18,7 @@ from rankstruct.experiments.recommenders import (
     weak_parts,
 )
 from rankstruct.losses import ListNetLoss, SquaredLoss, StructuredHingeLoss
-from rankstruct.recommenders import item_means, popularity
+from rankstruct.recommenders import item_means, popularity, synthetic_ratings, weak_split
 
 METHODS = ["popularity", "item means", START, "squared", "ListNet", "alternating"]
 

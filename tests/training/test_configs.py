@@ -36,7 +36,7 @@ def train(config, folder, *options):
         )
     if "ordinal" in config.stem:  # the synthetic data have five grades, LETOR's three
         options = (*options, "--model.loss.init_args.grades", "5")
-    builtin = "synthetic-hosts" if "diverse" in config.stem else "synthetic"
+    builtin = "synthetic-groups" if "diverse" in config.stem else "synthetic"
     return main(
         [
             "fit",

@@ -26,7 +26,7 @@ def mean_objective(module, data):
 
 def test_a_scorer_is_trained_and_judged_with_groups(tmp_path):
     torch.manual_seed(0)
-    data = RankingDataModule(builtin="synthetic-hosts", lists_per_batch=10)
+    data = RankingDataModule(builtin="synthetic-groups", lists_per_batch=10)
     loss = rs.DiverseHingeLoss("nDCG@5", reference="predicted")
     module = RankingModule(rs.LinearScorer(10), loss, measures=["diverse_nDCG@5", "StRecall@5", "nDCG@5"])
     before = mean_objective(module, data)
@@ -43,7 +43,7 @@ def test_a_scorer_is_trained_and_judged_with_groups(tmp_path):
 
 
 def test_dc_rounds_and_combinations_with_groups(tmp_path):
-    data = RankingDataModule(builtin="synthetic-hosts", lists_per_batch=20)
+    data = RankingDataModule(builtin="synthetic-groups", lists_per_batch=20)
     diverse = rs.DiverseHingeLoss("nDCG@5", reference="predicted")
     loss = rs.CombinedLoss([diverse, rs.StructuredHingeLoss("nDCG@5", feature_map="positional")])
     module = RankingModule(
@@ -77,11 +77,11 @@ def test_data_without_groups_are_an_error_that_says_so(tmp_path):
 def test_the_exact_solvers_take_groups_through_the_risk():
     import numpy as np
 
-    from rankstruct.data import synthetic_hosts
+    from rankstruct.data import synthetic_groups
     from rankstruct.estimators import ranking_risk
     from rankstruct.solvers import Bundle, CuttingPlane
 
-    data, _ = synthetic_hosts(lists=20, seed=0)
+    data, _ = synthetic_groups(lists=20, seed=0)
     risk = ranking_risk(rs.DiverseHingeLoss("nDCG@5"), data.features, data.labels, data.offsets, data.groups)
     solutions = [kind(tolerance=1e-2).minimise(risk, 1.0) for kind in (Bundle, CuttingPlane)]
     assert solutions[0].objective == pytest.approx(solutions[1].objective, rel=0.03)
@@ -91,7 +91,7 @@ def test_the_exact_solvers_take_groups_through_the_risk():
 
 
 def test_a_ranker_is_validated_as_the_module_is(tmp_path):
-    data = RankingDataModule(builtin="synthetic-hosts")
+    data = RankingDataModule(builtin="synthetic-groups")
     train, vali = data.splits.train, data.splits.vali
     ranker = rs.LinearRanker(loss=rs.DiverseHingeLoss("nDCG@5"), C=[0.1, 1.0])
     ranker.fit(

@@ -17,8 +17,9 @@ import pytest
 import torch
 
 import rankstruct as rs
-from rankstruct.data import read_run, synthetic_ratings
-from rankstruct.training import SplitRatingsDataModule
+from rankstruct.data import read_run
+from rankstruct.recommenders import synthetic_ratings
+from rankstruct.recommenders.training import SplitRatingsDataModule
 from rankstruct.training.cli import main
 
 ROOT = Path(__file__).parents[2]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
-from rankstruct.data import Splits, concatenate, read_arff, read_splits, sample_queries
+from rankstruct.data.dataset import Splits
+from rankstruct.data.tabular import ClassTable, sample_queries
+
+__all__ = ["cross_validation_parts", "trial_parts"]
 
 PROTOCOLS = ("folds", "cross-validation", "trials")
 
@@ -72,60 +74,37 @@ def trial_parts(
     return parts[0], parts[1], parts[2]
 
 
-def read_parts(
-    path: str | Path,
-    protocol: str,
+def class_splits(
+    table: ClassTable,
     fold: int,
-    folds: int,
+    parts: int,
     *,
-    sizes: Sequence[int] = (10, 5, 35),
+    relevant: str | None = None,
     queries: int = 50,
     documents: int = 100,
-    relevant: str | None = None,
-    labels: str = "grades",
-    cache: bool = True,
+    seed: int = 0,
 ) -> Splits:
-    """Read a set and divide it.
+    """Queries of one fold of rows with classes: rows are divided, and each part is sampled, so that no row is in two parts.
+
+    Features are scaled by the training rows, to [0, 1] there.
 
     Args:
-        path: a folder of LETOR files, whose first fold has all lists; or an ARFF file of classes, of which the rows are
-            divided and each part is sampled into queries, so that no row is in two parts.
-        protocol: `"folds"` (the official ones), `"cross-validation"` or `"trials"`.
-        fold: number of the fold or trial, from 1.
-        folds: how many there are.
-        sizes: lists of training, validation and test, for trials.
-        queries: of each part of an ARFF file.
-        documents: of such a query.
+        table: rows and classes.
+        fold: from 1.
+        parts: how many folds there are.
         relevant: the class with label 1; None for the rarest.
-        labels: `"grades"` or `"real"`.
-        cache: whether parsed files are kept.
-
-    Raises:
-        ValueError: an unknown protocol, one that does not fit the file, or sizes that are too large.
+        queries: of each part.
+        documents: of each query.
+        seed: of the division.
     """
-    if protocol not in PROTOCOLS:
-        raise ValueError(f"protocol must be one of {', '.join(map(repr, PROTOCOLS))}, got {protocol!r}")
-    if Path(path).suffix == ".arff":
-        if protocol != "cross-validation":
-            raise ValueError(f"{path}: classes are divided by protocol 'cross-validation' alone, got {protocol!r}")
-        table = read_arff(path)
-        kinds, counts = np.unique(table.classes, return_counts=True)
-        kind = str(kinds[counts.argmin()]) if relevant is None else relevant
-        parts = cross_validation_parts(len(table.classes), fold, folds)
-        low, high = (f(table.features[parts[0]], axis=0) for f in (np.min, np.max))
-        scaled = table._replace(features=(table.features - low) / np.where(high > low, high - low, 1))
-        return Splits(
-            *(
-                sample_queries(scaled, kind, queries=queries, documents=documents, rows=rows, seed=10 * fold + at)
-                for at, rows in enumerate(parts)
-            )
+    kinds, counts = np.unique(table.classes, return_counts=True)
+    kind = str(kinds[counts.argmin()]) if relevant is None else relevant
+    chosen = cross_validation_parts(len(table.classes), fold, parts, seed)
+    low, high = (f(table.features[chosen[0]], axis=0) for f in (np.min, np.max))
+    scaled = table._replace(features=(table.features - low) / np.where(high > low, high - low, 1))
+    return Splits(
+        *(
+            sample_queries(scaled, kind, queries=queries, documents=documents, rows=rows, seed=10 * fold + at)
+            for at, rows in enumerate(chosen)
         )
-    if protocol == "folds":
-        return read_splits(path, fold, labels=labels, cache=cache)
-    first = 1 if (Path(path) / "Fold1").is_dir() else None
-    pool = concatenate(read_splits(path, first, labels=labels, cache=cache))
-    if protocol == "trials":
-        chosen = trial_parts(pool.num_lists, fold, sizes)
-    else:
-        chosen = cross_validation_parts(pool.num_lists, fold, folds)
-    return Splits(*(pool.select(part) for part in chosen))
+    )

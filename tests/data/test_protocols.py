@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from rankstruct.data import RankingData, concatenate
-from rankstruct.experiments.protocols import cross_validation_parts, read_parts, trial_parts
+from rankstruct.data import RankingData, Source, concatenate, cross_validation_parts, trial_parts
 
 
 def test_cross_validation_tests_everything_once():
@@ -30,14 +29,14 @@ def test_reads_lists_and_classes(tmp_path):
         lines = [f"{d % 2} qid:{10 * at + q} 1:{10 * at + q} 2:{d}\n" for q in range(1, 8) for d in range(3)]
         (tmp_path / "Fold1" / f"{name}.txt").write_text("".join(lines))
     for protocol, folds in (("cross-validation", 7), ("trials", 7)):
-        parts = read_parts(tmp_path, protocol, 2, folds, sizes=(4, 3, 14), cache=False)
+        parts = Source(str(tmp_path), 2, protocol=protocol, parts=folds, sizes=(4, 3, 14), cache=False).read()
         pool = concatenate(parts)
         assert isinstance(pool, RankingData)
         assert pool.num_lists == 21
     rng = np.random.default_rng(0)
     rows = "".join(f"{rng.random():.9f},{'a' if i % 5 else 'b'}\n" for i in range(60))
     (tmp_path / "x.arff").write_text(f"@relation x\n@attribute v real\n@attribute k {{a,b}}\n@data\n{rows}")
-    parts = read_parts(tmp_path / "x.arff", "cross-validation", 1, 5, queries=4, documents=8)
+    parts = Source(str(tmp_path / "x.arff"), 1, protocol="cross-validation", queries=4, documents=8).read()
     assert [part.lengths.tolist() for part in parts] == [[8] * 4] * 3
     assert 0 < concatenate([parts.train]).labels.mean() < 0.5  # the rarest class
     seen = [set(part.docids) for part in parts]
@@ -51,8 +50,8 @@ def test_reads_lists_and_classes(tmp_path):
     [
         (lambda: cross_validation_parts(10, 6, 5), "from 1 to 5"),
         (lambda: trial_parts(10, 1, (5, 5, 5)), "at most 10"),
-        (lambda: read_parts("x", "split", 1, 5), "protocol must be one of"),
-        (lambda: read_parts("x.arff", "folds", 1, 5), "cross-validation"),
+        (lambda: Source("x", 1, protocol="split").read(), "protocol must be one of"),
+        (lambda: Source("x.arff", 1).read(), "cross-validation"),
     ],
 )
 def test_wrong_requests_are_named(call, message):

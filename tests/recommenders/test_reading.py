@@ -3,17 +3,20 @@
 import numpy as np
 import pytest
 
-from rankstruct.data import (
-    DataError,
+from rankstruct.data import DataError
+from rankstruct.recommenders import (
     Ratings,
+    RatingsFormat,
+    RatingsSource,
     hold_out,
     merge,
-    read_ratings_parts,
-    split_ratings,
+    read_ratings,
+    reading,
+    register_ratings_format,
     standardised,
     synthetic_ratings,
 )
-from rankstruct.data.ratings_source import find_ratings
+from rankstruct.recommenders.reading import find_ratings
 
 
 def pairs(ratings):
@@ -22,7 +25,7 @@ def pairs(ratings):
 
 def test_weak_parts_are_the_users_ratings_once():
     ratings = synthetic_ratings(users=30, items=50, rated=40)
-    parts = split_ratings(ratings, "weak", num_train=20, validation=0.25)
+    parts = RatingsSource(num_train=20, validation=0.25).divide(ratings)
     assert np.diff(parts.train.offsets).tolist() == [15] * 30
     assert np.diff(parts.vali.offsets).tolist() == [5] * 30
     assert np.diff(parts.test.offsets).tolist() == [20] * 30
@@ -33,7 +36,7 @@ def test_weak_parts_are_the_users_ratings_once():
 
 def test_strong_parts_have_users_of_their_own():
     ratings = synthetic_ratings(users=50, items=50, rated=40)
-    parts = split_ratings(ratings, "strong", num_train=10, new_users=0.2)
+    parts = RatingsSource(split="strong", num_train=10, new_users=0.2).divide(ratings)
     users = [set(part.user.tolist()) for part in (parts.train, parts.vali, parts.test)]
     assert [len(each) for each in users] == [30, 10, 10]
     assert len(set.union(*users)) == 50
@@ -42,7 +45,7 @@ def test_strong_parts_have_users_of_their_own():
         assert np.diff(given.offsets).max() == 10
     assert pairs(merge(parts[:5])) == pairs(ratings)
     with pytest.raises(ValueError, match="new_users must be a share"):
-        split_ratings(ratings, "strong", new_users=0.5)
+        RatingsSource(split="strong", new_users=0.5).divide(ratings)
 
 
 def test_merge_refuses_what_does_not_belong_together():
@@ -82,10 +85,10 @@ def test_a_csv_file_and_a_fold_are_read(tmp_path):
     ratings = synthetic_ratings(users=20, rated=30)
     rows = list(zip(ratings.user, ratings.item, ratings.rating.astype(int), strict=True))
     (tmp_path / "r.csv").write_text("user,item,rating\n" + "".join(f"{u},{i},{r}\n" for u, i, r in rows))
-    assert read_ratings_parts(tmp_path / "r.csv", scale="stars", num_train=15).test.num_ratings == 20 * 15
+    assert RatingsSource(str(tmp_path / "r.csv"), scale="stars", num_train=15).read().test.num_ratings == 20 * 15
     for name, part in (("base", rows[:500]), ("test", rows[500:])):
         (tmp_path / f"u1.{name}").write_text("".join(f"{u}\t{i}\t{r}\t0\n" for u, i, r in part))
-    parts = read_ratings_parts(tmp_path, split="fold", fold=1, validation=0.1)
+    parts = RatingsSource(str(tmp_path), split="fold", fold=1, validation=0.1).read()
     assert (parts.train.num_ratings + parts.vali.num_ratings, parts.test.num_ratings) == (500, 100)
 
 
@@ -105,13 +108,38 @@ def test_a_csv_file_and_a_fold_are_read(tmp_path):
 )
 def test_errors(options, message):
     with pytest.raises(ValueError, match=message):
-        read_ratings_parts(**options)
+        RatingsSource(**options).read()
 
 
 def test_a_broken_line_is_named(tmp_path):
     (tmp_path / "u.data").write_text("1\t1\t5\t0\n1\t2\tfive\t0\n")
     with pytest.raises(DataError, match=r"u.data, line 2: expected a number as rating, got 'five'"):
-        read_ratings_parts(tmp_path)
+        RatingsSource(str(tmp_path)).read()
     (tmp_path / "r.csv").write_text("1,1,5\n")
     with pytest.raises(ValueError, match="scale must be one of"):
-        read_ratings_parts(tmp_path / "r.csv")
+        RatingsSource(str(tmp_path / "r.csv")).read()
+
+
+def test_a_format_of_ones_own_serves_files_and_configs(tmp_path, monkeypatch):
+    from rankstruct.recommenders.training import SplitRatingsDataModule
+
+    def rows(path):  # `user item item ...`
+        for number, line in enumerate(path.read_text().splitlines(), start=1):
+            user, *items = line.split()
+            yield from ((number, user, item, "1") for item in items)
+
+    monkeypatch.setattr(reading, "FORMATS", dict(reading.FORMATS))
+    register_ratings_format("pairs", RatingsFormat(rows, "binary", ("clicks.txt",)))
+    (tmp_path / "clicks.txt").write_text("".join(f"u{u} {' '.join(map(str, range(u, u + 6)))}\n" for u in range(5)))
+    assert read_ratings(tmp_path).num_ratings == read_ratings(tmp_path / "clicks.txt", "pairs").num_ratings == 30
+    data = SplitRatingsDataModule(path=str(tmp_path), num_train=4, min_test=2)
+    assert data.splits.test.num_documents == 10
+    with pytest.raises(ValueError, match="which are taken; got 'pairs'"):
+        register_ratings_format("pairs", RatingsFormat(rows))
+
+
+def test_a_text_file_needs_its_scale_alone(tmp_path):
+    (tmp_path / "mine").write_text("a x 5\na y 1\n")
+    assert read_ratings(tmp_path / "mine", scale="stars").num_ratings == 2
+    with pytest.raises(DataError, match="does not say its format"):
+        read_ratings(tmp_path / "mine")

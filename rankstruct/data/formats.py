@@ -1,0 +1,71 @@
+"""Formats of data files by suffix: what is registered here serves every command that reads lists."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rankstruct.data.dataset import RankingData
+from rankstruct.data.errors import DataError
+from rankstruct.data.svmlight import read_svmlight
+from rankstruct.data.tabular import ClassTable, read_arff, read_csv
+
+__all__ = ["read_lists", "register_format"]
+
+#: Readers of lists by suffix; the first is what an unknown suffix is read as.
+FORMATS: dict[str, Callable[..., RankingData]] = {
+    ".txt": read_svmlight,
+    ".svm": read_svmlight,
+    ".libsvm": read_svmlight,
+}
+#: Readers of rows with a class each, which `Source` divides and samples into queries.
+CLASS_FORMATS: dict[str, Callable[..., ClassTable]] = {".arff": read_arff, ".csv": read_csv}
+
+
+def register_format(suffix: str, reader: Callable[..., RankingData]) -> None:
+    """Read files of a suffix with `reader`, in folds, as `predict_path` and as labels of `rankstruct evaluate`.
+
+    Args:
+        suffix: such as `".parquet"`; the files may have `.gz` after it.
+        reader: called as `reader(path, num_features=None, labels="grades", cache=True)`, some of the three or none being given;
+            `num_features` is the least number of features of the result.
+
+    Raises:
+        ValueError: no suffix, or one that is taken.
+    """
+    if not suffix.startswith(".") or suffix in FORMATS:
+        raise ValueError(
+            f"suffix must begin with a point and be none of {', '.join(FORMATS)}, which are taken; got {suffix!r}"
+        )
+    FORMATS[suffix] = reader
+
+
+def read_lists(path: str | os.PathLike[str], **options: Any) -> RankingData:
+    """Read a file of lists in the format of its suffix; SVMlight or LETOR lines where the suffix says none.
+
+    Args:
+        path: the file.
+        options: what the reader takes: `num_features`, `labels`, `cache`; see `read_svmlight` for its own.
+
+    Raises:
+        DataError: the file breaks its format, or holds classes instead of lists.
+    """
+    path = Path(path)
+    if has_classes(path):
+        raise DataError(
+            f"{path}: expected lists, and a {suffix_of(path)} file has rows with a class each; "
+            "protocol='cross-validation' of a Source makes queries of them"
+        )
+    return FORMATS.get(suffix_of(path), read_svmlight)(path, **options)
+
+
+def suffix_of(path: str | os.PathLike[str]) -> str:
+    """The suffix that tells a file's format: that before `.gz`."""
+    return Path(Path(path).name.removesuffix(".gz")).suffix
+
+
+def has_classes(path: str | os.PathLike[str]) -> bool:
+    """Whether a file's suffix is that of rows with classes."""
+    return suffix_of(path) in CLASS_FORMATS and suffix_of(path) not in FORMATS

@@ -1,0 +1,405 @@
+"""Exact training of factorisations in turns of users and items, and the factors of new users.
+
+    objective(U, V) = sum over users of loss(scores of the rated items) + lambda_U/2 ||U||^2 + lambda_V/2 ||V||^2
+
+With V fixed the users are problems of their own, solved side by side; with U fixed it is one convex problem in V, for the bundle
+method. V has the items' biases as a further column, for which every user has a 1.
+
+What arguments mean here: `scorer` is the factorisation; `lists` have one list a user, as `Ratings.to_lists` makes them; `loss` is
+a loss module, the one it is or was trained with, whose reduction does not count; `regularization` is lambda_U, above 0; `method`
+is that of `solve_users`. An option outside its range raises ValueError.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor, nn
+
+from rankstruct.data import RankingData
+from rankstruct.estimators import ranking_risk
+from rankstruct.losses import is_convex, takes_reference_scores
+from rankstruct.recommenders.factorization import MatrixFactorization
+from rankstruct.recommenders.ratings import Labels, Ratings
+from rankstruct.solvers import Bundle, SeparableSolution, minimise_separable
+
+__all__ = ["Alternation", "adopt_users", "alternate", "new_user", "solve_users", "user_method"]
+
+METHODS = ("bundle", "dc", "lbfgs")
+_DC_ROUNDS = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Alternation:
+    """What `alternate` did; the factors are in the scorer.
+
+    Attributes:
+        objectives: before the first round, and after each half of a round, in float64; they never increase.
+        user_gaps: certified relative gap of the users' problems, a round each.
+        item_gaps: certified relative gap of the problem in V, a round each.
+    """
+
+    objectives: list[float]
+    user_gaps: list[float] = field(default_factory=list)
+    item_gaps: list[float] = field(default_factory=list)
+
+
+def alternate(
+    scorer: MatrixFactorization,
+    ratings: Ratings,
+    loss: nn.Module,
+    *,
+    regularization: float = 1.0,
+    item_regularization: float | None = None,
+    rounds: int = 5,
+    labels: Labels = "grade",
+    tolerance: float = 1e-2,
+    max_iterations: int = 50,
+) -> Alternation:
+    """Train the factors, in float64 and in place: all users with V fixed, then V with the users fixed, and again.
+
+    Args:
+        scorer: as it starts; factors that are all 0 stay so.
+        ratings: one list a user.
+        loss: convex in the scores.
+        regularization: lambda_U.
+        item_regularization: lambda_V; as lambda_U if None.
+        rounds: how often.
+        labels: what the loss sees: `"grade"`, `"rating"`, or a function of the ratings.
+        tolerance: relative gap at which a problem counts as solved.
+        max_iterations: of the users' and of V's bundle method, each round.
+
+    Raises:
+        ValueError: a loss that is not convex, or a scorer with biases of users or of another size.
+
+    Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", section 7.2; Weimer, Karatzoglou, Le, Smola, "CoFiRank",
+    NIPS 2007.
+    """
+    penalties = (regularization, regularization if item_regularization is None else item_regularization)
+    _check_alternation(scorer, ratings, loss, penalties, rounds)
+    lists = ratings.to_lists(labels)
+    exact = copy.deepcopy(scorer).double()
+    _put(exact.user_factors, np.zeros((1, scorer.rank)), np.setdiff1d(np.arange(scorer.num_users), _users(lists)))
+    found = Alternation([_objective(exact, lists, loss, *penalties)])
+
+    def keep(changed: MatrixFactorization) -> None:
+        nonlocal exact
+        value = _objective(changed, lists, loss, *penalties)
+        if value <= found.objectives[-1]:  # else the step moved nothing but rounding
+            exact = changed
+        found.objectives.append(min(value, found.objectives[-1]))
+
+    for _ in range(rounds):
+        changed = copy.deepcopy(exact)
+        options = {"tolerance": tolerance, "max_iterations": max_iterations}
+        solved = solve_users(changed, lists, loss, regularization=penalties[0], **options)  # type: ignore[arg-type]
+        _put(changed.user_factors, solved.w, _users(lists))
+        found.user_gaps.append(solved.gap)
+        keep(changed)
+        changed = copy.deepcopy(exact)
+        solver = Bundle(tolerance=tolerance, max_iterations=max_iterations)
+        found.item_gaps.append(_solve_items(changed, lists, loss, penalties[1], solver))
+        keep(changed)
+    scorer.load_state_dict(exact.state_dict())
+    return found
+
+
+def _check_alternation(
+    scorer: MatrixFactorization, ratings: Ratings, loss: nn.Module, penalties: tuple[float, float], rounds: int
+) -> None:
+    if not min(penalties) > 0:
+        raise ValueError(f"regularization must be above 0, got {penalties[0]} and {penalties[1]}")
+    if rounds < 1:
+        raise ValueError(f"rounds must be at least 1, got {rounds}")
+    if scorer.user_offsets is not None:
+        raise ValueError("the alternating scheme takes no biases of users; use MatrixFactorization(user_bias=False)")
+    if (scorer.num_users, scorer.num_items) != (ratings.num_users, ratings.num_items):
+        raise ValueError(
+            f"the scorer has {scorer.num_users} users and {scorer.num_items} items, the ratings {ratings.num_users} and "
+            f"{ratings.num_items}"
+        )
+    _check_convex(loss)
+
+
+def _solve_items(
+    scorer: MatrixFactorization, lists: RankingData, loss: nn.Module, regularization: float, solver: Bundle
+) -> float:
+    """Put the best V, with the users fixed, into the scorer; returns the certified gap."""
+    before = _item_matrix(scorer)
+    risk = ranking_risk(loss, _item_features(scorer, lists), lists.labels.astype(np.float64), lists.offsets)
+    solution = solver.minimise(risk, lists.num_lists / regularization, warm_start=before.ravel())
+    matrix = solution.w.reshape(before.shape)
+    _put(scorer.item_factors, matrix[:, : scorer.rank])
+    if scorer.item_offsets is not None:
+        _put(scorer.item_offsets, matrix[:, scorer.rank :])
+    return solution.gap
+
+
+def solve_users(
+    scorer: MatrixFactorization,
+    lists: RankingData,
+    loss: nn.Module,
+    *,
+    regularization: float = 1.0,
+    method: str = "bundle",
+    tolerance: float = 1e-3,
+    max_iterations: int = 60,
+) -> SeparableSolution:
+    """The best factor of every user with the items fixed; the scorer is not changed.
+
+    Args:
+        scorer: a user starts from its factor there.
+        lists: see the module, as for `loss`.
+        loss: of a user with factor u, loss + lambda_U/2 ||u||^2 is minimised.
+        regularization: lambda_U.
+        method: `"bundle"` for convex losses, with a certified gap; `"dc"` for a hinge whose reference the scores choose, in
+            rounds of the bundle method with the reference held; `"lbfgs"` for smooth losses. The last two have no certificate
+            (the lower bound is 0), and leave no user worse than it began. `user_method` says which one fits.
+        tolerance: relative gap at which a user counts as solved.
+        max_iterations: evaluations of the loss at most, those of a round with `"dc"`.
+
+    Returns:
+        `w` is `[lists, rank]`, one factor a list, or `[lists, rank + 1]` if users have biases, the bias last.
+
+    Raises:
+        ValueError: a loss that is not convex for the bundle method, or one whose reference the scores do not choose for `"dc"`.
+    """
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}, got {method!r}")
+    if not regularization > 0:
+        raise ValueError(f"regularization must be above 0, got {regularization}")
+    problems = _UserProblems(scorer, lists, loss, regularization, tolerance, max_iterations)
+    if method == "lbfgs":
+        return _descend(problems)
+    if method == "bundle":
+        _check_convex(loss)
+        return problems.solve(problems.start)
+    if not takes_reference_scores(loss):
+        raise ValueError(
+            f"method 'dc' needs a loss whose reference the scores choose, reference='predicted'; got {loss!r}"
+        )
+    start, iterations = problems.start, 0
+    for _ in range(_DC_ROUNDS):
+        found = problems.solve(start, problems.scores(start, problems.every, problems.lengths))
+        moved = torch.from_numpy(found.w)
+        iterations += found.iterations
+        if torch.equal(moved, start):
+            break
+        start = moved
+    return SeparableSolution(start.numpy(), problems.objectives(start).numpy(), np.zeros(len(start)), iterations)
+
+
+class _UserProblems:
+    """One problem a user: its factor w, `[rank]` or with the bias as a further entry, against fixed items, in float64."""
+
+    def __init__(
+        self,
+        scorer: MatrixFactorization,
+        lists: RankingData,
+        loss: nn.Module,
+        regularization: float,
+        tolerance: float,
+        max_iterations: int,
+    ) -> None:
+        self.regularization, self.tolerance, self.max_iterations = regularization, tolerance, max_iterations
+        self.loss = _each_list(loss)
+        users = torch.from_numpy(_users(lists))
+        items = torch.from_numpy(lists.features[:, 1].astype(np.int64))
+        self.labels = torch.from_numpy(lists.labels.astype(np.float64))
+        self.lengths = torch.from_numpy(lists.lengths)
+        self.every = torch.arange(len(items))
+        with torch.no_grad():
+            self.factors = scorer.item_factors.weight.double()[items]
+            self.biases = torch.zeros(len(items), dtype=torch.float64)
+            if scorer.item_offsets is not None:
+                self.biases = scorer.item_offsets.weight.double()[items, 0]
+            self.start = scorer.user_factors.weight.double()[users]
+            if scorer.user_offsets is not None:
+                self.factors = torch.cat([self.factors, torch.ones(len(items), 1, dtype=torch.float64)], 1)
+                self.start = torch.cat([self.start, scorer.user_offsets.weight.double()[users]], 1)
+
+    def scores(self, w: Tensor, rows: Tensor, sizes: Tensor) -> Tensor:
+        """Of the ratings `rows`, which belong to users with so many of them each."""
+        return (self.factors[rows] * w.repeat_interleave(sizes, 0)).sum(-1) + self.biases[rows]
+
+    def losses(self, w: Tensor, rows: Tensor, sizes: Tensor, reference: Tensor | None = None) -> Tensor:
+        """One a user, the reference held where it is given."""
+        held = {} if reference is None else {"reference_scores": reference[rows]}
+        offsets = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+        return self.loss(self.scores(w, rows, sizes), self.labels[rows], offsets=offsets, **held)
+
+    def objectives(self, w: Tensor) -> Tensor:
+        """The regularised value of each user."""
+        return self.losses(w, self.every, self.lengths) + 0.5 * self.regularization * w.square().sum(1)
+
+    def solve(self, start: Tensor, reference: Tensor | None = None) -> SeparableSolution:
+        """The bundle method from `start`."""
+
+        def oracle(w: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            chosen = torch.zeros(len(self.lengths), dtype=torch.bool)
+            chosen[torch.from_numpy(indices)] = True  # indices ascend
+            rows = chosen.repeat_interleave(self.lengths).nonzero().squeeze(1)
+            leaf = torch.from_numpy(w).requires_grad_()
+            values = self.losses(leaf, rows, self.lengths[chosen], reference)
+            (slopes,) = torch.autograd.grad(values.sum(), leaf)
+            return values.detach().numpy(), slopes.numpy()
+
+        options = {"tolerance": self.tolerance, "max_iterations": self.max_iterations}
+        return minimise_separable(oracle, start.numpy(), self.regularization, **options)  # type: ignore[arg-type]
+
+
+def user_method(loss: nn.Module) -> str:
+    """The method of `solve_users` for a loss.
+
+    >>> import rankstruct as rs
+    >>> user_method(rs.ListNetLoss()), user_method(rs.SmoothLoss("nDCG@10"))
+    ('bundle', 'lbfgs')
+    """
+    if is_convex(loss):
+        return "bundle"
+    return "dc" if takes_reference_scores(loss) else "lbfgs"
+
+
+def adopt_users(
+    scorer: MatrixFactorization,
+    lists: RankingData,
+    loss: nn.Module,
+    *,
+    regularization: float = 1.0,
+    method: str | None = None,
+) -> None:
+    """Give users that were not trained the factors that are best for some of their ratings, in place; items stay.
+
+    This is strong generalisation: the users have rows in the scorer, whose values do not count. The arguments are those of
+    `solve_users`; a method of None is `user_method(loss)`.
+    """
+    users = _users(lists)
+    _put(scorer.user_factors, np.zeros((1, scorer.rank)), users)
+    if scorer.user_offsets is not None:
+        _put(scorer.user_offsets, np.zeros((1, 1)), users)
+    with torch.inference_mode(False), torch.enable_grad():  # Lightning validates without gradients
+        solved = solve_users(
+            scorer, lists, loss, regularization=regularization, method=method or user_method(loss), tolerance=1e-2
+        )
+    _put(scorer.user_factors, solved.w[:, : scorer.rank], users)
+    if scorer.user_offsets is not None:
+        _put(scorer.user_offsets, solved.w[:, scorer.rank :], users)
+
+
+def new_user(
+    scorer: MatrixFactorization,
+    items: Sequence[int] | np.ndarray,
+    labels: Sequence[float] | np.ndarray,
+    loss: nn.Module,
+    *,
+    regularization: float = 1.0,
+    method: str = "bundle",
+) -> Tensor:
+    """The factor `[rank]` of a user that is not in the scorer, from some ratings; see `solve_users`.
+
+    Its scores of all items are `scorer.factor_scores(factor)`. `items` are `[rated]`, their numbers, and `labels` `[rated]`, what
+    the loss sees of the ratings; the other arguments are those of `solve_users`.
+    """
+    features = np.zeros((len(items), 2), np.float32)
+    features[:, 1] = items
+    lists = RankingData(
+        features, np.asarray(labels, np.float32), np.array([0, len(items)], np.int64), np.array(["new user"])
+    )
+    if not len(items):
+        return torch.zeros(scorer.rank)
+    solved = solve_users(_from_zero(scorer), lists, loss, regularization=regularization, method=method)
+    return torch.from_numpy(solved.w[0, : scorer.rank]).to(scorer.item_factors.weight.dtype)
+
+
+def _check_convex(loss: nn.Module) -> None:
+    if not is_convex(loss):
+        raise ValueError(
+            f"the bundle method needs a loss that is convex in the scores, got {loss!r}; take reference='ideal', or train with "
+            "FactorizationModule, or for users alone another method, see user_method(loss)"
+        )
+
+
+def _each_list(loss: nn.Module) -> nn.Module:
+    """The loss with one value a list."""
+    loss = copy.deepcopy(loss)
+    loss.reduction = "none"  # type: ignore[assignment]
+    return loss
+
+
+def _users(lists: RankingData) -> np.ndarray:
+    """The user of each list."""
+    return lists.features[lists.offsets[:-1], 0].astype(np.int64)
+
+
+def _objective(
+    scorer: MatrixFactorization, lists: RankingData, loss: nn.Module, regularization: float, item_regularization: float
+) -> float:
+    with torch.no_grad():
+        scores = scorer(torch.from_numpy(lists.features))
+        labels, offsets = torch.from_numpy(lists.labels).to(scores.dtype), torch.from_numpy(lists.offsets)
+        values = _each_list(loss)(scores, labels, offsets=offsets)
+        of_users = scorer.user_factors.weight.square().sum()
+        of_items = float(np.square(_item_matrix(scorer)).sum())
+    return float(values.sum() + 0.5 * regularization * of_users) + 0.5 * item_regularization * of_items
+
+
+def _item_matrix(scorer: MatrixFactorization) -> np.ndarray:
+    """V, float64 `[items, rank]`, with the biases as a further column if there are some."""
+    parts = [scorer.item_factors.weight.detach()]
+    if scorer.item_offsets is not None:
+        parts.append(scorer.item_offsets.weight.detach())
+    return torch.cat(parts, 1).double().numpy()
+
+
+def _item_features(scorer: MatrixFactorization, lists: RankingData) -> sp.csr_array:
+    """`[ratings, items * width]`: a rating's row has its user's factor, and 1 for the bias, at the place of its item."""
+    user, item = lists.features.T.astype(np.int64)
+    values = scorer.user_factors.weight.detach().double().numpy()[user]
+    if scorer.item_offsets is not None:
+        values = np.concatenate([values, np.ones((len(values), 1))], axis=1)
+    width = values.shape[1]
+    columns = item[:, None] * width + np.arange(width)
+    starts = np.arange(len(values) + 1) * width
+    return sp.csr_array((values.ravel(), columns.ravel(), starts), shape=(len(values), scorer.num_items * width))
+
+
+def _put(embedding: nn.Embedding, values: np.ndarray, rows: np.ndarray | None = None) -> None:
+    with torch.no_grad():
+        given = torch.from_numpy(np.ascontiguousarray(values)).to(embedding.weight.dtype)
+        if rows is None:
+            embedding.weight.copy_(given)
+        else:
+            embedding.weight[torch.from_numpy(rows)] = given
+
+
+def _from_zero(scorer: MatrixFactorization) -> MatrixFactorization:
+    """The scorer with one user, whose factor is 0."""
+    biases = {"user_bias": scorer.user_bias, "item_bias": scorer.item_bias}
+    alone = MatrixFactorization(1, scorer.num_items, scorer.rank, **biases, scale=0.0)
+    alone.item_factors, alone.item_offsets = scorer.item_factors, scorer.item_offsets
+    return alone
+
+
+def _descend(problems: _UserProblems) -> SeparableSolution:
+    """L-BFGS on the sum of all problems, which shares its line search among them; no problem ends worse than it began."""
+    start = problems.start
+    w = start.clone().requires_grad_()
+    optimizer = torch.optim.LBFGS([w], max_iter=problems.max_iterations, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        total = problems.objectives(w).sum()
+        total.backward()
+        return total
+
+    optimizer.step(closure)
+    with torch.no_grad():
+        before, after = problems.objectives(start), problems.objectives(w)
+        kept = torch.where((after <= before).unsqueeze(1), w, start)
+    evaluations = int(optimizer.state[w]["func_evals"])
+    return SeparableSolution(kept.numpy(), torch.minimum(before, after).numpy(), np.zeros(len(start)), evaluations)

@@ -1,0 +1,139 @@
+"""One description of a source of lists: what it reads, what it refuses before reading, and formats from outside."""
+
+import gzip
+import json
+import pickle
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+from rankstruct.data import RankingData, Source, concatenate, formats, read_lists, read_splits, register_format
+
+
+def write_folds(root, folds=(1, 2)):
+    for fold in folds:
+        folder = root / f"Fold{fold}"
+        folder.mkdir(parents=True)
+        for at, name in enumerate(("train", "vali", "test")):
+            lines = [
+                f"{d % 2} qid:{10 * at + q} 1:{d} 2:{fold} # host = h{d % 2}\n" for q in range(1, 5) for d in range(3)
+            ]
+            (folder / f"{name}.txt").write_text("".join(lines))
+    return str(root)
+
+
+def test_reads_groups_and_preparation_under_every_protocol(tmp_path):
+    path = write_folds(tmp_path)
+    whole = concatenate(Source(path, 1, cache=False).read())
+    for protocol, fold in (("folds", 2), ("cross-validation", 3), ("trials", 7)):
+        source = Source(
+            path, fold, protocol=protocol, parts=4, sizes=[5, 3, 4], groups=r"host = (\S+)", prepare=["query-minmax"]
+        )
+        raw, parts = source.read_raw(), source.read()
+        assert sorted(concatenate(parts).qids) == sorted(whole.qids)
+        for part in parts:
+            assert np.array_equal(part.groups, np.tile([0, 1, 0], part.num_lists))
+            assert part.features.max() <= 1
+        assert raw.train.features.max() == 2
+        again = source.prepare_splits(raw, ["remove-zero-rows"])
+        assert again.test.num_documents < parts.test.num_documents
+    file = str(tmp_path / "Fold1" / "train.txt")
+    assert sum(p.num_lists for p in Source(file, 1, protocol="cross-validation", parts=3, cache=False).read()) == 4
+
+
+def test_steps_for_one_part_alone(tmp_path):
+    source = Source(write_folds(tmp_path), 1, prepare_train=["binarize:1"], prepare_test=["append-log"], cache=False)
+    train, vali, test = source.read()
+    assert (train.num_features, vali.num_features, test.num_features) == (2, 4, 4)
+
+
+def test_describes_itself(tmp_path):
+    source = Source(write_folds(tmp_path), 1, prepare=["log"], cache=False)
+    assert hash(source) == hash(Source(str(tmp_path), 1, prepare=("log",), cache=False))
+    assert pickle.loads(pickle.dumps(source)) == source
+    assert Source(**json.loads(json.dumps(asdict(source)))) == source
+    assert source.with_fold(2).read_raw().train.features[0, 1] == 2
+    assert Source(builtin="synthetic").with_fold(3) == Source(builtin="synthetic", seed=3)
+    train = read_splits(builtin="synthetic", seed=3).train
+    assert np.array_equal(Source(builtin="synthetic", seed=3).read().train.features, train.features)
+
+
+def test_digest_is_of_the_content(tmp_path):
+    first, second = (Source(write_folds(tmp_path / name), 1, cache=False) for name in "ab")
+    assert first.digest() == second.digest() != ""
+    assert first.with_fold(2).digest() == first.digest()
+    assert Source(builtin="digits").digest() == ""
+    other = tmp_path / "c"
+    write_folds(other)
+    (other / "Fold2" / "vali.txt").write_text("1 qid:1 1:1\n")
+    assert Source(str(other), 1).digest() != first.digest()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"path": None}, "give data.path"),
+        ({"builtin": "digits"}, "give data.path .* one of them"),
+        ({"path": None, "builtin": "letters"}, "data.builtin must be one of digits"),
+        ({"path": None, "builtin": "digits", "protocol": "trials"}, "goes with data.path"),
+        ({"fold": 3}, "Fold3: expected a folder"),
+        ({"fold": None}, "give fold"),
+        ({"path": "/nowhere"}, "/nowhere: no such file or folder"),
+        ({"protocol": "split"}, "protocol must be one of 'folds'"),
+        ({"protocol": "trials", "fold": None}, "needs data.fold"),
+        ({"protocol": "cross-validation", "fold": 6}, "from 1 to the number of parts, 5"),
+        ({"labels": "stars"}, "labels must be one of"),
+        ({"groups": "(host"}, "regular expression"),
+        ({"prepare": ["logs"]}, "unknown preparation step 'logs'"),
+        ({"prepare_test": ["standardize"]}, "fitted to training data"),
+    ],
+)
+def test_says_at_once_what_cannot_be_read(options, message, tmp_path):
+    source = replace(Source(write_folds(tmp_path), 1, cache=False), **options)
+    for method in (source.check, source.read):
+        with pytest.raises(ValueError, match=message) as caught:
+            method()
+        assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def comma_format(monkeypatch):
+    """A format of one's own: `label;query;feature feature ...` a line."""
+    monkeypatch.setattr(formats, "FORMATS", dict(formats.FORMATS))
+    monkeypatch.setattr("rankstruct.data.folds.FORMATS", formats.FORMATS)
+
+    def read(path, num_features=None, **_):
+        rows = [line.split(";") for line in path.read_text().splitlines()]
+        features = np.array([row[2].split() for row in rows], float)
+        features = np.pad(features, ((0, 0), (0, max(0, (num_features or 0) - features.shape[1]))))
+        return RankingData.from_arrays(features, [float(row[0]) for row in rows], [row[1] for row in rows])
+
+    register_format(".semi", read)
+
+
+def test_a_new_format_serves_every_command(tmp_path, comma_format):
+    from rankstruct.experiments.evaluation import evaluate_scores
+    from rankstruct.training import RankingDataModule
+
+    lines = [f"{d % 2};q{q};{d} {q}\n" for q in range(4) for d in range(3)]
+    for name in ("train", "vali", "test"):
+        (tmp_path / f"{name}.semi").write_text("".join(lines))
+    (tmp_path / "new.semi").write_text("0;a;1\n1;a;2\n")
+    data = RankingDataModule(str(tmp_path), predict_path=str(tmp_path / "new.semi"))
+    assert sum(len(batch.labels) for batch in data.train_dataloader()) == 4
+    assert data.predict_data.features.tolist() == [[1, 0], [2, 0]]
+    (tmp_path / "scores").write_text("1\n2\n")
+    assert evaluate_scores(tmp_path / "scores", tmp_path / "new.semi", ["RR"]).means() == {"RR": 1.0}
+    with pytest.raises(ValueError, match=r"none of .*\.semi"):
+        register_format(".semi", read_lists)
+
+
+def test_suffixes_choose_the_reader(tmp_path):
+    (tmp_path / "a.train").write_text("1 qid:1 1:1\n")  # no suffix that is known: lines of SVMlight
+    assert read_lists(tmp_path / "a.train", cache=False).num_lists == 1
+    for name in ("train", "vali", "test"):
+        (tmp_path / f"{name}.svm.gz").write_bytes(gzip.compress(b"1 qid:1 1:1\n"))
+    assert Source(str(tmp_path), cache=False).read().test.num_documents == 1
+    with pytest.raises(ValueError, match="rows with a class each"):
+        read_lists(tmp_path / "x.arff")
