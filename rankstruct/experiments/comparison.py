@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rankstruct.experiments.cross_validation import add_options, cross_validate, parse_grid
-from rankstruct.experiments.statistics import spread
 from rankstruct.files import whole_file
+from rankstruct.statistics import spread
 from rankstruct.tables import format_table
 
 

@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from rankstruct.experiments.statistics import spread
 from rankstruct.files import whole_file
+from rankstruct.statistics import spread
 from rankstruct.tables import format_table
 
 

@@ -24,13 +24,13 @@ from tqdm import tqdm
 from rankstruct.data import DataError, RankingData, parse_preparation, read_splits, read_svmlight
 from rankstruct.data.dataset import concatenate
 from rankstruct.estimators import LinearRanker
-from rankstruct.experiments.evaluation import TESTS, paired_p_value
 from rankstruct.feature_maps import Positional
 from rankstruct.files import whole_file
 from rankstruct.losses import DiverseHingeLoss, StructuredHingeLoss, is_convex
 from rankstruct.measures import Measure, StRecall, alpha_nDCG, diverse_nDCG, evaluate, nDCG
 from rankstruct.oracles.registry import REFERENCES
 from rankstruct.solvers import DC, Bundle
+from rankstruct.statistics import TESTS, compare_paired
 from rankstruct.tables import format_table
 
 HOST = r"host = (\S+)"
@@ -153,10 +153,8 @@ def report_rows(found: Mapping[str, Mapping[str, np.ndarray]], measure: str, tes
         if name == names[0]:
             rows.append([name, *means, "", "", "", ""])
         else:
-            difference, p = float((first - other).mean()), paired_p_value(first, other, test)
-            rows.append(
-                [name, *means, f"{difference:+.4f}", int((first > other).sum()), int((first < other).sum()), f"{p:.4f}"]
-            )
+            against = compare_paired(first, other, test)
+            rows.append([name, *means, f"{against.difference:+.4f}", against.wins, against.losses, f"{against.p:.4f}"])
     return rows
 
 

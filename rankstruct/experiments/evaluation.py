@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import scipy.stats
 
 from rankstruct.data import DataError, join_run, read_lists, read_qrels, read_run, read_scores
 from rankstruct.files import whole_file
 from rankstruct.measures import evaluate
+from rankstruct.statistics import TESTS, compare_paired
 from rankstruct.tables import format_table
 
 DEFAULT_MEASURES = ("AP", "nDCG@10", "RR@10", "P@10")
-TESTS = ("randomization", "wilcoxon", "t")
 
 
 @dataclass(frozen=True)
@@ -108,47 +107,6 @@ def evaluate_run(run: str | Path, qrels: str | Path, measures: Sequence[str], **
     return Evaluated(str(run), [str(q) for q in joined.qids], {n: v.numpy() for n, v in found.items()}, tuple(notes))
 
 
-def paired_p_value(first: np.ndarray, second: np.ndarray, test: str = "randomization", seed: int = 0) -> float:
-    """Two-sided p-value of the hypothesis that two systems' values per query differ by chance alone.
-
-    Args:
-        first: `[queries]`, one system's values.
-        second: the other's, in the same order.
-        test: `"randomization"`, signs of the differences flipped at random, 9,999 times or all ways if fewer (Smucker, Allan,
-            Carterette, CIKM 2007); `"wilcoxon"`, the signed rank test; `"t"`, the paired t-test.
-        seed: of the randomization.
-
-    Returns:
-        The p-value; 1 where all values are equal, or fewer than two queries are left.
-
-    Raises:
-        ValueError: unknown test or lengths that differ.
-
-    >>> round(paired_p_value(np.arange(8.0), np.arange(8.0) - 1.0), 4)
-    0.0078
-    """
-    if test not in TESTS:
-        raise ValueError(f"test must be one of {', '.join(map(repr, TESTS))}, got {test!r}")
-    if first.shape != second.shape:
-        raise ValueError(f"paired values must have one shape; got {first.shape} and {second.shape}")
-    difference = first - second
-    if len(difference) < 2 or not np.any(difference):
-        return 1.0
-    if test == "wilcoxon":
-        return float(scipy.stats.wilcoxon(difference).pvalue)
-    if test == "t":
-        return float(scipy.stats.ttest_rel(first, second).pvalue)
-    result = scipy.stats.permutation_test(
-        (difference,),
-        np.mean,
-        permutation_type="samples",
-        vectorized=True,
-        n_resamples=9999,
-        rng=np.random.default_rng(seed),
-    )
-    return float(result.pvalue)
-
-
 def compare(first: Evaluated, second: Evaluated, test: str = "randomization") -> list[dict[str, float | str | int]]:
     """Two systems side by side over the queries that both have, a row a measure.
 
@@ -168,15 +126,16 @@ def compare(first: Evaluated, second: Evaluated, test: str = "randomization") ->
         a, b = first.values[measure][mine], second.values[measure][other]
         counted = ~(np.isnan(a) | np.isnan(b))
         a, b = a[counted], b[counted]
+        found = compare_paired(a, b, test)
         rows.append(
             {
                 "measure": measure,
                 "first": float(a.mean()) if len(a) else np.nan,
                 "second": float(b.mean()) if len(b) else np.nan,
-                "difference": float((a - b).mean()) if len(a) else np.nan,
-                "wins": int((a > b).sum()),
-                "losses": int((a < b).sum()),
-                "p": paired_p_value(a, b, test),
+                "difference": found.difference if len(a) else np.nan,
+                "wins": found.wins,
+                "losses": found.losses,
+                "p": found.p,
             }
         )
     return rows

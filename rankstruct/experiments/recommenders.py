@@ -44,13 +44,13 @@ from rankstruct.data import (
     weak_split,
 )
 from rankstruct.data.ratings import Labels
-from rankstruct.experiments.evaluation import paired_p_value
 from rankstruct.feature_maps import Positional
 from rankstruct.files import whole_file
 from rankstruct.losses import ListNetLoss, RankNetLoss, SmoothLoss, SquaredLoss, StructuredHingeLoss
 from rankstruct.measures import ERU, evaluate, nERU
 from rankstruct.models import MatrixFactorization, load_scorer, save_scorer
 from rankstruct.recommenders import adopt_users, alternate, item_means, popularity
+from rankstruct.statistics import differences, paired_p_value
 from rankstruct.tables import format_table
 from rankstruct.training import FactorizationModule, RatingsDataModule
 
@@ -511,7 +511,7 @@ def result_table(record: _Record, parts: Sequence[str], methods: Sequence[str]) 
                 continue
             ours, theirs = (_by_user(users, np.concatenate(each)) for each in (values, base))
             p = paired_p_value(ours, theirs, "t")
-            won = sum(one.mean() > other.mean() for one, other in zip(values, base, strict=True))
+            won = int((differences(means, [each.mean() for each in base]) > 0).sum())
             difference = means.mean() - float(np.mean([each.mean() for each in base]))
             row += [f"{difference:+.4f}", f"{p:.2g}", f"{won}/{len(parts)}"]
     return header, rows

@@ -26,8 +26,8 @@ import yaml
 from rankstruct._version import __version__
 from rankstruct.experiments.exact import draw_paths
 from rankstruct.experiments.experiment import Plan
-from rankstruct.experiments.statistics import Spread, bootstrap_interval, compare_paired, holm, spread, stars
 from rankstruct.files import whole_file
+from rankstruct.statistics import Spread, bootstrap_interval, compare_paired, holm, spread, stars
 from rankstruct.tables import format_table
 
 Row = tuple[str, Any]  # a trainer's name and the value of the option that varies, or None

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from rankstruct.experiments.statistics import (
+from rankstruct.statistics import (
     bootstrap_interval,
     compare_paired,
+    differences,
     holm,
+    paired_p_value,
     spread,
     stars,
     unpaired_p_value,
@@ -44,6 +46,47 @@ def test_randomization_equals_all_sign_flips():
     means = [np.mean(difference * signs) for signs in itertools.product([1, -1], repeat=6)]
     p = np.mean(np.abs(means) >= abs(difference.mean()) - 1e-12)
     assert compare_paired(difference, np.zeros(6), "randomization").p == pytest.approx(p)
+
+
+def test_other_tests_are_scipys_and_ties_are_no_evidence():
+    rng = np.random.default_rng(1)
+    a, b = rng.random(30), rng.random(30)
+    assert paired_p_value(a, b, "t") == pytest.approx(scipy.stats.ttest_rel(a, b).pvalue)
+    assert paired_p_value(a, b, "wilcoxon") == pytest.approx(scipy.stats.wilcoxon(a, b).pvalue)
+    assert 0 < paired_p_value(a, a + 1) < 0.001
+    for test in ("randomization", "wilcoxon", "t"):
+        assert paired_p_value(a, a, test) == 1.0
+        assert paired_p_value(np.zeros(0), np.zeros(0), test) == 1.0
+        assert paired_p_value(np.ones(1), np.zeros(1), test) == 1.0
+    with pytest.raises(ValueError, match="test must be one of"):
+        paired_p_value(a, b, "sign")
+    with pytest.raises(ValueError, match="one shape"):
+        paired_p_value(a, b[:3])
+
+
+@pytest.mark.parametrize("test", ["randomization", "wilcoxon", "t"])
+def test_differences_within_rounding_are_draws(test):
+    first, second = np.full(8, 0.9), np.full(8, 0.9000000000000001)
+    found = compare_paired(first, second, test)
+    assert (found.wins, found.losses, found.difference, found.p) == (0, 0, 0.0, 1.0)
+    won = compare_paired(np.append(first, 0.6), np.append(second, 0.5), test)
+    assert (won.wins, won.losses) == (1, 0)
+    assert won.p == compare_paired([0.0] * 8 + [0.1], np.zeros(9), test).p > 0.2
+
+
+def test_rounding_is_relative_to_large_values_and_nothing_more_is_a_draw():
+    assert differences([1e6, 1e6, 1.0], [1e6 + 1e-7, 1e6 + 1e-5, 1 + 1e-11]).tolist() == pytest.approx(
+        [0, -1e-5, -1e-11], rel=1e-3
+    )
+    assert differences([1e6], [1e6 + 1e-7])[0] == 0
+
+
+def test_signed_rank_gives_equal_distances_one_rank_whatever_their_rounding():
+    rng = np.random.default_rng(5)
+    first, second = rng.integers(0, 11, size=(2, 40))
+    wanted = scipy.stats.wilcoxon(first - second).pvalue
+    assert len(np.unique(np.abs(first / 10 - second / 10))) > len(np.unique(np.abs(first - second)))
+    assert paired_p_value(first / 10, second / 10, "wilcoxon") == pytest.approx(wanted, rel=1e-12)
 
 
 def test_counts_wins_and_losses_and_leaves_ties_out():

@@ -1,6 +1,6 @@
 """Is a difference more than chance? Tests of two systems, intervals, correction of a table; SciPy wherever it has them.
 
-The paired tests are those of `rankstruct evaluate` (`paired_p_value`): randomisation, Wilcoxon's signed rank, and t.
+SciPy's statistics take half a second to import, so each function that needs them does so itself.
 """
 
 from __future__ import annotations
@@ -8,22 +8,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.stats
 from numpy.typing import ArrayLike
 
-from rankstruct.experiments.evaluation import paired_p_value
-
 __all__ = [
+    "TESTS",
     "PairedComparison",
     "Spread",
     "bootstrap_interval",
     "compare_paired",
+    "differences",
     "holm",
     "paired_p_value",
     "spread",
     "stars",
     "unpaired_p_value",
 ]
+
+TESTS = ("randomization", "wilcoxon", "t")
+ROUNDING = 1e-12
+"""Values that differ by less, relative to the larger of them or to 1, are one value computed in two ways."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class PairedComparison:
     Attributes:
         difference: the mean of the first less that of the second.
         wins: where the first is better.
-        losses: where it is worse; the rest are ties.
+        losses: where it is worse; the rest are draws, see `differences`.
         p: two-sided.
     """
 
@@ -54,22 +57,81 @@ def compare_paired(first: ArrayLike, second: ArrayLike, test: str = "wilcoxon", 
     Args:
         first: `[n]`, one system's values; larger is better.
         second: `[n]`, the other's, in the same order.
-        test: `"wilcoxon"` (ties are left out), `"t"` or `"randomization"`.
+        test: as in `paired_p_value`; Wilcoxon's leaves draws out.
         seed: of the randomization.
 
     Raises:
-        ValueError: shapes that differ or are not `[n]`, a value that is not finite, an unknown test.
+        ValueError: an unknown test; or as `differences`.
 
     Source of the layout (means, W/L, stars): Yue, Finley, Radlinski, Joachims, SIGIR 2007, tables 6 to 11.
 
     >>> compare_paired([0.4, 0.5, 0.7, 0.9, 0.6, 0.8], [0.3, 0.3, 0.4, 0.5, 0.1, 0.9])
-    PairedComparison(difference=0.2333..., wins=5, losses=1, p=0.0625)
+    PairedComparison(difference=0.2333..., wins=5, losses=1, p=0.09375)
+    """
+    difference = differences(first, second)
+    mean = float(difference.mean()) if len(difference) else 0.0
+    p = paired_p_value(first, second, test, seed)
+    return PairedComparison(mean, int((difference > 0).sum()), int((difference < 0).sum()), p)
+
+
+def differences(first: ArrayLike, second: ArrayLike) -> np.ndarray:
+    """`first - second` of paired values `[n]`, exactly 0 where they differ within rounding: such a pair is a draw.
+
+    Raises:
+        ValueError: shapes that differ or are not `[n]`, or a value that is not finite.
+
+    >>> differences([0.9, 0.5], [0.9000000000000001, 0.25])
+    array([0.  , 0.25])
     """
     a, b = _values("first", first), _values("second", second)
     if a.shape != b.shape:
         raise ValueError(f"paired values must have one shape; got {a.shape} and {b.shape}")
-    p = paired_p_value(a, b, test, seed)
-    return PairedComparison(float((a - b).mean()) if len(a) else 0.0, int((a > b).sum()), int((a < b).sum()), p)
+    difference = a - b
+    difference[np.abs(difference) <= ROUNDING * np.maximum(1, np.maximum(np.abs(a), np.abs(b)))] = 0
+    return difference
+
+
+def paired_p_value(first: ArrayLike, second: ArrayLike, test: str = "randomization", seed: int = 0) -> float:
+    """Two-sided p-value of the hypothesis that two systems' values per query differ by chance alone.
+
+    Args:
+        first: `[queries]`, one system's values.
+        second: the other's, in the same order. Differences within rounding are draws, see `differences`.
+        test: `"randomization"`, signs of the differences flipped at random, 9,999 times or all ways if fewer (Smucker, Allan,
+            Carterette, CIKM 2007); `"wilcoxon"`, the signed rank test; `"t"`, the paired t-test.
+        seed: of the randomization.
+
+    Returns:
+        The p-value; 1 where all values are equal, or fewer than two queries are left.
+
+    Raises:
+        ValueError: an unknown test; or as `differences`.
+
+    >>> round(paired_p_value(np.arange(8.0), np.arange(8.0) - 1.0), 4)
+    0.0078
+    """
+    if test not in TESTS:
+        raise ValueError(f"test must be one of {', '.join(map(repr, TESTS))}, got {test!r}")
+    difference = differences(first, second)
+    if len(difference) < 2 or not np.any(difference):
+        return 1.0
+    import scipy.stats
+
+    if test == "wilcoxon":
+        # Equal distances share a rank, so that rounding must not tell them apart either.
+        scale = max(1.0, np.abs(first).max(), np.abs(second).max())
+        return float(scipy.stats.wilcoxon(np.round(difference / scale, 12)).pvalue)
+    if test == "t":
+        return float(scipy.stats.ttest_1samp(difference, 0.0).pvalue)
+    result = scipy.stats.permutation_test(
+        (difference,),
+        np.mean,
+        permutation_type="samples",
+        vectorized=True,
+        n_resamples=9999,
+        rng=np.random.default_rng(seed),
+    )
+    return float(result.pvalue)
 
 
 def unpaired_p_value(first: ArrayLike, second: ArrayLike, *, equal_variance: bool = False) -> float:
@@ -94,6 +156,8 @@ def unpaired_p_value(first: ArrayLike, second: ArrayLike, *, equal_variance: boo
         return 1.0
     if np.ptp(a) == 0 and np.ptp(b) == 0:
         return 1.0 if a[0] == b[0] else 0.0
+    import scipy.stats
+
     return float(scipy.stats.ttest_ind(a, b, equal_var=equal_variance).pvalue)
 
 
@@ -125,6 +189,8 @@ def bootstrap_interval(
         raise ValueError(f"level must be between 0 and 1, got {level}")
     if np.ptp(a) == 0:
         return float(a[0]), float(a[0])
+    import scipy.stats
+
     found = scipy.stats.bootstrap(
         (a,),
         np.mean,
