@@ -77,7 +77,6 @@ from rankstruct.measures import (
 )
 from rankstruct.models import (
     LinearScorer,
-    MatrixFactorization,
     MLPScorer,
     load_scorer,
     save_scorer,
@@ -92,6 +91,7 @@ from rankstruct.oracles import (
 
 if TYPE_CHECKING:
     from rankstruct.estimators import KernelRanker, LinearRanker
+    from rankstruct.recommenders import MatrixFactorization
 
 __all__ = [
     "AP",
@@ -171,9 +171,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """The estimators, imported when they are first asked for: scikit-learn takes longer than all the rest."""
+    """What needs the estimators, imported when it is first asked for: scikit-learn takes longer than all the rest."""
     if name in ("KernelRanker", "LinearRanker"):
         from rankstruct import estimators
 
         return getattr(estimators, name)
+    if name == "MatrixFactorization":
+        from rankstruct import recommenders
+
+        return recommenders.MatrixFactorization
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -32,27 +32,31 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 from torch import nn
-from tqdm import tqdm
 
-from rankstruct.data import (
-    RankingData,
+from rankstruct.commands.cells import Cell, Cells
+from rankstruct.data import RankingData
+from rankstruct.feature_maps import Positional
+from rankstruct.files import whole_file
+from rankstruct.losses import ListNetLoss, RankNetLoss, SmoothLoss, SquaredLoss, StructuredHingeLoss
+from rankstruct.measures import ERU, evaluate, nERU
+from rankstruct.models import load_scorer, save_scorer
+from rankstruct.recommenders import (
+    MatrixFactorization,
     Ratings,
     RatingsParts,
+    adopt_users,
+    alternate,
+    item_means,
+    popularity,
     read_movielens_fold,
     read_ratings,
     standardised,
     weak_split,
 )
-from rankstruct.data.ratings import Labels
-from rankstruct.feature_maps import Positional
-from rankstruct.files import whole_file
-from rankstruct.losses import ListNetLoss, RankNetLoss, SmoothLoss, SquaredLoss, StructuredHingeLoss
-from rankstruct.measures import ERU, evaluate, nERU
-from rankstruct.models import MatrixFactorization, load_scorer, save_scorer
-from rankstruct.recommenders import adopt_users, alternate, item_means, popularity
+from rankstruct.recommenders.ratings import Labels
+from rankstruct.recommenders.training import FactorizationModule, RatingsDataModule
 from rankstruct.statistics import differences, paired_p_value
 from rankstruct.tables import format_table
-from rankstruct.training import FactorizationModule, RatingsDataModule
 
 HALF_LIFE = 5
 MEASURES = ("nDCG@10", "ERU")
@@ -321,7 +325,7 @@ class _Looks(pl.Callback):
 
 
 @dataclass(frozen=True)
-class _Cell:
+class _Result:
     """One method on one part, with what was chosen on validation for one measure."""
 
     part: str
@@ -335,35 +339,52 @@ class _Cell:
     seconds: float
 
 
-class _Record:
-    """Results of an experiment in a folder: `results.jsonl`, a line each, and the values of all users in `values/`."""
+class _Record(Cells):
+    """Results in a folder: `results.jsonl`, a line a measure, and the values of all users in `values/`.
+
+    A cell is one method on one part; it is finished when all its measures are there.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        super().__init__(folder)
         self.path = folder / "results.jsonl"
-        self.cells: dict[tuple[str, str, str], _Cell] = {}
-        if self.path.is_file():
-            for line in self.path.read_text().splitlines():
-                try:
-                    cell = _Cell(**json.loads(line))
-                except ValueError:  # the last line of a run that was killed
-                    continue
-                self.cells[cell.part, cell.method, cell.measure] = cell
+        self.results: dict[tuple[str, str, str], _Result] = {}
 
-    def add(self, cell: _Cell, users: np.ndarray, values: np.ndarray) -> None:
-        with whole_file(self._values(cell.part, cell.method, cell.measure), "wb") as file:
-            np.savez(file, users=users, values=values)
-        self.cells[cell.part, cell.method, cell.measure] = cell
-        with open(self.path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(cell)) + "\n")
+    def __enter__(self) -> Any:
+        super().__enter__()
+        text = self.path.read_bytes() if self.path.is_file() else b""
+        for line in text.splitlines():
+            try:
+                result = _Result(**json.loads(line))
+            except ValueError:  # the last line of a run that was killed
+                continue
+            self.results[result.part, result.method, result.measure] = result
+        if text and not text.endswith(b"\n"):
+            self.path.write_bytes(text[: text.rfind(b"\n") + 1])
+        return self
+
+    def find(self, cell: Cell) -> Any:
+        part, method = cell.request
+        found = [self.results.get((part, method, name)) for name in MEASURES]
+        return None if None in found else found
+
+    def keep(self, cell: Cell, result: Sequence[tuple[_Result, np.ndarray, np.ndarray]]) -> None:
+        for row, users, values in result:
+            if (row.part, row.method, row.measure) in self.results:
+                continue
+            with whole_file(self._values(row.part, row.method, row.measure), "wb") as file:
+                np.savez(file, users=users, values=values)
+            self.results[row.part, row.method, row.measure] = row
+            with open(self.path, "a", encoding="utf-8") as file:
+                file.write(json.dumps(asdict(row)) + "\n")
 
     def values(self, part: str, method: str, measure: str) -> tuple[np.ndarray, np.ndarray]:
         """Users and their values."""
         with np.load(self._values(part, method, measure)) as found:
             return found["users"], found["values"]
 
-    def chosen(self, part: str, method: str) -> dict[str, _Cell]:
-        return {name: self.cells[part, method, name] for name in MEASURES}
+    def chosen(self, part: str, method: str) -> dict[str, _Result]:
+        return {name: self.results[part, method, name] for name in MEASURES}
 
     def start(self, part: str) -> Path:
         return self.folder / "scorers" / f"{part}.pt"
@@ -378,52 +399,34 @@ def _plain(name: str) -> str:
 
 def _run_method(
     record: _Record, part: str, first: str, method: str, parts: Callable[[], RatingsParts], rank: int, seed: int
-) -> None:
-    """Tune (on the first part; the others keep what was chosen), train and measure one method, unless its results are there."""
-    missing = [name for name in MEASURES if (part, method, name) not in record.cells]
-    if not missing:
-        return
+) -> list[tuple[_Result, np.ndarray, np.ndarray]]:
+    """Tune (on the first part; the others keep what was chosen), train and measure one method; rows with users and values."""
     ratings = parts()
     users = np.unique(ratings.test.user)
     if method in BASELINES:
-        for name, values in measure_users(BASELINES[method](ratings.train), ratings.test).items():
-            if name in missing:
-                cell = _Cell(part, method, name, float(values.mean()), None, None, None, None, 0.0)
-                record.add(cell, users, values)
-        return
+        measured = measure_users(BASELINES[method](ratings.train), ratings.test)
+        return [
+            (_Result(part, method, name, float(values.mean()), None, None, None, None, 0.0), users, values)
+            for name, values in measured.items()
+        ]
     began = time.process_time()
     training = _Training(RECIPES[method], ratings, rank, seed)
-    start = None if method == START else load_scorer(record.start(part))
-    if part == first:
-        best = training.run(start)  # type: ignore[arg-type]
-    else:
-        before = record.chosen(first, method)
-        best = training.run(
-            start,  # type: ignore[arg-type]
-            {name: cell.regularization for name, cell in before.items()},  # type: ignore[misc]
-            {name: cell.given_regularization for name, cell in before.items()},
-        )
+    start: Any = None if method == START else load_scorer(record.start(part))
+    before = {} if part == first else record.chosen(first, method)
+    best = training.run(
+        start,
+        {name: result.regularization for name, result in before.items()} or None,  # type: ignore[arg-type]
+        {name: result.given_regularization for name, result in before.items()} or None,
+    )
     if method == START:
         save_scorer(best[MEASURES[0]].scorer, record.start(part))
     seconds = round(time.process_time() - began, 1)
-    for name in missing:
-        choice = best[name]
-        values = training.test(choice)[name]
-        record.add(
-            _Cell(
-                part,
-                method,
-                name,
-                float(values.mean()),
-                choice.validation,
-                choice.regularization,
-                choice.given_regularization,
-                choice.steps,
-                seconds,
-            ),
-            users,
-            values,
-        )
+    rows = []
+    for name in MEASURES:
+        choice, values = best[name], training.test(best[name])[name]
+        chosen = choice.validation, choice.regularization, choice.given_regularization, choice.steps
+        rows.append((_Result(part, method, name, float(values.mean()), *chosen, seconds), users, values))
+    return rows
 
 
 def recommender_experiment(
@@ -445,38 +448,39 @@ def recommender_experiment(
         By group, header and rows of a table, see `result_table`.
 
     Raises:
-        ValueError: an unknown method, or a folder with results of another rank.
+        ValueError: an unknown method, a folder with results of another rank, or one that another process writes to.
+        CellsFailed: trainings failed; the others are kept.
     """
     unknown = [name for name in methods or () if name not in RECIPES]
     if unknown:
         raise ValueError(f"methods must be of {', '.join(RECIPES)}; got {', '.join(unknown)}")
     wanted = [name for name in RECIPES if methods is None or name in methods or name in (START, "squared")]
-    folder = Path(output)
-    note = folder / "request.json"
-    if note.is_file():
-        if json.loads(note.read_text()) != {"rank": rank}:
-            raise ValueError(f"{folder} holds results of another rank; choose another --output, or delete it")
-    else:
-        with whole_file(note) as file:
-            json.dump({"rank": rank}, file)
-    record = _Record(folder)
     every = [*BASELINES, *wanted]
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
-    with warnings.catch_warnings(), tqdm(total=sum(map(len, groups.values())) * len(every), unit="fit") as bar:
+    with warnings.catch_warnings(), _Record(Path(output)) as record:
+        _claim_rank(record.folder / "request.json", rank)
         warnings.filterwarnings("ignore", module="pytorch_lightning")
         warnings.filterwarnings("ignore", message="`isinstance.treespec, LeafSpec.` is deprecated")
+        cells = []
         for group, readers in groups.items():
-            for number, read in enumerate(readers):
+            for number, read in enumerate(map(_once, readers)):
                 part = f"{group}-{number}"
-                read = _once(read)
-                for method in every:
-                    bar.set_description(f"{part}, {method}")
-                    _run_method(record, part, f"{group}-0", method, read, rank, number)
-                    bar.update()
-    return {
-        group: result_table(record, [f"{group}-{i}" for i in range(len(readers))], every)
-        for group, readers in groups.items()
-    }
+                cells += [
+                    Cell(f"{part}, {m}", (part, m), (record, part, f"{group}-0", m, read, rank, number)) for m in every
+                ]
+        record.run(_run_method, cells, processes=0, what="fits")  # in turn: each needs what was chosen before
+        return {
+            group: result_table(record, [f"{group}-{i}" for i in range(len(readers))], every)
+            for group, readers in groups.items()
+        }
+
+
+def _claim_rank(note: Path, rank: int) -> None:
+    if not note.is_file():
+        with whole_file(note) as file:
+            json.dump({"rank": rank}, file)
+    elif json.loads(note.read_text()) != {"rank": rank}:
+        raise ValueError(f"{note.parent} holds results of another rank; choose another --output, or delete it")
 
 
 def _once(read: Callable[[], RatingsParts]) -> Callable[[], RatingsParts]:

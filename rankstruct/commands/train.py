@@ -23,10 +23,11 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveCon
 from pytorch_lightning.loggers import TensorBoardLogger
 
 from rankstruct.data import Source
-from rankstruct.data.ratings_source import find_ratings
 from rankstruct.data.source import content_digest
 from rankstruct.files import whole_file
 from rankstruct.measures import parse_measure
+from rankstruct.recommenders.reading import find_ratings
+from rankstruct.recommenders.training import FactorizationModule, RecommendationWriter, SplitRatingsDataModule
 from rankstruct.tables import format_table
 from rankstruct.training.callbacks import (
     AtomicCheckpoints,
@@ -38,7 +39,6 @@ from rankstruct.training.callbacks import (
     TrainingBoard,
 )
 from rankstruct.training.datamodule import RankingDataModule
-from rankstruct.training.factorization import FactorizationModule, RecommendationWriter, SplitRatingsDataModule
 from rankstruct.training.module import RankingModule
 
 

@@ -8,8 +8,6 @@ from rankstruct.data.errors import *
 from rankstruct.data.folds import *
 from rankstruct.data.formats import *
 from rankstruct.data.protocols import *
-from rankstruct.data.ratings import *
-from rankstruct.data.ratings_source import *
 from rankstruct.data.runs import *
 from rankstruct.data.scale import *
 from rankstruct.data.source import *

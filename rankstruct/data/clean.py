@@ -37,7 +37,8 @@ def keep_documents(data: RankingData, kept: ArrayLike) -> RankingData:
     before = np.concatenate([[0], np.cumsum(mask)])
     lengths = np.diff(before[data.offsets])
     filled = (lengths > 0) | (data.lengths == 0)
-    return _rows(data, np.flatnonzero(mask), np.concatenate([[0], np.cumsum(lengths[filled])]), data.qids[filled])
+    offsets = np.concatenate([[0], np.cumsum(lengths[filled])])
+    return data.select_documents(np.flatnonzero(mask), offsets, data.qids[filled])
 
 
 def shuffle_documents(data: RankingData, seed: int = 0) -> RankingData:
@@ -51,23 +52,7 @@ def shuffle_documents(data: RankingData, seed: int = 0) -> RankingData:
     array([2., 0., 3., 1., 4., 5.], dtype=float32)
     """
     keys = np.random.default_rng(seed).random(data.num_documents)
-    number = data.list_numbers
-    return _rows(data, np.lexsort((keys, number)), data.offsets, data.qids)
-
-
-def _rows(data: RankingData, rows: np.ndarray, offsets: np.ndarray, qids: np.ndarray) -> RankingData:
-    def taken(values: np.ndarray | None) -> np.ndarray | None:
-        return None if values is None else values[rows]
-
-    return RankingData(
-        data.features[rows],
-        data.labels[rows],
-        offsets.astype(np.int64),
-        qids,
-        taken(data.docids),
-        taken(data.comments),
-        taken(data.missing),
-    )
+    return data.select_documents(np.lexsort((keys, data.list_numbers)), data.offsets, data.qids)
 
 
 @dataclass(frozen=True)
@@ -116,11 +101,10 @@ class RemoveNearDuplicates:
             lengths = np.linalg.norm(rows, axis=1)
             rows = rows / np.where(lengths > 0, lengths, 1.0)[:, None]
             relevant = data.labels[start:stop] >= self.min_relevant
-            goods, bads = np.flatnonzero(relevant), np.flatnonzero(~relevant)
-            close = rows[goods] @ rows[bads].T > self.threshold
+            close = rows[relevant] @ rows[~relevant].T > self.threshold
             pairs += int(close.sum())
-            kept[start + goods[close.any(axis=1)]] = False
-            kept[start + bads[close.any(axis=0)]] = False
+            kept[start:stop][relevant] = ~close.any(axis=1)
+            kept[start:stop][~relevant] = ~close.any(axis=0)
         what = f"documents of {pairs} relevant-irrelevant pairs with cosine > {self.threshold:g}"
         _report(what, int((~kept).sum()), data)
         return keep_documents(data, kept)

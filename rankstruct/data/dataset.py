@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,7 +61,7 @@ class RankingData:
             raise DataError(
                 f"labels must have one entry a row of features; got {documents} labels, {self.features.shape[0]} rows"
             )
-        for name in ("docids", "comments", "missing", "groups"):
+        for name in _per_document()[2:]:
             values = getattr(self, name)
             if values is not None and np.shape(values) != (documents,):
                 raise DataError(f"{name} must have shape [documents] = ({documents},), got {np.shape(values)}")
@@ -187,19 +187,24 @@ class RankingData:
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         rows = np.arange(offsets[-1]) + np.repeat(self.offsets[chosen] - offsets[:-1], lengths)
 
-        def taken(values: np.ndarray | None) -> np.ndarray | None:
-            return None if values is None else values[rows]
+        return self.select_documents(rows, offsets, self.qids[chosen])
 
-        return RankingData(
-            self.features[rows],
-            self.labels[rows],
-            offsets,
-            self.qids[chosen],
-            taken(self.docids),
-            taken(self.comments),
-            taken(self.missing),
-            taken(self.groups),
-        )
+    def select_documents(self, rows: ArrayLike, offsets: ArrayLike, qids: np.ndarray) -> RankingData:
+        """Some documents, in the order given, with all that is known of each; what every other selection goes through.
+
+        Args:
+            rows: numbers of documents, those of a list side by side.
+            offsets: `[lists + 1]`, of the lists that they make.
+            qids: `[lists]`, the names of these lists.
+
+        >>> data = RankingData.from_arrays([[1.0], [2.0], [3.0]], [1, 0, 2], ["a", "a", "b"])
+        >>> data.select_documents([2, 0], [0, 2], np.array(["c"])).labels
+        array([2., 1.], dtype=float32)
+        """
+        rows = np.asarray(rows, np.int64)
+        found = {name: getattr(self, name) for name in _per_document()}
+        taken = {name: values[rows] for name, values in found.items() if values is not None}
+        return RankingData(**taken, offsets=np.asarray(offsets, np.int64), qids=qids)
 
     def with_features(self, features: Features) -> RankingData:
         """The same documents with other features, `[documents, any]`."""
@@ -387,22 +392,23 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
             f"all parts must have the same number of features, got {widths}; read them with one num_features="
         )
 
-    def joined(name: str) -> np.ndarray | None:
+    def joined(name: str) -> Any:
         values = [getattr(part, name) for part in parts]
-        return None if any(value is None for value in values) else np.concatenate(values)
+        if any(value is None for value in values):
+            return None
+        return sp.vstack(values, format="csr") if any(map(sp.issparse, values)) else np.concatenate(values)
 
+    lengths = np.concatenate([part.lengths for part in parts])
     return RankingData(
-        sp.vstack([part.features for part in parts], format="csr")
-        if any(part.is_sparse for part in parts)
-        else np.concatenate([part.features for part in parts]),
-        np.concatenate([part.labels for part in parts]),
-        np.concatenate([[0], np.cumsum(np.concatenate([part.lengths for part in parts]))]),
-        np.concatenate([part.qids for part in parts]),
-        joined("docids"),
-        joined("comments"),
-        joined("missing"),
-        joined("groups"),  # numbers are compared within a list alone
+        **{name: joined(name) for name in _per_document()},  # groups are compared within a list alone
+        offsets=np.concatenate([[0], np.cumsum(lengths)]),
+        qids=np.concatenate([part.qids for part in parts]),
     )
+
+
+def _per_document() -> list[str]:
+    """The fields of `RankingData` that have one entry a document, `features` and `labels` first."""
+    return [entry.name for entry in fields(RankingData) if entry.name not in ("offsets", "qids")]
 
 
 def _check_types(features: Features, labels: np.ndarray, offsets: np.ndarray) -> None:

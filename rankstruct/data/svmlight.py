@@ -164,11 +164,10 @@ def _reported(data: RankingData, path: Path, options: _Options) -> RankingData:
 
 
 def _to_arrays(data: RankingData) -> dict[str, np.ndarray]:
-    names = ("labels", "offsets", "qids", "docids", "comments", "missing")
-    arrays = {name: value for name in names if (value := getattr(data, name)) is not None}
+    arrays = {name: value for name, value in vars(data).items() if value is not None}
     if not data.is_sparse:
-        return arrays | {"features": data.features}
-    matrix = data.features
+        return arrays
+    matrix = arrays.pop("features")
     shape = np.array(matrix.shape)
     return arrays | {"values": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr, "shape": shape}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import torch
 from torch import nn
 
 from rankstruct.files import whole_file
+
+__all__ = ["load_scorer", "save_scorer"]
 
 _KEY = "rankstruct_scorer"
 _PREFIX = "scorer."  # where a training checkpoint keeps the scorer's weights
@@ -33,7 +36,34 @@ def describe_scorer(scorer: nn.Module) -> dict[str, Any]:
             "that name; store the argument as self.<name>"
         )
     arguments = {p.name: getattr(scorer, p.name) for p in parameters if hasattr(scorer, p.name)}
-    return {_KEY: {"class": f"{kind.__module__}.{kind.__qualname__}", "arguments": arguments}}
+    return {_KEY: {"class": _public_name(kind), "arguments": arguments}}
+
+
+def _public_name(kind: type) -> str:
+    """What a file calls a class: by the outermost package that has it, so that the class may move inside."""
+    names = kind.__module__.split(".")
+    for depth in range(1, len(names)):
+        package = ".".join(names[:depth])
+        if getattr(sys.modules.get(package), kind.__qualname__, None) is kind:
+            return f"{package}.{kind.__qualname__}"
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _find_class(path: str) -> Any:
+    """The class that a file names, which may have moved inside rankstruct since the file was written.
+
+    Raises:
+        ImportError, AttributeError: there is none.
+    """
+    module, _, name = path.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError):
+        places = ("rankstruct.models", "rankstruct.recommenders") if module.startswith("rankstruct.") else ()
+        for place in places:
+            if found := getattr(importlib.import_module(place), name, None):
+                return found
+        raise
 
 
 def save_scorer(scorer: nn.Module, path: str | Path) -> None:
@@ -79,9 +109,8 @@ def load_scorer(path: str | Path) -> nn.Module:
     if not isinstance(content, dict) or _KEY not in content:
         raise ValueError(f"{path} holds no scorer; expected a file of save_scorer or a checkpoint of rankstruct")
     described = content[_KEY]
-    module, _, name = described["class"].rpartition(".")
     try:
-        kind = getattr(importlib.import_module(module), name)
+        kind = _find_class(described["class"])
     except (ImportError, AttributeError) as error:
         raise ValueError(f"{path} holds a {described['class']}, which cannot be imported here: {error}") from error
     if not (isinstance(kind, type) and issubclass(kind, nn.Module)):

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+__all__ = ["LinearScorer", "MLPScorer"]
+
 
 class LinearScorer(nn.Module):
     """Scores `<w, x>`, without a bias, which no ranking would see.

@@ -2,12 +2,6 @@
 
 from rankstruct.training.callbacks import AtomicCheckpoints, AverageWeights, PredictionWriter, TrainingBoard
 from rankstruct.training.datamodule import RankingDataModule
-from rankstruct.training.factorization import (
-    FactorizationModule,
-    RatingsDataModule,
-    RecommendationWriter,
-    SplitRatingsDataModule,
-)
 from rankstruct.training.module import RankingModule
 from rankstruct.training.regression import fit_regression
 from rankstruct.training.rounds import AnnealSigma, DCRounds
@@ -17,13 +11,9 @@ __all__ = [
     "AtomicCheckpoints",
     "AverageWeights",
     "DCRounds",
-    "FactorizationModule",
     "PredictionWriter",
     "RankingDataModule",
     "RankingModule",
-    "RatingsDataModule",
-    "RecommendationWriter",
-    "SplitRatingsDataModule",
     "TrainingBoard",
     "fit_regression",
 ]

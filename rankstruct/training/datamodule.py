@@ -32,10 +32,15 @@ class ListsDataModule(pl.LightningDataModule):
         """Training, validation and test lists."""
         raise NotImplementedError
 
+    def part(self, name: str) -> RankingData:
+        """The lists of `"train"`, `"vali"` or `"test"`."""
+        lists: RankingData = getattr(self.splits, name)
+        return lists
+
     @property
     def predict_data(self) -> RankingData:
         """The lists that `predict` scores."""
-        return self.splits.test
+        return self.part("test")
 
     @property
     def data_name(self) -> str:
@@ -56,7 +61,7 @@ class ListsDataModule(pl.LightningDataModule):
         Raises:
             ValueError: no training list is left.
         """
-        trainer, lists = self.trainer, self.splits.train
+        trainer, lists = self.trainer, self.part("train")
         place: dict[str, Any] = {"rank": trainer.global_rank, "world_size": trainer.world_size} if trainer else {}
         loader = BatchLoader(lists, shuffle=True, seed=self.seed, **place, **self.training)
         if len(loader) == 0:
@@ -69,15 +74,15 @@ class ListsDataModule(pl.LightningDataModule):
     def objective_batches(self) -> BatchLoader:
         """The training lists in large batches, whole and in fixed order, the same ones that training sees."""
         dropped = {name: value for name, value in self.training.items() if name == "drop_empty"}
-        return BatchLoader(self.splits.train, documents_per_batch=self.evaluation_documents, **dropped)
+        return BatchLoader(self.part("train"), documents_per_batch=self.evaluation_documents, **dropped)
 
     def val_dataloader(self) -> BatchLoader:
         """All validation lists."""
-        return BatchLoader(self.splits.vali, documents_per_batch=self.evaluation_documents)
+        return BatchLoader(self.part("vali"), documents_per_batch=self.evaluation_documents)
 
     def test_dataloader(self) -> BatchLoader:
         """All test lists."""
-        return BatchLoader(self.splits.test, documents_per_batch=self.evaluation_documents)
+        return BatchLoader(self.part("test"), documents_per_batch=self.evaluation_documents)
 
     def predict_dataloader(self) -> BatchLoader:
         """All lists to predict."""

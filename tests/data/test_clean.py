@@ -1,6 +1,7 @@
 """Steps that remove, shuffle and relabel documents; fitted steps; readers of multi-class data."""
 
 import logging
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from rankstruct.data import (
     Splits,
     Standardize,
     check_preparation,
+    concatenate,
     keep_documents,
     parse_preparation,
     prepare_splits,
@@ -42,6 +44,46 @@ def test_zero_rows_go_and_lists_without_documents_with_them(sparse, caplog):
     assert found.labels.tolist() == [0, 1]
     assert found.qids.tolist() == ["a", "c"]
     assert "removed 2 of 4 documents" in caplog.text
+
+
+def every_field():
+    """Data in which each field that has one entry a document tells which document it is of."""
+    number = np.arange(1, 9)
+    values = {
+        "features": np.stack([number, number % 3], axis=1).astype(np.float32),
+        "labels": number.astype(np.float32),
+        "docids": number.astype(str),
+        "comments": number.astype(str).astype(np.bytes_),
+        "missing": number.astype(np.int32),
+        "groups": number.astype(np.int64),
+    }
+    assert {f.name for f in fields(RankingData)} == {*values, "offsets", "qids"}, "say here what a new field holds"
+    return RankingData(**values, offsets=np.array([0, 3, 3, 8]), qids=np.array(["a", "empty", "b"]))
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda data: data.select([2, 0]), [4, 5, 6, 7, 8, 1, 2, 3]),
+        (lambda data: data.select_documents([3, 7], [0, 1, 2], np.array(["c", "d"])), [4, 8]),
+        (lambda data: keep_documents(data, data.labels != 5), [1, 2, 3, 4, 6, 7, 8]),
+        (lambda data: shuffle_documents(data, seed=1), [3, 1, 2, 5, 8, 6, 7, 4]),
+        (
+            lambda data: RemoveZeroRows()(data.with_features(data.features * (data.labels[:, None] != 2))),
+            [1, 3, 4, 5, 6, 7, 8],
+        ),
+        (lambda data: RemoveNearDuplicates(0.999999, min_relevant=7)(data), [1, 2, 3, 5, 6, 7]),
+        (lambda data: concatenate([data.select([2]), data.select([0])]), [4, 5, 6, 7, 8, 1, 2, 3]),
+    ],
+    ids=["select", "select_documents", "keep", "shuffle", "zero-rows", "near-duplicates", "concatenate"],
+)
+def test_rows_keep_everything_that_is_known_of_a_document(change, expected):
+    found = change(every_field())
+    assert found.labels.tolist() == expected
+    for name, values in vars(found).items():
+        if name not in ("offsets", "qids"):
+            told = values[:, 0] if name == "features" else values
+            assert told.astype(np.float32).tolist() == found.labels.tolist(), name
 
 
 @pytest.mark.parametrize("threshold", [0.9, 0.99])

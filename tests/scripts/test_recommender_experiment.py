@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scripts_by_path import script
 
-from rankstruct.data import synthetic_ratings, weak_split
 from rankstruct.losses import ListNetLoss, SquaredLoss, StructuredHingeLoss
-from rankstruct.recommenders import item_means, popularity
+from rankstruct.recommenders import item_means, popularity, synthetic_ratings, weak_split
 
 recommenders = script("recommender_experiment")
 START, Recipe, main = recommenders.START, recommenders.Recipe, recommenders.main

@@ -12,27 +12,23 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
-from rankstruct.data import (
-    Batch,
-    BatchLoader,
-    RankingData,
-    Ratings,
-    Splits,
-    merge,
-    read_ratings_parts,
-    standardised,
-)
-from rankstruct.data.ratings import Labels
+from rankstruct.data import Batch, RankingData, Splits
 from rankstruct.files import whole_file
-from rankstruct.models import MatrixFactorization, load_scorer
-from rankstruct.recommenders import adopt_users, recommend
+from rankstruct.models import load_scorer
+from rankstruct.recommenders.alternating import adopt_users
+from rankstruct.recommenders.factorization import MatrixFactorization
+from rankstruct.recommenders.ratings import Labels, Ratings, merge, standardised
+from rankstruct.recommenders.reading import RatingsSource
+from rankstruct.recommenders.recommendation import recommend
+from rankstruct.training.datamodule import ListsDataModule
 from rankstruct.training.module import OptimizerFactory, RankingModule
 
-_EVALUATION_DOCUMENTS = 200_000
+__all__ = ["FactorizationModule", "RatingsDataModule", "RecommendationWriter", "SplitRatingsDataModule"]
+
 _PRIOR = 5.0  # ratings
 
 
-class RatingsDataModule(pl.LightningDataModule):
+class RatingsDataModule(ListsDataModule):
     """Ratings in batches of users, one list a user over its rated items.
 
     Users that are validated or tested without having been trained on are given some ratings, `vali_given` and `test_given`;
@@ -68,20 +64,24 @@ class RatingsDataModule(pl.LightningDataModule):
         recommend: int = 10,
         seed: int = 0,
     ) -> None:
-        super().__init__()
+        super().__init__({"lists_per_batch": users_per_batch, "max_list_size": max_items}, seed)
         if labels == "standardised":
             labels = standardised(train)
-        self.lists = train.to_lists(labels)
-        self.vali = None if vali is None else vali.to_lists(measured_labels)
-        self.test = None if test is None else test.to_lists(measured_labels)
+        measured = {"vali": vali, "test": test}
+        lists = {stage: part.to_lists(measured_labels) for stage, part in measured.items() if part is not None}
+        self._parts: dict[str, RankingData] = {"train": train.to_lists(labels), **lists}
         given = {"vali": vali_given, "test": test_given}
         #: What is known of new users, by stage.
         self.given = {stage: part.to_lists(labels) for stage, part in given.items() if part is not None}
         #: All ratings but those of the test: what a user is not recommended.
         self.known = merge([part for part in (train, vali_given, vali, test_given) if part is not None])
         self.item_counts = np.bincount(train.item, minlength=train.num_items)
-        self.users_per_batch, self.max_items, self.seed = users_per_batch, max_items, seed
         self.recommend = recommend
+
+    @property
+    def lists(self) -> RankingData:
+        """The training lists."""
+        return self.part("train")
 
     @property
     def num_users(self) -> int:
@@ -93,78 +93,39 @@ class RatingsDataModule(pl.LightningDataModule):
         """Number of items."""
         return self.known.num_items
 
-    @property
-    def splits(self) -> Splits:
-        """Training, validation and test lists.
+    def part(self, name: str) -> RankingData:
+        """The lists of `"train"`, `"vali"` or `"test"`.
 
         Raises:
-            ValueError: there are no validation or no test ratings.
+            ValueError: there are no such ratings.
         """
-        return Splits(self.lists, _given(self.vali, "vali"), _given(self.test, "test"))
+        if name not in self._parts:
+            raise ValueError(
+                f"RatingsDataModule was given no {name} ratings; give some, or train with Trainer(limit_val_batches=0)"
+            )
+        return self._parts[name]
 
     @property
-    def predict_data(self) -> RankingData:
-        """The lists that `predict` scores: the test part."""
-        return _given(self.test, "test")
+    def splits(self) -> Splits:
+        """Training, validation and test lists; ValueError where one of them was not given."""
+        return Splits(*map(self.part, Splits._fields))
 
-    def describe(self) -> dict[str, Any]:
-        """What a report says of the data."""
-        return {"data": "ratings", "seed": self.seed}
-
-    def remarks(self) -> list[str]:
-        """What a reader of the test measures has to know of the data."""
-        return []
-
-    def train_dataloader(self) -> BatchLoader:
-        """Shuffled batches of users."""
-        trainer = self.trainer
-        return BatchLoader(
-            self.lists,
-            lists_per_batch=self.users_per_batch,
-            max_list_size=self.max_items,
-            shuffle=True,
-            seed=self.seed,
-            rank=trainer.global_rank if trainer else 0,
-            world_size=trainer.world_size if trainer else 1,
-        )
-
-    def objective_batches(self) -> BatchLoader:
-        """The training lists in large batches, whole and in fixed order."""
-        return BatchLoader(self.lists, documents_per_batch=_EVALUATION_DOCUMENTS)
-
-    def val_dataloader(self) -> BatchLoader:
-        """All validation lists."""
-        return BatchLoader(_given(self.vali, "vali"), documents_per_batch=_EVALUATION_DOCUMENTS)
-
-    def test_dataloader(self) -> BatchLoader:
-        """All test lists."""
-        return BatchLoader(_given(self.test, "test"), documents_per_batch=_EVALUATION_DOCUMENTS)
-
-    def predict_dataloader(self) -> BatchLoader:
-        """All test lists."""
-        return self.test_dataloader()
+    @property
+    def data_name(self) -> str:
+        """What the data are called in reports."""
+        return "ratings"
 
 
 class SplitRatingsDataModule(RatingsDataModule):
     """Ratings from a file or built in, split for training, validation and test, in batches of users; what configs name.
 
     Args:
-        path: the ratings: a file, or a folder with `u.data` (MovieLens 100K) or `ratings.dat` (1M); or give `builtin`.
-        builtin: `"synthetic"`, ratings of a known factorisation, which needs no file.
-        format: `"movielens100k"`, `"movielens1m"`, `"jester"`, `"text"` or `"csv"`; None to tell it from the file's name.
-        scale: what ratings mean: `"stars"` (1 to 5), `"centred"` (-10 to 10) or `"binary"`; None where the format says it.
-        split: `"weak"`: of each user `num_train` ratings are known and the others tested. `"strong"`: tested are new users, of
-            whom `num_train` ratings are given. `"fold"`: the files `u<fold>.base` and `u<fold>.test` of a folder.
-        fold: for the split `"fold"` alone.
-        num_train: N, ratings a user that are known.
-        min_test: users with fewer than `num_train + min_test` ratings are left out, and counted.
-        validation: the share of a user's known ratings that steer the training; not for the split `"strong"`.
-        new_users: the share of users that are new at the test, and as many at validation, in the split `"strong"`.
         users_per_batch: how many users a training batch holds.
         labels: what training predicts: `"grade"`, `"rating"` or `"standardised"`; see `RatingsDataModule`.
         max_items: of users with more ratings so many are sampled, anew each epoch.
         recommend: how many items `predict` recommends to each user.
         seed: of the built-in set, the split, shuffling and sampling.
+        source: where the ratings come from and how they are split, the arguments of `RatingsSource` but for `seed`.
 
     Raises:
         ValueError: options that do not fit together, or a file that breaks its format; the message has file and line.
@@ -175,35 +136,15 @@ class SplitRatingsDataModule(RatingsDataModule):
 
     def __init__(
         self,
-        path: str | None = None,
-        builtin: Literal["synthetic"] | None = None,
-        format: Literal["movielens100k", "movielens1m", "jester", "text", "csv"] | None = None,
-        scale: Literal["stars", "centred", "binary"] | None = None,
-        split: Literal["weak", "strong", "fold"] = "weak",
-        fold: int | None = None,
-        num_train: int = 20,
-        min_test: int = 10,
-        validation: float = 0.2,
-        new_users: float = 0.1,
         users_per_batch: int = 64,
         labels: Literal["grade", "rating", "standardised"] = "grade",
         max_items: int | None = None,
         recommend: int = 10,
         seed: int = 0,
+        **source: Any,
     ) -> None:
-        parts = read_ratings_parts(
-            path,
-            builtin,
-            format=format,
-            scale=scale,
-            split=split,
-            fold=fold,
-            num_train=num_train,
-            min_test=min_test,
-            validation=validation,
-            new_users=new_users,
-            seed=seed,
-        )
+        self.source = RatingsSource(seed=seed, **source)
+        parts = self.source.read()
         super().__init__(
             parts.train,
             parts.vali,
@@ -216,24 +157,22 @@ class SplitRatingsDataModule(RatingsDataModule):
             recommend=recommend,
             seed=seed,
         )
-        self.path, self.builtin, self.split, self.fold = path, builtin, split, fold
-        self.num_train, self.min_test, self.left_out = num_train, min_test, parts.left_out
+        self.left_out = parts.left_out
 
     @property
     def data_name(self) -> str:
         """What the data are called in reports: the built-in set's name or that of the file or folder."""
-        return self.builtin if self.builtin is not None else Path(str(self.path)).resolve().name
+        return self.source.builtin or Path(str(self.source.path)).resolve().name
 
     def describe(self) -> dict[str, Any]:
         """What a report says of the data."""
-        size = {"fold": self.fold or 0} if self.split == "fold" else {"num_train": self.num_train}
-        return {"data": self.data_name, "split": self.split, **size, "seed": self.seed}
+        names = ("split", "fold" if self.source.split == "fold" else "num_train")
+        return super().describe() | {name: getattr(self.source, name) for name in names}
 
     def remarks(self) -> list[str]:
         """How many users were left out."""
-        if not self.left_out:
-            return []
-        return [f"{self.left_out} users have fewer than {self.num_train} + {self.min_test} ratings and are not judged"]
+        few = f"{self.source.num_train} + {self.source.min_test}"
+        return [f"{self.left_out} users have fewer than {few} ratings and are not judged"] if self.left_out else []
 
 
 class FactorizationModule(RankingModule):
@@ -422,14 +361,6 @@ def _copy_factors(source: nn.Module, target: MatrixFactorization, name: str) -> 
         )
     weights = target.state_dict()
     target.load_state_dict({**weights, **{key: w for key, w in source.state_dict().items() if key in weights}})
-
-
-def _given(lists: RankingData | None, name: str) -> RankingData:
-    if lists is None:
-        raise ValueError(
-            f"RatingsDataModule was given no {name} ratings; give some, or train with Trainer(limit_val_batches=0)"
-        )
-    return lists
 
 
 def _squared(factors: nn.Embedding, biases: nn.Embedding | None, rows: Tensor | None = None) -> Tensor:

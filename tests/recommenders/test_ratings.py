@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from rankstruct.data import (
-    DataError,
+from rankstruct.data import DataError
+from rankstruct.recommenders import (
     Ratings,
     align,
     hold_out,

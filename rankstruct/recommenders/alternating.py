@@ -1,4 +1,4 @@
-"""Recommenders: exact training in turns of users and items, factors of new users, the best items of a user, baselines.
+"""Exact training of factorisations in turns of users and items, and the factors of new users.
 
     objective(U, V) = sum over users of loss(scores of the rated items) + lambda_U/2 ||U||^2 + lambda_V/2 ||V||^2
 
@@ -9,31 +9,25 @@ method. V has the items' biases as a further column, for which every user has a 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
-from rankstruct.data import RankingData, Ratings
-from rankstruct.data.ratings import Labels
+from rankstruct.data import RankingData
 from rankstruct.estimators import ranking_risk
 from rankstruct.losses import is_convex, takes_reference_scores
-from rankstruct.models import ItemScorer, MatrixFactorization
+from rankstruct.recommenders.factorization import MatrixFactorization
+from rankstruct.recommenders.ratings import Labels, Ratings
 from rankstruct.solvers import Bundle, SeparableSolution, minimise_separable
+
+__all__ = ["Alternation", "adopt_users", "alternate", "new_user", "solve_users", "user_method"]
 
 METHODS = ("bundle", "dc", "lbfgs")
 _DC_ROUNDS = 5
-
-
-class Recommender(Protocol):
-    """What `recommend` needs: `MatrixFactorization`, the baselines, or a class of your own."""
-
-    def item_scores(self, users: Tensor) -> Tensor:
-        """Scores of all items, `[users, items]`, for the users with numbers `[users]`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +35,7 @@ class Alternation:
     """What `alternate` did; the factors are in the scorer.
 
     Attributes:
-        objectives: before the first round, and after each half of a round; they never increase.
+        objectives: before the first round, and after each half of a round, in float64; they never increase.
         user_gaps: certified relative gap of the users' problems, a round each.
         item_gaps: certified relative gap of the problem in V, a round each.
     """
@@ -65,6 +59,8 @@ def alternate(
 ) -> Alternation:
     """Train the factors in place: all users with V fixed, then V with the users fixed, and again.
 
+    All is computed in float64; the scorer gets the factors in its own dtype at the end.
+
     Args:
         scorer: the factorisation, as it starts; factors that are all 0 stay so.
         ratings: one list a user.
@@ -82,11 +78,40 @@ def alternate(
     Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", section 7.2; Weimer, Karatzoglou, Le, Smola, "CoFiRank",
     NIPS 2007.
     """
-    item_regularization = regularization if item_regularization is None else item_regularization
-    if not (regularization > 0 and item_regularization > 0):
-        raise ValueError(f"regularization must be above 0, got {regularization} and {item_regularization}")
+    penalties = (regularization, regularization if item_regularization is None else item_regularization)
+    if not min(penalties) > 0:
+        raise ValueError(f"regularization must be above 0, got {penalties[0]} and {penalties[1]}")
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1, got {rounds}")
+    _check_alternation(scorer, ratings, loss)
+    lists = ratings.to_lists(labels)
+    exact = copy.deepcopy(scorer).double()
+    _put(exact.user_factors, np.zeros((1, scorer.rank)), np.setdiff1d(np.arange(scorer.num_users), _users(lists)))
+    found = Alternation([_objective(exact, lists, loss, *penalties)])
+
+    def keep(changed: MatrixFactorization) -> None:
+        nonlocal exact
+        value = _objective(changed, lists, loss, *penalties)
+        if value <= found.objectives[-1]:  # else the step moved nothing but rounding
+            exact = changed
+        found.objectives.append(min(value, found.objectives[-1]))
+
+    for _ in range(rounds):
+        changed = copy.deepcopy(exact)
+        options = {"tolerance": tolerance, "max_iterations": max_iterations}
+        solved = solve_users(changed, lists, loss, regularization=penalties[0], **options)  # type: ignore[arg-type]
+        _put(changed.user_factors, solved.w, _users(lists))
+        found.user_gaps.append(solved.gap)
+        keep(changed)
+        changed = copy.deepcopy(exact)
+        solver = Bundle(tolerance=tolerance, max_iterations=max_iterations)
+        found.item_gaps.append(_solve_items(changed, lists, loss, penalties[1], solver))
+        keep(changed)
+    scorer.load_state_dict(exact.state_dict())
+    return found
+
+
+def _check_alternation(scorer: MatrixFactorization, ratings: Ratings, loss: nn.Module) -> None:
     if scorer.user_offsets is not None:
         raise ValueError("the alternating scheme takes no biases of users; use MatrixFactorization(user_bias=False)")
     if (scorer.num_users, scorer.num_items) != (ratings.num_users, ratings.num_items):
@@ -95,30 +120,20 @@ def alternate(
             f"{ratings.num_items}"
         )
     _check_convex(loss)
-    lists = ratings.to_lists(labels)
-    users = lists.features[lists.offsets[:-1], 0].astype(np.int64)
-    with torch.no_grad():
-        idle = np.setdiff1d(np.arange(scorer.num_users), users)
-        scorer.user_factors.weight[torch.from_numpy(idle)] = 0.0  # of users without ratings 0 is best
-    found = Alternation([_objective(scorer, lists, loss, regularization, item_regularization)])
-    solver = Bundle(tolerance=tolerance, max_iterations=max_iterations)
-    for _ in range(rounds):
-        solved = solve_users(
-            scorer, lists, loss, regularization=regularization, tolerance=tolerance, max_iterations=max_iterations
-        )
-        _put(scorer.user_factors, solved.w, users)
-        found.user_gaps.append(solved.gap)
-        found.objectives.append(_objective(scorer, lists, loss, regularization, item_regularization))
-        before = _item_matrix(scorer)
-        risk = ranking_risk(loss, _item_features(scorer, lists), lists.labels.astype(np.float64), lists.offsets)
-        solution = solver.minimise(risk, lists.num_lists / item_regularization, warm_start=before.ravel())
-        matrix = solution.w.reshape(before.shape)
-        _put(scorer.item_factors, matrix[:, : scorer.rank])
-        if scorer.item_offsets is not None:
-            _put(scorer.item_offsets, matrix[:, scorer.rank :])
-        found.item_gaps.append(solution.gap)
-        found.objectives.append(_objective(scorer, lists, loss, regularization, item_regularization))
-    return found
+
+
+def _solve_items(
+    scorer: MatrixFactorization, lists: RankingData, loss: nn.Module, regularization: float, solver: Bundle
+) -> float:
+    """Put the best V, with the users fixed, into the scorer; returns the certified gap."""
+    before = _item_matrix(scorer)
+    risk = ranking_risk(loss, _item_features(scorer, lists), lists.labels.astype(np.float64), lists.offsets)
+    solution = solver.minimise(risk, lists.num_lists / regularization, warm_start=before.ravel())
+    matrix = solution.w.reshape(before.shape)
+    _put(scorer.item_factors, matrix[:, : scorer.rank])
+    if scorer.item_offsets is not None:
+        _put(scorer.item_offsets, matrix[:, scorer.rank :])
+    return solution.gap
 
 
 def solve_users(
@@ -155,64 +170,84 @@ def solve_users(
         raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}, got {method!r}")
     if not regularization > 0:
         raise ValueError(f"regularization must be above 0, got {regularization}")
-    loss = copy.deepcopy(loss)
-    loss.reduction = "none"  # type: ignore[assignment]
-    users = torch.from_numpy(lists.features[lists.offsets[:-1], 0].astype(np.int64))
-    items = torch.from_numpy(lists.features[:, 1].astype(np.int64))
-    labels = torch.from_numpy(lists.labels.astype(np.float64))
-    with torch.no_grad():
-        factors = scorer.item_factors.weight.double()[items]
-        biases = torch.zeros(len(items), dtype=torch.float64)
-        if scorer.item_offsets is not None:
-            biases = scorer.item_offsets.weight.double()[items, 0]
-        start = scorer.user_factors.weight.double()[users]
-        if scorer.user_offsets is not None:
-            factors = torch.cat([factors, torch.ones(len(items), 1, dtype=torch.float64)], 1)
-            start = torch.cat([start, scorer.user_offsets.weight.double()[users]], 1)
-    lengths = torch.from_numpy(lists.lengths)
-
-    def score(w: Tensor, rows: Tensor, sizes: Tensor) -> Tensor:
-        return (factors[rows] * w.repeat_interleave(sizes, 0)).sum(-1) + biases[rows]
-
-    def losses(w: Tensor, rows: Tensor, sizes: Tensor, reference: Tensor | None = None) -> Tensor:
-        held = {} if reference is None else {"reference_scores": reference[rows]}
-        offsets = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
-        return loss(score(w, rows, sizes), labels[rows], offsets=offsets, **held)
-
-    def solve(start: Tensor, reference: Tensor | None = None) -> SeparableSolution:
-        def oracle(w: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            chosen = torch.zeros(len(lengths), dtype=torch.bool)
-            chosen[torch.from_numpy(indices)] = True  # indices ascend
-            rows = chosen.repeat_interleave(lengths).nonzero().squeeze(1)
-            leaf = torch.from_numpy(w).requires_grad_()
-            values = losses(leaf, rows, lengths[chosen], reference)
-            (slopes,) = torch.autograd.grad(values.sum(), leaf)
-            return values.detach().numpy(), slopes.numpy()
-
-        return minimise_separable(
-            oracle, start.numpy(), regularization, tolerance=tolerance, max_iterations=max_iterations
-        )
-
-    every = torch.arange(len(items))
+    problems = _UserProblems(scorer, lists, loss, regularization, tolerance, max_iterations)
     if method == "lbfgs":
-        return _descend(lambda w: losses(w, every, lengths), start, regularization, max_iterations)
+        return _descend(problems)
     if method == "bundle":
         _check_convex(loss)
-        return solve(start)
+        return problems.solve(problems.start)
     if not takes_reference_scores(loss):
         raise ValueError(
             f"method 'dc' needs a loss whose reference the scores choose, reference='predicted'; got {loss!r}"
         )
-    iterations = 0
+    start, iterations = problems.start, 0
     for _ in range(_DC_ROUNDS):
-        found = solve(start, score(start, every, lengths))
+        found = problems.solve(start, problems.scores(start, problems.every, problems.lengths))
         moved = torch.from_numpy(found.w)
         iterations += found.iterations
         if torch.equal(moved, start):
             break
         start = moved
-    objective = losses(start, every, lengths) + 0.5 * regularization * start.square().sum(1)
-    return SeparableSolution(start.numpy(), objective.numpy(), np.zeros(len(start)), iterations)
+    return SeparableSolution(start.numpy(), problems.objectives(start).numpy(), np.zeros(len(start)), iterations)
+
+
+class _UserProblems:
+    """One problem a user: its factor w, `[rank]` or with the bias as a further entry, against fixed items, in float64."""
+
+    def __init__(
+        self,
+        scorer: MatrixFactorization,
+        lists: RankingData,
+        loss: nn.Module,
+        regularization: float,
+        tolerance: float,
+        max_iterations: int,
+    ) -> None:
+        self.regularization, self.tolerance, self.max_iterations = regularization, tolerance, max_iterations
+        self.loss = _each_list(loss)
+        users = torch.from_numpy(_users(lists))
+        items = torch.from_numpy(lists.features[:, 1].astype(np.int64))
+        self.labels = torch.from_numpy(lists.labels.astype(np.float64))
+        self.lengths = torch.from_numpy(lists.lengths)
+        self.every = torch.arange(len(items))
+        with torch.no_grad():
+            self.factors = scorer.item_factors.weight.double()[items]
+            self.biases = torch.zeros(len(items), dtype=torch.float64)
+            if scorer.item_offsets is not None:
+                self.biases = scorer.item_offsets.weight.double()[items, 0]
+            self.start = scorer.user_factors.weight.double()[users]
+            if scorer.user_offsets is not None:
+                self.factors = torch.cat([self.factors, torch.ones(len(items), 1, dtype=torch.float64)], 1)
+                self.start = torch.cat([self.start, scorer.user_offsets.weight.double()[users]], 1)
+
+    def scores(self, w: Tensor, rows: Tensor, sizes: Tensor) -> Tensor:
+        """Of the ratings `rows`, which belong to users with so many of them each."""
+        return (self.factors[rows] * w.repeat_interleave(sizes, 0)).sum(-1) + self.biases[rows]
+
+    def losses(self, w: Tensor, rows: Tensor, sizes: Tensor, reference: Tensor | None = None) -> Tensor:
+        """One a user, the reference held where it is given."""
+        held = {} if reference is None else {"reference_scores": reference[rows]}
+        offsets = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+        return self.loss(self.scores(w, rows, sizes), self.labels[rows], offsets=offsets, **held)
+
+    def objectives(self, w: Tensor) -> Tensor:
+        """The regularised value of each user."""
+        return self.losses(w, self.every, self.lengths) + 0.5 * self.regularization * w.square().sum(1)
+
+    def solve(self, start: Tensor, reference: Tensor | None = None) -> SeparableSolution:
+        """The bundle method from `start`."""
+
+        def oracle(w: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            chosen = torch.zeros(len(self.lengths), dtype=torch.bool)
+            chosen[torch.from_numpy(indices)] = True  # indices ascend
+            rows = chosen.repeat_interleave(self.lengths).nonzero().squeeze(1)
+            leaf = torch.from_numpy(w).requires_grad_()
+            values = self.losses(leaf, rows, self.lengths[chosen], reference)
+            (slopes,) = torch.autograd.grad(values.sum(), leaf)
+            return values.detach().numpy(), slopes.numpy()
+
+        options = {"tolerance": self.tolerance, "max_iterations": self.max_iterations}
+        return minimise_separable(oracle, start.numpy(), self.regularization, **options)  # type: ignore[arg-type]
 
 
 def user_method(loss: nn.Module) -> str:
@@ -246,12 +281,10 @@ def adopt_users(
         regularization: lambda_U.
         method: see `solve_users`; None for `user_method(loss)`.
     """
-    users = lists.features[lists.offsets[:-1], 0].astype(np.int64)
-    rows = torch.from_numpy(users)
-    with torch.no_grad():
-        scorer.user_factors.weight[rows] = 0.0
-        if scorer.user_offsets is not None:
-            scorer.user_offsets.weight[rows] = 0.0
+    users = _users(lists)
+    _put(scorer.user_factors, np.zeros((1, scorer.rank)), users)
+    if scorer.user_offsets is not None:
+        _put(scorer.user_offsets, np.zeros((1, 1)), users)
     with torch.inference_mode(False), torch.enable_grad():  # Lightning validates without gradients
         solved = solve_users(
             scorer, lists, loss, regularization=regularization, method=method or user_method(loss), tolerance=1e-2
@@ -293,83 +326,6 @@ def new_user(
     return torch.from_numpy(solved.w[0, : scorer.rank]).to(scorer.item_factors.weight.dtype)
 
 
-def recommend(
-    model: Recommender, users: int | Sequence[int] | Tensor, k: int = 10, *, exclude: Ratings | None = None
-) -> tuple[Tensor, Tensor]:
-    """The k items of highest score for each user, best first.
-
-    Args:
-        model: what scores all items for users.
-        users: the numbers of the users, `[users]`, or one number.
-        k: how many.
-        exclude: ratings whose items are not recommended to the users who gave them, such as those trained on.
-
-    Returns:
-        `(items, scores)`, both `[users, k]`, or `[k]` for one user. Where fewer are left, items end with -1 and scores with -inf.
-
-    Raises:
-        ValueError: k is below 1, or a user is not in `exclude`.
-
-    >>> ratings = Ratings.from_arrays(["ann", "ann", "bob"], ["x", "y", "y"], [5, 4, 1], scale="stars")
-    >>> recommend(popularity(ratings), [0, 1], k=1, exclude=ratings)[0]
-    tensor([[-1],
-            [ 0]])
-    """
-    if k < 1:
-        raise ValueError(f"k must be at least 1, got {k}")
-    numbers = torch.as_tensor(users, dtype=torch.int64)
-    rows = numbers.reshape(-1)
-    with torch.no_grad():
-        scores = model.item_scores(rows).clone()
-    if exclude is not None:
-        if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < exclude.num_users:
-            raise ValueError(f"users must be from 0 to {exclude.num_users - 1}, those of exclude; got {rows.tolist()}")
-        offsets = torch.from_numpy(exclude.offsets)
-        sizes = offsets[rows + 1] - offsets[rows]
-        each = torch.arange(len(rows)).repeat_interleave(sizes)
-        within = torch.arange(len(each)) - (sizes.cumsum(0) - sizes)[each]
-        rated = torch.from_numpy(exclude.item)[offsets[rows][each] + within]
-        scores[each.to(scores.device), rated.to(scores.device)] = -torch.inf
-    best = scores.topk(min(k, scores.shape[1]), dim=1)
-    values = torch.nn.functional.pad(best.values, (0, k - best.values.shape[1]), value=-torch.inf)
-    items = torch.nn.functional.pad(best.indices, (0, k - best.values.shape[1]), value=-1)
-    items = torch.where(values == -torch.inf, -1, items)
-    return items.reshape(*numbers.shape, k), values.reshape(*numbers.shape, k)
-
-
-def popularity(ratings: Ratings) -> ItemScorer:
-    """Each item's number of ratings as its score.
-
-    >>> popularity(Ratings.from_arrays(["ann", "bob"], ["x", "x"], [1, 1], scale="stars")).scores
-    tensor([2.])
-    """
-    scorer = ItemScorer(ratings.num_items)
-    scorer.scores += torch.from_numpy(np.bincount(ratings.item, minlength=ratings.num_items))
-    return scorer
-
-
-def item_means(ratings: Ratings, *, prior: float = 5.0) -> ItemScorer:
-    """Each item's mean rating as its score, drawn to the mean of all as by `prior` further ratings of that size.
-
-    Raises:
-        ValueError: a negative prior.
-
-    >>> item_means(Ratings.from_arrays(["ann", "bob"], ["x", "y"], [5, 3], scale="stars"), prior=1.0).scores
-    tensor([4.5000, 3.5000])
-    """
-    if prior < 0:
-        raise ValueError(f"prior must be >= 0, got {prior}")
-    counts = np.bincount(ratings.item, minlength=ratings.num_items)
-    sums = np.bincount(ratings.item, ratings.rating, minlength=ratings.num_items)
-    mean = float(ratings.rating.mean()) if ratings.num_ratings else 0.0
-    known = counts + prior > 0
-    scores = np.full(ratings.num_items, mean)
-    scores[known] = (sums + prior * mean)[known] / (counts + prior)[known]
-    scorer = ItemScorer(ratings.num_items)
-    scorer.scores += torch.from_numpy(scores).float()
-    return scorer
-
-
 def _check_convex(loss: nn.Module) -> None:
     if not is_convex(loss):
         raise ValueError(
@@ -378,15 +334,26 @@ def _check_convex(loss: nn.Module) -> None:
         )
 
 
+def _each_list(loss: nn.Module) -> nn.Module:
+    """The loss with one value a list."""
+    loss = copy.deepcopy(loss)
+    loss.reduction = "none"  # type: ignore[assignment]
+    return loss
+
+
+def _users(lists: RankingData) -> np.ndarray:
+    """The user of each list."""
+    return lists.features[lists.offsets[:-1], 0].astype(np.int64)
+
+
 def _objective(
     scorer: MatrixFactorization, lists: RankingData, loss: nn.Module, regularization: float, item_regularization: float
 ) -> float:
-    loss = copy.deepcopy(loss)
-    loss.reduction = "none"  # type: ignore[assignment]
     with torch.no_grad():
-        scores = scorer(torch.from_numpy(lists.features)).double()
-        values = loss(scores, torch.from_numpy(lists.labels), offsets=torch.from_numpy(lists.offsets))
-        of_users = scorer.user_factors.weight.double().square().sum()
+        scores = scorer(torch.from_numpy(lists.features))
+        labels, offsets = torch.from_numpy(lists.labels).to(scores.dtype), torch.from_numpy(lists.offsets)
+        values = _each_list(loss)(scores, labels, offsets=offsets)
+        of_users = scorer.user_factors.weight.square().sum()
         of_items = float(np.square(_item_matrix(scorer)).sum())
     return float(values.sum() + 0.5 * regularization * of_users) + 0.5 * item_regularization * of_items
 
@@ -428,28 +395,21 @@ def _from_zero(scorer: MatrixFactorization) -> MatrixFactorization:
     return alone
 
 
-def _descend(
-    losses: Callable[[Tensor], Tensor], start: Tensor, regularization: float, max_iterations: int
-) -> SeparableSolution:
+def _descend(problems: _UserProblems) -> SeparableSolution:
     """L-BFGS on the sum of all problems, which shares its line search among them; no problem ends worse than it began."""
+    start = problems.start
     w = start.clone().requires_grad_()
-
-    def each(w: Tensor) -> Tensor:
-        return losses(w) + 0.5 * regularization * w.square().sum(1)
-
-    optimizer = torch.optim.LBFGS([w], max_iter=max_iterations, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS([w], max_iter=problems.max_iterations, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
         optimizer.zero_grad()
-        total = each(w).sum()
+        total = problems.objectives(w).sum()
         total.backward()
         return total
 
     optimizer.step(closure)
     with torch.no_grad():
-        before, after = each(start), each(w)
+        before, after = problems.objectives(start), problems.objectives(w)
         kept = torch.where((after <= before).unsqueeze(1), w, start)
-    state = optimizer.state[w]
-    return SeparableSolution(
-        kept.numpy(), torch.minimum(before, after).numpy(), np.zeros(len(start)), int(state["func_evals"])
-    )
+    evaluations = int(optimizer.state[w]["func_evals"])
+    return SeparableSolution(kept.numpy(), torch.minimum(before, after).numpy(), np.zeros(len(start)), evaluations)

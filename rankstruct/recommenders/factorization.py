@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+__all__ = ["ItemScorer", "MatrixFactorization"]
+
 
 class MatrixFactorization(nn.Module):
     """Scores `<u, v> + biases` from a factor u of the user and v of the item.

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import rankstruct as rs
-from rankstruct.models import ItemScorer
+from rankstruct.recommenders import ItemScorer
 
 
 @pytest.mark.parametrize("biases", [(False, False), (True, False), (False, True), (True, True)])
@@ -62,3 +62,25 @@ def test_errors():
         rs.MatrixFactorization(2, 2, rank=0)
     with pytest.raises(ValueError, match=r"\[..., list_size, 2\], user and item; got \(4, 3\)"):
         rs.MatrixFactorization(2, 2)(torch.zeros(4, 3))
+
+
+@pytest.mark.parametrize(
+    ("scorer", "module"),
+    [
+        (rs.MatrixFactorization(2, 3, 2, seed=5), "rankstruct.models.factorization"),
+        (rs.MatrixFactorization(2, 3, 2, seed=5), "rankstruct.models"),
+        (ItemScorer(3), "rankstruct.models.factorization"),
+    ],
+)
+def test_files_from_before_the_move_are_read(scorer, module, tmp_path):
+    rs.save_scorer(scorer, tmp_path / "new.pt")
+    content = torch.load(tmp_path / "new.pt", weights_only=True)
+    name = content["rankstruct_scorer"]["class"]
+    assert name in ("rankstruct.MatrixFactorization", "rankstruct.recommenders.ItemScorer")  # names that are kept
+    content["rankstruct_scorer"]["class"] = f"{module}.{type(scorer).__name__}"
+    torch.save(content, tmp_path / "old.pt")
+    pairs = torch.tensor([[1.0, 2.0], [0.0, 1.0]])
+    for file in ("old.pt", "new.pt"):
+        found = rs.load_scorer(tmp_path / file)
+        assert type(found) is type(scorer)
+        assert torch.equal(found(pairs), scorer(pairs))

@@ -18,8 +18,9 @@ import torch
 
 import rankstruct as rs
 from rankstruct.commands.train import main
-from rankstruct.data import read_run, synthetic_ratings
-from rankstruct.training import SplitRatingsDataModule
+from rankstruct.data import read_run
+from rankstruct.recommenders import synthetic_ratings
+from rankstruct.recommenders.training import SplitRatingsDataModule
 
 ROOT = Path(__file__).parents[2]
 CONFIG = ["--config", str(ROOT / "configs" / "ratings-synthetic.yaml")]

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import rankstruct as rs
-from rankstruct.data import Ratings, strong_split, synthetic_ratings, weak_split
 from rankstruct.recommenders import (
+    Ratings,
     adopt_users,
     alternate,
     item_means,
@@ -14,7 +14,10 @@ from rankstruct.recommenders import (
     popularity,
     recommend,
     solve_users,
+    strong_split,
+    synthetic_ratings,
     user_method,
+    weak_split,
 )
 
 
@@ -47,11 +50,21 @@ def test_alternating_never_raises_the_objective(loss):
     ratings = small()
     scorer = rs.MatrixFactorization(40, 30, rank=3, scale=0.3)
     found = alternate(scorer, ratings, loss, regularization=0.2, rounds=3)
-    steps = np.diff(found.objectives)
-    assert (steps <= 1e-5 * found.objectives[0]).all()
+    assert (np.diff(found.objectives) <= 0).all()
     assert found.objectives[-1] < 0.9 * found.objectives[0]
     assert found.objectives[-1] == pytest.approx(objective(scorer, ratings, loss, 0.2), rel=1e-4)
     assert max(found.user_gaps) < 0.05
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_alternating_never_raises_the_objective_however_long_it_runs(seed):
+    """Where nothing is left to gain, a step that is rounded to float32 would raise it in the last digits."""
+    scorer = rs.MatrixFactorization(40, 30, rank=3, scale=0.3, seed=seed)
+    found = alternate(scorer, small(seed=seed), rs.SquaredLoss(), regularization=5.0, rounds=12, tolerance=1e-6)
+    assert (np.diff(found.objectives) <= 0).all()
+    assert found.objectives[-1] == pytest.approx(
+        objective(scorer.double(), small(seed=seed), rs.SquaredLoss(), 5.0), rel=1e-6
+    )
 
 
 def test_solved_users_are_no_worse_than_gradient_descent():

@@ -3,17 +3,21 @@
 import numpy as np
 import pytest
 
-from rankstruct.data import (
-    DataError,
+from rankstruct.data import DataError
+from rankstruct.recommenders import (
     Ratings,
+    RatingsFormat,
+    RatingsSource,
     hold_out,
     merge,
-    read_ratings_parts,
+    read_ratings,
+    reading,
+    register_ratings_format,
     split_ratings,
     standardised,
     synthetic_ratings,
 )
-from rankstruct.data.ratings_source import find_ratings
+from rankstruct.recommenders.reading import find_ratings
 
 
 def pairs(ratings):
@@ -82,10 +86,10 @@ def test_a_csv_file_and_a_fold_are_read(tmp_path):
     ratings = synthetic_ratings(users=20, rated=30)
     rows = list(zip(ratings.user, ratings.item, ratings.rating.astype(int), strict=True))
     (tmp_path / "r.csv").write_text("user,item,rating\n" + "".join(f"{u},{i},{r}\n" for u, i, r in rows))
-    assert read_ratings_parts(tmp_path / "r.csv", scale="stars", num_train=15).test.num_ratings == 20 * 15
+    assert RatingsSource(str(tmp_path / "r.csv"), scale="stars", num_train=15).read().test.num_ratings == 20 * 15
     for name, part in (("base", rows[:500]), ("test", rows[500:])):
         (tmp_path / f"u1.{name}").write_text("".join(f"{u}\t{i}\t{r}\t0\n" for u, i, r in part))
-    parts = read_ratings_parts(tmp_path, split="fold", fold=1, validation=0.1)
+    parts = RatingsSource(str(tmp_path), split="fold", fold=1, validation=0.1).read()
     assert (parts.train.num_ratings + parts.vali.num_ratings, parts.test.num_ratings) == (500, 100)
 
 
@@ -105,13 +109,38 @@ def test_a_csv_file_and_a_fold_are_read(tmp_path):
 )
 def test_errors(options, message):
     with pytest.raises(ValueError, match=message):
-        read_ratings_parts(**options)
+        RatingsSource(**options).read()
 
 
 def test_a_broken_line_is_named(tmp_path):
     (tmp_path / "u.data").write_text("1\t1\t5\t0\n1\t2\tfive\t0\n")
     with pytest.raises(DataError, match=r"u.data, line 2: expected a number as rating, got 'five'"):
-        read_ratings_parts(tmp_path)
+        RatingsSource(str(tmp_path)).read()
     (tmp_path / "r.csv").write_text("1,1,5\n")
     with pytest.raises(ValueError, match="scale must be one of"):
-        read_ratings_parts(tmp_path / "r.csv")
+        RatingsSource(str(tmp_path / "r.csv")).read()
+
+
+def test_a_format_of_ones_own_serves_files_and_configs(tmp_path, monkeypatch):
+    from rankstruct.recommenders.training import SplitRatingsDataModule
+
+    def rows(path):  # `user item item ...`
+        for number, line in enumerate(path.read_text().splitlines(), start=1):
+            user, *items = line.split()
+            yield from ((number, user, item, "1") for item in items)
+
+    monkeypatch.setattr(reading, "FORMATS", dict(reading.FORMATS))
+    register_ratings_format("pairs", RatingsFormat(rows, "binary", ("clicks.txt",)))
+    (tmp_path / "clicks.txt").write_text("".join(f"u{u} {' '.join(map(str, range(u, u + 6)))}\n" for u in range(5)))
+    assert read_ratings(tmp_path).num_ratings == read_ratings(tmp_path / "clicks.txt", "pairs").num_ratings == 30
+    data = SplitRatingsDataModule(path=str(tmp_path), num_train=4, min_test=2)
+    assert data.splits.test.num_documents == 10
+    with pytest.raises(ValueError, match="which are taken; got 'pairs'"):
+        register_ratings_format("pairs", RatingsFormat(rows))
+
+
+def test_a_text_file_needs_its_scale_alone(tmp_path):
+    (tmp_path / "mine").write_text("a x 5\na y 1\n")
+    assert read_ratings(tmp_path / "mine", scale="stars").num_ratings == 2
+    with pytest.raises(DataError, match="does not say its format"):
+        read_ratings(tmp_path / "mine")

@@ -7,9 +7,9 @@ import pytorch_lightning as pl
 import torch
 
 import rankstruct as rs
-from rankstruct.data import hold_out, synthetic_ratings
-from rankstruct.recommenders import item_means, popularity
-from rankstruct.training import FactorizationModule, RankingDataModule, RatingsDataModule
+from rankstruct.recommenders import hold_out, item_means, popularity, synthetic_ratings
+from rankstruct.recommenders.training import FactorizationModule, RatingsDataModule
+from rankstruct.training import RankingDataModule
 
 logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
 

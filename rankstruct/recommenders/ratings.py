@@ -1,4 +1,4 @@
-"""Ratings of items by users: read, check, split, and turn into one list a user over the items that it rated.
+"""Ratings of items by users: checked, merged, and turned into one list a user over the items that it rated.
 
 Labels of ranking measures are grades from 0, and 2^grade - 1 is their gain; ratings are not. Each scale says how they become
 grades, and which rating is neutral (the vote d of expected rank utility):
@@ -13,34 +13,15 @@ grades, and which rating is neutral (the vote d of expected rank utility):
 
 from __future__ import annotations
 
-import csv
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from rankstruct.data.dataset import RankingData
-from rankstruct.data.errors import DataError
+from rankstruct.data import DataError, RankingData
 
-__all__ = [
-    "Ratings",
-    "RatingsSplit",
-    "align",
-    "hold_out",
-    "implicit",
-    "merge",
-    "read_movielens_fold",
-    "read_ratings",
-    "read_titles",
-    "standardised",
-    "strong_split",
-    "synthetic_ratings",
-    "weak_split",
-    "with_negatives",
-]
+__all__ = ["Ratings", "align", "implicit", "merge", "standardised", "synthetic_ratings", "with_negatives"]
 
 Labels = Literal["grade", "rating"] | Callable[[np.ndarray], np.ndarray]
 
@@ -138,7 +119,7 @@ class Ratings:
             raise DataError(f"ratings on the scale 'stars' must be whole, got {value:g}; double them, or round")
         if self.scale == "binary" and not np.isin(self.rating, (0, 1)).all():
             raise DataError("ratings on the scale 'binary' must be 0 or 1; implicit(ratings, threshold) makes them so")
-        twice = _first_repeated(self.user, self.item, self.num_items)
+        twice = first_repeated(self.user, self.item, self.num_items)
         if twice is not None:
             raise DataError(
                 f"a user rates an item once; user {str(self.user_names[self.user[twice]])!r} rated "
@@ -169,8 +150,8 @@ class Ratings:
         Raises:
             DataError: a name is not among those given, or what `Ratings` refuses.
         """
-        user, user_names = _numbered("users", users, user_names)
-        item, item_names = _numbered("items", items, item_names)
+        user, user_names = number_names("users", users, user_names)
+        item, item_names = number_names("items", items, item_names)
         values = np.asarray(ratings, np.float32)
         if not len(user) == len(item) == len(values):
             raise DataError(
@@ -292,84 +273,6 @@ def with_negatives(ratings: Ratings, number: int, *, seed: int = 0) -> Ratings:
     return replace(ratings, user=user[order], item=item[order], rating=rating[order])
 
 
-class RatingsSplit(NamedTuple):
-    """Ratings to learn from and to be judged by.
-
-    Attributes:
-        train: for the factors of items, and of the users in it.
-        given: what is known of the users that are judged; in weak generalisation it is `train`.
-        test: what they are judged by.
-        left_out: number of users that have ratings, but too few to be judged.
-    """
-
-    train: Ratings
-    given: Ratings
-    test: Ratings
-    left_out: int
-
-
-def weak_split(ratings: Ratings, num_train: int, *, min_test: int = 10, seed: int = 0) -> RatingsSplit:
-    """Weak generalisation: of each user `num_train` ratings, drawn at random, are known, and the others predicted.
-
-    Args:
-        ratings: all.
-        num_train: N, ratings a user to learn from, such as 10, 20 or 50.
-        min_test: users with fewer than `num_train + min_test` ratings are left out, and counted.
-        seed: of the draw.
-
-    Raises:
-        ValueError: a number below 1, or no user has enough ratings.
-
-    Source: Weimer, Karatzoglou, Le, Smola, "CoFiRank", NIPS 2007; Marlin, "Collaborative Filtering: A Machine Learning
-    Perspective", 2004.
-    """
-    users, left_out = _judged(ratings, num_train, min_test)
-    known = _drawn(ratings, num_train, seed)
-    among = np.isin(ratings.user, users)
-    train = ratings.select(known & among)
-    return RatingsSplit(train, train, ratings.select(~known & among), left_out)
-
-
-def strong_split(
-    ratings: Ratings, num_train: int, *, test_users: float = 0.1, min_test: int = 10, seed: int = 0
-) -> RatingsSplit:
-    """Strong generalisation: some users are new after training; of each `num_train` ratings are given, the others predicted.
-
-    Args:
-        ratings: all.
-        num_train: N, ratings given of a new user.
-        test_users: the share of the users with at least `num_train + min_test` ratings that are new; at least one is.
-        min_test: see `weak_split`; users with too few ratings are trained on, and not judged.
-        seed: of the draws.
-
-    Raises:
-        ValueError: a number outside its range, or no user has enough ratings.
-
-    Source: as `weak_split`.
-    """
-    if not 0 < test_users < 1:
-        raise ValueError(f"test_users must be a share above 0 and below 1, got {test_users}")
-    users, left_out = _judged(ratings, num_train, min_test)
-    rng = np.random.default_rng([seed, 1])
-    new = rng.permutation(users)[: max(1, round(test_users * len(users)))]
-    among, known = np.isin(ratings.user, new), _drawn(ratings, num_train, seed)
-    return RatingsSplit(ratings.select(~among), ratings.select(among & known), ratings.select(among & ~known), left_out)
-
-
-def hold_out(ratings: Ratings, share: float, *, seed: int = 0) -> tuple[Ratings, Ratings]:
-    """Take a share of each user's ratings, rounded down, for validation: `(training, validation)`.
-
-    Raises:
-        ValueError: a share outside (0, 1).
-    """
-    if not 0 < share < 1:
-        raise ValueError(f"share must be above 0 and below 1, got {share}")
-    rank = _random_rank(ratings, seed)
-    counts = np.diff(ratings.offsets)
-    held = rank < np.floor(share * counts)[ratings.user]
-    return ratings.select(~held), ratings.select(held)
-
-
 def merge(parts: Sequence[Ratings]) -> Ratings:
     """The ratings of all parts, which have one numbering, as `align` and the splits give it.
 
@@ -377,8 +280,8 @@ def merge(parts: Sequence[Ratings]) -> Ratings:
         DataError: parts with different numberings or scales, or a user and item that are in two.
 
     >>> ratings = synthetic_ratings(users=5, rated=10)
-    >>> merge(hold_out(ratings, 0.2)).num_ratings
-    50
+    >>> merge([ratings.select_users([0, 1]), ratings.select_users([4])]).num_ratings
+    30
     """
     first = parts[0]
     for part in parts[1:]:
@@ -431,109 +334,6 @@ def align(parts: Sequence[Ratings]) -> list[Ratings]:
     ]
 
 
-class _Format(NamedTuple):
-    separator: str | None
-    columns: tuple[int, ...]  # how many a line may have
-    scale: str | None
-
-
-FORMATS = {
-    "movielens100k": _Format("\t", (4,), "stars"),
-    "movielens1m": _Format("::", (4,), "stars"),
-    "jester": _Format(None, (3,), "centred"),
-    "text": _Format(None, (3, 4), None),
-    "csv": _Format(",", (3, 4), None),
-}
-
-
-def read_ratings(path: str | os.PathLike[str], format: str = "text", *, scale: str | None = None) -> Ratings:
-    r"""Read a file with one rating a line: user, item, rating, and for some a time, which is not kept.
-
-    Args:
-        path: the file, UTF-8. Blank lines, and those that start with `#`, say nothing.
-        format: `"movielens100k"` (tabs: `u.data`, `u1.base`), `"movielens1m"` (`::`), `"jester"` and `"text"` (white space), or
-            `"csv"` (commas; a first line with `user`, `item` and `rating` tells where they are, and without it they come first).
-        scale: what ratings mean, see `Ratings`; MovieLens' are `"stars"`, Jester's `"centred"`, others need to be told.
-
-    Raises:
-        DataError: the file is absent or has no rating, or a line breaks the format; the message has file and line.
-        ValueError: an unknown format, or no scale where it is needed.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder) / "ratings.csv"
-    ...     _ = path.write_text("item,user,rating\nx,ann,5\ny,ann,2\n")
-    ...     read_ratings(path, "csv", scale="stars").item_names.tolist()
-    ['x', 'y']
-    """
-    if format not in FORMATS:
-        raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
-    scale = FORMATS[format].scale if scale is None else scale
-    if scale not in SCALES:
-        raise ValueError(f"scale must be one of {', '.join(SCALES)} for the format {format!r}, got {scale!r}")
-    path = Path(path)
-    users: list[str] = []
-    items: list[str] = []
-    values: list[float] = []
-    lines: list[int] = []
-    lowest, highest = SCALES[scale][:2]
-    for number, user_name, item_name, rating in _rows(path, FORMATS[format]):
-        try:
-            value = float(rating)
-        except ValueError:
-            raise DataError(f"{path}, line {number}: expected a number as rating, got {rating!r}") from None
-        if not lowest <= value <= highest:
-            raise DataError(
-                f"{path}, line {number}: expected a rating from {lowest} to {highest} (scale {scale!r}), got {rating}"
-            )
-        users.append(user_name)
-        items.append(item_name)
-        values.append(value)
-        lines.append(number)
-    if not values:
-        raise DataError(f"{path} has no ratings")
-    user, user_names = _numbered("users", users, None)
-    item, item_names = _numbered("items", items, None)
-    twice = _first_repeated(user, item, len(item_names))
-    if twice is not None:
-        raise DataError(f"{path}, line {lines[twice]}: user {users[twice]!r} rates item {items[twice]!r} again")
-    order = np.argsort(user, kind="stable")
-    try:
-        return Ratings(user[order], item[order], np.array(values, np.float32)[order], user_names, item_names, scale)
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from None
-
-
-def read_movielens_fold(folder: str | os.PathLike[str], fold: int) -> tuple[Ratings, Ratings]:
-    """`(base, test)` of MovieLens 100K, `u<fold>.base` and `u<fold>.test`, with one numbering.
-
-    Raises:
-        DataError: a file is absent, or breaks the format.
-    """
-    base, test = align([read_ratings(Path(folder) / f"u{fold}.{part}", "movielens100k") for part in ("base", "test")])
-    return base, test
-
-
-def read_titles(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Names of the films of MovieLens, by item: lines `item|title|...` (`u.item`) or `item::title::...` (`movies.dat`).
-
-    Raises:
-        DataError: the file is absent, or a line has no title.
-    """
-    path = Path(path)
-    try:
-        text = path.read_text("latin-1")
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}") from error
-    found = {}
-    for number, line in enumerate(text.splitlines(), start=1):
-        parts = line.split("::" if "::" in line else "|")
-        if len(parts) < 2:
-            raise DataError(f"{path}, line {number}: expected item|title or item::title, got {line!r}")
-        found[parts[0]] = parts[1]
-    return found
-
-
 def synthetic_ratings(
     *, users: int = 300, items: int = 120, rank: int = 4, rated: int = 40, noise: float = 0.5, seed: int = 0
 ) -> Ratings:
@@ -574,44 +374,6 @@ def synthetic_ratings(
     )
 
 
-def _rows(path: Path, form: _Format) -> Iterator[tuple[int, str, str, str]]:
-    """Line number, user, item and rating of each line with a rating."""
-    where = (0, 1, 2)
-    try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            first = True
-            for number, line in enumerate(file, start=1):
-                stripped = line.strip()
-                if not stripped or stripped[0] == "#":
-                    continue
-                if form.separator == ",":
-                    parts = [part.strip() for part in next(csv.reader([stripped]))]
-                    if first and {"user", "item", "rating"} <= {part.lower() for part in parts}:
-                        names = [part.lower() for part in parts]
-                        where = (names.index("user"), names.index("item"), names.index("rating"))
-                        form = form._replace(columns=(len(names),))
-                        first = False
-                        continue
-                else:
-                    parts = stripped.split(form.separator)
-                first = False
-                if len(parts) not in form.columns:
-                    count = " or ".join(map(str, form.columns))
-                    separator = "white space" if form.separator is None else repr(form.separator)
-                    raise DataError(
-                        f"{path}, line {number}: expected user, item, rating in {count} fields "
-                        f"separated by {separator}, got {stripped!r}"
-                    )
-                user, item, rating = (parts[i] for i in where)
-                if not user or not item:
-                    raise DataError(f"{path}, line {number}: expected a user and an item, got {stripped!r}")
-                yield number, user, item, rating
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8 text: {error}") from error
-
-
 def _ordered(names: np.ndarray) -> np.ndarray:
     """Different names in order: by size if all are whole numbers, else as strings."""
     different = np.unique(names)
@@ -619,7 +381,7 @@ def _ordered(names: np.ndarray) -> np.ndarray:
     return different[np.argsort(different.astype(np.int64), kind="stable")] if plain and len(different) else different
 
 
-def _numbered(what: str, given: Sequence | np.ndarray, names: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+def number_names(what: str, given: Sequence | np.ndarray, names: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """Numbers of names, and the names in order."""
     strings = np.asarray(given).astype(str)
     names = _ordered(strings) if names is None else np.asarray(names).astype(str)
@@ -634,7 +396,7 @@ def _numbered(what: str, given: Sequence | np.ndarray, names: np.ndarray | None)
     return numbers.astype(np.int64), names
 
 
-def _first_repeated(user: np.ndarray, item: np.ndarray, num_items: int) -> int | None:
+def first_repeated(user: np.ndarray, item: np.ndarray, num_items: int) -> int | None:
     """Where a user rates an item again for the first time, or None."""
     pairs = user * max(num_items, 1) + item
     _, first = np.unique(pairs, return_index=True)
@@ -643,31 +405,3 @@ def _first_repeated(user: np.ndarray, item: np.ndarray, num_items: int) -> int |
     again = np.ones(len(pairs), bool)
     again[first] = False
     return int(np.flatnonzero(again)[0])
-
-
-def _random_rank(ratings: Ratings, seed: int) -> np.ndarray:
-    """`[ratings]`: the place of each rating in a random order of its user's."""
-    drawn = np.random.default_rng([seed, 0]).random(ratings.num_ratings)
-    order = np.lexsort((drawn, ratings.user))
-    rank = np.empty(ratings.num_ratings, np.int64)
-    rank[order] = np.arange(ratings.num_ratings)
-    return rank - ratings.offsets[ratings.user]
-
-
-def _drawn(ratings: Ratings, number: int, seed: int) -> np.ndarray:
-    return _random_rank(ratings, seed) < number
-
-
-def _judged(ratings: Ratings, num_train: int, min_test: int) -> tuple[np.ndarray, int]:
-    """Users with enough ratings, and how many have some, but too few."""
-    for name, value in (("num_train", num_train), ("min_test", min_test)):
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
-    counts = np.diff(ratings.offsets)
-    users = np.flatnonzero(counts >= num_train + min_test)
-    if not len(users):
-        raise ValueError(
-            f"no user has {num_train} + {min_test} ratings (num_train + min_test); "
-            f"the most any has is {counts.max(initial=0)}"
-        )
-    return users, int((counts > 0).sum()) - len(users)

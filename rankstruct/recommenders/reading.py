@@ -1,0 +1,327 @@
+"""Files of ratings: formats, and one description of where ratings come from and how they are split."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from rankstruct.data import DataError
+from rankstruct.recommenders.ratings import SCALES, Ratings, align, first_repeated, number_names, synthetic_ratings
+from rankstruct.recommenders.splits import RatingsParts, hold_out, nothing, split_ratings
+
+__all__ = [
+    "RatingsFormat",
+    "RatingsSource",
+    "read_movielens_fold",
+    "read_ratings",
+    "read_titles",
+    "register_ratings_format",
+]
+
+SPLITS = ("weak", "strong", "fold")
+BUILTIN_RATINGS = ("synthetic",)
+
+
+class RatingsFormat(NamedTuple):
+    """How a file of ratings is read.
+
+    Attributes:
+        rows: from a path to `(line number, user, item, rating)`, all but the first as text, one for each rating.
+        scale: what the ratings mean, see `Ratings`; None where the user has to say it.
+        names: patterns of file names that say this format, such as `"*.csv"`; one without `*` is looked for in a folder.
+    """
+
+    rows: Callable[[Path], Iterator[tuple[int, str, str, str]]]
+    scale: str | None = None
+    names: tuple[str, ...] = ()
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Numbers and content of the lines that say something."""
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            for number, line in enumerate(file, start=1):
+                if (stripped := line.strip()) and stripped[0] != "#":
+                    yield number, stripped
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8 text: {error}") from error
+
+
+def _delimited(path: Path, separator: str | None, columns: tuple[int, ...]) -> Iterator[tuple[int, str, str, str]]:
+    """Rows of as many fields as `columns` allows, the first three of which are user, item and rating."""
+    for number, line in _lines(path):
+        yield _row(path, number, line, line.split(separator), separator, columns, (0, 1, 2))
+
+
+def _comma_separated(path: Path) -> Iterator[tuple[int, str, str, str]]:
+    """Rows of a CSV file, whose first line may name the columns."""
+    columns: tuple[int, ...] = (3, 4)
+    where = (0, 1, 2)
+    for at, (number, line) in enumerate(_lines(path)):
+        parts = [part.strip() for part in next(csv.reader([line]))]
+        names = [part.lower() for part in parts]
+        if at == 0 and {"user", "item", "rating"} <= set(names):
+            columns = (len(names),)
+            where = (names.index("user"), names.index("item"), names.index("rating"))
+        else:
+            yield _row(path, number, line, parts, ",", columns, where)
+
+
+def _row(
+    path: Path,
+    number: int,
+    line: str,
+    parts: list[str],
+    separator: str | None,
+    columns: tuple[int, ...],
+    where: tuple[int, int, int],
+) -> tuple[int, str, str, str]:
+    if len(parts) not in columns:
+        count = " or ".join(map(str, columns))
+        between = "white space" if separator is None else repr(separator)
+        raise DataError(
+            f"{path}, line {number}: expected user, item, rating in {count} fields separated by {between}, got {line!r}"
+        )
+    user, item, rating = (parts[i] for i in where)
+    if not user or not item:
+        raise DataError(f"{path}, line {number}: expected a user and an item, got {line!r}")
+    return number, user, item, rating
+
+
+FORMATS = {
+    "movielens100k": RatingsFormat(
+        partial(_delimited, separator="\t", columns=(4,)), "stars", ("u.data", "*.base", "*.test")
+    ),
+    "movielens1m": RatingsFormat(partial(_delimited, separator="::", columns=(4,)), "stars", ("ratings.dat",)),
+    "jester": RatingsFormat(partial(_delimited, separator=None, columns=(3,)), "centred"),
+    "text": RatingsFormat(partial(_delimited, separator=None, columns=(3, 4))),
+    "csv": RatingsFormat(_comma_separated, None, ("*.csv",)),
+}
+
+
+def register_ratings_format(name: str, form: RatingsFormat) -> None:
+    """Let `format=name`, in Python and in configs, mean a format of one's own.
+
+    Raises:
+        ValueError: the name is taken.
+    """
+    if name in FORMATS:
+        raise ValueError(f"name must be none of {', '.join(FORMATS)}, which are taken; got {name!r}")
+    FORMATS[name] = form
+
+
+def find_ratings(path: str | os.PathLike[str], format: str | None = None, scale: str | None = None) -> tuple[Path, str]:
+    """The file with the ratings and its format, by what names say if `format` is None, else `"text"` if there is a scale.
+
+    A folder is searched for the files that formats name, such as `u.data` (MovieLens 100K) and `ratings.dat` (1M), then for
+    `ratings.csv` and `ratings.txt`.
+
+    Raises:
+        DataError: there is no such file, or it does not say its format.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise DataError(f"{path}: no such file or folder; expected ratings, such as u.data of MovieLens or a CSV file")
+    if path.is_dir():
+        plain = [name for form in FORMATS.values() for name in form.names if "*" not in name]
+        names = [*plain, "ratings.csv", "ratings.txt"]
+        found = [path / name for name in names if (path / name).is_file()]
+        if not found:
+            raise DataError(f"{path} has none of {', '.join(names)}; give the file itself")
+        path = found[0]
+    told = [name for name, form in FORMATS.items() if any(map(path.match, form.names))]
+    if not (format or told or scale):
+        raise DataError(
+            f"{path}: its name does not say its format; give data.format, such as jester, or text with data.scale"
+        )
+    return path, format or (*told, "text")[0]
+
+
+def read_ratings(path: str | os.PathLike[str], format: str | None = None, *, scale: str | None = None) -> Ratings:
+    r"""Read a file with one rating a line: user, item, rating, and for some a time, which is not kept.
+
+    Args:
+        path: the file, UTF-8, or a folder with `u.data`, `ratings.dat`, `ratings.csv` or `ratings.txt`. Blank lines, and those
+            that start with `#`, say nothing.
+        format: `"movielens100k"` (tabs: `u.data`, `u1.base`), `"movielens1m"` (`::`), `"jester"` and `"text"` (white space),
+            `"csv"` (commas; a first line with `user`, `item` and `rating` tells where they are, and without it they come first),
+            or one of `register_ratings_format`; None to tell it from the file's name, or `"text"` where that says
+            none and there is a scale.
+        scale: what ratings mean, see `Ratings`; MovieLens' are `"stars"`, Jester's `"centred"`, others need to be told.
+
+    Raises:
+        DataError: the file is absent or has no rating, or a line breaks the format; the message has file and line.
+        ValueError: an unknown format, or no scale where it is needed.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "ratings.csv"
+    ...     _ = path.write_text("item,user,rating\nx,ann,5\ny,ann,2\n")
+    ...     read_ratings(path, scale="stars").item_names.tolist()
+    ['x', 'y']
+    """
+    if format is not None and format not in FORMATS:
+        raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
+    if format is None or Path(path).is_dir():
+        path, format = find_ratings(path, format, scale)
+    path = Path(path)
+    scale = FORMATS[format].scale if scale is None else scale
+    if scale not in SCALES:
+        raise ValueError(f"scale must be one of {', '.join(SCALES)} for the format {format!r}, got {scale!r}")
+    lowest, highest = SCALES[scale][:2]
+    rows = list(FORMATS[format].rows(path))
+    if not rows:
+        raise DataError(f"{path} has no ratings")
+    lines, users, items, texts = zip(*rows, strict=True)
+    values = np.array([_number(path, *row) for row in zip(lines, texts, strict=True)])
+    outside = np.flatnonzero(~((values >= lowest) & (values <= highest)))
+    if len(outside):
+        at = outside[0]
+        raise DataError(
+            f"{path}, line {lines[at]}: expected a rating from {lowest} to {highest} (scale {scale!r}), got {texts[at]}"
+        )
+    user, user_names = number_names("users", users, None)
+    item, item_names = number_names("items", items, None)
+    twice = first_repeated(user, item, len(item_names))
+    if twice is not None:
+        raise DataError(f"{path}, line {lines[twice]}: user {users[twice]!r} rates item {items[twice]!r} again")
+    order = np.argsort(user, kind="stable")
+    try:
+        return Ratings(user[order], item[order], values[order].astype(np.float32), user_names, item_names, scale)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
+
+
+def _number(path: Path, line: int, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise DataError(f"{path}, line {line}: expected a number as rating, got {text!r}") from None
+
+
+def read_movielens_fold(folder: str | os.PathLike[str], fold: int) -> tuple[Ratings, Ratings]:
+    """`(base, test)` of MovieLens 100K, `u<fold>.base` and `u<fold>.test`, with one numbering.
+
+    Raises:
+        DataError: a file is absent, or breaks the format.
+    """
+    base, test = align([read_ratings(Path(folder) / f"u{fold}.{part}", "movielens100k") for part in ("base", "test")])
+    return base, test
+
+
+def read_titles(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Names of the films of MovieLens, by item: lines `item|title|...` (`u.item`) or `item::title::...` (`movies.dat`).
+
+    Raises:
+        DataError: the file is absent, or a line has no title.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text("latin-1")
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}") from error
+    found = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        parts = line.split("::" if "::" in line else "|")
+        if len(parts) < 2:
+            raise DataError(f"{path}, line {number}: expected item|title or item::title, got {line!r}")
+        found[parts[0]] = parts[1]
+    return found
+
+
+@dataclass(frozen=True)
+class RatingsSource:
+    """Where ratings come from, and how they are split.
+
+    Args:
+        path: the ratings: a file, or a folder with `u.data` (MovieLens 100K), `ratings.dat` (1M) or `ratings.csv`; or give
+            `builtin`.
+        builtin: `"synthetic"`, ratings of a known factorisation, which needs no file.
+        format: see `read_ratings`; None to tell it from the file's name.
+        scale: what ratings mean: `"stars"` (1 to 5), `"centred"` (-10 to 10) or `"binary"`; None where the format says it.
+        split: `"weak"`: of each user `num_train` ratings are known and the others tested. `"strong"`: tested are new users, of
+            whom `num_train` ratings are given. `"fold"`: the files `u<fold>.base` and `u<fold>.test` of a folder.
+        fold: for the split `"fold"` alone.
+        num_train: N, ratings a user that are known; as `min_test` and `new_users` not for the split `"fold"`.
+        min_test: users with fewer than `num_train + min_test` ratings are left out, and counted.
+        validation: the share of a user's known ratings that steer the training; not for the split `"strong"`.
+        new_users: the share of users that are new at the test, and as many at validation, in the split `"strong"`.
+        seed: of the built-in set and of the split.
+
+    >>> RatingsSource(builtin="synthetic").read().train.num_users
+    400
+    """
+
+    path: str | None = None
+    builtin: str | None = None
+    format: str | None = None
+    scale: str | None = None
+    split: str = "weak"
+    fold: int | None = None
+    num_train: int = 20
+    min_test: int = 10
+    validation: float = 0.2
+    new_users: float = 0.1
+    seed: int = 0
+
+    def check(self) -> None:
+        """Look, without reading, whether this can be read.
+
+        Raises:
+            ValueError: options that do not fit together, an unknown name, or a path that does not exist; one line.
+        """
+        if (self.path is None) == (self.builtin is None):
+            raise ValueError(
+                f"give data.path (ratings, such as u.data of MovieLens or a CSV file) or data.builtin "
+                f"({', '.join(BUILTIN_RATINGS)}), one of them; got path {self.path!r} and builtin {self.builtin!r}"
+            )
+        for name, value, known in (
+            ("builtin", self.builtin, (None, *BUILTIN_RATINGS)),
+            ("split", self.split, SPLITS),
+            ("format", self.format, (None, *FORMATS)),
+            ("scale", self.scale, (None, *SCALES)),
+        ):
+            if value not in known:
+                raise ValueError(f"data.{name} must be one of {', '.join(filter(None, known))}, got {value!r}")
+        if (self.split == "fold") != (self.fold is not None):
+            raise ValueError(
+                f"data.fold goes with data.split fold, and with it alone; got fold {self.fold!r}, split {self.split!r}"
+            )
+        if self.split == "fold" and self.path is None:
+            raise ValueError("data.split fold needs data.path, the folder of MovieLens 100K")
+        if self.path is not None and self.split != "fold":
+            find_ratings(self.path, self.format, self.scale)
+
+    def read(self) -> RatingsParts:
+        """Ratings that learn, steer and judge.
+
+        Raises:
+            ValueError: as `check`, or what `read_ratings` and `split_ratings` raise.
+        """
+        self.check()
+        if self.path is not None and self.fold is not None:
+            base, test = read_movielens_fold(self.path, self.fold)
+            train, vali = hold_out(base, self.validation, seed=self.seed)
+            return RatingsParts(train, nothing(base), vali, nothing(base), test, 0)
+        if self.path is None:
+            ratings = synthetic_ratings(users=400, items=150, rated=60, seed=self.seed)
+        else:
+            ratings = read_ratings(self.path, self.format, scale=self.scale)
+        return split_ratings(
+            ratings,
+            self.split,
+            num_train=self.num_train,
+            min_test=self.min_test,
+            validation=self.validation,
+            new_users=self.new_users,
+            seed=self.seed,
+        )

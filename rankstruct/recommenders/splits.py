@@ -1,0 +1,188 @@
+"""Splits of ratings into what learns, what is known of those who are judged, and what judges."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rankstruct.recommenders.ratings import Ratings
+
+__all__ = ["RatingsParts", "RatingsSplit", "hold_out", "split_ratings", "strong_split", "weak_split"]
+
+
+class RatingsSplit(NamedTuple):
+    """Ratings to learn from and to be judged by.
+
+    Attributes:
+        train: for the factors of items, and of the users in it.
+        given: what is known of the users that are judged; in weak generalisation it is `train`.
+        test: what they are judged by.
+        left_out: number of users that have ratings, but too few to be judged.
+    """
+
+    train: Ratings
+    given: Ratings
+    test: Ratings
+    left_out: int
+
+
+def weak_split(ratings: Ratings, num_train: int, *, min_test: int = 10, seed: int = 0) -> RatingsSplit:
+    """Weak generalisation: of each user `num_train` ratings, drawn at random, are known, and the others predicted.
+
+    Args:
+        ratings: all.
+        num_train: N, ratings a user to learn from, such as 10, 20 or 50.
+        min_test: users with fewer than `num_train + min_test` ratings are left out, and counted.
+        seed: of the draw.
+
+    Raises:
+        ValueError: a number below 1, or no user has enough ratings.
+
+    Source: Weimer, Karatzoglou, Le, Smola, "CoFiRank", NIPS 2007; Marlin, "Collaborative Filtering: A Machine Learning
+    Perspective", 2004.
+    """
+    users, left_out = _judged(ratings, num_train, min_test)
+    known = _drawn(ratings, num_train, seed)
+    among = np.isin(ratings.user, users)
+    train = ratings.select(known & among)
+    return RatingsSplit(train, train, ratings.select(~known & among), left_out)
+
+
+def strong_split(
+    ratings: Ratings, num_train: int, *, test_users: float = 0.1, min_test: int = 10, seed: int = 0
+) -> RatingsSplit:
+    """Strong generalisation: some users are new after training; of each `num_train` ratings are given, the others predicted.
+
+    Args:
+        ratings: all.
+        num_train: N, ratings given of a new user.
+        test_users: the share of the users with at least `num_train + min_test` ratings that are new; at least one is.
+        min_test: see `weak_split`; users with too few ratings are trained on, and not judged.
+        seed: of the draws.
+
+    Raises:
+        ValueError: a number outside its range, or no user has enough ratings.
+
+    Source: as `weak_split`.
+    """
+    if not 0 < test_users < 1:
+        raise ValueError(f"test_users must be a share above 0 and below 1, got {test_users}")
+    users, left_out = _judged(ratings, num_train, min_test)
+    rng = np.random.default_rng([seed, 1])
+    new = rng.permutation(users)[: max(1, round(test_users * len(users)))]
+    among, known = np.isin(ratings.user, new), _drawn(ratings, num_train, seed)
+    return RatingsSplit(ratings.select(~among), ratings.select(among & known), ratings.select(among & ~known), left_out)
+
+
+def hold_out(ratings: Ratings, share: float, *, seed: int = 0) -> tuple[Ratings, Ratings]:
+    """Take a share of each user's ratings, rounded down, for validation: `(training, validation)`.
+
+    Raises:
+        ValueError: a share outside (0, 1).
+    """
+    if not 0 < share < 1:
+        raise ValueError(f"share must be above 0 and below 1, got {share}")
+    rank = _random_rank(ratings, seed)
+    counts = np.diff(ratings.offsets)
+    held = rank < np.floor(share * counts)[ratings.user]
+    return ratings.select(~held), ratings.select(held)
+
+
+class RatingsParts(NamedTuple):
+    """Ratings with one numbering of users and items.
+
+    Attributes:
+        train: to learn from.
+        vali_given: what is known of validation users that training has not seen; without ratings in weak generalisation.
+        vali: what steers the training.
+        test_given: as `vali_given`, of the test users.
+        test: what judges.
+        left_out: number of users with too few ratings to be judged.
+    """
+
+    train: Ratings
+    vali_given: Ratings
+    vali: Ratings
+    test_given: Ratings
+    test: Ratings
+    left_out: int
+
+
+def split_ratings(
+    ratings: Ratings,
+    split: str = "weak",
+    *,
+    num_train: int = 20,
+    min_test: int = 10,
+    validation: float = 0.2,
+    new_users: float = 0.1,
+    seed: int = 0,
+) -> RatingsParts:
+    """Split for training with validation.
+
+    Args:
+        ratings: all.
+        split: `"weak"`: of each user `num_train` ratings are known, of which the share `validation` steers the training, and the
+            others are tested. `"strong"`: the share `new_users` of the users is new at the test and as many at validation; of
+            each `num_train` ratings are given, and the others predicted.
+        num_train: N.
+        min_test: users with fewer than `num_train + min_test` ratings are not judged, and with `"weak"` not trained on.
+        validation: a share, of ratings.
+        new_users: a share, of users.
+        seed: of the draws.
+
+    Raises:
+        ValueError: an unknown split, a number outside its range, or no user has enough ratings.
+
+    >>> from rankstruct.recommenders import synthetic_ratings
+    >>> parts = split_ratings(synthetic_ratings(users=20, rated=30), "strong", num_train=10)
+    >>> parts.test_given.num_ratings, parts.test.num_ratings, parts.train.num_ratings
+    (20, 40, 480)
+    """
+    if split == "weak":
+        found = weak_split(ratings, num_train, min_test=min_test, seed=seed)
+        train, vali = hold_out(found.train, validation, seed=seed)
+        return RatingsParts(train, nothing(ratings), vali, nothing(ratings), found.test, found.left_out)
+    if split != "strong":
+        raise ValueError(f"split must be 'weak' or 'strong', got {split!r}")
+    if not 0 < new_users < 0.5:
+        raise ValueError(f"new_users must be a share above 0 and below 0.5, got {new_users}")
+    judged = strong_split(ratings, num_train, test_users=new_users, min_test=min_test, seed=seed)
+    steered = strong_split(
+        judged.train, num_train, test_users=new_users / (1 - new_users), min_test=min_test, seed=seed
+    )
+    return RatingsParts(steered.train, steered.given, steered.test, judged.given, judged.test, judged.left_out)
+
+
+def nothing(ratings: Ratings) -> Ratings:
+    """The same users and items without ratings."""
+    return ratings.select(np.zeros(ratings.num_ratings, bool))
+
+
+def _random_rank(ratings: Ratings, seed: int) -> np.ndarray:
+    """`[ratings]`: the place of each rating in a random order of its user's."""
+    drawn = np.random.default_rng([seed, 0]).random(ratings.num_ratings)
+    order = np.lexsort((drawn, ratings.user))
+    rank = np.empty(ratings.num_ratings, np.int64)
+    rank[order] = np.arange(ratings.num_ratings)
+    return rank - ratings.offsets[ratings.user]
+
+
+def _drawn(ratings: Ratings, number: int, seed: int) -> np.ndarray:
+    return _random_rank(ratings, seed) < number
+
+
+def _judged(ratings: Ratings, num_train: int, min_test: int) -> tuple[np.ndarray, int]:
+    """Users with enough ratings, and how many have some, but too few."""
+    for name, value in (("num_train", num_train), ("min_test", min_test)):
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
+    counts = np.diff(ratings.offsets)
+    users = np.flatnonzero(counts >= num_train + min_test)
+    if not len(users):
+        raise ValueError(
+            f"no user has {num_train} + {min_test} ratings (num_train + min_test); "
+            f"the most any has is {counts.max(initial=0)}"
+        )
+    return users, int((counts > 0).sum()) - len(users)
