@@ -26,7 +26,7 @@ from rankstruct.data import Source
 from rankstruct.data.source import content_digest
 from rankstruct.files import whole_file
 from rankstruct.measures import parse_measure
-from rankstruct.recommenders.reading import find_ratings
+from rankstruct.recommenders.reading import RatingsSource
 from rankstruct.recommenders.training import FactorizationModule, RecommendationWriter, SplitRatingsDataModule
 from rankstruct.tables import format_table
 from rankstruct.training.callbacks import (
@@ -366,14 +366,18 @@ def check_data(args: Sequence[str], folds: Sequence[int]) -> str:
         ValueError: they are not; the message is one line.
     """
     cli = _Parsed(args)
-    data = cli.config[cli.subcommand].data
-    if cli.config[cli.subcommand].task == "ratings":
-        return "" if data.path is None else content_digest(str(find_ratings(data.path, data.format)[0]))
-    given = {each.name: data[each.name] for each in fields(Source) if each.name in data}
-    source = Source(**given)
+    config = cli.config[cli.subcommand]
+    kind = RatingsSource if config.task == "ratings" else Source
+    source = kind(**{each.name: config.data[each.name] for each in fields(kind) if each.name in config.data})
     for fold in folds:
         replace(source, fold=fold).check()
-    return source.digest()
+    if isinstance(source, Source):
+        return source.digest()
+    if source.path is None:
+        return ""
+    root = Path(source.path)
+    files = sorted(filter(Path.is_file, root.iterdir())) if root.is_dir() else [root]
+    return " ".join(content_digest(str(file)) for file in files)
 
 
 def expand_run(args: Sequence[str]) -> tuple[list[str], Path | None]:

@@ -1,6 +1,7 @@
 """Cross-validation: cells are trained once, selection is by validation, a finished cell is reused."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -145,3 +146,34 @@ def test_compare_has_a_line_for_each_config(folder, capsys):
     again.write_text(CONFIG)
     assert compare(["--configs", str(folder / "config.yaml"), str(again), "--output", str(folder / "x")]) == 1
     assert "there are several of config" in capsys.readouterr().err
+
+
+def test_runs_of_data_that_changed_are_refused(folder, tmp_path, capsys):
+    from rankstruct.data import source
+
+    data = shutil.copytree(folder / "Fold1", tmp_path / "data" / "Fold1").parent
+    arguments = ["--config", str(folder / "config.yaml"), "--folds", "1", "--output", str(tmp_path / "out")]
+    arguments += ["--data.path", str(data), "--trainer.max_epochs", "1"]
+    assert main(arguments) == 0
+    (request,) = tmp_path.glob("out/*/request.json")
+    lines = (data / "Fold1" / "test.txt").read_text().splitlines()
+    (data / "Fold1" / "test.txt").write_text("\n".join(lines[:-1]) + "\n")
+    source.content_digest.cache_clear()
+    capsys.readouterr()
+    assert main(arguments) == 1
+    assert "holds a run with another content" in capsys.readouterr().err
+    note = json.loads(request.read_text())
+    del note["content"]  # as older versions wrote it
+    request.write_text(json.dumps(note))
+    assert main(arguments) == 0
+    assert "1 runs, 1 of them reused" in capsys.readouterr().out
+
+
+def test_a_run_that_fails_is_named_after_the_others(folder, tmp_path, capsys):
+    arguments = ["--config", str(folder / "config.yaml"), "--folds", "1", "--output", str(tmp_path / "out")]
+    grid = ["--grid", "model.regularization=-1,0.1", "--data.path", str(folder)]
+    assert main([*arguments, *grid]) == 1
+    error = capsys.readouterr().err
+    assert "1 of 2 cells failed; the others are kept" in error
+    assert "fold1_regularization=-1: ValueError: regularization must be >= 0" in error
+    assert (tmp_path / "out" / "fold1_regularization=0.1" / "result.json").is_file()

@@ -1,6 +1,7 @@
 """Experiments from configs: cells, kills, reuse, tables, plots, errors."""
 
 import csv
+import hashlib
 import json
 import subprocess
 import sys
@@ -359,3 +360,46 @@ def test_tables_are_escaped():
     assert "<td>&lt;b&gt;</td><td><b>0.5</b> --</td>" in table.html()
     assert "| **0.5** -- |" in table.markdown()
     assert table.csv() == "x_1,50 %\n<b>,0.5 --\n"
+
+
+def test_the_number_of_parts_is_not_that_of_the_folds_that_run():
+    config, path = CONFIGS / "experiment-uci.yaml", ["--data.path", "/nowhere"]
+    every, some = read_plan(config, path), read_plan(config, [*path, "--data.folds", "[1, 2, 3]"])
+    assert every.data.of("letter.arff", 2).parts == some.data.of("letter.arff", 2).parts == 10
+    requests = [{cell.key: plan.request(cell) for cell in plan.cells()} for plan in (every, some)]
+    assert requests[1].items() <= requests[0].items()
+    assert len(requests[1]) == 3 * len(requests[0]) // 10
+
+
+def test_what_a_cell_depends_on_keeps_the_digest_of_older_results():
+    plan = Plan({"r": {"trainer": "regression"}}, Sets(builtin="synthetic", folds=(1,)), measures=["AP"])
+    (cell,) = plan.cells()
+    data = {"path": None, "builtin": "synthetic", "protocol": "folds", "sizes": [10, 5, 35], "queries": 50}
+    data |= {
+        "documents": 100,
+        "relevant": None,
+        "prepare": [],
+        "prepare_train": [],
+        "prepare_test": [],
+        "labels": "grades",
+    }
+    wanted = {"spec": cell.spec, "data": data, "measures": ["AP"], "select": None, "cell": ["", 1, 0]}
+    assert plan.request(cell) == hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:16]
+    svm = Plan({"r": {"trainer": "svmacc"}}, Sets(builtin="synthetic", folds=(1,)), measures=["AP"])
+    (cell,) = svm.cells()
+    loose = hashlib.sha256(json.dumps(wanted | {"spec": cell.spec}, sort_keys=True).encode()).hexdigest()[:16]
+    assert svm.request(cell) != loose  # those were trained to a gap of 1e-3
+
+
+def test_diverse_measures_of_data_with_groups(tmp_path):
+    trainers = {
+        "diverse": {"trainer": "hinge", "measure": "diverse_nDCG@5", "C": [0.1, 1.0]},
+        "plain": {"trainer": "hinge", "measure": "nDCG@5", "feature_map": "positional", "C": [0.1, 1.0]},
+        "ridge": {"trainer": "regression", "alpha": [1.0, 10.0]},
+    }
+    data = Sets(builtin="synthetic-groups", folds=(1,))
+    plan = Plan(trainers, data, measures=["diverse_nDCG@5", "StRecall@5", "AP"], select="diverse_nDCG@5")
+    records = {cell.key: run_cell(plan, cell) for cell in plan.cells()}
+    means = {key[1]: np.mean(record["values"]["diverse_nDCG@5"]) for key, record in records.items()}
+    assert all(0.3 < mean <= 1 for mean in means.values())
+    assert "diverse_nDCG@5" in write_report(plan, records, tmp_path, "diverse")

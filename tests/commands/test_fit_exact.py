@@ -230,3 +230,43 @@ def test_health_check_tells_stuck_from_learning():
     y = np.digitize(X[:, 0], [0.5, 1.5])
     learning = rs.LinearRanker("AP", C=10.0).fit(X, y, qid)
     assert health_check(learning, X, y, qid).startswith("learning")
+
+
+def test_lists_that_do_not_count_are_told(tmp_path, capsys):
+    for part in ("train", "vali", "test"):
+        lists = ["1 qid:{q} 1:0.{q}\n0 qid:{q} 1:0.3\n", "0 qid:{q} 1:0.5\n0 qid:{q} 1:0.1\n"]
+        text = "".join(lists[q % 4 == 0].format(q=q) for q in range(1, 10))
+        (tmp_path / f"{part}.txt").write_text(text)
+    (tmp_path / "c.yaml").write_text(CONFIG.replace("builtin: synthetic", f"path: {tmp_path}, cache: false"))
+    arguments = ["--config", str(tmp_path / "c.yaml"), "--output", str(tmp_path / "out")]
+    assert main(arguments) == 0
+    out = capsys.readouterr().out
+    assert "training lists left out, since all their labels are equal: 2 of 9" in out
+    assert "C counts as 1.29 C" in out
+    cell = tmp_path / "out" / "c" / "all"
+    result = json.loads((cell / "result.json").read_text())
+    assert (result["left_out"], result["lists"]) == (2, 9)
+
+    # Fits of an older version know neither what was left out nor the content of the data.
+    note = json.loads((cell / "request.json").read_text())
+    assert note.pop("content")
+    (cell / "request.json").write_text(json.dumps(note))
+    for name in ("left_out", "lists"):
+        del result[name]
+    (cell / "result.json").write_text(json.dumps(result))
+    assert main(arguments) == 0
+    assert "left out" not in capsys.readouterr().out
+
+
+def test_fits_of_data_that_changed_are_refused(tmp_path, capsys):
+    from rankstruct.data import source
+
+    for part in ("train", "vali", "test"):
+        (tmp_path / f"{part}.txt").write_text("1 qid:1 1:0.5\n0 qid:1 1:0.3\n")
+    (tmp_path / "c.yaml").write_text(CONFIG.replace("builtin: synthetic", f"path: {tmp_path}, cache: false"))
+    arguments = ["--config", str(tmp_path / "c.yaml"), "--output", str(tmp_path / "out")]
+    assert main(arguments) == 0
+    (tmp_path / "test.txt").write_text("0 qid:1 1:0.5\n1 qid:1 1:0.3\n")
+    source.content_digest.cache_clear()
+    assert main(arguments) == 1
+    assert "holds a run with another content" in capsys.readouterr().err
