@@ -1,7 +1,8 @@
 """What the project's trainers are compared with, all as `LinearRanker` is: fit(X, y, qid, X_valid=...), predict(X).
 
 `make_trainer(name, **options)` builds any of them, the project's own included. A setting given as several values is chosen by
-the validation lists; so is the number of boosting rounds. What is random takes `random_state`.
+the validation lists, by the measure `select`; so is the number of boosting rounds, of which `every` so many and the last are
+asked. What is random takes `random_state`; `tolerance` is the relative gap of a solver.
 
 Whatever a library does well is taken from it: trees and ridge regression from scikit-learn, LambdaMART from LightGBM
 (`pip install rankstruct[experiments]`). Linear max-margin baselines are trained to a certified gap by
@@ -10,10 +11,12 @@ Whatever a library does well is taken from it: trees and ridge regression from s
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -120,17 +123,9 @@ class _Baseline(BaseEstimator):
         qid_valid: Any = None,
         groups_valid: Any = None,
     ) -> Any:
-        """Train; the validation lists choose what is left open.
+        """Train, with the arguments of `LinearRanker.fit`; the validation lists choose what is left open.
 
-        Args:
-            X: `[documents, d]`.
-            y: `[documents]`, graded relevance.
-            qid: `[documents]`, the list of each document.
-            groups: not looked at: no baseline trains on groups.
-            X_valid: documents of the validation lists.
-            y_valid: their labels.
-            qid_valid: their lists.
-            groups_valid: their groups, for a measure of diversity.
+        No baseline trains on `groups`; `groups_valid` are for a measure of diversity that chooses.
 
         Raises:
             ValueError: shapes that do not fit, or `qid` missing.
@@ -180,12 +175,12 @@ def with_constant(X: Any, value: float) -> Any:
     return sp.hstack([X, constant], format="csr") if sp.issparse(X) else np.hstack([X, constant])
 
 
+@dataclass(eq=False, repr=False)
 class Selected(_Baseline):
     """The best of several trainers on the validation lists; the first of equals.
 
     Args:
         candidates: pairs of a setting, for the record, and a trainer that has it.
-        select: the measure that chooses.
 
     Attributes:
         best_: the trainer chosen.
@@ -193,9 +188,8 @@ class Selected(_Baseline):
         validation_: the measure of every candidate.
     """
 
-    def __init__(self, candidates: Sequence[tuple[Mapping[str, Any], Any]], select: str = "nDCG@10") -> None:
-        self.candidates = candidates
-        self.select = select
+    candidates: Sequence[tuple[Mapping[str, Any], Any]]
+    select: str = "nDCG@10"
 
     def fit(self, X: Any, y: Any, qid: Any = None, **more: Any) -> Selected:
         """Train all, keep the best; see `LinearRanker.fit`."""
@@ -245,7 +239,7 @@ def path_of(trainer: Any) -> list[dict[str, Any]]:
     return [describe(solution, C, w0) for C, solution in zip(Cs, trainer.path_, strict=True)]
 
 
-def _grid(make: Callable[..., Any], select: str, **settings: Any) -> Any:
+def _grid(make: Callable[..., Any], select: str, /, **settings: Any) -> Any:
     """One trainer, or the best of all combinations where a setting has several values."""
     several = {k: list(v) for k, v in settings.items() if isinstance(v, Sequence) and not isinstance(v, str)}
     fixed = {k: v for k, v in settings.items() if k not in several}
@@ -315,6 +309,7 @@ def warn_of_noise(trainer: BaseEstimator, scores: np.ndarray, solution: Solution
         )
 
 
+@dataclass(eq=False, repr=False)
 class LinearClassifier(_Baseline):
     """SVMacc: a linear SVM that tells relevant from irrelevant documents, all documents alike, by a certified bundle method.
 
@@ -325,26 +320,16 @@ class LinearClassifier(_Baseline):
         C: how much the mean hinge counts against the regulariser; or several, chosen by the validation lists.
         balanced: SVMacc2.
         bias: the value of the feature that makes the threshold; a large one leaves the threshold nearly unregularised.
-        tolerance: relative gap of the solver.
-        select: the measure that chooses C.
 
     Source: Yue, Finley, Radlinski, Joachims, SIGIR 2007, section 5.2.
     """
 
-    def __init__(
-        self,
-        C: Several = DEFAULT_C,
-        *,
-        balanced: bool = False,
-        bias: float = 10.0,
-        tolerance: float = TIGHT,
-        select: str = "nDCG@10",
-    ) -> None:
-        self.C = C
-        self.balanced = balanced
-        self.bias = bias
-        self.tolerance = tolerance
-        self.select = select
+    C: Several = DEFAULT_C
+    _: KW_ONLY
+    balanced: bool = False
+    bias: float = 10.0
+    tolerance: float = TIGHT
+    select: str = "nDCG@10"
 
     def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: HeldOut | None) -> None:
         relevant = int((y > 0).sum())
@@ -402,6 +387,7 @@ class MulticlassRisk:
         return np.array([value for value, _ in found]), np.stack([gradient for _, gradient in found])
 
 
+@dataclass(eq=False, repr=False)
 class MulticlassSVM(_Baseline):
     """Multi-class SVM over the grades, all documents alike, by a certified bundle method.
 
@@ -411,19 +397,15 @@ class MulticlassSVM(_Baseline):
     Args:
         C: how much the mean hinge counts against the regulariser; or several, chosen by the validation lists.
         bias: the value of the feature that makes the thresholds; a large one leaves them nearly unregularised.
-        tolerance: relative gap of the solver.
-        select: the measure that chooses C.
 
     Source: Crammer and Singer, "On the Algorithmic Implementation of Multiclass Kernel-based Vector Machines", JMLR 2001.
     """
 
-    def __init__(
-        self, C: Several = DEFAULT_C, *, bias: float = 10.0, tolerance: float = TIGHT, select: str = "nDCG@10"
-    ) -> None:
-        self.C = C
-        self.bias = bias
-        self.tolerance = tolerance
-        self.select = select
+    C: Several = DEFAULT_C
+    _: KW_ONLY
+    bias: float = 10.0
+    tolerance: float = TIGHT
+    select: str = "nDCG@10"
 
     def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: HeldOut | None) -> None:
         grades, classes = np.unique(y, return_inverse=True)
@@ -450,6 +432,7 @@ class MulticlassSVM(_Baseline):
         return X @ self.coef_
 
 
+@dataclass(eq=False, repr=False)
 class Regression(_Baseline):
     """Ridge regression on the labels (scikit-learn's), over all documents alike.
 
@@ -460,9 +443,9 @@ class Regression(_Baseline):
     Source: Cossock and Zhang, "Subset Ranking Using Regression", COLT 2006.
     """
 
-    def __init__(self, alpha: float = 1.0, *, target: str = "gain") -> None:
-        self.alpha = alpha
-        self.target = target
+    alpha: float = 1.0
+    _: KW_ONLY
+    target: str = "gain"
 
     def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: HeldOut | None) -> None:
         from sklearn.linear_model import Ridge
@@ -476,6 +459,7 @@ class Regression(_Baseline):
         return self.model_.predict(X)
 
 
+@dataclass(eq=False, repr=False)
 class OrdinalRegression(_Baseline):
     """Cumulative link model: one weight vector and ascending thresholds between the grades, by L-BFGS.
 
@@ -486,9 +470,9 @@ class OrdinalRegression(_Baseline):
     Source: McCullagh, "Regression Models for Ordinal Data", 1980 (logistic); see `rankstruct.ordinal_loss`.
     """
 
-    def __init__(self, C: float = 100.0, *, surrogate: str = "logistic") -> None:
-        self.C = C
-        self.surrogate = surrogate
+    C: float = 100.0
+    _: KW_ONLY
+    surrogate: str = "logistic"
 
     def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: HeldOut | None) -> None:
         loss = OrdinalLoss(max(int(y.max()) + 1, 2), self.surrogate).double()  # type: ignore[arg-type]
@@ -513,6 +497,7 @@ class OrdinalRegression(_Baseline):
         return X @ self.coef_
 
 
+@dataclass(eq=False, repr=False)
 class GradientRanker(_Baseline):
     """A linear scorer and any differentiable loss: L-BFGS if the loss is convex, else all lists at once with Adam.
 
@@ -524,20 +509,12 @@ class GradientRanker(_Baseline):
         select: with Adam the weights of the best step, of every tenth and the last, on the validation lists are kept.
     """
 
-    def __init__(
-        self,
-        loss: nn.Module,
-        C: float = 100.0,
-        *,
-        steps: int = 200,
-        learning_rate: float = 0.03,
-        select: str = "nDCG@10",
-    ) -> None:
-        self.loss = loss
-        self.C = C
-        self.steps = steps
-        self.learning_rate = learning_rate
-        self.select = select
+    loss: nn.Module
+    C: float = 100.0
+    _: KW_ONLY
+    steps: int = 200
+    learning_rate: float = 0.03
+    select: str = "nDCG@10"
 
     def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: HeldOut | None) -> None:
         risk = ranking_risk(self.loss, X, y, offsets)
@@ -568,6 +545,7 @@ class GradientRanker(_Baseline):
         return X @ self.coef_
 
 
+@dataclass(eq=False, repr=False)
 class McRank(_Baseline):
     """Boosted trees (scikit-learn's) for the probabilities of the grades; the score is the expected grade.
 
@@ -577,26 +555,16 @@ class McRank(_Baseline):
         rounds: most boosting rounds.
         learning_rate: of boosting.
         leaves: most leaves of a tree.
-        every: the validation lists are asked after so many rounds.
-        select: the measure that chooses the round.
 
     Source: Li, Burges, Wu, "McRank: Learning to Rank Using Multiple Classification and Gradient Boosting", NIPS 2007.
     """
 
-    def __init__(
-        self,
-        rounds: int = 100,
-        *,
-        learning_rate: float = 0.05,
-        leaves: int = 8,
-        every: int = 5,
-        select: str = "nDCG@10",
-    ) -> None:
-        self.rounds = rounds
-        self.learning_rate = learning_rate
-        self.leaves = leaves
-        self.every = every
-        self.select = select
+    rounds: int = 100
+    _: KW_ONLY
+    learning_rate: float = 0.05
+    leaves: int = 8
+    every: int = 5
+    select: str = "nDCG@10"
 
     def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: HeldOut | None) -> None:
         from sklearn.ensemble import HistGradientBoostingClassifier
@@ -621,6 +589,7 @@ class McRank(_Baseline):
         return next(itertools.islice(self._stages(X), self.choice_["rounds"] - 1, None))
 
 
+@dataclass(eq=False, repr=False)
 class LambdaMART(_Baseline):
     """LambdaMART by LightGBM, one thread; rows and features are drawn at random, so it has a seed.
 
@@ -630,9 +599,6 @@ class LambdaMART(_Baseline):
         leaves: most leaves of a tree.
         least_documents: of a leaf.
         share: of the documents and of the features that a tree sees.
-        every: the validation lists are asked after so many rounds.
-        select: the measure that chooses the round.
-        random_state: the seed.
 
     Raises:
         ImportError: LightGBM is not installed.
@@ -640,26 +606,15 @@ class LambdaMART(_Baseline):
     Source: Burges, "From RankNet to LambdaRank to LambdaMART: An Overview", 2010; Ke et al., "LightGBM", NIPS 2017.
     """
 
-    def __init__(
-        self,
-        rounds: int = 200,
-        *,
-        learning_rate: float = 0.05,
-        leaves: int = 8,
-        least_documents: int = 50,
-        share: float = 0.8,
-        every: int = 5,
-        select: str = "nDCG@10",
-        random_state: int = 0,
-    ) -> None:
-        self.rounds = rounds
-        self.learning_rate = learning_rate
-        self.leaves = leaves
-        self.least_documents = least_documents
-        self.share = share
-        self.every = every
-        self.select = select
-        self.random_state = random_state
+    rounds: int = 200
+    _: KW_ONLY
+    learning_rate: float = 0.05
+    leaves: int = 8
+    least_documents: int = 50
+    share: float = 0.8
+    every: int = 5
+    select: str = "nDCG@10"
+    random_state: int = 0
 
     def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: HeldOut | None) -> None:
         try:
@@ -699,6 +654,7 @@ class LambdaMART(_Baseline):
         return np.asarray(self.model_.predict(X, num_iteration=self.choice_["rounds"]))
 
 
+@dataclass(eq=False, repr=False)
 class RankBoost(_Baseline):
     """RankBoost: a weighted vote of thresholded features, boosted over all pairs of documents of different grade.
 
@@ -708,17 +664,15 @@ class RankBoost(_Baseline):
     Args:
         rounds: most rounds.
         thresholds: a feature, at its quantiles.
-        every: the validation lists are asked after so many rounds.
-        select: the measure that chooses the round.
 
     Source: Freund, Iyer, Schapire, Singer, "An Efficient Boosting Algorithm for Combining Preferences", JMLR 2003.
     """
 
-    def __init__(self, rounds: int = 200, *, thresholds: int = 50, every: int = 5, select: str = "nDCG@10") -> None:
-        self.rounds = rounds
-        self.thresholds = thresholds
-        self.every = every
-        self.select = select
+    rounds: int = 200
+    _: KW_ONLY
+    thresholds: int = 50
+    every: int = 5
+    select: str = "nDCG@10"
 
     def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: HeldOut | None) -> None:
         X = _dense(X)
@@ -784,19 +738,19 @@ def _ordered_pairs(y: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.n
     return np.concatenate(better), np.concatenate(worse)
 
 
+@dataclass(eq=False, repr=False)
 class SingleFeature(_Baseline):
     """One feature as the score: a base retrieval function, such as BM25; or the best of all.
 
     Args:
         feature: its column, from 0; None takes that with the best training measure, in the better of both directions.
         sign: 1 or -1, for a given feature.
-        select: the measure that chooses.
     """
 
-    def __init__(self, feature: int | None = None, *, sign: int = 1, select: str = "nDCG@10") -> None:
-        self.feature = feature
-        self.sign = sign
-        self.select = select
+    feature: int | None = None
+    _: KW_ONLY
+    sign: int = 1
+    select: str = "nDCG@10"
 
     def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: HeldOut | None) -> None:
         self.choice_ = {"feature": self.feature, "sign": self.sign}
@@ -814,15 +768,11 @@ class SingleFeature(_Baseline):
         return self.choice_["sign"] * _dense(X[:, [self.choice_["feature"]]]).ravel()
 
 
+@dataclass(eq=False, repr=False)
 class RandomRanker(_Baseline):
-    """Scores at random.
+    """Scores at random."""
 
-    Args:
-        random_state: the seed.
-    """
-
-    def __init__(self, random_state: int = 0) -> None:
-        self.random_state = random_state
+    random_state: int = 0
 
     def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: HeldOut | None) -> None:
         pass
@@ -892,58 +842,25 @@ def _ranksvm(
     return LinearRanker(select, C=default if C is None else C, loss=loss, tolerance=tolerance)
 
 
-def _gradient(loss: type[nn.Module], **loss_options: Any) -> Callable[..., Any]:
-    def make(C: Several = (1.0, 100.0, 10_000.0), *, steps: int = 200, select: str = "nDCG@10") -> Any:
-        return _grid(lambda C: GradientRanker(loss(**loss_options), C, steps=steps, select=select), select, C=C)
+def _tuned(kind: Callable[..., Any], **defaults: Any) -> Callable[..., Any]:
+    """`kind`, any option of which may have several values, with other defaults."""
+    own = inspect.signature(kind).parameters
 
+    def make(**options: Any) -> Any:
+        given = {**defaults, **options}
+        select = given["select"] if "select" in own else given.pop("select")
+        return _grid(kind, select, **given)
+
+    defaults.setdefault("select", "nDCG@10")
+    names = dict.fromkeys([*own, "select"])
+    make.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names]
+    )
     return make
 
 
-def _regression(
-    alpha: Several = (0.01, 1.0, 10.0, 100.0, 1000.0), *, target: str = "gain", select: str = "nDCG@10"
-) -> Any:
-    return _grid(lambda alpha: Regression(alpha, target=target), select, alpha=alpha)
-
-
-def _ordinal(C: Several = (1.0, 100.0, 10_000.0), *, surrogate: str = "logistic", select: str = "nDCG@10") -> Any:
-    return _grid(lambda C: OrdinalRegression(C, surrogate=surrogate), select, C=C)
-
-
-def _mcrank(
-    rounds: int = 100,
-    *,
-    learning_rate: Several = 0.05,
-    leaves: int | Sequence[int] = (4, 8, 16),
-    select: str = "nDCG@10",
-) -> Any:
-    def make(learning_rate: float, leaves: int) -> McRank:
-        return McRank(rounds, learning_rate=learning_rate, leaves=leaves, select=select)
-
-    return _grid(make, select, learning_rate=learning_rate, leaves=leaves)
-
-
-def _lambdamart(
-    rounds: int = 200,
-    *,
-    learning_rate: Several = 0.05,
-    leaves: int | Sequence[int] = (4, 8, 16),
-    least_documents: int | Sequence[int] = 50,
-    share: float = 0.8,
-    select: str = "nDCG@10",
-    random_state: int = 0,
-) -> Any:
-    def make(learning_rate: float, leaves: int, least_documents: int) -> LambdaMART:
-        return LambdaMART(
-            rounds,
-            learning_rate=learning_rate,
-            leaves=leaves,
-            least_documents=least_documents,
-            share=share,
-            select=select,
-            random_state=random_state,
-        )
-
-    return _grid(make, select, learning_rate=learning_rate, leaves=leaves, least_documents=least_documents)
+def _gradient(loss: nn.Module) -> Callable[..., Any]:
+    return _tuned(functools.partial(GradientRanker, loss), C=(1.0, 100.0, 10_000.0))
 
 
 #: Trainers by name; a new one is one line here.
@@ -954,14 +871,14 @@ TRAINERS: dict[str, Callable[..., Any]] = {
     "ranksvm": _ranksvm,
     "svmacc": LinearClassifier,
     "multiclass": MulticlassSVM,
-    "ordinal": _ordinal,
-    "regression": _regression,
-    "mcrank": _mcrank,
-    "lambdamart": _lambdamart,
+    "ordinal": _tuned(OrdinalRegression, C=(1.0, 100.0, 10_000.0)),
+    "regression": _tuned(Regression, alpha=(0.01, 1.0, 10.0, 100.0, 1000.0)),
+    "mcrank": _tuned(McRank, leaves=(4, 8, 16)),
+    "lambdamart": _tuned(LambdaMART, leaves=(4, 8, 16)),
     "rankboost": RankBoost,
-    "listnet": _gradient(ListNetLoss),
-    "ranknet": _gradient(RankNetLoss),
-    "lambdarank": _gradient(LambdaLoss, measure="nDCG", scheme="lambdarank"),
+    "listnet": _gradient(ListNetLoss()),
+    "ranknet": _gradient(RankNetLoss()),
+    "lambdarank": _gradient(LambdaLoss(measure="nDCG", scheme="lambdarank")),
     "feature": SingleFeature,
     "random": RandomRanker,
 }

@@ -14,7 +14,7 @@ import json
 import platform
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from rankstruct._version import __version__
 from rankstruct.diagnostics import draw_paths
 from rankstruct.experiments.plan import Plan
 from rankstruct.files import whole_file
-from rankstruct.statistics import Spread, bootstrap_interval, compare_paired, holm, spread, stars
+from rankstruct.statistics import PairedComparison, Spread, bootstrap_interval, compare_paired, holm, spread, stars
 from rankstruct.tables import escape_markdown, format_table
 
 Row = tuple[str, Any]  # a trainer's name and the value of the option that varies, or None
@@ -213,31 +213,15 @@ def measure_entries(plan: Plan, gathered: Gathered, set_name: str) -> list[Entry
         for measure in plan.measures:
             over_seeds, units = gathered.mean(row, measure), gathered.units(row, measure)
             low, high = bootstrap_interval(units, resamples=2000)
-            best, against = "", None
+            best, against = "", PairedComparison(np.nan, 0, 0, np.nan)
             if baselines and row not in baselines:
                 chosen = max(baselines, key=lambda other, measure=measure: gathered.mean(other, measure).mean)  # type: ignore[misc]
                 best = row_name(plan, chosen)
                 against = compare_paired(units, gathered.units(chosen, measure), plan.test)
-            found.append(
-                Entry(
-                    set_name,
-                    *row,
-                    measure,
-                    over_seeds.mean,
-                    over_seeds.deviation,
-                    over_seeds.seeds,
-                    low,
-                    high,
-                    best,
-                    against.difference if against else np.nan,
-                    against.wins if against else 0,
-                    against.losses if against else 0,
-                    against.p if against else np.nan,
-                    np.nan,
-                )
-            )
+            mean = over_seeds.mean, over_seeds.deviation, over_seeds.seeds, low, high
+            found.append(Entry(set_name, *row, measure, *mean, best, *astuple(against), np.nan))  # type: ignore[call-arg, arg-type]
     corrected = holm([entry.p for entry in found])
-    return [Entry(**{**asdict(f), "p_holm": float(p)}) for f, p in zip(found, corrected, strict=True)]
+    return [replace(entry, p_holm=float(p)) for entry, p in zip(found, corrected, strict=True)]
 
 
 def measure_table(plan: Plan, gathered: Gathered, entries: Sequence[Entry], set_name: str) -> Table:

@@ -231,7 +231,7 @@ def test_agrees_with_published_svmrank(data_root):
 
 
 def test_the_last_stage_is_asked_too(parts):
-    train, valid, _ = parts
+    _, valid, _ = parts
     held_out = HeldOut(*valid)
     good, bad = (sign * valid[1].astype(float) for sign in (1, -1))
     stages = [(number, good if number == 13 else bad) for number in range(1, 14)]
