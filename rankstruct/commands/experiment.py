@@ -54,7 +54,10 @@ def _name(cell: PlanCell) -> str:
 def _parse_record(line: bytes, place: str) -> tuple[str, str, dict[str, Any]]:
     try:
         record = json.loads(line)
-        kept = {name: record[name] for name in _RECORD} | {"path": record.get("path", [])}
+        kept = {name: record[name] for name in _RECORD} | {
+            "path": record.get("path", []),
+            "remarks": record.get("remarks", []),
+        }
         return " ".join(map(str, record["cell"])), record["request"], kept
     except (ValueError, TypeError, KeyError):
         raise ValueError(f"{place}: no finished cell; delete the line, and the cell is run again") from None

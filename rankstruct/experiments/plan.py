@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import json
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -274,9 +275,9 @@ def run_cell(plan: Plan, cell: PlanCell) -> dict[str, Any]:
     """Train and test one cell.
 
     Returns:
-        What is kept of it, ready for JSON: `cell` (its key), `request`, `choice`, `path` (`baselines.path_of`), `seconds` of
-        training, `documents` and `removed` of the three parts, `qids`, and `values`, a list a measure with one number a test
-        query.
+        What is kept of it, ready for JSON: `cell` (its key), `request`, `choice`, `path` (`baselines.path_of`), `remarks` (warnings
+        of the trainer), `seconds` of training, `documents` and `removed` of the three parts, `qids`, and `values`, a list a measure
+        with one number a test query.
     """
     source = plan.data.of(cell.set_name, cell.fold)
     raw = source.read_raw()
@@ -287,16 +288,18 @@ def run_cell(plan: Plan, cell: PlanCell) -> dict[str, Any]:
         train = _fewer_lists(train, int(cell.spec["lists"]), [cell.seed, cell.fold])
     trainer = make_trainer(cell.spec["trainer"], seed=cell.seed, select=plan.select, **cell.options)
     start = time.perf_counter()
-    trainer.fit(
-        train.features,
-        train.labels,
-        train.list_numbers,
-        groups=train.groups,
-        X_valid=vali.features,
-        y_valid=vali.labels,
-        qid_valid=vali.list_numbers,
-        groups_valid=vali.groups,
-    )
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", UserWarning)
+        trainer.fit(
+            train.features,
+            train.labels,
+            train.list_numbers,
+            groups=train.groups,
+            X_valid=vali.features,
+            y_valid=vali.labels,
+            qid_valid=vali.list_numbers,
+            groups_valid=vali.groups,
+        )
     seconds = time.perf_counter() - start
     values = evaluate(
         torch.tensor(trainer.predict(test.features)),
@@ -310,6 +313,7 @@ def run_cell(plan: Plan, cell: PlanCell) -> dict[str, Any]:
         "request": plan.request(cell),
         "choice": {k: v.item() if isinstance(v, np.generic) else v for k, v in choice_of(trainer).items()},
         "path": path_of(trainer),
+        "remarks": sorted({str(each.message) for each in warned}),
         "seconds": seconds,
         "documents": [train.num_documents, vali.num_documents, test.num_documents],
         "removed": [b.num_documents - a.num_documents for a, b in zip(prepared, raw, strict=True)],

@@ -13,6 +13,7 @@ import io
 import json
 import platform
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from datetime import date
@@ -142,6 +143,7 @@ class Gathered:
         self.seconds: dict[Row, float] = {}
         self.choices: dict[Row, list[str]] = {}
         self.removed: dict[str, list[int]] = {}
+        self.remarks: dict[str, list[str]] = {}  # by what was said, who in how many cells
         self.paths: dict[Row, list[dict[str, Any]]] = {}  # of max-margin trainers: `{"path": rows}` a fold, first seed
         by_row: dict[Row, dict[int, list[Mapping[str, Any]]]] = {}
         missing: set[Row] = set()
@@ -159,6 +161,10 @@ class Gathered:
                 units = {(cell["cell"][3], qid) for cell in cells for qid in cell["qids"]}
                 common = units if common is None else common & units
         for row, seeds in by_row.items():
+            cells = [cell for of_seed in seeds.values() for cell in of_seed]
+            said = Counter(remark for cell in cells for remark in cell.get("remarks", []))
+            for remark, count in said.items():
+                self.remarks.setdefault(remark, []).append(f"{row_name(plan, row)} {count} of {len(cells)}")
             self.rows.append(row)
             self.seconds[row] = float(np.mean([sum(cell["seconds"] for cell in cells) for cells in seeds.values()]))
             self.choices[row] = [_short(cell["choice"]) for cell in seeds[min(seeds)]]
@@ -256,6 +262,8 @@ def measure_table(plan: Plan, gathered: Gathered, entries: Sequence[Entry], set_
         )
     if gathered.incomplete:
         note += f" Left out, since cells are missing: {', '.join(gathered.incomplete)}."
+    for remark, who in gathered.remarks.items():
+        note += f" {remark} (cells of {', '.join(who)})."
     removed = {name: counts for name, counts in gathered.removed.items() if any(counts)}
     if removed:
         parts = next(iter(removed.values()))

@@ -403,3 +403,16 @@ def test_diverse_measures_of_data_with_groups(tmp_path):
     means = {key[1]: np.mean(record["values"]["diverse_nDCG@5"]) for key, record in records.items()}
     assert all(0.3 < mean <= 1 for mean in means.values())
     assert "diverse_nDCG@5" in write_report(plan, records, tmp_path, "diverse")
+
+
+def test_what_a_trainer_warns_of_is_a_note_of_the_table(tmp_path):
+    trainers = {"SVM": {"trainer": "svmacc", "C": [0.001, 0.01], "tolerance": 0.9}, "ridge": {"trainer": "regression"}}
+    plan = Plan(trainers, Sets(builtin="synthetic", folds=(1, 2)), measures=["AP"])
+    records = {cell.key: json.loads(json.dumps(run_cell(plan, cell))) for cell in plan.cells()}
+    assert [bool(record["remarks"]) for record in records.values()] == [True, True, False, False]
+    printed = write_report(plan, records, tmp_path, "t")
+    assert "LinearClassifier: the classifier is nearly constant" in printed
+    assert "(cells of SVM 2 of 2)" in printed
+    for record in records.values():
+        del record["remarks"]  # as older versions wrote them
+    assert "nearly constant" not in write_report(plan, records, tmp_path, "t")
