@@ -93,9 +93,7 @@ def _sample(relevant: np.ndarray, size: int, rng: np.random.Generator) -> np.nda
     taken = rng.permutation(len(relevant))[:size]
     for kind in (True, False):
         if not (relevant[taken] == kind).any() and (relevant == kind).any():
-            taken[0] = rng.choice(
-                np.flatnonzero(relevant == kind)
-            )  # all of taken is of the other kind, so none is lost
+            taken[0] = rng.choice(np.flatnonzero(relevant == kind))  # all taken are of the other kind, so none is lost
     return np.sort(taken)
 
 
@@ -162,21 +160,17 @@ class BatchLoader:
                 "give lists_per_batch or documents_per_batch, one of them; "
                 f"got lists_per_batch={lists_per_batch} and documents_per_batch={documents_per_batch}"
             )
-        sizes = {"lists_per_batch": lists_per_batch, "documents_per_batch": documents_per_batch}
-        for name, size, least in [
-            *((name, size, 1) for name, size in sizes.items()),
+        for name, size, least in (
+            ("lists_per_batch", lists_per_batch, 1),
+            ("documents_per_batch", documents_per_batch, 1),
             ("max_list_size", max_list_size, 2),
-        ]:
+        ):
             if size is not None and size < least:
                 raise ValueError(f"{name} must be at least {least}, got {size}")
         if not 0 <= rank < world_size:
             raise ValueError(f"rank must be from 0 to world_size - 1 = {world_size - 1}, got {rank}")
-        self.data = data
-        self.lists_per_batch, self.documents_per_batch, self.max_list_size = (
-            lists_per_batch,
-            documents_per_batch,
-            max_list_size,
-        )
+        self.data, self.max_list_size = data, max_list_size
+        self.lists_per_batch, self.documents_per_batch = lists_per_batch, documents_per_batch
         self.shuffle, self.seed, self.rank, self.world_size = shuffle, seed, rank, world_size
         self.epoch = 0
         self._lists = np.flatnonzero(~data.same_labels()) if drop_empty else np.arange(data.num_lists)

@@ -218,14 +218,10 @@ class RankingData:
         Raises:
             DataError: the data have no comments, or none has the key.
         """
-        if self.comments is None:
-            raise DataError(f"no document has a comment, so none has {key!r}; read it from a file with comments")
         pattern = re.compile(rf"(?:^|\s){re.escape(key)}\s*=\s*(.*?)\s*(?=\s\w+\s*=|$)")
-        found = [pattern.search(comment.decode("utf-8", "replace")) for comment in self.comments]
+        comments, found = self._search_comments(pattern, f"has {key!r}")
         if not any(found):
-            raise DataError(
-                f"no comment has {key!r}; the first one is {self.comments[0]!r}" if found else "no documents"
-            )
+            raise DataError(f"no comment has {key!r}; the first one is {comments[0]!r}" if found else "no documents")
         return np.array([match[1] if match else "" for match in found])
 
     def with_groups(
@@ -285,16 +281,19 @@ class RankingData:
             raise DataError(f"comment must be a regular expression, got {expression!r}: {error}") from None
         if pattern.groups != 1:
             raise DataError(f"comment must have one pair of parentheses around the group, got {expression!r}")
-        if self.comments is None:
-            raise DataError("no document has a comment, so none names a group; read them from a file with comments")
-        found = [pattern.search(text.decode("utf-8", "replace")) for text in self.comments]
+        comments, found = self._search_comments(pattern, "names a group")
         if None in found:
             at = found.index(None)
             raise DataError(
                 f"{expression!r} finds nothing in the comment of document {at} (list "
-                f"{str(self.qids[self.list_of(at)])!r}), {self.comments[at]!r}; {found.count(None)} such in all"
+                f"{str(self.qids[self.list_of(at)])!r}), {comments[at]!r}; {found.count(None)} such in all"
             )
         return np.array([match[1] if match else "" for match in found], dtype=np.str_)
+
+    def _search_comments(self, pattern: re.Pattern[str], wanted: str) -> tuple[np.ndarray, list[re.Match[str] | None]]:
+        if self.comments is None:
+            raise DataError(f"no document has a comment, so none {wanted}; read them from a file with comments")
+        return self.comments, [pattern.search(text.decode("utf-8", "replace")) for text in self.comments]
 
     def summary(self) -> Summary:
         """Counts and statistics, which print as a table.

@@ -81,13 +81,11 @@ def read_svmlight(
     Args:
         path: the file.
         num_features: how many features there are; the greatest id in the file if None.
-        group_file: sizes of the lists, for lines without `qid:`. If None, `<path>.query` or `<path>.group` is taken
-            where it exists and the lines have no `qid:`. The lists are then named "1", "2" and so on.
+        group_file: sizes of the lists, for lines without `qid:`; if None, `<path>.query` or `<path>.group` where it exists. The
+            lists are then named "1", "2" and so on.
         labels: `"grades"` takes integers from 0, `"real"` any finite number.
-        fill: what a missing value (`NULL`) becomes. They are counted in `missing` of the result, and a warning is
-            logged.
-        sparse: how features are kept; "auto" takes the sparse form where less than a quarter of the values is in the
-            file.
+        fill: what a missing value (`NULL`) becomes. They are counted in `missing` of the result, and a warning is logged.
+        sparse: how features are kept; "auto" takes the sparse form where less than a quarter of the values is in the file.
         zero_based: feature ids start at 0.
         omitted: `"check"` refuses a file that writes its zeros, has the same features 1..d on most lines and others on
             some, since that is a damaged file rather than a sparse one; `"zero"` takes what a line leaves out as 0.

@@ -109,21 +109,13 @@ def _table(path: object, rows: list[tuple[int, list[str]]], names: list[str], ta
         classes.append(cells.pop(at).strip("'\""))
         try:
             features[row] = [float(cell) for cell in cells]
-        except ValueError:
-            wrong = next(cell for cell in cells if not _is_number(cell))
-            raise DataError(f"{path}, line {line}: expected numbers, got {wrong!r}") from None
+        except ValueError as error:
+            wrong = str(error).partition(": ")[2]
+            raise DataError(f"{path}, line {line}: expected numbers, got {wrong}") from None
     if not np.isfinite(features).all():
         row = int(np.argwhere(~np.isfinite(features))[0][0])
         raise DataError(f"{path}, line {rows[row][0]}: expected finite numbers")
     return ClassTable(features, np.array(classes), names[:at] + names[at + 1 :])
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def sample_queries(

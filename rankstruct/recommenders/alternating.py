@@ -4,6 +4,10 @@
 
 With V fixed the users are problems of their own, solved side by side; with U fixed it is one convex problem in V, for the bundle
 method. V has the items' biases as a further column, for which every user has a 1.
+
+What arguments mean here: `scorer` is the factorisation; `lists` have one list a user, as `Ratings.to_lists` makes them; `loss` is
+a loss module, the one it is or was trained with, whose reduction does not count; `regularization` is lambda_U, above 0; `method`
+is that of `solve_users`. An option outside its range raises ValueError.
 """
 
 from __future__ import annotations
@@ -57,15 +61,13 @@ def alternate(
     tolerance: float = 1e-2,
     max_iterations: int = 50,
 ) -> Alternation:
-    """Train the factors in place: all users with V fixed, then V with the users fixed, and again.
-
-    All is computed in float64; the scorer gets the factors in its own dtype at the end.
+    """Train the factors, in float64 and in place: all users with V fixed, then V with the users fixed, and again.
 
     Args:
-        scorer: the factorisation, as it starts; factors that are all 0 stay so.
+        scorer: as it starts; factors that are all 0 stay so.
         ratings: one list a user.
-        loss: a loss module that is convex in the scores; its reduction does not count.
-        regularization: lambda_U of the objective, a sum over users.
+        loss: convex in the scores.
+        regularization: lambda_U.
         item_regularization: lambda_V; as lambda_U if None.
         rounds: how often.
         labels: what the loss sees: `"grade"`, `"rating"`, or a function of the ratings.
@@ -73,17 +75,13 @@ def alternate(
         max_iterations: of the users' and of V's bundle method, each round.
 
     Raises:
-        ValueError: a loss that is not convex, a scorer with biases of users or of another size, an option outside its range.
+        ValueError: a loss that is not convex, or a scorer with biases of users or of another size.
 
     Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", section 7.2; Weimer, Karatzoglou, Le, Smola, "CoFiRank",
     NIPS 2007.
     """
     penalties = (regularization, regularization if item_regularization is None else item_regularization)
-    if not min(penalties) > 0:
-        raise ValueError(f"regularization must be above 0, got {penalties[0]} and {penalties[1]}")
-    if rounds < 1:
-        raise ValueError(f"rounds must be at least 1, got {rounds}")
-    _check_alternation(scorer, ratings, loss)
+    _check_alternation(scorer, ratings, loss, penalties, rounds)
     lists = ratings.to_lists(labels)
     exact = copy.deepcopy(scorer).double()
     _put(exact.user_factors, np.zeros((1, scorer.rank)), np.setdiff1d(np.arange(scorer.num_users), _users(lists)))
@@ -111,7 +109,13 @@ def alternate(
     return found
 
 
-def _check_alternation(scorer: MatrixFactorization, ratings: Ratings, loss: nn.Module) -> None:
+def _check_alternation(
+    scorer: MatrixFactorization, ratings: Ratings, loss: nn.Module, penalties: tuple[float, float], rounds: int
+) -> None:
+    if not min(penalties) > 0:
+        raise ValueError(f"regularization must be above 0, got {penalties[0]} and {penalties[1]}")
+    if rounds < 1:
+        raise ValueError(f"rounds must be at least 1, got {rounds}")
     if scorer.user_offsets is not None:
         raise ValueError("the alternating scheme takes no biases of users; use MatrixFactorization(user_bias=False)")
     if (scorer.num_users, scorer.num_items) != (ratings.num_users, ratings.num_items):
@@ -149,10 +153,10 @@ def solve_users(
     """The best factor of every user with the items fixed; the scorer is not changed.
 
     Args:
-        scorer: the factorisation, whose item factors and biases count; a user that it has starts from its factor there.
-        lists: one list a user, as `Ratings.to_lists` makes them.
-        loss: a loss module; its reduction does not count.
-        regularization: lambda_U, above 0: a user's factor u minimises loss + lambda_U/2 ||u||^2.
+        scorer: a user starts from its factor there.
+        lists: see the module, as for `loss`.
+        loss: of a user with factor u, loss + lambda_U/2 ||u||^2 is minimised.
+        regularization: lambda_U.
         method: `"bundle"` for convex losses, with a certified gap; `"dc"` for a hinge whose reference the scores choose, in
             rounds of the bundle method with the reference held; `"lbfgs"` for smooth losses. The last two have no certificate
             (the lower bound is 0), and leave no user worse than it began. `user_method` says which one fits.
@@ -163,8 +167,7 @@ def solve_users(
         `w` is `[lists, rank]`, one factor a list, or `[lists, rank + 1]` if users have biases, the bias last.
 
     Raises:
-        ValueError: an option outside its range, a loss that is not convex for the bundle method, or one whose reference the
-            scores do not choose for `"dc"`.
+        ValueError: a loss that is not convex for the bundle method, or one whose reference the scores do not choose for `"dc"`.
     """
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}, got {method!r}")
@@ -272,14 +275,8 @@ def adopt_users(
 ) -> None:
     """Give users that were not trained the factors that are best for some of their ratings, in place; items stay.
 
-    This is strong generalisation: the users have rows in the scorer, whose values do not count.
-
-    Args:
-        scorer: the factorisation.
-        lists: one list a user, as `Ratings.to_lists` makes them.
-        loss: the loss it was trained with.
-        regularization: lambda_U.
-        method: see `solve_users`; None for `user_method(loss)`.
+    This is strong generalisation: the users have rows in the scorer, whose values do not count. The arguments are those of
+    `solve_users`; a method of None is `user_method(loss)`.
     """
     users = _users(lists)
     _put(scorer.user_factors, np.zeros((1, scorer.rank)), users)
@@ -305,15 +302,8 @@ def new_user(
 ) -> Tensor:
     """The factor `[rank]` of a user that is not in the scorer, from some ratings; see `solve_users`.
 
-    Its scores of all items are `scorer.factor_scores(factor)`.
-
-    Args:
-        scorer: the trained factorisation.
-        items: `[rated]`, the numbers of the items.
-        labels: `[rated]`, what the loss sees of the ratings.
-        loss: the loss it was trained with.
-        regularization: lambda_U.
-        method: see `solve_users`.
+    Its scores of all items are `scorer.factor_scores(factor)`. `items` are `[rated]`, their numbers, and `labels` `[rated]`, what
+    the loss sees of the ratings; the other arguments are those of `solve_users`.
     """
     features = np.zeros((len(items), 2), np.float32)
     features[:, 1] = items

@@ -14,7 +14,7 @@ import numpy as np
 
 from rankstruct.data import DataError
 from rankstruct.recommenders.ratings import SCALES, Ratings, align, first_repeated, number_names, synthetic_ratings
-from rankstruct.recommenders.splits import RatingsParts, hold_out, nothing, split_ratings
+from rankstruct.recommenders.splits import RatingsParts, hold_out, nothing, strong_split, weak_split
 
 __all__ = [
     "RatingsFormat",
@@ -313,15 +313,28 @@ class RatingsSource:
             train, vali = hold_out(base, self.validation, seed=self.seed)
             return RatingsParts(train, nothing(base), vali, nothing(base), test, 0)
         if self.path is None:
-            ratings = synthetic_ratings(users=400, items=150, rated=60, seed=self.seed)
-        else:
-            ratings = read_ratings(self.path, self.format, scale=self.scale)
-        return split_ratings(
-            ratings,
-            self.split,
-            num_train=self.num_train,
-            min_test=self.min_test,
-            validation=self.validation,
-            new_users=self.new_users,
-            seed=self.seed,
-        )
+            return self.divide(synthetic_ratings(users=400, items=150, rated=60, seed=self.seed))
+        return self.divide(read_ratings(self.path, self.format, scale=self.scale))
+
+    def divide(self, ratings: Ratings) -> RatingsParts:
+        """Ratings split as this says, for training with validation.
+
+        Raises:
+            ValueError: another split than weak and strong, a number outside its range, or no user has enough ratings.
+
+        >>> parts = RatingsSource(split="strong", num_train=10).divide(synthetic_ratings(users=20, rated=30))
+        >>> parts.test_given.num_ratings, parts.test.num_ratings, parts.train.num_ratings
+        (20, 40, 480)
+        """
+        counts = {"num_train": self.num_train, "min_test": self.min_test, "seed": self.seed}
+        if self.split == "weak":
+            found = weak_split(ratings, **counts)
+            train, vali = hold_out(found.train, self.validation, seed=self.seed)
+            return RatingsParts(train, nothing(ratings), vali, nothing(ratings), found.test, found.left_out)
+        if self.split != "strong":
+            raise ValueError(f"split must be 'weak' or 'strong' to divide ratings, got {self.split!r}")
+        if not 0 < self.new_users < 0.5:
+            raise ValueError(f"new_users must be a share above 0 and below 0.5, got {self.new_users}")
+        judged = strong_split(ratings, test_users=self.new_users, **counts)
+        steered = strong_split(judged.train, test_users=self.new_users / (1 - self.new_users), **counts)
+        return RatingsParts(steered.train, steered.given, steered.test, judged.given, judged.test, judged.left_out)

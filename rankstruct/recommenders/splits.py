@@ -8,7 +8,7 @@ import numpy as np
 
 from rankstruct.recommenders.ratings import Ratings
 
-__all__ = ["RatingsParts", "RatingsSplit", "hold_out", "split_ratings", "strong_split", "weak_split"]
+__all__ = ["RatingsParts", "RatingsSplit", "hold_out", "strong_split", "weak_split"]
 
 
 class RatingsSplit(NamedTuple):
@@ -107,52 +107,6 @@ class RatingsParts(NamedTuple):
     test_given: Ratings
     test: Ratings
     left_out: int
-
-
-def split_ratings(
-    ratings: Ratings,
-    split: str = "weak",
-    *,
-    num_train: int = 20,
-    min_test: int = 10,
-    validation: float = 0.2,
-    new_users: float = 0.1,
-    seed: int = 0,
-) -> RatingsParts:
-    """Split for training with validation.
-
-    Args:
-        ratings: all.
-        split: `"weak"`: of each user `num_train` ratings are known, of which the share `validation` steers the training, and the
-            others are tested. `"strong"`: the share `new_users` of the users is new at the test and as many at validation; of
-            each `num_train` ratings are given, and the others predicted.
-        num_train: N.
-        min_test: users with fewer than `num_train + min_test` ratings are not judged, and with `"weak"` not trained on.
-        validation: a share, of ratings.
-        new_users: a share, of users.
-        seed: of the draws.
-
-    Raises:
-        ValueError: an unknown split, a number outside its range, or no user has enough ratings.
-
-    >>> from rankstruct.recommenders import synthetic_ratings
-    >>> parts = split_ratings(synthetic_ratings(users=20, rated=30), "strong", num_train=10)
-    >>> parts.test_given.num_ratings, parts.test.num_ratings, parts.train.num_ratings
-    (20, 40, 480)
-    """
-    if split == "weak":
-        found = weak_split(ratings, num_train, min_test=min_test, seed=seed)
-        train, vali = hold_out(found.train, validation, seed=seed)
-        return RatingsParts(train, nothing(ratings), vali, nothing(ratings), found.test, found.left_out)
-    if split != "strong":
-        raise ValueError(f"split must be 'weak' or 'strong', got {split!r}")
-    if not 0 < new_users < 0.5:
-        raise ValueError(f"new_users must be a share above 0 and below 0.5, got {new_users}")
-    judged = strong_split(ratings, num_train, test_users=new_users, min_test=min_test, seed=seed)
-    steered = strong_split(
-        judged.train, num_train, test_users=new_users / (1 - new_users), min_test=min_test, seed=seed
-    )
-    return RatingsParts(steered.train, steered.given, steered.test, judged.given, judged.test, judged.left_out)
 
 
 def nothing(ratings: Ratings) -> Ratings:

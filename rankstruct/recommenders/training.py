@@ -120,12 +120,14 @@ class SplitRatingsDataModule(RatingsDataModule):
     """Ratings from a file or built in, split for training, validation and test, in batches of users; what configs name.
 
     Args:
+        path: the ratings: a file, or a folder with `u.data` (MovieLens 100K) or `ratings.dat` (1M); or give `builtin`.
+        builtin: `"synthetic"`, ratings of a known factorisation, which needs no file.
         users_per_batch: how many users a training batch holds.
         labels: what training predicts: `"grade"`, `"rating"` or `"standardised"`; see `RatingsDataModule`.
         max_items: of users with more ratings so many are sampled, anew each epoch.
         recommend: how many items `predict` recommends to each user.
         seed: of the built-in set, the split, shuffling and sampling.
-        source: where the ratings come from and how they are split, the arguments of `RatingsSource` but for `seed`.
+        source: how the ratings are read and split, more arguments of `RatingsSource`.
 
     Raises:
         ValueError: options that do not fit together, or a file that breaks its format; the message has file and line.
@@ -136,6 +138,8 @@ class SplitRatingsDataModule(RatingsDataModule):
 
     def __init__(
         self,
+        path: str | None = None,
+        builtin: str | None = None,
         users_per_batch: int = 64,
         labels: Literal["grade", "rating", "standardised"] = "grade",
         max_items: int | None = None,
@@ -143,7 +147,7 @@ class SplitRatingsDataModule(RatingsDataModule):
         seed: int = 0,
         **source: Any,
     ) -> None:
-        self.source = RatingsSource(seed=seed, **source)
+        self.source = RatingsSource(path=path, builtin=builtin, seed=seed, **source)
         parts = self.source.read()
         super().__init__(
             parts.train,

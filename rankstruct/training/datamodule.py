@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytorch_lightning as pl
 
@@ -90,45 +89,41 @@ class ListsDataModule(pl.LightningDataModule):
 
 
 class RankingDataModule(ListsDataModule):
-    r"""Training, validation and test lists from a folder of files, or from a built-in set.
+    """Lists from a folder of files, or from a built-in set; what configs name.
 
     Args:
         path: a folder with `train.txt`, `vali.txt` and `test.txt` (or another suffix, see `read_lists`), or with `Fold1` and so
             on; or give `builtin`.
         fold: which `Fold<n>` of the folder, where it has them.
         builtin: `"digits"` (real), `"synthetic"` or `"synthetic-groups"` (with groups), which need no files.
-        prepare: preparation steps by name, such as `["query-minmax"]` or `["append-log"]`.
-        labels: `"grades"` takes non-negative integers alone, `"real"` any number.
-        lists_per_batch: how many lists a training batch holds; or give `documents_per_batch`.
+        lists_per_batch: how many lists a training batch holds, 8 by default; or give `documents_per_batch`.
         documents_per_batch: how many documents, padding included, a training batch may hold.
         max_list_size: longer training lists are sampled down to it, anew each epoch.
         drop_empty: leave out training lists that no ranking can get wrong.
-        seed: of shuffling and sampling, which depend on it and the epoch alone.
-        cache: whether parsed files are kept in the cache folder.
         predict_path: a file to predict; the test part if None.
-        groups: where documents' groups come from, for losses and measures of diversity: a regular expression with one pair of
-            parentheses for the comments of the files, such as `"host = (\S+)"`, or the number of a column before any
-            preparation, from 0. None for no groups, or those that a built-in set has.
+        seed: of shuffling and sampling, which depend on it and the epoch alone, and of `source`.
+        source: more arguments of `rankstruct.data.Source`; no step of preparation that is fitted.
+
+    Raises:
+        ValueError: options that do not fit together, an unknown name, or a path that does not exist; one line.
     """
 
     def __init__(
         self,
         path: str | None = None,
         fold: int | None = None,
-        builtin: Literal["digits", "synthetic", "synthetic-groups"] | None = None,
-        prepare: Sequence[str] = (),
-        labels: Literal["grades", "real"] = "grades",
+        builtin: str | None = None,
         lists_per_batch: int | None = None,
         documents_per_batch: int | None = None,
         max_list_size: int | None = None,
         drop_empty: bool = True,
-        seed: int = 0,
-        cache: bool = True,
         predict_path: str | None = None,
-        groups: int | str | None = None,
+        seed: int = 0,
+        **source: Any,
     ) -> None:
-        source = Source(path, fold, builtin, labels=labels, groups=groups, seed=seed, cache=cache)
-        source.check()
+        self.source = Source(path=path, fold=fold, builtin=builtin, seed=seed, **source)
+        self.source.check()
+        self.prepare = parse_preparation([*self.source.prepare, *self.source.prepare_test])
         if lists_per_batch is not None and documents_per_batch is not None:
             raise ValueError("give lists_per_batch or documents_per_batch, not both")
         if lists_per_batch is None and documents_per_batch is None:
@@ -142,8 +137,6 @@ class RankingDataModule(ListsDataModule):
             },
             seed,
         )
-        self.source = source
-        self.prepare = parse_preparation(list(prepare))
         self.predict_path = predict_path
         self._splits: Splits | None = None
         self._raw_num_features = 0
@@ -155,7 +148,7 @@ class RankingDataModule(ListsDataModule):
         if self._splits is None:
             raw = self.source.read_raw()
             self._raw_num_features = raw.train.num_features
-            self._splits = Splits(*map(self.prepare, raw))
+            self._splits = self.source.prepare_splits(raw)
         return self._splits
 
     @property

@@ -56,15 +56,16 @@ def test_alternating_never_raises_the_objective(loss):
     assert max(found.user_gaps) < 0.05
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_alternating_never_raises_the_objective_however_long_it_runs(seed):
-    """Where nothing is left to gain, a step that is rounded to float32 would raise it in the last digits."""
-    scorer = rs.MatrixFactorization(40, 30, rank=3, scale=0.3, seed=seed)
-    found = alternate(scorer, small(seed=seed), rs.SquaredLoss(), regularization=5.0, rounds=12, tolerance=1e-6)
-    assert (np.diff(found.objectives) <= 0).all()
-    assert found.objectives[-1] == pytest.approx(
-        objective(scorer.double(), small(seed=seed), rs.SquaredLoss(), 5.0), rel=1e-6
+    """Where little is left to gain, factors that were rounded to float32 would raise it in the last digits."""
+    ratings = synthetic_ratings(users=12, items=10, rank=2, rated=8, seed=seed)
+    scorer = rs.MatrixFactorization(12, 10, rank=2, scale=1.0, seed=seed)
+    found = alternate(
+        scorer, ratings, rs.SquaredLoss(), regularization=0.3, rounds=30, tolerance=1e-8, max_iterations=60
     )
+    assert (np.diff(found.objectives) <= 0).all()
+    assert found.objectives[-1] == pytest.approx(objective(scorer.double(), ratings, rs.SquaredLoss(), 0.3), rel=1e-6)
 
 
 def test_solved_users_are_no_worse_than_gradient_descent():

@@ -13,7 +13,6 @@ from rankstruct.recommenders import (
     read_ratings,
     reading,
     register_ratings_format,
-    split_ratings,
     standardised,
     synthetic_ratings,
 )
@@ -26,7 +25,7 @@ def pairs(ratings):
 
 def test_weak_parts_are_the_users_ratings_once():
     ratings = synthetic_ratings(users=30, items=50, rated=40)
-    parts = split_ratings(ratings, "weak", num_train=20, validation=0.25)
+    parts = RatingsSource(num_train=20, validation=0.25).divide(ratings)
     assert np.diff(parts.train.offsets).tolist() == [15] * 30
     assert np.diff(parts.vali.offsets).tolist() == [5] * 30
     assert np.diff(parts.test.offsets).tolist() == [20] * 30
@@ -37,7 +36,7 @@ def test_weak_parts_are_the_users_ratings_once():
 
 def test_strong_parts_have_users_of_their_own():
     ratings = synthetic_ratings(users=50, items=50, rated=40)
-    parts = split_ratings(ratings, "strong", num_train=10, new_users=0.2)
+    parts = RatingsSource(split="strong", num_train=10, new_users=0.2).divide(ratings)
     users = [set(part.user.tolist()) for part in (parts.train, parts.vali, parts.test)]
     assert [len(each) for each in users] == [30, 10, 10]
     assert len(set.union(*users)) == 50
@@ -46,7 +45,7 @@ def test_strong_parts_have_users_of_their_own():
         assert np.diff(given.offsets).max() == 10
     assert pairs(merge(parts[:5])) == pairs(ratings)
     with pytest.raises(ValueError, match="new_users must be a share"):
-        split_ratings(ratings, "strong", new_users=0.5)
+        RatingsSource(split="strong", new_users=0.5).divide(ratings)
 
 
 def test_merge_refuses_what_does_not_belong_together():
