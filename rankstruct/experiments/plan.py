@@ -276,8 +276,8 @@ def run_cell(plan: Plan, cell: PlanCell) -> dict[str, Any]:
 
     Returns:
         What is kept of it, ready for JSON: `cell` (its key), `request`, `choice`, `path` (`baselines.path_of`), `remarks`
-        (warnings of the trainer), `seconds` of training, `documents` and `removed` of the three parts, `qids`, and `values`, a list
-        a measure with one number a test query.
+        (warnings of the trainer), `seconds` of training, `documents` and `removed` of the three parts, `qids`, and `values`, a
+        list a measure with one number a test query.
     """
     source = plan.data.of(cell.set_name, cell.fold)
     raw = source.read_raw()
