@@ -255,9 +255,9 @@ def _outcomes(
     pool = ProcessPoolExecutor(
         min(processes, len(cells)), mp_context=context, initializer=_begin_worker, initargs=(theirs,)
     )
-    with ours, pool:
-        jobs: dict[Future[Any], Cell] = {pool.submit(work, *cell.arguments): cell for cell in cells}
+    with ours, theirs, pool:
         try:
+            jobs: dict[Future[Any], Cell] = {pool.submit(work, *cell.arguments): cell for cell in cells}
             for job in as_completed(jobs):
                 yield jobs[job], job.exception() or job.result()
         except BaseException:
