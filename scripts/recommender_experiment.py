@@ -1,8 +1,639 @@
-"""Recommenders on MovieLens 100K or Jester; see `python scripts/recommender_experiment.py --help`."""
+"""Ranking factorisation against squared-loss factorisation of the same rank, item means and popularity, on MovieLens and Jester.
 
+Weak generalisation: of each user N ratings, drawn anew for each seed, are known, and the others predicted. Strong generalisation:
+some users are new, their N known ratings give them a factor with the items fixed, and the others are predicted. A quarter of the
+users, always the same, is there for tuning alone: their other ratings choose regularisation and number of steps,
+for each method and each measure by itself, and are never tested. The regularisation is chosen with the first seed and kept.
+
+The squared loss goes first, from random factors. The other methods start from its best factors (Le, Smola, Chapelle, Teo,
+"Optimization of Ranking Measures", start from regression), and so does a second stage of the squared loss itself, with the same
+learning rate and as many steps, so that none has more training than the baseline. The alternating scheme (section 7.2 there)
+solves the users side by side with the items fixed, then the items by the bundle method.
+
+A result is written as soon as it is known, and one that is there is not computed again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import logging
+import math
 import sys
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
 
-from rankstruct.experiments.recommenders import main
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from torch import nn
+
+from rankstruct.commands.cells import Cell, Cells
+from rankstruct.data import RankingData
+from rankstruct.feature_maps import Positional
+from rankstruct.files import whole_file
+from rankstruct.losses import ListNetLoss, RankNetLoss, SmoothLoss, SquaredLoss, StructuredHingeLoss
+from rankstruct.measures import ERU, evaluate, nERU
+from rankstruct.models import load_scorer, save_scorer
+from rankstruct.recommenders import (
+    MatrixFactorization,
+    Ratings,
+    RatingsParts,
+    adopt_users,
+    alternate,
+    item_means,
+    popularity,
+    read_movielens_fold,
+    read_ratings,
+    standardised,
+    weak_split,
+)
+from rankstruct.recommenders.ratings import Labels
+from rankstruct.recommenders.training import FactorizationModule, RatingsDataModule
+from rankstruct.statistics import differences, paired_p_value
+from rankstruct.tables import format_table
+
+HALF_LIFE = 5
+MEASURES = ("nDCG@10", "ERU")
+START = "squared, first stage"
+# Looks at the validation ratings in a training, and users a batch: new users have to be solved for, and lists are long.
+_WEAK, _STRONG = (20, 500), (4, 250)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a factorisation is trained.
+
+    Attributes:
+        loss: from the neutral vote to the loss.
+        labels: what it sees: `"grade"`, `"rating"`, or `"standardised"`, the rating with mean 0 and variance 1 over all.
+        regularizations: the values of lambda that are tried.
+        given_regularizations: those for the factors of new users with the items fixed.
+        scale: what the scores of the start are multiplied by.
+        learning_rate: of Adam.
+        steps: at most; of the alternating scheme the rounds.
+        max_items: of longer lists so many items are sampled for a step.
+        keep_start: whether the start is a candidate.
+        alternating: whether users and items are solved in turns.
+        new_user_loss: the loss that new users' factors are found with, as `loss`; None for the same.
+        new_user_method: see `solve_users`.
+    """
+
+    loss: Callable[[float], nn.Module]
+    labels: str = "grade"
+    regularizations: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0)
+    given_regularizations: tuple[float, ...] = (0.1, 0.3, 1.0, 3.0)
+    scale: float = 1.0
+    learning_rate: float = 0.002
+    steps: int = 100
+    max_items: int | None = 60
+    keep_start: bool = False
+    alternating: bool = False
+    new_user_loss: Callable[[float], nn.Module] | None = None
+    new_user_method: str = "lbfgs"
+
+
+def _orm(reference: str) -> Callable[[float], nn.Module]:
+    return lambda _: StructuredHingeLoss("nDCG@10", feature_map=Positional("discount"), reference=reference)
+
+
+def _orm_eru(reference: str) -> Callable[[float], nn.Module]:
+    return lambda neutral: StructuredHingeLoss(
+        nERU(d=neutral, half_life=HALF_LIFE), feature_map=Positional("discount"), reference=reference
+    )
+
+
+RECIPES = {
+    START: Recipe(
+        lambda _: SquaredLoss(),
+        "standardised",
+        (0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.85, 1.1, 1.5, 2.0, 2.7, 3.6, 4.8),
+        learning_rate=0.02,
+        steps=360,
+        max_items=None,
+    ),
+    "squared": Recipe(lambda _: SquaredLoss(), "standardised", (0.03, 0.1, 0.3, 1.0), max_items=None, keep_start=True),
+    "ORM nDCG@10": Recipe(
+        _orm("predicted"),
+        given_regularizations=(1.0, 3.0, 10.0, 30.0),
+        new_user_loss=_orm("ideal"),
+        new_user_method="bundle",
+    ),
+    "ORM nERU": Recipe(
+        _orm_eru("predicted"),
+        "rating",
+        given_regularizations=(1.0, 3.0, 10.0, 30.0),
+        new_user_loss=_orm_eru("ideal"),
+        new_user_method="bundle",
+    ),
+    "SmoothGrad nDCG@10": Recipe(lambda _: SmoothLoss("nDCG@10", sigma=0.3), regularizations=(0.01, 0.1, 0.3)),
+    "ListNet": Recipe(lambda _: ListNetLoss()),
+    "RankNet": Recipe(lambda _: RankNetLoss(), scale=2.0, max_items=20),
+    "alternating ORM": Recipe(
+        _orm("ideal"),
+        regularizations=(2.0, 8.0, 30.0, 100.0),
+        given_regularizations=(1.0, 3.0, 10.0, 30.0),
+        steps=3,
+        alternating=True,
+        new_user_method="bundle",
+    ),
+    "alternating RankNet": Recipe(
+        lambda _: RankNetLoss(),
+        regularizations=(0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2),
+        scale=2.0,
+        steps=3,
+        alternating=True,
+    ),
+}
+BASELINES = {"popularity": popularity, "item means": item_means}
+
+
+def measure_users(scorer: nn.Module, ratings: Ratings) -> dict[str, np.ndarray]:
+    """`{"nDCG@10": [users], "ERU": [users]}` of the users with ratings: nDCG of the grades, ERU of the ratings themselves."""
+    lists = ratings.to_lists()
+    with torch.no_grad():
+        scores = scorer(torch.from_numpy(lists.features))
+    offsets = torch.from_numpy(lists.offsets)
+    eru = ERU(d=ratings.neutral, half_life=HALF_LIFE)
+    gains = evaluate(scores, torch.from_numpy(lists.labels), "nDCG@10", offsets=offsets)
+    utility = evaluate(scores, torch.from_numpy(ratings.labels("rating")), eru, offsets=offsets)
+    return {"nDCG@10": gains["nDCG@10"].numpy(), "ERU": utility[eru.name].numpy()}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A trained factorisation that was the best one on the validation ratings.
+
+    Attributes:
+        validation: the value there.
+        scorer: the factorisation, with factors for validation users.
+        regularization: lambda.
+        given_regularization: lambda of new users' factors, None without new users.
+        steps: how many it took; rounds of the alternating scheme.
+    """
+
+    validation: float
+    scorer: MatrixFactorization = field(repr=False)
+    regularization: float
+    given_regularization: float | None
+    steps: int
+
+
+class _Training:
+    """One recipe on one part: trains, and keeps the best factorisation of each measure."""
+
+    def __init__(self, recipe: Recipe, parts: RatingsParts, rank: int, seed: int) -> None:
+        self.recipe, self.parts, self.rank, self.seed = recipe, parts, rank, seed
+        self.labels: Labels = standardised(parts.train) if recipe.labels == "standardised" else recipe.labels  # type: ignore[assignment]
+        self.loss = recipe.loss(parts.train.neutral)
+        self._vali_given = self._lists(parts.vali_given)
+        self.best: dict[str, Choice] = {}
+
+    def run(
+        self,
+        start: MatrixFactorization | None,
+        regularizations: Mapping[str, float] | None = None,
+        given: Mapping[str, float | None] | None = None,
+    ) -> dict[str, Choice]:
+        """Train with every lambda, or with those chosen before, by measure."""
+        recipe = self.recipe
+        tried = recipe.regularizations if regularizations is None else sorted(set(regularizations.values()))
+        for regularization in tried:
+            scorer = self._begin(start)
+            if recipe.keep_start:
+                self._look(scorer, regularization, 0, regularizations, given)
+
+            def look(scorer: MatrixFactorization, steps: int, regularization: float = regularization) -> None:
+                self._look(scorer, regularization, steps, regularizations, given)
+
+            if recipe.alternating:
+                self._alternate(scorer, regularization, look)
+            else:
+                self._descend(scorer, regularization, look)
+        return self.best
+
+    def test(self, choice: Choice) -> dict[str, np.ndarray]:
+        """The test measures of a choice, by measure."""
+        scorer = copy.deepcopy(choice.scorer)
+        self._adopt(scorer, self._lists(self.parts.test_given), choice.given_regularization)
+        return measure_users(scorer, self.parts.test)
+
+    def _lists(self, ratings: Ratings) -> RankingData | None:
+        return ratings.to_lists(self.labels) if ratings.num_ratings else None
+
+    def _begin(self, start: MatrixFactorization | None) -> MatrixFactorization:
+        users, items = self.parts.train.num_users, self.parts.train.num_items
+        scorer = MatrixFactorization(users, items, self.rank, user_bias=not self.recipe.alternating, seed=self.seed)
+        if start is not None:
+            weights = copy.deepcopy(start.state_dict())
+            root = math.sqrt(self.recipe.scale)
+            for name, factor in (("user_factors", root), ("item_factors", root), ("item_offsets", self.recipe.scale)):
+                weights[f"{name}.weight"] *= factor
+            scorer.load_state_dict({name: weights[name] for name in scorer.state_dict()})
+        return scorer.train()
+
+    def _adopt(self, scorer: MatrixFactorization, given: RankingData | None, regularization: float | None) -> None:
+        if given is None or regularization is None:
+            return
+        loss = self.loss
+        if self.recipe.new_user_loss is not None:
+            loss = self.recipe.new_user_loss(self.parts.train.neutral)
+        adopt_users(scorer, given, loss, regularization=regularization, method=self.recipe.new_user_method)
+
+    def _look(
+        self,
+        scorer: MatrixFactorization,
+        regularization: float,
+        steps: int,
+        regularizations: Mapping[str, float] | None,
+        given: Mapping[str, float | None] | None,
+    ) -> None:
+        """Measure the validation ratings; keep what is the best so far."""
+        tried: Sequence[float | None] = [None]
+        if self._vali_given is not None:
+            tried = self.recipe.given_regularizations if given is None else sorted({v for v in given.values() if v})
+        for value in tried:
+            if self._vali_given is not None:
+                scorer = copy.deepcopy(scorer)
+                self._adopt(scorer, self._vali_given, value)
+            for name, values in measure_users(scorer, self.parts.vali).items():
+                if regularizations is not None and regularizations[name] != regularization:
+                    continue
+                if given is not None and given[name] != value:
+                    continue
+                mean = float(values.mean())
+                if name not in self.best or mean > self.best[name].validation:
+                    self.best[name] = Choice(mean, copy.deepcopy(scorer), regularization, value, steps)
+
+    def _descend(self, scorer: MatrixFactorization, regularization: float, look: Callable[..., None]) -> None:
+        recipe = self.recipe
+        looks, users_per_batch = _WEAK if self._vali_given is None else _STRONG
+        data = RatingsDataModule(
+            self.parts.train,
+            users_per_batch=users_per_batch,
+            labels=self.labels,
+            max_items=recipe.max_items,
+            seed=self.seed,
+        )
+        module = FactorizationModule(
+            scorer,
+            self.loss,
+            regularization=regularization,
+            optimizer=lambda parameters: torch.optim.Adam(parameters, lr=recipe.learning_rate),
+        )
+        trainer = pl.Trainer(
+            max_steps=recipe.steps,
+            accelerator="cpu",
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            limit_val_batches=0,
+            callbacks=[_Looks(look, max(1, recipe.steps // looks))],
+        )
+        trainer.fit(module, data)
+
+    def _alternate(self, scorer: MatrixFactorization, regularization: float, look: Callable[..., None]) -> None:
+        for round_number in range(1, self.recipe.steps + 1):
+            alternate(
+                scorer,
+                self.parts.train,
+                self.loss,
+                regularization=regularization,
+                rounds=1,
+                labels=self.labels,
+                tolerance=0.02,
+                max_iterations=30,
+            )
+            look(scorer, round_number)
+
+
+class _Looks(pl.Callback):
+    """Call a function every so many steps."""
+
+    def __init__(self, look: Callable[..., None], every: int) -> None:
+        self.look, self.every = look, every
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any) -> None:
+        if trainer.global_step % self.every == 0:
+            self.look(pl_module.scorer, trainer.global_step)
+
+
+@dataclass(frozen=True)
+class _Result:
+    """One method on one part, with what was chosen on validation for one measure."""
+
+    part: str
+    method: str
+    measure: str
+    value: float
+    validation: float | None
+    regularization: float | None
+    given_regularization: float | None
+    steps: int | None
+    seconds: float
+
+
+class _Record(Cells):
+    """Results in a folder: `results.jsonl`, a line a measure, and the values of all users in `values/`.
+
+    A cell is one method on one part; it is finished when all its measures are there.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.path = folder / "results.jsonl"
+        self.results: dict[tuple[str, str, str], _Result] = {}
+
+    def __enter__(self) -> Any:
+        super().__enter__()
+        text = self.path.read_bytes() if self.path.is_file() else b""
+        for line in text.splitlines():
+            try:
+                result = _Result(**json.loads(line))
+            except ValueError:  # the last line of a run that was killed
+                continue
+            self.results[result.part, result.method, result.measure] = result
+        if text and not text.endswith(b"\n"):
+            self.path.write_bytes(text[: text.rfind(b"\n") + 1])
+        return self
+
+    def find(self, cell: Cell) -> Any:
+        part, method = cell.request
+        found = [self.results.get((part, method, name)) for name in MEASURES]
+        return None if None in found else found
+
+    def keep(self, cell: Cell, result: Sequence[tuple[_Result, np.ndarray, np.ndarray]]) -> None:
+        for row, users, values in result:
+            if (row.part, row.method, row.measure) in self.results:
+                continue
+            with whole_file(self._values(row.part, row.method, row.measure), "wb") as file:
+                np.savez(file, users=users, values=values)
+            self.results[row.part, row.method, row.measure] = row
+            with open(self.path, "a", encoding="utf-8") as file:
+                file.write(json.dumps(asdict(row)) + "\n")
+
+    def values(self, part: str, method: str, measure: str) -> tuple[np.ndarray, np.ndarray]:
+        """Users and their values."""
+        with np.load(self._values(part, method, measure)) as found:
+            return found["users"], found["values"]
+
+    def chosen(self, part: str, method: str) -> dict[str, _Result]:
+        return {name: self.results[part, method, name] for name in MEASURES}
+
+    def start(self, part: str) -> Path:
+        return self.folder / "scorers" / f"{part}.pt"
+
+    def _values(self, part: str, method: str, measure: str) -> Path:
+        return self.folder / "values" / f"{part}-{_plain(method)}-{_plain(measure)}.npz"
+
+
+def _plain(name: str) -> str:
+    return "".join(c if c.isalnum() else "-" for c in name)
+
+
+def _run_method(
+    record: _Record, part: str, first: str, method: str, parts: Callable[[], RatingsParts], rank: int, seed: int
+) -> list[tuple[_Result, np.ndarray, np.ndarray]]:
+    """Tune (on the first part; the others keep what was chosen), train and measure one method; rows with users and values."""
+    ratings = parts()
+    users = np.unique(ratings.test.user)
+    if method in BASELINES:
+        measured = measure_users(BASELINES[method](ratings.train), ratings.test)
+        return [
+            (_Result(part, method, name, float(values.mean()), None, None, None, None, 0.0), users, values)
+            for name, values in measured.items()
+        ]
+    began = time.process_time()
+    training = _Training(RECIPES[method], ratings, rank, seed)
+    start: Any = None if method == START else load_scorer(record.start(part))
+    before = {} if part == first else record.chosen(first, method)
+    best = training.run(
+        start,
+        {name: result.regularization for name, result in before.items()} or None,  # type: ignore[arg-type]
+        {name: result.given_regularization for name, result in before.items()} or None,
+    )
+    if method == START:
+        save_scorer(best[MEASURES[0]].scorer, record.start(part))
+    seconds = round(time.process_time() - began, 1)
+    rows = []
+    for name in MEASURES:
+        choice, values = best[name], training.test(best[name])[name]
+        chosen = choice.validation, choice.regularization, choice.given_regularization, choice.steps
+        rows.append((_Result(part, method, name, float(values.mean()), *chosen, seconds), users, values))
+    return rows
+
+
+def recommender_experiment(
+    groups: Mapping[str, Sequence[Callable[[], RatingsParts]]],
+    output: str | Path,
+    *,
+    methods: Sequence[str] | None = None,
+    rank: int = 10,
+) -> dict[str, tuple[list[str], list[list]]]:
+    """Train and measure all methods on all parts; see the module.
+
+    Args:
+        groups: by name of the split, functions that make its parts, one a seed or fold; regularisation is tuned on the first.
+        output: the folder of the results, which goes on from what it holds.
+        methods: names of `RECIPES`; None for all.
+        rank: of the factors.
+
+    Returns:
+        By group, header and rows of a table, see `result_table`.
+
+    Raises:
+        ValueError: an unknown method, a folder with results of another rank, or one that another process writes to.
+        CellsFailed: trainings failed; the others are kept.
+    """
+    unknown = [name for name in methods or () if name not in RECIPES]
+    if unknown:
+        raise ValueError(f"methods must be of {', '.join(RECIPES)}; got {', '.join(unknown)}")
+    wanted = [name for name in RECIPES if methods is None or name in methods or name in (START, "squared")]
+    every = [*BASELINES, *wanted]
+    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    with warnings.catch_warnings(), _Record(Path(output)) as record:
+        _claim_rank(record.folder / "request.json", rank)
+        warnings.filterwarnings("ignore", module="pytorch_lightning")
+        warnings.filterwarnings("ignore", message="`isinstance.treespec, LeafSpec.` is deprecated")
+        cells = []
+        for group, readers in groups.items():
+            for number, read in enumerate(map(_once, readers)):
+                part = f"{group}-{number}"
+                cells += [
+                    Cell(f"{part}, {m}", (part, m), (record, part, f"{group}-0", m, read, rank, number)) for m in every
+                ]
+        record.run(_run_method, cells, processes=0, what="fits")  # in turn: each needs what was chosen before
+        return {
+            group: result_table(record, [f"{group}-{i}" for i in range(len(readers))], every)
+            for group, readers in groups.items()
+        }
+
+
+def _claim_rank(note: Path, rank: int) -> None:
+    if not note.is_file():
+        with whole_file(note) as file:
+            json.dump({"rank": rank}, file)
+    elif json.loads(note.read_text()) != {"rank": rank}:
+        raise ValueError(f"{note.parent} holds results of another rank; choose another --output, or delete it")
+
+
+def _once(read: Callable[[], RatingsParts]) -> Callable[[], RatingsParts]:
+    found: list[RatingsParts] = []
+
+    def get() -> RatingsParts:
+        if not found:
+            found.append(read())
+        return found[0]
+
+    return get
+
+
+def result_table(record: _Record, parts: Sequence[str], methods: Sequence[str]) -> tuple[list[str], list[list]]:
+    """Header and rows, a method each: mean and standard deviation over the parts, difference to the squared loss, p, parts won.
+
+    p is of a paired t-test over users, the values of a user being averaged over the parts it is tested in.
+    """
+    header = ["method"]
+    rows: list[list] = [[method] for method in methods]
+    for name in MEASURES:
+        header += [name, "vs squared", "p", "parts won"]
+        base = [record.values(part, "squared", name)[1] for part in parts]
+        users = np.concatenate([record.values(part, "squared", name)[0] for part in parts])
+        for row in rows:
+            values = [record.values(part, row[0], name)[1] for part in parts]
+            means = np.array([each.mean() for each in values])
+            spread = f" ± {means.std(ddof=1):.4f}" if len(parts) > 1 else ""
+            row.append(f"{means.mean():.4f}{spread}")
+            if row[0] == "squared":
+                row += ["", "", ""]
+                continue
+            ours, theirs = (_by_user(users, np.concatenate(each)) for each in (values, base))
+            p = paired_p_value(ours, theirs, "t")
+            won = int((differences(means, [each.mean() for each in base]) > 0).sum())
+            difference = means.mean() - float(np.mean([each.mean() for each in base]))
+            row += [f"{difference:+.4f}", f"{p:.2g}", f"{won}/{len(parts)}"]
+    return header, rows
+
+
+def _by_user(users: np.ndarray, values: np.ndarray) -> np.ndarray:
+    _, number = np.unique(users, return_inverse=True)
+    return np.bincount(number, values) / np.bincount(number)
+
+
+def tuning_users(num_users: int) -> np.ndarray:
+    """A quarter of the users, always the same, for tuning alone."""
+    return np.random.default_rng(0).permutation(num_users)[: num_users // 4]
+
+
+def weak_parts(ratings: Ratings, num_train: int, seed: int) -> RatingsParts:
+    """Of each user `num_train` ratings to learn from; of the tuning users the others for validation, of the rest for the test."""
+    split = weak_split(ratings, num_train, seed=seed)
+    return _tuned_apart(split.train, split.test, split.left_out)
+
+
+def strong_parts(ratings: Ratings, num_train: int, seed: int) -> RatingsParts:
+    """New users, given `num_train` ratings: at validation the tuning users, at the test a third of the others, by `seed`."""
+    split = weak_split(ratings, num_train, seed=seed)
+    tuning = np.intersect1d(tuning_users(ratings.num_users), split.train.user)
+    others = np.setdiff1d(split.train.user, tuning)
+    new = np.random.default_rng([seed, 2]).permutation(others)[: max(1, len(others) // 3)]
+    apart = np.isin(ratings.user, np.concatenate([tuning, new]))
+    return RatingsParts(
+        ratings.select(~apart),
+        split.train.select_users(tuning),
+        split.test.select_users(tuning),
+        split.train.select_users(new),
+        split.test.select_users(new),
+        split.left_out,
+    )
+
+
+def fold_parts(folder: str | Path, fold: int) -> RatingsParts:
+    """MovieLens 100K's own fold: of the tuning users the test ratings are for validation."""
+    base, test = read_movielens_fold(folder, fold)
+    return _tuned_apart(base, test, 0)
+
+
+def _tuned_apart(train: Ratings, test: Ratings, left_out: int) -> RatingsParts:
+    tuning = np.isin(test.user, tuning_users(test.num_users))
+    nothing = train.select(np.zeros(train.num_ratings, bool))
+    return RatingsParts(train, nothing, test.select(tuning), nothing, test.select(~tuning), left_out)
+
+
+def read_groups(
+    folder: str | Path,
+    *,
+    splits: Sequence[str] = ("weak", "strong"),
+    num_train: Sequence[int] = (10, 20, 50),
+    seeds: int = 5,
+) -> dict[str, list[Callable[[], RatingsParts]]]:
+    """The groups of an experiment on MovieLens 100K or Jester.
+
+    Args:
+        folder: with `u.data` (and `u1.base` and so on for the split `"folds"`), or with `ratings.txt` in Jester's form.
+        splits: `"weak"`, `"strong"` or `"folds"`.
+        num_train: values of N, ratings of a user that are known.
+        seeds: draws of each weak and strong split.
+
+    Raises:
+        ValueError: the folder is neither, or has no folds; a number below 1.
+    """
+    folder = Path(folder)
+    if seeds < 1:
+        raise ValueError(f"seeds must be at least 1, got {seeds}")
+    groups: dict[str, list[Callable[[], RatingsParts]]] = {}
+    drawn = [split for split in splits if split != "folds"]
+    if "folds" in splits:
+        if not (folder / "u1.base").is_file():
+            raise ValueError(f"{folder} has no u1.base; the split folds is for MovieLens 100K")
+        groups["folds"] = [lambda fold=fold: fold_parts(folder, fold) for fold in range(1, 6)]  # type: ignore[misc]
+    if not drawn:
+        return groups
+    if (folder / "u.data").is_file():
+        ratings = read_ratings(folder / "u.data", "movielens100k")
+    elif (folder / "ratings.txt").is_file():
+        ratings = read_ratings(folder / "ratings.txt", "jester")
+    else:
+        raise ValueError(f"{folder} has neither u.data (MovieLens 100K) nor ratings.txt (Jester)")
+    make = {"weak": weak_parts, "strong": strong_parts}
+    for split in drawn:
+        for number in num_train:
+            groups[f"{split}{number}"] = [
+                lambda seed=seed, number=number, split=split: make[split](ratings, number, seed)  # type: ignore[misc]
+                for seed in range(seeds)
+            ]
+    return groups
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Print the tables; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="recommender_experiment.py", description=__doc__)
+    parser.add_argument("--data", required=True, help="folder of MovieLens 100K or Jester")
+    parser.add_argument("--output", default="runs/recommenders", help="folder of the results; one for each data set")
+    parser.add_argument("--methods", nargs="+", default=None, choices=list(RECIPES), metavar="METHOD")
+    parser.add_argument("--splits", nargs="+", default=["weak", "strong"], choices=["weak", "strong", "folds"])
+    parser.add_argument("--train-ratings", nargs="+", type=int, default=[10, 20, 50], help="N, known ratings of a user")
+    parser.add_argument("--seeds", type=int, default=5, help="draws of each weak and strong split")
+    parser.add_argument("--rank", type=int, default=10)
+    options = parser.parse_args(args)
+    try:
+        groups = read_groups(options.data, splits=options.splits, num_train=options.train_ratings, seeds=options.seeds)
+        tables = recommender_experiment(groups, options.output, methods=options.methods, rank=options.rank)
+    except (ValueError, OSError) as error:
+        print(f"recommender_experiment.py: {error}", file=sys.stderr)
+        return 1
+    for group, (header, rows) in tables.items():
+        print(f"\n{group}: {len(groups[group])} parts")
+        print(format_table(header, rows))
+    print(f"\nwritten: {Path(options.output) / 'results.jsonl'}")
+    return 0
+
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

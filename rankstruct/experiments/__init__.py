@@ -1,1 +1,1 @@
-"""Experiments: evaluation of runs, benchmarks, protocols."""
+"""The papers' experiments: plans, baselines, tables and plots."""

@@ -1,7 +1,8 @@
 """What the project's trainers are compared with, all as `LinearRanker` is: fit(X, y, qid, X_valid=...), predict(X).
 
 `make_trainer(name, **options)` builds any of them, the project's own included. A setting given as several values is chosen by
-the validation lists; so is the number of boosting rounds. What is random takes `random_state`.
+the validation lists, by the measure `select`; so is the number of boosting rounds, of which `every` so many and the last are
+asked. What is random takes `random_state`; `tolerance` is the relative gap of a solver.
 
 Whatever a library does well is taken from it: trees and ridge regression from scikit-learn, LambdaMART from LightGBM
 (`pip install rankstruct[experiments]`). Linear max-margin baselines are trained to a certified gap by
@@ -10,10 +11,13 @@ Whatever a library does well is taken from it: trees and ridge regression from s
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -23,11 +27,13 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, check_is_fitted, check_X_y
 from torch import nn
 
+from rankstruct.diagnostics import describe
 from rankstruct.estimators import LinearRanker, group_documents, ranking_risk
-from rankstruct.experiments.exact import describe
+from rankstruct.feature_maps import Positional
 from rankstruct.losses import (
     ClassificationLoss,
     CombinedLoss,
+    DiverseHingeLoss,
     LambdaLoss,
     ListNetLoss,
     OrdinalLoss,
@@ -37,50 +43,90 @@ from rankstruct.losses import (
     StructuredHingeLoss,
     is_convex,
 )
-from rankstruct.measures import evaluate, parse_measure
-from rankstruct.solvers import Annealing, Bundle, Solution
+from rankstruct.measures import Diverse, evaluate, parse_measure
+from rankstruct.solvers import DC, Annealing, Bundle, Solution
 
 Several = float | Sequence[float]
+TIGHT = 1e-6
+"""The gap of the classifiers: their optimum may be nearly the constant one, and a looser gap would rank by what is left."""
+NOISE = 20  # found on MQ2008, where the optimum is the constant classifier: scores spread by 5 to 9 gaps, whatever the tolerance
 DEFAULT_C = (1.0, 10.0, 100.0, 1000.0, 10_000.0)
 
 
 class Trainer(Protocol):
     """What an experiment runs."""
 
-    def fit(
-        self, X: Any, y: Any, qid: Any = None, *, X_valid: Any = None, y_valid: Any = None, qid_valid: Any = None
-    ) -> Any:
-        """Train on documents `[documents, d]`, labels and lists `[documents]`; returns itself."""
+    def fit(self, X: Any, y: Any, qid: Any = None, **more: Any) -> Any:
+        """Train on documents `[documents, d]`, labels and lists `[documents]`; see `LinearRanker.fit` for the keywords."""
 
     def predict(self, X: Any) -> np.ndarray:
         """Scores `[documents]`, float64."""
 
 
-def mean_measure(scores: np.ndarray, y: Any, qid: Any, measure: str) -> float:
+class HeldOut(NamedTuple):
+    """Validation lists: documents, labels, lists, and groups if there are any."""
+
+    X: Any
+    y: Any
+    qid: Any
+    groups: Any = None
+
+
+def mean_measure(scores: np.ndarray, y: Any, qid: Any, measure: str, groups: Any = None) -> float:
     """The mean of a measure over the lists of `qid`; rows of a list need not be neighbours."""
     order, offsets = group_documents(np.asarray(qid))
-    scores, labels = np.asarray(scores, float), np.asarray(y)
-    if order is not None:
-        scores, labels = scores[order], labels[order]
-    values = evaluate(torch.tensor(scores), torch.tensor(labels), [measure], offsets=torch.tensor(offsets))
+    given = [np.asarray(scores, float), np.asarray(y), *([] if groups is None else [np.asarray(groups)])]
+    scores, labels, *ids = given if order is None else [each[order] for each in given]
+    values = evaluate(scores, labels, [measure], offsets=offsets, groups=ids[0] if ids else None)
     return float(next(iter(values.values())).mean())
+
+
+def best_stage(
+    stages: Iterable[tuple[int, np.ndarray | None]], held_out: HeldOut | None, select: str, every: int = 1
+) -> int:
+    """The number of the best stage on the validation lists, the first of equals; without them the last.
+
+    Args:
+        stages: numbers from 1 and the scores of the validation documents, None without them.
+        held_out: the validation lists.
+        select: the measure.
+        every: so many stages are asked, and the last one.
+    """
+    values: dict[int, float] = {}
+    last, scores = 0, None
+    for last, scores in stages:
+        if held_out is not None and last % every == 0:
+            values[last] = held_out_measure(scores, held_out, select)
+    if held_out is None or not last:
+        return last
+    if last not in values:
+        values[last] = held_out_measure(scores, held_out, select)
+    return max(values, key=lambda number: values[number])
+
+
+def held_out_measure(scores: Any, held_out: HeldOut, select: str) -> float:
+    """The mean of a measure over the validation lists."""
+    return mean_measure(scores, held_out.y, held_out.qid, select, held_out.groups)
 
 
 class _Baseline(BaseEstimator):
     """Checks, and the rows of each list brought together."""
 
     def fit(
-        self, X: Any, y: Any, qid: Any = None, *, X_valid: Any = None, y_valid: Any = None, qid_valid: Any = None
+        self,
+        X: Any,
+        y: Any,
+        qid: Any = None,
+        *,
+        groups: Any = None,
+        X_valid: Any = None,
+        y_valid: Any = None,
+        qid_valid: Any = None,
+        groups_valid: Any = None,
     ) -> Any:
-        """Train; the validation lists choose what is left open.
+        """Train, with the arguments of `LinearRanker.fit`; the validation lists choose what is left open.
 
-        Args:
-            X: `[documents, d]`.
-            y: `[documents]`, graded relevance.
-            qid: `[documents]`, the list of each document.
-            X_valid: documents of the validation lists.
-            y_valid: their labels.
-            qid_valid: their lists.
+        No baseline trains on `groups`; `groups_valid` are for a measure of diversity that chooses.
 
         Raises:
             ValueError: shapes that do not fit, or `qid` missing.
@@ -94,13 +140,15 @@ class _Baseline(BaseEstimator):
         given = [value is not None for value in (X_valid, y_valid, qid_valid)]
         if any(given) != all(given):
             raise ValueError("X_valid, y_valid and qid_valid go together; give all three or none")
-        held_out = None if X_valid is None else (self._rows(X_valid), np.asarray(y_valid), np.asarray(qid_valid))
+        held_out = None
+        if X_valid is not None:
+            held_out = HeldOut(self._rows(X_valid), np.asarray(y_valid), np.asarray(qid_valid), groups_valid)
         self.choice_: dict[str, Any] = {}
         self._fit(X, y, offsets, held_out)
         self.n_features_in_ = X.shape[1]
         return self
 
-    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: Any) -> None:
+    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: HeldOut | None) -> None:
         raise NotImplementedError
 
     def predict(self, X: Any) -> np.ndarray:
@@ -128,12 +176,12 @@ def with_constant(X: Any, value: float) -> Any:
     return sp.hstack([X, constant], format="csr") if sp.issparse(X) else np.hstack([X, constant])
 
 
+@dataclass(eq=False, repr=False)
 class Selected(_Baseline):
     """The best of several trainers on the validation lists; the first of equals.
 
     Args:
         candidates: pairs of a setting, for the record, and a trainer that has it.
-        select: the measure that chooses.
 
     Attributes:
         best_: the trainer chosen.
@@ -141,22 +189,20 @@ class Selected(_Baseline):
         validation_: the measure of every candidate.
     """
 
-    def __init__(self, candidates: Sequence[tuple[Mapping[str, Any], Any]], select: str = "nDCG@10") -> None:
-        self.candidates = candidates
-        self.select = select
+    candidates: Sequence[tuple[Mapping[str, Any], Any]]
+    select: str = "nDCG@10"
 
-    def fit(
-        self, X: Any, y: Any, qid: Any = None, *, X_valid: Any = None, y_valid: Any = None, qid_valid: Any = None
-    ) -> Selected:
+    def fit(self, X: Any, y: Any, qid: Any = None, **more: Any) -> Selected:
         """Train all, keep the best; see `LinearRanker.fit`."""
-        if len(self.candidates) > 1 and X_valid is None:
+        held_out = HeldOut(*(more.get(f"{name}_valid") for name in HeldOut._fields))
+        if len(self.candidates) > 1 and held_out.X is None:
             raise ValueError(f"there are {len(self.candidates)} settings; give X_valid, y_valid and qid_valid")
         self.validation_: list[float] = []
         for setting, trainer in self.candidates:
-            trainer.fit(X, y, qid, X_valid=X_valid, y_valid=y_valid, qid_valid=qid_valid)
+            trainer.fit(X, y, qid, **more)
             value = np.nan
-            if X_valid is not None:
-                value = mean_measure(trainer.predict(X_valid), y_valid, qid_valid, self.select)
+            if held_out.X is not None:
+                value = held_out_measure(trainer.predict(held_out.X), held_out, self.select)
             if not self.validation_ or value > max(self.validation_):
                 self.best_, self.choice_ = trainer, {**setting, **choice_of(trainer)}
             self.validation_.append(value)
@@ -177,7 +223,7 @@ def choice_of(trainer: Any) -> dict[str, Any]:
 def path_of(trainer: Any) -> list[dict[str, Any]]:
     """What a fitted max-margin trainer went through, a row a value of C; empty for other trainers.
 
-    See `rankstruct.experiments.exact.describe` for the rows; where a setting besides C was chosen, those of the chosen one.
+    See `rankstruct.diagnostics.describe` for the rows; where a setting besides C was chosen, those of the chosen one.
 
     >>> trainer = make_trainer("hinge", measure="AUC", C=10.0).fit(np.array([[0.0], [1.0]]), [0, 1], [7, 7])
     >>> [(row["C"], row["status"]) for row in path_of(trainer)]
@@ -194,7 +240,7 @@ def path_of(trainer: Any) -> list[dict[str, Any]]:
     return [describe(solution, C, w0) for C, solution in zip(Cs, trainer.path_, strict=True)]
 
 
-def _grid(make: Callable[..., Any], select: str, **settings: Any) -> Any:
+def _grid(make: Callable[..., Any], select: str, /, **settings: Any) -> Any:
     """One trainer, or the best of all combinations where a setting has several values."""
     several = {k: list(v) for k, v in settings.items() if isinstance(v, Sequence) and not isinstance(v, str)}
     fixed = {k: v for k, v in settings.items() if k not in several}
@@ -252,6 +298,17 @@ def _pairs(labels: np.ndarray) -> int:
     return int((counts.sum() ** 2 - (counts**2).sum()) // 2)
 
 
+def warn_of_noise(trainer: BaseEstimator, scores: np.ndarray, solution: Solution) -> None:
+    """Warn where scores `[documents]` spread by no more than what the solver left open, in units of the margin 1."""
+    if np.std(scores) <= NOISE * (solution.objective - solution.lower_bound):
+        warnings.warn(
+            f"{type(trainer).__name__}: the classifier is nearly constant: its scores spread by no more than {NOISE} times the "
+            "solver's gap, so that they rank by what it left open; if a lower tolerance does not help, nothing is learned",
+            stacklevel=4,
+        )
+
+
+@dataclass(eq=False, repr=False)
 class LinearClassifier(_Baseline):
     """SVMacc: a linear SVM that tells relevant from irrelevant documents, all documents alike, by a certified bundle method.
 
@@ -262,30 +319,30 @@ class LinearClassifier(_Baseline):
         C: how much the mean hinge counts against the regulariser; or several, chosen by the validation lists.
         balanced: SVMacc2.
         bias: the value of the feature that makes the threshold; a large one leaves the threshold nearly unregularised.
-        select: the measure that chooses C.
 
     Source: Yue, Finley, Radlinski, Joachims, SIGIR 2007, section 5.2.
     """
 
-    def __init__(
-        self, C: Several = DEFAULT_C, *, balanced: bool = False, bias: float = 10.0, select: str = "nDCG@10"
-    ) -> None:
-        self.C = C
-        self.balanced = balanced
-        self.bias = bias
-        self.select = select
+    C: Several = DEFAULT_C
+    _: KW_ONLY
+    balanced: bool = False
+    bias: float = 10.0
+    tolerance: float = TIGHT
+    select: str = "nDCG@10"
 
-    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: Any) -> None:
+    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: HeldOut | None) -> None:
         relevant = int((y > 0).sum())
         if not 0 < relevant < len(y):
             raise ValueError(f"both relevant and irrelevant documents are needed; got {relevant} of {len(y)} relevant")
         loss = ClassificationLoss(relevant_weight=(len(y) - relevant) / relevant if self.balanced else 1.0)
-        self.ranker_ = LinearRanker(self.select, C=self.C, loss=loss)
-        valid = {}
+        self.ranker_ = LinearRanker(self.select, C=self.C, loss=loss, tolerance=self.tolerance)
+        valid: dict[str, Any] = {}
         if held_out is not None:
-            valid = {"X_valid": with_constant(held_out[0], self.bias), "y_valid": held_out[1], "qid_valid": held_out[2]}
+            held_out = held_out._replace(X=with_constant(held_out.X, self.bias))
+            valid = {f"{name}_valid": value for name, value in held_out._asdict().items()}
         self.ranker_.fit(with_constant(X, self.bias), y, np.zeros(len(y), int), **valid)  # all documents are one list
         self.choice_ = choice_of(self.ranker_)
+        warn_of_noise(self, self._score(X), self.ranker_.solution_)
 
     def _score(self, X: Any) -> np.ndarray:
         return X @ self.ranker_.coef_[:-1]  # the threshold ranks nothing
@@ -329,6 +386,7 @@ class MulticlassRisk:
         return np.array([value for value, _ in found]), np.stack([gradient for _, gradient in found])
 
 
+@dataclass(eq=False, repr=False)
 class MulticlassSVM(_Baseline):
     """Multi-class SVM over the grades, all documents alike, by a certified bundle method.
 
@@ -338,17 +396,17 @@ class MulticlassSVM(_Baseline):
     Args:
         C: how much the mean hinge counts against the regulariser; or several, chosen by the validation lists.
         bias: the value of the feature that makes the thresholds; a large one leaves them nearly unregularised.
-        select: the measure that chooses C.
 
     Source: Crammer and Singer, "On the Algorithmic Implementation of Multiclass Kernel-based Vector Machines", JMLR 2001.
     """
 
-    def __init__(self, C: Several = DEFAULT_C, *, bias: float = 10.0, select: str = "nDCG@10") -> None:
-        self.C = C
-        self.bias = bias
-        self.select = select
+    C: Several = DEFAULT_C
+    _: KW_ONLY
+    bias: float = 10.0
+    tolerance: float = TIGHT
+    select: str = "nDCG@10"
 
-    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: Any) -> None:
+    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: HeldOut | None) -> None:
         grades, classes = np.unique(y, return_inverse=True)
         if len(grades) < 2:
             raise ValueError(f"two different labels at least are needed; all documents have {grades[0]:g}")
@@ -358,20 +416,22 @@ class MulticlassSVM(_Baseline):
         if len(Cs) > 1 and held_out is None:
             raise ValueError(f"C has {len(Cs)} values; give X_valid, y_valid and qid_valid to choose among them")
         risk = MulticlassRisk(with_constant(X, self.bias), classes, len(grades))
-        best, solution = _BestStage(held_out, self.select), None
+        solver, solution = Bundle(tolerance=self.tolerance), None
         self.path_: list[Solution] = []
         for C in Cs:
-            solution = Bundle().minimise(risk, C, warm_start=solution)
+            solution = solver.minimise(risk, C, warm_start=solution)
             self.path_.append(solution)
-            coef = grades @ solution.w.reshape(len(grades), -1)[:, :-1]
-            if best.better(None if held_out is None else held_out[0] @ coef):
-                self.coef_, self.choice_ = coef, {"C": float(C)}
-        self.Cs_ = Cs.tolist()
+        coefs = [grades @ solution.w.reshape(len(grades), -1)[:, :-1] for solution in self.path_]
+        scores = [None if held_out is None else held_out.X @ coef for coef in coefs]
+        chosen = best_stage(enumerate(scores, 1), held_out, self.select) - 1
+        self.coef_, self.choice_, self.Cs_ = coefs[chosen], {"C": float(Cs[chosen])}, Cs.tolist()
+        warn_of_noise(self, X @ self.coef_, self.path_[chosen])
 
     def _score(self, X: Any) -> np.ndarray:
         return X @ self.coef_
 
 
+@dataclass(eq=False, repr=False)
 class Regression(_Baseline):
     """Ridge regression on the labels (scikit-learn's), over all documents alike.
 
@@ -382,11 +442,11 @@ class Regression(_Baseline):
     Source: Cossock and Zhang, "Subset Ranking Using Regression", COLT 2006.
     """
 
-    def __init__(self, alpha: float = 1.0, *, target: str = "gain") -> None:
-        self.alpha = alpha
-        self.target = target
+    alpha: float = 1.0
+    _: KW_ONLY
+    target: str = "gain"
 
-    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: Any) -> None:
+    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: HeldOut | None) -> None:
         from sklearn.linear_model import Ridge
 
         if self.target not in ("gain", "grade"):
@@ -398,6 +458,7 @@ class Regression(_Baseline):
         return self.model_.predict(X)
 
 
+@dataclass(eq=False, repr=False)
 class OrdinalRegression(_Baseline):
     """Cumulative link model: one weight vector and ascending thresholds between the grades, by L-BFGS.
 
@@ -408,11 +469,11 @@ class OrdinalRegression(_Baseline):
     Source: McCullagh, "Regression Models for Ordinal Data", 1980 (logistic); see `rankstruct.ordinal_loss`.
     """
 
-    def __init__(self, C: float = 100.0, *, surrogate: str = "logistic") -> None:
-        self.C = C
-        self.surrogate = surrogate
+    C: float = 100.0
+    _: KW_ONLY
+    surrogate: str = "logistic"
 
-    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: Any) -> None:
+    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: HeldOut | None) -> None:
         loss = OrdinalLoss(max(int(y.max()) + 1, 2), self.surrogate).double()  # type: ignore[arg-type]
         labels, bounds, d = torch.tensor(np.round(y)), torch.tensor(offsets), X.shape[1]
         thresholds = list(loss.parameters())
@@ -435,6 +496,7 @@ class OrdinalRegression(_Baseline):
         return X @ self.coef_
 
 
+@dataclass(eq=False, repr=False)
 class GradientRanker(_Baseline):
     """A linear scorer and any differentiable loss: L-BFGS if the loss is convex, else all lists at once with Adam.
 
@@ -443,65 +505,46 @@ class GradientRanker(_Baseline):
         C: how much the mean loss counts against the regulariser.
         steps: most iterations.
         learning_rate: of Adam.
-        select: with Adam the weights of the best tenth step on the validation lists are kept, by this measure.
+        select: with Adam the weights of the best step, of every tenth and the last, on the validation lists are kept.
     """
 
-    def __init__(
-        self,
-        loss: nn.Module,
-        C: float = 100.0,
-        *,
-        steps: int = 200,
-        learning_rate: float = 0.03,
-        select: str = "nDCG@10",
-    ) -> None:
-        self.loss = loss
-        self.C = C
-        self.steps = steps
-        self.learning_rate = learning_rate
-        self.select = select
+    loss: nn.Module
+    C: float = 100.0
+    _: KW_ONLY
+    steps: int = 200
+    learning_rate: float = 0.03
+    select: str = "nDCG@10"
 
-    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: Any) -> None:
+    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: HeldOut | None) -> None:
         risk = ranking_risk(self.loss, X, y, offsets)
 
         def objective(w: np.ndarray) -> tuple[float, np.ndarray]:
             value, gradient = risk(w)
             return value + w @ w / (2 * self.C), gradient + w / self.C
 
-        w = np.zeros(X.shape[1])
         if is_convex(self.loss):
+            w = np.zeros(X.shape[1])
             self.coef_ = minimize(objective, w, jac=True, method="L-BFGS-B", options={"maxiter": self.steps}).x
             return
         weights = torch.zeros(X.shape[1], dtype=torch.float64, requires_grad=True)
         adam = torch.optim.Adam([weights], lr=self.learning_rate)
-        stages = _BestStage(held_out, self.select)
-        for step in range(1, self.steps + 1):
-            weights.grad = torch.tensor(objective(weights.detach().numpy())[1])
-            adam.step()
-            reached = weights.detach().numpy().copy()
-            if step % 10 == 0 and stages.better(None if held_out is None else held_out[0] @ reached):
-                self.choice_, w = {"steps": step}, reached
-        self.coef_ = w if self.choice_ else weights.detach().numpy()
+        reached: dict[int, np.ndarray] = {}
+
+        def descend() -> Iterator[tuple[int, Any]]:
+            for step in range(1, self.steps + 1):
+                weights.grad = torch.tensor(objective(weights.detach().numpy())[1])
+                adam.step()
+                reached[step] = weights.detach().numpy().copy()
+                yield step, None if held_out is None else held_out.X @ reached[step]
+
+        steps = best_stage(descend(), held_out, self.select, every=10)
+        self.choice_, self.coef_ = {"steps": steps}, reached[steps]
 
     def _score(self, X: Any) -> np.ndarray:
         return X @ self.coef_
 
 
-class _BestStage:
-    """Whether a stage is the best so far on the validation lists; without them every one is."""
-
-    def __init__(self, held_out: Any, select: str) -> None:
-        self.held_out, self.select, self.best = held_out, select, -np.inf
-
-    def better(self, scores: np.ndarray | None) -> bool:
-        if self.held_out is None or scores is None:
-            return True
-        _, y, qid = self.held_out
-        value = mean_measure(scores, y, qid, self.select)
-        better, self.best = value > self.best, max(value, self.best)
-        return better
-
-
+@dataclass(eq=False, repr=False)
 class McRank(_Baseline):
     """Boosted trees (scikit-learn's) for the probabilities of the grades; the score is the expected grade.
 
@@ -511,28 +554,18 @@ class McRank(_Baseline):
         rounds: most boosting rounds.
         learning_rate: of boosting.
         leaves: most leaves of a tree.
-        every: the validation lists are asked after so many rounds.
-        select: the measure that chooses the round.
 
     Source: Li, Burges, Wu, "McRank: Learning to Rank Using Multiple Classification and Gradient Boosting", NIPS 2007.
     """
 
-    def __init__(
-        self,
-        rounds: int = 100,
-        *,
-        learning_rate: float = 0.05,
-        leaves: int = 8,
-        every: int = 5,
-        select: str = "nDCG@10",
-    ) -> None:
-        self.rounds = rounds
-        self.learning_rate = learning_rate
-        self.leaves = leaves
-        self.every = every
-        self.select = select
+    rounds: int = 100
+    _: KW_ONLY
+    learning_rate: float = 0.05
+    leaves: int = 8
+    every: int = 5
+    select: str = "nDCG@10"
 
-    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: Any) -> None:
+    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: HeldOut | None) -> None:
         from sklearn.ensemble import HistGradientBoostingClassifier
 
         self.model_ = HistGradientBoostingClassifier(
@@ -544,16 +577,18 @@ class McRank(_Baseline):
         ).fit(_dense(X), y)
         self.choice_ = {"rounds": self.rounds}
         if held_out is not None:
-            stages = _BestStage(held_out, self.select)
-            for number, shares in enumerate(self.model_.staged_predict_proba(_dense(held_out[0])), 1):
-                if number % self.every == 0 and stages.better(shares @ self.model_.classes_):
-                    self.choice_ = {"rounds": number}
+            stages = enumerate(self._stages(held_out.X), 1)
+            self.choice_ = {"rounds": best_stage(stages, held_out, self.select, self.every)}
+
+    def _stages(self, X: Any) -> Iterator[np.ndarray]:
+        """The scores after each round."""
+        return (shares @ self.model_.classes_ for shares in self.model_.staged_predict_proba(_dense(X)))
 
     def _score(self, X: Any) -> np.ndarray:
-        stages = self.model_.staged_predict_proba(_dense(X))
-        return next(itertools.islice(stages, self.choice_["rounds"] - 1, None)) @ self.model_.classes_
+        return next(itertools.islice(self._stages(X), self.choice_["rounds"] - 1, None))
 
 
+@dataclass(eq=False, repr=False)
 class LambdaMART(_Baseline):
     """LambdaMART by LightGBM, one thread; rows and features are drawn at random, so it has a seed.
 
@@ -563,9 +598,6 @@ class LambdaMART(_Baseline):
         leaves: most leaves of a tree.
         least_documents: of a leaf.
         share: of the documents and of the features that a tree sees.
-        every: the validation lists are asked after so many rounds.
-        select: the measure that chooses the round.
-        random_state: the seed.
 
     Raises:
         ImportError: LightGBM is not installed.
@@ -573,28 +605,17 @@ class LambdaMART(_Baseline):
     Source: Burges, "From RankNet to LambdaRank to LambdaMART: An Overview", 2010; Ke et al., "LightGBM", NIPS 2017.
     """
 
-    def __init__(
-        self,
-        rounds: int = 200,
-        *,
-        learning_rate: float = 0.05,
-        leaves: int = 8,
-        least_documents: int = 50,
-        share: float = 0.8,
-        every: int = 5,
-        select: str = "nDCG@10",
-        random_state: int = 0,
-    ) -> None:
-        self.rounds = rounds
-        self.learning_rate = learning_rate
-        self.leaves = leaves
-        self.least_documents = least_documents
-        self.share = share
-        self.every = every
-        self.select = select
-        self.random_state = random_state
+    rounds: int = 200
+    _: KW_ONLY
+    learning_rate: float = 0.05
+    leaves: int = 8
+    least_documents: int = 50
+    share: float = 0.8
+    every: int = 5
+    select: str = "nDCG@10"
+    random_state: int = 0
 
-    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: Any) -> None:
+    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: HeldOut | None) -> None:
         try:
             import lightgbm
         except ImportError as error:
@@ -618,18 +639,21 @@ class LambdaMART(_Baseline):
         self.model_ = lightgbm.train(options, data, num_boost_round=self.rounds)
         self.choice_ = {"rounds": self.rounds}
         if held_out is not None:
-            stages, sums = _BestStage(held_out, self.select), np.zeros(held_out[0].shape[0])
-            for start in range(0, self.rounds, self.every):
-                sums = sums + self.model_.predict(
-                    held_out[0], start_iteration=start, num_iteration=min(self.every, self.rounds - start)
-                )
-                if stages.better(sums):
-                    self.choice_ = {"rounds": min(start + self.every, self.rounds)}
+            self.choice_ = {"rounds": best_stage(self._stages(held_out.X), held_out, self.select, self.every)}
+
+    def _stages(self, X: Any) -> Iterator[tuple[int, np.ndarray]]:
+        """The scores after every so many rounds."""
+        sums = np.zeros(X.shape[0])
+        for start in range(0, self.rounds, self.every):
+            stop = min(start + self.every, self.rounds)
+            sums = sums + self.model_.predict(X, start_iteration=start, num_iteration=stop - start)
+            yield stop, sums
 
     def _score(self, X: Any) -> np.ndarray:
         return np.asarray(self.model_.predict(X, num_iteration=self.choice_["rounds"]))
 
 
+@dataclass(eq=False, repr=False)
 class RankBoost(_Baseline):
     """RankBoost: a weighted vote of thresholded features, boosted over all pairs of documents of different grade.
 
@@ -639,53 +663,61 @@ class RankBoost(_Baseline):
     Args:
         rounds: most rounds.
         thresholds: a feature, at its quantiles.
-        every: the validation lists are asked after so many rounds.
-        select: the measure that chooses the round.
 
     Source: Freund, Iyer, Schapire, Singer, "An Efficient Boosting Algorithm for Combining Preferences", JMLR 2003.
     """
 
-    def __init__(self, rounds: int = 200, *, thresholds: int = 50, every: int = 5, select: str = "nDCG@10") -> None:
-        self.rounds = rounds
-        self.thresholds = thresholds
-        self.every = every
-        self.select = select
+    rounds: int = 200
+    _: KW_ONLY
+    thresholds: int = 50
+    every: int = 5
+    select: str = "nDCG@10"
 
-    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: Any) -> None:
+    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: HeldOut | None) -> None:
         X = _dense(X)
         better, worse = _ordered_pairs(y, offsets)
         if not len(better):
             raise ValueError("there is no pair of documents of one list with different labels")
-        documents, d = X.shape
+        d = X.shape[1]
         levels = np.linspace(0, 1, self.thresholds + 2)[1:-1]
         cuts = np.quantile(X, levels, axis=0).T.astype(X.dtype)  # [d, thresholds], ascending
         width = self.thresholds + 1
         codes = np.stack([np.searchsorted(cuts[f], X[:, f], side="left") for f in range(d)], axis=1)
         codes = (codes + width * np.arange(d)).ravel()
-        D = np.full(len(better), 1.0 / len(better))
-        stages, sums = _BestStage(held_out, self.select), None if held_out is None else np.zeros(held_out[0].shape[0])
         self.votes_: list[tuple[int, float, float]] = []
-        self.choice_ = {"rounds": 0}
-        for number in range(1, self.rounds + 1):
+        rounds = self._boost(X, better, worse, cuts, codes, held_out)
+        self.choice_ = {"rounds": best_stage(enumerate(rounds, 1), held_out, self.select, self.every)}
+
+    def _boost(
+        self,
+        X: np.ndarray,
+        better: np.ndarray,
+        worse: np.ndarray,
+        cuts: np.ndarray,
+        codes: np.ndarray,
+        held_out: HeldOut | None,
+    ) -> Iterator[np.ndarray | None]:
+        """Add votes; yields the scores of the validation documents, None without them."""
+        documents, d = X.shape
+        width = self.thresholds + 1
+        D = np.full(len(better), 1.0 / len(better))
+        sums = None if held_out is None else np.zeros(held_out.X.shape[0])
+        for _ in range(self.rounds):
             potential = np.bincount(better, D, documents) - np.bincount(worse, D, documents)
             mass = np.bincount(codes, np.repeat(potential, d), width * d).reshape(d, width)
             above = mass[:, ::-1].cumsum(1)[:, ::-1][:, 1:]  # [d, thresholds]: of the documents above each threshold
             feature, cut = np.unravel_index(np.abs(above).argmax(), above.shape)
             r = float(np.clip(above[feature, cut], -1 + 1e-9, 1 - 1e-9))
             if abs(r) < 1e-12:
-                break
+                return
             alpha, threshold = 0.5 * np.log((1 + r) / (1 - r)), float(cuts[feature, cut])
             self.votes_.append((int(feature), threshold, alpha))
             h = (X[:, feature] > threshold).astype(float)
             D *= np.exp(-alpha * (h[better] - h[worse]))
             D /= D.sum()
-            if sums is not None:
-                sums += alpha * (_dense(held_out[0][:, [feature]]).ravel() > threshold)
-            asked = number % self.every == 0 or number == self.rounds
-            if asked and stages.better(sums):
-                self.choice_ = {"rounds": number}
-        if not self.choice_["rounds"]:
-            self.choice_ = {"rounds": len(self.votes_)}
+            if held_out is not None:
+                sums = sums + alpha * (_dense(held_out.X[:, [feature]]).ravel() > threshold)
+            yield sums
 
     def _score(self, X: Any) -> np.ndarray:
         X = _dense(X)
@@ -705,21 +737,21 @@ def _ordered_pairs(y: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.n
     return np.concatenate(better), np.concatenate(worse)
 
 
+@dataclass(eq=False, repr=False)
 class SingleFeature(_Baseline):
     """One feature as the score: a base retrieval function, such as BM25; or the best of all.
 
     Args:
         feature: its column, from 0; None takes that with the best training measure, in the better of both directions.
         sign: 1 or -1, for a given feature.
-        select: the measure that chooses.
     """
 
-    def __init__(self, feature: int | None = None, *, sign: int = 1, select: str = "nDCG@10") -> None:
-        self.feature = feature
-        self.sign = sign
-        self.select = select
+    feature: int | None = None
+    _: KW_ONLY
+    sign: int = 1
+    select: str = "nDCG@10"
 
-    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: Any) -> None:
+    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: HeldOut | None) -> None:
         self.choice_ = {"feature": self.feature, "sign": self.sign}
         if self.feature is None:
             qid = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
@@ -735,17 +767,13 @@ class SingleFeature(_Baseline):
         return self.choice_["sign"] * _dense(X[:, [self.choice_["feature"]]]).ravel()
 
 
+@dataclass(eq=False, repr=False)
 class RandomRanker(_Baseline):
-    """Scores at random.
+    """Scores at random."""
 
-    Args:
-        random_state: the seed.
-    """
+    random_state: int = 0
 
-    def __init__(self, random_state: int = 0) -> None:
-        self.random_state = random_state
-
-    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: Any) -> None:
+    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: HeldOut | None) -> None:
         pass
 
     def _score(self, X: Any) -> np.ndarray:
@@ -760,15 +788,15 @@ def _hinge(
     decay: str | None = None,
     reference: str = "ideal",
     max_rounds: int | None = None,
+    tolerance: float = 1e-3,
     select: str | None = None,
 ) -> LinearRanker:
-    from rankstruct.feature_maps import Positional
-    from rankstruct.solvers import DC
-
-    chosen = Positional(decay) if decay is not None else feature_map
-    loss = StructuredHingeLoss(measure, feature_map=chosen, reference=reference)
-    solver: Any = "bundle" if max_rounds is None else DC(solver=Bundle(tolerance=1e-3), max_rounds=max_rounds)
-    return LinearRanker(select or measure, C=C, loss=loss, solver=solver)
+    judge = parse_measure(measure)
+    options: Any = {"feature_map": Positional(decay) if decay is not None else feature_map, "reference": reference}
+    diverse = isinstance(judge, Diverse)
+    loss = DiverseHingeLoss(judge.plain, **options) if diverse else StructuredHingeLoss(judge, **options)  # type: ignore[attr-defined]
+    solver: Any = "bundle" if max_rounds is None else DC(solver=Bundle(tolerance=tolerance), max_rounds=max_rounds)
+    return LinearRanker(select or measure, C=C, loss=loss, solver=solver, tolerance=tolerance)
 
 
 def _smooth(
@@ -789,79 +817,49 @@ def _combination(
     weights: Sequence[Any] = (1.0, 1.0, 0.1),
     C: Several = DEFAULT_C,
     *,
+    tolerance: float = 1e-3,
     select: str = "nDCG@10",
 ) -> Any:
     several = [list(each) for each in weights] if np.ndim(weights[0]) else [list(weights)]
 
     def make(weights: list[float]) -> LinearRanker:
-        return LinearRanker(select, C=C, loss=CombinedLoss([StructuredHingeLoss(m) for m in measures], weights))
+        loss = CombinedLoss([StructuredHingeLoss(m) for m in measures], weights)
+        return LinearRanker(select, C=C, loss=loss, tolerance=tolerance)
 
     if len(several) == 1:
         return make(several[0])
     return Selected([({"weights": each}, make(each)) for each in several], select)
 
 
-def _ranksvm(C: Several | None = None, *, pairs: str = "mean", select: str = "nDCG@10") -> LinearRanker:
+def _ranksvm(
+    C: Several | None = None, *, pairs: str = "mean", tolerance: float = 1e-3, select: str = "nDCG@10"
+) -> LinearRanker:
     if pairs not in ("mean", "all"):
         raise ValueError(f"pairs must be 'mean' (of each list) or 'all' (svm_rank's sum), got {pairs!r}")
     default = DEFAULT_C if pairs == "mean" else tuple(C / 1000 for C in DEFAULT_C)
-    return LinearRanker(
-        select, C=default if C is None else C, loss=RankSVMLoss() if pairs == "mean" else AllPairsLoss()
+    loss = RankSVMLoss() if pairs == "mean" else AllPairsLoss()
+    return LinearRanker(select, C=default if C is None else C, loss=loss, tolerance=tolerance)
+
+
+def _tuned(kind: Callable[..., Any], **defaults: Any) -> Callable[..., Any]:
+    """`kind`, any option of which may have several values, with other defaults."""
+    own = inspect.signature(kind).parameters
+
+    def make(**options: Any) -> Any:
+        given = {**defaults, **options}
+        select = given["select"] if "select" in own else given.pop("select")
+        return _grid(kind, select, **given)
+
+    defaults.setdefault("select", "nDCG@10")
+    names = dict.fromkeys([*own, "select"])
+    make.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names]
     )
-
-
-def _gradient(loss: type[nn.Module], **loss_options: Any) -> Callable[..., Any]:
-    def make(C: Several = (1.0, 100.0, 10_000.0), *, steps: int = 200, select: str = "nDCG@10") -> Any:
-        return _grid(lambda C: GradientRanker(loss(**loss_options), C, steps=steps, select=select), select, C=C)
-
     return make
 
 
-def _regression(
-    alpha: Several = (0.01, 1.0, 10.0, 100.0, 1000.0), *, target: str = "gain", select: str = "nDCG@10"
-) -> Any:
-    return _grid(lambda alpha: Regression(alpha, target=target), select, alpha=alpha)
-
-
-def _ordinal(C: Several = (1.0, 100.0, 10_000.0), *, surrogate: str = "logistic", select: str = "nDCG@10") -> Any:
-    return _grid(lambda C: OrdinalRegression(C, surrogate=surrogate), select, C=C)
-
-
-def _mcrank(
-    rounds: int = 100,
-    *,
-    learning_rate: Several = 0.05,
-    leaves: int | Sequence[int] = (4, 8, 16),
-    select: str = "nDCG@10",
-) -> Any:
-    def make(learning_rate: float, leaves: int) -> McRank:
-        return McRank(rounds, learning_rate=learning_rate, leaves=leaves, select=select)
-
-    return _grid(make, select, learning_rate=learning_rate, leaves=leaves)
-
-
-def _lambdamart(
-    rounds: int = 200,
-    *,
-    learning_rate: Several = 0.05,
-    leaves: int | Sequence[int] = (4, 8, 16),
-    least_documents: int | Sequence[int] = 50,
-    share: float = 0.8,
-    select: str = "nDCG@10",
-    random_state: int = 0,
-) -> Any:
-    def make(learning_rate: float, leaves: int, least_documents: int) -> LambdaMART:
-        return LambdaMART(
-            rounds,
-            learning_rate=learning_rate,
-            leaves=leaves,
-            least_documents=least_documents,
-            share=share,
-            select=select,
-            random_state=random_state,
-        )
-
-    return _grid(make, select, learning_rate=learning_rate, leaves=leaves, least_documents=least_documents)
+def _gradient(loss: nn.Module) -> Callable[..., Any]:
+    return _tuned(functools.partial(GradientRanker, loss), C=(1.0, 100.0, 10_000.0))
 
 
 #: Trainers by name; a new one is one line here.
@@ -872,17 +870,21 @@ TRAINERS: dict[str, Callable[..., Any]] = {
     "ranksvm": _ranksvm,
     "svmacc": LinearClassifier,
     "multiclass": MulticlassSVM,
-    "ordinal": _ordinal,
-    "regression": _regression,
-    "mcrank": _mcrank,
-    "lambdamart": _lambdamart,
+    "ordinal": _tuned(OrdinalRegression, C=(1.0, 100.0, 10_000.0)),
+    "regression": _tuned(Regression, alpha=(0.01, 1.0, 10.0, 100.0, 1000.0)),
+    "mcrank": _tuned(McRank, leaves=(4, 8, 16)),
+    "lambdamart": _tuned(LambdaMART, leaves=(4, 8, 16)),
     "rankboost": RankBoost,
-    "listnet": _gradient(ListNetLoss),
-    "ranknet": _gradient(RankNetLoss),
-    "lambdarank": _gradient(LambdaLoss, measure="nDCG", scheme="lambdarank"),
+    "listnet": _gradient(ListNetLoss()),
+    "ranknet": _gradient(RankNetLoss()),
+    "lambdarank": _gradient(LambdaLoss(measure="nDCG", scheme="lambdarank")),
     "feature": SingleFeature,
     "random": RandomRanker,
 }
+
+
+#: Defaults that were others before: results of older versions are not taken for those of now.
+CHANGED_DEFAULTS: dict[str, dict[str, Any]] = {name: {"tolerance": TIGHT} for name in ("svmacc", "multiclass")}
 
 
 def make_trainer(name: str, *, seed: int = 0, select: str | None = None, **options: Any) -> Any:
@@ -903,7 +905,7 @@ def make_trainer(name: str, *, seed: int = 0, select: str | None = None, **optio
     >>> make_trainer("hinge", measure="AP", D=1.0)
     Traceback (most recent call last):
     ...
-    ValueError: trainer 'hinge' has no option 'D'; it has measure, C, feature_map, decay, reference, max_rounds, select
+    ValueError: trainer 'hinge' has no option 'D'; it has measure, C, feature_map, decay, reference, max_rounds, tolerance, select
     """
     known = trainer_options(name)
     for option in options:

@@ -13,8 +13,9 @@ import io
 import json
 import platform
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,14 @@ from typing import Any
 import numpy as np
 import torch
 import yaml
+from matplotlib.figure import Figure
 
 from rankstruct._version import __version__
-from rankstruct.experiments.exact import draw_paths
-from rankstruct.experiments.experiment import Plan
+from rankstruct.diagnostics import draw_paths
+from rankstruct.experiments.plan import Plan
 from rankstruct.files import whole_file
-from rankstruct.statistics import Spread, bootstrap_interval, compare_paired, holm, spread, stars
-from rankstruct.tables import format_table
+from rankstruct.statistics import PairedComparison, Spread, bootstrap_interval, compare_paired, holm, spread, stars
+from rankstruct.tables import escape_markdown, format_table
 
 Row = tuple[str, Any]  # a trainer's name and the value of the option that varies, or None
 
@@ -39,9 +41,9 @@ class Table:
 
     >>> table = Table("means", ["trainer", "AP"], [["SVMmap", "0.5 ++"]], "Two queries.")
     >>> print(table.markdown())
-    | trainer | AP |
-    |---|---|
-    | SVMmap | 0.5 ++ |
+    | trainer   | AP     |
+    |-----------|--------|
+    | SVMmap    | 0.5 ++ |
     <BLANKLINE>
     Two queries.
     """
@@ -52,42 +54,28 @@ class Table:
     note: str = ""
     best: frozenset[tuple[int, int]] = frozenset()  # row and column of the cells whose first word is bold
 
-    def _emphasised(self, before: str, after: str, escape: Callable[[str], str]) -> list[list[str]]:
+    def _shown(self, style: str, before: str, after: str, escape: Callable[[str], str]) -> str:
         def shown(place: tuple[int, int], cell: str) -> str:
             first, space, rest = cell.partition(" ")
             return f"{before}{escape(first)}{after}{space}{escape(rest)}" if place in self.best else escape(cell)
 
-        return [[shown((i, j), cell) for j, cell in enumerate(row)] for i, row in enumerate(self.rows)]
+        rows = [[shown((i, j), cell) for j, cell in enumerate(row)] for i, row in enumerate(self.rows)]
+        align = ["left", *["right"] * (len(self.header) - 1)] if style == "latex_raw" else None
+        return format_table([escape(cell) for cell in self.header], rows, style, align)
 
     def markdown(self) -> str:
         """A table of GitHub's Markdown, and the note."""
-        body = self._emphasised("**", "**", lambda cell: cell.replace("|", "\\|"))
-        lines = [[cell.replace("|", "\\|") for cell in self.header], ["---"] * len(self.header), *body]
-        text = "\n".join(
-            "|" + "|".join(f" {cell} " if cell != "---" else cell for cell in line) + "|" for line in lines
-        )
+        text = self._shown("github", "**", "**", escape_markdown)
         return f"{text}\n\n{self.note}" if self.note else text
 
     def latex(self) -> str:
         """A tabular, to be put into a document."""
-        columns = "l" + "r" * (len(self.header) - 1)
-        head, *body = [
-            " & ".join(line) + r" \\"
-            for line in [[*map(_latex, self.header)], *self._emphasised(r"\textbf{", "}", _latex)]
-        ]
-        lines = [rf"\begin{{tabular}}{{{columns}}}", r"\hline", head, r"\hline", *body, r"\hline", r"\end{tabular}"]
-        return "\n".join(lines) + "\n"
+        return self._shown("latex_raw", r"\textbf{", "}", _latex) + "\n"
 
     def html(self) -> str:
         """A table with a heading."""
-
-        def line(cells: Sequence[str], tag: str) -> str:
-            return "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in cells) + "</tr>"
-
-        body = self._emphasised("<b>", "</b>", html.escape)
-        rows = "\n".join([line([*map(html.escape, self.header)], "th"), *(line(row, "td") for row in body)])
         note = f"<p>{html.escape(self.note)}</p>" if self.note else ""
-        return f"<h2>{html.escape(self.title)}</h2>\n<table>\n{rows}\n</table>\n{note}"
+        return f"<h2>{html.escape(self.title)}</h2>\n{self._shown('unsafehtml', '<b>', '</b>', html.escape)}\n{note}"
 
     def csv(self) -> str:
         """Comma-separated values."""
@@ -103,8 +91,8 @@ def _latex(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Figure:
-    """One figure of the table of measures, and what it was tested against.
+class Entry:
+    """One entry of the table of measures, and what it was tested against.
 
     Attributes:
         set_name: the set.
@@ -155,6 +143,7 @@ class Gathered:
         self.seconds: dict[Row, float] = {}
         self.choices: dict[Row, list[str]] = {}
         self.removed: dict[str, list[int]] = {}
+        self.remarks: dict[str, list[str]] = {}  # by what was said, who in how many cells
         self.paths: dict[Row, list[dict[str, Any]]] = {}  # of max-margin trainers: `{"path": rows}` a fold, first seed
         by_row: dict[Row, dict[int, list[Mapping[str, Any]]]] = {}
         missing: set[Row] = set()
@@ -172,6 +161,10 @@ class Gathered:
                 units = {(cell["cell"][3], qid) for cell in cells for qid in cell["qids"]}
                 common = units if common is None else common & units
         for row, seeds in by_row.items():
+            cells = [cell for of_seed in seeds.values() for cell in of_seed]
+            said = Counter(remark for cell in cells for remark in cell.get("remarks", []))
+            for remark, count in said.items():
+                self.remarks.setdefault(remark, []).append(f"{row_name(plan, row)} {count} of {len(cells)}")
             self.rows.append(row)
             self.seconds[row] = float(np.mean([sum(cell["seconds"] for cell in cells) for cells in seeds.values()]))
             self.choices[row] = [_short(cell["choice"]) for cell in seeds[min(seeds)]]
@@ -218,7 +211,7 @@ def row_name(plan: Plan, row: Row) -> str:
     return row[0] if row[1] is None or plan.vary is None else f"{row[0]}, {plan.vary.option}={row[1]}"
 
 
-def measure_figures(plan: Plan, gathered: Gathered, set_name: str) -> list[Figure]:
+def measure_entries(plan: Plan, gathered: Gathered, set_name: str) -> list[Entry]:
     """Every trainer on every measure, tested against the best baseline of the measure, corrected over the set."""
     baselines = [row for row in gathered.rows if row[0] in plan.baselines]
     found = []
@@ -226,65 +219,51 @@ def measure_figures(plan: Plan, gathered: Gathered, set_name: str) -> list[Figur
         for measure in plan.measures:
             over_seeds, units = gathered.mean(row, measure), gathered.units(row, measure)
             low, high = bootstrap_interval(units, resamples=2000)
-            best, against = "", None
+            best, against = "", PairedComparison(np.nan, 0, 0, np.nan)
             if baselines and row not in baselines:
                 chosen = max(baselines, key=lambda other, measure=measure: gathered.mean(other, measure).mean)  # type: ignore[misc]
                 best = row_name(plan, chosen)
                 against = compare_paired(units, gathered.units(chosen, measure), plan.test)
-            found.append(
-                Figure(
-                    set_name,
-                    *row,
-                    measure,
-                    over_seeds.mean,
-                    over_seeds.deviation,
-                    over_seeds.seeds,
-                    low,
-                    high,
-                    best,
-                    against.difference if against else np.nan,
-                    against.wins if against else 0,
-                    against.losses if against else 0,
-                    against.p if against else np.nan,
-                    np.nan,
-                )
-            )
-    corrected = holm([figure.p for figure in found])
-    return [Figure(**{**asdict(f), "p_holm": float(p)}) for f, p in zip(found, corrected, strict=True)]
+            mean = over_seeds.mean, over_seeds.deviation, over_seeds.seeds, low, high
+            found.append(Entry(set_name, *row, measure, *mean, best, *astuple(against), np.nan))  # type: ignore[call-arg, arg-type]
+    corrected = holm([entry.p for entry in found])
+    return [replace(entry, p_holm=float(p)) for entry, p in zip(found, corrected, strict=True)]
 
 
-def measure_table(plan: Plan, gathered: Gathered, figures: Sequence[Figure], set_name: str) -> Table:
+def measure_table(plan: Plan, gathered: Gathered, entries: Sequence[Entry], set_name: str) -> Table:
     """Trainer x test measure (Chakrabarti, Khanna, Sawant, Bhattacharyya, KDD 2008, figure 9); a column's best is bold."""
-    by_place = {((f.trainer, f.value), f.measure): f for f in figures}
+    by_place = {((f.trainer, f.value), f.measure): f for f in entries}
     best = {m: max(by_place[row, m].mean for row in gathered.rows) for m in plan.measures}
     rows: list[list[str]] = []
     bold: set[tuple[int, int]] = set()
     for row in gathered.rows:
         line = [row_name(plan, row)]
         for measure in plan.measures:
-            figure = by_place[row, measure]
-            if figure.mean == best[measure]:
+            entry = by_place[row, measure]
+            if entry.mean == best[measure]:
                 bold.add((len(rows), len(line)))
-            text = f"{figure.mean:.4f}"
-            text += f" ± {figure.deviation:.4f}" if figure.seeds > 1 else ""
-            line.append(f"{text} {figure.mark}".rstrip())
+            text = f"{entry.mean:.4f}"
+            text += f" ± {entry.deviation:.4f}" if entry.seeds > 1 else ""
+            line.append(f"{text} {entry.mark}".rstrip())
         rows.append(line)
     of = "queries" if plan.pairs == "query" else "folds"
     number = gathered.queries if plan.pairs == "query" else len(plan.data.folds)
     note = f"Means over {number} test {of}, expected values over ties; a query with nothing relevant counts 0."
-    if any(f.seeds > 1 for f in figures):
+    if any(f.seeds > 1 for f in entries):
         note += " ± is the standard deviation over seeds."
-    if any(f.baseline for f in figures):
+    if any(f.baseline for f in entries):
         opponents = ", ".join(
-            f"{m} {next(f.baseline for f in figures if f.measure == m and f.baseline)}" for m in plan.measures
+            f"{m} {next(f.baseline for f in entries if f.measure == m and f.baseline)}" for m in plan.measures
         )
-        count = sum(not np.isnan(f.p) for f in figures)
+        count = sum(not np.isnan(f.p) for f in entries)
         note += (
             f" ++ / + better and -- / - worse than the best of the baselines ({opponents}), p < 0.01 / 0.05, two-sided "
             f"{plan.test} test over {of}, Holm's correction over {count} tests."
         )
     if gathered.incomplete:
         note += f" Left out, since cells are missing: {', '.join(gathered.incomplete)}."
+    for remark, who in gathered.remarks.items():
+        note += f" {remark} (cells of {', '.join(who)})."
     removed = {name: counts for name, counts in gathered.removed.items() if any(counts)}
     if removed:
         parts = next(iter(removed.values()))
@@ -334,51 +313,45 @@ def curve_table(plan: Plan, gathered: Gathered, set_name: str) -> Table:
     return Table(f"{set_name}: nDCG by cut-off".lstrip(": "), ["trainer", *plan.curve], rows)
 
 
-def draw_heat(plan: Plan, gathered: Gathered, figures: Sequence[Figure], title: str) -> Any:
+def draw_heat(plan: Plan, gathered: Gathered, entries: Sequence[Entry], title: str) -> Figure:
     """The table of measures as a picture: each column from its worst (light) to its best."""
-    from matplotlib.figure import Figure as Canvas
-
-    means = np.array([f.mean for f in figures]).reshape(len(gathered.rows), len(plan.measures))
-    marks = np.array([f.mark for f in figures]).reshape(means.shape)
+    means = np.array([f.mean for f in entries]).reshape(len(gathered.rows), len(plan.measures))
+    marks = np.array([f.mark for f in entries]).reshape(means.shape)
     span = np.ptp(means, axis=0)
     shade = (means - means.min(0)) / np.where(span > 0, span, 1.0)
-    canvas = Canvas(figsize=(2.2 + 1.0 * len(plan.measures), 1.0 + 0.3 * len(gathered.rows)), layout="constrained")
-    axis = canvas.subplots()
+    figure = Figure(figsize=(2.2 + 1.0 * len(plan.measures), 1.0 + 0.3 * len(gathered.rows)), layout="constrained")
+    axis = figure.subplots()
     axis.imshow(shade, cmap="Blues", aspect="auto", vmin=0, vmax=1.4)
     axis.set_xticks(range(len(plan.measures)), plan.measures)
     axis.set_yticks(range(len(gathered.rows)), [row_name(plan, row) for row in gathered.rows])
     axis.set(title=title, xlabel="tested by")
     for (i, j), mean in np.ndenumerate(means):
         axis.text(j, i, f"{mean:.3f}{marks[i, j]}", ha="center", va="center", fontsize=8)
-    return canvas
+    return figure
 
 
-def draw_curves(plan: Plan, gathered: Gathered, title: str) -> Any:
+def draw_curves(plan: Plan, gathered: Gathered, title: str) -> Figure:
     """nDCG@k against k, a line a trainer."""
-    from matplotlib.figure import Figure as Canvas
-
-    canvas = Canvas(figsize=(8, 4.5), layout="constrained")
-    axis = canvas.subplots()
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axis = figure.subplots()
     for number, row in enumerate(gathered.rows):
         heights = [gathered.mean(row, m).mean for m in plan.curve]
         style: dict[str, Any] = {"marker": "o", "ms": 3, "linestyle": ("-", "--", ":")[number // 10 % 3]}
         axis.plot(range(1, plan.cutoffs + 1), heights, label=row_name(plan, row), **style)
     axis.set(title=title, xlabel="k", ylabel="nDCG@k")
     axis.grid(alpha=0.3)
-    canvas.legend(loc="outside right upper", fontsize=8)
-    return canvas
+    figure.legend(loc="outside right upper", fontsize=8)
+    return figure
 
 
-def draw_varied(plan: Plan, gathered: Gathered, title: str) -> Any:
+def draw_varied(plan: Plan, gathered: Gathered, title: str) -> Figure:
     """Each measure against the option that varies, a line a trainer; a trainer that does not have it is a level line."""
-    from matplotlib.figure import Figure as Canvas
-
     assert plan.vary is not None
     values = plan.vary.values
     columns = min(3, len(plan.measures))
     lines = -(-len(plan.measures) // columns)
-    canvas = Canvas(figsize=(4 * columns, 3 * lines), layout="constrained")
-    axes = canvas.subplots(lines, columns, squeeze=False)
+    figure = Figure(figsize=(4 * columns, 3 * lines), layout="constrained")
+    axes = figure.subplots(lines, columns, squeeze=False)
     for axis, measure in zip(axes.flat, plan.measures, strict=False):
         for name in plan.trainers:
             heights = [gathered.mean((name, v), measure).mean for v in values if (name, v) in gathered.rows]
@@ -393,21 +366,19 @@ def draw_varied(plan: Plan, gathered: Gathered, title: str) -> Any:
         axis.grid(alpha=0.3)
     for axis in axes.flat[len(plan.measures) :]:
         axis.set_axis_off()
-    canvas.suptitle(title)
-    canvas.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
-    return canvas
+    figure.suptitle(title)
+    figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
+    return figure
 
 
-def draw_times(plan: Plan, gathered: Gathered, title: str) -> Any:
+def draw_times(plan: Plan, gathered: Gathered, title: str) -> Figure:
     """Seconds of training, a bar a trainer (KDD 2008, figure 10)."""
-    from matplotlib.figure import Figure as Canvas
-
-    canvas = Canvas(figsize=(6, 1.0 + 0.28 * len(gathered.rows)), layout="constrained")
-    axis = canvas.subplots()
+    figure = Figure(figsize=(6, 1.0 + 0.28 * len(gathered.rows)), layout="constrained")
+    axis = figure.subplots()
     axis.barh([row_name(plan, row) for row in gathered.rows], [max(gathered.seconds[r], 1e-3) for r in gathered.rows])
     axis.set(xscale="log", title=title, xlabel="seconds of training, all folds, validation included")
     axis.invert_yaxis()
-    return canvas
+    return figure
 
 
 def split_table(plan: Plan, every: Mapping[str, Gathered]) -> Table:
@@ -429,13 +400,11 @@ def split_table(plan: Plan, every: Mapping[str, Gathered]) -> Table:
     return Table("Time by part", ["set", "trainer", "seconds", "argmax", "QP", "other"], rows, note)
 
 
-def draw_split(plan: Plan, every: Mapping[str, Gathered]) -> Any:
+def draw_split(plan: Plan, every: Mapping[str, Gathered]) -> Figure:
     """Shares of the training time in the argmax and in the QP, a panel a set (KDD 2008, figure 8)."""
-    from matplotlib.figure import Figure as Canvas
-
     names = list(dict.fromkeys(row for gathered in every.values() for row in gathered.paths))
-    canvas = Canvas(figsize=(2.5 + 3.5 * len(every), 1.2 + 0.28 * len(names)), layout="constrained")
-    axes = canvas.subplots(1, len(every), squeeze=False, sharey=True)[0]
+    figure = Figure(figsize=(2.5 + 3.5 * len(every), 1.2 + 0.28 * len(names)), layout="constrained")
+    axes = figure.subplots(1, len(every), squeeze=False, sharey=True)[0]
     for axis, (set_name, gathered) in zip(axes, every.items(), strict=True):
         left = np.zeros(len(names))
         splits = [gathered.split(row) if row in gathered.paths else {} for row in names]
@@ -445,8 +414,8 @@ def draw_split(plan: Plan, every: Mapping[str, Gathered]) -> Any:
             left += shares
         axis.set(title=set_name, xlabel="share of the time", xlim=(0, 1))
     axes[0].invert_yaxis()
-    canvas.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=8)
-    return canvas
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=8)
+    return figure
 
 
 def write_report(plan: Plan, records: Mapping[tuple, Mapping[str, Any]], output: str | Path, title: str) -> str:
@@ -461,57 +430,68 @@ def write_report(plan: Plan, records: Mapping[tuple, Mapping[str, Any]], output:
     Returns:
         The tables of measures as plain text.
     """
-    output = Path(output)
-    page: list[str] = []
-    printed, every = [], []
+    folder = Path(output)
+    pages: list[str] = []
+    printed: list[str] = []
+    every: list[Entry] = []
     paths: dict[str, Gathered] = {}
-
-    def put(prefix: str, tables: Mapping[str, Table], drawings: Mapping[str, Any]) -> None:
-        for name, table in tables.items():
-            for suffix, text in ((".md", table.markdown()), (".csv", table.csv()), (".tex", table.latex())):
-                with whole_file(output / "tables" / f"{prefix}{name}{suffix}") as file:
-                    file.write(text)
-        for name in dict.fromkeys([*tables, *drawings]):
-            if name in tables:
-                page.append(tables[name].html())
-            if name in drawings:
-                picture = _save(drawings[name], output / "figures" / f"{prefix}{name}")
-                page.append(f'<img alt="{html.escape(prefix + name)}" src="data:image/png;base64,{picture}">')
-
-    for set_name in plan.data.sets or [""]:
+    for set_name in plan.data.sets or ("",):
         gathered = Gathered(plan, records, set_name)
         if not gathered.rows:
             continue
-        figures = measure_figures(plan, gathered, set_name)
-        every += figures
-        tables = {"measures": measure_table(plan, gathered, figures, set_name)}
-        drawings = {"measures": draw_heat(plan, gathered, figures, set_name or title)}
-        if plan.vary is not None:
-            drawings["varied"] = draw_varied(plan, gathered, set_name or title)
-        if plan.cutoffs:
-            tables["curves"] = curve_table(plan, gathered, set_name)
-            drawings["curves"] = draw_curves(plan, gathered, set_name or title)
-        tables["wins"] = win_table(plan, gathered, set_name)
-        tables["times"] = time_table(plan, gathered, set_name)
-        drawings["times"] = draw_times(plan, gathered, set_name or title)
-        lines = {row_name(plan, row): cells for row, cells in gathered.paths.items()}
-        if any(len(cell["path"]) > 1 for cells in lines.values() for cell in cells):
-            drawings["paths"] = draw_paths(lines)
-        if lines:
+        entries = measure_entries(plan, gathered, set_name)
+        every += entries
+        tables, drawings = _of_set(plan, gathered, entries, set_name, title)
+        if gathered.paths:
             paths[set_name] = gathered
-        put(re.sub(r"[^\w.-]", "-", f"{set_name}-") if set_name else "", tables, drawings)
+        pages += _write(folder, re.sub(r"[^\w.-]", "-", f"{set_name}-") if set_name else "", tables, drawings)
         measured = tables["measures"]
         printed.append(f"\n{measured.title}\n{format_table(measured.header, measured.rows)}\n{measured.note}")
     if paths:
-        put("", {"split": split_table(plan, paths)}, {"split": draw_split(plan, paths)})
-    with whole_file(output / "figures.csv") as file:
-        names = list(Figure.__dataclass_fields__)
+        pages += _write(folder, "", {"split": split_table(plan, paths)}, {"split": draw_split(plan, paths)})
+    with whole_file(folder / "figures.csv") as file:
+        names = list(Entry.__dataclass_fields__)
         csv.writer(file, lineterminator="\n").writerows(
             [names, *([_plain(getattr(each, name)) for name in names] for each in every)]
         )
-    with whole_file(output / "report.html") as file:
-        file.write(_page(title, page, plan))
+    with whole_file(folder / "report.html") as file:
+        file.write(_page(title, pages, plan))
     return "\n".join(printed)
+
+
+def _of_set(
+    plan: Plan, gathered: Gathered, entries: Sequence[Entry], set_name: str, title: str
+) -> tuple[dict[str, Table], dict[str, Figure]]:
+    """The tables and the plots of one set."""
+    title = set_name or title
+    tables = {"measures": measure_table(plan, gathered, entries, set_name)}
+    drawings = {"measures": draw_heat(plan, gathered, entries, title)}
+    if plan.vary is not None:
+        drawings["varied"] = draw_varied(plan, gathered, title)
+    if plan.cutoffs:
+        tables["curves"] = curve_table(plan, gathered, set_name)
+        drawings["curves"] = draw_curves(plan, gathered, title)
+    tables["wins"] = win_table(plan, gathered, set_name)
+    tables["times"] = time_table(plan, gathered, set_name)
+    drawings["times"] = draw_times(plan, gathered, title)
+    lines = {row_name(plan, row): cells for row, cells in gathered.paths.items()}
+    if any(len(cell["path"]) > 1 for cells in lines.values() for cell in cells):
+        drawings["paths"] = draw_paths(lines)
+    return tables, drawings
+
+
+def _write(folder: Path, prefix: str, tables: Mapping[str, Table], drawings: Mapping[str, Figure]) -> Iterator[str]:
+    """Write tables and plots; their parts of the page."""
+    for name, table in tables.items():
+        for suffix, text in ((".md", table.markdown()), (".csv", table.csv()), (".tex", table.latex())):
+            with whole_file(folder / "tables" / f"{prefix}{name}{suffix}") as file:
+                file.write(text)
+    for name in dict.fromkeys([*tables, *drawings]):
+        if name in tables:
+            yield tables[name].html()
+        if name in drawings:
+            picture = _save(drawings[name], folder / "figures" / f"{prefix}{name}")
+            yield f'<img alt="{html.escape(prefix + name)}" src="data:image/png;base64,{picture}">'
 
 
 def _plain(value: Any) -> Any:
@@ -520,11 +500,11 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, str | int) else "" if value is None else json.dumps(value)
 
 
-def _save(canvas: Any, path: Path) -> str:
+def _save(figure: Figure, path: Path) -> str:
     """Write PNG and SVG; returns the PNG in base64."""
     for suffix in ("svg", "png"):
         with whole_file(path.with_name(f"{path.name}.{suffix}"), "wb") as file:
-            canvas.savefig(file, format=suffix, dpi=110)
+            figure.savefig(file, format=suffix, dpi=110)
     return base64.b64encode(path.with_name(f"{path.name}.png").read_bytes()).decode()
 
 

@@ -1,4 +1,4 @@
-"""Training with Lightning: module, data module, callbacks, command line."""
+"""Training with Lightning: module, data module, callbacks."""
 
 from rankstruct.training.callbacks import AtomicCheckpoints, AverageWeights, PredictionWriter, TrainingBoard
 from rankstruct.training.datamodule import RankingDataModule

@@ -113,7 +113,7 @@ def comma_format(monkeypatch):
 
 
 def test_a_new_format_serves_every_command(tmp_path, comma_format):
-    from rankstruct.experiments.evaluation import evaluate_scores
+    from rankstruct.commands.evaluate import evaluate_scores
     from rankstruct.training import RankingDataModule
 
     lines = [f"{d % 2};q{q};{d} {q}\n" for q in range(4) for d in range(3)]

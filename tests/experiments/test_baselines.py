@@ -12,12 +12,14 @@ from rankstruct.data import synthetic
 from rankstruct.experiments.baselines import (
     TRAINERS,
     AllPairsLoss,
+    HeldOut,
     LinearClassifier,
     MulticlassRisk,
     MulticlassSVM,
     RankBoost,
     Regression,
     Selected,
+    best_stage,
     choice_of,
     is_stochastic,
     make_trainer,
@@ -226,3 +228,37 @@ def test_agrees_with_published_svmrank(data_root):
         for scores, kept in ((ranker.predict(test[0]), ours), (theirs, published)):
             kept.append([mean_measure(scores, *test[1:], measure) for measure in ("AP", "nDCG@10")])
     np.testing.assert_allclose(np.mean(ours, 0), np.mean(published, 0), atol=0.01)
+
+
+def test_the_last_stage_is_asked_too(parts):
+    _, valid, _ = parts
+    held_out = HeldOut(*valid)
+    good, bad = (sign * valid[1].astype(float) for sign in (1, -1))
+    stages = [(number, good if number == 13 else bad) for number in range(1, 14)]
+    assert best_stage(stages, held_out, "AP", every=5) == 13
+    assert best_stage([(n, good if n == 10 else bad) for n in range(1, 14)], held_out, "AP", every=5) == 10
+    assert best_stage([(n, good) for n in range(1, 14)], held_out, "AP", every=5) == 5  # the first of equals
+    assert best_stage([(n, None) for n in range(1, 14)], None, "AP", every=5) == 13
+    assert best_stage([], held_out, "AP") == 0
+
+
+@pytest.mark.parametrize("name", ["mcrank", "lambdamart", "rankboost", "lambdarank"])
+def test_few_rounds_that_are_no_multiple_are_all_taken(name, parts):
+    option = "steps" if name == "lambdarank" else "rounds"
+    extra = {"leaves": 4} if name in ("mcrank", "lambdamart") else {}
+    trainer = fit(name, parts, **{option: 3}, **extra)
+    assert choice_of(trainer)[option] == 3
+
+
+def test_a_classifier_that_learns_nothing_says_so(parts):
+    rng = np.random.default_rng(0)
+    X, y, qid = rng.normal(size=(400, 3)), (rng.random(400) < 0.1).astype(float), np.repeat(np.arange(20), 20)
+    for kind in (LinearClassifier, MulticlassSVM):
+        with pytest.warns(UserWarning, match=f"{kind.__name__}: the classifier is nearly constant"):
+            kind(C=1.0, tolerance=1e-3).fit(X, y, qid)
+    assert make_trainer("svmacc", tolerance=1e-4).tolerance == 1e-4
+    for name in ("hinge", "combination", "ranksvm"):
+        assert make_trainer(name, tolerance=1e-4, C=1.0).tolerance == 1e-4
+    (X, y, qid), _, _ = parts
+    for kind in (LinearClassifier, MulticlassSVM):
+        assert all(row["gap"] <= 1e-6 for row in path_of(kind(C=5.0).fit(X, y, qid)))  # and no warning

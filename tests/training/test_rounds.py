@@ -9,9 +9,9 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import rankstruct as rs
+from rankstruct.commands.train import main
 from rankstruct.data import BatchLoader, RankingData
 from rankstruct.training import AnnealSigma, DCRounds, RankingDataModule, RankingModule, fit_regression
-from rankstruct.training.cli import main
 
 RAMP = {"measure": "nDCG@10", "feature_map": "positional", "reference": "predicted"}
 

@@ -1,11 +1,10 @@
-"""Measure scores or runs against labels or qrels, and compare two of them query by query."""
+"""`rankstruct evaluate`: measure scores or runs against labels or qrels, and compare two of them query by query."""
 
 from __future__ import annotations
 
 import argparse
 import csv
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,7 +106,9 @@ def evaluate_run(run: str | Path, qrels: str | Path, measures: Sequence[str], **
     return Evaluated(str(run), [str(q) for q in joined.qids], {n: v.numpy() for n, v in found.items()}, tuple(notes))
 
 
-def compare(first: Evaluated, second: Evaluated, test: str = "randomization") -> list[dict[str, float | str | int]]:
+def compare_systems(
+    first: Evaluated, second: Evaluated, test: str = "randomization"
+) -> list[dict[str, float | str | int]]:
     """Two systems side by side over the queries that both have, a row a measure.
 
     Returns:
@@ -141,8 +142,7 @@ def compare(first: Evaluated, second: Evaluated, test: str = "randomization") ->
     return rows
 
 
-def main(args: Sequence[str]) -> int:
-    """`rankstruct evaluate`: print a table, write CSV and JSON if asked; returns the exit status."""
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="rankstruct evaluate",
         description="Measure files of scores against the labels of a SVMlight/LETOR file (--labels), or TREC runs against "
@@ -164,53 +164,49 @@ def main(args: Sequence[str]) -> int:
     )
     parser.add_argument("--csv", type=Path, help="write the values per query to this file")
     parser.add_argument("--json", type=Path, help="write means and comparison to this file")
-    options = parser.parse_args(args)
+    return parser
+
+
+def main(args: Sequence[str]) -> None:
+    """Print a table, write CSV and JSON if asked."""
+    parser = _parser()
+    options = parser.parse_args(args[1:])
     if len(options.files) > 2:
         parser.error(f"one or two files can be compared, got {len(options.files)}")
-    policy: dict[str, object] = {
+    policy: dict[str, Any] = {
         "empty": int(options.empty) if options.empty in "01" else options.empty,
         "convention": options.convention,
     }
     if options.ties:
         policy["ties"] = options.ties
-    try:
-        if options.labels:
-            kind: Literal["grades", "real"] = "real" if options.real_labels else "grades"
-            systems = [
-                evaluate_scores(file, options.labels, options.measures, label_kind=kind, **policy)
-                for file in options.files
-            ]
-        else:
-            systems = [evaluate_run(file, options.qrels, options.measures, **policy) for file in options.files]
-        rows = compare(systems[0], systems[1], options.test) if len(systems) == 2 else []
-    except (ValueError, OSError) as error:
-        print(f"rankstruct evaluate: {error}", file=sys.stderr)
-        return 1
+    if options.labels:
+        policy["label_kind"] = "real" if options.real_labels else "grades"
+        systems = [evaluate_scores(file, options.labels, options.measures, **policy) for file in options.files]
+    else:
+        systems = [evaluate_run(file, options.qrels, options.measures, **policy) for file in options.files]
+    rows = compare_systems(systems[0], systems[1], options.test) if len(systems) == 2 else []
+    _print(systems, rows, options.test)
+    report = {"means": {system.name: system.means() for system in systems}, "comparison": rows}
+    if options.csv:
+        _write_csv(options.csv, systems)
+    if options.json:
+        with whole_file(options.json) as file:
+            json.dump(_without_nan(report), file, indent=2, allow_nan=False)
+
+
+def _print(systems: Sequence[Evaluated], rows: Sequence[dict[str, float | str | int]], test: str) -> None:
     for system in systems:
         for note in system.notes:
             print(f"{system.name}: {note}")
+    first = systems[0]
     if rows:
-        print(f"first: {systems[0].name}\nsecond: {systems[1].name}")
-        header = ["measure", "first", "second", "difference", "wins", "losses", "p"]
-        print(format_table(header, [[row[column] for column in header] for row in rows]))
-        print(
-            f"p: two-sided paired {options.test} test over {len(systems[0].qids)} queries, not corrected for several measures"
-        )
+        print(f"first: {first.name}\nsecond: {systems[1].name}")
+        print(format_table(list(rows[0]), [list(row.values()) for row in rows]))
+        print(f"p: two-sided paired {test} test over {len(first.qids)} queries, not corrected for several measures")
     else:
-        header = ["measure", "mean", "queries"]
-        counts = {name: int((~np.isnan(v)).sum()) for name, v in systems[0].values.items()}
-        print(format_table(header, [[name, mean, counts[name]] for name, mean in systems[0].means().items()]))
-    report = {"means": {system.name: system.means() for system in systems}, "comparison": rows}
-    try:
-        if options.csv:
-            _write_csv(options.csv, systems)
-        if options.json:
-            with whole_file(options.json) as file:
-                json.dump(_without_nan(report), file, indent=2, allow_nan=False)
-    except OSError as error:
-        print(f"rankstruct evaluate: {error}", file=sys.stderr)
-        return 1
-    return 0
+        counts = {name: int((~np.isnan(v)).sum()) for name, v in first.values.items()}
+        means = first.means().items()
+        print(format_table(["measure", "mean", "queries"], [[name, mean, counts[name]] for name, mean in means]))
 
 
 def _without_nan(value: Any) -> Any:

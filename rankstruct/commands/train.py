@@ -1,4 +1,4 @@
-"""The command line of training: `fit`, `validate`, `test`, `predict`, from a config file.
+"""`rankstruct fit`, `validate`, `test` and `predict`, from a config file.
 
 A run lives in one folder: `config.yaml`, TensorBoard's events, `checkpoints/best.ckpt` and `last.ckpt`, `metrics.json`.
 """
@@ -11,6 +11,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn
 
@@ -21,8 +22,11 @@ from pytorch_lightning.callbacks import Callback, EarlyStopping, ModelCheckpoint
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from pytorch_lightning.loggers import TensorBoardLogger
 
+from rankstruct.data import Source
+from rankstruct.data.source import content_digest
 from rankstruct.files import whole_file
 from rankstruct.measures import parse_measure
+from rankstruct.recommenders.reading import RatingsSource
 from rankstruct.recommenders.training import FactorizationModule, RecommendationWriter, SplitRatingsDataModule
 from rankstruct.tables import format_table
 from rankstruct.training.callbacks import (
@@ -49,7 +53,13 @@ class _Parser(LightningArgumentParser):
     """A parser whose errors are one line, without a screen of usage before it."""
 
     def error(self, message: str, *args: Any, **kwargs: Any) -> NoReturn:
-        self.exit(2, f"rankstruct: {message}\n")
+        _misused(message)
+
+
+def _misused(message: str) -> NoReturn:
+    """End the program as argparse does, in one line."""
+    print(f"rankstruct: {message}", file=sys.stderr)
+    raise SystemExit(2)
 
 
 class _Task(NamedTuple):
@@ -73,11 +83,7 @@ TASKS = {
 
 
 def _find_task(args: Sequence[str]) -> str:
-    """The task of a command, which decides what options there are: from `--task`, or from the configs.
-
-    Raises:
-        SystemExit: there is no such task.
-    """
+    """The task of a command, which decides what options there are: from `--task`, or from the configs."""
     task = "ranking"
     for i, arg in enumerate(args):
         name, _, value = arg.partition("=")
@@ -91,7 +97,7 @@ def _find_task(args: Sequence[str]) -> str:
                 continue
             task = content.get("task", task) if isinstance(content, dict) else task
     if task not in TASKS:
-        raise SystemExit(f"rankstruct: task must be one of {', '.join(TASKS)}, got {task!r}")
+        _misused(f"task must be one of {', '.join(TASKS)}, got {task!r}")
     return task
 
 
@@ -170,9 +176,7 @@ class RankingCLI(LightningCLI):
         if config.data.path is not None:
             config.data.path = str(Path(config.data.path).resolve())
         if self.config.subcommand != "fit" and config.ckpt_path is None:
-            raise SystemExit(
-                f"rankstruct: {self.config.subcommand} needs a trained model: give --run FOLDER or --ckpt_path FILE"
-            )
+            raise ValueError(f"{self.config.subcommand} needs a trained model: give --run FOLDER or --ckpt_path FILE")
 
     def _parse_ckpt_path(self) -> None:
         """Look whether the checkpoint can be read, before anything is built."""
@@ -180,18 +184,11 @@ class RankingCLI(LightningCLI):
         if path is None:
             return
         if not Path(path).is_file():
-            raise SystemExit(f"rankstruct: there is no checkpoint {path}")
+            raise ValueError(f"there is no checkpoint {path}")
         try:
             torch.load(path, weights_only=True, map_location="cpu")
         except Exception as error:
-            raise SystemExit(f"rankstruct: {path} is not a checkpoint that can be read: {error}") from error
-
-    def instantiate_classes(self) -> None:
-        """Build everything; what is wrong with the config or the data is said in one line."""
-        try:
-            super().instantiate_classes()
-        except (ValueError, OSError) as error:
-            raise SystemExit(f"rankstruct {self.subcommand}: {error}") from error
+            raise ValueError(f"{path} is not a checkpoint that can be read: {error}") from error
 
     def _prepare_subcommand_parser(self, klass: type, subcommand: str, **kwargs: Any) -> LightningArgumentParser:
         parser = super()._prepare_subcommand_parser(klass, subcommand, **kwargs)
@@ -345,44 +342,81 @@ class _SaveConfig(SaveConfigCallback):
             super().setup(trainer, pl_module, stage)
 
 
+class _Parsed(RankingCLI):
+    """A command line that is parsed and nothing else."""
+
+    def _set_seed(self) -> None:
+        pass
+
+    def instantiate_classes(self) -> None:
+        """Build nothing."""
+
+    def _run_subcommand(self, subcommand: str) -> None:
+        pass
+
+
+def check_data(args: Sequence[str], folds: Sequence[int]) -> str:
+    """Look whether the data of a training command are there, for each of these folds; returns a digest of their content.
+
+    Args:
+        args: such as `["fit", "--config", FILE]`.
+        folds: numbers.
+
+    Raises:
+        ValueError: they are not; the message is one line.
+    """
+    cli = _Parsed(args)
+    config = cli.config[cli.subcommand]
+    kind = RatingsSource if config.task == "ratings" else Source
+    source = kind(**{each.name: config.data[each.name] for each in fields(kind) if each.name in config.data})
+    for fold in folds:
+        replace(source, fold=fold).check()
+    if isinstance(source, Source):
+        return source.digest()
+    if source.path is None:
+        return ""
+    root = Path(source.path)
+    files = sorted(filter(Path.is_file, root.iterdir())) if root.is_dir() else [root]
+    return " ".join(content_digest(str(file)) for file in files)
+
+
 def expand_run(args: Sequence[str]) -> tuple[list[str], Path | None]:
     """Replace `--run FOLDER` by the folder's config and its checkpoint: the last one for `fit`, else the best.
 
     Raises:
-        SystemExit: the folder holds no run, or no such checkpoint.
+        ValueError: the folder holds no run, or no such checkpoint.
     """
     args = list(args)
     at = next((i for i, arg in enumerate(args) if arg == "--run" or arg.startswith("--run=")), None)
     if at is None:
         return args, None
     given = args.pop(at)
-    if given == "--run":
-        if at >= len(args):
-            raise SystemExit("rankstruct: --run needs the folder of a run, such as runs/quickstart/version_0")
-        folder = Path(args.pop(at))
-    else:
-        folder = Path(given.removeprefix("--run="))
-    command = args[0] if args else "fit"
-    checkpoint = folder / "checkpoints" / ("last.ckpt" if command == "fit" else "best.ckpt")
+    if given == "--run" and at >= len(args):
+        _misused("--run needs the folder of a run, such as runs/quickstart/version_0")
+    folder = Path(args.pop(at) if given == "--run" else given.removeprefix("--run="))
+    checkpoint = folder / "checkpoints" / ("last.ckpt" if args[0] == "fit" else "best.ckpt")
     for needed in (folder / "config.yaml", checkpoint):
         if not needed.is_file():
             inside = sorted(str(path.parent) for path in folder.glob("*/config.yaml"))
             hint = f"; runs in it: {', '.join(inside)}" if inside else ""
-            raise SystemExit(f"rankstruct: {folder} is not the folder of a run: {needed} is missing{hint}")
-    return [command, "--config", str(folder / "config.yaml"), "--ckpt_path", str(checkpoint), *args[1:]], folder
+            raise ValueError(f"{folder} is not the folder of a run: {needed} is missing{hint}")
+    return [args[0], "--config", str(folder / "config.yaml"), "--ckpt_path", str(checkpoint), *args[1:]], folder
 
 
-def main(args: Sequence[str] | None = None) -> RankingCLI:
-    """Run `fit`, `validate`, `test` or `predict`.
+def main(args: Sequence[str]) -> RankingCLI:
+    """Run `fit`, `validate`, `test` or `predict`, the first of `args`.
 
     `--config FILE` names the config; any of its values can be given after it, as in `--model.regularization 0.01`.
     With `task: ratings` in the config a factorisation of ratings is trained, else a ranker.
     `--run FOLDER` continues (`fit`) or uses (`test`, `predict`) an earlier run instead.
     """
-    expanded, folder = expand_run(sys.argv[1:] if args is None else args)
+    expanded, folder = expand_run(args)
     starts = ("-c", "--config", "--model", "-h", "--help", "--print_config")
     if not any(arg.startswith(starts) for arg in expanded):
-        raise SystemExit(
-            f"rankstruct: {expanded[0]} needs --config FILE, such as configs/quickstart.yaml, or --run FOLDER"
-        )
-    return RankingCLI(expanded, folder)
+        _misused(f"{expanded[0]} needs --config FILE, such as configs/quickstart.yaml, or --run FOLDER")
+    try:
+        return RankingCLI(expanded, folder)
+    except SystemExit as end:  # Lightning's answer to Ctrl-C
+        if isinstance(end.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        raise

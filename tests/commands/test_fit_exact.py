@@ -10,11 +10,11 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import rankstruct as rs
+from rankstruct.cli import main as rankstruct
+from rankstruct.commands.certify import certify_run
+from rankstruct.commands.train import main as train
 from rankstruct.data import digits, read_splits, synthetic
-from rankstruct.experiments.certification import certify, certify_run, health_check
-from rankstruct.experiments.certification import main as certify_main
-from rankstruct.experiments.exact import fit_path, main
-from rankstruct.training.cli import main as train
+from rankstruct.diagnostics import certify, fit_path, health_check
 
 CONFIG = """
 ranker:
@@ -23,6 +23,10 @@ ranker:
 data: {builtin: synthetic}
 measures: [AP, RR@10]
 """
+
+
+def main(arguments):
+    return rankstruct(["fit-exact", *arguments])
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +66,16 @@ def test_slack_is_the_mean_loss_where_the_regulariser_draws_elsewhere():
     qid = np.repeat(np.arange(splits.train.num_lists), splits.train.lengths)
     risk = ranker.risk(splits.train.features, splits.train.labels, qid)
     assert row["slack"] == pytest.approx(risk(ranker.coef_)[0])
-    assert row["objective_at_zero"] == pytest.approx(risk(np.zeros(len(ranker.coef_)))[0])
     assert ranker.w0_.any()
+    assert row["loss_at_zero"] == pytest.approx(risk(np.zeros(len(ranker.coef_)))[0])
+    at_zero = ranker.objective(np.zeros(len(ranker.coef_)), splits.train.features, splits.train.labels, qid)
+    assert row["objective_at_zero"] == pytest.approx(at_zero)
+    assert at_zero > 10 * row["loss_at_zero"]
+    assert row["objective_over_zero"] == pytest.approx(row["objective"] / at_zero)
+    assert row["objective_over_zero"] < 1  # the optimum is below every other point
+    share = f"{row['objective_over_zero']:.0%}".replace("%", " %")
+    lists = splits.train.features, splits.train.labels, qid
+    assert health_check(ranker, *lists) == f"learning: the objective is {share} of that at w = 0"
 
 
 def test_writes_rankers_scorers_boards_and_a_figure(fitted):
@@ -90,7 +102,7 @@ def test_finished_fits_are_reused_and_others_refused(fitted, capsys):
     assert main(arguments) == 0
     assert "0.1235" in capsys.readouterr().out
     assert main([*arguments, "--ranker.tolerance", "0.5"]) == 1
-    assert "holds a fit of another config or other options" in capsys.readouterr().err
+    assert "holds a run with another overrides" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -108,7 +120,7 @@ def test_a_wrong_config_is_said_in_one_line(change, message, tmp_path, capsys):
 
 
 def test_every_exact_config_is_whole():
-    from rankstruct.experiments.exact import _parse
+    from rankstruct.commands.fit_exact import _parse
 
     configs = sorted((Path(__file__).parents[2] / "configs").glob("exact-*.yaml"))
     assert configs
@@ -159,7 +171,7 @@ def test_certificate_of_a_run(tmp_path, capsys):
     options = ["--data.builtin", "digits", "--model.scorer", "rankstruct.LinearScorer", "--trainer.max_epochs", "5"]
     more = ["--model.regularization", "0.01", "--trainer.enable_progress_bar", "false", "--output", str(tmp_path)]
     train(["fit", *options, *more])
-    assert certify_main(["--run", str(tmp_path / "version_0")]) == 0
+    assert rankstruct(["certify", "--run", str(tmp_path / "version_0")]) == 0
     assert "certified lower bound" in capsys.readouterr().out
     found = json.loads((tmp_path / "version_0" / "certificate.json").read_text())
     data = digits(seed=0).train
@@ -173,7 +185,7 @@ def test_certificate_of_a_run(tmp_path, capsys):
     assert found["gap"] > 1e-3
     certificate, _ = certify(exact.to_scorer(), rs.StructuredHingeLoss("AP"), data, 0.01)
     assert certificate.gap <= 1.1e-3
-    assert certify_main(["--run", str(tmp_path)]) == 1
+    assert rankstruct(["certify", "--run", str(tmp_path)]) == 1
     assert "holds no run" in capsys.readouterr().err
 
 
@@ -218,3 +230,43 @@ def test_health_check_tells_stuck_from_learning():
     y = np.digitize(X[:, 0], [0.5, 1.5])
     learning = rs.LinearRanker("AP", C=10.0).fit(X, y, qid)
     assert health_check(learning, X, y, qid).startswith("learning")
+
+
+def test_lists_that_do_not_count_are_told(tmp_path, capsys):
+    for part in ("train", "vali", "test"):
+        lists = ["1 qid:{q} 1:0.{q}\n0 qid:{q} 1:0.3\n", "0 qid:{q} 1:0.5\n0 qid:{q} 1:0.1\n"]
+        text = "".join(lists[q % 4 == 0].format(q=q) for q in range(1, 10))
+        (tmp_path / f"{part}.txt").write_text(text)
+    (tmp_path / "c.yaml").write_text(CONFIG.replace("builtin: synthetic", f"path: {tmp_path}, cache: false"))
+    arguments = ["--config", str(tmp_path / "c.yaml"), "--output", str(tmp_path / "out")]
+    assert main(arguments) == 0
+    out = capsys.readouterr().out
+    assert "training lists left out, since all their labels are equal: 2 of 9" in out
+    assert "C counts as 1.29 C" in out
+    cell = tmp_path / "out" / "c" / "all"
+    result = json.loads((cell / "result.json").read_text())
+    assert (result["left_out"], result["lists"]) == (2, 9)
+
+    # Fits of an older version know neither what was left out nor the content of the data.
+    note = json.loads((cell / "request.json").read_text())
+    assert note.pop("content")
+    (cell / "request.json").write_text(json.dumps(note))
+    for name in ("left_out", "lists"):
+        del result[name]
+    (cell / "result.json").write_text(json.dumps(result))
+    assert main(arguments) == 0
+    assert "left out" not in capsys.readouterr().out
+
+
+def test_fits_of_data_that_changed_are_refused(tmp_path, capsys):
+    from rankstruct.data import source
+
+    for part in ("train", "vali", "test"):
+        (tmp_path / f"{part}.txt").write_text("1 qid:1 1:0.5\n0 qid:1 1:0.3\n")
+    (tmp_path / "c.yaml").write_text(CONFIG.replace("builtin: synthetic", f"path: {tmp_path}, cache: false"))
+    arguments = ["--config", str(tmp_path / "c.yaml"), "--output", str(tmp_path / "out")]
+    assert main(arguments) == 0
+    (tmp_path / "test.txt").write_text("0 qid:1 1:0.5\n1 qid:1 1:0.3\n")
+    source.content_digest.cache_clear()
+    assert main(arguments) == 1
+    assert "holds a run with another content" in capsys.readouterr().err

@@ -4,14 +4,18 @@ import json
 
 import numpy as np
 import pytest
+from scripts_by_path import script
 
 import rankstruct as rs
 from rankstruct.data import DataError, synthetic_groups
-from rankstruct.experiments.diversity import build_losses, compare_losses, main, make_ranker, read_hosts, report_rows
+
+diverse = script("diverse_experiment")
+build_losses, compare_losses, main = diverse.build_losses, diverse.compare_losses, diverse.main
+make_ranker, read_hosts, report_rows = diverse.make_ranker, diverse.read_hosts, diverse.report_rows
 
 
 def test_every_list_is_tested_once_by_weights_of_the_others():
-    data, _ = synthetic_groups(lists=12, documents=(6, 10), hosts=(2, 4), features=4, seed=1)
+    data, _ = synthetic_groups(lists=12, documents=(6, 10), groups=(2, 4), features=4, seed=1)
     losses = build_losses(2, "ideal")
     measures = [rs.diverse_nDCG(2), rs.StRecall(2)]
     found = compare_losses(data, losses, measures, costs=[1.0], folds=3)

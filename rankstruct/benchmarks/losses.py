@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -17,10 +15,8 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from rankstruct import losses as rl
-from rankstruct.experiments.benchmarks import interleaved_ratios, machine
-from rankstruct.files import whole_file
+from rankstruct.benchmarks.timing import interleaved_ratios, threads_of_torch
 from rankstruct.measures import nDCG
-from rankstruct.tables import format_table
 
 SHAPE = (64, 1000)
 SHARES = (0.05, 0.3)
@@ -59,7 +55,7 @@ LOSSES: dict[str, Callable[[], nn.Module]] = {
 _PEAK = """
 import contextlib, json, resource, sys, torch
 from pathlib import Path
-from rankstruct.experiments import loss_benchmark as b
+from rankstruct.benchmarks import losses as b
 name, lists, size, share, seed, grades = json.loads(sys.argv[1])
 torch.set_num_threads(1)
 b.both_ways(b.LOSSES[name](), *b.draw(2, 20, share, seed, grades))
@@ -126,6 +122,7 @@ def peak_megabytes(name: str, lists: int, size: int, share: float, seed: int = 0
     return kilobytes / (1024 * 1024 if sys.platform == "darwin" else 1024)
 
 
+@threads_of_torch(1)
 def benchmark_losses(
     names: Sequence[str] = tuple(LOSSES),
     shape: tuple[int, int] = SHAPE,
@@ -147,80 +144,43 @@ def benchmark_losses(
         if name not in LOSSES:
             raise ValueError(f"unknown loss {name!r}; there are: {', '.join(LOSSES)}")
     timings = []
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        for share in tqdm(shares, desc="benchmark", unit="case", leave=False):
-            scores, labels = draw(*shape, share, seed, grades)
-            calls: dict[str, Callable[[], object]] = {
-                "torch.sort": partial(torch.sort, scores, dim=-1, descending=True)
-            }
-            calls |= {name: partial(both_ways, LOSSES[name](), scores, labels) for name in names}
-            results = interleaved_ratios(calls, "torch.sort", rounds)
-            squared = results["squared"][0] if "squared" in results else None
-            for name, (seconds, ratio) in results.items():
-                lower, median = (float(q) for q in np.percentile(ratio, [25, 50]))
-                peak = (
-                    peak_megabytes(name, *shape, share, seed, grades)
-                    if memory and name in LOSSES and share == shares[0]
-                    else None
-                )
-                own = float(np.median(seconds)) * 1e6
-                over = None if squared is None else float(np.median(seconds / squared))
-                timings.append(LossTiming(name, *shape, share, lower, median, own, over, peak))
-    finally:
-        torch.set_num_threads(before)
+    for share in tqdm(shares, desc="benchmark", unit="case", leave=False):
+        scores, labels = draw(*shape, share, seed, grades)
+        calls: dict[str, Callable[[], object]] = {"torch.sort": partial(torch.sort, scores, dim=-1, descending=True)}
+        calls |= {name: partial(both_ways, LOSSES[name](), scores, labels) for name in names}
+        results = interleaved_ratios(calls, "torch.sort", rounds)
+        squared = results["squared"][0] if "squared" in results else None
+        for name, (seconds, ratio) in results.items():
+            lower, median = (float(q) for q in np.percentile(ratio, [25, 50]))
+            peak = (
+                peak_megabytes(name, *shape, share, seed, grades)
+                if memory and name in LOSSES and share == shares[0]
+                else None
+            )
+            own = float(np.median(seconds)) * 1e6
+            over = None if squared is None else float(np.median(seconds / squared))
+            timings.append(LossTiming(name, *shape, share, lower, median, own, over, peak))
     return timings
 
 
-def main(args: Sequence[str]) -> int:
-    """`rankstruct benchmark losses`: print the table, write JSON if asked."""
-    parser = argparse.ArgumentParser(
-        prog="rankstruct benchmark losses",
-        description="Time every loss, forward and backward, as a ratio over torch.sort of the same scores and over a squared "
-        "loss of them, one thread.",
-    )
-    parser.add_argument("--losses", nargs="+", default=list(LOSSES), metavar="NAME", help="losses (default: all)")
-    parser.add_argument(
-        "--shape", nargs=2, type=int, default=SHAPE, metavar=("LISTS", "SIZE"), help="of the scores (default: 64 1000)"
-    )
-    parser.add_argument("--relevant", nargs="+", type=float, default=SHARES, help="shares of relevant documents")
-    parser.add_argument("--grades", type=int, default=2, help="grades of the labels, 2 to 5 (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=10, help="rounds, every loss once each (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of scores and labels (default: %(default)s)")
-    parser.add_argument("--no-memory", action="store_true", help="leave out memory, which takes a process a loss")
-    parser.add_argument("--json", type=Path, help="file to write the figures to")
-    options = parser.parse_args(args)
-    try:
-        timings = benchmark_losses(
-            options.losses,
-            tuple(options.shape),
-            options.relevant,
-            options.rounds,
-            options.seed,
-            grades=options.grades,
-            memory=not options.no_memory and sys.platform != "win32",
-        )
-    except ValueError as error:
-        parser.error(str(error))
-    print("losses, forward and backward, over torch.sort of the same float32 scores, round by round, one thread")
+def as_rows(timings: Sequence[LossTiming]) -> tuple[list[str], list[list[object]]]:
+    """Header and rows for a table."""
     header = ["loss", "lists x size", "relevant", "lower quartile", "median", "over squared", "median µs", "peak MB"]
+
+    def shown(value: float | None, digits: int) -> str:
+        return "" if value is None else f"{value:.{digits}f}"
+
     rows: list[list[object]] = [
         [
             t.loss,
             f"{t.lists}x{t.list_size}",
             f"{t.relevant:.0%}",
-            f"{t.lower_quartile:.2f}",
-            f"{t.median:.2f}",
-            "" if t.over_squared is None else f"{t.over_squared:.2f}",
-            f"{t.microseconds:.0f}",
-            "" if t.peak_megabytes is None else f"{t.peak_megabytes:.1f}",
+            shown(t.lower_quartile, 2),
+            shown(t.median, 2),
+            shown(t.over_squared, 2),
+            shown(t.microseconds, 0),
+            shown(t.peak_megabytes, 1),
         ]
         for t in timings
     ]
-    print(format_table(header, rows))
-    print(", ".join(f"{key} {value}" for key, value in machine().items()))
-    if options.json:
-        with whole_file(options.json) as file:
-            json.dump({"machine": machine(), "timings": [asdict(t) for t in timings]}, file, indent=2)
-    return 0
+    return header, rows

@@ -1,6 +1,7 @@
 """Experiments from configs: cells, kills, reuse, tables, plots, errors."""
 
 import csv
+import hashlib
 import json
 import subprocess
 import sys
@@ -13,19 +14,11 @@ import scipy.stats
 import yaml
 
 from rankstruct.cli import main
+from rankstruct.commands.cells import CellsFailed
+from rankstruct.commands.experiment import read_results, run_experiment
 from rankstruct.experiments.baselines import make_trainer, mean_measure
-from rankstruct.experiments.experiment import (
-    Cell,
-    CellsFailed,
-    Plan,
-    Source,
-    Vary,
-    read_plan,
-    read_results,
-    run_cell,
-    run_experiment,
-)
-from rankstruct.experiments.report import Gathered, Table, measure_figures, measure_table, win_table, write_report
+from rankstruct.experiments.plan import Plan, PlanCell, Sets, Vary, read_plan, run_cell
+from rankstruct.experiments.report import Gathered, Table, measure_entries, measure_table, win_table, write_report
 
 CONFIG = """
 data: {builtin: synthetic, folds: [1, 2]}
@@ -49,7 +42,7 @@ def finished(tmp_path_factory):
     (folder / "small.yaml").write_text(CONFIG)
     assert main(["experiment", "--config", str(folder / "small.yaml"), "--output", str(folder / "out")]) == 0
     plan = read_plan(folder / "small.yaml")
-    return folder, plan, read_results(folder / "out" / "results.jsonl", plan).records
+    return folder, plan, read_results(folder / "out", plan).records
 
 
 def command(folder, output):
@@ -86,9 +79,10 @@ def test_writes_tables_plots_and_a_page(finished, capsys):
     folder, plan, _ = finished
     out = folder / "out"
     assert sorted(p.stem for p in (out / "tables").glob("*.tex")) == TABLES
-    assert (
-        (out / "tables" / "measures.md").read_text().startswith("| trainer | AP | nDCG@10 |\n|---|---|---|\n| SVMmap |")
-    )
+    head, rule, first, *_ = (out / "tables" / "measures.md").read_text().splitlines()
+    assert head.split() == ["|", "trainer", "|", "AP", "|", "nDCG@10", "|"]
+    assert set(rule) == {"|", "-"}
+    assert first.startswith("| SVMmap")
     assert sorted(p.name for p in (out / "figures").iterdir()) == sorted(
         f"{name}.{suffix}" for name in ("curves", "measures", "paths", "split", "times") for suffix in ("png", "svg")
     )
@@ -126,7 +120,7 @@ def test_keeps_what_max_margin_trainers_went_through_and_shows_where_the_time_we
 def test_significance_is_against_the_best_baseline_with_holm(finished):
     _, plan, records = finished
     gathered = Gathered(plan, records, "")
-    figures = measure_figures(plan, gathered, "")
+    figures = measure_entries(plan, gathered, "")
 
     def values(name, measure):
         seeds = range(3 if name == "chance" else 1)
@@ -217,21 +211,21 @@ def test_another_request_is_run_anew_and_the_old_cells_are_kept(tmp_path, capsys
 
 def test_two_experiments_do_not_write_to_one_file(tmp_path):
     fcntl = pytest.importorskip("fcntl")
-    plan = Plan({"r": {"trainer": "regression"}}, Source(builtin="synthetic", folds=[1]))
-    with (tmp_path / "results.jsonl").open("a") as other:
+    plan = Plan({"r": {"trainer": "regression"}}, Sets(builtin="synthetic", folds=[1]))
+    with (tmp_path / ".lock").open("a") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(ValueError, match="another experiment is writing"):
+        with pytest.raises(ValueError, match="another process is writing"):
             run_experiment(plan, tmp_path)
 
 
 def test_a_cell_that_fails_is_named_and_the_others_are_kept_and_reported(tmp_path, capsys):
     trainers = {"r": {"trainer": "regression", "alpha": 1.0}, "x": {"trainer": "feature", "feature": 99}}
-    plan = Plan(trainers, Source(builtin="synthetic", folds=[1]))
+    plan = Plan(trainers, Sets(builtin="synthetic", folds=[1]))
     with pytest.raises(
         CellsFailed, match=r"1 of 2 cells failed; .*what is missing:  x null 1 0: .*from 0 to 19, got 99"
     ):
         run_experiment(plan, tmp_path)
-    assert len(read_results(tmp_path / "results.jsonl", plan).records) == 1
+    assert len(read_results(tmp_path, plan).records) == 1
     config = tmp_path / "a.yaml"
     config.write_text(yaml.safe_dump({"trainers": trainers, "data": {"builtin": "synthetic", "folds": [1]}}))
     assert main(["experiment", "--config", str(config), "--output", str(tmp_path / "out")]) == 1
@@ -261,14 +255,14 @@ def test_a_line_that_is_no_cell_is_named(finished, tmp_path, line):
     lines = (folder / "out" / "results.jsonl").read_bytes().splitlines()
     (tmp_path / "results.jsonl").write_bytes(b"\n".join([lines[0], line, *lines[1:], b""]))
     with pytest.raises(ValueError, match=r"results.jsonl, line 2: no finished cell; delete the line"):
-        read_results(tmp_path / "results.jsonl", plan)
+        read_results(tmp_path, plan)
 
 
 def test_cells_of_data_that_changed_are_run_anew(tmp_path):
     from rankstruct.data import source
 
     (tmp_path / "train.txt").write_text("1 qid:1 1:0.5\n0 qid:1 1:0.2\n")
-    plan = Plan({"r": {"trainer": "regression"}}, Source(path=str(tmp_path), folds=[1]))
+    plan = Plan({"r": {"trainer": "regression"}}, Sets(path=str(tmp_path), folds=[1]))
     (cell,) = plan.cells()
     before = plan.request(cell)
     (tmp_path / "train.txt").write_text("0 qid:1 1:0.5\n1 qid:1 1:0.2\n")
@@ -280,13 +274,13 @@ def test_cells_of_data_that_changed_are_run_anew(tmp_path):
 def test_latex_is_escaped():
     table = Table("t", ["a|b", "x"], [["50% & $_{~", "1 ++"]])
     assert r"50\% \& \$\_\{\~{}" in table.latex()
-    assert table.markdown().startswith("| a\\|b | x |")
+    assert table.markdown().splitlines()[0].split() == ["|", "a\\|b", "|", "x", "|"]
 
 
 def test_an_option_that_varies_makes_curves(tmp_path):
     plan = Plan(
         {"ridge": {"trainer": "regression"}, "one": {"trainer": "feature", "feature": 0}},
-        Source(builtin="synthetic", folds=[1]),
+        Sets(builtin="synthetic", folds=[1]),
         measures=["nDCG"],
         vary=Vary("alpha", [0.1, [10.0, 1e6]]),
     )
@@ -300,7 +294,7 @@ def test_fewer_training_lists_and_steps_for_a_trainer_alone():
     entry = {"trainer": "regression", "alpha": 1.0}
     plan = Plan(
         {"few": entry, "bins": {**entry, "prepare": ["bins:5"]}},
-        Source(builtin="synthetic", folds=[1], prepare_test=["binarize:2"]),
+        Sets(builtin="synthetic", folds=[1], prepare_test=["binarize:2"]),
         vary=Vary("lists", [5, 50]),
     )
     few, many, *_ = (run_cell(plan, cell) for cell in plan.cells())
@@ -355,14 +349,70 @@ def test_every_config_is_a_plan_that_runs(config):
     cells = {cell.spec["trainer"]: cell for cell in reversed(plan.cells())}
     cheap = next(cell for name, cell in cells.items() if name in ("hinge", "regression", "ranksvm"))
     entry = {**cheap.spec, **({"C": 1.0} if "C" in cheap.spec else {})}
-    record = run_cell(plan, Cell(cheap.set_name, cheap.name, cheap.value, 1, 0, entry))
+    record = run_cell(plan, PlanCell(cheap.set_name, cheap.name, cheap.value, 1, 0, entry))
     assert all(np.isfinite(values).all() for values in record["values"].values())
 
 
 def test_tables_are_escaped():
     table = Table("a & b", ["x_1", "50 %"], [["<b>", "0.5 --"]], "note", frozenset({(0, 1)}))
-    assert r"x\_1 & 50 \%" in table.latex()
+    assert "x\\_1 & 50 \\% \\\\" in " ".join(table.latex().split())
     assert r"\textbf{0.5} $--$" in table.latex()
     assert "<td>&lt;b&gt;</td><td><b>0.5</b> --</td>" in table.html()
     assert "| **0.5** -- |" in table.markdown()
     assert table.csv() == "x_1,50 %\n<b>,0.5 --\n"
+
+
+def test_the_number_of_parts_is_not_that_of_the_folds_that_run():
+    config, path = CONFIGS / "experiment-uci.yaml", ["--data.path", "/nowhere"]
+    every, some = read_plan(config, path), read_plan(config, [*path, "--data.folds", "[1, 2, 3]"])
+    assert every.data.of("letter.arff", 2).parts == some.data.of("letter.arff", 2).parts == 10
+    requests = [{cell.key: plan.request(cell) for cell in plan.cells()} for plan in (every, some)]
+    assert requests[1].items() <= requests[0].items()
+    assert len(requests[1]) == 3 * len(requests[0]) // 10
+
+
+def test_what_a_cell_depends_on_keeps_the_digest_of_older_results():
+    plan = Plan({"r": {"trainer": "regression"}}, Sets(builtin="synthetic", folds=(1,)), measures=["AP"])
+    (cell,) = plan.cells()
+    data = {"path": None, "builtin": "synthetic", "protocol": "folds", "sizes": [10, 5, 35], "queries": 50}
+    data |= {
+        "documents": 100,
+        "relevant": None,
+        "prepare": [],
+        "prepare_train": [],
+        "prepare_test": [],
+        "labels": "grades",
+    }
+    wanted = {"spec": cell.spec, "data": data, "measures": ["AP"], "select": None, "cell": ["", 1, 0]}
+    assert plan.request(cell) == hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:16]
+    svm = Plan({"r": {"trainer": "svmacc"}}, Sets(builtin="synthetic", folds=(1,)), measures=["AP"])
+    (cell,) = svm.cells()
+    loose = hashlib.sha256(json.dumps(wanted | {"spec": cell.spec}, sort_keys=True).encode()).hexdigest()[:16]
+    assert svm.request(cell) != loose  # those were trained to a gap of 1e-3
+
+
+def test_diverse_measures_of_data_with_groups(tmp_path):
+    trainers = {
+        "diverse": {"trainer": "hinge", "measure": "diverse_nDCG@5", "C": [0.1, 1.0]},
+        "plain": {"trainer": "hinge", "measure": "nDCG@5", "feature_map": "positional", "C": [0.1, 1.0]},
+        "ridge": {"trainer": "regression", "alpha": [1.0, 10.0]},
+    }
+    data = Sets(builtin="synthetic-groups", folds=(1,))
+    plan = Plan(trainers, data, measures=["diverse_nDCG@5", "StRecall@5", "AP"], select="diverse_nDCG@5")
+    records = {cell.key: run_cell(plan, cell) for cell in plan.cells()}
+    means = {key[1]: np.mean(record["values"]["diverse_nDCG@5"]) for key, record in records.items()}
+    assert all(0.3 < mean <= 1 for mean in means.values())
+    assert "diverse_nDCG@5" in write_report(plan, records, tmp_path, "diverse")
+
+
+def test_what_a_trainer_warns_of_is_a_note_of_the_table(tmp_path):
+    trainers = {"SVM": {"trainer": "svmacc", "C": [0.001, 0.01], "tolerance": 0.9}, "ridge": {"trainer": "regression"}}
+    plan = Plan(trainers, Sets(builtin="synthetic", folds=(1, 2)), measures=["AP"])
+    records = {cell.key: json.loads(json.dumps(run_cell(plan, cell))) for cell in plan.cells()}
+    assert [bool(record["remarks"]) for record in records.values()] == [True, True, False, False]
+    printed = write_report(plan, records, tmp_path, "t")
+    assert "LinearClassifier: the classifier is nearly constant" in printed
+    assert "(cells of SVM 2 of 2)" in printed
+    for record in records.values():
+        del record["remarks"]  # as older versions wrote them
+    assert "nearly constant" not in write_report(plan, records, tmp_path, "t")

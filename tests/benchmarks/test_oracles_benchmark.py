@@ -1,20 +1,20 @@
 """The benchmark's bookkeeping; speed itself is never asserted."""
 
+import dataclasses
 import json
 
 import pytest
 import torch
 
-from rankstruct.cli import main
-from rankstruct.experiments.benchmarks import (
+from rankstruct.benchmarks.oracles import (
     DENSE,
-    as_json,
     as_rows,
     benchmark_assignment,
     benchmark_growth,
     benchmark_oracles,
-    interleaved_ratios,
 )
+from rankstruct.benchmarks.timing import interleaved_ratios
+from rankstruct.cli import main
 
 
 def test_every_case_is_timed_and_threads_are_restored():
@@ -36,7 +36,7 @@ def test_calls_are_interleaved():
 
 
 def test_command_prints_a_table_and_writes_json(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("rankstruct.experiments.benchmarks.SHAPES", ((2, 20),))
+    monkeypatch.setattr("rankstruct.benchmarks.oracles.SHAPES", ((2, 20),))
     target = tmp_path / "b.json"
     assert (
         main(
@@ -63,13 +63,13 @@ def test_command_prints_a_table_and_writes_json(tmp_path, capsys, monkeypatch):
 
 
 def test_what_needs_too_much_memory_is_a_dash(monkeypatch):
-    monkeypatch.setattr("rankstruct.experiments.benchmarks.MOST_DENSE_BYTES", 16 * 2 * 20**2)
+    monkeypatch.setattr("rankstruct.benchmarks.oracles.MOST_DENSE_BYTES", 16 * 2 * 20**2)
     timings = benchmark_oracles(["AUC"], shapes=[(2, 20), (2, 21)], shares=[0.5], threads=[1], rounds=1)
     small, large = (t for t in timings if t.what == DENSE)
     assert small.median is not None
     assert (large.lower_quartile, large.median, large.microseconds) == (None, None, None)
     assert [row[-3:] for row in as_rows([large])[1]] == [["-", "-", "-"]]
-    assert json.loads(json.dumps(as_json([large])))["timings"][0]["median"] is None
+    assert json.loads(json.dumps(dataclasses.asdict(large)))["median"] is None
 
 
 def test_growth_and_assignment_tables():

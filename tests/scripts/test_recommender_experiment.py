@@ -4,21 +4,20 @@ import json
 
 import numpy as np
 import pytest
+from scripts_by_path import script
 
-from rankstruct.experiments import recommenders
-from rankstruct.experiments.recommenders import (
-    START,
-    Recipe,
-    main,
-    measure_users,
-    read_groups,
-    recommender_experiment,
-    strong_parts,
-    tuning_users,
-    weak_parts,
-)
 from rankstruct.losses import ListNetLoss, SquaredLoss, StructuredHingeLoss
 from rankstruct.recommenders import item_means, popularity, synthetic_ratings, weak_split
+
+recommenders = script("recommender_experiment")
+START, Recipe, main = recommenders.START, recommenders.Recipe, recommenders.main
+measure_users, read_groups, tuning_users = (
+    recommenders.measure_users,
+    recommenders.read_groups,
+    recommenders.tuning_users,
+)
+recommender_experiment = recommenders.recommender_experiment
+strong_parts, weak_parts = recommenders.strong_parts, recommenders.weak_parts
 
 METHODS = ["popularity", "item means", START, "squared", "ListNet", "alternating"]
 

@@ -1,13 +1,14 @@
 """Cross-validation: cells are trained once, selection is by validation, a finished cell is reused."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 
+from rankstruct.cli import main as rankstruct
+from rankstruct.commands.cross_validate import cross_validate
 from rankstruct.data import synthetic
-from rankstruct.experiments.comparison import main as compare
-from rankstruct.experiments.cross_validation import cross_validate, main
 
 CONFIG = """
 seed_everything: 0
@@ -15,6 +16,14 @@ model: {scorer: rankstruct.LinearScorer, measures: [AP, RR@10]}
 data: {lists_per_batch: 10, cache: false}
 trainer: {max_epochs: 2}
 """
+
+
+def main(arguments):
+    return rankstruct(["cross-validate", *arguments])
+
+
+def compare(arguments):
+    return rankstruct(["compare", *arguments])
 
 
 @pytest.fixture(scope="module")
@@ -129,10 +138,42 @@ def test_compare_has_a_line_for_each_config(folder, capsys):
     assert alone["mean"] == found["other"]["mean"]
     assert f"{found['other']['mean']['AP']:.4f}" in printed
     table = (folder / "compared" / "comparison.md").read_text().splitlines()
-    assert table[0] == "| config | test RR@10 | test AP | CPU seconds |"
-    assert table[3].startswith(f"| other | {found['other']['mean']['RR@10']:.4f} |")
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+    assert cells[0] == ["config", "test RR@10", "test AP", "CPU seconds"]
+    assert cells[3][:2] == ["other", f"{found['other']['mean']['RR@10']:.4f}"]
     again = folder / "again" / "config.yaml"
     again.parent.mkdir()
     again.write_text(CONFIG)
     assert compare(["--configs", str(folder / "config.yaml"), str(again), "--output", str(folder / "x")]) == 1
     assert "there are several of config" in capsys.readouterr().err
+
+
+def test_runs_of_data_that_changed_are_refused(folder, tmp_path, capsys):
+    from rankstruct.data import source
+
+    data = shutil.copytree(folder / "Fold1", tmp_path / "data" / "Fold1").parent
+    arguments = ["--config", str(folder / "config.yaml"), "--folds", "1", "--output", str(tmp_path / "out")]
+    arguments += ["--data.path", str(data), "--trainer.max_epochs", "1"]
+    assert main(arguments) == 0
+    (request,) = tmp_path.glob("out/*/request.json")
+    lines = (data / "Fold1" / "test.txt").read_text().splitlines()
+    (data / "Fold1" / "test.txt").write_text("\n".join(lines[:-1]) + "\n")
+    source.content_digest.cache_clear()
+    capsys.readouterr()
+    assert main(arguments) == 1
+    assert "holds a run with another content" in capsys.readouterr().err
+    note = json.loads(request.read_text())
+    del note["content"]  # as older versions wrote it
+    request.write_text(json.dumps(note))
+    assert main(arguments) == 0
+    assert "1 runs, 1 of them reused" in capsys.readouterr().out
+
+
+def test_a_run_that_fails_is_named_after_the_others(folder, tmp_path, capsys):
+    arguments = ["--config", str(folder / "config.yaml"), "--folds", "1", "--output", str(tmp_path / "out")]
+    grid = ["--grid", "model.regularization=-1,0.1", "--data.path", str(folder)]
+    assert main([*arguments, *grid]) == 1
+    error = capsys.readouterr().err
+    assert "1 of 2 cells failed; the others are kept" in error
+    assert "fold1_regularization=-1: ValueError: regularization must be >= 0" in error
+    assert (tmp_path / "out" / "fold1_regularization=0.1" / "result.json").is_file()

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
-import importlib.util
-import json
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from tqdm import tqdm
 
 from rankstruct import losses as rl
-from rankstruct.data import RankingData, Splits, read_folds
+from rankstruct.benchmarks.timing import threads_of_torch
+from rankstruct.data import RankingData, Splits
+from rankstruct.diagnostics import fit_path, mean_measures
 from rankstruct.estimators import LinearRanker
-from rankstruct.experiments.benchmarks import machine
-from rankstruct.experiments.exact import fit_path, mean_measures
-from rankstruct.files import whole_file
 from rankstruct.measures import nDCG
-from rankstruct.tables import format_table
 
 CS = (1.0, 10.0, 100.0, 1000.0, 10000.0)
 MEASURES = ("AP", "nDCG@10", "RR@10")
@@ -57,6 +50,7 @@ RANKERS: dict[str, Callable[[], LinearRanker]] = {
 LIGHTGBM = "LightGBM lambdarank"
 
 
+@threads_of_torch(1)
 def benchmark_exact(
     folds: Sequence[Splits], names: Sequence[str] = tuple(RANKERS), Cs: Sequence[float] = CS, tolerance: float = 1e-3
 ) -> list[dict[str, Any]]:
@@ -78,15 +72,10 @@ def benchmark_exact(
     unknown = [name for name in names if name not in RANKERS and name != LIGHTGBM]
     if unknown:
         raise ValueError(f"unknown ranker {unknown[0]!r}; there are: {', '.join([*RANKERS, LIGHTGBM])}")
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        return [
-            _lightgbm(folds) if name == LIGHTGBM else _ranker(name, folds, Cs, tolerance)
-            for name in tqdm(names, desc="exact training", unit="ranker", leave=False)
-        ]
-    finally:
-        torch.set_num_threads(before)
+    return [
+        _lightgbm(folds) if name == LIGHTGBM else _ranker(name, folds, Cs, tolerance)
+        for name in tqdm(names, desc="exact training", unit="ranker", leave=False)
+    ]
 
 
 def _ranker(name: str, folds: Sequence[Splits], Cs: Sequence[float], tolerance: float) -> dict[str, Any]:
@@ -143,40 +132,12 @@ def _first_lists(data: RankingData) -> RankingData:
     return data.select(np.arange(min(5, data.num_lists)))
 
 
-def main(args: Sequence[str]) -> int:
-    """`rankstruct benchmark exact`: print the table, write JSON if asked."""
-    parser = argparse.ArgumentParser(
-        prog="rankstruct benchmark exact",
-        description="Train every linear ranker to the optimum along C = 1 to 10000, over folds; one thread.",
-    )
-    parser.add_argument("--data", required=True, help="folder of LETOR files with Fold1, Fold2, ...")
-    parser.add_argument("--folds", nargs="+", type=int, default=[1, 2, 3, 4, 5], help="(default: %(default)s)")
-    parser.add_argument("--rankers", nargs="+", help="names; all, and LightGBM where it is installed, if not given")
-    parser.add_argument("--tolerance", type=float, default=1e-3, help="relative gap (default: %(default)s)")
-    parser.add_argument("--json", type=Path, help="file to write the figures to")
-    options = parser.parse_args(args)
-    names = options.rankers or list(RANKERS)
-    if options.rankers is None and importlib.util.find_spec("lightgbm") is not None:
-        names.append(LIGHTGBM)
-    try:
-        rows = benchmark_exact([read_folds(options.data, fold) for fold in options.folds], names, CS, options.tolerance)
-    except (ValueError, OSError) as error:
-        parser.error(str(error))
+def as_rows(found: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[Any]]]:
+    """Header and rows for a table."""
     header = ["ranker", "seconds", "passes", "in argmax", "in QP", "converged", *(f"test {m}" for m in MEASURES)]
-    print(f"{len(CS)} values of C on {len(options.folds)} folds, relative gap {options.tolerance:g}, one thread")
-    print(format_table(header, [_shown(row) for row in rows]))
-    if options.json is not None:
-        with whole_file(options.json) as file:
-            json.dump({"machine": machine(), "rows": rows}, file, indent=2)
-    return 0
-
-
-def _shown(row: dict[str, Any]) -> list[Any]:
-    exact = "passes" in row
-    return [
-        row["name"],
-        round(row["seconds"], 1),
-        *(([row["passes"], f"{row['argmax']:.0%}", f"{row['qp']:.0%}"]) if exact else ["", "", ""]),
-        f"{row['converged']} of {row['fits']}" if exact else "",
-        *(row[measure] for measure in MEASURES),
-    ]
+    rows = []
+    for row in found:
+        exact = [row["passes"], f"{row['argmax']:.0%}", f"{row['qp']:.0%}"] if "passes" in row else ["", "", ""]
+        converged = f"{row['converged']} of {row['fits']}" if "passes" in row else ""
+        rows.append([row["name"], round(row["seconds"], 1), *exact, converged, *(row[measure] for measure in MEASURES)])
+    return header, rows

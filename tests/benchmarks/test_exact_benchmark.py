@@ -5,8 +5,9 @@ import json
 import pytest
 
 import rankstruct as rs
+from rankstruct.benchmarks.exact import LIGHTGBM, RANKERS, _arrays, benchmark_exact
+from rankstruct.cli import main
 from rankstruct.data import digits
-from rankstruct.experiments.exact_benchmark import LIGHTGBM, RANKERS, _arrays, benchmark_exact, main
 
 
 def test_rows_hold_what_was_fitted():
@@ -33,8 +34,7 @@ def test_every_ranker_fits(name):
 
 
 def test_command(tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        main(["--data", str(tmp_path)])
+    assert main(["benchmark", "exact", "--data", str(tmp_path)]) == 1
     assert "Fold1" in capsys.readouterr().err
     with pytest.raises(ValueError, match="unknown ranker 'x'; there are: AP"):
         benchmark_exact([], ["x"])

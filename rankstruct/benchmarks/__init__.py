@@ -1,0 +1,1 @@
+"""Speed, as ratios against something public in the same run."""

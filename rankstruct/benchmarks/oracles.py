@@ -1,0 +1,218 @@
+"""The losses of the oracles over `torch.sort` of the same scores; growth with the list; the assignment over SciPy's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+from tqdm import tqdm
+
+from rankstruct.benchmarks.timing import interleaved_ratios, threads_of_torch
+from rankstruct.feature_maps import Positional
+from rankstruct.losses import structured_hinge_loss
+from rankstruct.measures import DiscountedGain, parse_measure
+from rankstruct.oracles import most_violated
+
+SHAPES = ((256, 100), (64, 1000), (8, 10_000))
+SHARES = (0.05, 0.3)
+MEASURES = ("AP", "AUC", "nDCG", "nDCG@10", "RR@10", "P@10")
+DENSE = "all pairs, dense torch"
+MOST_DENSE_BYTES = 2e9
+ARRANGEMENTS = ("random", "near-sorted", "anti-sorted", "tied")
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One call's time over that of `torch.sort` on the same tensor.
+
+    Attributes:
+        what: the call.
+        lists, list_size: the shape of the scores.
+        relevant: the share of relevant documents.
+        threads: of torch, which the kernels follow.
+        lower_quartile, median: of the ratio, round by round; None where the call needs too much memory to be tried.
+        microseconds: the call's own median time.
+    """
+
+    what: str
+    lists: int
+    list_size: int
+    relevant: float
+    threads: int
+    lower_quartile: float | None
+    median: float | None
+    microseconds: float | None
+
+
+@threads_of_torch(1)
+def benchmark_oracles(
+    measures: Sequence[str] = MEASURES,
+    shapes: Sequence[tuple[int, int]] = SHAPES,
+    shares: Sequence[float] = SHARES,
+    threads: Sequence[int] = (1, 2),
+    rounds: int = 100,
+    seed: int = 0,
+) -> list[Timing]:
+    """Structured hinge loss, forward and backward, over `torch.sort` of the same float32 scores.
+
+    Beside it np.argsort, and a hinge over all pairs as dense torch would have it, with a tenth of the rounds; that one is
+    left out where its matrices need more than 2 GB.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    timings = []
+    cases = [(t, shape, share) for t in threads for shape in shapes for share in shares]
+    for count, (lists, size), share in tqdm(cases, desc="benchmark", unit="case", leave=False):
+        torch.set_num_threads(count)
+        scores = torch.randn(lists, size, generator=generator)
+        labels = (torch.rand(lists, size, generator=generator) < share).long()
+        calls: dict[str, Callable[[], object]] = {
+            "torch.sort": partial(torch.sort, scores, dim=-1, descending=True),
+            "np.argsort": partial(np.argsort, scores.numpy(), axis=-1),
+        }
+        for measure in measures:
+            calls[f"{measure} loss"] = partial(_both_ways, scores, labels, measure)
+        results = interleaved_ratios(calls, "torch.sort", rounds)
+        # A few float32 matrices of all pairs: the margins, their positive part, the mask and the gradient.
+        if 16 * lists * size**2 <= MOST_DENSE_BYTES:
+            dense: dict[str, Callable[[], object]] = {
+                "torch.sort": calls["torch.sort"],
+                DENSE: partial(_all_pairs, scores, labels),
+            }
+            results[DENSE] = interleaved_ratios(dense, "torch.sort", max(rounds // 10, 1))[DENSE]
+        else:
+            timings.append(Timing(DENSE, lists, size, share, count, None, None, None))
+        for name, (its, ratio) in results.items():
+            lower, median = (float(q) for q in np.percentile(ratio, [25, 50]))
+            seconds = float(np.median(its))
+            timings.append(Timing(name, lists, size, share, count, lower, median, seconds * 1e6))
+    return timings
+
+
+def _both_ways(scores: Tensor, labels: Tensor, measure: str) -> None:
+    leaf = scores.detach().requires_grad_()
+    structured_hinge_loss(leaf, labels, measure).backward()
+
+
+def _all_pairs(scores: Tensor, labels: Tensor) -> None:
+    """A pairwise hinge, forward and backward, over all pairs of a relevant and an irrelevant document at once, O(n^2)."""
+    leaf = scores.detach().requires_grad_()
+    margins = 1 - (leaf.unsqueeze(-1) - leaf.unsqueeze(-2))
+    pairs = (labels.unsqueeze(-1) > 0) & (labels.unsqueeze(-2) == 0)
+    (margins.clamp(min=0) * pairs).sum().backward()
+
+
+@threads_of_torch(1)
+def benchmark_growth(
+    measures: Sequence[str] = MEASURES,
+    small: int = 1_000,
+    large: int = 100_000,
+    relevant: float = 0.01,
+    rounds: int = 20,
+    seed: int = 0,
+) -> list[dict[str, float | str]]:
+    """One list of `large` documents against one of `small`, forward and backward, one thread: time and memory.
+
+    Returns:
+        Rows of measure, median microseconds of both, their ratio, and the megabytes by which the process' peak grew over the
+        large list's runs (0 where it stayed under an earlier peak).
+    """
+    import resource  # not on Windows, where the rest of the benchmark runs
+
+    generator = torch.Generator().manual_seed(seed)
+    rows: list[dict[str, float | str]] = []
+    for measure in measures:
+        medians = []
+        for size in (small, large):
+            scores = torch.randn(1, size, generator=generator)
+            labels = (torch.rand(1, size, generator=generator) < relevant).long()
+            _both_ways(scores[:, :small], labels[:, :small], measure)
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            calls = {"loss": partial(_both_ways, scores, labels, measure)}
+            medians.append(float(np.median(interleaved_ratios(calls, "loss", rounds)["loss"][0])) * 1e6)
+        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak) / 1024
+        rows.append(
+            {
+                "measure": measure,
+                f"n = {small}, µs": round(medians[0]),
+                f"n = {large}, µs": round(medians[1]),
+                "ratio": round(medians[1] / medians[0], 1),
+                "peak MB": round(grown, 1),
+            }
+        )
+    return rows
+
+
+@threads_of_torch(1)
+def benchmark_assignment(
+    cases: Sequence[tuple[str, int]] = (("nDCG@10", 1000), ("nDCG", 500), ("nDCG", 1000)),
+    alone: Sequence[tuple[str, int]] = (("nDCG", 2000), ("nDCG", 5000)),
+    rounds: int = 5,
+    seed: int = 0,
+) -> list[dict[str, float | str]]:
+    """The positional map's argmax (five grades, decay i^-0.5) against SciPy's assignment on the same list, one thread.
+
+    `alone` are lists for which SciPy would take minutes. Every arrangement of scores: random, near-sorted by label, the
+    reverse of it, and tied.
+
+    Returns:
+        Rows of measure, size, arrangement, both median milliseconds, their ratio, and the relative difference of the values.
+    """
+    rng = np.random.default_rng(seed)
+    rows: list[dict[str, float | str]] = []
+    for (name, size), with_scipy in [*((case, True) for case in cases), *((case, False) for case in alone)]:
+        measure, decay = parse_measure(name), Positional("i^-0.5")
+        assert isinstance(measure, DiscountedGain)
+        a, c = measure.position_weights(size).numpy(), decay.weights(size).numpy()
+        for arrangement in ARRANGEMENTS:
+            labels = rng.choice(5, p=[0.5, 0.2, 0.15, 0.1, 0.05], size=size)
+            noise = rng.normal(size=size)
+            scores = {
+                "random": noise,
+                "near-sorted": labels + 0.1 * noise,
+                "anti-sorted": -labels + 0.1 * noise,
+                "tied": np.round(noise),
+            }[arrangement]
+            given = torch.tensor(scores), torch.tensor(labels)
+            call = partial(most_violated, *given, measure, feature_map=decay, reference="predicted")
+            row: dict[str, float | str] = {"measure": name, "n": size, "scores": arrangement}
+            ours = np.median(interleaved_ratios({"ours": call}, "ours", rounds)["ours"][0]) * 1e3
+            row["ms"] = round(float(ours), 3)
+            if with_scipy:
+                gains = measure.document_gains(given[1]).numpy()
+                gains = gains / (a @ np.sort(gains)[::-1])
+                start = time.perf_counter()
+                value = np.outer(scores, c) - np.outer(gains, a)
+                where = linear_sum_assignment(value, maximize=True)
+                theirs = (time.perf_counter() - start) * 1e3
+                best = 1 + value[where].sum() - np.sort(scores)[::-1] @ c
+                row["SciPy ms"] = round(theirs, 1)
+                row["times faster"] = round(theirs / float(ours))
+                row["difference"] = f"{abs(call().value.item() - best) / max(1.0, abs(best)):.0e}"
+            rows.append(row)
+    return rows
+
+
+def as_rows(timings: Sequence[Timing]) -> tuple[list[str], list[list[object]]]:
+    """Header and rows for a table."""
+    header = ["call", "lists x size", "relevant", "threads", "lower quartile", "median", "median µs"]
+
+    def figures(t: Timing) -> tuple[tuple[float | None, int], ...]:
+        return (t.lower_quartile, 2), (t.median, 2), (t.microseconds, 0)
+
+    rows: list[list[object]] = [
+        [
+            t.what,
+            f"{t.lists}x{t.list_size}",
+            f"{t.relevant:.0%}",
+            t.threads,
+            *("-" if x is None else f"{x:.{digits}f}" for x, digits in figures(t)),
+        ]
+        for t in timings
+    ]
+    return header, rows

@@ -1,0 +1,52 @@
+"""What all benchmarks time with: calls in turn, threads for the time of a run, the machine's name."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+
+def interleaved_ratios(
+    calls: Mapping[str, Callable[[], object]], base: str, rounds: int
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Time every call once a round, in turn, so that a change of the machine's speed meets all of them alike.
+
+    Returns:
+        For each call its seconds `[rounds]` and their ratio to `base`'s seconds of the same round.
+    """
+    seconds = {name: np.empty(rounds) for name in calls}
+    for call in calls.values():  # compile kernels, fill caches
+        call()
+        call()
+    for i in range(rounds):
+        for name, call in calls.items():
+            start = time.perf_counter()
+            call()
+            seconds[name][i] = time.perf_counter() - start
+    return {name: (its, its / seconds[base]) for name, its in seconds.items()}
+
+
+@contextmanager
+def threads_of_torch(count: int) -> Iterator[None]:
+    """Let torch, which the kernels follow, have so many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def machine() -> dict[str, str]:
+    """What the figures were measured on."""
+    return {
+        "processor": platform.processor() or platform.machine(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+    }

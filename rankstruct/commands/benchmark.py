@@ -1,0 +1,128 @@
+"""`rankstruct benchmark`: time oracles, losses or exact training; print the tables, write JSON if asked."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rankstruct.benchmarks import exact, losses, oracles
+from rankstruct.benchmarks.timing import machine
+from rankstruct.data import read_folds
+from rankstruct.files import whole_file
+from rankstruct.tables import format_table
+
+
+def _oracles(options: argparse.Namespace) -> dict[str, Any]:
+    # Growth comes first: the matrices of all pairs would hide its peak of memory.
+    growth = [] if options.brief else oracles.benchmark_growth(options.measures, seed=options.seed)
+    timings = oracles.benchmark_oracles(
+        options.measures, threads=options.threads, rounds=options.rounds, seed=options.seed
+    )
+    print("loss, forward and backward, over torch.sort of the same float32 scores, round by round, calls in turn;")
+    print(
+        f"{oracles.DENSE}: a hinge over all relevant-irrelevant pairs as one matrix a list, - where that needs over 2 GB"
+    )
+    print(format_table(*oracles.as_rows(timings)))
+    report: dict[str, Any] = {"timings": [asdict(timing) for timing in timings]}
+    if not options.brief:
+        report["growth"] = growth
+        print("\none list of 1,000 and one of 100,000 documents, 1 % relevant, one thread")
+        _print_rows(growth)
+        report["assignment"] = oracles.benchmark_assignment(seed=options.seed)
+        print("\nmost violated ranking, positional map i^-0.5, five grades, one thread, against SciPy's assignment")
+        _print_rows(report["assignment"])
+    return report
+
+
+def _losses(options: argparse.Namespace) -> dict[str, Any]:
+    timings = losses.benchmark_losses(
+        options.losses,
+        tuple(options.shape),
+        options.relevant,
+        options.rounds,
+        options.seed,
+        grades=options.grades,
+        memory=not options.no_memory and sys.platform != "win32",
+    )
+    print("losses, forward and backward, over torch.sort of the same float32 scores, round by round, one thread")
+    print(format_table(*losses.as_rows(timings)))
+    return {"timings": [asdict(timing) for timing in timings]}
+
+
+def _exact(options: argparse.Namespace) -> dict[str, Any]:
+    names = options.rankers or list(exact.RANKERS)
+    if options.rankers is None and importlib.util.find_spec("lightgbm") is not None:
+        names.append(exact.LIGHTGBM)
+    folds = [read_folds(options.data, fold) for fold in options.folds]
+    rows = exact.benchmark_exact(folds, names, exact.CS, options.tolerance)
+    print(f"{len(exact.CS)} values of C on {len(folds)} folds, relative gap {options.tolerance:g}, one thread")
+    print(format_table(*exact.as_rows(rows)))
+    return {"rows": rows}
+
+
+def _print_rows(rows: Sequence[dict[str, float | str]]) -> None:
+    header = list(dict.fromkeys(key for row in rows for key in row))
+    print(format_table(header, [[str(row.get(key, "")) for key in header] for row in rows]))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="rankstruct benchmark", description="Time, against something public in the same run."
+    )
+    kinds = parser.add_subparsers(required=True, metavar="WHAT")
+
+    def kind(name: str, run: Any, what: str) -> argparse.ArgumentParser:
+        added = kinds.add_parser(name, help=what, description=what)
+        added.set_defaults(run=run)
+        added.add_argument("--json", type=Path, help="file to write the figures to")
+        return added
+
+    def rounds(added: argparse.ArgumentParser, number: int) -> None:
+        added.add_argument("--rounds", type=int, default=number, help="every call once each (default: %(default)s)")
+        added.add_argument("--seed", type=int, default=0, help="seed of scores and labels (default: %(default)s)")
+
+    one = kind("oracles", _oracles, "Losses of the oracles, forward and backward, over torch.sort of the same scores.")
+    rounds(one, 100)
+    one.add_argument("--measures", nargs="+", default=list(oracles.MEASURES), help="measures (default: %(default)s)")
+    one.add_argument("--threads", nargs="+", type=int, default=[1, 2], help="thread counts (default: %(default)s)")
+    one.add_argument("--brief", action="store_true", help="leave out growth and the comparison with SciPy")
+
+    one = kind("losses", _losses, "Every loss over torch.sort and over a squared loss of the same scores, one thread.")
+    rounds(one, 10)
+    one.add_argument("--losses", nargs="+", default=list(losses.LOSSES), metavar="NAME", help="losses (default: all)")
+    one.add_argument(
+        "--shape",
+        nargs=2,
+        type=int,
+        default=losses.SHAPE,
+        metavar=("LISTS", "SIZE"),
+        help="of the scores (default: 64 1000)",
+    )
+    one.add_argument("--relevant", nargs="+", type=float, default=losses.SHARES, help="shares of relevant documents")
+    one.add_argument("--grades", type=int, default=2, help="grades of the labels, 2 to 5 (default: %(default)s)")
+    one.add_argument("--no-memory", action="store_true", help="leave out memory, which takes a process a loss")
+
+    one = kind(
+        "exact", _exact, "Every linear ranker, trained to the optimum along C = 1 to 10000, over folds; one thread."
+    )
+    one.add_argument("--data", required=True, help="folder of LETOR files with Fold1, Fold2, ...")
+    one.add_argument("--folds", nargs="+", type=int, default=[1, 2, 3, 4, 5], help="(default: %(default)s)")
+    one.add_argument("--rankers", nargs="+", help="names; all, and LightGBM where it is installed, if not given")
+    one.add_argument("--tolerance", type=float, default=1e-3, help="relative gap (default: %(default)s)")
+    return parser
+
+
+def main(args: Sequence[str]) -> None:
+    """Time what was asked for."""
+    options = _parser().parse_args(args[1:])
+    report = {"machine": machine()} | options.run(options)
+    print(", ".join(f"{key} {value}" for key, value in machine().items()))
+    if options.json:
+        with whole_file(options.json) as file:
+            json.dump(report, file, indent=2)

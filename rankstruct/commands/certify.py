@@ -1,0 +1,83 @@
+"""`rankstruct certify`: how far a training run is from the optimum of its objective."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from torch import nn
+
+from rankstruct.data import Source
+from rankstruct.diagnostics import Certificate, certify
+from rankstruct.files import whole_file
+from rankstruct.models import load_scorer
+from rankstruct.tables import format_table
+
+
+def certify_run(run: str | Path, *, tolerance: float = 1e-3) -> Certificate:
+    """`certify` for the best checkpoint of a training run's folder.
+
+    Raises:
+        ValueError: the folder holds no run, or one that has no certified optimum.
+    """
+    folder = Path(run)
+    if not (folder / "config.yaml").is_file():
+        raise ValueError(f"{folder} holds no run: there is no config.yaml")
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    model, data = config["model"], config["data"]
+    if data.get("max_list_size") is not None:
+        raise ValueError("the run sampled its training lists (data.max_list_size), so its objective is another one")
+    if model.get("regularize_towards", "zero") != "zero":
+        raise ValueError("the run is regularised towards its start; a certificate is for w0 = 0")
+    given = {each.name: data[each.name] for each in fields(Source) if each.name in data}
+    seed = int(config["seed_everything"])  # the data module's seed is linked to it
+    train = Source(**{**given, "seed": seed}).read().train
+    loss = _build_loss(model["loss"])
+    return certify(load_scorer(folder), loss, train, model["regularization"], tolerance=tolerance)[0]
+
+
+def _build_loss(spec: dict[str, Any] | None) -> nn.Module:
+    import jsonargparse
+
+    from rankstruct.losses import StructuredHingeLoss
+
+    if spec is None:
+        return StructuredHingeLoss("AP")
+    parser = jsonargparse.ArgumentParser(exit_on_error=False)
+    parser.add_subclass_arguments(nn.Module, "loss")
+    found = parser.instantiate_classes(parser.parse_object({"loss": spec}))
+    loss: nn.Module = found.loss
+    return loss
+
+
+def main(args: Sequence[str]) -> None:
+    """Print the table, write `certificate.json` into the run's folder."""
+    parser = argparse.ArgumentParser(
+        prog="rankstruct certify",
+        description="Compare a run's linear scorer with the optimum of its convex objective, found to a certified gap.",
+    )
+    parser.add_argument("--run", required=True, help="folder of a training run")
+    parser.add_argument(
+        "--tolerance", type=float, default=1e-3, help="relative gap of the optimum (default: %(default)s)"
+    )
+    options = parser.parse_args(args[1:])
+    torch.set_num_threads(1)
+    found = certify_run(options.run, tolerance=options.tolerance)
+    rows: list[list[object]] = [
+        ["objective of the run", found.objective],
+        ["lowest objective found", found.optimum],
+        ["certified lower bound", found.lower_bound],
+        ["gap of the run", f"{found.gap:.2%}"],
+        ["||w - w*|| / ||w*||", found.distance],
+    ]
+    print(format_table(["", "value"], rows))
+    target = Path(options.run) / "certificate.json"
+    with whole_file(target) as file:
+        json.dump(found.__dict__, file, indent=2)
+    print(f"written: {target}")

@@ -1,0 +1,211 @@
+"""`rankstruct cross-validate`: train each (fold, grid point), select on validation, report the test folds.
+
+A cell is one training run in its own folder; a larger grid keeps what is there. The point that is chosen for a fold may be
+trained with further seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rankstruct.commands.cells import Cell, CellFolders, different_names
+from rankstruct.commands.train import RankingCLI, check_data
+from rankstruct.files import whole_file
+from rankstruct.statistics import spread
+from rankstruct.tables import format_table
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run: a fold, the config values of a grid point, and a seed; None is that of the config."""
+
+    fold: int
+    point: tuple[tuple[str, str], ...]
+    seed: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The folder's name, such as `fold1_regularization=0.01`."""
+        values = [*self.point, *([] if self.seed is None else [("seed", str(self.seed))])]
+        return "_".join([f"fold{self.fold}", *(f"{key.rpartition('.')[2]}={value}" for key, value in values)])
+
+    @property
+    def arguments(self) -> list[str]:
+        """Its options of `rankstruct fit`."""
+        values = [part for key, value in self.point for part in (f"--{key}", value)]
+        return [
+            "--data.fold",
+            str(self.fold),
+            *values,
+            *([] if self.seed is None else ["--seed_everything", str(self.seed)]),
+        ]
+
+
+def _train(arguments: Sequence[str], folder: str) -> dict[str, Any]:
+    """Train one cell; returns its `metrics.json` with the seconds it took."""
+    start, cpu = time.perf_counter(), time.process_time()
+    RankingCLI(arguments, run_folder=Path(folder), quiet=True)
+    result = json.loads((Path(folder) / "metrics.json").read_text())
+    return result | {"seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - cpu}
+
+
+def cross_validate(
+    config: str | Path,
+    *,
+    folds: Sequence[int],
+    grid: dict[str, Sequence[str]],
+    output: str | Path,
+    options: Sequence[str] = (),
+    processes: int = 1,
+    seeds: int = 1,
+) -> dict[str, Any]:
+    """Train every cell of folds x grid and select, for each fold, the point with the best validation measure.
+
+    With more seeds than one, the chosen point of each fold is trained again with the seeds 1001, 1002, ..., and test measures are
+    means over seeds.
+
+    Args:
+        config: a training config; `data.fold` is set by the fold.
+        folds: numbers of the folds.
+        grid: config keys and their values, such as `{"model.regularization": ["0.1", "0.01"]}`.
+        output: the folder of all cells; finished ones are reused.
+        options: further command-line options of every cell, such as `["--data.path", folder]`.
+        processes: cells trained at once, one thread each.
+        seeds: how many seeds test measures are averaged over; the config's own is the first, and it alone selects.
+
+    Returns:
+        `{"folds": [{"fold", "point", "validation", "test": {measure: value}}, ...], "mean": {measure: value}, "by_seed":
+        {measure: values}, "seconds", "cpu_seconds"}`: the mean over folds and that of each seed; the seconds of training all
+        cells, the `reused` ones of `runs` included, and those of the processor, which do not count what else the machine did.
+
+    Raises:
+        ValueError: `seeds` is below 1; there are no such data; the output folder holds runs of another config, other options or
+            data, or another grid point of the same name.
+        CellsFailed: runs failed; the others are kept.
+    """
+    if seeds < 1:
+        raise ValueError(f"seeds must be at least 1, got {seeds}")
+    different_names([config])
+    quiet = ["fit", "--config", str(config), "--trainer.enable_progress_bar", "false", *options]
+    request = {"config": Path(config).read_text(encoding="utf-8"), "options": list(options)}
+    request["content"] = check_data(quiet, folds)
+
+    def cell(run: Run) -> Cell:
+        wanted = request | {"point": dict(run.point), "fold": run.fold} | ({"seed": run.seed} if run.seed else {})
+        return Cell(run.name, wanted, ([*quiet, *run.arguments], str(Path(output) / run.name / "run")))
+
+    points = [tuple(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    with CellFolders(output) as store:
+        every = [cell(Run(fold, point)) for fold in folds for point in points]
+        first = store.run(_train, every, processes=processes, what="training runs")
+        best = [
+            max((Run(fold, point) for point in points), key=lambda run: first.results[run.name]["best"]["validation"])
+            for fold in folds
+        ]
+        again = [[run, *(replace(run, seed=1000 + seed) for seed in range(1, seeds))] for run in best]
+        more = store.run(
+            _train, [cell(run) for runs in again for run in runs[1:]], processes=processes, what="further seeds"
+        )
+    return _gather(again, first.results | more.results) | {"reused": first.reused + more.reused}
+
+
+def _gather(chosen: Sequence[Sequence[Run]], results: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """What `cross_validate` returns, from the chosen runs of each fold, one a seed, and the results of all."""
+    names = list(results[chosen[0][0].name]["test"])
+    tests = {name: np.array([[results[run.name]["test"][name] for run in runs] for runs in chosen]) for name in names}
+    folds = [
+        {
+            "fold": run.fold,
+            "point": dict(run.point),
+            "epoch": results[run.name]["best"]["epoch"],
+            "validation": results[run.name]["best"]["validation"],
+            "test": {name: float(values[row].mean()) for name, values in tests.items()},
+        }
+        for row, (run, *_) in enumerate(chosen)
+    ]
+    return {
+        "folds": folds,
+        "mean": {name: float(values.mean()) for name, values in tests.items()},
+        "by_seed": {name: values.mean(0).tolist() for name, values in tests.items()},
+        "seconds": sum(result["seconds"] for result in results.values()),
+        "cpu_seconds": sum(result["cpu_seconds"] for result in results.values()),
+        "runs": len(results),
+    }
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what every command that trains over folds and a grid takes."""
+    parser.add_argument("--folds", nargs="+", type=int, default=[1, 2, 3, 4, 5], help="folds (default: %(default)s)")
+    parser.add_argument(
+        "--grid",
+        action="append",
+        default=[],
+        type=_grid_entry,
+        metavar="KEY=VALUE,VALUE",
+        help="a config key and the values to try, such as model.regularization=0.1,0.01; may be repeated",
+    )
+    parser.add_argument("--output", required=True, help="folder of all runs; finished ones are reused")
+    parser.add_argument("--processes", type=int, default=1, help="runs at once, one thread each (default: %(default)s)")
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        default=1,
+        help="train what is chosen with so many seeds, and show the mean and the standard deviation (default: %(default)s)",
+    )
+
+
+def _grid_entry(entry: str) -> tuple[str, list[str]]:
+    key, equals, values = entry.partition("=")
+    if not equals or not values:
+        raise argparse.ArgumentTypeError(f"--grid takes KEY=VALUE,VALUE, got {entry!r}")
+    return key, values.split(",")
+
+
+def keywords(options: argparse.Namespace, rest: Sequence[str]) -> dict[str, Any]:
+    """The arguments of `cross_validate` from what `add_options` parsed."""
+    names = ("folds", "output", "processes", "seeds")
+    return {"grid": dict(options.grid), "options": rest} | {name: getattr(options, name) for name in names}
+
+
+def main(args: Sequence[str]) -> None:
+    """Print the table, write `cross_validation.json`."""
+    parser = argparse.ArgumentParser(
+        prog="rankstruct cross-validate",
+        description="Train over folds and a grid, select on validation, report the test folds. "
+        "Options that are not listed here go to every training run, such as --data.path FOLDER.",
+    )
+    parser.add_argument("--config", required=True, help="training config")
+    add_options(parser)
+    options, rest = parser.parse_known_args(args[1:])
+    found = cross_validate(options.config, **keywords(options, rest))
+    names = list(found["mean"])
+    rows = [
+        [
+            str(each["fold"]),
+            " ".join(f"{key.rpartition('.')[2]}={value}" for key, value in each["point"].items()),
+            each["epoch"],
+            each["validation"],
+            *(each["test"][name] for name in names),
+        ]
+        for each in found["folds"]
+    ]
+    validation = float(np.mean([each["validation"] for each in found["folds"]]))
+    rows.append(["mean", "", "", validation, *(str(spread(found["by_seed"][name])) for name in names)])
+    print(format_table(["fold", "chosen", "epoch", "validation", *(f"test {name}" for name in names)], rows))
+    print(
+        f"training took {found['seconds']:.0f} s ({found['cpu_seconds']:.0f} s of processor time), summed over "
+        f"{found['runs']} runs, {found['reused']} of them reused"
+    )
+    target = Path(options.output) / "cross_validation.json"
+    with whole_file(target) as file:
+        json.dump(found, file, indent=2)
+    print(f"written: {target}")

@@ -1,0 +1,209 @@
+"""`rankstruct fit-exact`: exact training from config files, along a path of C, over folds.
+
+Tables, diagnostic plots (see `rankstruct.diagnostics`), TensorBoard, saved rankers. A cell is one config on one fold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pickle
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jsonargparse
+import numpy as np
+
+from rankstruct.commands.cells import Cell, CellFolders, different_names
+from rankstruct.data import Source
+from rankstruct.diagnostics import draw_paths, fit_path, left_out
+from rankstruct.estimators import LinearRanker
+from rankstruct.files import whole_file
+from rankstruct.models import save_scorer
+from rankstruct.tables import format_table
+
+
+def _parse(config: str | Path, overrides: Sequence[str] = ()) -> tuple[LinearRanker, Source, list[str]]:
+    """Ranker, data and measures of a config; raises ValueError with one line where it is wrong."""
+    parser = jsonargparse.ArgumentParser(exit_on_error=False)
+    parser.add_argument("--config", action="config")
+    parser.add_subclass_arguments(LinearRanker, "ranker", required=True)
+    parser.add_class_arguments(Source, "data")
+    parser.add_argument("--measures", type=list[str], default=["AP", "nDCG@10", "RR@10"])
+    try:
+        found = parser.instantiate_classes(parser.parse_args(["--config", str(config), *overrides]))
+    except (jsonargparse.ArgumentError, TypeError) as error:
+        raise ValueError(f"{config}: {error}") from error
+    return found.ranker, found.data, found.measures
+
+
+def _fit_cell(config: str, fold: int | None, overrides: Sequence[str], folder: str) -> dict[str, Any]:
+    """Fit one config on one fold; returns what `result.json` holds."""
+    ranker, source, measures = _parse(config, overrides)
+    start = time.perf_counter()
+    train, vali, test = (source if fold is None else source.with_fold(fold)).read()
+    read = time.perf_counter()
+    path = fit_path(ranker, train, vali, test, measures)
+    seconds = {"read_seconds": read - start, "seconds": time.perf_counter() - read}
+    lists = {"lists": train.num_lists, "left_out": left_out(ranker, train)}
+    with whole_file(Path(folder) / "ranker.pkl", "wb") as file:
+        pickle.dump(ranker, file)
+    if type(ranker) is LinearRanker:
+        save_scorer(ranker.to_scorer(), Path(folder) / "scorer.pt")
+    _write_board(Path(folder), ranker, path)
+    return {"path": path, "fold": fold, **lists, **seconds}
+
+
+def _write_board(folder: Path, ranker: LinearRanker, path: list[dict[str, Any]]) -> None:
+    """The gap along the iterations, and the diagnostics along C, for TensorBoard."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(folder)) as board:
+        for row, solution in zip(path, ranker.path_, strict=True):
+            for step, record in enumerate(solution.history):
+                board.add_scalar(f"C={row['C']:g}/objective", record.objective, step)
+                if np.isfinite(record.lower_bound):
+                    board.add_scalar(f"C={row['C']:g}/lower_bound", record.lower_bound, step)
+        for step, row in enumerate(path):
+            for name in ("slack", "objective_over_zero", "squared_norm", "planes", "iterations"):
+                if row[name] is not None:
+                    board.add_scalar(f"path/{name}", row[name], step)
+            for part in ("validation", "test"):
+                for name, value in row[part].items():
+                    board.add_scalar(f"path/{part} {name}", value, step)
+
+
+def fit_exact(
+    configs: Sequence[str | Path],
+    *,
+    folds: Sequence[int] | None,
+    output: str | Path,
+    overrides: Sequence[str] = (),
+    processes: int = 1,
+) -> dict[str, list[dict[str, Any]]]:
+    """Fit every config on every fold.
+
+    Args:
+        configs: files with `ranker`, `data` and `measures`; their names tell them apart.
+        folds: numbers of the folds, or None for data without folds.
+        output: the folder; cells are in `<config>/fold<n>`, and finished ones are reused.
+        overrides: values in place of the configs' own, such as `["--data.path", folder]`.
+        processes: cells at once, one thread each.
+
+    Returns:
+        By config name a list of cells, in the order of the folds: `fold`, `seconds`, `path` (see `fit_path`).
+
+    Raises:
+        ValueError: two configs of one name, a wrong config, no such data, or a folder that holds cells of another request.
+        CellsFailed: fits failed; the others are kept.
+    """
+    names = different_names(configs)
+    numbers: list[int | None] = [None] if folds is None else list(folds)
+    root = Path(output)
+    cells = {}
+    for name, config in zip(names, configs, strict=True):
+        _, source, _ = _parse(config, overrides)
+        if folds is not None and source.builtin is not None:
+            raise ValueError(f"{config}: the built-in data {source.builtin} have no folds")
+        text = Path(config).read_text(encoding="utf-8")
+        for fold in numbers:
+            (source if fold is None else source.with_fold(fold)).check()  # before anything runs
+            request = {"config": text, "overrides": list(overrides), "content": source.digest()}
+            folder = f"{name}/{'all' if fold is None else f'fold{fold}'}"
+            arguments = (str(config), fold, tuple(overrides), str(root / folder))
+            cells[name, fold] = Cell(folder, request, arguments)
+    with CellFolders(root) as store:
+        found = store.run(_fit_cell, list(cells.values()), processes=processes, what="exact fits").results
+    return {name: [found[cells[name, fold].name] for fold in numbers] for name in names}
+
+
+_MEANS = ("objective", "slack", "objective_over_zero", "squared_norm", "gap", "iterations", "planes", "seconds")
+
+
+def path_table(cells: list[dict[str, Any]]) -> tuple[list[str], list[list]]:
+    """Header and rows, one a value of C: means over the folds."""
+    measures = list(cells[0]["path"][0]["test"])
+    rows = []
+    for number, first in enumerate(cells[0]["path"]):
+        of_folds = [cell["path"][number] for cell in cells]
+        row: list[Any] = [f"{first['C']:g}"]
+        for name in _MEANS:
+            values = [each[name] for each in of_folds]
+            row.append("" if None in values else float(np.mean(values)))
+        row += [float(np.mean([each["test"][name] for each in of_folds])) for name in measures]
+        row.append(sum(each["chosen"] for each in of_folds))
+        rows.append(row)
+    return ["C", *_MEANS, *(f"test {name}" for name in measures), "chosen in folds"], rows
+
+
+def selected_table(found: dict[str, list[dict[str, Any]]]) -> tuple[list[str], list[list]]:
+    """Header and rows, one a config: mean test measures with each fold's own choice of C, and seconds of all fits."""
+    measures = list(dict.fromkeys(m for cells in found.values() for m in cells[0]["path"][0]["test"]))
+    rows = []
+    for name, cells in found.items():
+        chosen = [next(row for row in cell["path"] if row["chosen"]) for cell in cells]
+        tests = [float(np.mean([row["test"][m] for row in chosen])) if m in chosen[0]["test"] else "" for m in measures]
+        seconds = sum(cell["seconds"] for cell in cells)
+        time_of = {k: sum(row[k] for cell in cells for row in cell["path"]) for k in ("oracle_seconds", "qp_seconds")}
+        total = max(sum(row["seconds"] for cell in cells for row in cell["path"]), 1e-9)
+        rows.append(
+            [
+                name,
+                *tests,
+                " ".join(f"{row['C']:g}" for row in chosen),
+                round(seconds, 1),
+                f"{time_of['oracle_seconds'] / total:.0%}",
+                f"{time_of['qp_seconds'] / total:.0%}",
+            ]
+        )
+    return ["config", *(f"test {m}" for m in measures), "C by fold", "seconds", "in argmax", "in QP"], rows
+
+
+def left_out_note(cells: list[dict[str, Any]]) -> str:
+    """A line on the training lists that do not count; "" where all do. Results of older versions do not tell."""
+    counts = [(cell["left_out"], cell["lists"]) for cell in cells if cell.get("left_out")]
+    if not counts:
+        return ""
+    shown = ", ".join(dict.fromkeys(f"{left} of {lists}" for left, lists in counts))
+    factor = float(np.mean([lists / (lists - left) for left, lists in counts]))
+    return (
+        f"training lists left out, since all their labels are equal: {shown}; the loss is the mean over the others, so that C "
+        f"counts as {factor:.3g} C where the mean is over all lists, as in the papers"
+    )
+
+
+def main(args: Sequence[str]) -> None:
+    """Print the tables, write `exact.json`, `exact.png`, rankers and TensorBoard logs."""
+    parser = argparse.ArgumentParser(
+        prog="rankstruct fit-exact",
+        description="Train to the optimum, along the C of each config, over folds; C is chosen on each fold's validation part. "
+        "Options that are not listed here replace values of the configs, such as --data.path FOLDER or --ranker.C '[1, 10]'.",
+    )
+    parser.add_argument(
+        "--config", nargs="+", required=True, help="one or more configs, compared in one table and figure"
+    )
+    parser.add_argument("--folds", nargs="+", type=int, help="numbers of the folds; none for data without folds")
+    parser.add_argument(
+        "--output", default="runs/exact", help="folder of all fits; finished ones are reused (default: %(default)s)"
+    )
+    parser.add_argument("--processes", type=int, default=1, help="fits at once, one thread each (default: %(default)s)")
+    options, rest = parser.parse_known_args(args[1:])
+    start = time.perf_counter()
+    found = fit_exact(
+        options.config, folds=options.folds, output=options.output, overrides=rest, processes=options.processes
+    )
+    for name, cells in found.items():
+        print(f"\n{name}" + (f", means over {len(cells)} folds" if len(cells) > 1 else ""))
+        print(format_table(*path_table(cells)))
+        print(left_out_note(cells), end="\n" * bool(left_out_note(cells)))
+    print("\nC chosen on validation")
+    print(format_table(*selected_table(found)))
+    output = Path(options.output)
+    with whole_file(output / "exact.json") as file:
+        json.dump(found, file, indent=2)
+    with whole_file(output / "exact.png", "wb") as file:
+        draw_paths(found).savefig(file, format="png", dpi=120)
+    print(f"took {time.perf_counter() - start:.1f} s; written: {output / 'exact.json'}, {output / 'exact.png'}")
+    print(f"rankers and TensorBoard logs: {output}/<config>/<fold>  (to open them: tensorboard --logdir {output})")

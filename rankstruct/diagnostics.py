@@ -1,0 +1,265 @@
+"""What exact fits tell: a path of C with its diagnostics, how far other weights are from the optimum, and whether a loss learns.
+
+The diagnostics are those of Chakrabarti, Khanna, Sawant, Bhattacharyya, KDD 2008, figures 4 to 8, and of ORM's table 2: slack,
+objective over that at w = 0, ||w||^2, number of planes, and the shares of time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from rankstruct.data import RankingData
+from rankstruct.estimators import LinearRanker
+from rankstruct.losses import is_convex, takes_groups
+from rankstruct.measures import evaluate, parse_measure
+from rankstruct.models import LinearScorer
+from rankstruct.solvers import Solution
+
+__all__ = ["Certificate", "certify", "describe", "draw_paths", "fit_path", "health_check", "left_out", "mean_measures"]
+
+
+def fit_path(
+    ranker: LinearRanker,
+    train: RankingData,
+    vali: RankingData,
+    test: RankingData,
+    measures: Sequence[str],
+) -> list[dict[str, Any]]:
+    """Fit a ranker for each of its C, each from the solution before, and describe every solution.
+
+    Args:
+        ranker: what to fit; afterwards it is that of the C with the best validation value of its own measure.
+        train: training lists.
+        vali: validation lists, which choose C.
+        test: test lists.
+        measures: what is reported of validation and test lists.
+
+    Raises:
+        ValueError: the loss or a measure needs groups, and the data have none.
+
+    Returns:
+        A row a value of C, ascending: `C`, `objective`, `lower_bound` and `gap` (None where the problem is not convex), `status`,
+        `iterations`, `passes` (evaluations of the mean loss), `planes`, `support` (those with a multiplier above 0), `seconds`,
+        `oracle_seconds`, `qp_seconds`, `slack` (mean loss), `loss_at_zero` (mean loss at w = 0), `objective_at_zero` (that and
+        the regulariser, which is not 0 there where it draws elsewhere), `objective_over_zero`, `squared_norm` (||w||^2),
+        `validation` and `test` (means by measure), `selected`, and `chosen` (bool).
+    """
+    needy = [type(loss).__name__ for loss in [ranker._loss()] if takes_groups(loss)]
+    needy += [measure.name for measure in map(parse_measure, measures) if measure.takes_groups]
+    if needy and train.groups is None:
+        raise ValueError(
+            f"{needy[0]} needs groups and the data have none; give data.groups, a regular expression for the comments or the "
+            "number of a column"
+        )
+    held_out = {"X_valid": vali.features, "y_valid": vali.labels, "qid_valid": vali.list_numbers}
+    held_out = held_out | {"groups_valid": vali.groups} if np.size(ranker.C) > 1 else {}
+    lists = (train.features, train.labels, train.list_numbers)
+    ranker.fit(*lists, groups=train.groups, **held_out)
+    Cs = sorted(np.ravel(np.asarray(ranker.C, float)).tolist())
+    rows = []
+    loss_at_zero = ranker.mean_loss(np.zeros(len(ranker.coef_)), *lists, groups=train.groups)
+    chosen = ranker.C_
+    for number, (C, solution) in enumerate(zip(Cs, ranker.path_, strict=True)):
+        ranker._use(solution, C)
+        at_zero = loss_at_zero + float(ranker.w0_ @ ranker.w0_) / (2 * C)
+        rows.append(
+            describe(solution, C, ranker.w0_)
+            | {
+                "loss_at_zero": loss_at_zero,
+                "objective_at_zero": at_zero,
+                "objective_over_zero": solution.objective / at_zero if at_zero else None,
+                "validation": mean_measures(ranker.predict(vali.features), vali, measures),
+                "test": mean_measures(ranker.predict(test.features), test, measures),
+                "selected": None if ranker.validation_ is None else ranker.validation_[number],
+                "chosen": chosen == C,
+            }
+        )
+    ranker._use(ranker.path_[Cs.index(chosen)], chosen)
+    return rows
+
+
+def left_out(ranker: LinearRanker, data: RankingData) -> int:
+    """How many of the lists `fit` leaves out of the mean, since all their labels are equal."""
+    ends = (f.reduceat(data.labels, data.offsets[:-1]) for f in (np.minimum, np.maximum))
+    return int(np.equal(*ends).sum()) if ranker.drop_empty else 0
+
+
+def describe(solution: Solution, C: float, w0: np.ndarray) -> dict[str, Any]:
+    """What `fit_path` tells of one solution, but for what is known at w = 0 and measured on lists; ready for JSON."""
+    last = solution.history[-1]
+    squared_norm = float(solution.w @ solution.w)
+    convex = np.isfinite(solution.lower_bound)
+    planes = solution.planes
+    return {
+        "C": C,
+        "objective": solution.objective,
+        "lower_bound": solution.lower_bound if convex else None,
+        "gap": solution.gap if convex else None,
+        "status": str(solution.status),
+        "iterations": solution.iterations,
+        "passes": last.passes,
+        "planes": last.planes,
+        "support": None if planes is None else int((planes.multipliers > 0).sum()),
+        "seconds": last.seconds,
+        "oracle_seconds": last.oracle_seconds,
+        "qp_seconds": last.qp_seconds,
+        "slack": solution.objective - float((solution.w - w0) @ (solution.w - w0)) / (2 * C),
+        "squared_norm": squared_norm,
+    }
+
+
+def mean_measures(scores: np.ndarray, data: RankingData, measures: Sequence[str]) -> dict[str, float]:
+    """The means of measures over the lists of `data`, scores `[documents]`."""
+    values = evaluate(
+        torch.tensor(scores),
+        torch.tensor(data.labels),
+        list(measures),
+        offsets=torch.tensor(data.offsets),
+        groups=data.groups,
+    )
+    return {name: float(value.mean()) for name, value in values.items()}
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What is known about a linear scorer's objective.
+
+    Attributes:
+        objective: of the scorer, over all training lists.
+        lower_bound: no linear scorer has a lower one.
+        optimum: the lowest that was found.
+        gap: `(objective - lower_bound) / |objective|`.
+        distance: ||w - w*|| / ||w*||, to the best weights that were found.
+    """
+
+    objective: float
+    lower_bound: float
+    optimum: float
+    gap: float
+    distance: float
+
+
+def certify(
+    scorer: nn.Module, loss: nn.Module, data: RankingData, regularization: float, *, tolerance: float = 1e-3
+) -> tuple[Certificate, Solution]:
+    """Compare a linear scorer with the optimum of `regularization / 2 ||w||^2 + mean loss`.
+
+    Args:
+        scorer: trained by whatever means.
+        loss: a convex loss.
+        data: the training lists, with groups for a loss over diverse rankings; those with equal labels alone do not count, as
+            in training.
+        regularization: lambda, above 0.
+        tolerance: relative gap of the optimum.
+
+    Returns:
+        The certificate and the solution that it rests on.
+
+    Raises:
+        ValueError: the scorer is not linear, the loss not convex, or lambda not above 0.
+    """
+    if not isinstance(scorer, LinearScorer):
+        raise ValueError(f"only a LinearScorer has a certified optimum, got {type(scorer).__name__}")
+    if not is_convex(loss):
+        raise ValueError(f"a lower bound needs a convex loss; {type(loss).__name__} with these options is not")
+    if not regularization > 0:
+        raise ValueError(f"a certified optimum needs regularization > 0, got {regularization}")
+    qid = data.list_numbers
+    w = scorer.linear.weight.detach().double().numpy()[0]
+    ranker = LinearRanker(loss=loss, C=1 / regularization, tolerance=tolerance)
+    ranker.fit(data.features, data.labels, qid, groups=data.groups)
+    best = ranker.solution_
+    objective = ranker.objective(w, data.features, data.labels, qid, groups=data.groups)
+    bound = min(best.lower_bound, objective)
+    norm = float(np.linalg.norm(best.w))
+    return Certificate(
+        objective,
+        bound,
+        min(best.objective, objective),
+        (objective - bound) / abs(objective) if objective else 0.0,
+        float(np.linalg.norm(w - best.w)) / norm if norm else float(np.linalg.norm(w)),
+    ), best
+
+
+def health_check(ranker: LinearRanker, X: Any, y: Any, qid: Any, *, groups: Any = None) -> str:
+    """Whether a fitted ranker's (measure, feature map) pair learns from these data, in a sentence or two with advice.
+
+    A convex bound can be lowest at or near w = 0, where all documents tie: the objective is then that of w = 0, whatever C,
+    and raising C does not help. Reciprocal rank with the first-relevant map and the positional map's convex bound are known for
+    it.
+
+    Args:
+        ranker: fitted on these documents.
+        X: `[documents, d]`, as in `fit`.
+        y: `[documents]`.
+        qid: `[documents]`.
+        groups: `[documents]`, where the ranker was fitted with some.
+
+    >>> rng = np.random.default_rng(0)
+    >>> X, qid = rng.normal(size=(100, 2)), np.repeat(np.arange(10), 10)
+    >>> y = (X[:, 0] > 1).astype(int)
+    >>> health_check(LinearRanker("AP").fit(X, y, qid), X, y, qid)
+    'learning: the objective is 11 % of that at w = 0'
+    """
+    at_zero = ranker.mean_loss(np.zeros(len(ranker.coef_)), X, y, qid, groups=groups)
+    at_zero += float(ranker.w0_ @ ranker.w0_) / (2 * ranker.C_)
+    share = ranker.solution_.objective / at_zero if at_zero else 1.0
+    if share < 0.99:
+        return f"learning: the objective is {share:.0%} of that at w = 0".replace("%", " %")
+    advice = "another feature map (pairwise), reference='predicted' with its regression start, or a CombinedLoss with AP or AUC"
+    if share < 1 - 1e-6:
+        return (
+            f"barely learning: the objective is {share:.2%} of that at w = 0 with C = {ranker.C_:g}; try a larger C, or {advice}"
+        ).replace("%", " %")
+    return f"stuck at w = 0, where the objective is lowest for C = {ranker.C_:g}; a larger C may not help; try {advice}"
+
+
+_PANELS = {
+    "slack": "average slack",
+    "objective": "objective",
+    "objective_over_zero": "objective / objective at w = 0",
+    "squared_norm": "||w||²",
+    "iterations": "iterations",
+    "planes": "planes held",
+    "seconds": "seconds",
+}
+
+
+def draw_paths(found: dict[str, list[dict[str, Any]]]) -> Any:
+    """The diagnostics along C as a matplotlib figure: means over folds, a line a config; what no row has is left out."""
+    from matplotlib.figure import Figure
+
+    rows = [row for cells in found.values() for row in cells[0]["path"]]
+    known = {key: title for key, title in _PANELS.items() if all(key in row for row in rows)}
+    if "objective_over_zero" in known:
+        del known["objective"]
+    measures = dict.fromkeys(m for row in rows for m in row.get("test", ()))
+    panels = [*known.items(), *((m, f"test {m}") for m in measures)]
+    columns = 3
+    lines = -(-len(panels) // columns)
+    figure = Figure(figsize=(4 * columns, 2.8 * lines), layout="constrained")
+    axes = figure.subplots(lines, columns, squeeze=False)
+    for axis, (key, title) in zip(axes.flat, panels, strict=False):
+        for name, cells in found.items():
+            Cs = [row["C"] for row in cells[0]["path"]]
+            values = [
+                float(np.mean([(row["test"] if key in measures else row)[key] for row in rows]))
+                for rows in zip(*(cell["path"] for cell in cells), strict=True)
+            ]
+            axis.plot(Cs, values, marker="o", ms=3, label=name)
+        axis.set(xscale="log", title=title, xlabel="C")
+        if key == "squared_norm":
+            axis.set_yscale("symlog", linthresh=1e-3)  # ||w||^2 may be 0
+            axis.set_ylim(bottom=0)
+        axis.grid(alpha=0.3)
+    for axis in axes.flat[len(panels) :]:
+        axis.set_axis_off()
+    if len(found) > 1:
+        figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside upper center", fontsize=8, ncols=3)
+    return figure

@@ -1,0 +1,328 @@
+"""What an experiment is: trainers, sets, folds, seeds and measures from one config; and how one cell of it is run.
+
+A cell is one trainer on one fold with one seed. Documents are shuffled within their list before anything sees them: in some files
+their order tells the labels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import jsonargparse
+import numpy as np
+import torch
+
+from rankstruct.data import RankingData, Source, Splits, check_preparation, shuffle_documents
+from rankstruct.experiments.baselines import (
+    CHANGED_DEFAULTS,
+    choice_of,
+    is_stochastic,
+    make_trainer,
+    path_of,
+    trainer_options,
+)
+from rankstruct.measures import evaluate, parse_measure
+from rankstruct.statistics import TESTS
+
+__all__ = ["Plan", "PlanCell", "Sets", "Vary", "read_plan", "run_cell"]
+
+_SPECIAL = ("trainer", "prepare")  # keys of a trainer's entry that are not its options
+_LATER = {"seed": 0, "groups": None}  # keys of a source that older requests do not have, and what they meant
+
+
+@dataclass(frozen=True)
+class Sets(Source):
+    """Where the lists of an experiment come from: a `Source` for each set and fold.
+
+    Args:
+        path: a folder of sets, each with `Fold1` and so on, or files of classes (such as `letter.arff`); or, without `sets`, the
+            set itself.
+        sets: names of sets in that folder, such as `[OHSUMED, MQ2008]`.
+        folds: numbers of the folds, parts or trials; of a built-in set they are seeds. `fold` and `seed` have no use here.
+
+    The other keys are those of `Source`.
+    """
+
+    sets: tuple[str, ...] = ()
+    folds: tuple[int, ...] = (1, 2, 3, 4, 5)
+
+    def of(self, set_name: str, fold: int) -> Source:
+        """The source of one set and fold."""
+        given = {each.name: getattr(self, each.name) for each in fields(Source)}
+        path = None if self.path is None else str(Path(self.path) / set_name)
+        return Source(**{**given, "path": path}).with_fold(fold)
+
+
+@dataclass
+class Vary:
+    """One option over several values, a curve a trainer.
+
+    Args:
+        option: of the trainers; those that do not have it run once. `lists` is the number of training lists, for all.
+        values: what it takes.
+    """
+
+    option: str
+    values: list[Any]
+
+    def __post_init__(self) -> None:
+        self.values = [_frozen(value) for value in self.values]
+        if not self.values or len({json.dumps(value) for value in self.values}) < len(self.values):
+            raise ValueError(f"vary.values must be one or more different values, got {self.values}")
+        if self.option == "lists" and not all(isinstance(n, int) and n > 0 for n in self.values):
+            raise ValueError(f"vary.values: numbers of lists must be whole numbers above 0, got {self.values}")
+
+
+def _frozen(value: Any) -> Any:
+    """Lists as tuples, so that a value may name a row."""
+    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
+
+
+@dataclass
+class Plan:
+    """An experiment.
+
+    Args:
+        trainers: by the name they have in tables: `trainer`, one of `baselines.TRAINERS`; `prepare`, steps for it alone; and
+            the trainer's options.
+        data: where the lists come from.
+        measures: what is measured on the test lists.
+        cutoffs: nDCG at 1 to this cut-off is measured too, for curves; 0 for none.
+        select: the measure that chooses settings on validation lists; None leaves it to the trainers, some of which take the
+            measure that they optimise.
+        C: what trainers with an option `C` take if they have none of their own.
+        baselines: names among `trainers`; the others are tested against the best of these, measure by measure.
+        reference: the trainer of the table of wins and losses; the first if None.
+        seeds: how often a trainer that is random is run; its values are averaged query by query.
+        vary: one option over several values.
+        test: the paired test: `wilcoxon`, `t` or `randomization`.
+        pairs: what is paired: `query`, or `fold` (means), where folds are trials that share queries.
+    """
+
+    trainers: dict[str, dict[str, Any]]
+    data: Sets = field(default_factory=Sets)
+    measures: list[str] = field(default_factory=lambda: ["AUC", "AP", "nDCG@10", "nDCG", "RR", "P@10"])
+    cutoffs: int = 0
+    select: str | None = None
+    C: list[float] | None = None
+    baselines: list[str] = field(default_factory=list)
+    reference: str | None = None
+    seeds: int = 5
+    vary: Vary | None = None
+    test: str = "wilcoxon"
+    pairs: str = "query"
+
+    def __post_init__(self) -> None:
+        if not self.trainers:
+            raise ValueError("trainers: name at least one")
+        for name in [*self.baselines, *filter(None, [self.reference])]:
+            if name not in self.trainers:
+                raise ValueError(
+                    f"baselines and reference: {name!r} is none of the trainers {', '.join(self.trainers)}"
+                )
+        for name, choices, value in (
+            ("test", TESTS, self.test),
+            ("pairs", ("query", "fold"), self.pairs),
+        ):
+            if value not in choices:
+                raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+        if self.seeds < 1 or self.cutoffs < 0:
+            raise ValueError(f"seeds must be at least 1 and cutoffs at least 0, got {self.seeds} and {self.cutoffs}")
+        if self.data.builtin is not None and self.data.sets:
+            raise ValueError("data.sets names folders in data.path; a built-in set has none")
+        if self.data.fold is not None:
+            raise ValueError(f"data.fold: give data.folds, such as [{self.data.fold}]")
+        self.measures = [parse_measure(name).name for name in self.measures]
+        for name, entries in (
+            ("data.folds", self.data.folds),
+            ("data.sets", self.data.sets),
+            ("measures", self.measures),
+        ):
+            if len(set(entries)) < len(entries):
+                raise ValueError(f"{name} has an entry twice: {entries}")
+        for name, entries in (("data.folds", self.data.folds), ("measures", self.measures)):
+            if not entries:
+                raise ValueError(f"{name} must have an entry")
+        for name in self.trainers:
+            if not isinstance(name, str) or not name.strip() or name.startswith("_") or "$" in name:
+                raise ValueError(f"trainers: {name!r} is no name; one is text without $, not beginning with _")
+        if self.vary is not None and self.vary.option != "lists":
+            kinds = [str(entry.get("trainer")) for entry in self.trainers.values() if isinstance(entry, Mapping)]
+            if not any(self.vary.option in trainer_options(kind) for kind in kinds):
+                raise ValueError(f"vary.option: no trainer has the option {self.vary.option!r}")
+        for cell in self.cells():
+            check_preparation(cell.spec.get("prepare", []))
+            try:
+                make_trainer(cell.spec["trainer"], select=self.select, **cell.options)
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"trainers.{cell.name}: {error}") from error
+
+    def check_data(self) -> None:
+        """Look whether the data are there; raises ValueError or OSError in one line if not."""
+        for set_name, fold in itertools.product(self.data.sets or ("",), self.data.folds):
+            self.data.of(set_name, fold).check()
+
+    @property
+    def all_measures(self) -> list[str]:
+        """Measures with those of the curves, each once."""
+        return list(dict.fromkeys([*self.measures, *self.curve]))
+
+    @property
+    def curve(self) -> list[str]:
+        """The measures of the curve of cut-offs."""
+        return [parse_measure(f"nDCG@{k}").name for k in range(1, self.cutoffs + 1)]
+
+    def cells(self) -> list[PlanCell]:
+        """All cells, those that a reader of the table meets first, first."""
+        found = []
+        for set_name in self.data.sets or [""]:
+            for name, entry in self.trainers.items():
+                if not isinstance(entry, Mapping) or "trainer" not in entry:
+                    raise ValueError(f"trainers.{name}: give `trainer` and its options, got {entry!r}")
+                options = trainer_options(str(entry["trainer"]))
+                values: list[Any] = [None]
+                if self.vary is not None and self.vary.option in ("lists", *options):
+                    values = self.vary.values
+                for value in values:
+                    spec = dict(entry)
+                    if self.C is not None and "C" in options:
+                        spec.setdefault("C", self.C)
+                    if value is not None and self.vary is not None:
+                        spec[self.vary.option] = value
+                    drawn = is_stochastic(entry["trainer"]) and "random_state" not in entry
+                    seeds = range(self.seeds if drawn else 1)
+                    runs = itertools.product(self.data.folds, seeds)
+                    found += [PlanCell(set_name, name, value, fold, seed, spec) for fold, seed in runs]
+        return found
+
+    def request(self, cell: PlanCell) -> str:
+        """What a cell's result depends on, as a short digest."""
+        data = {k: v for k, v in asdict(self.data).items() if k not in ("sets", "folds", "cache", "fold", "parts")}
+        data = {k: v for k, v in data.items() if k not in _LATER or v != _LATER[k]}
+        if self.data.protocol == "cross-validation":
+            data["folds"] = self.data.parts
+        wanted: dict[str, Any] = {
+            "spec": CHANGED_DEFAULTS.get(cell.spec["trainer"], {}) | cell.spec,
+            "data": data,
+            "measures": sorted(self.all_measures),
+            "select": self.select,
+        }
+        wanted["cell"] = [cell.set_name, cell.fold, cell.seed]
+        if self.data.path is not None:
+            wanted["content"] = self.data.of(cell.set_name, cell.fold).digest()
+        return hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class PlanCell:
+    """One trainer on one fold with one seed.
+
+    Attributes:
+        set_name: the folder of the set; "" for a single one.
+        name: the trainer's name in tables.
+        value: of the option that varies, or None.
+        fold: its number.
+        seed: from 0.
+        spec: the trainer's entry.
+    """
+
+    set_name: str
+    name: str
+    value: Any
+    fold: int
+    seed: int
+    spec: dict[str, Any]
+
+    @property
+    def key(self) -> tuple[str, str, str, int, int]:
+        """What tells cells of an experiment apart."""
+        return self.set_name, self.name, json.dumps(self.value), self.fold, self.seed
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The trainer's options."""
+        taken = trainer_options(self.spec["trainer"])
+        return {k: v for k, v in self.spec.items() if k not in _SPECIAL and (k != "lists" or k in taken)}
+
+
+def read_plan(config: str | Path, overrides: Sequence[str] = ()) -> Plan:
+    """A plan from a config file.
+
+    Raises:
+        ValueError: an unknown key, trainer, option, measure or step; the message is one line.
+    """
+    parser = jsonargparse.ArgumentParser(exit_on_error=False)
+    parser.add_argument("--config", action="config")
+    parser.add_class_arguments(Plan, None)
+    try:
+        found = parser.parse_args(["--config", str(config), *overrides])
+        values = parser.instantiate_classes(found).as_dict()
+        values.pop("config", None)
+        return Plan(**values)
+    except (jsonargparse.ArgumentError, TypeError, ValueError) as error:
+        raise ValueError(f"{config}: {error}") from error
+
+
+def run_cell(plan: Plan, cell: PlanCell) -> dict[str, Any]:
+    """Train and test one cell.
+
+    Returns:
+        What is kept of it, ready for JSON: `cell` (its key), `request`, `choice`, `path` (`baselines.path_of`), `remarks`
+        (warnings of the trainer), `seconds` of training, `documents` and `removed` of the three parts, `qids`, and `values`, a
+        list a measure with one number a test query.
+    """
+    source = plan.data.of(cell.set_name, cell.fold)
+    raw = source.read_raw()
+    shuffled = Splits(*(shuffle_documents(part, seed=3 * cell.seed + at) for at, part in enumerate(raw)))
+    prepared = source.prepare_splits(shuffled, cell.spec.get("prepare", ()))
+    train, vali, test = prepared
+    if "lists" in cell.spec and "lists" not in cell.options:
+        train = _fewer_lists(train, int(cell.spec["lists"]), [cell.seed, cell.fold])
+    trainer = make_trainer(cell.spec["trainer"], seed=cell.seed, select=plan.select, **cell.options)
+    start = time.perf_counter()
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", UserWarning)
+        trainer.fit(
+            train.features,
+            train.labels,
+            train.list_numbers,
+            groups=train.groups,
+            X_valid=vali.features,
+            y_valid=vali.labels,
+            qid_valid=vali.list_numbers,
+            groups_valid=vali.groups,
+        )
+    seconds = time.perf_counter() - start
+    values = evaluate(
+        torch.tensor(trainer.predict(test.features)),
+        torch.tensor(test.labels),
+        plan.all_measures,
+        offsets=torch.tensor(test.offsets),
+        groups=test.groups,
+    )
+    return {
+        "cell": list(cell.key),
+        "request": plan.request(cell),
+        "choice": {k: v.item() if isinstance(v, np.generic) else v for k, v in choice_of(trainer).items()},
+        "path": path_of(trainer),
+        "remarks": sorted({str(each.message) for each in warned}),
+        "seconds": seconds,
+        "documents": [train.num_documents, vali.num_documents, test.num_documents],
+        "removed": [b.num_documents - a.num_documents for a, b in zip(prepared, raw, strict=True)],
+        "qids": test.qids.tolist(),
+        "values": {name: value.tolist() for name, value in values.items()},
+    }
+
+
+def _fewer_lists(data: RankingData, number: int, seed: list[int]) -> RankingData:
+    if number > data.num_lists:
+        raise ValueError(f"lists: there are {data.num_lists} training lists, not {number}")
+    return data.select(np.sort(np.random.default_rng(seed).permutation(data.num_lists)[:number]))

@@ -1,0 +1,142 @@
+"""Resumable cells: what is kept, skipped, refused and named; locks; Ctrl-C and the death of the parent."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from cell_works import square
+
+from rankstruct.commands.cells import Cell, CellFolders, CellLines, CellsFailed, different_names, locked
+
+
+def parse(line, place):
+    record = json.loads(line)
+    return record["cell"][0], record["request"], record
+
+
+def folders(path):
+    return CellFolders(path)
+
+
+def lines(path):
+    return CellLines(path, parse)
+
+
+def cells(tmp_path, *numbers, request="r"):
+    wanted = {"r": request} if request != "r" else "r"
+    return [Cell(str(n), wanted, (n, str(tmp_path))) for n in numbers]
+
+
+def asked(tmp_path):
+    return sorted(int(path.name.split("-")[1]) for path in tmp_path.glob("asked-*"))
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_lines_are_kept_skipped_and_go_on_past_failures(tmp_path, processes):
+    out = tmp_path / "out"
+    with lines(out) as store, pytest.raises(CellsFailed, match=r"1 of 4 cells failed; .*13: ValueError: thirteen"):
+        store.run(square, cells(tmp_path, 1, 13, 2, 3), processes=processes)
+    assert asked(tmp_path) == [1, 2, 3, 13]
+    with (out / "results.jsonl").open("ab") as file:  # as if it had been killed inside a write
+        file.write(b'{"cell": ["4')
+    with lines(out) as store:
+        found = store.run(square, cells(tmp_path, 1, 2, 3, 4), processes=processes)
+    assert {name: result["square"] for name, result in found.results.items()} == {"1": 1, "2": 4, "3": 9, "4": 16}
+    assert found.reused == 3
+    assert asked(tmp_path) == [1, 2, 3, 4, 13]
+    assert len((out / "results.jsonl").read_text().splitlines()) == 4
+
+
+def test_a_worker_that_leaves_is_a_failed_cell(tmp_path):
+    with lines(tmp_path) as store, pytest.raises(CellsFailed, match="14: SystemExit: fourteen"):
+        store.run(square, cells(tmp_path, 14, 1))
+    assert '"square": 1' in (tmp_path / "results.jsonl").read_text()
+
+
+def test_folders_belong_to_a_request_and_older_ones_without_a_digest_are_the_same(tmp_path):
+    old, new = {"config": "a"}, {"config": "a", "content": "1234"}
+    for request, value in ((old, 1), (new, 2)):
+        with folders(tmp_path) as store:
+            found = store.run(lambda value: value, [Cell("x", request, (value,))], processes=0)
+            assert found.results == {"x": 1}
+    with folders(tmp_path) as store:
+        store.run(lambda: 3, [Cell("y", new, ())], processes=0)
+        with pytest.raises(ValueError, match="y holds a run with another content; choose another --output"):
+            store.run(lambda: 3, [Cell("y", {"config": "a", "content": "5678"}, ())], processes=0)
+
+
+def test_a_folder_is_held_by_one_process(tmp_path):
+    pytest.importorskip("fcntl")
+    code = f"from rankstruct.commands.cells import locked\nwith locked({str(tmp_path)!r}): print('held')"
+    with locked(tmp_path):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert "another process is writing to it" in done.stderr
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "held\n"
+
+
+def sleepers(tmp_path):
+    code = (
+        "import sys\n"
+        f"sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
+        "from cell_works import sleep\n"
+        "from rankstruct.commands.cells import Cell, CellFolders\n"
+        "if __name__ == '__main__':\n"
+        f"    folder = {str(tmp_path)!r}\n"
+        "    with CellFolders(folder) as store:\n"
+        "        try:\n"
+        "            store.run(sleep, [Cell(str(s), {}, (s, folder)) for s in (0, 600, 601)], processes=2)\n"
+        "        except KeyboardInterrupt as stop:\n"
+        "            sys.exit(str(stop))\n"
+    )
+    script = tmp_path / "sleepers.py"
+    script.write_text(code)
+    process = subprocess.Popen([sys.executable, str(script)], stderr=subprocess.PIPE, text=True)
+    end = time.monotonic() + 120
+    while time.monotonic() < end and not (tmp_path / "0" / "result.json").is_file():
+        time.sleep(0.05)
+    while time.monotonic() < end and len(list(tmp_path.glob("pid-*"))) < 2:
+        time.sleep(0.05)
+    return process, [int(path.name.removeprefix("pid-")) for path in tmp_path.glob("pid-*")]
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_workers_end_with_their_parent_and_what_is_finished_is_kept(tmp_path, by):
+    process, workers = sleepers(tmp_path)
+    assert len(workers) >= 2
+    process.send_signal(by)
+    _, err = process.communicate(timeout=30)
+    end = time.monotonic() + 10
+    while any(map(alive, workers)) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not any(map(alive, workers))
+    assert json.loads((tmp_path / "0" / "result.json").read_text()) == {"slept": 0}
+    assert not (tmp_path / "600" / "result.json").exists()
+    if by == signal.SIGINT:
+        last = err.splitlines()[-1]
+        assert last == f"stopped; 1 of 3 cells are finished and kept in {tmp_path}, the same command goes on"
+        assert "Traceback" not in err
+    with locked(tmp_path):  # the system let go of it
+        pass
+    assert os.listdir(tmp_path / "600") == ["request.json"]
+
+
+def test_configs_are_told_apart_by_their_names(tmp_path):
+    (tmp_path / "a.yaml").touch()
+    assert different_names([tmp_path / "a.yaml"]) == ["a"]
+    with pytest.raises(ValueError, match="there is no config"):
+        different_names([tmp_path / "b.yaml"])
+    with pytest.raises(ValueError, match="there are several of a"):
+        different_names([tmp_path / "a.yaml"] * 2)
