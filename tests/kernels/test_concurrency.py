@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import rankstruct as rs
-from rankstruct.oracles.kernels import threads
+from rankstruct.kernels import threads
 
 
 def batch(seed):
@@ -110,7 +110,7 @@ expected = answer(1)
 def test_after_a_fork():
     # torch's own OpenMP threads do not survive a fork, so nothing here is large enough for torch to use them.
     code = """
-    from rankstruct.oracles.kernels import threads
+    from rankstruct.kernels import threads
     threads._WORTH_A_THREAD = 1000
     scores = torch.randn(20, 1000)
     labels = torch.rand(20, 1000) < 0.2

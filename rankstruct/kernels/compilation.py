@@ -20,9 +20,9 @@ def _cache_folder() -> str:
     numba keeps a compiled loop until its own file changes; but loops call loops of other files, which are compiled into
     them. So the folder's name is a digest of all sources that could matter.
     """
-    package = Path(__file__).parent
+    package = Path(__file__).parents[1]
     digest = hashlib.blake2b(digest_size=8)
-    for source in sorted([*package.glob("oracles/kernels/*.py"), *package.glob("data/*.py"), Path(__file__)]):
+    for source in sorted([*package.glob("kernels/*.py"), *package.glob("data/*.py")]):
         digest.update(source.read_bytes())
     folder = os.environ.get("NUMBA_CACHE_DIR")
     if folder is None:
