@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from rankstruct.kernels.dispatch import Answer, FlatLists, PaddedLists, define_kernel, discount_table, load_kernel
-from rankstruct.kernels.threads import run_lists
 from rankstruct.measures.ranked import is_relevant
 
 _NO_NUMBERS = np.empty(0, np.float64)
@@ -79,8 +78,8 @@ def binary_kernel(name: str, plan: Plan) -> Callable[..., Answer]:
         relevant = is_relevant(lists.labels, min_relevant)
         if weights is not None:
             _check_one_gain(lists, relevant)
-            parameters = parameters._replace(gains=lists.labels)
         parameters = parameters._replace(
+            gains=_NO_NUMBERS if weights is None else lists.labels,
             normalized=normalized,
             predicted=predicted,
             chosen=lists.chosen,
@@ -88,7 +87,7 @@ def binary_kernel(name: str, plan: Plan) -> Callable[..., Answer]:
         )
         inputs = (lists.scores, lists.bits, relevant.view(np.uint8), lists.where, lists.bounds)
         loop = load_kernel(method.compiled)
-        return run_lists(lambda first, last: loop(*inputs, first, last, parameters, *results), lists.bounds)
+        return lists.run(lambda first, last: loop(*inputs, first, last, parameters, *results))
 
     def padded(
         lists: PaddedLists,

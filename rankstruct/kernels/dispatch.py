@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rankstruct.kernels.threads import share_lists
 from rankstruct.lists import batch_first, check_offsets, pad
 
 __all__ = ["Answer", "FlatLists", "PaddedLists", "define_kernel", "discount_table", "load_kernel"]
@@ -30,6 +31,7 @@ __all__ = ["Answer", "FlatLists", "PaddedLists", "define_kernel", "discount_tabl
 Answer = tuple[Tensor, Tensor, Tensor]
 
 _NOTHING = np.empty(0, np.uint8)
+_WORTH_A_THREAD = 20_000  # documents; handing a share to a thread costs as much as sorting some thousands
 _LISTS = "Tensor scores, Tensor labels, Tensor? where, Tensor? offsets, Tensor? reference_scores, Tensor? groups"
 
 
@@ -123,6 +125,15 @@ class FlatLists:
             return f"document {at} (list {found})"
         return f"document {list(map(int, np.unravel_index(at, self.shape)))}"
 
+    def run(self, loop: Callable[[int, int], int]) -> int:
+        """Do `loop(first, last)` for all lists, by as many threads as torch is set to use where there is enough to do.
+
+        Returns one of its answers that is not -1, or -1.
+        """
+        lists = len(self.bounds) - 1
+        threads = min(torch.get_num_threads(), int(self.bounds[-1]) // _WORTH_A_THREAD, lists)
+        return loop(0, lists) if threads < 2 else share_lists(loop, self.bounds, threads)
+
     def refuse(self, at: int) -> None:
         """Raise ValueError for the document that a loop stumbled over; -1 is none."""
         if at != -1 and not np.isfinite(self.scores[at]):
@@ -189,6 +200,7 @@ def has_loops(device: torch.device) -> bool:
     return device.type == "cpu"
 
 
+@cache
 def load_kernel(name: str) -> Callable[..., Any]:
     """`"file.function"` of this folder, imported when it is first needed: numba alone takes a third of a second."""
     file, function = name.split(".")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from rankstruct.kernels.dispatch import Answer, FlatLists, PaddedLists, define_kernel, load_kernel
-from rankstruct.kernels.threads import run_lists
 
 __all__ = ["pairwise_hinge"]
 
@@ -19,7 +18,7 @@ def _flat(lists: FlatLists, results: tuple[np.ndarray, ...], margin: float) -> i
     labels = lists.labels.astype(np.float64)
     inputs = (lists.scores, lists.bits, labels, labels.view(np.uint64), lists.where, lists.bounds)
     loop = load_kernel("pairwise_hinge_cpu.hinge_lists")
-    return run_lists(lambda first, last: loop(*inputs, first, last, margin, value, direction), lists.bounds)
+    return lists.run(lambda first, last: loop(*inputs, first, last, margin, value, direction))
 
 
 def _padded(lists: PaddedLists, margin: float) -> Answer:

@@ -30,7 +30,6 @@ from torch import Tensor
 
 from rankstruct.feature_maps import Positional
 from rankstruct.kernels.dispatch import Answer, FlatLists, define_kernel, discount_table
-from rankstruct.kernels.threads import run_lists
 from rankstruct.measures import RR, Diverse
 from rankstruct.oracles.positional import rank_gains, rank_parameters
 from rankstruct.oracles.registry import REFERENCES, Oracle, register_oracle
@@ -76,7 +75,7 @@ def _solve_flat(
         reciprocal=reciprocal,
     )
     code = REFERENCES.index(reference)
-    return run_lists(lambda first, last: cpu.diverse_lists(batch, first, last, code, *results), flat.bounds)
+    return flat.run(lambda first, last: cpu.diverse_lists(batch, first, last, code, *results))
 
 
 # The assignment does not vectorise.

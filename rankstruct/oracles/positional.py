@@ -21,7 +21,6 @@ from torch import Tensor
 
 from rankstruct.feature_maps import FeatureMap, Positional
 from rankstruct.kernels.dispatch import Answer, FlatLists, define_kernel, discount_table, load_kernel
-from rankstruct.kernels.threads import run_lists
 from rankstruct.measures import RR, DiscountedGain, Measure, mWTA
 from rankstruct.measures.ranked import is_relevant
 from rankstruct.oracles.registry import REFERENCES, Oracle, register_oracle
@@ -94,7 +93,7 @@ def _solve_flat(
         cut=cut,
         method=method,
     )
-    wrong = run_lists(lambda first, last: cpu.begin_lists(batch, first, last), flat.bounds)
+    wrong = flat.run(lambda first, last: cpu.begin_lists(batch, first, last))
     if wrong != -1:
         return wrong
     for number in set(method.tolist()) - {cpu.NOTHING}:
@@ -103,9 +102,9 @@ def _solve_flat(
                 _assign(batch, int(index))
         else:
             loop = getattr(cpu, _METHODS[number].loop)
-            run_lists(lambda first, last, loop=loop: loop(batch, first, last), flat.bounds)  # type: ignore[misc]
+            flat.run(lambda first, last, loop=loop: loop(batch, first, last))  # type: ignore[misc]
     code = REFERENCES.index(reference)
-    return run_lists(lambda first, last: cpu.score_lists(batch, first, last, code, *results), flat.bounds)
+    return flat.run(lambda first, last: cpu.score_lists(batch, first, last, code, *results))
 
 
 # None of these loops vectorises. All in float64, so that one compiled loop serves every dtype: these are the largest ones.
