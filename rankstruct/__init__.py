@@ -14,6 +14,7 @@ from rankstruct.feature_maps import (
     FirstRelevant,
     Pairwise,
     Positional,
+    register_feature_map,
 )
 from rankstruct.losses import (
     ApproxNDCGLoss,
@@ -162,6 +163,7 @@ __all__ = [
     "parse_measure",
     "ranknet_loss",
     "ranksvm_loss",
+    "register_feature_map",
     "register_measure",
     "register_oracle",
     "rerank_diverse",
