@@ -32,6 +32,7 @@ def diverse_hinge_loss(
 
     Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", section 7.1.
 
+    >>> import torch
     >>> scores = torch.tensor([2.0, 1.0, 0.0], requires_grad=True)
     >>> loss = diverse_hinge_loss(scores, torch.tensor([0, 0, 1]), "nDCG@2", groups=torch.tensor([7, 7, 8]))
     >>> loss.backward()

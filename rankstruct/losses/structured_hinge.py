@@ -47,6 +47,7 @@ def structured_hinge_loss(
     Source: Yue, Finley, Radlinski, Joachims, SIGIR 2007 (AP); Joachims, ICML 2005 (AUC); Le, Smola,
     Chapelle, Teo, "Optimization of Ranking Measures", equations 20 to 22 (the references).
 
+    >>> import torch
     >>> scores = torch.tensor([2.0, 0.5, 0.0], requires_grad=True)
     >>> loss = structured_hinge_loss(scores, torch.tensor([0, 1, 0]), "AP")
     >>> loss.backward()
@@ -67,6 +68,7 @@ class StructuredHingeLoss(HingeLoss):
         reference: the ranking r* that the bound is relative to.
         reduction: `"mean"`, `"sum"` or `"none"`.
 
+    >>> import torch
     >>> loss = StructuredHingeLoss("AP")                                            # SVMmap
     >>> loss
     StructuredHingeLoss(AP, feature_map=pairwise, reference=ideal, reduction=mean)
