@@ -176,7 +176,7 @@ def find_oracle(measure: Measure, feature_map: FeatureMap) -> Oracle:
 
 
 def _listing() -> str:
-    return ", ".join(f"{measure.__name__} with {kind.__name__}" for measure, kind in _ORACLES)
+    return ", ".join(sorted(f"{measure.__name__} with {kind.__name__}" for measure, kind in _ORACLES))
 
 
 def resolve(
