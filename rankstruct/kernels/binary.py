@@ -74,17 +74,14 @@ def binary_kernel(name: str, plan: Plan) -> Callable[..., Answer]:
         normalized: bool,
         predicted: bool,
     ) -> int:
-        method, parameters = plan(_parameters(cutoff, weights, lists.longest), lists.longest)
-        relevant = is_relevant(lists.labels, min_relevant)
+        relevant, gains = is_relevant(lists.labels, min_relevant), _NO_NUMBERS
+        table = _table(weights, lists.longest)
         if weights is not None:
+            gains = lists.labels
             _check_one_gain(lists, relevant)
-        parameters = parameters._replace(
-            gains=_NO_NUMBERS if weights is None else lists.labels,
-            normalized=normalized,
-            predicted=predicted,
-            chosen=lists.chosen,
-            chosen_bits=lists.chosen.view(lists.bits.dtype),
-        )
+        chosen = (lists.chosen, lists.chosen.view(lists.bits.dtype))
+        parameters = Parameters(NO_CUTOFF if cutoff is None else cutoff, table, gains, normalized, predicted, *chosen)
+        method, parameters = plan(parameters, lists.longest)
         inputs = (lists.scores, lists.bits, relevant.view(np.uint8), lists.where, lists.bounds)
         loop = load_kernel(method.compiled)
         return lists.run(lambda first, last: loop(*inputs, first, last, parameters, *results))
@@ -98,8 +95,9 @@ def binary_kernel(name: str, plan: Plan) -> Callable[..., Answer]:
         predicted: bool,
     ) -> Answer:
         size = lists.scores.shape[-1]
-        method, parameters = plan(_parameters(cutoff, weights, size), size)
-        parameters = parameters._replace(normalized=normalized, predicted=predicted)
+        cutoff = NO_CUTOFF if cutoff is None else cutoff
+        parameters = Parameters(cutoff, _table(weights, size), _NO_NUMBERS, normalized, predicted)
+        method, parameters = plan(parameters, size)
         relevant = is_relevant(lists.labels, min_relevant)
         solve = load_kernel(method.padded)
         if weights is None:
@@ -117,9 +115,8 @@ def binary_kernel(name: str, plan: Plan) -> Callable[..., Answer]:
     return define_kernel(name, schema, flat, padded)
 
 
-def _parameters(cutoff: int | None, weights: Tensor | None, longest: int) -> Parameters:
-    table = _NO_NUMBERS if weights is None else discount_table(weights, longest)
-    return Parameters(NO_CUTOFF if cutoff is None else cutoff, table)
+def _table(weights: Tensor | None, longest: int) -> np.ndarray:
+    return _NO_NUMBERS if weights is None else discount_table(weights, longest)
 
 
 def _check_one_gain(lists: FlatLists, relevant: np.ndarray) -> None:

@@ -104,7 +104,8 @@ class FlatLists:
             longest=longest,
         )
         flat._check_finite("labels", flat.labels)
-        flat._check_finite("reference_scores", flat.chosen)
+        if chosen is not None:
+            flat._check_finite("reference_scores", flat.chosen)
         return flat
 
     def _check_finite(self, name: str, values: np.ndarray) -> None:
@@ -185,7 +186,8 @@ def define_kernel(
         wide = scores.to(torch.float64 if double else torch.float32)
         on_cpu = padded is None or has_loops(scores.device)
         answers = _answer_flat(flat, wide, *given) if on_cpu else _answer_padded(padded, wide, *given)  # type: ignore[arg-type]
-        return tuple(each.to(device=scores.device, dtype=scores.dtype) for each in answers)  # type: ignore[return-value]
+        task_loss, value, direction = answers
+        return task_loss.to(scores), value.to(scores), direction.to(scores)
 
     torch.library.define(qualified, f"({_LISTS}, {parameters}) -> (Tensor, Tensor, Tensor)")
     torch.library.impl(qualified, "default", func=answer)
