@@ -21,7 +21,6 @@ from torch import nn
 from rankstruct.feature_maps import FeatureMap
 from rankstruct.lists import known_ids
 from rankstruct.losses import (
-    DiverseHingeLoss,
     SmoothLoss,
     StructuredHingeLoss,
     convex_part,
@@ -115,7 +114,7 @@ class LinearRanker(BaseEstimator):
 
     Args:
         measure: what is optimised, a measure or its name; a `Diverse` one by the hinge over diverse rankings. It also is what
-            `score` reports and what chooses C. None is the `diverse_measure` of a loss that has one, and otherwise AP: SVMmap.
+            `score` reports and what chooses C. None is the measure of a loss over diverse rankings, and otherwise AP: SVMmap.
         C: how much the loss counts against the regulariser, 1 / lambda; or several values, which are trained in ascending order,
             each from the solution before (or from `start`, if the problem is not convex and that is better), and chosen by the
             validation lists given to `fit`.
@@ -313,7 +312,8 @@ class LinearRanker(BaseEstimator):
     def _measure(self) -> Measure:
         if self.measure is not None:
             return parse_measure(self.measure)
-        return getattr(self.loss, "diverse_measure", None) or AP()
+        measure = getattr(self.loss, "measure", None)
+        return measure if isinstance(measure, Diverse) else AP()
 
     def _loss(self) -> nn.Module:
         if self.loss is not None:
@@ -327,8 +327,6 @@ class LinearRanker(BaseEstimator):
                 )
             return self.loss
         measure, options = self._measure(), {"feature_map": self.feature_map, "reference": self.reference}
-        if isinstance(measure, Diverse):
-            return DiverseHingeLoss(measure.plain, **options)  # type: ignore[arg-type]
         return StructuredHingeLoss(measure, **options)  # type: ignore[arg-type]
 
     def _start(self, loss: nn.Module, lists: _Lists) -> np.ndarray:
@@ -338,6 +336,7 @@ class LinearRanker(BaseEstimator):
         if kind == "zero":
             return np.zeros(lists.X.shape[1])
         measure = getattr(loss, "measure", None)
+        measure = measure.plain if isinstance(measure, Diverse) else measure
         gains = (measure if isinstance(measure, DiscountedGain) else nDCG()).document_gains(torch.tensor(lists.labels))
         return group_regression(lists.X, gains.numpy(), lists.offsets)
 

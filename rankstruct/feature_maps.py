@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+
+__all__ = ["FeatureMap", "FirstRelevant", "Pairwise", "Positional", "parse_feature_map", "register_feature_map"]
 
 
 @dataclass(frozen=True)
@@ -154,24 +158,96 @@ class Positional(FeatureMap):
         return weights if self.cutoff is None else torch.where(ranks <= self.cutoff, weights, 0.0)
 
 
-_NAMED: dict[str, FeatureMap] = {"pairwise": Pairwise(), "first-relevant": FirstRelevant(), "positional": Positional()}
+Kind = TypeVar("Kind", bound=type[FeatureMap])
+_REGISTRY: dict[str, type[FeatureMap]] = {}
+_SYNTAX = re.compile(r"\s*([A-Za-z][\w-]*)\s*(?:\((.*)\))?\s*(?:@\s*(\d+))?\s*", re.DOTALL)
+
+
+def register_feature_map(kind: Kind) -> Kind:
+    """Make a feature map class known to `parse_feature_map`, and so to losses and configurations; a class decorator.
+
+    It goes by the `name` of the map that its defaults make, up to a parenthesis or `@`: `"linear"`, and
+    `"linear(slope=2)@10"` for `Linear(slope=2, cutoff=10)`.
+
+    Raises:
+        TypeError: not a subclass of `FeatureMap`.
+        ValueError: another class has this name, or it is none.
+
+    >>> @register_feature_map
+    ... @dataclass(frozen=True)
+    ... class Linear(FeatureMap):
+    ...     '''Documents score by their rank from below.'''
+    ...     slope: float = 1.0
+    ...     @property
+    ...     def name(self):
+    ...         return f"linear(slope={self.slope:g})"
+    >>> parse_feature_map("linear(slope=2)")
+    Linear(slope=2)
+    """
+    if not (isinstance(kind, type) and issubclass(kind, FeatureMap)):
+        raise TypeError(f"a feature map is a subclass of FeatureMap, got {kind!r}")
+    match = _SYNTAX.fullmatch(kind().name)
+    if match is None:
+        raise ValueError(
+            f"a feature map's name is a word such as 'my-map', options in parentheses, got {kind().name!r}"
+        )
+    name = match[1].lower()
+    known = _REGISTRY.get(name)
+    # The same class defined again, as when a notebook cell runs twice, replaces itself.
+    if known and (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
+        raise ValueError(f"there is a feature map named {name!r} already; choose another name")
+    _REGISTRY[name] = kind
+    return kind
+
+
+for _kind in (Pairwise, FirstRelevant, Positional):
+    register_feature_map(_kind)
 
 
 def parse_feature_map(feature_map: str | FeatureMap) -> FeatureMap:
     """A feature map from its name; a feature map is returned as it is.
 
+    A name is the map's own, in any case, with options in parentheses as `option=value`, or the first option as it is, and a
+    cut-off behind `@`: `positional`, `positional(i^-1/3)`, `positional(1/log2(i+1))@5`, `positional(decay='k+1-i')`.
+
     Raises:
-        ValueError: no feature map has this name.
+        ValueError: no feature map has this name or option.
         TypeError: neither a name nor a feature map.
 
     >>> parse_feature_map("pairwise")
     Pairwise()
+    >>> parse_feature_map("positional(i^-1/3)@10")
+    Positional(decay='i^-1/3', cutoff=10)
     """
     if isinstance(feature_map, FeatureMap):
         return feature_map
     if not isinstance(feature_map, str):
         raise TypeError(f"feature_map must be a name or a FeatureMap, got {type(feature_map).__name__}")
-    found = _NAMED.get(feature_map.strip().lower())
-    if found is None:
-        raise ValueError(f"unknown feature map {feature_map!r}; there are: {', '.join(sorted(_NAMED))}")
-    return found
+    match = _SYNTAX.fullmatch(feature_map)
+    kind = None if match is None else _REGISTRY.get(match[1].lower())
+    if match is None or kind is None:
+        raise ValueError(f"unknown feature map {feature_map!r}; there are: {', '.join(sorted(_REGISTRY))}")
+    takes = [option.name for option in fields(kind) if option.init]
+    options = _read_options(match[2], takes)
+    if match[3]:
+        options["cutoff"] = int(match[3])
+    if unknown := [option for option in options if option not in takes]:
+        there_are = f"it takes: {', '.join(takes)}" if takes else "it takes none"
+        raise ValueError(f"the feature map {match[1]!r} has no option {unknown[0]!r}; {there_are}")
+    return kind(**options)
+
+
+def _read_options(text: str | None, takes: list[str]) -> dict[str, Any]:
+    """`slope=2, decay='i^-1'` as a dictionary, literals only; what does not read so is the first option, as it is."""
+    if not text or not text.strip():
+        return {}
+    try:
+        call = ast.parse(f"f({text})", mode="eval").body
+        assert isinstance(call, ast.Call)
+        if call.keywords and not call.args and all(each.arg for each in call.keywords):
+            return {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
+        if len(call.args) == 1 and not call.keywords:
+            return {takes[0] if takes else text: ast.literal_eval(call.args[0])}
+    except (SyntaxError, ValueError):
+        pass
+    return {takes[0] if takes else text: text.strip()}

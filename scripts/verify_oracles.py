@@ -14,11 +14,11 @@ import torch
 from tqdm.auto import tqdm
 
 import rankstruct as rs
-from rankstruct.oracles.combinations import diverse_combinations, legal_combinations
 from rankstruct.tables import format_table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from brute_force import diverse_decay, diverse_hinges, hinges, random_groups, random_list
+from combinations import diverse_combinations, legal_combinations
 
 
 def main() -> int:
@@ -48,14 +48,14 @@ def main() -> int:
                 expected = diverse_hinges(measure, c, labels, groups, scores)
             else:
                 expected = hinges(measure, feature_map, labels, scores)
-            solve = rs.most_violated_diverse if diverse else rs.most_violated
+            judged = rs.Diverse(measure) if diverse else measure
             name = "diverse " * diverse + type(feature_map).__name__
             row = counts.setdefault((type(measure).__name__, name), [0, 0, 0, 0.0])
             for reference in references:
-                found = solve(
+                found = rs.most_violated(
                     torch.tensor(scores),
                     torch.tensor(labels),
-                    measure,
+                    judged,
                     feature_map=feature_map,
                     reference=reference,
                     **given,

@@ -16,7 +16,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from rankstruct._numba import compile_kernel
+from rankstruct.kernels.compilation import compile_kernel
 
 
 class Problem(IntEnum):

@@ -7,7 +7,8 @@ position; P(pi) is its 0/1 matrix `[n, m]`. With a cost C(i, j) of document i at
     hinge(S)  = max over pi of ( Delta(pi) + <S, P(pi)> ) - <S, P(reference)>
     gradient  = P(pi^) - P(reference),        pi^ the maximiser, a linear assignment problem with the values S + C
 
-Padding takes part in no matching, so n and m are the numbers of real documents and positions.
+Padding takes part in no matching, so n and m are the numbers of real documents and positions. Each argmax is solved on the CPU by
+SciPy, O(n^3) for n documents and positions.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from rankstruct.losses.base import check_choice, with_gradient
-from rankstruct.losses.reduction import check_reduction, reduce_lists
+from rankstruct.losses.base import RankingLoss, check_choice, check_reduction, reduce_lists, with_gradient
+
+__all__ = ["AssignmentHingeLoss", "AssignmentLayer", "assign_positions", "assignment_hinge_loss"]
 
 REFERENCES = ("ideal", "predicted")
 
@@ -50,16 +51,11 @@ def assignment_hinge_loss(
         where: bool `[..., documents]`, True for a real document. Padding may hold anything, even NaN, and has zero gradient.
         where_positions: bool `[..., positions]`, True for a real position.
         weights: `[...]`, one weight a matrix.
-        reduction: `"mean"` (`sum(w l) / sum(w)` over matrices with a real pair), `"sum"` or `"none"`.
-
-    Returns:
-        A scalar, or `[...]` with reduction `"none"`, with the dtype and device of `scores`. Without a real pair it is 0.
+        reduction: as in the list contract; a matrix without a real pair costs 0 and is not counted.
 
     Raises:
         TypeError, ValueError: neither cost nor target; types or shapes do not fit; a score or cost that is not finite; a target
-            that is no position, a position with two documents, or fewer placed than possible; an unknown reference or reduction.
-
-    Each argmax is solved on the CPU by SciPy, O(n^3) for n documents and positions.
+            that is no position, a position with two documents, or fewer placed than possible.
 
     Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", section 7.3; Crouse, "On implementing 2D rectangular
     assignment algorithms", IEEE TAES 2016 (the solver).
@@ -74,18 +70,11 @@ def assignment_hinge_loss(
     check_reduction(reduction)
     check_choice("reference", reference, REFERENCES)
     if cost is None and target is None:
-        raise ValueError(
-            "give cost (a number for each document and position), target (a position for each document), or both"
-        )
+        raise ValueError("give cost (a number for each document and position), target (a position for each), or both")
     real = _check_shapes(scores, cost, target, where, where_positions)
     exact = torch.where(real, scores.detach(), 0.0).double()
-    if target is not None:
-        target = _checked_target(target.expand(scores.shape[:-1]), real)
-    if cost is None:
-        assert target is not None
-        costs = 1 - _matrix(target, scores)
-    else:
-        costs = cost.detach().double().expand(scores.shape)
+    target = None if target is None else _checked_target(target.expand(scores.shape[:-1]), real)
+    costs = 1 - _matrix(target, scores) if cost is None else cost.detach().double().expand(scores.shape)  # type: ignore[arg-type]
     costs = torch.where(real, costs, 0.0)
     ideal = _matrix(_assign(-costs, real) if target is None else target, scores)
     chosen = ideal if reference == "ideal" else _matrix(_assign(exact, real), scores)
@@ -98,7 +87,7 @@ def assignment_hinge_loss(
     return reduce_lists(flat, where=real.flatten(-2), offsets=None, weights=weights, reduction=reduction)
 
 
-class AssignmentHingeLoss(torch.nn.Module):
+class AssignmentHingeLoss(RankingLoss):
     """`assignment_hinge_loss` as a module; see there for the arguments, the errors and the sources.
 
     Args:
@@ -114,17 +103,15 @@ class AssignmentHingeLoss(torch.nn.Module):
     """
 
     def __init__(self, *, reference: str = "ideal", reduction: str = "mean") -> None:
-        super().__init__()
         check_choice("reference", reference, REFERENCES)
-        check_reduction(reduction)
-        self.reference, self.reduction = reference, reduction
+        super().__init__(reduction, reference=reference)
 
     @property
-    def convex(self) -> bool:
+    def convex(self) -> bool:  # type: ignore[override]
         """Whether the loss is a convex function of the scores."""
         return self.reference == "ideal"
 
-    def forward(
+    def forward(  # type: ignore[override]
         self,
         scores: Tensor,
         cost: Tensor | None = None,
@@ -135,26 +122,14 @@ class AssignmentHingeLoss(torch.nn.Module):
         weights: Tensor | None = None,
     ) -> Tensor:
         """The loss; a scalar, or one value a matrix with reduction `"none"`."""
-        return assignment_hinge_loss(
-            scores,
-            cost,
-            target=target,
-            reference=self.reference,
-            where=where,
-            where_positions=where_positions,
-            weights=weights,
-            reduction=self.reduction,
-        )
-
-    def extra_repr(self) -> str:
-        """The reference and the reduction."""
-        return f"reference={self.reference}, reduction={self.reduction}"
+        given = {"target": target, "where": where, "where_positions": where_positions, "weights": weights}
+        return assignment_hinge_loss(scores, cost, reduction=self.reduction, **self.options, **given)  # type: ignore[arg-type]
 
 
-def match(scores: Tensor, *, where: Tensor | None = None, where_positions: Tensor | None = None) -> Tensor:
+def assign_positions(scores: Tensor, *, where: Tensor | None = None, where_positions: Tensor | None = None) -> Tensor:
     """The matching of highest score: the position of each document, -1 for one that is not placed.
 
-    As many documents as possible are placed, whatever the signs of the scores; `match(-cost)` is a matching of least cost.
+    As many documents as possible are placed, whatever the signs of the scores; that of `-cost` is a matching of least cost.
 
     Args:
         scores: `[..., documents, positions]`.
@@ -167,7 +142,7 @@ def match(scores: Tensor, *, where: Tensor | None = None, where_positions: Tenso
     Raises:
         TypeError, ValueError: types or shapes do not fit, or a score is not finite.
 
-    >>> match(torch.tensor([[0.5, 0.0], [1.0, 0.0], [0.1, 0.2]]))
+    >>> assign_positions(torch.tensor([[0.5, 0.0], [1.0, 0.0], [0.1, 0.2]]))
     tensor([-1,  0,  1])
     """
     return _assign(scores.detach(), _check_shapes(scores, None, None, where, where_positions))
@@ -182,7 +157,7 @@ class AssignmentLayer(torch.nn.Module):
 
     def forward(self, scores: Tensor, *, where: Tensor | None = None, where_positions: Tensor | None = None) -> Tensor:
         """Positions `[..., documents]` of scores `[..., documents, positions]`."""
-        return match(scores, where=where, where_positions=where_positions)
+        return assign_positions(scores, where=where, where_positions=where_positions)
 
 
 def _matrix(positions: Tensor, like: Tensor) -> Tensor:
@@ -233,6 +208,8 @@ def _check_shapes(
 @torch.library.custom_op("rankstruct::assign", mutates_args=())
 def _assign(values: Tensor, real: Tensor) -> Tensor:
     """Positions `[..., documents]` that maximise the sum of `values` over a matching of the real pairs; -1 for not placed."""
+    from scipy.optimize import linear_sum_assignment
+
     documents, positions = values.shape[-2:]
     found = np.full((values.shape[:-2].numel(), documents), -1, np.int64)
     matrices = values.detach().double().cpu().numpy().reshape(-1, documents, positions) if values.numel() else ()

@@ -1,7 +1,40 @@
-"""What the losses share: one way in (checks, padding, precision), one module around a function.
+"""What the losses share. Every loss is a function and a module with the same options; this is what all of them keep.
 
-Every loss is a function `(scores, labels, *options, *, where, offsets, weights, reduction)` and a module with the same
-options. Losses written in plain torch are functions of padded lists; `list_loss` brings flat ones into that form.
+**The list contract.** A loss is called with
+
+    scores      `[..., list_size]`: any real numbers, from any scorer; the last dimension is the list, all others are batch
+    labels      graded relevance, the shape of `scores`
+    where       bool, the shape of `scores`, True for a real document; all are if None. Padding may hold anything, even NaN, and
+                has zero gradient
+    offsets     int64 `[lists + 1]`, instead of `where`: scores and labels are flat, `[documents]`, and list i is
+                `[offsets[i], offsets[i + 1])`
+    weights     `[...]`, one weight a list, >= 0; 1 each if None
+    reduction   `"mean"`, `sum(w l) / sum(w)` over the lists that are not all padding; `"sum"`; or `"none"`
+
+and gives a scalar, or `[...]`, one value a list, with reduction `"none"`, of the dtype and device of `scores`. A list that is all
+padding costs 0 and has zero gradient; so does, but for pointwise losses, one that no ranking can get wrong (a single document,
+equal labels). Types, shapes and options that do not fit are a TypeError or ValueError. On the CPU so are a score or label that
+is not finite, a gain below 0, offsets out of order and weights below 0; on other devices, where reading them back would stall
+every step, the loss of such a list is NaN.
+
+A loss of your own is one function of padded lists; `list_loss` gives it the contract, and `RankingLoss` makes it a module:
+
+>>> import torch
+>>> from rankstruct.losses import RankingLoss, list_loss
+>>> def spread_loss(scores, labels, *, margin=1.0, where=None, offsets=None, weights=None, reduction="mean"):
+...     def per_list(scores, labels, where):  # [..., list_size] each, 0 in the padding
+...         relevant = where & (labels > 0)
+...         return torch.where(relevant, torch.relu(margin - scores), 0.0).sum(-1)
+...     return list_loss(per_list, scores, labels, where=where, offsets=offsets, weights=weights, reduction=reduction)
+>>> class SpreadLoss(RankingLoss):
+...     function = staticmethod(spread_loss)
+...     def __init__(self, margin: float = 1.0, *, reduction: str = "mean"):
+...         super().__init__(reduction, margin=margin)
+>>> loss = SpreadLoss(margin=2.0)
+>>> loss
+SpreadLoss(margin=2.0, reduction=mean)
+>>> loss(torch.tensor([0.5, 3.0, 1.0]), torch.tensor([1, 0, 1]), offsets=torch.tensor([0, 2, 3]))
+tensor(1.2500)
 """
 
 from __future__ import annotations
@@ -14,10 +47,22 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from rankstruct.feature_maps import FeatureMap
 from rankstruct.lists import batch_first, check_lists, check_offsets
-from rankstruct.losses.reduction import check_reduction, reduce_lists
-from rankstruct.losses.refusal import refuse
-from rankstruct.measures import DiscountedGain, Measure, parse_measure
+from rankstruct.measures import DiscountedGain, Measure, nDCG, parse_measure
+from rankstruct.oracles.registry import Resolved, resolve
+
+__all__ = [
+    "HingeLoss",
+    "RankingLoss",
+    "is_convex",
+    "list_loss",
+    "takes_groups",
+    "takes_reference_scores",
+]
+
+REDUCTIONS = ("mean", "sum", "none")
+TARGETS = ("grade", "gain")
 
 PerList = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -27,26 +72,17 @@ def list_loss(
     scores: Tensor,
     labels: Tensor,
     *,
-    where: Tensor | None,
-    offsets: Tensor | None,
-    weights: Tensor | None,
-    reduction: str,
+    where: Tensor | None = None,
+    offsets: Tensor | None = None,
+    weights: Tensor | None = None,
+    reduction: str = "mean",
 ) -> Tensor:
-    """Apply a loss of padded lists to what a user gave, and reduce it.
+    """Apply a loss of padded lists to what a user gave, and reduce it; see the module for the contract and an example.
 
     Args:
         per_list: `(scores, labels, where)` to one value a list `[...]`; all `[..., list_size]`, scores and labels float32 or
             float64 and 0 in the padding, `where` bool.
-        scores: `[..., list_size]`, or `[documents]` with `offsets`.
-        labels: graded relevance, the shape of `scores`.
-        where: bool, the shape of `scores`, True for a real document.
-        offsets: int64 `[lists + 1]`, for flat input.
-        weights: `[...]`, one weight a list.
-        reduction: `"mean"`, `"sum"` or `"none"`.
-
-    Raises:
-        TypeError, ValueError: types or shapes do not fit; on the CPU, a score or label that is not finite, or offsets out of
-            order. On other devices the loss of such a list is NaN.
+        scores, labels, where, offsets, weights, reduction: the list contract.
     """
     check_reduction(reduction)
     check_lists(scores, labels, where, offsets)
@@ -73,26 +109,37 @@ def list_loss(
 
 
 class RankingLoss(torch.nn.Module):
-    """A loss function and its options as a module.
+    """A loss function and its options as a module: the base of every loss; see the module for the list contract.
+
+    A subclass sets `function` and gives its constructor typed arguments, which configuration files read; it hands them on by
+    name, and they become attributes.
 
     Args:
         reduction: `"mean"`, `"sum"` or `"none"`.
         options: what else the function takes.
-
-    Shapes:
-        scores, labels and where `[..., list_size]`, weights `[...]`; or scores and labels `[documents]`, offsets `[lists + 1]`,
-        weights `[lists]`.
     """
 
+    #: `(scores, labels, *, where, offsets, weights, reduction, ...)`
     function: ClassVar[Callable[..., Tensor]]
     #: Whether the loss of a list is a convex function of its scores.
-    convex: ClassVar[bool] = False
+    convex: bool = False
+    #: Whether it is called with `groups=`, one whole number a document.
+    takes_groups: bool = False
+    #: Whether it has a reference that `reference_scores=` can freeze: a bound that is not convex.
+    takes_reference_scores: bool = False
 
     def __init__(self, reduction: str = "mean", **options: Any) -> None:
         super().__init__()
         check_reduction(reduction)
         self.reduction = reduction
-        self.options = options
+        self._names = tuple(options)
+        for name, value in options.items():
+            setattr(self, name, value)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the function is called with beside lists and reduction."""
+        return {name: getattr(self, name) for name in self._names}
 
     def forward(
         self,
@@ -102,16 +149,149 @@ class RankingLoss(torch.nn.Module):
         where: Tensor | None = None,
         offsets: Tensor | None = None,
         weights: Tensor | None = None,
+        **more: Any,
     ) -> Tensor:
         """The loss; a scalar, or one value a list with reduction `"none"`."""
+        given = {"where": where, "offsets": offsets, "weights": weights, "reduction": self.reduction, **more}
+        return type(self).function(scores, labels, **self.options, **given)
+
+    def extra_repr(self) -> str:
+        """The measure, the options that are set and the reduction."""
+        shown = {**self.options, "reduction": self.reduction}
+        texts = {name: _shown(value) for name, value in shown.items() if value is not None}
+        return ", ".join(text if name == "measure" else f"{name}={text}" for name, text in texts.items())
+
+
+def _shown(value: Any) -> str:
+    return f"{float(value):g}" if isinstance(value, Tensor) else str(getattr(value, "name", value))
+
+
+class HingeLoss(RankingLoss):
+    """Base of the losses that an oracle solves: measure, feature map and reference, resolved once, at construction.
+
+    Its `function` takes the resolved pair behind `scores` and `labels`, and `reference`, `reference_scores` and `groups`.
+
+    Args:
+        measure: a measure or its name.
+        feature_map: how a ranking scores; the measure's own default if None.
+        reference: the ranking r* that the bound is relative to: `"ideal"`, `"ideal-tied"` or `"predicted"`.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+        options: what else the function takes.
+
+    Raises:
+        ValueError: measure, feature map and reference do not go together.
+    """
+
+    def __init__(
+        self,
+        measure: str | Measure,
+        *,
+        feature_map: str | FeatureMap | None = None,
+        reference: str = "ideal",
+        reduction: str = "mean",
+        **options: Any,
+    ) -> None:
+        super().__init__(reduction, **options)
+        self.resolved = resolve(measure, feature_map, reference)
+        self.reference = reference
+
+    @property
+    def measure(self) -> Measure:
+        """What it bounds the loss of."""
+        return self.resolved.measure
+
+    @property
+    def feature_map(self) -> FeatureMap:
+        """How a ranking scores."""
+        return self.resolved.feature_map
+
+    @property
+    def convex(self) -> bool:  # type: ignore[override]
+        """Whether the loss is a convex function of the scores."""
+        return self.reference == "ideal"
+
+    @property
+    def takes_groups(self) -> bool:  # type: ignore[override]
+        """Whether the measure is one of diverse rankings."""
+        return self.measure.takes_groups
+
+    @property
+    def takes_reference_scores(self) -> bool:  # type: ignore[override]
+        """Whether scores choose the reference."""
+        return self.reference != "ideal"
+
+    def forward(  # type: ignore[override]
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        *,
+        groups: Tensor | None = None,
+        reference_scores: Tensor | None = None,
+        where: Tensor | None = None,
+        offsets: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> Tensor:
+        """The loss; a scalar, or one value a list with reduction `"none"`.
+
+        Measures of diverse rankings need `groups`, others ignore them; `reference_scores` choose the reference instead of
+        `scores`.
+        """
         return type(self).function(
-            scores, labels, where=where, offsets=offsets, weights=weights, reduction=self.reduction, **self.options
+            scores,
+            labels,
+            self.resolved,
+            reference=self.reference,
+            reference_scores=reference_scores,
+            groups=groups,
+            where=where,
+            offsets=offsets,
+            weights=weights,
+            reduction=self.reduction,
+            **self.options,
         )
 
     def extra_repr(self) -> str:
-        """The options and the reduction."""
-        shown = {**self.options, "reduction": self.reduction}
-        return ", ".join(f"{name}={getattr(value, 'name', value)}" for name, value in shown.items())
+        """Measure, options, feature map, reference and reduction."""
+        options = "".join(f"{name}={_shown(value)}, " for name, value in self.options.items() if value is not None)
+        return (
+            f"{self.measure.name}, {options}feature_map={self.feature_map.name}, reference={self.reference}, "
+            f"reduction={self.reduction}"
+        )
+
+
+def hinge(
+    scores: Tensor,
+    labels: Tensor,
+    resolved: Resolved,
+    *,
+    reference: str = "ideal",
+    reference_scores: Tensor | None = None,
+    groups: Tensor | None = None,
+    where: Tensor | None = None,
+    offsets: Tensor | None = None,
+    weights: Tensor | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """The structured hinge loss of what `resolve` returned; see `structured_hinge_loss`."""
+    check_lists(scores, labels, where, offsets)
+    _, value, direction = resolved.solve(scores, labels, where, offsets, reference, reference_scores, groups)
+    values = with_gradient(scores, value, direction, offsets)
+    return reduce_lists(values, where=where, offsets=offsets, weights=weights, reduction=reduction)
+
+
+def is_convex(loss: torch.nn.Module) -> bool:
+    """Whether a loss says that it is a convex function of the scores of each list."""
+    return bool(getattr(loss, "convex", False))
+
+
+def takes_groups(loss: torch.nn.Module) -> bool:
+    """Whether a loss is called with `groups=`, one whole number a document."""
+    return bool(getattr(loss, "takes_groups", False))
+
+
+def takes_reference_scores(loss: torch.nn.Module) -> bool:
+    """Whether a loss has a reference that `reference_scores` can freeze: a bound that is not convex."""
+    return bool(getattr(loss, "takes_reference_scores", False))
 
 
 class _Piecewise(torch.autograd.Function):
@@ -142,6 +322,103 @@ class _Piecewise(torch.autograd.Function):
 def with_gradient(scores: Tensor, value: Tensor, direction: Tensor, offsets: Tensor | None = None) -> Tensor:
     """`value`, one a list, as a function of `scores` `[..., list_size]`, or flat with `offsets`, with gradient `direction`."""
     return _Piecewise.apply(scores, value, direction, offsets)
+
+
+def check_reduction(reduction: str) -> None:
+    """Raise ValueError unless `reduction` is one that `reduce_lists` knows."""
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"reduction must be one of {', '.join(map(repr, REDUCTIONS))}, got {reduction!r}")
+
+
+def reduce_lists(
+    values: Tensor,
+    *,
+    where: Tensor | None,
+    offsets: Tensor | None,
+    weights: Tensor | None,
+    reduction: str,
+) -> Tensor:
+    """Weighted mean or sum over the lists that are not all padding, or the weighted values themselves.
+
+    Args:
+        values: `[...]`, one a list.
+        where: `[..., list_size]` or None, as given to the loss.
+        offsets: `[lists + 1]` or None, as given to the loss.
+        weights: `[...]` or what broadcasts to it, one a list, or None for 1 each.
+        reduction: `mean` is `sum(w l) / sum(w)`, and 0 where no list is left or all weights are 0.
+
+    Raises:
+        ValueError: unknown reduction, weights of another shape, or (on the CPU; elsewhere the loss is NaN) below 0 or not finite.
+    """
+    check_reduction(reduction)
+    dtype = values.dtype
+    if dtype in (torch.float16, torch.bfloat16):  # half precision cannot count to 70,000
+        values = values.float()
+    return _reduced(values, where, offsets, weights, reduction).to(dtype)
+
+
+def _reduced(
+    values: Tensor, where: Tensor | None, offsets: Tensor | None, weights: Tensor | None, reduction: str
+) -> Tensor:
+    if weights is not None:
+        if not isinstance(weights, Tensor):
+            raise TypeError(
+                f"weights must be a torch.Tensor, got {type(weights).__name__}; use torch.as_tensor(weights)"
+            )
+        try:
+            weights = weights.to(values).expand(values.shape)
+        except RuntimeError:
+            raise ValueError(
+                f"weights must be one a list, shape {tuple(values.shape)}; got {tuple(weights.shape)}"
+            ) from None
+        weights = refuse(weights, ~((weights >= 0) & weights.isfinite()), "weights must be finite and >= 0", "list")
+    if reduction != "mean":
+        weighted = values if weights is None else values * weights
+        return weighted.sum() if reduction == "sum" else weighted
+    if where is None and offsets is None and weights is None:
+        return values.mean() if values.numel() else values.sum()
+    counted = torch.ones_like(values) if weights is None else weights
+    if where is not None:
+        counted = counted * where.any(-1)
+    elif offsets is not None:
+        counted = counted * (offsets.diff() > 0).to(values.device)
+    total = counted.sum()
+    return (values * counted).sum() / torch.where(total == 0, 1.0, total)
+
+
+def refuse(values: Tensor, wrong: Tensor, rule: str, what: str = "document") -> Tensor:
+    """`values` if nothing is `wrong` (bool, same shape); else a ValueError with the rule on the CPU, NaN on other devices.
+
+    >>> refuse(torch.tensor([1.0, -2.0]), torch.tensor([False, True]), "weights must be >= 0", "list")
+    Traceback (most recent call last):
+    ...
+    ValueError: weights must be >= 0; that of list 1 is -2
+    """
+    return torch.where(_refuse(values.detach(), wrong, rule, what), torch.nan, values)
+
+
+# An operator, so that `torch.compile` does not look at the values.
+@torch.library.custom_op("rankstruct::refuse", mutates_args=())
+def _refuse(values: Tensor, wrong: Tensor, rule: str, what: str) -> Tensor:
+    if values.device.type == "cpu" and bool(wrong.any()):
+        at = wrong.nonzero()[0].tolist()
+        place = f" {at[0] if len(at) == 1 else at}" if at else ""
+        raise ValueError(f"{rule}; that of {what}{place} is {float(values[tuple(at)]):g}")
+    return wrong.clone()
+
+
+@_refuse.register_fake
+def _(values: Tensor, wrong: Tensor, rule: str, what: str) -> Tensor:
+    return torch.empty_like(wrong)
+
+
+@_refuse.register_vmap
+def _(info: Any, in_dims: Any, values: Tensor, wrong: Tensor, rule: str, what: str) -> Any:
+    both = (
+        given.expand(info.batch_size, *given.shape) if dim is None else given.movedim(dim, 0)
+        for given, dim in zip((values, wrong), in_dims[:2], strict=True)
+    )
+    return _refuse(*both, rule, what), 0
 
 
 def differs(values: Tensor, where: Tensor) -> Tensor:
@@ -187,8 +464,13 @@ def checked_gains(measure: DiscountedGain, labels: Tensor, where: Tensor) -> tup
 
 def normalized_gains(measure: DiscountedGain, labels: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:
     """`checked_gains` over the value of the best ranking, `[..., list_size]`, and which lists a ranking can get wrong."""
-    gains, best, proper = checked_gains(measure, labels, where)
-    return gains / torch.where(best > 0, best, 1.0).unsqueeze(-1), proper
+    gains, best, can_err = checked_gains(measure, labels, where)
+    return gains / torch.where(best > 0, best, 1.0).unsqueeze(-1), can_err
+
+
+def target_of(labels: Tensor, target: str) -> Tensor:
+    """What a regression on labels predicts: `"grade"`, the labels; `"gain"`, 2^label - 1, in their dtype."""
+    return nDCG().document_gains(labels).to(labels.dtype) if target == "gain" else labels
 
 
 def check_choice(name: str, value: str, known: tuple[str, ...]) -> None:

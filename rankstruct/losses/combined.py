@@ -8,10 +8,19 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from rankstruct.losses.reduction import check_reduction, reduce_lists
+from rankstruct.losses.base import (
+    RankingLoss,
+    check_choice,
+    is_convex,
+    reduce_lists,
+    takes_groups,
+    takes_reference_scores,
+)
+
+__all__ = ["CombinedLoss", "convex_part"]
 
 
-class CombinedLoss(torch.nn.Module):
+class CombinedLoss(RankingLoss):
     """SVMcombo: a weighted sum of losses (a slack each), or the largest of them (one slack for all).
 
     In the paper the sum did better. The components have different units: the first-relevant map of `RR` is not scaled, the
@@ -42,6 +51,9 @@ class CombinedLoss(torch.nn.Module):
     {'0-AP': 0.9667, '1-RR@10': 0.9667}
     """
 
+    weights: list[float]
+    slack: str
+
     def __init__(
         self,
         losses: Sequence[torch.nn.Module] | Mapping[str, torch.nn.Module],
@@ -50,8 +62,6 @@ class CombinedLoss(torch.nn.Module):
         slack: str = "separate",
         reduction: str = "mean",
     ) -> None:
-        super().__init__()
-        check_reduction(reduction)
         if isinstance(losses, Mapping):
             names, parts = list(losses), list(losses.values())
         else:
@@ -62,26 +72,33 @@ class CombinedLoss(torch.nn.Module):
         weights = [1.0] * len(parts) if weights is None else [float(weight) for weight in weights]
         if len(weights) != len(parts) or not all(weight >= 0 for weight in weights):
             raise ValueError(f"weights must be {len(parts)} numbers >= 0, one a loss; got {weights}")
-        if slack not in ("separate", "shared"):
-            raise ValueError(f"slack must be 'separate' or 'shared', got {slack!r}")
+        check_choice("slack", slack, ("separate", "shared"))
         parts = [copy.deepcopy(part) for part in parts]
         for part in parts:
             if not hasattr(part, "reduction"):
                 raise ValueError(f"{type(part).__name__} has no reduction, so it is no loss of lists")
             part.reduction = "none"  # type: ignore[assignment]
+        super().__init__(reduction, weights=weights, slack=slack)
         self.losses = torch.nn.ModuleList(parts)
         self.names = names
-        self.weights = weights
-        self.slack = slack
-        self.reduction = reduction
         self.slacks: dict[str, Tensor] = {}
 
     @property
-    def convex(self) -> bool:
+    def convex(self) -> bool:  # type: ignore[override]
         """Whether all components are convex functions of the scores."""
         return all(map(is_convex, self.losses))
 
-    def forward(
+    @property
+    def takes_groups(self) -> bool:  # type: ignore[override]
+        """Whether any component does."""
+        return any(map(takes_groups, self.losses))
+
+    @property
+    def takes_reference_scores(self) -> bool:  # type: ignore[override]
+        """Whether any component does."""
+        return any(map(takes_reference_scores, self.losses))
+
+    def forward(  # type: ignore[override]
         self,
         scores: Tensor,
         labels: Tensor,
@@ -112,33 +129,10 @@ class CombinedLoss(torch.nn.Module):
         values = weighted.sum(0) if self.slack == "separate" else weighted.max(0).values
         return reduce_lists(values, weights=weights, reduction=self.reduction, **layout)
 
-    def extra_repr(self) -> str:
-        """Weights, slack and reduction."""
-        return f"weights={self.weights}, slack={self.slack}, reduction={self.reduction}"
-
 
 def _short_name(loss: torch.nn.Module) -> str:
     measure = getattr(loss, "measure", None)
     return type(loss).__name__ if measure is None else str(measure.name)
-
-
-def takes_reference_scores(loss: torch.nn.Module) -> bool:
-    """Whether a loss has a reference that `reference_scores` can freeze: a bound that is not convex."""
-    if isinstance(loss, CombinedLoss):
-        return any(map(takes_reference_scores, loss.losses))
-    return getattr(loss, "reference", None) in ("predicted", "ideal-tied")
-
-
-def takes_groups(loss: torch.nn.Module) -> bool:
-    """Whether a loss is called with `groups=`, one whole number a document."""
-    if isinstance(loss, CombinedLoss):
-        return any(map(takes_groups, loss.losses))
-    return bool(getattr(loss, "takes_groups", False))
-
-
-def is_convex(loss: torch.nn.Module) -> bool:
-    """Whether a loss says that it is a convex function of the scores of each list."""
-    return bool(getattr(loss, "convex", False))
 
 
 def convex_part(loss: torch.nn.Module) -> torch.nn.Module:

@@ -5,17 +5,29 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rankstruct.feature_maps import FeatureMap, Positional
 from rankstruct.lists import check_lists
-from rankstruct.losses.base import check_choice, check_positive, checked_gains, list_loss
-from rankstruct.losses.reduction import check_reduction
-from rankstruct.losses.structured_hinge import structured_hinge_loss
+from rankstruct.losses.base import (
+    HingeLoss,
+    RankingLoss,
+    check_choice,
+    check_positive,
+    check_reduction,
+    checked_gains,
+    hinge,
+    list_loss,
+    reduce_lists,
+    takes_groups,
+)
 from rankstruct.measures import DiscountedGain, Measure
-from rankstruct.oracles import resolve
+from rankstruct.oracles.registry import Resolved, resolve
+
+__all__ = ["DirectLoss", "PerturbedLoss", "direct_loss"]
 
 _SIDES = ("positive", "negative", "both")
 
@@ -28,6 +40,7 @@ def direct_loss(
     epsilon: float = 1.0,
     side: str = "positive",
     feature_map: str | FeatureMap | None = None,
+    groups: Tensor | None = None,
     where: Tensor | None = None,
     offsets: Tensor | None = None,
     weights: Tensor | None = None,
@@ -45,19 +58,12 @@ def direct_loss(
     epsilon 1 is the nonconvex bound `reference="predicted"`.
 
     Args:
-        scores: `[..., list_size]`, or `[documents]` with `offsets`.
-        labels: graded relevance, the shape of `scores`.
+        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
         measure: a measure or its name.
         epsilon: the factor, above 0.
         side: `"positive"`, for every oracle; `"negative"` or `"both"`, for a discounted gain under the positional map.
         feature_map: how a ranking scores; the measure's own default if None.
-        where: bool, the shape of `scores`, True for a real document.
-        offsets: int64 `[lists + 1]`, for flat input.
-        weights: `[...]`, one weight a list.
-        reduction: `"mean"`, `"sum"` or `"none"`.
-
-    Returns:
-        A scalar, or `[...]` with reduction `"none"`.
+        groups: as in `structured_hinge_loss`.
 
     Raises:
         TypeError, ValueError: as `structured_hinge_loss`; epsilon not above 0; a side that the pair does not have.
@@ -68,33 +74,52 @@ def direct_loss(
     >>> direct_loss(torch.tensor([2.0, 0.5, 0.0]), torch.tensor([0, 1, 0]), "AP", epsilon=0.1)   # 1 - AP
     tensor(0.5000)
     """
-    measure, feature_map = _checked(measure, feature_map, epsilon, side)
+    _check_options(epsilon, side)
+    resolved = _with_side(resolve(measure, feature_map, "predicted"), side)
+    lists = {"where": where, "offsets": offsets, "weights": weights, "groups": groups}
+    return _direct(scores, labels, resolved, epsilon=epsilon, side=side, reduction=reduction, **lists)  # type: ignore[arg-type]
+
+
+def _direct(
+    scores: Tensor,
+    labels: Tensor,
+    resolved: Resolved,
+    *,
+    epsilon: float,
+    side: str,
+    reference: str = "predicted",
+    reference_scores: Tensor | None = None,
+    groups: Tensor | None = None,
+    where: Tensor | None = None,
+    offsets: Tensor | None = None,
+    weights: Tensor | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    if reference_scores is not None:
+        raise TypeError("the direct loss takes no reference_scores: its reference is the predicted ranking")
+    bound = partial(hinge, reference="predicted", groups=groups, reduction="none")
+    if side == "positive":
+        check_reduction(reduction)
+        check_lists(scores, labels, where, offsets)
+        wide = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
+        values = bound(wide / epsilon, labels, resolved, where=where, offsets=offsets)
+        return reduce_lists(values, where=where, offsets=offsets, weights=weights, reduction=reduction).to(scores.dtype)
+    measure = resolved.measure
+    assert isinstance(measure, DiscountedGain)
+    other_side = resolve(_Flipped(measure.cutoff, of=measure), resolved.feature_map)
 
     def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
-        bound = partial(
-            structured_hinge_loss,
-            scores / epsilon,
-            feature_map=feature_map,
-            reference="predicted",
-            where=where,
-            reduction="none",
-        )
-        found = []
-        if side != "negative":
-            found.append(bound(labels, measure))
-        if side != "positive":
-            assert isinstance(measure, DiscountedGain)
-            # max [F - Delta] has the gains (highest - b) in place of b, and Delta turned round; then what is left of the
-            # largest regret is the other side's loss.
-            flipped, span, proper = _flip(labels, where, measure)
-            other = bound(flipped, _Flipped(measure.cutoff, of=measure))
-            found.append(torch.where(proper, (span - other).clamp(min=0.0), 0.0))
-        return torch.stack(found).mean(0)
+        # max [F - Delta] has the gains (highest - b) in place of b, and Delta turned round; then what is left of the
+        # largest regret is the other side's loss.
+        flipped, span, can_err = _flip(labels, where, measure)
+        other = bound(scores / epsilon, flipped, other_side, where=where)
+        found = torch.where(can_err, (span - other).clamp(min=0.0), 0.0)
+        return found if side == "negative" else (bound(scores / epsilon, labels, resolved, where=where) + found) / 2
 
     return list_loss(per_list, scores, labels, where=where, offsets=offsets, weights=weights, reduction=reduction)
 
 
-class DirectLoss(torch.nn.Module):
+class DirectLoss(HingeLoss):
     """`direct_loss` as a module; see there for the arguments, the errors and the sources.
 
     Args:
@@ -105,8 +130,11 @@ class DirectLoss(torch.nn.Module):
         reduction: `"mean"`, `"sum"` or `"none"`.
 
     >>> DirectLoss("nDCG@10", epsilon=0.1, side="both", feature_map="positional")
-    DirectLoss(nDCG@10, epsilon=0.1, side=both, feature_map=positional(i^-0.5), reduction=mean)
+    DirectLoss(nDCG@10, epsilon=0.1, side=both, feature_map=positional(i^-0.5), reference=predicted, reduction=mean)
     """
+
+    function = staticmethod(_direct)
+    takes_reference_scores = False
 
     def __init__(
         self,
@@ -117,56 +145,25 @@ class DirectLoss(torch.nn.Module):
         feature_map: str | FeatureMap | None = None,
         reduction: str = "mean",
     ) -> None:
-        super().__init__()
-        check_reduction(reduction)
-        self.measure, self.feature_map = _checked(measure, feature_map, epsilon, side)
-        self.epsilon = epsilon
-        self.side = side
-        self.reduction = reduction
-
-    def forward(
-        self,
-        scores: Tensor,
-        labels: Tensor,
-        *,
-        where: Tensor | None = None,
-        offsets: Tensor | None = None,
-        weights: Tensor | None = None,
-    ) -> Tensor:
-        """The loss; a scalar, or one value a list with reduction `"none"`."""
-        return direct_loss(
-            scores,
-            labels,
-            self.measure,
-            epsilon=self.epsilon,
-            side=self.side,
-            feature_map=self.feature_map,
-            where=where,
-            offsets=offsets,
-            weights=weights,
-            reduction=self.reduction,
-        )
-
-    def extra_repr(self) -> str:
-        """All options."""
-        return (
-            f"{self.measure.name}, epsilon={self.epsilon:g}, side={self.side}, "
-            f"feature_map={self.feature_map.name}, reduction={self.reduction}"
-        )
+        _check_options(epsilon, side)
+        options = {"epsilon": epsilon, "side": side}
+        super().__init__(measure, feature_map=feature_map, reference="predicted", reduction=reduction, **options)
+        _with_side(self.resolved, side)
 
 
-def _checked(
-    measure: str | Measure, feature_map: str | FeatureMap | None, epsilon: float, side: str
-) -> tuple[Measure, FeatureMap]:
-    measure, feature_map, _ = resolve(measure, feature_map, "predicted")
+def _check_options(epsilon: float, side: str) -> None:
     check_positive("epsilon", epsilon)
     check_choice("side", side, _SIDES)
-    if side != "positive" and not (isinstance(measure, DiscountedGain) and isinstance(feature_map, Positional)):
+
+
+def _with_side(resolved: Resolved, side: str) -> Resolved:
+    pair = isinstance(resolved.measure, DiscountedGain) and isinstance(resolved.feature_map, Positional)
+    if side != "positive" and not pair:
         raise ValueError(
-            f"side {side!r} needs a discounted gain such as nDCG and the positional map; got {measure.name} and "
-            f"{feature_map.name}"
+            f"side {side!r} needs a discounted gain such as nDCG and the positional map; got {resolved.measure.name} and "
+            f"{resolved.feature_map.name}"
         )
-    return measure, feature_map
+    return resolved
 
 
 @dataclass(frozen=True)
@@ -185,17 +182,17 @@ class _Flipped(DiscountedGain):
 
 def _flip(labels: Tensor, where: Tensor, measure: DiscountedGain) -> tuple[Tensor, Tensor, Tensor]:
     """Highest gain less each gain, 0 in the padding; the best less the worst value; which lists a ranking can get wrong."""
-    gains, best, proper = checked_gains(measure, labels, where)
+    gains, best, can_err = checked_gains(measure, labels, where)
     weights = measure.unchecked_weights(labels.shape[-1], labels.device)
     if measure.normalized:
         gains = gains / torch.where(best > 0, best, 1.0).unsqueeze(-1)
         best = (best > 0).double()
     worst = torch.where(where, gains, torch.inf).sort(-1).values
     worst = (torch.where(worst.isfinite(), worst, 0.0) * weights).sum(-1)
-    return torch.where(where, gains.amax(-1, keepdim=True) - gains, 0.0), best - worst, proper
+    return torch.where(where, gains.amax(-1, keepdim=True) - gains, 0.0), best - worst, can_err
 
 
-class PerturbedLoss(torch.nn.Module):
+class PerturbedLoss(RankingLoss):
     """Any loss, averaged over random perturbations of the scores: a smooth function, estimated from samples.
 
     The structured hinge is piecewise linear; the mean of it over Gaussian noise is smooth, still convex and still a bound where
@@ -218,9 +215,9 @@ class PerturbedLoss(torch.nn.Module):
     """
 
     def __init__(self, loss: torch.nn.Module, *, sigma: float = 0.1, samples: int = 4) -> None:
-        super().__init__()
         if not 0 <= sigma < math.inf or samples < 1:
             raise ValueError(f"sigma must be finite and >= 0 and samples >= 1, got {sigma} and {samples}")
+        torch.nn.Module.__init__(self)
         self.loss = loss
         self.sigma = sigma
         self.samples = samples
@@ -234,6 +231,11 @@ class PerturbedLoss(torch.nn.Module):
     def reduction(self, value: str) -> None:
         self.loss.reduction = value  # type: ignore[assignment]
 
+    @property
+    def takes_groups(self) -> bool:  # type: ignore[override]
+        """Whether the loss does."""
+        return takes_groups(self.loss)
+
     def forward(
         self,
         scores: Tensor,
@@ -242,12 +244,18 @@ class PerturbedLoss(torch.nn.Module):
         where: Tensor | None = None,
         offsets: Tensor | None = None,
         weights: Tensor | None = None,
+        **more: Any,
     ) -> Tensor:
         """The mean loss of the perturbed scores; a scalar, or one value a list with reduction `"none"`."""
         check_lists(scores, labels, where, offsets)
         values = [
             self.loss(
-                scores + self.sigma * torch.randn_like(scores), labels, where=where, offsets=offsets, weights=weights
+                scores + self.sigma * torch.randn_like(scores),
+                labels,
+                where=where,
+                offsets=offsets,
+                weights=weights,
+                **more,
             )
             for _ in range(self.samples)
         ]

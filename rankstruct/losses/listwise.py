@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rankstruct.losses.base import (
+    TARGETS,
     RankingLoss,
     check_choice,
     check_positive,
@@ -18,10 +19,11 @@ from rankstruct.losses.base import (
     list_loss,
     normalized_gains,
     normalized_measure,
+    target_of,
 )
 from rankstruct.measures import DiscountedGain, Measure
 
-TARGETS = ("grade", "gain")
+__all__ = ["ApproxNDCGLoss", "ListMLELoss", "ListNetLoss", "approx_ndcg_loss", "listmle_loss", "listnet_loss"]
 
 
 def listnet_loss(
@@ -39,20 +41,8 @@ def listnet_loss(
     Its least value is the entropy of p, not 0; only a list whose labels are all equal is set to 0. O(n).
 
     Args:
-        scores: `[..., list_size]`, or `[documents]` with `offsets`.
-        labels: graded relevance y, the shape of `scores`.
+        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
         target: p is the softmax of `"grade"`, y, or of `"gain"`, 2^y - 1.
-        where: bool, the shape of `scores`, True for a real document. Padding may hold anything, even NaN, and has zero gradient.
-        offsets: int64 `[lists + 1]`, for flat input: list i is `[offsets[i], offsets[i + 1])`.
-        weights: `[...]`, one weight a list.
-        reduction: `"mean"` (`sum(w l) / sum(w)` over lists that are not all padding), `"sum"` or `"none"`.
-
-    Returns:
-        A scalar, or `[...]` with reduction `"none"`, with the dtype and device of `scores`.
-
-    Raises:
-        TypeError, ValueError: types or shapes do not fit, an unknown target or reduction; on the CPU, a number that is not
-            finite.
 
     Source: Cao, Qin, Liu, Tsai, Li, "Learning to Rank: From Pairwise Approach to Listwise Approach", ICML 2007.
 
@@ -62,7 +52,7 @@ def listnet_loss(
     check_choice("target", target, TARGETS)
 
     def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
-        wanted = torch.exp2(labels) - 1 if target == "gain" else labels
+        wanted = target_of(labels, target)
         nothing = torch.finfo(scores.dtype).min  # not -inf, so that a list all padding stays finite
         p = torch.where(where, wanted, nothing).softmax(-1)
         log_q = torch.where(where, scores, nothing).log_softmax(-1)
@@ -105,18 +95,7 @@ def listmle_loss(
     is the likeliest of all rankings that the labels allow, so the loss does not depend on the order of the input. O(n log n).
 
     Args:
-        scores: `[..., list_size]`, or `[documents]` with `offsets`.
-        labels: graded relevance, the shape of `scores`.
-        where: bool, the shape of `scores`, True for a real document. Padding may hold anything, even NaN, and has zero gradient.
-        offsets: int64 `[lists + 1]`, for flat input: list i is `[offsets[i], offsets[i + 1])`.
-        weights: `[...]`, one weight a list.
-        reduction: `"mean"` (`sum(w l) / sum(w)` over lists that are not all padding), `"sum"` or `"none"`.
-
-    Returns:
-        A scalar, or `[...]` with reduction `"none"`, with the dtype and device of `scores`.
-
-    Raises:
-        TypeError, ValueError: types or shapes do not fit, an unknown reduction; on the CPU, a number that is not finite.
+        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
 
     Source: Xia, Liu, Wang, Zhang, Li, "Listwise Approach to Learning to Rank: Theory and Algorithm", ICML 2008.
 
@@ -173,23 +152,10 @@ def approx_ndcg_loss(
     temperature. O(n^2) time and memory.
 
     Args:
-        scores: `[..., list_size]`, or `[documents]` with `offsets`.
-        labels: graded relevance, the shape of `scores`.
+        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
         measure: nDCG with any options and cut-off, or another normalised discounted gain, whose discount is taken at ranks
             between the whole ones and has to be smooth.
         temperature: above 0, in units of the scores.
-        where: bool, the shape of `scores`, True for a real document. Padding may hold anything, even NaN, and has zero gradient.
-        offsets: int64 `[lists + 1]`, for flat input: list i is `[offsets[i], offsets[i + 1])`.
-        weights: `[...]`, one weight a list.
-        reduction: `"mean"` (`sum(w l) / sum(w)` over lists that are not all padding), `"sum"` or `"none"`.
-
-    Returns:
-        A scalar, or `[...]` with reduction `"none"`, with the dtype and device of `scores`. A list whose gains are all equal
-        costs 0.
-
-    Raises:
-        TypeError, ValueError: types or shapes do not fit, a temperature that is not above 0, another measure; on the CPU, a
-            number that is not finite or a negative gain.
 
     Source: Qin, Liu, Li, "A General Approximation Framework for Direct Optimization of Information Retrieval Measures",
     Information Retrieval 2010.
@@ -200,7 +166,7 @@ def approx_ndcg_loss(
     chosen = _check_approx(measure, temperature)
 
     def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
-        gains, decidable = normalized_gains(chosen, labels, where)
+        gains, can_err = normalized_gains(chosen, labels, where)
         ahead = ((scores.unsqueeze(-2) - scores.unsqueeze(-1)) / temperature).sigmoid()
         # A document is half ahead of itself.
         ranks = 0.5 + torch.where(where.unsqueeze(-2), ahead, 0.0).sum(-1)
@@ -208,7 +174,7 @@ def approx_ndcg_loss(
         if chosen.cutoff is not None:
             discounts = discounts * ((chosen.cutoff + 0.5 - ranks) / temperature).sigmoid()
         value = 1 - torch.where(where, gains * discounts, 0.0).sum(-1)
-        return torch.where(decidable, value, 0.0).to(scores.dtype)
+        return torch.where(can_err, value, 0.0).to(scores.dtype)
 
     return list_loss(per_list, scores, labels, where=where, offsets=offsets, weights=weights, reduction=reduction)
 
@@ -222,7 +188,7 @@ class ApproxNDCGLoss(RankingLoss):
         reduction: `"mean"`, `"sum"` or `"none"`.
 
     >>> ApproxNDCGLoss("nDCG@10")
-    ApproxNDCGLoss(measure=nDCG@10, temperature=0.1, reduction=mean)
+    ApproxNDCGLoss(nDCG@10, temperature=0.1, reduction=mean)
     """
 
     function = staticmethod(approx_ndcg_loss)

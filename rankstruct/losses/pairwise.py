@@ -5,27 +5,29 @@ A list without such a pair (one document, equal labels, all padding) costs exact
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import math
+from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from rankstruct.kernels import pairwise_hinge
+from rankstruct.lists import check_lists
 from rankstruct.losses.base import (
     RankingLoss,
     check_choice,
     check_positive,
+    check_reduction,
     list_loss,
     normalized_gains,
     normalized_measure,
+    reduce_lists,
     with_gradient,
 )
 from rankstruct.measures import DiscountedGain, Measure
-from rankstruct.oracles.kernels.flat import FlatLists
-from rankstruct.oracles.kernels.pairwise_hinge_cpu import hinge_lists
-from rankstruct.oracles.kernels.pairwise_hinge_device import hinge_padded
-from rankstruct.oracles.kernels.threads import run_lists
+
+__all__ = ["LambdaLoss", "RankNetLoss", "RankSVMLoss", "lambda_loss", "ranknet_loss", "ranksvm_loss"]
 
 SCHEMES = ("ndcg1", "ndcg2", "ndcg2++", "lambdarank")
 
@@ -47,20 +49,8 @@ def ranksvm_loss(
     of AUC is twice this loss with margin 1/2.
 
     Args:
-        scores: `[..., list_size]`, or `[documents]` with `offsets`.
-        labels: graded relevance y, the shape of `scores`.
+        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
         margin: the difference from which a pair costs nothing, above 0.
-        where: bool, the shape of `scores`, True for a real document. Padding may hold anything, even NaN, and has zero gradient.
-        offsets: int64 `[lists + 1]`, for flat input: list i is `[offsets[i], offsets[i + 1])`.
-        weights: `[...]`, one weight a list.
-        reduction: `"mean"` (`sum(w l) / sum(w)` over lists that are not all padding), `"sum"` or `"none"`.
-
-    Returns:
-        A scalar, or `[...]` with reduction `"none"`, with the dtype and device of `scores`.
-
-    Raises:
-        TypeError, ValueError: types or shapes do not fit, a margin that is not above 0, an unknown reduction; on the CPU, a
-            number that is not finite.
 
     Source: Herbrich, Graepel, Obermayer, "Large Margin Rank Boundaries for Ordinal Regression", 2000; Joachims, "Optimizing
     Search Engines using Clickthrough Data", KDD 2002. Counting by sorted order: Joachims, "Training Linear SVMs in Linear
@@ -70,12 +60,12 @@ def ranksvm_loss(
     tensor(2.)
     """
     check_positive("margin", margin)
-
-    def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
-        value, direction = _pairwise_hinge(scores.detach(), labels, where, float(margin))
-        return with_gradient(scores, value, direction)
-
-    return list_loss(per_list, scores, labels, where=where, offsets=offsets, weights=weights, reduction=reduction)
+    check_reduction(reduction)
+    check_lists(scores, labels, where, offsets)
+    lists = (scores.detach(), labels.detach(), where, offsets, None, None)
+    _, value, direction = pairwise_hinge(*lists, float(margin))
+    values = with_gradient(scores, value, direction, offsets)
+    return reduce_lists(values, where=where, offsets=offsets, weights=weights, reduction=reduction)
 
 
 class RankSVMLoss(RankingLoss):
@@ -112,20 +102,8 @@ def ranknet_loss(
     O(n^2) time and memory.
 
     Args:
-        scores: `[..., list_size]`, or `[documents]` with `offsets`.
-        labels: graded relevance y, the shape of `scores`.
+        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
         sigma: the steepness, above 0.
-        where: bool, the shape of `scores`, True for a real document. Padding may hold anything, even NaN, and has zero gradient.
-        offsets: int64 `[lists + 1]`, for flat input: list i is `[offsets[i], offsets[i + 1])`.
-        weights: `[...]`, one weight a list.
-        reduction: `"mean"` (`sum(w l) / sum(w)` over lists that are not all padding), `"sum"` or `"none"`.
-
-    Returns:
-        A scalar, or `[...]` with reduction `"none"`, with the dtype and device of `scores`.
-
-    Raises:
-        TypeError, ValueError: types or shapes do not fit, a sigma that is not above 0, an unknown reduction; on the CPU, a
-            number that is not finite.
 
     Source: Burges et al., "Learning to Rank using Gradient Descent", ICML 2005.
 
@@ -188,24 +166,11 @@ def lambda_loss(
     documents behind it weighs 0. O(n^2) time and memory.
 
     Args:
-        scores: `[..., list_size]`, or `[documents]` with `offsets`.
-        labels: graded relevance y, the shape of `scores`.
+        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
         measure: nDCG with any options and cut-off, or another normalised discounted gain; y_i > y_j means a higher gain.
         scheme: `"ndcg1"`, `"ndcg2"`, `"ndcg2++"` or `"lambdarank"`.
         sigma: the steepness, above 0.
         mu: the weight of the second term of `"ndcg2++"`, above 0; the others do not use it.
-        where: bool, the shape of `scores`, True for a real document. Padding may hold anything, even NaN, and has zero gradient.
-        offsets: int64 `[lists + 1]`, for flat input: list i is `[offsets[i], offsets[i + 1])`.
-        weights: `[...]`, one weight a list.
-        reduction: `"mean"` (`sum(w l) / sum(w)` over lists that are not all padding), `"sum"` or `"none"`.
-
-    Returns:
-        A scalar, or `[...]` with reduction `"none"`, with the dtype and device of `scores`. A list whose gains are all
-        equal costs 0.
-
-    Raises:
-        TypeError, ValueError: types or shapes do not fit, options out of range, another measure; on the CPU, a number that is
-            not finite or a negative gain.
 
     Source: Wang, Li, Golbandi, Bendersky, Najork, "The LambdaLoss Framework for Ranking Metric Optimization", CIKM 2018.
 
@@ -215,33 +180,37 @@ def lambda_loss(
     chosen = _check_lambda(measure, scheme, sigma, mu)
 
     def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
-        size, device = labels.shape[-1], labels.device
-        gains, decidable = normalized_gains(chosen, labels, where)
-        gains = gains.to(scores.dtype)
-        discounts = chosen.unchecked_weights(size, device).to(scores.dtype)
-        order = torch.where(where, scores.detach(), -torch.inf).argsort(dim=-1, descending=True, stable=True)
-        ranks = order.argsort(dim=-1)  # from 0
-        own = discounts[ranks]
-        pairs = where.unsqueeze(-1) & where.unsqueeze(-2)
-        if scheme == "ndcg1":
-            pairs = pairs & ~torch.eye(size, dtype=torch.bool, device=device)
-            weight = (gains * own).unsqueeze(-1)
-        else:
-            pairs = pairs & (gains.unsqueeze(-1) > gains.unsqueeze(-2))
-            weight = _differences(gains)
-            swap: Tensor | float = _differences(own).abs() if scheme != "ndcg2" else 0.0
-            if scheme != "lambdarank":
-                plain = chosen.discounts(torch.arange(1, size + 2, dtype=torch.float64, device=device))
-                steps = torch.cat([plain.new_zeros(1), -plain.diff()]).to(scores.dtype)  # of k = 0, 1, ..., size
-                swap = swap + (mu if scheme == "ndcg2++" else 1.0) * steps[_differences(ranks).abs()]
-                if chosen.cutoff is not None:
-                    within = ranks < chosen.cutoff
-                    pairs = pairs & (within.unsqueeze(-1) | within.unsqueeze(-2))
-            weight = weight * swap
-        each = weight * softplus(-sigma * _differences(scores)) / np.log(2)
-        return torch.where(decidable, torch.where(pairs, each, 0.0).sum((-2, -1)), 0.0)
+        pairs, weight, can_err = _weighted_pairs(scores.detach(), labels, where, chosen, scheme, mu)
+        each = weight * softplus(-sigma * _differences(scores)) / math.log(2)
+        return torch.where(can_err, torch.where(pairs, each, 0.0).sum((-2, -1)), 0.0)
 
     return list_loss(per_list, scores, labels, where=where, offsets=offsets, weights=weights, reduction=reduction)
+
+
+def _weighted_pairs(
+    scores: Tensor, labels: Tensor, where: Tensor, measure: DiscountedGain, scheme: str, mu: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Which pairs count, `[..., i, j]` bool, their w_ij, and which lists a ranking can get wrong, `[...]` bool."""
+    size, device = labels.shape[-1], labels.device
+    gains, can_err = normalized_gains(measure, labels, where)
+    gains = gains.to(scores.dtype)
+    discounts = measure.unchecked_weights(size, device).to(scores.dtype)
+    order = torch.where(where, scores, -torch.inf).argsort(dim=-1, descending=True, stable=True)
+    ranks = order.argsort(dim=-1)  # from 0
+    own = discounts[ranks]
+    pairs = where.unsqueeze(-1) & where.unsqueeze(-2)
+    if scheme == "ndcg1":
+        return pairs & ~torch.eye(size, dtype=torch.bool, device=device), (gains * own).unsqueeze(-1), can_err
+    pairs = pairs & (gains.unsqueeze(-1) > gains.unsqueeze(-2))
+    swap: Tensor | float = _differences(own).abs() if scheme != "ndcg2" else 0.0
+    if scheme != "lambdarank":
+        plain = measure.discounts(torch.arange(1, size + 2, dtype=torch.float64, device=device))
+        steps = torch.cat([plain.new_zeros(1), -plain.diff()]).to(scores.dtype)  # of k = 0, 1, ..., size
+        swap = swap + (mu if scheme == "ndcg2++" else 1.0) * steps[_differences(ranks).abs()]
+        if measure.cutoff is not None:
+            within = ranks < measure.cutoff
+            pairs = pairs & (within.unsqueeze(-1) | within.unsqueeze(-2))
+    return pairs, _differences(gains) * swap, can_err
 
 
 class LambdaLoss(RankingLoss):
@@ -255,7 +224,7 @@ class LambdaLoss(RankingLoss):
         reduction: `"mean"`, `"sum"` or `"none"`.
 
     >>> LambdaLoss("nDCG@10", scheme="lambdarank")
-    LambdaLoss(measure=nDCG@10, scheme=lambdarank, sigma=1.0, mu=10.0, reduction=mean)
+    LambdaLoss(nDCG@10, scheme=lambdarank, sigma=1.0, mu=10.0, reduction=mean)
     """
 
     function = staticmethod(lambda_loss)
@@ -289,49 +258,3 @@ def _ordered_pairs(labels: Tensor, where: Tensor) -> Tensor:
     """`[..., i, j]` bool: both documents are real and i has the higher label."""
     real = where.unsqueeze(-1) & where.unsqueeze(-2)
     return real & (labels.unsqueeze(-1) > labels.unsqueeze(-2))
-
-
-@torch.library.custom_op("rankstruct::pairwise_hinge", mutates_args=())
-def _pairwise_hinge(scores: Tensor, labels: Tensor, where: Tensor, margin: float) -> tuple[Tensor, Tensor]:
-    """Value `[...]` and gradient `[..., list_size]` of the pairwise hinge of padded lists; labels have the scores' dtype."""
-    if scores.device.type != "cpu":
-        rows = (-1, scores.shape[-1])
-        value, direction = hinge_padded(scores.reshape(rows), labels.reshape(rows), where.reshape(rows), margin)
-        return (
-            value.to(scores.dtype).reshape(scores.shape[:-1]),
-            direction.to(scores.dtype).reshape(scores.shape),
-        )
-    flat = FlatLists.of(scores, labels, where, None)
-    label_bits = flat.labels.view(flat.bits.dtype)
-    (_, value, direction), (_, values, directions) = flat.empty_answer()
-    run_lists(
-        lambda first, last: hinge_lists(
-            flat.scores,
-            flat.bits,
-            flat.labels,
-            label_bits,
-            flat.where,
-            flat.bounds,
-            first,
-            last,
-            margin,
-            values,
-            directions,
-        ),
-        flat.bounds,
-    )
-    return value, direction
-
-
-@_pairwise_hinge.register_fake
-def _(scores: Tensor, labels: Tensor, where: Tensor, margin: float) -> tuple[Tensor, Tensor]:
-    return scores.new_empty(scores.shape[:-1]), scores.new_empty(scores.shape)
-
-
-@_pairwise_hinge.register_vmap
-def _(info: Any, in_dims: Any, scores: Tensor, labels: Tensor, where: Tensor, margin: float) -> Any:
-    lists = (
-        given.expand(info.batch_size, *given.shape) if dim is None else given.movedim(dim, 0)
-        for given, dim in zip((scores, labels, where), in_dims[:3], strict=True)
-    )
-    return _pairwise_hinge(*lists, margin), (0, 0)

@@ -6,16 +6,24 @@ and they change when all scores of a list are shifted. The value of a list is th
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from rankstruct.losses.base import RankingLoss, check_choice, check_positive, list_loss
-from rankstruct.losses.refusal import refuse
+from rankstruct.losses.base import (
+    TARGETS,
+    RankingLoss,
+    check_choice,
+    check_positive,
+    list_loss,
+    refuse,
+    target_of,
+)
 from rankstruct.measures.ranked import is_relevant
 
-TARGETS = ("grade", "gain")
+__all__ = ["ClassificationLoss", "OrdinalLoss", "SquaredLoss", "classification_loss", "ordinal_loss", "squared_loss"]
+
 BALANCES = ("none", "lists")
 SURROGATES = ("logistic", "hinge")
 
@@ -35,20 +43,8 @@ def squared_loss(
     On the gains this is consistent for DCG, which no convex hinge of it is.
 
     Args:
-        scores: `[..., list_size]`, or `[documents]` with `offsets`.
-        labels: graded relevance y, the shape of `scores`.
+        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
         target: what is predicted: `"grade"`, t = y; `"gain"`, t = 2^y - 1.
-        where: bool, the shape of `scores`, True for a real document. Padding may hold anything, even NaN, and has zero gradient.
-        offsets: int64 `[lists + 1]`, for flat input: list i is `[offsets[i], offsets[i + 1])`.
-        weights: `[...]`, one weight a list.
-        reduction: `"mean"` (`sum(w l) / sum(w)` over lists that are not all padding), `"sum"` or `"none"`.
-
-    Returns:
-        A scalar, or `[...]` with reduction `"none"`, with the dtype and device of `scores`. A list all padding costs 0.
-
-    Raises:
-        TypeError, ValueError: types or shapes do not fit, an unknown target or reduction; on the CPU, a number that is not
-            finite.
 
     Source: Cossock and Zhang, "Subset Ranking Using Regression", COLT 2006.
 
@@ -58,8 +54,7 @@ def squared_loss(
     check_choice("target", target, TARGETS)
 
     def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
-        wanted = torch.exp2(labels) - 1 if target == "gain" else labels
-        return _mean((scores - wanted).square(), where)
+        return _mean((scores - target_of(labels, target)).square(), where)
 
     return list_loss(per_list, scores, labels, where=where, offsets=offsets, weights=weights, reduction=reduction)
 
@@ -104,25 +99,13 @@ def classification_loss(
     of each list have the same total weight instead, whatever their numbers.
 
     Args:
-        scores: `[..., list_size]`, or `[documents]` with `offsets`.
-        labels: graded relevance, the shape of `scores`.
+        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
         min_relevant: the lowest grade that counts as relevant; None for every label above 0.
         balance: `"none"`; or `"lists"`, the average of the means over the relevant and over the irrelevant documents, or
             the mean over what there is in a list that has only one kind.
         relevant_weight: what a relevant document weighs, above 0; 1 with balance `"lists"`.
         margin: how far from the threshold a score costs nothing, above 0.
         threshold: the score that parts relevant from irrelevant.
-        where: bool, the shape of `scores`, True for a real document. Padding may hold anything, even NaN, and has zero gradient.
-        offsets: int64 `[lists + 1]`, for flat input: list i is `[offsets[i], offsets[i + 1])`.
-        weights: `[...]`, one weight a list.
-        reduction: `"mean"` (`sum(w l) / sum(w)` over lists that are not all padding), `"sum"` or `"none"`.
-
-    Returns:
-        A scalar, or `[...]` with reduction `"none"`, with the dtype and device of `scores`. A list all padding costs 0.
-
-    Raises:
-        TypeError, ValueError: types or shapes do not fit, options out of range or contradictory; on the CPU, a number that is
-            not finite.
 
     Source: SVMacc and SVMacc2 are the baselines of Yue, Finley, Radlinski, Joachims, SIGIR 2007, section 5.2.
 
@@ -137,9 +120,9 @@ def classification_loss(
         hinge = torch.relu(margin - torch.where(relevant, 1.0, -1.0) * (scores - threshold))
         if balance == "none":
             return _mean(torch.where(relevant, relevant_weight, 1.0) * hinge, where)
-        good, bad = where & relevant, where & ~relevant
-        kinds = good.any(-1).to(hinge) + bad.any(-1).to(hinge)
-        return (_mean(hinge, good) + _mean(hinge, bad)) / kinds.clamp(min=1)
+        both = where & relevant, where & ~relevant
+        kinds = sum(each.any(-1).to(hinge) for each in both)
+        return sum(_mean(hinge, each) for each in both) / kinds.clamp(min=1)
 
     return list_loss(per_list, scores, labels, where=where, offsets=offsets, weights=weights, reduction=reduction)
 
@@ -202,22 +185,14 @@ def ordinal_loss(
     with phi(z) = log(1 + exp(-z)) or max(0, 1 - z). All lists share the thresholds.
 
     Args:
-        scores: `[..., list_size]`, or `[documents]` with `offsets`.
-        labels: graded relevance y from 0 to the number of thresholds, the shape of `scores`.
+        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`; grades y from 0 to the
+            number of thresholds.
         thresholds: theta `[grades - 1]`, ascending; theta_k parts the grades up to k from those above. They may need
             gradients.
         surrogate: phi, `"logistic"` or `"hinge"`.
-        where: bool, the shape of `scores`, True for a real document. Padding may hold anything, even NaN, and has zero gradient.
-        offsets: int64 `[lists + 1]`, for flat input: list i is `[offsets[i], offsets[i + 1])`.
-        weights: `[...]`, one weight a list.
-        reduction: `"mean"` (`sum(w l) / sum(w)` over lists that are not all padding), `"sum"` or `"none"`.
-
-    Returns:
-        A scalar, or `[...]` with reduction `"none"`, with the dtype and device of `scores`. A list all padding costs 0.
 
     Raises:
-        TypeError, ValueError: types or shapes do not fit, an unknown surrogate or reduction; on the CPU, a number that is not
-            finite, or a label below 0 or above the number of thresholds (on other devices its list costs NaN).
+        ValueError: on the CPU, a label below 0 or above the number of thresholds (on other devices its list costs NaN).
 
     Source: Rennie and Srebro, "Loss Functions for Preference Levels", IJCAI 2005 workshop (all-threshold losses); Chu and
     Keerthi, "New Approaches to Support Vector Ordinal Regression", ICML 2005 (hinge).
@@ -282,30 +257,14 @@ class OrdinalLoss(RankingLoss):
         """theta, `[grades - 1]`, ascending."""
         return torch.cat([self.first, torch.nn.functional.softplus(self.steps)]).cumsum(0)
 
-    def forward(
-        self,
-        scores: Tensor,
-        labels: Tensor,
-        *,
-        where: Tensor | None = None,
-        offsets: Tensor | None = None,
-        weights: Tensor | None = None,
-    ) -> Tensor:
-        """The loss; a scalar, or one value a list with reduction `"none"`."""
-        return ordinal_loss(
-            scores,
-            labels,
-            self.thresholds(),
-            where=where,
-            offsets=offsets,
-            weights=weights,
-            reduction=self.reduction,
-            **self.options,
-        )
+    @property
+    def options(self) -> dict[str, Any]:
+        """With the thresholds as they are now."""
+        return {"thresholds": self.thresholds(), "surrogate": self.surrogate}
 
     def extra_repr(self) -> str:
-        """The number of grades, the options and the reduction."""
-        return f"grades={self.grades}, {super().extra_repr()}"
+        """The number of grades, the surrogate and the reduction."""
+        return f"grades={self.grades}, surrogate={self.surrogate}, reduction={self.reduction}"
 
 
 def _check_classification(balance: str, relevant_weight: float, margin: float) -> None:

@@ -17,6 +17,8 @@ from torch.utils.checkpoint import checkpoint
 from rankstruct.losses.base import RankingLoss, check_positive, checked_gains, list_loss
 from rankstruct.measures import DiscountedGain, Measure, parse_measure
 
+__all__ = ["SmoothLoss", "smooth_loss"]
+
 _BLOCK = 2**24  # numbers of h that are kept for the backward pass; what is beyond is computed again there
 
 
@@ -40,20 +42,12 @@ def smooth_loss(
     them the sort puts first.
 
     Args:
-        scores: `[..., list_size]`, or `[documents]` with `offsets`.
-        labels: graded relevance, the shape of `scores`.
+        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
         measure: a discounted gain or its name: nDCG, DCG, P, WTA, ERU, nERU, with or without a cut-off.
         sigma: the width of a document's neighbourhood, in units of the scores.
-        where: bool, the shape of `scores`, True for a real document.
-        offsets: int64 `[lists + 1]`, for flat input.
-        weights: `[...]`, one weight a list.
-        reduction: `"mean"`, `"sum"` or `"none"`.
-
-    Returns:
-        A scalar, or `[...]` with reduction `"none"`. A list that no ranking can get wrong costs 0.
 
     Raises:
-        TypeError, ValueError: as every loss; also a measure that is not discount times gain, or a sigma that is not above 0.
+        ValueError: a measure that is not discount times gain, or a sigma that is not above 0.
 
     Source: Chapelle and Wu, "Gradient descent optimization of smoothed information retrieval metrics", Information Retrieval
     2010; Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures" (whose formula lacks the discount).
@@ -82,43 +76,19 @@ class SmoothLoss(RankingLoss):
 
     >>> loss = SmoothLoss("nDCG@10", sigma=0.5)
     >>> loss
-    SmoothLoss(measure=nDCG@10, sigma=0.5, reduction=mean)
+    SmoothLoss(nDCG@10, sigma=0.5, reduction=mean)
     >>> loss(torch.tensor([[0.2, 0.1]]), torch.tensor([[1, 0]]))
     tensor(0.1827)
     """
 
     function = staticmethod(smooth_loss)
+    measure: DiscountedGain
     sigma: Tensor
 
     def __init__(self, measure: str | Measure = "nDCG@10", *, sigma: float = 1.0, reduction: str = "mean") -> None:
-        super().__init__(reduction)
-        self.measure = _checked(measure, sigma)
+        super().__init__(reduction, measure=_checked(measure, sigma))
         self.register_buffer("sigma", torch.tensor(float(sigma)))
-
-    def forward(
-        self,
-        scores: Tensor,
-        labels: Tensor,
-        *,
-        where: Tensor | None = None,
-        offsets: Tensor | None = None,
-        weights: Tensor | None = None,
-    ) -> Tensor:
-        """The loss; a scalar, or one value a list with reduction `"none"`."""
-        return smooth_loss(
-            scores,
-            labels,
-            self.measure,
-            sigma=self.sigma,
-            where=where,
-            offsets=offsets,
-            weights=weights,
-            reduction=self.reduction,
-        )
-
-    def extra_repr(self) -> str:
-        """The measure, sigma and the reduction."""
-        return f"measure={self.measure.name}, sigma={float(self.sigma):g}, reduction={self.reduction}"
+        self._names = ("measure", "sigma")
 
 
 def _checked(measure: str | Measure, sigma: float | Tensor) -> DiscountedGain:
@@ -135,11 +105,11 @@ def _checked(measure: str | Measure, sigma: float | Tensor) -> DiscountedGain:
 def _smoothed_regret(
     scores: Tensor, labels: Tensor, where: Tensor, measure: DiscountedGain, sigma: float | Tensor
 ) -> Tensor:
-    gains, best, proper = (
+    gains, best, can_err = (
         t.to(scores.dtype) if t.is_floating_point() else t for t in checked_gains(measure, labels, where)
     )
     if measure.normalized:
-        gains = gains / torch.where(proper, best, 1.0).unsqueeze(-1)
+        gains = gains / torch.where(can_err, best, 1.0).unsqueeze(-1)
         best = torch.ones_like(best)
 
     size = scores.shape[-1]
@@ -157,7 +127,7 @@ def _smoothed_regret(
         for a in range(0, k, step):
             part = (scores, gains, where, centres[..., a : a + step], discounts[..., a : a + step], sigma)
             smoothed = smoothed + checkpoint(_smoothed, *part, use_reentrant=False)
-    return torch.where(proper, best - smoothed, 0.0 * scores.sum(-1))
+    return torch.where(can_err, best - smoothed, 0.0 * scores.sum(-1))
 
 
 def _smoothed(

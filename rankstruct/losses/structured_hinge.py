@@ -6,15 +6,14 @@ gradient = psi(r^) - psi(r*)
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from rankstruct.feature_maps import FeatureMap
-from rankstruct.lists import check_lists
-from rankstruct.losses.base import with_gradient
-from rankstruct.losses.reduction import check_reduction, reduce_lists
+from rankstruct.losses.base import HingeLoss, hinge
 from rankstruct.measures import Measure
-from rankstruct.oracles import resolve, solve_lists
+from rankstruct.oracles.registry import resolve
+
+__all__ = ["StructuredHingeLoss", "structured_hinge_loss"]
 
 
 def structured_hinge_loss(
@@ -25,33 +24,22 @@ def structured_hinge_loss(
     feature_map: str | FeatureMap | None = None,
     reference: str = "ideal",
     reference_scores: Tensor | None = None,
+    groups: Tensor | None = None,
     where: Tensor | None = None,
     offsets: Tensor | None = None,
     weights: Tensor | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """Structured hinge loss of a ranking measure: an upper bound of `best measure - measure`, per list.
+    """Structured hinge loss of a ranking measure: an upper bound of `best measure - measure`, per list; never negative.
 
     With measure `AP` this is the loss of SVMmap, with `AUC` that of SVMauc. The bound is convex with reference `"ideal"`;
     `"ideal-tied"` is tighter, `"predicted"` the tightest (a ramp), and neither is convex. Given `reference_scores` they are
     convex again, but bounds only from above their nonconvex selves: this is what a round of DC programming minimises.
 
     Args:
-        scores: `[..., list_size]`, or `[documents]` with `offsets`; any real numbers, from any scorer.
-        labels: graded relevance, the shape of `scores`.
+        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
         measure: a measure or its name, such as `"AP"`.
-        feature_map: how a ranking scores; the measure's own default if None.
-        reference: the ranking r* that the bound is relative to: `"ideal"`, `"ideal-tied"` or `"predicted"`; see
-            `most_violated`.
-        reference_scores: scores that choose r* instead of `scores`, the shape of `scores`; they get no gradient.
-        where: bool, the shape of `scores`, True for a real document. Padding may hold anything, even NaN, and has zero gradient.
-        offsets: int64 `[lists + 1]`, for flat input: list i is `[offsets[i], offsets[i + 1])`.
-        weights: `[...]`, one weight a list.
-        reduction: `"mean"` (`sum(w l) / sum(w)` over lists that are not all padding), `"sum"` or `"none"`.
-
-    Returns:
-        A scalar, or `[...]` with reduction `"none"`, with the dtype and device of `scores`; never negative. A list that no
-        ranking can get wrong costs 0 and has zero gradient.
+        feature_map, reference, reference_scores, groups: as in `most_violated`; `reference_scores` get no gradient.
 
     Raises:
         TypeError, ValueError: as `most_violated`; also for an unknown reduction or weights of another shape.
@@ -59,22 +47,19 @@ def structured_hinge_loss(
     Source: Yue, Finley, Radlinski, Joachims, SIGIR 2007 (AP); Joachims, ICML 2005 (AUC); Le, Smola,
     Chapelle, Teo, "Optimization of Ranking Measures", equations 20 to 22 (the references).
 
+    >>> import torch
     >>> scores = torch.tensor([2.0, 0.5, 0.0], requires_grad=True)
     >>> loss = structured_hinge_loss(scores, torch.tensor([0, 1, 0]), "AP")
     >>> loss.backward()
     >>> loss.item(), scores.grad
     (2.0, tensor([ 1., -1.,  0.]))
     """
-    check_lists(scores, labels, where, offsets)
-    measure, feature_map, oracle = resolve(measure, feature_map, reference)
-    _, value, direction = solve_lists(
-        oracle, scores, labels, where, offsets, measure, feature_map, reference, reference_scores
-    )
-    values = with_gradient(scores, value, direction, offsets)
-    return reduce_lists(values, where=where, offsets=offsets, weights=weights, reduction=reduction)
+    lists = {"where": where, "offsets": offsets, "groups": groups, "reference_scores": reference_scores}
+    resolved = resolve(measure, feature_map, reference)
+    return hinge(scores, labels, resolved, reference=reference, weights=weights, reduction=reduction, **lists)
 
 
-class StructuredHingeLoss(torch.nn.Module):
+class StructuredHingeLoss(HingeLoss):
     """`structured_hinge_loss` as a module; see there for the arguments, the errors and the sources.
 
     Args:
@@ -83,16 +68,18 @@ class StructuredHingeLoss(torch.nn.Module):
         reference: the ranking r* that the bound is relative to.
         reduction: `"mean"`, `"sum"` or `"none"`.
 
-    Shapes:
-        scores, labels and where `[..., list_size]`, weights `[...]`; or scores and labels `[documents]`, offsets `[lists + 1]`,
-        weights `[lists]`.
-
+    >>> import torch
     >>> loss = StructuredHingeLoss("AP")                                            # SVMmap
     >>> loss
     StructuredHingeLoss(AP, feature_map=pairwise, reference=ideal, reduction=mean)
     >>> loss(torch.tensor([[0.2, 0.1]]), torch.tensor([[1, 0]]))
     tensor(0.3000)
+    >>> loss = StructuredHingeLoss("diverse_nDCG@5")                                # at most one document of a group
+    >>> loss(torch.tensor([[0.2, 0.1]]), torch.tensor([[0, 1]]), groups=torch.tensor([[3, 3]]))
+    tensor(1.1000)
     """
+
+    function = staticmethod(hinge)
 
     def __init__(
         self,
@@ -102,44 +89,4 @@ class StructuredHingeLoss(torch.nn.Module):
         reference: str = "ideal",
         reduction: str = "mean",
     ) -> None:
-        super().__init__()
-        check_reduction(reduction)
-        self.measure, self.feature_map, _ = resolve(measure, feature_map, reference)
-        self.reference = reference
-        self.reduction = reduction
-
-    @property
-    def convex(self) -> bool:
-        """Whether the loss is a convex function of the scores."""
-        return self.reference == "ideal"
-
-    def forward(
-        self,
-        scores: Tensor,
-        labels: Tensor,
-        *,
-        reference_scores: Tensor | None = None,
-        where: Tensor | None = None,
-        offsets: Tensor | None = None,
-        weights: Tensor | None = None,
-    ) -> Tensor:
-        """The loss; a scalar, or one value a list with reduction `"none"`."""
-        return structured_hinge_loss(
-            scores,
-            labels,
-            self.measure,
-            feature_map=self.feature_map,
-            reference=self.reference,
-            reference_scores=reference_scores,
-            where=where,
-            offsets=offsets,
-            weights=weights,
-            reduction=self.reduction,
-        )
-
-    def extra_repr(self) -> str:
-        """The measure, feature map, reference and reduction."""
-        return (
-            f"{self.measure.name}, feature_map={self.feature_map.name}, "
-            f"reference={self.reference}, reduction={self.reduction}"
-        )
+        super().__init__(measure, feature_map=feature_map, reference=reference, reduction=reduction)

@@ -1,4 +1,8 @@
-"""What every loss of the package keeps, one test for one property. A new loss is one line in LOSSES."""
+"""What every loss of the package keeps, one test for one property.
+
+A new loss is tested as soon as `rankstruct.losses` exports it: with its defaults and everything that holds for most losses. One
+that needs arguments, or for which less holds, is one line in LOSSES.
+"""
 
 import pickle
 from collections.abc import Callable
@@ -8,6 +12,7 @@ import pytest
 import torch
 
 import rankstruct as rs
+from rankstruct import losses
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,18 @@ LOSSES = [
     ("ApproxNDCG", case(rs.ApproxNDCGLoss)),
     ("ApproxNDCG@3", case(rs.ApproxNDCGLoss, "nDCG@3", temperature=1.0)),
 ]
+#: Modules that have no case: bases, another contract than that of lists, random ones.
+WITHOUT = {"RankingLoss", "HingeLoss", "AssignmentHingeLoss", "PerturbedLoss"}
+
+
+def exported():
+    """The loss modules that the room exports, by name."""
+    kinds = {name: kind for name, kind in vars(losses).items() if isinstance(kind, type)}
+    return {name: kind for name, kind in kinds.items() if issubclass(kind, losses.RankingLoss)}
+
+
+_covered = {type(its.make()) for _, its in LOSSES}
+LOSSES += [(name, case(kind)) for name, kind in exported().items() if kind not in _covered and name not in WITHOUT]
 every_loss = pytest.mark.parametrize("its", [its for _, its in LOSSES], ids=[name for name, _ in LOSSES])
 
 

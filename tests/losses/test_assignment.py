@@ -63,7 +63,7 @@ def test_value_is_that_of_enumeration_and_gradient_a_difference_of_matrices(docu
 @pytest.mark.parametrize(("documents", "positions"), [(30, 30), (40, 12), (12, 40)])
 def test_argmax_is_scipys_by_value(documents, positions):
     scores, _ = draw(documents, positions)
-    for s, row in zip(scores, rs.match(scores), strict=True):
+    for s, row in zip(scores, rs.assign_positions(scores), strict=True):
         rows, columns = linear_sum_assignment(-s)
         torch.testing.assert_close((s * matrix_of(row, positions)).sum(), s[rows, columns].sum())
         assert (row >= 0).sum() == min(documents, positions)
@@ -113,7 +113,7 @@ def test_mask_equals_truncation_whatever_the_padding_holds(reference, given):
         torch.testing.assert_close(value, alone)
         torch.testing.assert_close(gradient[:, rows][:, :, columns], its_gradient)
         assert not gradient[padding].any()
-        found = rs.match(poisoned[0], where=where, where_positions=where_positions)
+        found = rs.assign_positions(poisoned[0], where=where, where_positions=where_positions)
         assert (found[:, [1, 4]] == -1).all()
         assert (found[:, rows] >= 0).all()
 
@@ -124,7 +124,7 @@ def test_nothing_to_match_costs_nothing(shape):
     loss = rs.assignment_hinge_loss(scores, torch.zeros(shape))
     loss.backward()
     assert loss == 0
-    assert rs.match(scores).shape == shape[:-1]
+    assert rs.assign_positions(scores).shape == shape[:-1]
     assert rs.assignment_hinge_loss(scores, target=torch.full(shape[:-1], -1)) == 0
 
 
@@ -202,7 +202,7 @@ def test_types():
     with pytest.raises(TypeError, match="target must be integers"):
         rs.assignment_hinge_loss(torch.zeros(2, 2), target=torch.zeros(2))
     with pytest.raises(TypeError, match="where must be boolean"):
-        rs.match(torch.zeros(2, 2), where=torch.ones(2))
+        rs.assign_positions(torch.zeros(2, 2), where=torch.ones(2))
 
 
 def descend(model, loss, steps, lr=0.1):
@@ -225,7 +225,7 @@ def test_learns_which_section_of_a_page_an_article_belongs_to():
     descend(model, lambda: loss(model(articles[:30]), cost[:30]), 60)
 
     def regret(scores, cost):
-        chosen, best = matrices(rs.match(scores), 4), matrices(rs.match(-cost), 4)
+        chosen, best = matrices(rs.assign_positions(scores), 4), matrices(rs.assign_positions(-cost), 4)
         return float((cost * (chosen - best)).sum((-1, -2)).mean())
 
     def matrices(rows, positions):
@@ -245,9 +245,9 @@ def test_learns_to_match_the_nodes_of_two_graphs():
     pairs = -(nodes.unsqueeze(2) - shuffled.unsqueeze(1)).square()  # [graphs, node, node of the other, attribute]
     model = torch.nn.Linear(5, 1, bias=False)
     torch.nn.init.ones_(model.weight)
-    before = (rs.match(model(pairs[20:]).squeeze(-1)) == order[20:]).float().mean()
+    before = (rs.assign_positions(model(pairs[20:]).squeeze(-1)) == order[20:]).float().mean()
     loss = rs.AssignmentHingeLoss()
     descend(model, lambda: loss(model(pairs[:20]).squeeze(-1), target=order[:20]), 100)
-    after = (rs.match(model(pairs[20:]).squeeze(-1)) == order[20:]).float().mean()
+    after = (rs.assign_positions(model(pairs[20:]).squeeze(-1)) == order[20:]).float().mean()
     assert before < 0.6
     assert after > 0.95

@@ -130,3 +130,42 @@ def test_the_module_is_the_function_and_can_be_pickled():
     assert not loss.convex
     with pytest.raises(ValueError, match="reduction must be one of"):
         rs.DiverseHingeLoss("DCG@2", reduction="avg")
+
+
+@pytest.mark.parametrize("reference", ["ideal", "ideal-tied", "predicted"])
+def test_a_diverse_measure_goes_by_its_name_wherever_a_measure_does(reference):
+    scores, labels, groups = torch.randn(4, 9), torch.randint(0, 3, (4, 9)), torch.randint(0, 4, (4, 9))
+    expected = rs.DiverseHingeLoss("nDCG@5", reference=reference)(scores, labels, groups=groups)
+    options = {"reference": reference, "groups": groups}
+    assert torch.equal(rs.structured_hinge_loss(scores, labels, "diverse_nDCG@5", **options), expected)
+    assert torch.equal(rs.diverse_hinge_loss(scores, labels, "diverse_nDCG@5", **options), expected)
+    assert torch.equal(rs.most_violated(scores, labels, "diverse_nDCG@5", **options).value.mean(), expected)
+    for loss in (rs.StructuredHingeLoss("diverse_nDCG@5", reference=reference), rs.DiverseHingeLoss("diverse_nDCG@5")):
+        assert loss.takes_groups
+        assert loss.measure == rs.Diverse("nDCG@5")
+    assert "assignment of ranks to groups" in rs.explain_oracle("diverse_nDCG@5").method
+
+
+def test_missing_groups_are_asked_for_and_needless_ones_ignored():
+    scores, labels, groups = torch.randn(4, 9), torch.randint(0, 2, (4, 9)), torch.randint(0, 4, (4, 9))
+    message = "diverse_nDCG@5 needs groups=, one whole number a document"
+    for call in (rs.most_violated, rs.structured_hinge_loss):
+        with pytest.raises(ValueError, match=message):
+            call(scores, labels, "diverse_nDCG@5")
+    with pytest.raises(ValueError, match=message):
+        rs.StructuredHingeLoss("diverse_nDCG@5")(scores, labels)
+    loss = rs.StructuredHingeLoss("AP")
+    assert torch.equal(loss(scores, labels, groups=groups), loss(scores, labels))
+
+
+def test_direct_and_graded_losses_of_diverse_measures():
+    scores, labels = torch.randn(4, 9, dtype=torch.float64), torch.randint(0, 2, (4, 9))
+    groups = torch.randint(0, 4, (4, 9))
+    predicted = rs.StructuredHingeLoss("diverse_RR@5", reference="predicted")(scores, labels, groups=groups)
+    torch.testing.assert_close(rs.DirectLoss("diverse_RR@5")(scores, labels, groups=groups), predicted)
+    graded = rs.GradedLoss("diverse_RR@5", grades=[1], reference="predicted")
+    torch.testing.assert_close(graded(scores, labels, groups=groups), predicted)
+    offsets, flat = torch.tensor([0, 9, 18, 27, 36]), (scores.flatten(), labels.flatten())
+    torch.testing.assert_close(graded(*flat, groups=groups.flatten(), offsets=offsets), predicted)
+    with pytest.raises(TypeError, match="takes no reference_scores"):
+        rs.DirectLoss("AP")(scores, labels, reference_scores=scores)

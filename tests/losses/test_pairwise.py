@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rankstruct as rs
-from rankstruct.oracles.kernels.pairwise_hinge_device import hinge_padded
+from rankstruct.kernels.pairwise_hinge_device import hinge_padded
 
 
 def pairs(labels):
@@ -82,7 +82,7 @@ def test_ranksvm_does_not_depend_on_threads():
 def test_ranksvm_operator_passes_torch_own_checks():
     scores, labels = torch.randn(3, 7), torch.randint(0, 3, (3, 7)).float()
     where = torch.rand(3, 7) < 0.8
-    torch.library.opcheck(torch.ops.rankstruct.pairwise_hinge.default, (scores, labels, where, 1.0))
+    torch.library.opcheck(torch.ops.rankstruct.pairwise_hinge.default, (scores, labels, where, None, None, None, 1.0))
 
 
 @pytest.mark.parametrize("sigma", [0.5, 1.0, 3.0])

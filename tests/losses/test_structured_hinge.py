@@ -218,11 +218,11 @@ def test_vmap_and_grad_transforms(measure):
 
 
 OPERATORS = {
-    "pairwise_auc": (None, None, None, False),
-    "pairwise_average_precision": (2.0, 3, None, False),
-    "pairwise_reciprocal_rank": (None, 3, None, False),
-    "first_relevant_reciprocal_rank": (None, None, None, False),
-    "pairwise_discounted": (None, 3, torch.tensor([1.0, 0.5, 0.2] + [0.0] * 69, dtype=torch.float64), True),
+    "pairwise_auc": (None, None, None, False, True),
+    "pairwise_average_precision": (2.0, 3, None, False, False),
+    "pairwise_reciprocal_rank": (None, 3, None, False, True),
+    "first_relevant_reciprocal_rank": (None, None, None, False, True),
+    "pairwise_discounted": (None, 3, torch.tensor([1.0, 0.5, 0.2] + [0.0] * 69, dtype=torch.float64), True, True),
     "positional": (
         torch.arange(72, 0, -1, dtype=torch.float64), torch.arange(72, 0, -1, dtype=torch.float64),
         0, True, False, "predicted",
@@ -236,8 +236,10 @@ def test_operator_passes_torch_own_checks(name):
     scores, labels, where = make()
     labels = labels.clamp(max=1)
     offsets = torch.tensor([0, 30, 72])
-    torch.library.opcheck(operator, (scores, labels, where, None, *OPERATORS[name]))
-    torch.library.opcheck(operator, (scores.flatten(), labels.flatten(), None, offsets, *OPERATORS[name]))
+    chosen = scores.cos()
+    torch.library.opcheck(operator, (scores, labels, where, None, None, None, *OPERATORS[name]))
+    flat = (scores.flatten(), labels.flatten(), None, offsets, chosen.flatten(), None)
+    torch.library.opcheck(operator, (*flat, *OPERATORS[name]))
 
 
 @pytest.mark.parametrize("measure", MEASURES)

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+from combinations import legal_combinations
 
 import rankstruct as rs
-from rankstruct.oracles.combinations import legal_combinations
 
 pytestmark = [
     pytest.mark.cuda,

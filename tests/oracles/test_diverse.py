@@ -9,8 +9,8 @@ from brute_force import decay, diverse_cutoff, diverse_decay, diverse_hinges, ra
 from scipy.optimize import linear_sum_assignment
 
 import rankstruct as rs
-from rankstruct.oracles.kernels import diverse_cpu
-from rankstruct.oracles.kernels.diverse_cpu import assign
+from rankstruct.kernels import diverse_cpu
+from rankstruct.kernels.diverse_cpu import assign
 
 REFERENCES = ("ideal", "ideal-tied", "predicted")
 MEASURES = [
@@ -25,6 +25,11 @@ MEASURES = [
     "mWTA(discount='letor')",
 ]
 DECAYS = ("i^-1/2", "i^-2", "k+1-i", "discount", "1/log2(log2(i+1)+1)")
+
+
+def most_violated_diverse(scores, labels, measure, **options):
+    """`most_violated` of the measure behind `diverse_`."""
+    return rs.most_violated(scores, labels, rs.Diverse(measure), **options)
 
 
 def draw(rng, most=6):
@@ -46,7 +51,7 @@ def test_every_reference_equals_enumeration(name):
         given = torch.tensor(scores, dtype=dtype)
         expected = diverse_hinges(measure, c, labels, groups, given.double().numpy())
         for reference in REFERENCES:
-            found = rs.most_violated_diverse(
+            found = most_violated_diverse(
                 given,
                 torch.tensor(labels),
                 measure,
@@ -71,7 +76,7 @@ def test_references_that_other_scores_choose_equal_enumeration():
         measure = [rs.nDCG, rs.RR][int(rng.integers(2))](int(rng.integers(1, 4)))
         expected = diverse_hinges(measure, decay("i^-1/2", None, 9, []), labels, groups, scores, other)
         for reference in ("ideal-tied", "predicted"):
-            found = rs.most_violated_diverse(
+            found = most_violated_diverse(
                 torch.tensor(scores),
                 torch.tensor(labels),
                 measure,
@@ -103,7 +108,7 @@ def test_long_lists_equal_scipys_assignment_by_value(kind, reference):
         unit = 1 / best if measure.normalized else 1.0
         table = np.array([(np.outer(c, scores) - unit * np.outer(a, gains))[:, groups == g].max(1) for g in names]).T
         rows, columns = linear_sum_assignment(table, maximize=True)
-        found = rs.most_violated_diverse(
+        found = most_violated_diverse(
             torch.tensor(scores), torch.tensor(labels), measure, groups=torch.tensor(groups), reference=reference
         )
         # Relative to the ranking by score; from there to the other references by what they score.
@@ -147,7 +152,7 @@ def test_reciprocal_rank_of_long_lists_equals_scipys_assignments(kind):
             "predicted": 1 + best - np.sort(heads[2])[::-1][:m] @ c,
         }
         for reference, value in expected.items():
-            found = rs.most_violated_diverse(
+            found = most_violated_diverse(
                 torch.tensor(scores), torch.tensor(labels), rs.RR(k), groups=torch.tensor(groups), reference=reference
             )
             assert found.value.item() == pytest.approx(value, abs=1e-9)
@@ -193,7 +198,7 @@ def test_groups_of_one_document_give_the_ordinary_oracle(name, reference):
             reference=reference,
             where=where,
         )
-        diverse = rs.most_violated_diverse(scores, labels, measure, groups=groups, reference=reference, where=where)
+        diverse = most_violated_diverse(scores, labels, measure, groups=groups, reference=reference, where=where)
         torch.testing.assert_close(
             diverse.value, ordinary.value, atol=1e-6 if dtype == torch.float32 else 1e-12, rtol=0
         )
@@ -205,10 +210,10 @@ def test_groups_of_one_document_give_the_ordinary_oracle(name, reference):
 def test_every_document_in_one_group():
     scores, labels = torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0, 1, 2])
     groups = torch.zeros(3, dtype=torch.int64)
-    found = rs.most_violated_diverse(scores, labels, "nDCG@5", groups=groups)
+    found = most_violated_diverse(scores, labels, "nDCG@5", groups=groups)
     # One document is shown: the first has loss 1 and 2 more score than the best.
     assert (found.task_loss.item(), found.value.item(), found.direction.tolist()) == (1.0, 3.0, [1.0, 0.0, -1.0])
-    same = rs.most_violated_diverse(scores, torch.ones(3), "nDCG@5", groups=groups)
+    same = most_violated_diverse(scores, torch.ones(3), "nDCG@5", groups=groups)
     assert (same.value.item(), same.direction.tolist()) == (0.0, [0.0, 0.0, 0.0])
 
 
@@ -221,7 +226,7 @@ def test_lists_that_no_diverse_ranking_gets_wrong_cost_nothing():
         ([1, 1, 0, 0], [1, 1, 2, 3], "P@2", True),  # which groups are shown matters
         ([0, 0, 0, 0], [1, 1, 2, 3], "nDCG@2", False),
     ):
-        found = rs.most_violated_diverse(scores, torch.tensor(labels), measure, groups=torch.tensor(groups))
+        found = most_violated_diverse(scores, torch.tensor(labels), measure, groups=torch.tensor(groups))
         assert (found.value.item() > 0) == wrong
         assert bool((found.direction != 0).any()) == wrong
 
@@ -233,9 +238,9 @@ def test_a_discount_that_ends_before_the_cut_off_ends_the_diverse_ranks():
     lists = torch.randn(20, 9, generator=generator), torch.randint(0, 3, (20, 9), generator=generator)
     groups = torch.randint(0, 4, (20, 9), generator=generator)
     for reference in REFERENCES:
-        found = rs.most_violated_diverse(*lists, steep, groups=groups, reference=reference)
+        found = most_violated_diverse(*lists, steep, groups=groups, reference=reference)
         torch.testing.assert_close(
-            found.value, rs.most_violated_diverse(*lists, expected, groups=groups, reference=reference).value
+            found.value, most_violated_diverse(*lists, expected, groups=groups, reference=reference).value
         )
 
 
@@ -248,8 +253,12 @@ def test_a_discount_that_ends_before_the_cut_off_ends_the_diverse_ranks():
         ({"measure": "nDCG"}, r"has a cut-off k, such as nDCG@10.*got nDCG"),
         ({"measure": "RR"}, r"has a cut-off k, such as nDCG@10.*got RR"),
         ({"measure": "AP@5"}, "discounted gain.*got AP@5"),
-        ({"feature_map": "pairwise"}, "positional feature map alone, got pairwise"),
-        ({"reference": "best"}, "reference must be one of 'ideal', 'ideal-tied', 'predicted', got 'best'"),
+        (
+            {"feature_map": "pairwise"},
+            "diverse_nDCG@2 with the pairwise feature map has no oracle; .*Diverse with Positional",
+        ),
+        ({"groups": None}, "diverse_nDCG@2 needs groups=, one whole number a document"),
+        ({"reference": "best"}, "reference must be one of 'ideal', 'ideal-tied', 'predicted' for .*, got 'best'"),
         ({"scores": torch.tensor([0.0, torch.nan, 1.0])}, r"scores must be finite; document \[1\] is nan"),
         ({"labels": torch.tensor([0.0, 1.0, -1.0]), "measure": "DCG@2"}, r"gains must be >= 0; document \[2\]"),
         ({"reference_scores": torch.zeros(3)}, "'ideal' does not depend on scores"),
@@ -268,7 +277,7 @@ def test_refusals(change, message):
         **change,
     }
     with pytest.raises((TypeError, ValueError), match=message):
-        rs.most_violated_diverse(**arguments)
+        most_violated_diverse(**arguments)
 
 
 FAULTS = [
@@ -324,7 +333,7 @@ def disagrees_with_enumeration(trials):
         expected = diverse_hinges(measure, diverse_decay(measure, "i^-1/2", len(scores) + 1), labels, groups, scores)
         for reference in REFERENCES:
             try:
-                found = rs.most_violated_diverse(
+                found = most_violated_diverse(
                     torch.tensor(scores),
                     torch.tensor(labels),
                     measure,
@@ -342,10 +351,10 @@ def disagrees_with_enumeration(trials):
 
 @pytest.mark.parametrize(("where", "right", "wrong"), FAULTS, ids=[f"{f[0]}-{n}" for n, f in enumerate(FAULTS)])
 def test_a_fault_in_the_kernel_is_noticed(where, right, wrong, monkeypatch):
-    monkeypatch.setattr("rankstruct.oracles.diverse.diverse_lists", kernel_with(where, right, wrong))
+    monkeypatch.setattr("rankstruct.kernels.diverse_cpu.diverse_lists", kernel_with(where, right, wrong))
     assert disagrees_with_enumeration(5000)
 
 
 def test_the_kernel_without_a_fault_agrees(monkeypatch):
-    monkeypatch.setattr("rankstruct.oracles.diverse.diverse_lists", kernel_with())
+    monkeypatch.setattr("rankstruct.kernels.diverse_cpu.diverse_lists", kernel_with())
     assert not disagrees_with_enumeration(100)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import rankstruct as rs
-from rankstruct.oracles.kernels import threads
+from rankstruct.kernels import threads
 
 
 def batch(seed):
@@ -70,7 +70,7 @@ def test_every_share_is_finished_and_its_errors_are_raised(two_threads):
         done.append((first, last))
         return -1
 
-    assert threads.run_lists(slow, offsets) == -1
+    assert threads.share_lists(slow, offsets, 2) == -1
     assert sorted(done) == [(i, i + 1) for i in range(8)]
 
     def failing(first, last):
@@ -81,8 +81,8 @@ def test_every_share_is_finished_and_its_errors_are_raised(two_threads):
 
     for _ in range(5):
         with pytest.raises(RuntimeError, match="share 3"):
-            threads.run_lists(failing, offsets)
-    assert threads.run_lists(lambda first, last: 7 if first == 5 else -1, offsets) == 7
+            threads.share_lists(failing, offsets, 2)
+    assert threads.share_lists(lambda first, last: 7 if first == 5 else -1, offsets, 2) == 7
 
 
 # A child of this process would inherit pytest, coverage and their locks; a fresh interpreter forks cleanly.
@@ -110,8 +110,8 @@ expected = answer(1)
 def test_after_a_fork():
     # torch's own OpenMP threads do not survive a fork, so nothing here is large enough for torch to use them.
     code = """
-    from rankstruct.oracles.kernels import threads
-    threads._WORTH_A_THREAD = 1000
+    from rankstruct.kernels import dispatch, threads
+    dispatch._WORTH_A_THREAD = 1000
     scores = torch.randn(20, 1000)
     labels = torch.rand(20, 1000) < 0.2
     expected = rs.most_violated(scores, labels, "AP").value

@@ -19,19 +19,19 @@ def hinge_padded(scores: Tensor, labels: Tensor, where: Tensor, margin: float) -
     pairs = torch.zeros_like(total)
     direction = torch.zeros_like(scores)
     for grade in labels[where].unique()[1:]:
-        good, bad = where & (labels == grade), where & (labels < grade)
+        higher, lower = where & (labels == grade), where & (labels < grade)
         # Whoever does not take part stands behind all others.
-        bounds = torch.where(good, scores - margin, torch.inf)
-        bads, bad_order = torch.where(bad, scores, torch.inf).sort(dim=-1)
+        bounds = torch.where(higher, scores - margin, torch.inf)
+        lowers, lower_order = torch.where(lower, scores, torch.inf).sort(dim=-1)
         bounds_sorted = bounds.sort(dim=-1).values
-        number = bad.sum(-1, keepdim=True)
-        under = torch.searchsorted(bads, bounds.contiguous(), right=True)
-        sums = torch.nn.functional.pad(torch.where(bad, scores, 0.0).gather(-1, bad_order).cumsum(-1), (1, 0))
+        number = lower.sum(-1, keepdim=True)
+        under = torch.searchsorted(lowers, bounds.contiguous(), right=True)
+        sums = torch.nn.functional.pad(torch.where(lower, scores, 0.0).gather(-1, lower_order).cumsum(-1), (1, 0))
         above = sums[:, -1:] - sums.gather(-1, under)
-        count = torch.where(good, number - under, 0).double()
-        total += torch.where(good, above - count * torch.where(good, bounds, 0.0), 0.0).sum(-1)
-        goods = torch.searchsorted(bounds_sorted, torch.where(bad, scores, -torch.inf), right=False)
-        direction += torch.where(bad, goods, 0).double() - count
-        pairs += good.sum(-1).double() * bad.sum(-1)
+        count = torch.where(higher, number - under, 0).double()
+        total += torch.where(higher, above - count * torch.where(higher, bounds, 0.0), 0.0).sum(-1)
+        highers = torch.searchsorted(bounds_sorted, torch.where(lower, scores, -torch.inf), right=False)
+        direction += torch.where(lower, highers, 0).double() - count
+        pairs += higher.sum(-1).double() * lower.sum(-1)
     pairs = pairs.clamp(min=1)
     return total.clamp(min=0) / pairs, direction / pairs.unsqueeze(-1)

@@ -18,12 +18,13 @@ def _cache_folder() -> str:
     """A folder of its own for this state of the package's sources.
 
     numba keeps a compiled loop until its own file changes; but loops call loops of other files, which are compiled into
-    them. So the folder's name is a digest of all sources that could matter.
+    them. So the folder's name is a digest of all sources that compile something.
     """
-    package = Path(__file__).parent
+    package = Path(__file__).parents[1]
     digest = hashlib.blake2b(digest_size=8)
-    for source in sorted([*package.glob("oracles/kernels/*.py"), *package.glob("data/*.py"), Path(__file__)]):
-        digest.update(source.read_bytes())
+    for source in sorted([*package.glob("kernels/*.py"), *package.glob("data/*.py")]):
+        code = source.read_bytes()
+        digest.update(code if b"compile_" in code else b"")
     folder = os.environ.get("NUMBA_CACHE_DIR")
     if folder is None:
         caches = os.environ.get("XDG_CACHE_HOME", "~/.cache")

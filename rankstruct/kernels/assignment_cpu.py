@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankstruct._numba import compile_kernel, compile_part
+from rankstruct.kernels.compilation import compile_kernel, compile_part
 
 _IMPOSSIBLE = -(2**60)  # three of these are no overflow, and what is possible stays above half of it
 _ROUNDING = 2.0**-50

@@ -1,4 +1,4 @@
-"""Share a batch of lists among threads, as many as torch is set to use.
+"""Share a batch of lists among threads.
 
 The kernels hold no lock, so plain Python threads do. A pool of our own is used instead of numba's: numba's OpenMP layer
 kills a forked child and its workqueue layer aborts when two threads call it at once; this one survives both.
@@ -14,10 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import numpy as np
-import torch
 
 _SHARES = 4  # shares a thread
-_WORTH_A_THREAD = 20_000  # documents; handing a share to a thread costs as much as sorting some thousands
 
 _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
@@ -43,15 +41,12 @@ def _get_pool(threads: int) -> ThreadPoolExecutor:
         return _pool
 
 
-def run_lists(kernel: Callable[[int, int], int], offsets: np.ndarray) -> int:
-    """Run `kernel(first, last)` over all lists, shared among threads; returns one of its answers that is not -1, or -1.
+def share_lists(loop: Callable[[int, int], int], offsets: np.ndarray, threads: int) -> int:
+    """Do `loop(first, last)` for all lists, shared among so many threads; returns one of its answers that is not -1, or -1.
 
     Each list is done by one call alone, so the result does not depend on the number of threads.
     """
     lists, documents = len(offsets) - 1, int(offsets[-1])
-    threads = min(torch.get_num_threads(), documents // _WORTH_A_THREAD, lists)
-    if threads < 2:
-        return kernel(0, lists)
     # More shares than threads: one of them may be slowed down by what else runs on its core.
     cuts = np.unique(np.searchsorted(offsets, np.linspace(0, documents, _SHARES * threads + 1)[1:-1]))
     shares = deque(pairwise([0, *map(int, cuts), lists]))
@@ -63,7 +58,7 @@ def run_lists(kernel: Callable[[int, int], int], offsets: np.ndarray) -> int:
                 first, last = shares.popleft()
             except IndexError:  # another thread took the last one
                 return
-            answers.append(kernel(first, last))
+            answers.append(loop(first, last))
 
     pool = _get_pool(threads)
     others = [pool.submit(work) for _ in range(threads - 1)]

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankstruct._numba import compile_kernel
-from rankstruct.oracles.kernels.positional_cpu import IDEAL, IDEAL_TIED
-from rankstruct.oracles.kernels.sorting import sort_descending
+from rankstruct.kernels.compilation import compile_kernel
+from rankstruct.kernels.positional_cpu import IDEAL, IDEAL_TIED
+from rankstruct.kernels.sorting import sort_descending
 
 
 class DiverseBatch(NamedTuple):
@@ -240,7 +240,7 @@ def diverse_lists(batch, first, last, reference, task_loss, value, direction):
         by_gain[:] = order[:n]
         top = -np.inf
         for at in by_gain:
-            if not np.isfinite(scores[at]) or not np.isfinite(batch.chosen[at]) or not gains[at] >= 0.0:
+            if not np.isfinite(scores[at]) or not gains[at] >= 0.0:
                 return at
             top = max(top, scores[at])
         if n < 2 or gains[by_gain[0]] == gains[by_gain[n - 1]]:

@@ -43,7 +43,7 @@ def legal_combinations(
                 if decay != "k+1-i" or measure.cutoff is not None:
                     maps += [Positional(decay), Positional(decay, cutoff=4)]
         for feature_map in maps:
-            for reference in find_oracle(measure, feature_map).known_references:
+            for reference in find_oracle(measure, feature_map).references:
                 yield measure, feature_map, reference
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankstruct._numba import compile_kernel
+from rankstruct.kernels.compilation import compile_kernel
 
 _DIGIT_BITS = 8
 _BUCKETS = 256

@@ -6,16 +6,16 @@ import torch
 from scipy.optimize import linear_sum_assignment
 
 import rankstruct as rs
-from rankstruct.oracles import positional
-from rankstruct.oracles.kernels.assignment_cpu import _first_by_score, by_lattice, by_sweep
-from rankstruct.oracles.kernels.flat import discount_table
-from rankstruct.oracles.kernels.positional_cpu import (
+from rankstruct.kernels.assignment_cpu import _first_by_score, by_lattice, by_sweep
+from rankstruct.kernels.dispatch import discount_table
+from rankstruct.kernels.positional_cpu import (
     LATTICE,
     PROPORTIONAL,
     SWEEP,
     TOO_MANY_CLASSES,
     choose_method,
 )
+from rankstruct.oracles import positional
 
 
 def problem(rng, n, classes, k):

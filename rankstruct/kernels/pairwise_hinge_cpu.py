@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankstruct._numba import compile_kernel
-from rankstruct.oracles.kernels.sorting import sort_descending
+from rankstruct.kernels.compilation import compile_kernel
+from rankstruct.kernels.sorting import sort_descending
 
 
 @compile_kernel

@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankstruct._numba import compile_kernel, compile_part
-from rankstruct.oracles.kernels.assignment_cpu import by_lattice, by_sweep
-from rankstruct.oracles.kernels.sorting import sort_descending
+from rankstruct.kernels.assignment_cpu import by_lattice, by_sweep
+from rankstruct.kernels.compilation import compile_kernel, compile_part
+from rankstruct.kernels.sorting import sort_descending
 
-IDEAL, IDEAL_TIED, PREDICTED = 0, 1, 2
+IDEAL, IDEAL_TIED, PREDICTED = range(3)  # the order of `oracles.registry.REFERENCES`
 
-NOTHING, PROPORTIONAL, LATTICE, SWEEP, TOO_MANY_CLASSES, RECIPROCAL = 0, 1, 2, 3, 4, 5
+# The order of the methods in `oracles.positional`.
+NOTHING, PROPORTIONAL, LATTICE, SWEEP, TOO_MANY_CLASSES, RECIPROCAL = range(6)
 
 MOST_CLASSES = 64  # the sweep keeps n L^2 numbers; beyond, SciPy's general assignment takes over
 
@@ -31,6 +32,7 @@ class Batch(NamedTuple):
         gains: float64 `[documents]`, and `gain_bits`, the same memory. For reciprocal rank 1 or 0.
         where: uint8 `[documents]`, 1 for a real one; empty if every document is real.
         offsets: int64 `[lists + 1]`.
+        chosen: float64 `[documents]`, the scores that choose the reference; empty if `scores` do.
         decay, weights: float64 `[longest list]`, c and a.
         cutoff: the number of ranks with a discount above 0.
         least_cutoff: 0; or the cut-off of each list is the first rank at which the ideal ranking gains less than at its first,
@@ -51,6 +53,7 @@ class Batch(NamedTuple):
     gain_bits: Any
     where: Any
     offsets: Any
+    chosen: Any
     decay: Any
     weights: Any
     cutoff: int
@@ -244,11 +247,11 @@ def sweep_lists(batch, first, last):
 
 @compile_kernel
 def reciprocal_lists(batch, first, last):
-    """Reciprocal rank, one relevant document or several: the r highest bads, the highest good, then all others by score.
+    """Reciprocal rank, one relevant document or several: r irrelevant ones, the highest relevant one, then the rest by score.
 
-    Tried for every r < k from the bads above that good on (with fewer, it would stand higher than its score says, and earn
-    more), and, if there are k bads, the k highest bads first and then all others by score, which earns nothing.
-    O(n + min(k, m) (goods above the r-th bad)). Class 0 holds the goods, the other the bads.
+    Tried for every r < k from the irrelevant ones above that relevant one on (with fewer, it would stand higher than its score
+    says, and earn more), and, if there are k of them, the k highest first and then all others by score, which earns nothing.
+    O(n + min(k, m) (relevant ones above the r-th irrelevant one)). Class 0 holds the relevant documents, class 1 the others.
     """
     decay, k, rank = batch.decay, batch.cutoff, batch.rank
     for index in range(first, last):
@@ -257,48 +260,48 @@ def reciprocal_lists(batch, first, last):
         start, n = batch.offsets[index], batch.size[index]
         s, by_score = batch.score[start : start + n], batch.by_score[start : start + n]
         prefix = np.zeros(n + 1, np.float64)
-        goods, bads = np.empty(n, np.int64), np.empty(n, np.int64)
+        relevant, irrelevant = np.empty(n, np.int64), np.empty(n, np.int64)
         p, m = 0, 0
         for q in range(n):
             if batch.group[start + q] == 0:
-                goods[p] = q
+                relevant[p] = q
                 p += 1
             else:
-                bads[m] = q
+                irrelevant[m] = q
                 m += 1
             prefix[q + 1] = prefix[q] + decay[q] * s[q]  # each at its own rank
-        lead = goods[0]  # bads 0..lead-1 are the first ones by score
+        lead = relevant[0]  # irrelevant 0..lead-1 are the first ones by score
         start_r = min(lead, k)
         best, best_r = -np.inf, start_r
-        above = prefix[start_r]  # the r highest bads at the first ranks
-        v = 0  # goods that score above bad r - 1
+        above = prefix[start_r]  # the r highest irrelevant ones at the first ranks
+        v = 0  # relevant ones that score above irrelevant r - 1
         for r in range(start_r, min(m, k) + 1):
             if r > start_r:
-                above += decay[r - 1] * s[bads[r - 1]]
-            while r and v < p and goods[v] < bads[r - 1]:
+                above += decay[r - 1] * s[irrelevant[r - 1]]
+            while r and v < p and relevant[v] < irrelevant[r - 1]:
                 v += 1
-            last_chosen = bads[r - 1] if r > lead or r == k else lead
+            last_chosen = irrelevant[r - 1] if r > lead or r == k else lead
             found = above + prefix[n] - prefix[last_chosen + 1]
-            if r == k:  # no good in the first k: all others by score behind the bads
+            if r == k:  # nothing relevant in the first k: all others by score behind them
                 for i in range(v):
-                    found += decay[r + i] * s[goods[i]]
+                    found += decay[r + i] * s[relevant[i]]
             else:
                 found += decay[r] * s[lead] - 1.0 / (1 + r)
                 for i in range(1, v):
-                    found += decay[r + i] * s[goods[i]]
+                    found += decay[r + i] * s[relevant[i]]
             if found > best:
                 best, best_r = found, r
         position = best_r
         for i in range(best_r):
-            rank[by_score[bads[i]]] = i
+            rank[by_score[irrelevant[i]]] = i
         if best_r < k:
             rank[by_score[lead]] = best_r
             position += 1
-        taken_bads = 0
+        taken = 0
         for q in range(n):
-            if taken_bads < m and bads[taken_bads] == q:
-                taken_bads += 1
-                if taken_bads <= best_r:
+            if taken < m and irrelevant[taken] == q:
+                taken += 1
+                if taken <= best_r:
                     continue
             elif q == lead and best_r < k:
                 continue
@@ -315,7 +318,11 @@ def score_lists(batch, first, last, reference, task_loss, value, direction):
     for i in range(first, last):
         longest = max(longest, offsets[i + 1] - offsets[i])
     begins, block, pointer = np.empty(longest, np.int64), np.empty(longest, np.int64), np.empty(longest, np.int64)
-    reference_rank = np.empty(longest, np.int64)
+    reference_rank, by_chosen, chosen_score = (
+        np.empty(longest, np.int64),
+        np.empty(longest, np.int64),
+        np.empty(longest),
+    )
     for index in range(first, last):
         start, stop = offsets[index], offsets[index + 1]
         task_loss[index], value[index] = 0.0, 0.0
@@ -341,6 +348,23 @@ def score_lists(batch, first, last, reference, task_loss, value, direction):
                 best, found = 1.0, found / best
         loss = max(best - found, 0.0)
 
+        for i in range(n if reference != IDEAL else 0):
+            by_chosen[i], chosen_score[i] = by_score[i], batch.score[start + i]
+        if reference != IDEAL and batch.chosen.size:
+            _, order = sort_descending(
+                batch.chosen.view(np.uint64),
+                batch.where,
+                start,
+                stop,
+                np.empty(stop - start, np.uint64),
+                begins,
+                np.empty(stop - start, np.uint64),
+                pointer,
+                np.empty(256, np.int64),
+            )
+            for i in range(n):
+                by_chosen[i], chosen_score[i] = order[i], batch.chosen[order[i]]
+
         if reference == IDEAL:
             for i in range(n):
                 reference_rank[by_gain[i] - start] = i
@@ -348,9 +372,9 @@ def score_lists(batch, first, last, reference, task_loss, value, direction):
             # Documents of one score in the order of their gains.
             begin = 0
             for i in range(n):
-                if i and batch.score[start + i] != batch.score[start + i - 1]:
+                if i and chosen_score[i] != chosen_score[i - 1]:
                     begin = i
-                begins[by_score[i] - start] = begin
+                begins[by_chosen[i] - start] = begin
                 pointer[i] = i
             for i in range(n):
                 at = by_gain[i] - start
@@ -359,11 +383,11 @@ def score_lists(batch, first, last, reference, task_loss, value, direction):
         elif batch.reciprocal:
             # The highest-scored relevant document, then all others by score.
             lead = 0
-            while gains[by_score[lead]] <= 0.0:
+            while gains[by_chosen[lead]] <= 0.0:
                 lead += 1
             for i in range(n):
-                reference_rank[by_score[i] - start] = i + 1 if i < lead else i
-            reference_rank[by_score[lead] - start] = 0
+                reference_rank[by_chosen[i] - start] = i + 1 if i < lead else i
+            reference_rank[by_chosen[lead] - start] = 0
         else:
             # By gain, then score; then each block of positions of equal discount by score alone. `begin` is the first position
             # of a block; documents are dealt out to the blocks by descending score.
@@ -374,7 +398,7 @@ def score_lists(batch, first, last, reference, task_loss, value, direction):
                 begins[by_gain[i] - start] = begin
                 pointer[i] = i
             for i in range(n):
-                at = by_score[i] - start
+                at = by_chosen[i] - start
                 reference_rank[at] = pointer[begins[at]]
                 pointer[begins[at]] += 1
             begin = 0
@@ -384,7 +408,7 @@ def score_lists(batch, first, last, reference, task_loss, value, direction):
                 block[i] = begin
                 pointer[i] = i
             for i in range(n):
-                at = by_score[i] - start
+                at = by_chosen[i] - start
                 begin = block[reference_rank[at]]
                 reference_rank[at] = pointer[begin]
                 pointer[begin] += 1

@@ -1,0 +1,136 @@
+"""Kernels of the feature maps that see relevant and irrelevant documents alone: pairwise and first-relevant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rankstruct.kernels.dispatch import Answer, FlatLists, PaddedLists, define_kernel, discount_table, load_kernel
+from rankstruct.measures.ranked import is_relevant
+
+_NO_NUMBERS = np.empty(0, np.float64)
+NO_CUTOFF = 2**62
+
+
+class Parameters(NamedTuple):
+    """What a kernel knows beside the lists.
+
+    Attributes:
+        cutoff: ranks beyond it earn nothing; larger than any list for none.
+        weights: float64 `[longest list]`, the discount of each rank, 0 beyond the cut-off; empty where the measure is not
+            discount times gain.
+        gains: float64 `[documents]` flat, the gain of each document, 0 for an irrelevant one; empty as `weights`.
+        normalized: whether the measure is divided by that of the best ranking.
+        predicted: whether the reference is the ranking that the chosen scores prefer, not the ideal one.
+        chosen: float64 `[documents]` flat, the scores that choose it, and `chosen_bits`, the same memory as unsigned integers;
+            empty where they are the scores themselves.
+    """
+
+    cutoff: int
+    weights: Any
+    gains: Any = _NO_NUMBERS
+    normalized: bool = False
+    predicted: bool = False
+    chosen: Any = _NO_NUMBERS
+    chosen_bits: Any = _NO_NUMBERS
+
+
+class Method(NamedTuple):
+    """One way to find the most violated ranking, in its two implementations.
+
+    Attributes:
+        name: how it works, in a few words.
+        cost: its cost for a list of n documents, p of them relevant and m not.
+        compiled: the loop over lists, as `load_kernel` takes it; see `pairwise_cpu`.
+        padded: the twin, `(PaddedLists, relevant, Parameters)` to the answer.
+    """
+
+    name: str
+    cost: str
+    compiled: str
+    padded: str
+
+
+Plan = Callable[[Parameters, int], tuple[Method, Parameters]]
+
+
+def binary_kernel(name: str, plan: Plan) -> Callable[..., Answer]:
+    """The operator of a plan: from what is known of the measure and the longest list, the method and what it gets.
+
+    With `weights`, which are on the CPU where they can be read at no cost, labels are gains; otherwise those from
+    `min_relevant` on are relevant, or above 0 if None.
+    """
+
+    def flat(
+        lists: FlatLists,
+        results: tuple[np.ndarray, ...],
+        min_relevant: float | None,
+        cutoff: int | None,
+        weights: Tensor | None,
+        normalized: bool,
+        predicted: bool,
+    ) -> int:
+        relevant, gains = is_relevant(lists.labels, min_relevant), _NO_NUMBERS
+        table = _table(weights, lists.longest)
+        if weights is not None:
+            gains = lists.labels
+            _check_one_gain(lists, relevant)
+        chosen = (lists.chosen, lists.chosen.view(lists.bits.dtype))
+        parameters = Parameters(NO_CUTOFF if cutoff is None else cutoff, table, gains, normalized, predicted, *chosen)
+        method, parameters = plan(parameters, lists.longest)
+        inputs = (lists.scores, lists.bits, relevant.view(np.uint8), lists.where, lists.bounds)
+        loop = load_kernel(method.compiled)
+        return lists.run(lambda first, last: loop(*inputs, first, last, parameters, *results))
+
+    def padded(
+        lists: PaddedLists,
+        min_relevant: float | None,
+        cutoff: int | None,
+        weights: Tensor | None,
+        normalized: bool,
+        predicted: bool,
+    ) -> Answer:
+        size = lists.scores.shape[-1]
+        cutoff = NO_CUTOFF if cutoff is None else cutoff
+        parameters = Parameters(cutoff, _table(weights, size), _NO_NUMBERS, normalized, predicted)
+        method, parameters = plan(parameters, size)
+        relevant = is_relevant(lists.labels, min_relevant)
+        solve = load_kernel(method.padded)
+        if weights is None:
+            return solve(lists, relevant, parameters)
+        labels = lists.labels
+        highest = torch.where(lists.where, labels, 0).amax(-1, keepdim=True) if size else labels[:, :1]
+        mixed = (lists.where & relevant & (labels != highest)).any(-1)
+        discounts = torch.as_tensor(parameters.weights, device=labels.device)
+        parameters = parameters._replace(weights=discounts, gains=highest.double())
+        task_loss, value, direction = solve(lists, relevant, parameters)
+        # Relevant documents of several gains, which the CPU refuses.
+        return task_loss.masked_fill(mixed, torch.nan), value.masked_fill(mixed, torch.nan), direction
+
+    schema = "float? min_relevant, SymInt? cutoff, Tensor? weights, bool normalized, bool predicted"
+    return define_kernel(name, schema, flat, padded)
+
+
+def _table(weights: Tensor | None, longest: int) -> np.ndarray:
+    return _NO_NUMBERS if weights is None else discount_table(weights, longest)
+
+
+def _check_one_gain(lists: FlatLists, relevant: np.ndarray) -> None:
+    """Refuse relevant documents of different gains: these maps take binary relevance."""
+    labels = lists.labels
+    if labels.size == 0 or not (relevant & (labels != labels.max())).any():
+        return  # the usual case, at the cost of a comparison
+    positions = np.flatnonzero(lists.real(relevant))
+    gains = labels[positions]
+    if positions.size and (gains != gains[0]).any():
+        other = int(np.argmax(gains != gains[0]))
+        raise ValueError(
+            "labels have more than one grade above zero, and the pairwise map takes binary relevance: "
+            f"{lists.place(int(positions[0]))} has gain {gains[0]:g}, {lists.place(int(positions[other]))} has gain "
+            f"{gains[other]:g}. Give min_relevant= to the measure, such as nDCG(min_relevant=1), or take the "
+            "positional map, feature_map='positional'"
+        )

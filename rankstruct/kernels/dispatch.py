@@ -1,0 +1,299 @@
+"""The one door to the kernels: custom operators over lists, which `torch.compile`, vmap and fake tensors understand.
+
+Every operator is called with `(scores, labels, where, offsets, reference_scores, groups, *parameters)` and answers with
+`(task_loss, value, direction)`. Types and shapes have been checked; the door brings tensors of any layout, device and dtype into
+the form of a body, refuses numbers that are not finite, and gives the answer the dtype and device of `scores`. Two bodies:
+
+    flat    `(FlatLists, results, *parameters)` fills the NumPy arrays `results` by compiled loops, and returns -1 or the
+            position of a score that is not finite or of a gain below 0
+    padded  `(PaddedLists, *parameters)` in vectorised torch, returns the answer; for other devices. Without it their
+            tensors make a round trip, one copy each way for the whole batch
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rankstruct.kernels.threads import share_lists
+from rankstruct.lists import batch_first, check_offsets, pad
+
+__all__ = ["Answer", "FlatLists", "PaddedLists", "define_kernel", "discount_table", "load_kernel"]
+
+Answer = tuple[Tensor, Tensor, Tensor]
+
+_NOTHING = np.empty(0, np.uint8)
+_WORTH_A_THREAD = 20_000  # documents; handing a share to a thread costs as much as sorting some thousands
+_LISTS = "Tensor scores, Tensor labels, Tensor? where, Tensor? offsets, Tensor? reference_scores, Tensor? groups"
+
+
+@dataclass(frozen=True)
+class FlatLists:
+    """Views of CPU tensors, padded or flat; nothing is copied that need not be.
+
+    Attributes:
+        scores: `[documents]` float32 or float64, padding included.
+        bits: the same memory as unsigned integers.
+        labels: `[documents]`.
+        where: `[documents]` uint8; empty if every document is real.
+        bounds: int64 `[lists + 1]`: list i is `[bounds[i], bounds[i + 1])`.
+        chosen: `[documents]` float64, the scores that choose the reference; empty if those are `scores`, else these are float64.
+        groups: uint64 `[documents]`, equal for the documents of a list that are of one group; empty if there are none.
+        shape: of the scores as they were given.
+        lists: shape of one value a list.
+        longest: size of the longest list, padding included.
+    """
+
+    scores: np.ndarray
+    bits: np.ndarray
+    labels: np.ndarray
+    where: np.ndarray
+    bounds: np.ndarray
+    chosen: np.ndarray
+    groups: np.ndarray
+    shape: tuple[int, ...]
+    lists: tuple[int, ...]
+    longest: int
+
+    @classmethod
+    def of(
+        cls,
+        scores: Tensor,
+        labels: Tensor,
+        where: Tensor | None,
+        offsets: Tensor | None,
+        chosen: Tensor | None = None,
+        groups: Tensor | None = None,
+    ) -> FlatLists:
+        """Flat views of CPU tensors.
+
+        NumPy, not torch, prepares the arrays: torch would wake its own threads, which then spin beside ours.
+
+        Raises:
+            ValueError: a real document's label or reference score is not finite, or offsets are not in order.
+        """
+        shape = tuple(scores.shape)
+        lists: tuple[int, ...]
+        if offsets is not None:
+            check_offsets(offsets, shape[0])
+            bounds, lists = offsets.long().numpy(), (offsets.shape[0] - 1,)
+            longest = int(np.diff(bounds).max(initial=0))
+        else:
+            lists, longest = shape[:-1], shape[-1]
+            bounds = np.arange(math.prod(lists) + 1, dtype=np.int64) * longest
+        values = _flat(scores)
+        bits = np.uint32 if values.itemsize == 4 else np.uint64
+        flat = cls(
+            scores=values,
+            bits=values.view(bits),
+            labels=_flat(labels.float() if labels.dtype == torch.bfloat16 else labels),
+            where=_NOTHING if where is None else _flat(where).view(np.uint8),
+            bounds=bounds,
+            chosen=np.empty(0, values.dtype) if chosen is None else _flat(chosen),
+            groups=np.empty(0, np.uint64) if groups is None else _flat(groups.long()).view(np.uint64),
+            shape=shape,
+            lists=lists,
+            longest=longest,
+        )
+        flat._check_finite("labels", flat.labels)
+        if chosen is not None:
+            flat._check_finite("reference_scores", flat.chosen)
+        return flat
+
+    def _check_finite(self, name: str, values: np.ndarray) -> None:
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            broken = np.flatnonzero(self.real(~np.isfinite(values)))
+            if broken.size:
+                at = int(broken[0])
+                raise ValueError(f"{name} must be finite; {self.place(at)} is {values[at]}. Padding belongs in where")
+
+    def real(self, chosen: np.ndarray) -> np.ndarray:
+        """`chosen` bool `[documents]` without the padding."""
+        return chosen & (self.where == 1) if self.where.size else chosen
+
+    def place(self, at: int) -> str:
+        """A document as a reader counts it: its index, or its flat position and its list."""
+        if len(self.shape) == 1 and self.lists:
+            found = int(np.searchsorted(self.bounds, at, side="right")) - 1
+            return f"document {at} (list {found})"
+        return f"document {list(map(int, np.unravel_index(at, self.shape)))}"
+
+    def run(self, loop: Callable[[int, int], int]) -> int:
+        """Do `loop(first, last)` for all lists, by as many threads as torch is set to use where there is enough to do.
+
+        Returns one of its answers that is not -1, or -1.
+        """
+        lists = len(self.bounds) - 1
+        threads = min(torch.get_num_threads(), int(self.bounds[-1]) // _WORTH_A_THREAD, lists)
+        return loop(0, lists) if threads < 2 else share_lists(loop, self.bounds, threads)
+
+    def refuse(self, at: int) -> None:
+        """Raise ValueError for the document that a loop stumbled over; -1 is none."""
+        if at != -1 and not np.isfinite(self.scores[at]):
+            raise ValueError(
+                f"scores must be finite; {self.place(at)} is {self.scores[at]}. "
+                "Is the learning rate too high, or a feature missing? Padding belongs in where"
+            )
+        if at != -1:
+            raise ValueError(f"gains must be >= 0; {self.place(at)} has gain {self.labels[at]:g}")
+
+
+class PaddedLists(NamedTuple):
+    """Tensors `[lists, list_size]` of any device; `chosen` is None if `scores` choose the reference.
+
+    Scores and `chosen` are 0 in the padding and where they are not finite.
+    """
+
+    scores: Tensor
+    labels: Tensor
+    where: Tensor
+    chosen: Tensor | None
+
+
+def define_kernel(
+    name: str,
+    parameters: str,
+    flat: Callable[..., int],
+    padded: Callable[..., Answer] | None = None,
+    *,
+    precise: bool = False,
+) -> Callable[..., Answer]:
+    """The custom operator `rankstruct::<name>` of a kernel.
+
+    As `torch.library.custom_op` would make it, without its wrappers in Python: for one list they take as long as its sort. No
+    argument of ours is changed or needs a gradient, which is what they look after.
+
+    Args:
+        name: of the operator.
+        parameters: the schema of what comes behind the lists, such as `"float margin"`.
+        flat: the body for the CPU.
+        padded: the body for other devices.
+        precise: whether the flat body takes float64 alone; otherwise float32 scores stay what they are, unless there are
+            reference scores: the difference of two scores of rankings may be small where they are not.
+    """
+    qualified = f"rankstruct::{name}"
+
+    def answer(scores: Tensor, *given: Any) -> Answer:
+        double = precise or given[3] is not None or scores.dtype == torch.float64
+        wide = scores.to(torch.float64 if double else torch.float32)
+        on_cpu = padded is None or has_loops(scores.device)
+        answers = _answer_flat(flat, wide, *given) if on_cpu else _answer_padded(padded, wide, *given)  # type: ignore[arg-type]
+        task_loss, value, direction = answers
+        return task_loss.to(scores), value.to(scores), direction.to(scores)
+
+    torch.library.define(qualified, f"({_LISTS}, {parameters}) -> (Tensor, Tensor, Tensor)")
+    torch.library.impl(qualified, "default", func=answer)
+    operator = getattr(torch.ops.rankstruct, name).default
+    torch.library.register_fake(qualified, _fake)
+    torch.library.register_vmap(qualified, partial(_vmap, operator))
+    return operator
+
+
+def has_loops(device: torch.device) -> bool:
+    """Whether tensors of the device go to the compiled loops; a test may say otherwise."""
+    return device.type == "cpu"
+
+
+@cache
+def load_kernel(name: str) -> Callable[..., Any]:
+    """`"file.function"` of this folder, imported when it is first needed: numba alone takes a third of a second."""
+    file, function = name.split(".")
+    return getattr(import_module(f"rankstruct.kernels.{file}"), function)
+
+
+def _answer_flat(
+    body: Callable[..., int],
+    scores: Tensor,
+    labels: Tensor,
+    where: Tensor | None,
+    offsets: Tensor | None,
+    reference_scores: Tensor | None,
+    groups: Tensor | None,
+    *parameters: Any,
+) -> Answer:
+    chosen = None if reference_scores is None else reference_scores.double()
+    given = (None if value is None else value.cpu() for value in (scores, labels, where, offsets, chosen, groups))
+    flat = FlatLists.of(*given)  # type: ignore[arg-type]
+    dtype = flat.scores.dtype
+    arrays = np.empty(flat.lists, dtype), np.empty(flat.lists, dtype), np.empty(flat.shape, dtype)
+    flat.refuse(body(flat, tuple(array.reshape(-1) for array in arrays), *parameters))
+    return tuple(map(torch.from_numpy, arrays))  # type: ignore[return-value]
+
+
+def _answer_padded(
+    body: Callable[..., Answer],
+    scores: Tensor,
+    labels: Tensor,
+    where: Tensor | None,
+    offsets: Tensor | None,
+    reference_scores: Tensor | None,
+    groups: Tensor | None,
+    *parameters: Any,
+) -> Answer:
+    where = torch.ones(labels.shape, dtype=torch.bool, device=labels.device) if where is None else where
+    shape, real = scores.shape, where
+    chosen = None if reference_scores is None else reference_scores.double()
+    if offsets is not None:
+        bounds = offsets.to(scores.device)
+        chosen = None if chosen is None else pad(chosen, bounds)[0]
+        (scores, real), (labels, _) = pad(scores, bounds), pad(labels, bounds)
+    lists = scores.shape[:-1]
+    rows = (lists.numel(), scores.shape[-1])
+    scores, labels, real = scores.reshape(rows), labels.reshape(rows), real.reshape(rows)
+    broken = real & ~(scores.isfinite() & labels.isfinite())
+    if chosen is not None:
+        chosen = chosen.reshape(rows)
+        broken = broken | (real & ~chosen.isfinite())
+        chosen = torch.where(real & ~broken, chosen, 0.0)
+    scores = torch.where(real & ~broken, scores, 0.0)
+    task_loss, value, direction = body(PaddedLists(scores, labels, real, chosen), *parameters)
+    # Reading the device to raise an error would stall it at every step.
+    nothing = broken.any(-1)
+    task_loss, value = (values.masked_fill(nothing, math.nan).view(lists) for values in (task_loss, value))
+    return task_loss, value, direction.view(shape) if offsets is None else direction[real]
+
+
+def _fake(scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None, *rest: Any) -> Answer:
+    lists = scores.shape[:-1] if offsets is None else (offsets.shape[0] - 1,)
+    return scores.new_empty(lists), scores.new_empty(lists), scores.new_empty(scores.shape)
+
+
+def _vmap(operator: Callable[..., Answer], info: Any, in_dims: Any, *given: Any) -> tuple[Answer, tuple[int, int, int]]:
+    size, parameters = info.batch_size, given[6:]
+    pairs = zip(given[:6], in_dims[:6], strict=True)
+    lists: list[Any] = [None if value is None else batch_first(value, dim, size) for value, dim in pairs]
+    scores, labels, where, offsets, chosen, groups = lists
+    if offsets is None:
+        return operator(scores, labels, where, None, chosen, groups, *parameters), (0, 0, 0)
+    # The same lists again and again, one behind the other.
+    documents = scores.shape[1]
+    if bool((offsets[:, 0] != 0).any() | (offsets[:, -1] != documents).any()):
+        raise ValueError(f"offsets must go from 0 to the number of documents, {documents}, for every example of vmap")
+    shift = torch.arange(size, device=offsets.device, dtype=offsets.dtype).unsqueeze(1) * documents
+    joined = torch.cat([(offsets[:, :-1] + shift).flatten(), offsets.new_full((1,), size * documents)])
+    scores, labels, chosen, groups = (
+        None if value is None else value.flatten() for value in (scores, labels, chosen, groups)
+    )
+    task_loss, value, direction = operator(scores, labels, None, joined, chosen, groups, *parameters)
+    return (task_loss.view(size, -1), value.view(size, -1), direction.view(size, documents)), (0, 0, 0)
+
+
+def discount_table(weights: Tensor, longest: int) -> np.ndarray:
+    """The first `longest` discounts as float64 `[>= 1]`; raises ValueError if they are no discount."""
+    table = np.ascontiguousarray(weights.detach().double().numpy()[: max(longest, 1)])
+    # NaN compares False with everything.
+    if not (table[0] < np.inf and table[-1] >= 0.0 and (table[1:] <= table[:-1]).all()):
+        raise ValueError(f"discounts must be finite, >= 0 and never increase with the rank; got {table.tolist()}")
+    return table
+
+
+def _flat(values: Tensor) -> np.ndarray:
+    return values.detach().reshape(-1).numpy()
