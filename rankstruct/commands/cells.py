@@ -130,6 +130,8 @@ class Cells(ABC):
             CellsFailed: some failed, the message names them; the others are kept.
             KeyboardInterrupt: the message says what is kept.
         """
+        if not cells:  # no bar
+            return Finished({}, 0)
         found = {cell.name: self.find(cell) for cell in cells}
         missing = [cell for cell in cells if found[cell.name] is None]
         failed: dict[str, str] = {}
