@@ -130,12 +130,12 @@ class Cells(ABC):
             CellsFailed: some failed, the message names them; the others are kept.
             KeyboardInterrupt: the message says what is kept.
         """
+        if not cells:  # no bar
+            return Finished({}, 0)
         found = {cell.name: self.find(cell) for cell in cells}
         missing = [cell for cell in cells if found[cell.name] is None]
         failed: dict[str, str] = {}
-        with tqdm(
-            total=len(cells), initial=len(cells) - len(missing), desc=what, unit="cell", disable=not cells
-        ) as bar:
+        with tqdm(total=len(cells), initial=len(cells) - len(missing), desc=what, unit="cell") as bar:
             try:
                 with closing(_outcomes(work, missing, processes)) as outcomes:
                     for cell, outcome in outcomes:
