@@ -31,7 +31,7 @@ else:
         "oracles",
         "losses",
         "models",
-        "metric",
         "estimators",
         "recommenders.factorization",
+        "metric",
     )

@@ -1,0 +1,87 @@
+"""What the house promises of itself: light imports, names written once, short functions, commands in one table."""
+
+import ast
+import importlib
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import rankstruct as rs
+from rankstruct.cli import COMMANDS
+
+PACKAGE = Path(rs.__file__).parent
+ROOMS = sorted(path.parent for path in PACKAGE.glob("*/__init__.py"))
+
+
+def _imported_by(code: str) -> set[str]:
+    program = f"{code}\nimport sys\nprint(*(name for name in sys.modules if '.' not in name))"
+    return set(
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "absent"),
+    [
+        ("import rankstruct, rankstruct.cli", {"torch", "numpy"}),
+        (
+            "import rankstruct as rs; rs.StructuredHingeLoss('AP')",
+            {"sklearn", "torchmetrics", "pytorch_lightning", "matplotlib"},
+        ),
+        (
+            "import rankstruct as rs; rs.LinearRanker; rs.load_scorer",
+            {"torchmetrics", "pytorch_lightning", "matplotlib"},
+        ),
+        ("import rankstruct.recommenders", {"pytorch_lightning", "matplotlib"}),
+    ],
+)
+def test_nothing_is_imported_that_was_not_asked_for(code, absent):
+    assert not absent & _imported_by(code)
+
+
+def test_public_names_exist_and_unknown_ones_are_refused():
+    assert {"AP", "StructuredHingeLoss", "LinearRanker", "MatrixFactorization", "RankingMetric", "__version__"} <= set(
+        dir(rs)
+    )
+    assert all(hasattr(rs, name) for name in rs.__all__)
+    assert rs.data.RankingData is importlib.import_module("rankstruct.data").RankingData
+    with pytest.raises(AttributeError, match=r"rankstruct.*no attribute 'LinearRankr'"):
+        _ = rs.LinearRankr
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda path: path.name)
+def test_a_room_only_gathers_what_its_files_list(room):
+    for node in ast.parse((room / "__init__.py").read_text()).body[1:]:
+        assert isinstance(node, ast.ImportFrom)
+        if node.module == f"rankstruct.{room.name}":  # files that are imported for what they register
+            assert all((room / f"{name.name}.py").is_file() for name in node.names)
+            continue
+        assert [name.name for name in node.names] == ["*"]
+        assert "__all__" in (PACKAGE.parent / f"{node.module.replace('.', '/')}.py").read_text()
+
+
+def test_functions_are_short():
+    long = []
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef) and node.end_lineno - node.lineno + 1 >= 60:
+                compiled = any("compile_" in ast.unparse(decorator) for decorator in node.decorator_list)
+                if not compiled:
+                    long.append(f"{path.name}: {node.name}")
+    assert not long
+
+
+def test_file_names_mean_one_thing():
+    stems = Counter(path.stem for path in PACKAGE.rglob("*.py") if path.stem not in ("__init__", "base"))
+    assert [stem for stem, times in stems.items() if times > 1] == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_its_module_and_one_line_of_help(command):
+    module, what = COMMANDS[command]
+    assert callable(importlib.import_module(f"rankstruct.commands.{module}").main)
+    assert what
+    assert "\n" not in what
