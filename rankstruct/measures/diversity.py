@@ -14,10 +14,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from rankstruct.lists import check_groups, check_lists, check_offsets, length_buckets
+from rankstruct.lists import check_groups, check_lists, check_offsets
 from rankstruct.measures.base import Measure, parse_measure, register_measure, register_prefix
 from rankstruct.measures.position import WTA, DiscountedGain, Function, mWTA, nDCG
-from rankstruct.measures.ranked import RankedLists
+from rankstruct.measures.ranked import RankedLists, lay_out
 from rankstruct.measures.reciprocal_rank import RR
 from rankstruct.measures.rounding import elementwise, row_sums
 
@@ -57,20 +57,14 @@ def rerank_diverse(
         raise ValueError(f"k must be a whole number >= 1, got {k!r}")
     if bool((scores.isnan() if where is None else scores.isnan() & where).any()):
         raise ValueError("scores must not be NaN; padding belongs in where")
-    if offsets is None:
-        real = torch.ones_like(scores, dtype=torch.bool) if where is None else where
-        return _rerank(scores, groups, real, k)
-    check_offsets(offsets, scores.shape[0])
-    offsets = offsets.to(scores.device)
-    ranks = torch.zeros(scores.shape, dtype=torch.int64, device=scores.device)
-    lengths = offsets.diff()
-    for index in length_buckets(offsets):
-        columns = torch.arange(int(lengths[index].max()), device=scores.device)
-        real = columns < lengths[index].unsqueeze(1)
-        source = torch.where(real, offsets[index].unsqueeze(1) + columns, 0)
-        if source.numel():
-            ranks[source[real]] = _rerank(scores[source], groups[source], real, k)[real]
-    return ranks
+    if offsets is not None:
+        check_offsets(offsets, scores.shape[0])
+    places = torch.arange(scores.numel(), device=scores.device)
+    ranks = torch.zeros_like(places)
+    for _, real, arrange in lay_out(scores, where, offsets):
+        here = arrange(places.view(scores.shape))[real]
+        ranks[here] = _rerank(arrange(scores), arrange(groups), real, k)[real]
+    return ranks.view(scores.shape)
 
 
 def _rerank(scores: Tensor, groups: Tensor, where: Tensor, k: int) -> Tensor:
@@ -87,21 +81,13 @@ def first_of_groups(groups: Tensor, where: Tensor, k: int | None = None) -> Tens
 
     Args:
         groups: integers `[..., list_size]`, by rank.
-        where: bool, the same shape, real documents first.
+        where: bool, the same shape.
         k: how many are kept; all if None.
 
     >>> first_of_groups(torch.tensor([1, 1, 2, 3]), torch.ones(4, dtype=torch.bool), 2)
     tensor([ True, False,  True, False])
     """
-    if groups.shape[-1] == 0:
-        return where.clone()
-    alike = groups.argsort(dim=-1, stable=True)
-    # Real documents of a group before its padding.
-    alike = alike.gather(-1, (~where.gather(-1, alike)).long().argsort(dim=-1, stable=True))
-    sorted_groups = groups.gather(-1, alike)
-    new = torch.ones_like(where)
-    new[..., 1:] = sorted_groups[..., 1:] != sorted_groups[..., :-1]
-    first = torch.zeros_like(where).scatter(-1, alike, new) & where
+    first = where & (_earlier_of_group(groups, where.double()) == 0)
     return first if k is None else first & (first.cumsum(-1) <= k)
 
 
@@ -321,6 +307,6 @@ class StRecall(Measure):
         """First relevant documents of their groups, among the first k ranks and in all."""
         groups = _groups_of(lists, self)
         relevant = lists.relevant(self.min_relevant)
-        first = relevant * (_earlier_of_group(groups, relevant) == 0)
+        first = first_of_groups(groups, relevant > 0).double()
         total = first.sum(-1)
         return first[:, : self.cutoff].sum(-1) / total, total > 0

@@ -118,12 +118,7 @@ class DiscountedGain(Measure):
         Raises:
             ValueError: a gain is negative or not finite.
         """
-        gains = self.document_gains(lists.labels).masked_fill(~lists.where, 0)
-        wrong = _wrong(gains)
-        if bool(wrong.any()):
-            row, rank = wrong.nonzero()[0].tolist()
-            raise self._refusal("labels", lists.place(wrong), lists.labels[row, rank], gains[row, rank])
-        return gains
+        return self._checked_gains("labels", lists.labels, lists.where, lists.place)
 
     def best_gains(self, lists: RankedLists, gains: Tensor) -> Tensor:
         """The gains that the best ranking puts into the ranks that count, largest first; `gains` are the ranking's own.
@@ -133,13 +128,13 @@ class DiscountedGain(Measure):
                 the caller gave the number of relevant documents but not their labels.
         """
         if lists.ideal_labels is not None:
-            judged = ~lists.ideal_labels.isnan()
-            gains = self.document_gains(lists.ideal_labels.nan_to_num()).masked_fill(~judged, 0)
-            wrong = _wrong(gains)
-            if bool(wrong.any()):
-                row, column = wrong.nonzero()[0].tolist()
-                place = f"list {int(lists.index[row])}, position {column}"
-                raise self._refusal("ideal_labels", place, lists.ideal_labels[row, column], gains[row, column])
+            ideal = lists.ideal_labels
+            gains = self._checked_gains(
+                "ideal_labels",
+                ideal.nan_to_num(),
+                ~ideal.isnan(),
+                lambda row, column: f"list {int(lists.index[row])}, position {column}",
+            )
         elif self.normalized and lists.num_relevant is not None:
             raise ValueError(
                 f"{self.name} is divided by the value of the best ranking, which num_relevant does not tell; "
@@ -149,15 +144,17 @@ class DiscountedGain(Measure):
             return gains.topk(self.cutoff, dim=-1).values
         return gains.sort(dim=-1, descending=True).values
 
-    def _refusal(self, argument: str, place: str, label: Tensor, gain: Tensor) -> ValueError:
-        return ValueError(
-            f"{argument} must have finite gains >= 0 under {self.name}; {place} has label {float(label):g} with gain "
-            f"{float(gain):g}; shift the labels, give min_relevant= to make them binary, or another gain="
-        )
-
-
-def _wrong(gains: Tensor) -> Tensor:
-    return ~((gains >= 0) & gains.isfinite())
+    def _checked_gains(self, argument: str, labels: Tensor, where: Tensor, place: Callable[[int, int], str]) -> Tensor:
+        gains = self.document_gains(labels).masked_fill(~where, 0)
+        wrong = ~((gains >= 0) & gains.isfinite())
+        if bool(wrong.any()):
+            row, column = wrong.nonzero()[0].tolist()
+            raise ValueError(
+                f"{argument} must have finite gains >= 0 under {self.name}; {place(row, column)} has label "
+                f"{float(labels[row, column]):g} with gain {float(gains[row, column]):g}; shift the labels, give "
+                "min_relevant= to make them binary, or another gain="
+            )
+        return gains
 
 
 Graded = TypeVar("Graded", bound="_Graded")
@@ -257,8 +254,6 @@ class _OfNDCG(Measure):
     discount: str | Function = field(default="log2", kw_only=True)
     gain: str | Function = field(default="exponential", kw_only=True)
 
-    under_ties: ClassVar[str] = "closed form"
-
     def __post_init__(self) -> None:
         super().__post_init__()
         self._each()
@@ -285,12 +280,7 @@ class mWTA(_OfNDCG):
 
     The cut-off is 3 if the three highest labels hold at least two different grades, otherwise the first rank, in the
     order of the labels, at which a lower grade stands; with one grade there is none, and any ranking has the value 1. Grades
-    are told apart by their gains.
-
-    Args:
-        min_relevant: labels from this grade on count 1, the others 0; None for graded labels.
-        discount: as in `nDCG`.
-        gain: as in `nDCG`.
+    are told apart by their gains. The arguments are those of `DCG`, but for the cut-off.
 
     Source: Le and Smola, "Direct Optimization of Ranking Measures", 2007, section 6.4.
 
@@ -329,10 +319,7 @@ class mWTA(_OfNDCG):
 class MeanNDCG(_OfNDCG):
     """The mean of nDCG@i over i = 1, ..., n for a list of n documents, as the LETOR tool reports it.
 
-    Args:
-        min_relevant: labels from this grade on count 1, the others 0; None for graded labels.
-        discount: as in `nDCG`.
-        gain: as in `nDCG`.
+    The arguments are those of `DCG`, but for the cut-off.
 
     Source: Qin, Liu, Xu, Li, "LETOR: A Benchmark Collection for Research on Learning to Rank for Information
     Retrieval", Information Retrieval 2010.
