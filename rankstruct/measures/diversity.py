@@ -200,11 +200,7 @@ def diverse_nDCG(
 ) -> Diverse:
     """`Diverse(nDCG(...))`: nDCG@k of the list re-ranked diversely, divided by the best diverse ranking's DCG@k.
 
-    Args:
-        cutoff: k, which it needs.
-        min_relevant: as in `nDCG`, and so are the others.
-        discount: 1/log2(1 + rank), `"letor"` or a function.
-        gain: 2^label - 1, `"linear"` or a function.
+    The arguments are those of `nDCG`.
 
     Raises:
         ValueError: no cut-off.
@@ -226,8 +222,6 @@ class alpha_nDCG(Measure):
     hard; with one group a document, as here, the greedy one is the best.
 
     Args:
-        cutoff: the last rank that counts; None for no cut-off.
-        min_relevant: the lowest grade that counts as relevant; None for every label above 0.
         alpha: how much a repeated group loses, from 0 (nDCG with gains 0 and 1) to 1 (only the first of each group counts).
 
     Raises:
@@ -280,10 +274,6 @@ class StRecall(Measure):
     """Subtopic recall at k: the share of the groups with a relevant document that have one among the first k ranks.
 
     The ranking judged is the one by score, as it is.
-
-    Args:
-        cutoff: k, which it needs.
-        min_relevant: the lowest grade that counts as relevant; None for every label above 0.
 
     Raises:
         ValueError: no cut-off.

@@ -97,7 +97,9 @@ class DiscountedGain(Measure):
             labels = is_relevant(labels, self.min_relevant).double()
         return by_label(self.gains, labels)
 
-    worth = document_gains
+    def worth(self, labels: Tensor) -> Tensor:
+        """The gains."""
+        return self.document_gains(labels)
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
         """Discounts times mean gains of the tied documents, divided by the best ranking's if normalised."""
@@ -194,8 +196,6 @@ class _Graded(DiscountedGain):
         # The library's own gains depend on the label alone, and convert it themselves.
         return self.gains(labels if self.min_relevant is None else is_relevant(labels, self.min_relevant))
 
-    worth = document_gains
-
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
         """As every discounted gain, with the LETOR tool's rules where they are asked for."""
         if not lists.letor:
@@ -216,7 +216,6 @@ class DCG(_Graded):
     """Discounted cumulative gain, DCG or DCG@k.
 
     Args:
-        cutoff: the last rank that counts; None for no cut-off.
         min_relevant: labels from this grade on count 1, the others 0; None for graded labels.
         discount: `"log2"`, 1/log2(1 + rank); `"letor"`, 1 at ranks 1 and 2 and 1/log2(rank) after; or a function of the
             ranks 1, 2, ... in float64 that never increases.
@@ -357,8 +356,6 @@ class _Hits(DiscountedGain):
         """1 for a relevant document, of labels of any shape."""
         return is_relevant(labels, self.min_relevant).double()
 
-    worth = document_gains
-
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
         """Hits are counted whole: only of a group of tied documents that rank k divides, a share is expected."""
         depth = self.cutoff or 1
@@ -381,10 +378,6 @@ class _Hits(DiscountedGain):
 @dataclass(frozen=True)
 class P(_Hits):
     """Precision at k, P@k: the share of relevant documents in the first k ranks; divided by k also for shorter lists.
-
-    Args:
-        cutoff: k, which P needs.
-        min_relevant: the lowest grade that counts as relevant; None for every label above 0.
 
     Raises:
         ValueError: no cut-off.
@@ -412,9 +405,6 @@ class P(_Hits):
 class WTA(_Hits):
     """Winner takes all: 1 if the first document is relevant, and else 0.
 
-    Args:
-        min_relevant: the lowest grade that counts as relevant; None for every label above 0.
-
     Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", 2010, section 3.
 
     >>> WTA()([3.0, 2.0], [0, 1])
@@ -434,7 +424,6 @@ class ERU(DiscountedGain):
     """Expected rank utility, for ratings: sum of max(rating - d, 0) / 2^((rank - 1)/(half_life - 1)).
 
     Args:
-        cutoff: the last rank that counts; None for no cut-off.
         d: the neutral vote; what is rated no higher gains nothing.
         half_life: the rank whose weight is one half, above 1.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -213,7 +213,7 @@ def lay_out(
         columns = torch.arange(int(lengths.max()), device=scores.device)
         real = columns < lengths
         source = torch.where(real, offsets[index].unsqueeze(1) + columns, 0)
-        yield index, real, lambda values, source=source: values[source]
+        yield index, real, partial(torch.take, index=source)
 
 
 def _rank(scores: Tensor, labels: Tensor, where: Tensor, keys: Tensor | None, index: Tensor, ties: str) -> RankedLists:

@@ -63,7 +63,7 @@ class Bundle(Solver):
         step, idle = 1.0, 0
         while True:
             before = problem.objective, problem.lower_bound
-            with problem.in_qp():
+            with problem.timed("qp"):
                 qp.add(gradient, certain_levels(np.array([value]), gradient[None], point))
                 qp.forget(self.max_planes)
                 model = qp.solve(problem.C, problem.w0)

@@ -51,7 +51,7 @@ class CuttingPlane(Solver):
         idle = 0
         while True:
             before = problem.objective, problem.lower_bound
-            with problem.in_qp():
+            with problem.timed("qp"):
                 qp.forget(self.planes_per_term * len(terms))
                 model = qp.solve(problem.C, problem.w0)
             problem.raise_bound(model.lower_bound)
@@ -63,7 +63,7 @@ class CuttingPlane(Solver):
             values, gradients = problem.evaluate_terms(model.w, terms)
             problem.observe(model.w, float(values.mean()))
             violated = values - slack > self.tolerance / 2 * abs(problem.objective)
-            with problem.in_qp():
+            with problem.timed("qp"):
                 qp.add(gradients[violated], certain_levels(values, gradients, model.w)[violated], terms[violated])
             yield len(qp)
             idle = 0 if (problem.objective, problem.lower_bound) != before else idle + 1

@@ -104,11 +104,9 @@ class PlaneQP:
         self._intercepts = np.empty(16)
         self._groups = np.empty(16, np.intp)
         self._multipliers = np.empty(16)
-        self._used = np.empty(
-            16, np.intp
-        )  # the last solve after which a plane was in the support, or that it came before
-        self._solves = 0
-        self._size = 0
+        # The last solve after which a plane was in the support, or that it came before.
+        self._used = np.empty(16, np.intp)
+        self._solves = self._size = 0
         self._reference = np.full(len(self.masses), -1)  # of each group, the plane its columns are relative to
         self._columns: list[int] = []  # the other planes of the support, in the order of Q R
         self._q = np.empty((width, 0), order="F")
@@ -168,11 +166,8 @@ class PlaneQP:
             for i, gradient in enumerate(gradients, first):
                 coordinates = self._coordinates(gradient)
                 self._gradients[i, : len(coordinates)] = coordinates
-        self._intercepts[first:last] = intercepts
-        self._groups[first:last] = groups
-        self._multipliers[first:last] = 0
-        self._used[first:last] = self._solves
-        self._size = last
+        self._intercepts[first:last], self._groups[first:last] = intercepts, groups
+        self._multipliers[first:last], self._used[first:last], self._size = 0, self._solves, last
         for i in range(first, last):
             group = self._groups[i]
             if self._reference[group] < 0:
@@ -203,9 +198,8 @@ class PlaneQP:
         turn, coordinates = np.linalg.qr(self._gradients[: self._size].T)
         self._basis = np.asfortranarray(self._basis @ turn)
         self._rank = self._size
-        gradients = np.zeros((len(self._intercepts), self._size))
-        gradients[: self._size] = coordinates.T
-        self._gradients = gradients
+        self._gradients = np.zeros((len(self._intercepts), self._size))
+        self._gradients[: self._size] = coordinates.T
         self._q = np.asfortranarray(turn.T @ self._q)
 
     def restore(self, multipliers: np.ndarray) -> None:
@@ -240,8 +234,7 @@ class PlaneQP:
         wanted[self._reference[self._reference >= 0]] = True
         new = np.cumsum(wanted) - 1
         count = int(wanted.sum())
-        for name in _ARRAYS:
-            values = getattr(self, name)
+        for values in (getattr(self, name) for name in _ARRAYS):
             values[:count] = values[: self._size][wanted]
         self._size = count
         self._columns = [int(new[i]) for i in self._columns]
@@ -307,15 +300,10 @@ class PlaneQP:
         highest = np.full(len(self.masses), -np.inf)
         np.maximum.at(highest, self.groups, shift + gradients @ move)
         value = float(move @ move) / (2 * C) + float(self.masses @ highest)
-        combined = self._combined()
+        lower_bound = certain_dual(alpha * shift, alpha[:, None] * gradients, self._combined(), C)
         if self._basis is not None:
             move = self._basis @ move
-        return QPResult(
-            move if w0 is None else w0 + move,
-            value,
-            certain_dual(alpha * shift, alpha[:, None] * gradients, combined, C),
-            steps,
-        )
+        return QPResult(move if w0 is None else w0 + move, value, lower_bound, steps)
 
     def _support(self) -> np.ndarray:
         return np.concatenate([self._reference, np.array(self._columns, np.intp)])
@@ -356,11 +344,10 @@ class PlaneQP:
             values = shift[columns] - C * (self._gradients[columns] @ combined)
             of_references = shift[references] - C * (self._gradients[references] @ combined)
             # Dual ascent: the multiplier of a column grows where its plane lies above the reference.
-            step = _solve(self._r, (values - of_references) / C)
+            step = dtrtrs(self._r, dtrtrs(self._r, (values - of_references) / C, trans=1)[0])[0]
             against = np.zeros(len(self.masses))
             np.subtract.at(against, groups, step)
-            moved = np.concatenate([self._reference, columns])
-            change = np.concatenate([against, step])
+            moved, change = self._support(), np.concatenate([against, step])
             alpha = self._multipliers[moved]
             if not np.isfinite(change).all():
                 self._factorise()
@@ -389,12 +376,11 @@ class PlaneQP:
             return True
         # The column is D u: a unit of this plane for u of the others (and their references) leaves w where it is.
         columns = np.array(self._columns, np.intp)
-        exchange = -_solve_upper(self._r, coefficients) if len(columns) else np.empty(0)
+        exchange = -dtrtrs(self._r, coefficients)[0] if len(columns) else np.empty(0)
         against = np.zeros(len(self.masses))
         np.subtract.at(against, self._groups[columns], exchange)
         against[group] -= 1
-        moved = np.concatenate([self._reference, columns])
-        change = np.concatenate([against, exchange])
+        moved, change = self._support(), np.concatenate([against, exchange])
         if not change @ values[moved] + values[plane] > 0:
             return False
         alpha = self._multipliers[moved]
@@ -423,13 +409,9 @@ class PlaneQP:
 
     def _append(self, plane: int, coefficients: np.ndarray, direction: np.ndarray, length: float) -> None:
         m = len(self._columns)
-        r = np.zeros((m + 1, m + 1), order="F")
-        r[:m, :m] = self._r
-        r[:m, m] = coefficients
-        r[m, m] = length
-        q = np.empty((self._q.shape[0], m + 1), order="F")
-        q[:, :m] = self._q
-        q[:, m] = direction
+        r, q = np.zeros((m + 1, m + 1), order="F"), np.empty((self._q.shape[0], m + 1), order="F")
+        r[:m, :m], r[:m, m], r[m, m] = self._r, coefficients, length
+        q[:, :m], q[:, m] = self._q, direction
         self._q, self._r = q, r
         self._columns.append(plane)
 
@@ -464,12 +446,3 @@ def _project(q: np.ndarray, column: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     rest = column - q @ coefficients
     again = rest @ q
     return coefficients + again, rest - q @ again
-
-
-def _solve(r: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """The x with R^T R x = right."""
-    return _solve_upper(r, dtrtrs(r, right, trans=1)[0])
-
-
-def _solve_upper(r: np.ndarray, right: np.ndarray) -> np.ndarray:
-    return dtrtrs(r, right)[0]
