@@ -24,10 +24,6 @@ class Risk(Protocol):
     """A convex risk; all arrays are float64.
 
     `__call__` is all that the bundle method needs. `term_planes` is needed by the n-slack and the Frank-Wolfe methods.
-
-    Attributes:
-        terms: Q, the number of terms.
-        dimension: d.
     """
 
     @property
