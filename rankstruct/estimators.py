@@ -81,24 +81,22 @@ def ranking_risk(
         raise ValueError(f"{type(loss).__name__} needs groups=, {_GROUPS}")
     loss = copy.deepcopy(loss)
     loss.reduction = "none"  # type: ignore[assignment]
-    grades, bounds = torch.tensor(labels), torch.tensor(np.asarray(offsets, np.int64))
-    each = torch.tensor(np.asarray(groups, np.int64)) if groups is not None and takes_groups(loss) else None
+    bounds, given = torch.tensor(np.asarray(offsets, np.int64)), {"y": torch.tensor(labels)}
+    if takes_groups(loss):
+        given["groups"] = torch.tensor(np.asarray(groups, np.int64))
 
-    def ask(
-        scores: np.ndarray, y: torch.Tensor, lists: torch.Tensor, each: torch.Tensor | None
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def ask(scores: np.ndarray, lists: torch.Tensor, y: torch.Tensor, **each: torch.Tensor) -> tuple[Any, Any]:
         leaf = torch.from_numpy(scores).requires_grad_()
-        values = loss(leaf, y, offsets=lists, **({} if each is None else {"groups": each}))
+        values = loss(leaf, y, offsets=lists, **each)
         (direction,) = torch.autograd.grad(values.sum(), leaf)
         return values.detach().numpy(), direction.numpy()
 
     def terms(scores: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         parts = [slice(bounds[i], bounds[i + 1]) for i in indices]
         lists = torch.tensor([0, *(part.stop - part.start for part in parts)]).cumsum(0)
-        y = torch.cat([grades[part] for part in parts])
-        return ask(scores, y, lists, None if each is None else torch.cat([each[part] for part in parts]))
+        return ask(scores, lists, **{name: torch.cat([each[part] for part in parts]) for name, each in given.items()})
 
-    return LinearRisk(X, offsets, lambda scores: ask(scores, grades, bounds, each), term_oracle=terms)
+    return LinearRisk(X, offsets, lambda scores: ask(scores, bounds, **given), term_oracle=terms)
 
 
 class _Lists(NamedTuple):
@@ -512,28 +510,16 @@ class KernelRanker(LinearRanker):
         drop_empty: bool = True,
         verbose: bool = False,
     ) -> None:
-        super().__init__(
-            measure,
-            C=C,
-            feature_map=feature_map,
-            reference=reference,
-            loss=loss,
-            solver=solver,
-            tolerance=tolerance,
-            max_iterations=max_iterations,
-            start=start,
-            regularize_towards=regularize_towards,
-            drop_empty=drop_empty,
-            verbose=verbose,
-        )
+        super().__init__(measure, C=C, feature_map=feature_map, reference=reference, loss=loss, solver=solver)
+        self.tolerance, self.max_iterations, self.start = tolerance, max_iterations, start
+        self.regularize_towards, self.drop_empty, self.verbose = regularize_towards, drop_empty, verbose
         self.kernel, self.gamma, self.degree, self.offset = kernel, gamma, degree, offset
         self.exact_up_to, self.landmarks, self.random_state = exact_up_to, landmarks, random_state
 
     def _fit_features(self, X: Any) -> Any:
         kernel = Kernel(self.kernel, gamma=self.gamma, degree=self.degree, offset=self.offset)
-        self.map_ = KernelMap.fit(
-            kernel, X, exact_up_to=self.exact_up_to, landmarks=self.landmarks, seed=self.random_state
-        )
+        sizes = {"exact_up_to": self.exact_up_to, "landmarks": self.landmarks}
+        self.map_ = KernelMap.fit(kernel, X, **sizes, seed=self.random_state)
         return self.map_(X)
 
     def _features(self, X: Any) -> Any:

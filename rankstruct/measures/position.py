@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -23,15 +23,10 @@ __all__ = ["DCG", "ERU", "WTA", "DiscountedGain", "MeanNDCG", "P", "mWTA", "nDCG
 Function = Callable[[Tensor], Tensor]
 
 
-def _log2_discount(ranks: Tensor) -> Tensor:
-    return 1 / torch.log2(1 + ranks)
-
-
-def _letor_discount(ranks: Tensor) -> Tensor:
-    return 1 / torch.log2(ranks.clamp(min=2))
-
-
-DISCOUNTS: dict[str, Function] = {"log2": _log2_discount, "letor": _letor_discount}
+DISCOUNTS: dict[str, Function] = {
+    "log2": lambda ranks: 1 / torch.log2(1 + ranks),
+    "letor": lambda ranks: 1 / torch.log2(ranks.clamp(min=2)),
+}
 GAINS: dict[str, Function] = {"exponential": exponential_gain, "linear": Tensor.double}
 
 
@@ -159,9 +154,6 @@ class DiscountedGain(Measure):
         return gains
 
 
-Graded = TypeVar("Graded", bound="_Graded")
-
-
 @dataclass(frozen=True)
 class _Graded(DiscountedGain):
     """The options of DCG and nDCG."""
@@ -205,7 +197,7 @@ class _Graded(DiscountedGain):
             values = values.masked_fill(lists.lengths < self.cutoff, 0)
         return values, relevant
 
-    def with_letor_discount(self: Graded) -> Graded:
+    def with_letor_discount(self) -> Any:
         """The measure with the LETOR tool's discount, unless another than the default was chosen."""
         return replace(self, discount="letor") if self.discount == "log2" else self
 

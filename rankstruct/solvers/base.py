@@ -29,7 +29,8 @@ class Problem:
     """One problem while it is being solved: asks the risk, and remembers the best point and the highest bound."""
 
     def __init__(self, risk: Any, C: float, w0: np.ndarray) -> None:
-        check_C(C)
+        if not (isinstance(C, int | float | np.number) and math.isfinite(C) and C > 0):
+            raise ValueError(f"C must be a positive number (1/lambda), got {C!r}")
         self.risk, self.C, self.w0 = risk, float(C), w0
         self.w: np.ndarray | None = None
         self.objective, self._bound = math.inf, -math.inf
@@ -227,24 +228,16 @@ class Solver(Method, ABC):
         """
 
 
-def start_qp(dimension: int, groups: int, planes: Planes | None) -> PlaneQP:
-    """A programme of `groups` groups of mass 1/groups, with the planes of an earlier solution if they fit."""
-    qp = PlaneQP(dimension, np.full(groups, 1 / groups))
+def start_qp(problem: Problem, groups: int, planes: Planes | None) -> PlaneQP:
+    """The programme of a problem, `groups` groups of mass 1/groups, with the planes of an earlier solution if they fit."""
+    qp = PlaneQP(len(problem.w0), np.full(groups, 1 / groups))
     if planes is not None and planes.num_groups == groups:
         qp.add(planes.gradients, planes.intercepts, planes.groups)
         qp.restore(planes.multipliers)
+    problem.planes = lambda: Planes(
+        qp.gradients.copy(), qp.intercepts.copy(), qp.groups.copy(), qp.multipliers.copy(), groups
+    )
     return qp
-
-
-def planes_of(qp: PlaneQP) -> Planes:
-    """Copies of a programme's planes."""
-    return Planes(qp.gradients.copy(), qp.intercepts.copy(), qp.groups.copy(), qp.multipliers.copy(), len(qp.masses))
-
-
-def check_C(C: float) -> None:
-    """Raise ValueError unless C is a positive number."""
-    if not (isinstance(C, int | float | np.number) and math.isfinite(C) and C > 0):
-        raise ValueError(f"C must be a positive number (1/lambda), got {C!r}")
 
 
 def check_point(name: str, point: np.ndarray, dimension: int) -> np.ndarray:

@@ -20,7 +20,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from rankstruct.solvers.base import Problem, Solver, planes_of, start_qp
+from rankstruct.solvers.base import Problem, Solver, start_qp
 from rankstruct.solvers.risk import certain_levels
 from rankstruct.solvers.solution import Planes
 
@@ -56,8 +56,7 @@ class Bundle(Solver):
     _least: ClassVar[dict[str, int]] = {**Solver._least, "max_planes": 2}
 
     def _steps(self, problem: Problem, start: np.ndarray, planes: Planes | None) -> Iterator[int]:
-        qp = start_qp(len(start), 1, planes)
-        problem.planes = lambda: planes_of(qp)
+        qp = start_qp(problem, 1, planes)
         point = start
         value, gradient, _ = problem.evaluate(point)
         step, idle = 1.0, 0

@@ -17,7 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from rankstruct.solvers.base import Problem, Solver, planes_of, start_qp
+from rankstruct.solvers.base import Problem, Solver, start_qp
 from rankstruct.solvers.risk import certain_levels
 from rankstruct.solvers.solution import Planes
 
@@ -43,8 +43,7 @@ class CuttingPlane(Solver):
 
     def _steps(self, problem: Problem, start: np.ndarray, planes: Planes | None) -> Iterator[int]:
         terms = np.arange(problem.risk.terms)
-        qp = start_qp(len(start), len(terms), planes)
-        problem.planes = lambda: planes_of(qp)
+        qp = start_qp(problem, len(terms), planes)
         values, gradients = problem.evaluate_terms(start, terms)
         problem.observe(start, float(values.mean()))
         qp.add(gradients, certain_levels(values, gradients, start), terms)

@@ -367,12 +367,8 @@ class PlaneQP:
         group = self._groups[plane]
         if plane == self._reference[group] or plane in self._columns:
             return False
-        column = self._gradients[plane] - self._gradients[self._reference[group]]
-        coefficients, rest = _project(self._q, column)
-        length = float(np.linalg.norm(rest))
-        size = float(np.linalg.norm(self._gradients[plane]) + np.linalg.norm(self._gradients[self._reference[group]]))
-        if length > _DEPENDENT * size:
-            self._append(plane, coefficients, rest / length, length)
+        coefficients = self._append(plane)
+        if coefficients is None:
             return True
         # The column is D u: a unit of this plane for u of the others (and their references) leaves w where it is.
         columns = np.array(self._columns, np.intp)
@@ -398,22 +394,25 @@ class PlaneQP:
                 self._factorise()
             return True
         self._leave(leaving)
-        coefficients, rest = _project(self._q, self._gradients[plane] - self._gradients[self._reference[group]])
-        length = float(np.linalg.norm(rest))
-        if length > _DEPENDENT * size:
-            self._append(plane, coefficients, rest / length, length)
-        else:
+        if self._append(plane) is not None:
             self._columns.append(plane)
             self._factorise()
         return True
 
-    def _append(self, plane: int, coefficients: np.ndarray, direction: np.ndarray, length: float) -> None:
+    def _append(self, plane: int) -> np.ndarray | None:
+        """Take a plane's column into Q R; if it depends on the others, its coefficients in Q instead."""
+        gradient, reference = self._gradients[plane], self._gradients[self._reference[self._groups[plane]]]
+        coefficients, rest = _project(self._q, gradient - reference)
+        length = float(np.linalg.norm(rest))
+        if not length > _DEPENDENT * float(np.linalg.norm(gradient) + np.linalg.norm(reference)):
+            return coefficients
         m = len(self._columns)
         r, q = np.zeros((m + 1, m + 1), order="F"), np.empty((self._q.shape[0], m + 1), order="F")
         r[:m, :m], r[:m, m], r[m, m] = self._r, coefficients, length
-        q[:, :m], q[:, m] = self._q, direction
+        q[:, :m], q[:, m] = self._q, rest / length
         self._q, self._r = q, r
         self._columns.append(plane)
+        return None
 
     def _leave(self, plane: int) -> None:
         self._multipliers[plane] = 0
