@@ -63,12 +63,8 @@ def ranking_risk(
 ) -> LinearRisk:
     """The mean of a loss over lists, as a function of the weights w of a linear scorer, for the solvers.
 
-    Args:
-        loss: a loss module; its own reduction does not count.
-        X: `[documents, d]`, an array or a SciPy CSR array, float32 or float64, not copied.
-        labels: `[documents]`.
-        offsets: `[lists + 1]`, list i is `[offsets[i], offsets[i + 1])`.
-        groups: `[documents]` int64, for a loss that takes them.
+    The loss' own reduction does not count. Lists are flat: `X` `[documents, d]`, which is not copied, an array or a SciPy CSR
+    array, float32 or float64; labels and int64 groups `[documents]`; offsets `[lists + 1]`.
 
     Raises:
         ValueError: the loss takes groups, and there are none.
@@ -407,11 +403,9 @@ class LinearRanker(BaseEstimator):
 
     @classmethod
     def from_scorer(cls, scorer: LinearScorer, **options: Any) -> LinearRanker:
-        """A ranker with the weights of a linear scorer, trained by Lightning say, to predict, score and compare with.
+        """A ranker with a copy of the weights of a linear scorer, trained by Lightning say, to predict, score and compare with.
 
-        Args:
-            scorer: its weights are copied.
-            options: those of the ranker.
+        The options are those of the ranker.
 
         >>> LinearRanker.from_scorer(LinearScorer(2)).predict(np.ones((1, 2)))
         array([0.])

@@ -26,9 +26,6 @@ from rankstruct.measures.ranked import RankedLists, rank_lists
 
 __all__ = ["Measure", "parse_measure", "parse_measures", "register_measure"]
 
-EMPTY = (0, 1, "skip", "error")
-CONVENTIONS = (None, "letor")
-
 
 @dataclass(frozen=True)
 class Measure(ABC):
@@ -173,9 +170,9 @@ def resolve_policies(ties: str, empty: int | str, convention: str | None) -> str
     Raises:
         ValueError: an unknown policy or convention, or one that contradicts the convention.
     """
-    if empty not in EMPTY:
+    if empty not in (0, 1, "skip", "error"):
         raise ValueError(f"empty must be one of 0, 1, 'skip', 'error', got {empty!r}")
-    if convention not in CONVENTIONS:
+    if convention not in (None, "letor"):
         raise ValueError(f"convention must be None or 'letor', got {convention!r}")
     if convention is None:
         return ties

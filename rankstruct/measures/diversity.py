@@ -28,17 +28,11 @@ __all__ = ["Diverse", "StRecall", "alpha_nDCG", "diverse_nDCG", "require_diverse
 def rerank_diverse(
     scores: Tensor, groups: Tensor, k: int, where: Tensor | None = None, *, offsets: Tensor | None = None
 ) -> Tensor:
-    """Walk down the scores and keep the first document of each group, until k are kept.
+    """Walk down the scores and keep the first document of each group (integers), until k >= 1 are kept.
 
     Of all rankings that show min(k, number of groups) documents, one of a group, this is the one that every positional feature
-    map with c > 0 up to k and 0 after it prefers. Equal scores keep their input order.
-
-    Args:
-        scores: `[..., list_size]`, or `[documents]` with `offsets`.
-        groups: integers, the shape of `scores`.
-        k: how many documents are shown, at least 1.
-        where: bool, the shape of `scores`, True for a real document; padding is never shown.
-        offsets: int64 `[lists + 1]`, for flat input.
+    map with c > 0 up to k and 0 after it prefers. Equal scores keep their input order; padding is never shown. Lists are padded,
+    `[..., list_size]` and `where`, or flat, `[documents]` and `offsets`.
 
     Returns:
         Ranks, int64 in the shape of `scores`: 1, 2, ... for the documents that are shown, 0 for all others.
@@ -77,12 +71,7 @@ def _rerank(scores: Tensor, groups: Tensor, where: Tensor, k: int) -> Tensor:
 
 
 def first_of_groups(groups: Tensor, where: Tensor, k: int | None = None) -> Tensor:
-    """Which documents are the first real one of their group, and among the first k such ones.
-
-    Args:
-        groups: integers `[..., list_size]`, by rank.
-        where: bool, the same shape.
-        k: how many are kept; all if None.
+    """Which documents `[..., list_size]`, by rank, are the first real one of their group, and among the first k such ones.
 
     >>> first_of_groups(torch.tensor([1, 1, 2, 3]), torch.ones(4, dtype=torch.bool), 2)
     tensor([ True, False,  True, False])

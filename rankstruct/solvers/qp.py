@@ -47,11 +47,7 @@ _ARRAYS = ("_gradients", "_intercepts", "_groups", "_multipliers", "_used")  # o
 def certain_dual(levels: np.ndarray, gradients: np.ndarray, combined: np.ndarray, C: float) -> float:
     """`sum of levels - C/2 ||sum of gradients||^2`, less what rounding may have added; terms carry their multipliers.
 
-    Args:
-        levels: `[planes]`.
-        gradients: `[planes, d]`.
-        combined: `[d]`, their sum, however it was computed.
-        C: positive.
+    Levels are `[planes]`, gradients `[planes, d]`, and `combined` `[d]` is the sum of these, however it was computed.
     """
     error = SUM_ERROR * float(np.linalg.norm(gradients, axis=1).sum())
     length = float(np.linalg.norm(combined))
@@ -145,10 +141,7 @@ class PlaneQP:
     def add(self, gradients: np.ndarray, intercepts: np.ndarray, groups: np.ndarray | int = 0) -> None:
         """Append planes `intercepts[i] + <gradients[i], w>`; the first plane of a group takes the group's mass.
 
-        Args:
-            gradients: `[k, d]`.
-            intercepts: `[k]`.
-            groups: `[k]`, or one group for all.
+        Gradients are `[k, d]`, intercepts `[k]`, and groups `[k]` or one group for all.
         """
         gradients = np.atleast_2d(np.asarray(gradients, float))
         first, last = self._size, self._size + len(gradients)
@@ -218,7 +211,7 @@ class PlaneQP:
         if len(self._columns) <= self._gradients.shape[1]:
             self._factorise()
             if np.abs(np.diag(self._r)).min(initial=np.inf) > _DEPENDENT * size:
-                total = np.bincount(self.groups, alpha, len(self.masses))
+                total = self._by_group(self.groups, alpha)
                 if (total[groups] > 0).all():
                     self.multipliers[:] = alpha * (self.masses / np.where(total > 0, total, 1))[self.groups]
                     return
@@ -292,9 +285,7 @@ class PlaneQP:
             if not self._enter(entering, values) or not missed[entering] > 0:
                 break
         # The multipliers of a group add up to its mass but for rounding, which would grow from solve to solve.
-        total = np.zeros(len(self.masses))
-        np.add.at(total, self.groups, alpha)
-        alpha *= (self.masses / total)[self.groups]
+        alpha *= (self.masses / self._by_group(self.groups, alpha))[self.groups]
         self._solves += 1
         self._used[self._support()] = self._solves
         highest = np.full(len(self.masses), -np.inf)
@@ -328,9 +319,11 @@ class PlaneQP:
     def _mean(self, values: np.ndarray) -> np.ndarray:
         """The mean of the planes' values under the multipliers `[groups]`."""
         support = self._support()
-        mean = np.zeros(len(self.masses))
-        np.add.at(mean, self._groups[support], self._multipliers[support] * values[support])
-        return mean / self.masses
+        return self._by_group(self._groups[support], self._multipliers[support] * values[support]) / self.masses
+
+    def _by_group(self, groups: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """The sums of values `[k]` of planes of `groups` `[k]`, `[groups]`."""
+        return np.bincount(groups, values, len(self.masses))
 
     def _optimise_support(self, C: float, shift: np.ndarray, limit: int) -> int:
         """To the optimum over the support, which shrinks where multipliers reach 0; returns the number of steps."""
@@ -345,9 +338,7 @@ class PlaneQP:
             of_references = shift[references] - C * (self._gradients[references] @ combined)
             # Dual ascent: the multiplier of a column grows where its plane lies above the reference.
             step = dtrtrs(self._r, dtrtrs(self._r, (values - of_references) / C, trans=1)[0])[0]
-            against = np.zeros(len(self.masses))
-            np.subtract.at(against, groups, step)
-            moved, change = self._support(), np.concatenate([against, step])
+            moved, change = self._support(), np.concatenate([-self._by_group(groups, step), step])
             alpha = self._multipliers[moved]
             if not np.isfinite(change).all():
                 self._factorise()
@@ -373,8 +364,7 @@ class PlaneQP:
         # The column is D u: a unit of this plane for u of the others (and their references) leaves w where it is.
         columns = np.array(self._columns, np.intp)
         exchange = -dtrtrs(self._r, coefficients)[0] if len(columns) else np.empty(0)
-        against = np.zeros(len(self.masses))
-        np.subtract.at(against, self._groups[columns], exchange)
+        against = -self._by_group(self._groups[columns], exchange)
         against[group] -= 1
         moved, change = self._support(), np.concatenate([against, exchange])
         if not change @ values[moved] + values[plane] > 0:

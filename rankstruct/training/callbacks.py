@@ -48,20 +48,16 @@ class AverageWeights(WeightAveraging):
             use_buffers=False, avg_fn=lambda mean, new, t: mean + (new - mean) * ((decay + 1) / (t + 1 + decay))
         )
 
-    def on_load_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_load_checkpoint(self, trainer: pl.Trainer, *args: Any) -> None:
         """Restore both sets of weights for training; a test after it keeps the average, which was just loaded."""
         if trainer.state.fn == "fit":
-            super().on_load_checkpoint(trainer, pl_module, checkpoint)
+            super().on_load_checkpoint(trainer, *args)
 
 
 class ProgressBar(TQDMProgressBar):
     """A bar with the loss of the last step and the first validation measure, narrow enough for 80 columns."""
 
-    def get_metrics(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule
-    ) -> dict[str, int | str | float | dict[str, float]]:
+    def get_metrics(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Any]:
         """The two numbers."""
         metrics = super().get_metrics(trainer, pl_module)
         shown = {"loss": metrics["train/loss_step"]} if "train/loss_step" in metrics else {}
@@ -69,13 +65,10 @@ class ProgressBar(TQDMProgressBar):
 
 
 class StepCheckpoint(ModelCheckpoint):
-    """Save `last.ckpt` every so many steps, but not at an epoch's last one.
+    """Save `last.ckpt` every so many `steps`, but not at an epoch's last one.
 
     A run that is resumed from there would not validate that epoch, and so not know its best one; the checkpoint that
     follows the validation is near.
-
-    Args:
-        steps: steps between two checkpoints.
     """
 
     def __init__(self, steps: int) -> None:

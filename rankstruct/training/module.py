@@ -110,9 +110,7 @@ class RankingModule(pl.LightningModule):
     def mean_loss(self, batches: Iterable[Batch], score: Callable[[Tensor], Tensor] | None = None) -> float:
         """The mean loss over all lists of `batches`, without the regulariser, references not frozen.
 
-        Args:
-            batches: the lists.
-            score: what scores them; the module's scorer if None.
+        What scores them is the module's scorer, unless `score` is given.
         """
         total, lists = 0.0, 0
         with torch.no_grad():

@@ -75,7 +75,7 @@ class DCRounds(pl.Callback):
             pl_module.freeze_reference(frozen)
         else:
             self.history = []
-            self._begin(pl_module, self._objective(trainer, pl_module))
+            self._begin(pl_module, self._objective(pl_module))
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Let the scores choose the reference again."""
@@ -85,7 +85,7 @@ class DCRounds(pl.Callback):
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Keep the best weights; at the round's end begin the next one from them, or stop."""
         assert isinstance(pl_module, RankingModule)
-        objective = self._objective(trainer, pl_module)
+        objective = self._objective(pl_module)
         if objective < self._best:
             self._best, self._weights = objective, copy.deepcopy(pl_module.scorer.state_dict())
         logged = {"dc/objective": objective}
@@ -101,12 +101,11 @@ class DCRounds(pl.Callback):
 
     def _begin(self, module: RankingModule, objective: float) -> None:
         self._epoch, self._before, self._best = 0, objective, objective
-        self._weights = copy.deepcopy(module.scorer.state_dict())
-        self._reference = self._weights
+        self._weights = self._reference = copy.deepcopy(module.scorer.state_dict())
         module.freeze_reference(module.scorer)
 
     @staticmethod
-    def _objective(trainer: pl.Trainer, module: RankingModule) -> float:
+    def _objective(module: RankingModule) -> float:
         training = module.training
         module.eval()
         objective = module.objective(module.training_lists())
