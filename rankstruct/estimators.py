@@ -62,12 +62,8 @@ def ranking_risk(
 ) -> LinearRisk:
     """The mean of a loss over lists, as a function of the weights w of a linear scorer, for the solvers.
 
-    Args:
-        loss: a loss module; its own reduction does not count.
-        X: `[documents, d]`, an array or a SciPy CSR array, float32 or float64, not copied.
-        labels: `[documents]`.
-        offsets: `[lists + 1]`, list i is `[offsets[i], offsets[i + 1])`.
-        groups: `[documents]` int64, for a loss that takes them.
+    The loss' own reduction does not count. Lists are flat: `X` `[documents, d]`, which is not copied, an array or a SciPy CSR
+    array, float32 or float64; labels and int64 groups `[documents]`; offsets `[lists + 1]`.
 
     Raises:
         ValueError: the loss takes groups, and there are none.
@@ -80,24 +76,22 @@ def ranking_risk(
         raise ValueError(f"{type(loss).__name__} needs groups=, {_GROUPS}")
     loss = copy.deepcopy(loss)
     loss.reduction = "none"  # type: ignore[assignment]
-    grades, bounds = torch.tensor(labels), torch.tensor(np.asarray(offsets, np.int64))
-    each = torch.tensor(np.asarray(groups, np.int64)) if groups is not None and takes_groups(loss) else None
+    bounds, given = torch.tensor(np.asarray(offsets, np.int64)), {"y": torch.tensor(labels)}
+    if takes_groups(loss):
+        given["groups"] = torch.tensor(np.asarray(groups, np.int64))
 
-    def ask(
-        scores: np.ndarray, y: torch.Tensor, lists: torch.Tensor, each: torch.Tensor | None
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def ask(scores: np.ndarray, lists: torch.Tensor, y: torch.Tensor, **each: torch.Tensor) -> tuple[Any, Any]:
         leaf = torch.from_numpy(scores).requires_grad_()
-        values = loss(leaf, y, offsets=lists, **({} if each is None else {"groups": each}))
+        values = loss(leaf, y, offsets=lists, **each)
         (direction,) = torch.autograd.grad(values.sum(), leaf)
         return values.detach().numpy(), direction.numpy()
 
     def terms(scores: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         parts = [slice(bounds[i], bounds[i + 1]) for i in indices]
         lists = torch.tensor([0, *(part.stop - part.start for part in parts)]).cumsum(0)
-        y = torch.cat([grades[part] for part in parts])
-        return ask(scores, y, lists, None if each is None else torch.cat([each[part] for part in parts]))
+        return ask(scores, lists, **{name: torch.cat([each[part] for part in parts]) for name, each in given.items()})
 
-    return LinearRisk(X, offsets, lambda scores: ask(scores, grades, bounds, each), term_oracle=terms)
+    return LinearRisk(X, offsets, lambda scores: ask(scores, bounds, **given), term_oracle=terms)
 
 
 class _Lists(NamedTuple):
@@ -107,6 +101,18 @@ class _Lists(NamedTuple):
     labels: np.ndarray
     offsets: np.ndarray
     groups: np.ndarray | None
+
+    def rows(self, rows: np.ndarray, offsets: np.ndarray) -> _Lists:
+        """Some documents, or all in another order, which have other offsets."""
+        groups = None if self.groups is None else self.groups[rows]
+        return _Lists(self.X[rows], self.labels[rows], offsets, groups)
+
+
+def _bring_together(X: Any, y: np.ndarray, qid: np.ndarray, groups: np.ndarray | None) -> _Lists:
+    """The documents of each list side by side, without a copy where they are already."""
+    order, offsets = group_documents(qid)
+    lists = _Lists(X, y, offsets, groups)
+    return lists if order is None else lists.rows(order, offsets)
 
 
 class LinearRanker(BaseEstimator):
@@ -182,18 +188,10 @@ class LinearRanker(BaseEstimator):
         drop_empty: bool = True,
         verbose: bool = False,
     ) -> None:
-        self.measure = measure
-        self.C = C
-        self.feature_map = feature_map
-        self.reference = reference
-        self.loss = loss
-        self.solver = solver
-        self.tolerance = tolerance
-        self.max_iterations = max_iterations
-        self.start = start
-        self.regularize_towards = regularize_towards
-        self.drop_empty = drop_empty
-        self.verbose = verbose
+        self.measure, self.feature_map, self.reference, self.loss = measure, feature_map, reference, loss
+        self.C, self.solver, self.tolerance, self.max_iterations = C, solver, tolerance, max_iterations
+        self.start, self.regularize_towards = start, regularize_towards
+        self.drop_empty, self.verbose = drop_empty, verbose
 
     def fit(
         self,
@@ -232,7 +230,7 @@ class LinearRanker(BaseEstimator):
                 f"C has {len(Cs)} values; give X_valid, y_valid and qid_valid to choose among them, or a single C"
             )
         X, y = self._check(X, y, reset=True)
-        qid, groups = _check_ids("qid", qid, X.shape[0]), _number_groups("groups", groups, X.shape[0])
+        qid, groups = _check_ids(X, qid, groups)
         lists = self._training_lists(self._fit_features(X), y, qid, groups)
         self.path_: list[Solution] = []
         self.validation_: list[float] | None = [] if held_out else None
@@ -247,8 +245,7 @@ class LinearRanker(BaseEstimator):
             self._use(solution, C)
             if self.validation_ is not None:
                 self.validation_.append(self.score(X_valid, y_valid, qid_valid, groups=groups_valid))
-                if self.validation_[number] > self.validation_[chosen]:
-                    chosen = number
+                chosen = number if self.validation_[number] > self.validation_[chosen] else chosen
         self._use(self.path_[chosen], Cs[chosen])
         return self
 
@@ -278,10 +275,8 @@ class LinearRanker(BaseEstimator):
         return Cs
 
     def _check(self, X: Any, y: Any = None, *, reset: bool) -> Any:
-        options = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "reset": reset}
-        if y is None:
-            return validate_data(self, X, **options)
-        return validate_data(self, X, y, y_numeric=True, **options)
+        labels = {} if y is None else {"y": y, "y_numeric": True}
+        return validate_data(self, X, **labels, accept_sparse="csr", dtype=[np.float64, np.float32], reset=reset)
 
     def _fit_features(self, X: Any) -> Any:
         """What the weights are multiplied with, for training documents."""
@@ -293,21 +288,17 @@ class LinearRanker(BaseEstimator):
 
     def _training_lists(self, X: Any, y: np.ndarray, qid: np.ndarray, groups: np.ndarray | None = None) -> _Lists:
         """The documents of each list side by side, empty lists left out."""
-        order, offsets = group_documents(qid)
-        if order is not None:
-            X, y, groups = X[order], y[order], None if groups is None else groups[order]
-        if self.drop_empty:
-            firsts, lasts = np.minimum.reduceat(y, offsets[:-1]), np.maximum.reduceat(y, offsets[:-1])
-            kept = firsts < lasts
-            if not kept.any():
-                raise ValueError(
-                    f"there is no list that a ranking can get wrong: in each of {len(kept)} all labels are equal"
-                )
-            if not kept.all():
-                rows = np.repeat(kept, np.diff(offsets))
-                X, y, groups = X[rows], y[rows], None if groups is None else groups[rows]
-                offsets = np.concatenate([[0], np.cumsum(np.diff(offsets)[kept])])
-        return _Lists(X, y, offsets, groups)
+        lists = _bring_together(X, y, qid, groups)
+        if not self.drop_empty:
+            return lists
+        starts, lengths = lists.offsets[:-1], np.diff(lists.offsets)
+        kept = np.minimum.reduceat(lists.labels, starts) < np.maximum.reduceat(lists.labels, starts)
+        if not kept.any():
+            raise ValueError(
+                f"there is no list that a ranking can get wrong: in each of {len(kept)} all labels are equal"
+            )
+        offsets = np.concatenate([[0], np.cumsum(lengths[kept])])
+        return lists if kept.all() else lists.rows(np.repeat(kept, lengths), offsets)
 
     def _measure(self) -> Measure:
         if self.measure is not None:
@@ -341,13 +332,7 @@ class LinearRanker(BaseEstimator):
         return group_regression(lists.X, gains.numpy(), lists.offsets)
 
     def _solve(
-        self,
-        loss: nn.Module,
-        lists: _Lists,
-        C: float,
-        w0: np.ndarray,
-        start: np.ndarray,
-        before: Solution | None,
+        self, loss: nn.Module, lists: _Lists, C: float, w0: np.ndarray, start: np.ndarray, before: Solution | None
     ) -> Solution:
         if is_convex(loss):
             warm = start if before is None else before
@@ -399,13 +384,10 @@ class LinearRanker(BaseEstimator):
         if sample_weight is not None:
             raise ValueError("sample_weight must be None: every list counts alike")
         measure = self._measure()
-        order, offsets = group_documents(_check_ids("qid", qid, np.shape(X)[0]))
-        groups = _number_groups("groups", groups, np.shape(X)[0])
+        qid, groups = _check_ids(X, qid, groups)
         if measure.takes_groups and groups is None:
             raise ValueError(f"{measure.name} needs groups=, {_GROUPS}")
-        scores, labels = self.predict(X), np.asarray(y)
-        if order is not None:
-            scores, labels, groups = scores[order], labels[order], None if groups is None else groups[order]
+        scores, labels, offsets, groups = _bring_together(self.predict(X), np.asarray(y), qid, groups)
         lists = {"offsets": torch.tensor(offsets), "groups": groups}
         values = evaluate(torch.tensor(scores), torch.tensor(labels), [measure], **lists)
         return float(values[measure.name].mean())
@@ -420,11 +402,9 @@ class LinearRanker(BaseEstimator):
 
     @classmethod
     def from_scorer(cls, scorer: LinearScorer, **options: Any) -> LinearRanker:
-        """A ranker with the weights of a linear scorer, trained by Lightning say, to predict, score and compare with.
+        """A ranker with a copy of the weights of a linear scorer, trained by Lightning say, to predict, score and compare with.
 
-        Args:
-            scorer: its weights are copied.
-            options: those of the ranker.
+        The options are those of the ranker.
 
         >>> LinearRanker.from_scorer(LinearScorer(2)).predict(np.ones((1, 2)))
         array([0.])
@@ -445,7 +425,7 @@ class LinearRanker(BaseEstimator):
         """
         loss = self._loss()
         if isinstance(loss, SmoothLoss):
-            loss = self._annealed(loss)
+            loss = SmoothLoss(loss.measure, sigma=self._annealing(loss).last_sigma)
         return ranking_risk(loss, *self._lists_of(X, y, qid, groups))(np.asarray(w, np.float64))[0]
 
     def objective(
@@ -459,17 +439,13 @@ class LinearRanker(BaseEstimator):
         return float(away @ away) / (2 * C) + self.mean_loss(w, X, y, qid, groups=groups)
 
     def _lists_of(self, X: Any, y: Any, qid: Any, groups: Any) -> _Lists:
-        qid, groups = _check_ids("qid", qid, np.shape(X)[0]), _number_groups("groups", groups, np.shape(X)[0])
+        qid, groups = _check_ids(X, qid, groups)
         fitted = hasattr(self, "coef_")
         X, y = self._check(X, y, reset=not fitted)
         features = self._features(X) if fitted else self._fit_features(X)
         if not fitted:
             del self.n_features_in_
         return self._training_lists(features, y, qid, groups)
-
-    def _annealed(self, loss: SmoothLoss) -> SmoothLoss:
-        """The loss of the last stage."""
-        return SmoothLoss(loss.measure, sigma=self._annealing(loss).last_sigma)
 
     def _annealing(self, loss: SmoothLoss) -> Annealing:
         if isinstance(self.solver, Annealing):
@@ -482,7 +458,7 @@ class KernelRanker(LinearRanker):
     """A ranker in the feature space of a kernel, trained to the optimum of a ranking loss.
 
     Args:
-        measure: as in `LinearRanker`, and so are the arguments that are not listed here.
+        measure: as in `LinearRanker`, and so are all arguments that are not listed here.
         kernel: `"rbf"`, `"polynomial"`, `"linear"` or `"precomputed"` (X then holds the kernel values with all training rows).
         gamma: of the first two; 1 / number of features if None.
         degree: of the polynomial.
@@ -490,17 +466,6 @@ class KernelRanker(LinearRanker):
         exact_up_to: with so many training rows or fewer the kernel is exact; beyond, by Nystroem.
         landmarks: rows that Nystroem takes.
         random_state: seed of their choice.
-        C: as in `LinearRanker`.
-        feature_map: as in `LinearRanker`.
-        reference: as in `LinearRanker`.
-        loss: as in `LinearRanker`.
-        solver: as in `LinearRanker`.
-        tolerance: as in `LinearRanker`.
-        max_iterations: as in `LinearRanker`.
-        start: as in `LinearRanker`.
-        regularize_towards: as in `LinearRanker`.
-        drop_empty: as in `LinearRanker`.
-        verbose: as in `LinearRanker`.
 
     Attributes:
         map_: the `KernelMap`; `map_.exact` says whether Nystroem was needed.
@@ -538,33 +503,16 @@ class KernelRanker(LinearRanker):
         drop_empty: bool = True,
         verbose: bool = False,
     ) -> None:
-        super().__init__(
-            measure,
-            C=C,
-            feature_map=feature_map,
-            reference=reference,
-            loss=loss,
-            solver=solver,
-            tolerance=tolerance,
-            max_iterations=max_iterations,
-            start=start,
-            regularize_towards=regularize_towards,
-            drop_empty=drop_empty,
-            verbose=verbose,
-        )
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.offset = offset
-        self.exact_up_to = exact_up_to
-        self.landmarks = landmarks
-        self.random_state = random_state
+        super().__init__(measure, C=C, feature_map=feature_map, reference=reference, loss=loss, solver=solver)
+        self.tolerance, self.max_iterations, self.start = tolerance, max_iterations, start
+        self.regularize_towards, self.drop_empty, self.verbose = regularize_towards, drop_empty, verbose
+        self.kernel, self.gamma, self.degree, self.offset = kernel, gamma, degree, offset
+        self.exact_up_to, self.landmarks, self.random_state = exact_up_to, landmarks, random_state
 
     def _fit_features(self, X: Any) -> Any:
         kernel = Kernel(self.kernel, gamma=self.gamma, degree=self.degree, offset=self.offset)
-        self.map_ = KernelMap.fit(
-            kernel, X, exact_up_to=self.exact_up_to, landmarks=self.landmarks, seed=self.random_state
-        )
+        sizes = {"exact_up_to": self.exact_up_to, "landmarks": self.landmarks}
+        self.map_ = KernelMap.fit(kernel, X, **sizes, seed=self.random_state)
         return self.map_(X)
 
     def _features(self, X: Any) -> Any:
@@ -617,20 +565,16 @@ def group_documents(qid: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
     return np.argsort(of_row, kind="stable"), offsets
 
 
-def _check_ids(name: str, ids: Any, documents: int) -> np.ndarray:
-    """Numbers or strings `[documents]`, as they are."""
-    if ids is None:
-        raise ValueError(f"{name} is missing: which list each document belongs to, [documents]; {_ROUTING}")
-    ids = known_ids(name, ids)
-    if ids.dtype.kind == "O":  # strings of a frame; mixed kinds have no order
-        ids = ids.astype(str)
-    if ids.shape != (documents,):
-        raise ValueError(f"{name} must have one entry a document, shape ({documents},); got {ids.shape}")
-    return ids
-
-
-def _number_groups(name: str, groups: Any, documents: int) -> np.ndarray | None:
-    """Groups as int64 `[documents]`, or None."""
-    if groups is None:
-        return None
-    return np.unique(_check_ids(name, groups, documents), return_inverse=True)[1].astype(np.int64)
+def _check_ids(X: Any, qid: Any, groups: Any) -> tuple[np.ndarray, np.ndarray | None]:
+    """`qid` as it is, numbers or strings, and the groups as int64 or None; both `[documents]`."""
+    if qid is None:
+        raise ValueError(f"qid is missing: which list each document belongs to, [documents]; {_ROUTING}")
+    found: list[np.ndarray] = []
+    for name, given in (("qid", qid), *([] if groups is None else [("groups", groups)])):
+        ids = known_ids(name, given)
+        if ids.dtype.kind == "O":  # strings of a frame; mixed kinds have no order
+            ids = ids.astype(str)
+        if ids.shape != np.shape(X)[:1]:
+            raise ValueError(f"{name} must have one entry a document, shape {np.shape(X)[:1]}; got {ids.shape}")
+        found.append(ids)
+    return found[0], None if groups is None else np.unique(found[1], return_inverse=True)[1].astype(np.int64)

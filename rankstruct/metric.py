@@ -23,9 +23,7 @@ class RankingMetric(Metric):
 
     Args:
         measures: names or objects.
-        ties: as in `evaluate`, but for `"docid"`.
-        empty: as in `evaluate`.
-        convention: as in `evaluate`.
+        ties: as in `evaluate`, but for `"docid"`; and so are `empty` and `convention`.
         prefix: put in front of the names that `compute` returns.
 
     Raises:
@@ -54,11 +52,8 @@ class RankingMetric(Metric):
         super().__init__(**metric_options)
         if ties not in TIES or ties == "docid":
             raise ValueError(f"ties of a RankingMetric must be 'expected', 'input' or 'worst', got {ties!r}")
-        self.measures = parse_measures(measures)
-        self.ties = resolve_policies(ties, empty, convention)
-        self.empty = empty
-        self.convention = convention
-        self.prefix = prefix
+        self.measures, self.prefix = parse_measures(measures), prefix
+        self.ties, self.empty, self.convention = resolve_policies(ties, empty, convention), empty, convention
         # A MetricCollection merges metrics whose states have equal names and, after one batch, equal values; so the
         # name says all that the state depends on. Rows: sums, lists counted, lists with no value of their own.
         names = [measure.name for measure in self.measures]

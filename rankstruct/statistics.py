@@ -1,5 +1,9 @@
 """Is a difference more than chance? Tests of two systems, intervals, correction of a table; SciPy wherever it has them.
 
+Values `[n]` are finite, larger is better; paired ones are of one shape, in the same order, and a difference within rounding is a
+draw, see `differences`. Anything else raises ValueError. P-values are two-sided, and 1 where fewer than two values are left or
+nothing differs.
+
 SciPy's statistics take half a second to import, so each function that needs them does so itself.
 """
 
@@ -37,7 +41,7 @@ class PairedComparison:
         difference: the mean of the first less that of the second.
         wins: where the first is better.
         losses: where it is worse; the rest are draws, see `differences`.
-        p: two-sided.
+        p: of the difference.
     """
 
     difference: float
@@ -52,16 +56,7 @@ class PairedComparison:
 
 
 def compare_paired(first: ArrayLike, second: ArrayLike, test: str = "wilcoxon", seed: int = 0) -> PairedComparison:
-    """Wins, losses and the two-sided p-value of a paired test, Wilcoxon's signed rank by default.
-
-    Args:
-        first: `[n]`, one system's values; larger is better.
-        second: `[n]`, the other's, in the same order.
-        test: as in `paired_p_value`; Wilcoxon's leaves draws out.
-        seed: of the randomization.
-
-    Raises:
-        ValueError: an unknown test; or as `differences`.
+    """Wins, losses and the p-value of `paired_p_value`, by default that of Wilcoxon's signed rank, which leaves draws out.
 
     Source of the layout (means, W/L, stars): Yue, Finley, Radlinski, Joachims, SIGIR 2007, tables 6 to 11.
 
@@ -77,9 +72,6 @@ def compare_paired(first: ArrayLike, second: ArrayLike, test: str = "wilcoxon", 
 def differences(first: ArrayLike, second: ArrayLike) -> np.ndarray:
     """`first - second` of paired values `[n]`, exactly 0 where they differ within rounding: such a pair is a draw.
 
-    Raises:
-        ValueError: shapes that differ or are not `[n]`, or a value that is not finite.
-
     >>> differences([0.9, 0.5], [0.9000000000000001, 0.25])
     array([0.  , 0.25])
     """
@@ -92,20 +84,17 @@ def differences(first: ArrayLike, second: ArrayLike) -> np.ndarray:
 
 
 def paired_p_value(first: ArrayLike, second: ArrayLike, test: str = "randomization", seed: int = 0) -> float:
-    """Two-sided p-value of the hypothesis that two systems' values per query differ by chance alone.
+    """The p-value of the hypothesis that two systems' values per query `[queries]` differ by chance alone.
 
     Args:
-        first: `[queries]`, one system's values.
-        second: the other's, in the same order. Differences within rounding are draws, see `differences`.
+        first: one system's values.
+        second: the other's.
         test: `"randomization"`, signs of the differences flipped at random, 9,999 times or all ways if fewer (Smucker, Allan,
             Carterette, CIKM 2007); `"wilcoxon"`, the signed rank test; `"t"`, the paired t-test.
         seed: of the randomization.
 
-    Returns:
-        The p-value; 1 where all values are equal, or fewer than two queries are left.
-
     Raises:
-        ValueError: an unknown test; or as `differences`.
+        ValueError: an unknown test.
 
     >>> round(paired_p_value(np.arange(8.0), np.arange(8.0) - 1.0), 4)
     0.0078
@@ -123,30 +112,12 @@ def paired_p_value(first: ArrayLike, second: ArrayLike, test: str = "randomizati
         return float(scipy.stats.wilcoxon(np.round(difference / scale, 12)).pvalue)
     if test == "t":
         return float(scipy.stats.ttest_1samp(difference, 0.0).pvalue)
-    result = scipy.stats.permutation_test(
-        (difference,),
-        np.mean,
-        permutation_type="samples",
-        vectorized=True,
-        n_resamples=9999,
-        rng=np.random.default_rng(seed),
-    )
-    return float(result.pvalue)
+    options = {"permutation_type": "samples", "n_resamples": 9999, "rng": np.random.default_rng(seed)}
+    return float(scipy.stats.permutation_test((difference,), np.mean, vectorized=True, **options).pvalue)
 
 
 def unpaired_p_value(first: ArrayLike, second: ArrayLike, *, equal_variance: bool = False) -> float:
-    """Two-sided p-value of the t-test of two independent samples: Welch's, or Student's with `equal_variance`.
-
-    Args:
-        first: `[n]`.
-        second: `[m]`.
-        equal_variance: whether the samples are known to have one variance.
-
-    Returns:
-        The p-value; 1 where both samples are the same constant, or one has fewer than two values.
-
-    Raises:
-        ValueError: samples that are not `[n]`, or have a value that is not finite.
+    """The p-value of the t-test of two independent samples `[n]`, `[m]`: Welch's, or Student's if they have `equal_variance`.
 
     >>> round(unpaired_p_value([1.0, 2.0, 3.0, 4.0], [3.0, 4.0, 5.0, 6.0]), 4)
     0.071
@@ -164,43 +135,28 @@ def unpaired_p_value(first: ArrayLike, second: ArrayLike, *, equal_variance: boo
 def bootstrap_interval(
     values: ArrayLike, level: float = 0.95, *, resamples: int = 9999, seed: int = 0
 ) -> tuple[float, float]:
-    """Percentile bootstrap interval of the mean.
+    """Lower and upper end of the percentile bootstrap interval of the mean of at least one value `[n]`.
 
     Args:
-        values: `[n]`, at least one.
+        values: `[n]`.
         level: of confidence, between 0 and 1.
         resamples: how many samples of n values are drawn with replacement.
         seed: of the draws.
-
-    Returns:
-        The lower and the upper end.
-
-    Raises:
-        ValueError: no values, one that is not finite, or a level outside its range.
 
     >>> low, high = bootstrap_interval(np.arange(100.0))
     >>> 43 < low < 45 and 54 < high < 56
     True
     """
-    a = _values("values", values)
-    if not len(a):
-        raise ValueError("an interval needs at least one value, got none")
+    a = _values("values", values, "an interval")
     if not 0 < level < 1:
         raise ValueError(f"level must be between 0 and 1, got {level}")
     if np.ptp(a) == 0:
         return float(a[0]), float(a[0])
     import scipy.stats
 
-    found = scipy.stats.bootstrap(
-        (a,),
-        np.mean,
-        confidence_level=level,
-        n_resamples=resamples,
-        method="percentile",
-        batch=max(1, 2**22 // len(a)),
-        rng=np.random.default_rng(seed),
-    ).confidence_interval
-    return float(found.low), float(found.high)
+    options = {"method": "percentile", "batch": max(1, 2**22 // len(a)), "rng": np.random.default_rng(seed)}
+    found = scipy.stats.bootstrap((a,), np.mean, confidence_level=level, n_resamples=resamples, **options)
+    return float(found.confidence_interval.low), float(found.confidence_interval.high)
 
 
 def holm(p_values: ArrayLike) -> np.ndarray:
@@ -270,17 +226,18 @@ def spread(values: ArrayLike) -> Spread:
     >>> print(spread([0.25, 0.35]))
     0.3000 ± 0.0707
     """
-    a = _values("values", values)
-    if not len(a):
-        raise ValueError("a spread needs at least one value, got none")
+    a = _values("values", values, "a spread")
     deviation = float(a.std(ddof=1)) if len(a) > 1 else 0.0
     return Spread(float(a.mean()), deviation, float(a.min()), float(a.max()), len(a))
 
 
-def _values(name: str, values: ArrayLike) -> np.ndarray:
+def _values(name: str, values: ArrayLike, what: str | None = None) -> np.ndarray:
+    """Values `[n]` as an array; at least one if there is to be something (`what`) of them."""
     a = np.asarray(values, float)
     if a.ndim != 1:
         raise ValueError(f"{name} must have shape [n], got {a.shape}")
     if not np.isfinite(a).all():
         raise ValueError(f"{name} must be finite, got {a[~np.isfinite(a)][0]} at {np.flatnonzero(~np.isfinite(a))[0]}")
+    if what and not len(a):
+        raise ValueError(f"{what} needs at least one value, got none")
     return a

@@ -19,10 +19,6 @@ __all__ = ["AP"]
 class AP(Measure):
     """Average precision, AP or AP@k: divided by the number of all relevant documents, also with a cut-off.
 
-    Args:
-        cutoff: relevant documents below this rank count 0; None for no cut-off.
-        min_relevant: the lowest grade that counts as relevant; None for every label above 0.
-
     Source: Buckley and Voorhees, "Evaluating Evaluation Measure Stability", SIGIR 2000; for ties McSherry and Najork,
     "Computing Information Retrieval Performance Measures Efficiently in the Presence of Tied Scores", ECIR 2008.
 

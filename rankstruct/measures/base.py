@@ -26,16 +26,14 @@ from rankstruct.measures.ranked import RankedLists, rank_lists
 
 __all__ = ["Measure", "parse_measure", "parse_measures", "register_measure"]
 
-EMPTY = (0, 1, "skip", "error")
-CONVENTIONS = (None, "letor")
-
 
 @dataclass(frozen=True)
 class Measure(ABC):
     """Base of all measures: how good a ranking is, one value a list, higher is better.
 
     Args:
-        cutoff: only the first `cutoff` ranks count; None for all. (A measure may take none.)
+        cutoff: only the first `cutoff` ranks count, what stands below them counts 0; None for all. (A measure may take none,
+            or need one.)
         min_relevant: the lowest grade that counts as relevant; None for every label above 0.
 
     Raises:
@@ -60,12 +58,11 @@ class Measure(ABC):
             cls.under_ties = "orders"  # what was said of an inherited compute does not hold for a new one
 
     def __post_init__(self) -> None:
-        if self.cutoff is not None:
-            if isinstance(self.cutoff, bool) or not isinstance(self.cutoff, numbers.Integral) or self.cutoff < 1:
-                raise ValueError(
-                    f"the cut-off of {type(self).__name__} must be a whole number >= 1, got {self.cutoff!r}"
-                )
-            object.__setattr__(self, "cutoff", int(self.cutoff))
+        k = self.cutoff
+        if k is not None:
+            if isinstance(k, bool) or not isinstance(k, numbers.Integral) or k < 1:
+                raise ValueError(f"the cut-off of {type(self).__name__} must be a whole number >= 1, got {k!r}")
+            object.__setattr__(self, "cutoff", int(k))
         if self.min_relevant is not None:
             self._check_number("min_relevant")
 
@@ -84,11 +81,8 @@ class Measure(ABC):
             value = getattr(self, parameter.name)
             if parameter.init and parameter.name != "cutoff" and value != parameter.default:
                 options.append(f"{parameter.name}={_literal(value)}")
-        return (
-            type(self).__name__
-            + (f"({','.join(options)})" if options else "")
-            + ("" if self.cutoff is None else f"@{self.cutoff}")
-        )
+        name = type(self).__name__ + (f"({','.join(options)})" if options else "")
+        return name if self.cutoff is None else f"{name}@{self.cutoff}"
 
     @abstractmethod
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
@@ -110,12 +104,10 @@ class Measure(ABC):
             ValueError: under `empty="error"`, a list that is not all padding has no value; or tied documents have too many
                 orders, see `under_ties`.
         """
-        if lists.first is None or self.under_ties == "closed form":
-            values, defined = self.compute(lists)
-        elif self.under_ties == "worst":
-            values, defined = self.compute(lists.lowest_first())
-        else:
+        if lists.first is not None and self.under_ties not in ("closed form", "worst"):
             values, defined = mean_over_orders(self.compute, lists, self.name)
+        else:
+            values, defined = self.compute(lists.lowest_first() if self.under_ties == "worst" else lists)
         if empty == "error":
             missing = ~defined & lists.where.any(-1)
             if bool(missing.any()):
@@ -140,7 +132,7 @@ class Measure(ABC):
         Raises:
             TypeError, ValueError: as `evaluate`, for labels, where and offsets.
         """
-        clean = labels.double() if isinstance(labels, Tensor) else torch.as_tensor(labels).double()
+        clean = torch.as_tensor(labels).double()
         check_lists(clean, clean, where, offsets)
         if where is not None:
             clean = clean.masked_fill(~where, 0)
@@ -178,9 +170,9 @@ def resolve_policies(ties: str, empty: int | str, convention: str | None) -> str
     Raises:
         ValueError: an unknown policy or convention, or one that contradicts the convention.
     """
-    if empty not in EMPTY:
+    if empty not in (0, 1, "skip", "error"):
         raise ValueError(f"empty must be one of 0, 1, 'skip', 'error', got {empty!r}")
-    if convention not in CONVENTIONS:
+    if convention not in (None, "letor"):
         raise ValueError(f"convention must be None or 'letor', got {convention!r}")
     if convention is None:
         return ties

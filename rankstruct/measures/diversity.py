@@ -14,10 +14,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from rankstruct.lists import check_groups, check_lists, check_offsets, length_buckets
+from rankstruct.lists import check_groups, check_lists, check_offsets
 from rankstruct.measures.base import Measure, parse_measure, register_measure, register_prefix
 from rankstruct.measures.position import WTA, DiscountedGain, Function, mWTA, nDCG
-from rankstruct.measures.ranked import RankedLists
+from rankstruct.measures.ranked import RankedLists, lay_out
 from rankstruct.measures.reciprocal_rank import RR
 from rankstruct.measures.rounding import elementwise, row_sums
 
@@ -28,17 +28,11 @@ __all__ = ["Diverse", "StRecall", "alpha_nDCG", "diverse_nDCG", "require_diverse
 def rerank_diverse(
     scores: Tensor, groups: Tensor, k: int, where: Tensor | None = None, *, offsets: Tensor | None = None
 ) -> Tensor:
-    """Walk down the scores and keep the first document of each group, until k are kept.
+    """Walk down the scores and keep the first document of each group (integers), until k >= 1 are kept.
 
     Of all rankings that show min(k, number of groups) documents, one of a group, this is the one that every positional feature
-    map with c > 0 up to k and 0 after it prefers. Equal scores keep their input order.
-
-    Args:
-        scores: `[..., list_size]`, or `[documents]` with `offsets`.
-        groups: integers, the shape of `scores`.
-        k: how many documents are shown, at least 1.
-        where: bool, the shape of `scores`, True for a real document; padding is never shown.
-        offsets: int64 `[lists + 1]`, for flat input.
+    map with c > 0 up to k and 0 after it prefers. Equal scores keep their input order; padding is never shown. Lists are padded,
+    `[..., list_size]` and `where`, or flat, `[documents]` and `offsets`.
 
     Returns:
         Ranks, int64 in the shape of `scores`: 1, 2, ... for the documents that are shown, 0 for all others.
@@ -57,20 +51,14 @@ def rerank_diverse(
         raise ValueError(f"k must be a whole number >= 1, got {k!r}")
     if bool((scores.isnan() if where is None else scores.isnan() & where).any()):
         raise ValueError("scores must not be NaN; padding belongs in where")
-    if offsets is None:
-        real = torch.ones_like(scores, dtype=torch.bool) if where is None else where
-        return _rerank(scores, groups, real, k)
-    check_offsets(offsets, scores.shape[0])
-    offsets = offsets.to(scores.device)
-    ranks = torch.zeros(scores.shape, dtype=torch.int64, device=scores.device)
-    lengths = offsets.diff()
-    for index in length_buckets(offsets):
-        columns = torch.arange(int(lengths[index].max()), device=scores.device)
-        real = columns < lengths[index].unsqueeze(1)
-        source = torch.where(real, offsets[index].unsqueeze(1) + columns, 0)
-        if source.numel():
-            ranks[source[real]] = _rerank(scores[source], groups[source], real, k)[real]
-    return ranks
+    if offsets is not None:
+        check_offsets(offsets, scores.shape[0])
+    places = torch.arange(scores.numel(), device=scores.device)
+    ranks = torch.zeros_like(places)
+    for _, real, arrange in lay_out(scores, where, offsets):
+        here = arrange(places.view(scores.shape))[real]
+        ranks[here] = _rerank(arrange(scores), arrange(groups), real, k)[real]
+    return ranks.view(scores.shape)
 
 
 def _rerank(scores: Tensor, groups: Tensor, where: Tensor, k: int) -> Tensor:
@@ -83,25 +71,12 @@ def _rerank(scores: Tensor, groups: Tensor, where: Tensor, k: int) -> Tensor:
 
 
 def first_of_groups(groups: Tensor, where: Tensor, k: int | None = None) -> Tensor:
-    """Which documents are the first real one of their group, and among the first k such ones.
-
-    Args:
-        groups: integers `[..., list_size]`, by rank.
-        where: bool, the same shape, real documents first.
-        k: how many are kept; all if None.
+    """Which documents `[..., list_size]`, by rank, are the first real one of their group, and among the first k such ones.
 
     >>> first_of_groups(torch.tensor([1, 1, 2, 3]), torch.ones(4, dtype=torch.bool), 2)
     tensor([ True, False,  True, False])
     """
-    if groups.shape[-1] == 0:
-        return where.clone()
-    alike = groups.argsort(dim=-1, stable=True)
-    # Real documents of a group before its padding.
-    alike = alike.gather(-1, (~where.gather(-1, alike)).long().argsort(dim=-1, stable=True))
-    sorted_groups = groups.gather(-1, alike)
-    new = torch.ones_like(where)
-    new[..., 1:] = sorted_groups[..., 1:] != sorted_groups[..., :-1]
-    first = torch.zeros_like(where).scatter(-1, alike, new) & where
+    first = where & (_earlier_of_group(groups, where.double()) == 0)
     return first if k is None else first & (first.cumsum(-1) <= k)
 
 
@@ -214,11 +189,7 @@ def diverse_nDCG(
 ) -> Diverse:
     """`Diverse(nDCG(...))`: nDCG@k of the list re-ranked diversely, divided by the best diverse ranking's DCG@k.
 
-    Args:
-        cutoff: k, which it needs.
-        min_relevant: as in `nDCG`, and so are the others.
-        discount: 1/log2(1 + rank), `"letor"` or a function.
-        gain: 2^label - 1, `"linear"` or a function.
+    The arguments are those of `nDCG`.
 
     Raises:
         ValueError: no cut-off.
@@ -240,8 +211,6 @@ class alpha_nDCG(Measure):
     hard; with one group a document, as here, the greedy one is the best.
 
     Args:
-        cutoff: the last rank that counts; None for no cut-off.
-        min_relevant: the lowest grade that counts as relevant; None for every label above 0.
         alpha: how much a repeated group loses, from 0 (nDCG with gains 0 and 1) to 1 (only the first of each group counts).
 
     Raises:
@@ -295,10 +264,6 @@ class StRecall(Measure):
 
     The ranking judged is the one by score, as it is.
 
-    Args:
-        cutoff: k, which it needs.
-        min_relevant: the lowest grade that counts as relevant; None for every label above 0.
-
     Raises:
         ValueError: no cut-off.
 
@@ -321,6 +286,6 @@ class StRecall(Measure):
         """First relevant documents of their groups, among the first k ranks and in all."""
         groups = _groups_of(lists, self)
         relevant = lists.relevant(self.min_relevant)
-        first = relevant * (_earlier_of_group(groups, relevant) == 0)
+        first = first_of_groups(groups, relevant > 0).double()
         total = first.sum(-1)
         return first[:, : self.cutoff].sum(-1) / total, total > 0

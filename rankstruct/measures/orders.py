@@ -52,7 +52,7 @@ def _orders(lists: RankedLists, row: int, name: str) -> np.ndarray:
             f"{count:,} different orders, of which at most {MOST:,} are tried; choose ties='input', 'worst' or 'docid', or "
             "write a compute that takes tied documents and declare under_ties = 'closed form'"
         )
-    choices = [list(_arrangements(block, kinds)) for block in blocks]
+    choices = [list(_arrangements([*block], kinds)) for block in blocks]
     return np.array([list(itertools.chain(*chosen)) for chosen in itertools.product(*choices)])
 
 
@@ -60,19 +60,13 @@ def _count(kinds: np.ndarray) -> int:
     return math.factorial(len(kinds)) // math.prod(map(math.factorial, Counter(kinds.tolist()).values()))
 
 
-def _arrangements(block: range, kinds: np.ndarray) -> Iterator[list[int]]:
-    """The places of a block in all orders in which the kinds differ, in lexical order of the kinds."""
-    members = {
-        kind: [place for place in block if kinds[place] == kind] for kind in sorted({*kinds[block.start : block.stop]})
-    }
-    order = [kind for kind, places in members.items() for _ in places]
-    while True:
-        following = {kind: iter(places) for kind, places in members.items()}
-        yield [next(following[kind]) for kind in order]
-        rising = [at for at in range(len(order) - 1) if order[at] < order[at + 1]]
-        if not rising:
-            return
-        at = rising[-1]
-        larger = max(other for other in range(at + 1, len(order)) if order[other] > order[at])
-        order[at], order[larger] = order[larger], order[at]
-        order[at + 1 :] = order[:at:-1]
+def _arrangements(block: list[int], kinds: np.ndarray) -> Iterator[list[int]]:
+    """The places of a block in all orders in which the kinds differ."""
+    alike = [place for place in block if kinds[place] == kinds[block[0]]]
+    others = [place for place in block if kinds[place] != kinds[block[0]]]
+    for rest in _arrangements(others, kinds) if others else [[]]:
+        for positions in itertools.combinations(range(len(block)), len(alike)):
+            order = [*rest]
+            for position, place in zip(positions, alike, strict=True):
+                order.insert(position, place)
+            yield order

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -23,15 +23,10 @@ __all__ = ["DCG", "ERU", "WTA", "DiscountedGain", "MeanNDCG", "P", "mWTA", "nDCG
 Function = Callable[[Tensor], Tensor]
 
 
-def _log2_discount(ranks: Tensor) -> Tensor:
-    return 1 / torch.log2(1 + ranks)
-
-
-def _letor_discount(ranks: Tensor) -> Tensor:
-    return 1 / torch.log2(ranks.clamp(min=2))
-
-
-DISCOUNTS: dict[str, Function] = {"log2": _log2_discount, "letor": _letor_discount}
+DISCOUNTS: dict[str, Function] = {
+    "log2": lambda ranks: 1 / torch.log2(1 + ranks),
+    "letor": lambda ranks: 1 / torch.log2(ranks.clamp(min=2)),
+}
 GAINS: dict[str, Function] = {"exponential": exponential_gain, "linear": Tensor.double}
 
 
@@ -97,7 +92,9 @@ class DiscountedGain(Measure):
             labels = is_relevant(labels, self.min_relevant).double()
         return by_label(self.gains, labels)
 
-    worth = document_gains
+    def worth(self, labels: Tensor) -> Tensor:
+        """The gains."""
+        return self.document_gains(labels)
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
         """Discounts times mean gains of the tied documents, divided by the best ranking's if normalised."""
@@ -118,12 +115,7 @@ class DiscountedGain(Measure):
         Raises:
             ValueError: a gain is negative or not finite.
         """
-        gains = self.document_gains(lists.labels).masked_fill(~lists.where, 0)
-        wrong = _wrong(gains)
-        if bool(wrong.any()):
-            row, rank = wrong.nonzero()[0].tolist()
-            raise self._refusal("labels", lists.place(wrong), lists.labels[row, rank], gains[row, rank])
-        return gains
+        return self._checked_gains("labels", lists.labels, lists.where, lists.place)
 
     def best_gains(self, lists: RankedLists, gains: Tensor) -> Tensor:
         """The gains that the best ranking puts into the ranks that count, largest first; `gains` are the ranking's own.
@@ -133,13 +125,13 @@ class DiscountedGain(Measure):
                 the caller gave the number of relevant documents but not their labels.
         """
         if lists.ideal_labels is not None:
-            judged = ~lists.ideal_labels.isnan()
-            gains = self.document_gains(lists.ideal_labels.nan_to_num()).masked_fill(~judged, 0)
-            wrong = _wrong(gains)
-            if bool(wrong.any()):
-                row, column = wrong.nonzero()[0].tolist()
-                place = f"list {int(lists.index[row])}, position {column}"
-                raise self._refusal("ideal_labels", place, lists.ideal_labels[row, column], gains[row, column])
+            ideal = lists.ideal_labels
+            gains = self._checked_gains(
+                "ideal_labels",
+                ideal.nan_to_num(),
+                ~ideal.isnan(),
+                lambda row, column: f"list {int(lists.index[row])}, position {column}",
+            )
         elif self.normalized and lists.num_relevant is not None:
             raise ValueError(
                 f"{self.name} is divided by the value of the best ranking, which num_relevant does not tell; "
@@ -149,18 +141,17 @@ class DiscountedGain(Measure):
             return gains.topk(self.cutoff, dim=-1).values
         return gains.sort(dim=-1, descending=True).values
 
-    def _refusal(self, argument: str, place: str, label: Tensor, gain: Tensor) -> ValueError:
-        return ValueError(
-            f"{argument} must have finite gains >= 0 under {self.name}; {place} has label {float(label):g} with gain "
-            f"{float(gain):g}; shift the labels, give min_relevant= to make them binary, or another gain="
-        )
-
-
-def _wrong(gains: Tensor) -> Tensor:
-    return ~((gains >= 0) & gains.isfinite())
-
-
-Graded = TypeVar("Graded", bound="_Graded")
+    def _checked_gains(self, argument: str, labels: Tensor, where: Tensor, place: Callable[[int, int], str]) -> Tensor:
+        gains = self.document_gains(labels).masked_fill(~where, 0)
+        wrong = ~((gains >= 0) & gains.isfinite())
+        if bool(wrong.any()):
+            row, column = wrong.nonzero()[0].tolist()
+            raise ValueError(
+                f"{argument} must have finite gains >= 0 under {self.name}; {place(row, column)} has label "
+                f"{float(labels[row, column]):g} with gain {float(gains[row, column]):g}; shift the labels, give "
+                "min_relevant= to make them binary, or another gain="
+            )
+        return gains
 
 
 @dataclass(frozen=True)
@@ -197,8 +188,6 @@ class _Graded(DiscountedGain):
         # The library's own gains depend on the label alone, and convert it themselves.
         return self.gains(labels if self.min_relevant is None else is_relevant(labels, self.min_relevant))
 
-    worth = document_gains
-
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
         """As every discounted gain, with the LETOR tool's rules where they are asked for."""
         if not lists.letor:
@@ -208,7 +197,7 @@ class _Graded(DiscountedGain):
             values = values.masked_fill(lists.lengths < self.cutoff, 0)
         return values, relevant
 
-    def with_letor_discount(self: Graded) -> Graded:
+    def with_letor_discount(self) -> Any:
         """The measure with the LETOR tool's discount, unless another than the default was chosen."""
         return replace(self, discount="letor") if self.discount == "log2" else self
 
@@ -219,7 +208,6 @@ class DCG(_Graded):
     """Discounted cumulative gain, DCG or DCG@k.
 
     Args:
-        cutoff: the last rank that counts; None for no cut-off.
         min_relevant: labels from this grade on count 1, the others 0; None for graded labels.
         discount: `"log2"`, 1/log2(1 + rank); `"letor"`, 1 at ranks 1 and 2 and 1/log2(rank) after; or a function of the
             ranks 1, 2, ... in float64 that never increases.
@@ -257,8 +245,6 @@ class _OfNDCG(Measure):
     discount: str | Function = field(default="log2", kw_only=True)
     gain: str | Function = field(default="exponential", kw_only=True)
 
-    under_ties: ClassVar[str] = "closed form"
-
     def __post_init__(self) -> None:
         super().__post_init__()
         self._each()
@@ -285,12 +271,7 @@ class mWTA(_OfNDCG):
 
     The cut-off is 3 if the three highest labels hold at least two different grades, otherwise the first rank, in the
     order of the labels, at which a lower grade stands; with one grade there is none, and any ranking has the value 1. Grades
-    are told apart by their gains.
-
-    Args:
-        min_relevant: labels from this grade on count 1, the others 0; None for graded labels.
-        discount: as in `nDCG`.
-        gain: as in `nDCG`.
+    are told apart by their gains. The arguments are those of `DCG`, but for the cut-off.
 
     Source: Le and Smola, "Direct Optimization of Ranking Measures", 2007, section 6.4.
 
@@ -329,10 +310,7 @@ class mWTA(_OfNDCG):
 class MeanNDCG(_OfNDCG):
     """The mean of nDCG@i over i = 1, ..., n for a list of n documents, as the LETOR tool reports it.
 
-    Args:
-        min_relevant: labels from this grade on count 1, the others 0; None for graded labels.
-        discount: as in `nDCG`.
-        gain: as in `nDCG`.
+    The arguments are those of `DCG`, but for the cut-off.
 
     Source: Qin, Liu, Xu, Li, "LETOR: A Benchmark Collection for Research on Learning to Rank for Information
     Retrieval", Information Retrieval 2010.
@@ -370,8 +348,6 @@ class _Hits(DiscountedGain):
         """1 for a relevant document, of labels of any shape."""
         return is_relevant(labels, self.min_relevant).double()
 
-    worth = document_gains
-
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
         """Hits are counted whole: only of a group of tied documents that rank k divides, a share is expected."""
         depth = self.cutoff or 1
@@ -394,10 +370,6 @@ class _Hits(DiscountedGain):
 @dataclass(frozen=True)
 class P(_Hits):
     """Precision at k, P@k: the share of relevant documents in the first k ranks; divided by k also for shorter lists.
-
-    Args:
-        cutoff: k, which P needs.
-        min_relevant: the lowest grade that counts as relevant; None for every label above 0.
 
     Raises:
         ValueError: no cut-off.
@@ -425,9 +397,6 @@ class P(_Hits):
 class WTA(_Hits):
     """Winner takes all: 1 if the first document is relevant, and else 0.
 
-    Args:
-        min_relevant: the lowest grade that counts as relevant; None for every label above 0.
-
     Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", 2010, section 3.
 
     >>> WTA()([3.0, 2.0], [0, 1])
@@ -447,7 +416,6 @@ class ERU(DiscountedGain):
     """Expected rank utility, for ratings: sum of max(rating - d, 0) / 2^((rank - 1)/(half_life - 1)).
 
     Args:
-        cutoff: the last rank that counts; None for no cut-off.
         d: the neutral vote; what is rated no higher gains nothing.
         half_life: the rank whose weight is one half, above 1.
 

@@ -123,9 +123,8 @@ class RankedLists:
         changed: dict[str, Any] = {name: value[rows] for name, value in found.items() if isinstance(value, Tensor)}
         return replace(self, **changed)
 
-    def place(self, at: Tensor) -> str:
-        """Which document, in the caller's terms, the first True of `at` `[lists, list_size]` is."""
-        row, rank = at.nonzero()[0].tolist()
+    def place(self, row: int, rank: int) -> str:
+        """Which document it is, in the caller's terms."""
         return f"list {int(self.index[row])}, document {int(self.order[row, rank])}"
 
 
@@ -178,14 +177,11 @@ def rank_lists(
     if ideal_labels is not None:
         ideal_labels = _check_ideal_labels(_as_real(ideal_labels).to(device), lists)
 
-    if offsets is None:
-        layout = _padded_layout(scores, where)
-    else:
+    if offsets is not None:
         check_offsets(offsets, scores.shape[0])
-        layout = _flat_layout(offsets.to(device))
 
     def batches() -> Iterator[RankedLists]:
-        for index, real, arrange in layout:
+        for index, real, arrange in lay_out(scores, where, offsets):
             batch_keys = None if keys is None else arrange(keys)
             ranked = _rank(arrange(scores), arrange(labels), real, batch_keys, index, ties)
             yield replace(
@@ -199,28 +195,25 @@ def rank_lists(
     return lists, batches()
 
 
-Layout = Iterator[tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]]
+def lay_out(
+    scores: Tensor, where: Tensor | None, offsets: Tensor | None
+) -> Iterator[tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]]:
+    """Batches: the numbers of the lists, their mask, and how any per-document tensor becomes `[lists, list_size]`.
 
-
-def _padded_layout(scores: Tensor, where: Tensor | None) -> Layout:
-    """One batch: the numbers of its lists, its mask, and how any per-document tensor becomes `[lists, list_size]`."""
-    rows = (scores.shape[:-1].numel(), scores.shape[-1])
-    real = torch.ones_like(scores, dtype=torch.bool) if where is None else where.to(scores.device)
-    yield torch.arange(rows[0], device=scores.device), real.reshape(rows), lambda values: values.reshape(rows)
-
-
-def _flat_layout(offsets: Tensor) -> Layout:
-    """The same for flat lists, one batch for each group of similar length."""
-    lengths = offsets.diff()
+    Padded lists are one batch, flat ones a batch for each group of similar length.
+    """
+    if offsets is None:
+        rows = (scores.shape[:-1].numel(), scores.shape[-1])
+        real = torch.ones_like(scores, dtype=torch.bool) if where is None else where.to(scores.device)
+        yield torch.arange(rows[0], device=scores.device), real.reshape(rows), lambda values: values.reshape(rows)
+        return
+    offsets = offsets.to(scores.device)
     for index in length_buckets(offsets):
-        columns = torch.arange(int(lengths[index].max()), device=offsets.device)
-        real = columns < lengths[index].unsqueeze(1)
+        lengths = offsets.diff()[index].unsqueeze(1)
+        columns = torch.arange(int(lengths.max()), device=scores.device)
+        real = columns < lengths
         source = torch.where(real, offsets[index].unsqueeze(1) + columns, 0)
-        yield index, real, partial(_take, source)
-
-
-def _take(source: Tensor, values: Tensor) -> Tensor:
-    return values[source]
+        yield index, real, partial(torch.take, index=source)
 
 
 def _rank(scores: Tensor, labels: Tensor, where: Tensor, keys: Tensor | None, index: Tensor, ties: str) -> RankedLists:

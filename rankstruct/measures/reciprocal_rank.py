@@ -19,10 +19,6 @@ __all__ = ["RR"]
 class RR(Measure):
     """Reciprocal rank, RR or RR@k: 1/rank of the first relevant document, 0 if it stands below rank k.
 
-    Args:
-        cutoff: the last rank that counts; None for no cut-off.
-        min_relevant: the lowest grade that counts as relevant; None for every label above 0.
-
     Source: Voorhees, "The TREC-8 Question Answering Track Report", TREC 1999; for ties McSherry and Najork, ECIR 2008.
 
     >>> RR()([3.0, 2.0, 1.0], [0, 1, 1])

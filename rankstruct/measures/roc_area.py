@@ -19,9 +19,6 @@ class AUC(Measure):
     """Area under the ROC curve of each list: the share of (relevant, irrelevant) pairs in the right order; a tie is
     half.
 
-    Args:
-        min_relevant: the lowest grade that counts as relevant; None for every label above 0.
-
     A list all relevant or all irrelevant has no pairs and is treated as one with nothing relevant. There is no cut-off.
 
     Source: Hanley and McNeil, "The Meaning and Use of the Area under a Receiver Operating Characteristic (ROC) Curve",

@@ -46,8 +46,7 @@ class Annealing(Method):
         max_iterations: of L-BFGS, a stage.
         max_seconds: stop after the evaluation at which so many have passed.
         memory: pairs of vectors that L-BFGS keeps.
-        progress: show a bar with sigma and the objective.
-        callback: called with `(record, w)` after every stage, not to be changed; a true answer stops.
+        progress: as in every `Method`, and so is `callback`, a stage being an iteration.
 
     >>> def make_smooth(sigma):                           # sqrt((w - 1)^2 + sigma^2)
     ...     def smooth(w):
@@ -150,7 +149,7 @@ class _Descent:
             nonlocal lowest
             if problem.seconds >= options.max_seconds and math.isfinite(lowest[0]):
                 raise _OutOfTime
-            with problem.in_oracle():
+            with problem.timed("oracle"):
                 value, gradient = smooth(at)
             problem.passes += 1
             value = problem.regularised(at, _finite(value))

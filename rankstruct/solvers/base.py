@@ -29,21 +29,21 @@ class Problem:
     """One problem while it is being solved: asks the risk, and remembers the best point and the highest bound."""
 
     def __init__(self, risk: Any, C: float, w0: np.ndarray) -> None:
-        check_C(C)
+        if not (isinstance(C, int | float | np.number) and math.isfinite(C) and C > 0):
+            raise ValueError(f"C must be a positive number (1/lambda), got {C!r}")
         self.risk, self.C, self.w0 = risk, float(C), w0
         self.w: np.ndarray | None = None
-        self.objective = math.inf
+        self.objective, self._bound = math.inf, -math.inf
         self.status: Status | None = None  # set by a method that knows why to stop
         self.planes: Callable[[], Planes | None] = lambda: None  # what the method holds, for a later warm start
         self.shown: dict[str, str] = {}  # in the bar, beside objective and gap
-        self._bound = -math.inf
         self.start = time.perf_counter()
         self.oracle_seconds = self.qp_seconds = self.passes = 0.0
         self.history: list[Record] = []
 
     def evaluate(self, w: np.ndarray) -> tuple[float, np.ndarray, float]:
         """R(w), a subgradient and the objective at w."""
-        with self.in_oracle():
+        with self.timed("oracle"):
             value, gradient = self.risk(w)
         self.passes += 1
         gradient = _checked("the subgradient", gradient, (len(w),))
@@ -52,13 +52,11 @@ class Problem:
 
     def evaluate_terms(self, w: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """h_q(w) `[k]` and subgradients `[k, d]` of some terms."""
-        with self.in_oracle():
+        with self.timed("oracle"):
             values, gradients = self.risk.term_planes(w, indices)
         self.passes += len(indices) / self.risk.terms
-        shape = (len(indices),)
-        return _checked("values of terms", values, shape), _checked(
-            "subgradients of terms", gradients, (*shape, len(w))
-        )
+        values = _checked("values of terms", values, (len(indices),))
+        return values, _checked("subgradients of terms", gradients, (len(indices), len(w)))
 
     def regularised(self, w: np.ndarray, risk: float) -> float:
         """The objective at w, whose risk is known."""
@@ -98,22 +96,13 @@ class Problem:
         return self.history[-1]
 
     @contextmanager
-    def in_oracle(self) -> Iterator[None]:
-        """Count the time as the oracle's."""
-        start = time.perf_counter()
+    def timed(self, whose: str) -> Iterator[None]:
+        """Count the time as that of the `"oracle"` or of the quadratic programme, `"qp"`."""
+        clock, start = f"{whose}_seconds", time.perf_counter()
         try:
             yield
         finally:
-            self.oracle_seconds += time.perf_counter() - start
-
-    @contextmanager
-    def in_qp(self) -> Iterator[None]:
-        """Count the time as the quadratic programme's."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.qp_seconds += time.perf_counter() - start
+            setattr(self, clock, getattr(self, clock) + time.perf_counter() - start)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,9 +182,7 @@ class Solver(Method, ABC):
     Args:
         tolerance: the relative gap `(objective - lower_bound) / |objective|` to stop at.
         max_iterations: stop after so many.
-        max_seconds: stop after the iteration in which so many have passed.
-        progress: show a bar with the gap.
-        callback: called with `(record, w)` after every iteration, w the best so far, not to be changed; a true answer stops.
+        max_seconds: as in every `Method`, and so are `progress` and `callback`.
     """
 
     max_iterations: int = 10_000
@@ -203,12 +190,7 @@ class Solver(Method, ABC):
     _least: ClassVar[dict[str, int]] = {"max_iterations": 1}
 
     def minimise(
-        self,
-        risk: Risk,
-        C: float,
-        *,
-        w0: np.ndarray | None = None,
-        warm_start: Solution | np.ndarray | None = None,
+        self, risk: Risk, C: float, *, w0: np.ndarray | None = None, warm_start: Solution | np.ndarray | None = None
     ) -> Solution:
         """Minimise `1/(2 C) ||w - w0||^2 + R(w)`.
 
@@ -229,8 +211,7 @@ class Solver(Method, ABC):
         dimension = risk.dimension
         w0 = np.zeros(dimension) if w0 is None else check_point("w0", w0, dimension)
         problem = Problem(risk, C, w0)
-        planes = None
-        start = w0
+        start, planes = w0, None
         if isinstance(warm_start, Solution):
             start, planes = check_point("warm_start.w", warm_start.w, dimension), warm_start.planes
             if planes is not None and planes.gradients.shape[1] != dimension:
@@ -247,24 +228,16 @@ class Solver(Method, ABC):
         """
 
 
-def start_qp(dimension: int, groups: int, planes: Planes | None) -> PlaneQP:
-    """A programme of `groups` groups of mass 1/groups, with the planes of an earlier solution if they fit."""
-    qp = PlaneQP(dimension, np.full(groups, 1 / groups))
+def start_qp(problem: Problem, groups: int, planes: Planes | None) -> PlaneQP:
+    """The programme of a problem, `groups` groups of mass 1/groups, with the planes of an earlier solution if they fit."""
+    qp = PlaneQP(len(problem.w0), np.full(groups, 1 / groups))
     if planes is not None and planes.num_groups == groups:
         qp.add(planes.gradients, planes.intercepts, planes.groups)
         qp.restore(planes.multipliers)
+    problem.planes = lambda: Planes(
+        qp.gradients.copy(), qp.intercepts.copy(), qp.groups.copy(), qp.multipliers.copy(), groups
+    )
     return qp
-
-
-def planes_of(qp: PlaneQP) -> Planes:
-    """Copies of a programme's planes."""
-    return Planes(qp.gradients.copy(), qp.intercepts.copy(), qp.groups.copy(), qp.multipliers.copy(), len(qp.masses))
-
-
-def check_C(C: float) -> None:
-    """Raise ValueError unless C is a positive number."""
-    if not (isinstance(C, int | float | np.number) and math.isfinite(C) and C > 0):
-        raise ValueError(f"C must be a positive number (1/lambda), got {C!r}")
 
 
 def check_point(name: str, point: np.ndarray, dimension: int) -> np.ndarray:

@@ -20,7 +20,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from rankstruct.solvers.base import Problem, Solver, planes_of, start_qp
+from rankstruct.solvers.base import Problem, Solver, start_qp
 from rankstruct.solvers.risk import certain_levels
 from rankstruct.solvers.solution import Planes
 
@@ -56,14 +56,13 @@ class Bundle(Solver):
     _least: ClassVar[dict[str, int]] = {**Solver._least, "max_planes": 2}
 
     def _steps(self, problem: Problem, start: np.ndarray, planes: Planes | None) -> Iterator[int]:
-        qp = start_qp(len(start), 1, planes)
-        problem.planes = lambda: planes_of(qp)
+        qp = start_qp(problem, 1, planes)
         point = start
         value, gradient, _ = problem.evaluate(point)
         step, idle = 1.0, 0
         while True:
             before = problem.objective, problem.lower_bound
-            with problem.in_qp():
+            with problem.timed("qp"):
                 qp.add(gradient, certain_levels(np.array([value]), gradient[None], point))
                 qp.forget(self.max_planes)
                 model = qp.solve(problem.C, problem.w0)

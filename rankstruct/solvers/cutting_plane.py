@@ -17,7 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from rankstruct.solvers.base import Problem, Solver, planes_of, start_qp
+from rankstruct.solvers.base import Problem, Solver, start_qp
 from rankstruct.solvers.risk import certain_levels
 from rankstruct.solvers.solution import Planes
 
@@ -43,15 +43,14 @@ class CuttingPlane(Solver):
 
     def _steps(self, problem: Problem, start: np.ndarray, planes: Planes | None) -> Iterator[int]:
         terms = np.arange(problem.risk.terms)
-        qp = start_qp(len(start), len(terms), planes)
-        problem.planes = lambda: planes_of(qp)
+        qp = start_qp(problem, len(terms), planes)
         values, gradients = problem.evaluate_terms(start, terms)
         problem.observe(start, float(values.mean()))
         qp.add(gradients, certain_levels(values, gradients, start), terms)
         idle = 0
         while True:
             before = problem.objective, problem.lower_bound
-            with problem.in_qp():
+            with problem.timed("qp"):
                 qp.forget(self.planes_per_term * len(terms))
                 model = qp.solve(problem.C, problem.w0)
             problem.raise_bound(model.lower_bound)
@@ -63,7 +62,7 @@ class CuttingPlane(Solver):
             values, gradients = problem.evaluate_terms(model.w, terms)
             problem.observe(model.w, float(values.mean()))
             violated = values - slack > self.tolerance / 2 * abs(problem.objective)
-            with problem.in_qp():
+            with problem.timed("qp"):
                 qp.add(gradients[violated], certain_levels(values, gradients, model.w)[violated], terms[violated])
             yield len(qp)
             idle = 0 if (problem.objective, problem.lower_bound) != before else idle + 1

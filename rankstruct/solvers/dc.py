@@ -38,9 +38,7 @@ class DC(Method):
         solver: of the convex problems.
         tolerance: stop after a round that lowers the objective by no more than this share of it; 0 is allowed.
         max_rounds: stop after so many.
-        max_seconds: stop after the round in which so many have passed.
-        progress: show a bar with the objective of each round.
-        callback: called with `(record, w)` after every round, w the best so far, not to be changed; a true answer stops.
+        max_seconds: as in every `Method`, and so are `progress` and `callback`, a round being an iteration.
     """
 
     solver: Solver = field(default_factory=Bundle)
@@ -50,13 +48,7 @@ class DC(Method):
     _may_be_zero: ClassVar[tuple[str, ...]] = ("tolerance",)
 
     def minimise(
-        self,
-        convex: Risk,
-        concave: Concave,
-        C: float,
-        *,
-        w0: np.ndarray | None = None,
-        start: np.ndarray | None = None,
+        self, convex: Risk, concave: Concave, C: float, *, w0: np.ndarray | None = None, start: np.ndarray | None = None
     ) -> Solution:
         """Lower `1/(2 C) ||w - w0||^2 + P(w) - N(w)` round by round.
 
@@ -93,9 +85,9 @@ class DC(Method):
             w, before = problem.w, problem.objective
             assert w is not None
             tilted = _Tilted(problem.risk, gradient, value - float(gradient @ w))
-            begin = Solution(w, 0.0, -math.inf, math.inf, 0, Status.CONVERGED, planes=tilted.tilt(planes))
+            begin = Solution(w, 0.0, -math.inf, math.inf, 0, Status.CONVERGED, planes=tilted.moved(planes, -1.0))
             inner = self.solver.minimise(tilted, problem.C, w0=problem.w0, warm_start=begin)
-            planes = tilted.untilt(inner.planes)
+            planes = tilted.moved(inner.planes, 1.0)
             found = _linearise(problem, concave, inner.w)
             if problem.objective < before:
                 value, gradient = found
@@ -112,7 +104,7 @@ class DC(Method):
 
 def _linearise(problem: Problem, concave: Concave, w: np.ndarray) -> tuple[float, np.ndarray]:
     """N and its subgradient at w; the problem is told of the objective there."""
-    with problem.in_oracle():
+    with problem.timed("oracle"):
         value, gradient = concave(w)
         risk = problem.risk(w)[0] - float(value)
     problem.passes += 2
@@ -138,15 +130,9 @@ class _Tilted:
         values, gradients = self.risk.term_planes(w, indices)
         return values - float(self.gradient @ w) - self.intercept, gradients - self.gradient
 
-    def tilt(self, planes: Planes | None) -> Planes | None:
-        return self._moved(planes, -1.0)
-
-    def untilt(self, planes: Planes | None) -> Planes | None:
-        return self._moved(planes, 1.0)
-
-    def _moved(self, planes: Planes | None, sign: float) -> Planes | None:
+    def moved(self, planes: Planes | None, sign: float) -> Planes | None:
+        """Planes of P as planes of this, sign -1; and back, sign 1."""
         if planes is None:
             return None
-        return planes._replace(
-            gradients=planes.gradients + sign * self.gradient, intercepts=planes.intercepts + sign * self.intercept
-        )
+        gradients, intercepts = planes.gradients + sign * self.gradient, planes.intercepts + sign * self.intercept
+        return planes._replace(gradients=gradients, intercepts=intercepts)

@@ -60,7 +60,9 @@ class FrankWolfe(Solver):
             values, gradients = problem.evaluate_terms(start, everything)
             problem.observe(start, float(values.mean()))
             gradient, level = gradients / terms, certain_levels(values, gradients, start, w0) / terms
-        problem.planes = lambda: _as_planes(gradient, level, w0)
+        problem.planes = lambda: Planes(
+            gradient * terms, level * terms - (gradient * terms) @ w0, everything, np.full(terms, 1 / terms), terms
+        )
         total = gradient.sum(0)
         average, steps = w0 - C * total, 0
         while True:
@@ -85,9 +87,3 @@ class FrankWolfe(Solver):
             problem.evaluate(average)
             problem.raise_bound(certain_dual(level, gradient, total, C))
             yield terms
-
-
-def _as_planes(gradient: np.ndarray, level: np.ndarray, w0: np.ndarray) -> Planes:
-    terms = len(level)
-    gradients = gradient * terms
-    return Planes(gradients, level * terms - gradients @ w0, np.arange(terms), np.full(terms, 1 / terms), terms)

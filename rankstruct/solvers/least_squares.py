@@ -34,15 +34,13 @@ def group_regression(X: Any, targets: np.ndarray, offsets: np.ndarray) -> np.nda
     # sum over a group of (x - mean)(x - mean)^T = sum of x x^T - n mean mean^T, but rounding would spoil the difference:
     # so groups are centred, as many as fit into a block at a time.
     widest = max(1, _BLOCK // max(1, size))
-    first = 0
-    groups = len(offsets) - 1
+    first, groups = 0, len(offsets) - 1
     while first < groups:
         last = max(first + 1, int(np.searchsorted(offsets, offsets[first] + widest, side="right")) - 1)
         last = min(last, groups)
         start, stop = offsets[first], offsets[last]
         rows = X[start:stop]
-        rows = rows.toarray() if sp.issparse(rows) else rows
-        rows = rows.astype(np.float64)
+        rows = (rows.toarray() if sp.issparse(rows) else rows).astype(np.float64)
         values = np.asarray(targets[start:stop], np.float64)
         lengths = np.diff(offsets[first : last + 1])
         number = np.repeat(np.arange(last - first), lengths)

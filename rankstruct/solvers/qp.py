@@ -47,11 +47,7 @@ _ARRAYS = ("_gradients", "_intercepts", "_groups", "_multipliers", "_used")  # o
 def certain_dual(levels: np.ndarray, gradients: np.ndarray, combined: np.ndarray, C: float) -> float:
     """`sum of levels - C/2 ||sum of gradients||^2`, less what rounding may have added; terms carry their multipliers.
 
-    Args:
-        levels: `[planes]`.
-        gradients: `[planes, d]`.
-        combined: `[d]`, their sum, however it was computed.
-        C: positive.
+    Levels are `[planes]`, gradients `[planes, d]`, and `combined` `[d]` is the sum of these, however it was computed.
     """
     error = SUM_ERROR * float(np.linalg.norm(gradients, axis=1).sum())
     length = float(np.linalg.norm(combined))
@@ -104,11 +100,9 @@ class PlaneQP:
         self._intercepts = np.empty(16)
         self._groups = np.empty(16, np.intp)
         self._multipliers = np.empty(16)
-        self._used = np.empty(
-            16, np.intp
-        )  # the last solve after which a plane was in the support, or that it came before
-        self._solves = 0
-        self._size = 0
+        # The last solve after which a plane was in the support, or that it came before.
+        self._used = np.empty(16, np.intp)
+        self._solves = self._size = 0
         self._reference = np.full(len(self.masses), -1)  # of each group, the plane its columns are relative to
         self._columns: list[int] = []  # the other planes of the support, in the order of Q R
         self._q = np.empty((width, 0), order="F")
@@ -147,10 +141,7 @@ class PlaneQP:
     def add(self, gradients: np.ndarray, intercepts: np.ndarray, groups: np.ndarray | int = 0) -> None:
         """Append planes `intercepts[i] + <gradients[i], w>`; the first plane of a group takes the group's mass.
 
-        Args:
-            gradients: `[k, d]`.
-            intercepts: `[k]`.
-            groups: `[k]`, or one group for all.
+        Gradients are `[k, d]`, intercepts `[k]`, and groups `[k]` or one group for all.
         """
         gradients = np.atleast_2d(np.asarray(gradients, float))
         first, last = self._size, self._size + len(gradients)
@@ -168,11 +159,8 @@ class PlaneQP:
             for i, gradient in enumerate(gradients, first):
                 coordinates = self._coordinates(gradient)
                 self._gradients[i, : len(coordinates)] = coordinates
-        self._intercepts[first:last] = intercepts
-        self._groups[first:last] = groups
-        self._multipliers[first:last] = 0
-        self._used[first:last] = self._solves
-        self._size = last
+        self._intercepts[first:last], self._groups[first:last] = intercepts, groups
+        self._multipliers[first:last], self._used[first:last], self._size = 0, self._solves, last
         for i in range(first, last):
             group = self._groups[i]
             if self._reference[group] < 0:
@@ -203,9 +191,8 @@ class PlaneQP:
         turn, coordinates = np.linalg.qr(self._gradients[: self._size].T)
         self._basis = np.asfortranarray(self._basis @ turn)
         self._rank = self._size
-        gradients = np.zeros((len(self._intercepts), self._size))
-        gradients[: self._size] = coordinates.T
-        self._gradients = gradients
+        self._gradients = np.zeros((len(self._intercepts), self._size))
+        self._gradients[: self._size] = coordinates.T
         self._q = np.asfortranarray(turn.T @ self._q)
 
     def restore(self, multipliers: np.ndarray) -> None:
@@ -224,7 +211,7 @@ class PlaneQP:
         if len(self._columns) <= self._gradients.shape[1]:
             self._factorise()
             if np.abs(np.diag(self._r)).min(initial=np.inf) > _DEPENDENT * size:
-                total = np.bincount(self.groups, alpha, len(self.masses))
+                total = self._by_group(self.groups, alpha)
                 if (total[groups] > 0).all():
                     self.multipliers[:] = alpha * (self.masses / np.where(total > 0, total, 1))[self.groups]
                     return
@@ -240,8 +227,7 @@ class PlaneQP:
         wanted[self._reference[self._reference >= 0]] = True
         new = np.cumsum(wanted) - 1
         count = int(wanted.sum())
-        for name in _ARRAYS:
-            values = getattr(self, name)
+        for values in (getattr(self, name) for name in _ARRAYS):
             values[:count] = values[: self._size][wanted]
         self._size = count
         self._columns = [int(new[i]) for i in self._columns]
@@ -299,23 +285,16 @@ class PlaneQP:
             if not self._enter(entering, values) or not missed[entering] > 0:
                 break
         # The multipliers of a group add up to its mass but for rounding, which would grow from solve to solve.
-        total = np.zeros(len(self.masses))
-        np.add.at(total, self.groups, alpha)
-        alpha *= (self.masses / total)[self.groups]
+        alpha *= (self.masses / self._by_group(self.groups, alpha))[self.groups]
         self._solves += 1
         self._used[self._support()] = self._solves
         highest = np.full(len(self.masses), -np.inf)
         np.maximum.at(highest, self.groups, shift + gradients @ move)
         value = float(move @ move) / (2 * C) + float(self.masses @ highest)
-        combined = self._combined()
+        lower_bound = certain_dual(alpha * shift, alpha[:, None] * gradients, self._combined(), C)
         if self._basis is not None:
             move = self._basis @ move
-        return QPResult(
-            move if w0 is None else w0 + move,
-            value,
-            certain_dual(alpha * shift, alpha[:, None] * gradients, combined, C),
-            steps,
-        )
+        return QPResult(move if w0 is None else w0 + move, value, lower_bound, steps)
 
     def _support(self) -> np.ndarray:
         return np.concatenate([self._reference, np.array(self._columns, np.intp)])
@@ -340,9 +319,11 @@ class PlaneQP:
     def _mean(self, values: np.ndarray) -> np.ndarray:
         """The mean of the planes' values under the multipliers `[groups]`."""
         support = self._support()
-        mean = np.zeros(len(self.masses))
-        np.add.at(mean, self._groups[support], self._multipliers[support] * values[support])
-        return mean / self.masses
+        return self._by_group(self._groups[support], self._multipliers[support] * values[support]) / self.masses
+
+    def _by_group(self, groups: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """The sums of values `[k]` of planes of `groups` `[k]`, `[groups]`."""
+        return np.bincount(groups, values, len(self.masses))
 
     def _optimise_support(self, C: float, shift: np.ndarray, limit: int) -> int:
         """To the optimum over the support, which shrinks where multipliers reach 0; returns the number of steps."""
@@ -356,11 +337,8 @@ class PlaneQP:
             values = shift[columns] - C * (self._gradients[columns] @ combined)
             of_references = shift[references] - C * (self._gradients[references] @ combined)
             # Dual ascent: the multiplier of a column grows where its plane lies above the reference.
-            step = _solve(self._r, (values - of_references) / C)
-            against = np.zeros(len(self.masses))
-            np.subtract.at(against, groups, step)
-            moved = np.concatenate([self._reference, columns])
-            change = np.concatenate([against, step])
+            step = dtrtrs(self._r, dtrtrs(self._r, (values - of_references) / C, trans=1)[0])[0]
+            moved, change = self._support(), np.concatenate([-self._by_group(groups, step), step])
             alpha = self._multipliers[moved]
             if not np.isfinite(change).all():
                 self._factorise()
@@ -380,21 +358,15 @@ class PlaneQP:
         group = self._groups[plane]
         if plane == self._reference[group] or plane in self._columns:
             return False
-        column = self._gradients[plane] - self._gradients[self._reference[group]]
-        coefficients, rest = _project(self._q, column)
-        length = float(np.linalg.norm(rest))
-        size = float(np.linalg.norm(self._gradients[plane]) + np.linalg.norm(self._gradients[self._reference[group]]))
-        if length > _DEPENDENT * size:
-            self._append(plane, coefficients, rest / length, length)
+        coefficients = self._append(plane)
+        if coefficients is None:
             return True
         # The column is D u: a unit of this plane for u of the others (and their references) leaves w where it is.
         columns = np.array(self._columns, np.intp)
-        exchange = -_solve_upper(self._r, coefficients) if len(columns) else np.empty(0)
-        against = np.zeros(len(self.masses))
-        np.subtract.at(against, self._groups[columns], exchange)
+        exchange = -dtrtrs(self._r, coefficients)[0] if len(columns) else np.empty(0)
+        against = -self._by_group(self._groups[columns], exchange)
         against[group] -= 1
-        moved = np.concatenate([self._reference, columns])
-        change = np.concatenate([against, exchange])
+        moved, change = self._support(), np.concatenate([against, exchange])
         if not change @ values[moved] + values[plane] > 0:
             return False
         alpha = self._multipliers[moved]
@@ -412,26 +384,25 @@ class PlaneQP:
                 self._factorise()
             return True
         self._leave(leaving)
-        coefficients, rest = _project(self._q, self._gradients[plane] - self._gradients[self._reference[group]])
-        length = float(np.linalg.norm(rest))
-        if length > _DEPENDENT * size:
-            self._append(plane, coefficients, rest / length, length)
-        else:
+        if self._append(plane) is not None:
             self._columns.append(plane)
             self._factorise()
         return True
 
-    def _append(self, plane: int, coefficients: np.ndarray, direction: np.ndarray, length: float) -> None:
+    def _append(self, plane: int) -> np.ndarray | None:
+        """Take a plane's column into Q R; if it depends on the others, its coefficients in Q instead."""
+        gradient, reference = self._gradients[plane], self._gradients[self._reference[self._groups[plane]]]
+        coefficients, rest = _project(self._q, gradient - reference)
+        length = float(np.linalg.norm(rest))
+        if not length > _DEPENDENT * float(np.linalg.norm(gradient) + np.linalg.norm(reference)):
+            return coefficients
         m = len(self._columns)
-        r = np.zeros((m + 1, m + 1), order="F")
-        r[:m, :m] = self._r
-        r[:m, m] = coefficients
-        r[m, m] = length
-        q = np.empty((self._q.shape[0], m + 1), order="F")
-        q[:, :m] = self._q
-        q[:, m] = direction
+        r, q = np.zeros((m + 1, m + 1), order="F"), np.empty((self._q.shape[0], m + 1), order="F")
+        r[:m, :m], r[:m, m], r[m, m] = self._r, coefficients, length
+        q[:, :m], q[:, m] = self._q, rest / length
         self._q, self._r = q, r
         self._columns.append(plane)
+        return None
 
     def _leave(self, plane: int) -> None:
         self._multipliers[plane] = 0
@@ -464,12 +435,3 @@ def _project(q: np.ndarray, column: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     rest = column - q @ coefficients
     again = rest @ q
     return coefficients + again, rest - q @ again
-
-
-def _solve(r: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """The x with R^T R x = right."""
-    return _solve_upper(r, dtrtrs(r, right, trans=1)[0])
-
-
-def _solve_upper(r: np.ndarray, right: np.ndarray) -> np.ndarray:
-    return dtrtrs(r, right)[0]

@@ -24,10 +24,6 @@ class Risk(Protocol):
     """A convex risk; all arrays are float64.
 
     `__call__` is all that the bundle method needs. `term_planes` is needed by the n-slack and the Frank-Wolfe methods.
-
-    Attributes:
-        terms: Q, the number of terms.
-        dimension: d.
     """
 
     @property
@@ -82,13 +78,7 @@ class LinearRisk:
     """
 
     def __init__(
-        self,
-        X: Any,
-        offsets: Any,
-        oracle: Oracle,
-        weights: Any = None,
-        *,
-        term_oracle: TermOracle | None = None,
+        self, X: Any, offsets: Any, oracle: Oracle, weights: Any = None, *, term_oracle: TermOracle | None = None
     ) -> None:
         if sp.issparse(X):
             if X.format != "csr":
@@ -102,21 +92,16 @@ class LinearRisk:
             raise ValueError(f"offsets must be integers [Q + 1] with Q > 0, got {offsets.dtype}, shape {offsets.shape}")
         offsets = offsets.astype(np.intp)
         if offsets[0] != 0 or offsets[-1] != X.shape[0] or (np.diff(offsets) < 0).any():
-            raise ValueError(
-                f"offsets must rise from 0 to the number of documents, {X.shape[0]}; "
-                f"got {np.array2string(offsets, threshold=8)}"
-            )
+            got = np.array2string(offsets, threshold=8)
+            raise ValueError(f"offsets must rise from 0 to the number of documents, {X.shape[0]}; got {got}")
         if weights is not None:
             weights = np.asarray(weights, float)
             if weights.shape != (len(offsets) - 1,):
                 raise ValueError(f"weights must have shape [Q] = ({len(offsets) - 1},), got {weights.shape}")
             if not (np.isfinite(weights) & (weights >= 0)).all():
                 raise ValueError(f"weights must be finite and >= 0, got {np.array2string(weights, threshold=8)}")
-        self.X = X
-        self.offsets = offsets
-        self.oracle = oracle
-        self.term_oracle = term_oracle
-        self.weights = weights
+        self.X, self.offsets, self.weights = X, offsets, weights
+        self.oracle, self.term_oracle = oracle, term_oracle
 
     @property
     def terms(self) -> int:
@@ -156,27 +141,22 @@ class LinearRisk:
         indices = np.asarray(indices, np.intp)
         starts, lengths = self.offsets[indices], np.diff(self.offsets)[indices]
         bounds = np.concatenate([[0], np.cumsum(lengths)])
-        if len(indices) == self.terms and (np.diff(indices) > 0).all():
-            values, direction = self._ask(self.scores(w))
-            documents = None
+        everything = len(indices) == self.terms and (np.diff(indices) > 0).all()
+        documents = None if everything else np.repeat(starts - bounds[:-1], lengths) + np.arange(bounds[-1])
+        if documents is not None and self.term_oracle is not None:
+            parts = [self._rows(a, a + n) @ w for a, n in zip(starts, lengths, strict=True)]
+            values, direction = self.term_oracle(np.concatenate(parts or [[]]), indices)
         else:
-            documents = np.repeat(starts - bounds[:-1], lengths) + np.arange(bounds[-1])
-            if self.term_oracle is None:
-                values, direction = self._ask(self.scores(w))
+            values, direction = self._ask(self.scores(w))
+            if documents is not None:
                 values, direction = values[indices], direction[documents]
-            else:
-                scores = np.concatenate(
-                    [self._rows(a, a + n) @ w for a, n in zip(starts, lengths, strict=True)] or [[]]
-                )
-                values, direction = self.term_oracle(scores, indices)
         gradients = np.empty((len(indices), self.dimension))
         step = max(1, _BLOCK // max(1, self.dimension))
         cuts = np.unique(np.searchsorted(bounds, np.arange(0, bounds[-1], step)[1:], side="right"))
         for a, b in zip([0, *cuts], [*cuts, len(indices)], strict=True):
             first, last = bounds[a], bounds[b]
             rows = self._rows(first, last) if documents is None else self.X[documents[first:last]]
-            if rows.dtype != np.float64:
-                rows = rows.astype(np.float64)
+            rows = rows.astype(np.float64, copy=False)
             select = sp.csr_array(
                 (np.asarray(direction[first:last], float), np.arange(last - first), bounds[a : b + 1] - first),
                 shape=(b - a, last - first),

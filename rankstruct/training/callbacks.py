@@ -19,6 +19,8 @@ from rankstruct.files import whole_file
 from rankstruct.metric import RankingMetric
 from rankstruct.training.module import RankingModule
 
+__all__ = ["AtomicCheckpoints", "AverageWeights", "PredictionWriter", "TrainingBoard"]
+
 _HISTOGRAM_SCORES = 100_000
 
 
@@ -46,20 +48,16 @@ class AverageWeights(WeightAveraging):
             use_buffers=False, avg_fn=lambda mean, new, t: mean + (new - mean) * ((decay + 1) / (t + 1 + decay))
         )
 
-    def on_load_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_load_checkpoint(self, trainer: pl.Trainer, *args: Any) -> None:
         """Restore both sets of weights for training; a test after it keeps the average, which was just loaded."""
         if trainer.state.fn == "fit":
-            super().on_load_checkpoint(trainer, pl_module, checkpoint)
+            super().on_load_checkpoint(trainer, *args)
 
 
 class ProgressBar(TQDMProgressBar):
     """A bar with the loss of the last step and the first validation measure, narrow enough for 80 columns."""
 
-    def get_metrics(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule
-    ) -> dict[str, int | str | float | dict[str, float]]:
+    def get_metrics(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Any]:
         """The two numbers."""
         metrics = super().get_metrics(trainer, pl_module)
         shown = {"loss": metrics["train/loss_step"]} if "train/loss_step" in metrics else {}
@@ -67,13 +65,10 @@ class ProgressBar(TQDMProgressBar):
 
 
 class StepCheckpoint(ModelCheckpoint):
-    """Save `last.ckpt` every so many steps, but not at an epoch's last one.
+    """Save `last.ckpt` every so many `steps`, but not at an epoch's last one.
 
     A run that is resumed from there would not validate that epoch, and so not know its best one; the checkpoint that
     follows the validation is near.
-
-    Args:
-        steps: steps between two checkpoints.
     """
 
     def __init__(self, steps: int) -> None:
@@ -108,8 +103,7 @@ class TrainingBoard(pl.Callback):
     """
 
     def __init__(self, objective_batches: BatchLoader | None = None, figure_every: int = 5) -> None:
-        self._batches = objective_batches
-        self._figure_every = figure_every
+        self._batches, self._figure_every = objective_batches, figure_every
         self._at_zero = math.nan
         self._curve = RankingMetric([f"nDCG@{k}" for k in range(1, 11)])
         self._scores: list[Tensor] = []
@@ -127,24 +121,16 @@ class TrainingBoard(pl.Callback):
         if batch_idx > 0 or dataloader_idx > 0 or trainer.state.fn != "fit":
             return
         assert isinstance(pl_module, RankingModule)
-        squared_norm = float(pl_module.squared_norm())
-        values = {"train/squared_norm": squared_norm}
+        values = {"train/squared_norm": float(pl_module.squared_norm())}
         if self._batches is not None:
-            objective = pl_module.objective(self._batches)
-            values["train/objective"] = objective
+            values["train/objective"] = objective = pl_module.objective(self._batches)
             values["train/objective_over_zero"] = objective / self._at_zero if self._at_zero else math.nan
         for optimizer in trainer.optimizers:
             values["train/learning_rate"] = optimizer.param_groups[0]["lr"]
         pl_module.log_dict(values, on_step=False, on_epoch=True, batch_size=1)
 
     def on_validation_batch_end(
-        self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
-        outputs: Any,
-        batch: Batch,
-        batch_idx: int,
-        dataloader_idx: int = 0,
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Batch, *args: Any
     ) -> None:
         """Collect scores and the curve."""
         if self._draws(trainer):
@@ -159,7 +145,7 @@ class TrainingBoard(pl.Callback):
         board = trainer.logger.experiment  # type: ignore[union-attr]
         board.add_histogram("val/scores", torch.cat(self._scores), trainer.global_step)
         values = [float(value) for value in self._curve.compute().values()]
-        board.add_figure("val/nDCG at 1 to 10", cutoff_figure(values), trainer.global_step)
+        board.add_figure("val/nDCG at 1 to 10", _cutoff_figure(values), trainer.global_step)
         self._curve.reset()
         self._scores.clear()
 
@@ -172,12 +158,12 @@ class TrainingBoard(pl.Callback):
         )
 
 
-def cutoff_figure(values: list[float], name: str = "nDCG") -> Figure:
-    """A figure of a measure at the cut-offs 1, 2, ...; `values` are its means, in order."""
+def _cutoff_figure(values: list[float]) -> Figure:
+    """A curve of nDCG at the cut-offs 1, 2, ...; `values` are its means, in order."""
     figure = Figure(figsize=(5, 3), layout="constrained")
     axes = figure.add_subplot()
     axes.plot(range(1, len(values) + 1), values, marker="o")
-    axes.set(xlabel="cut-off k", ylabel=f"mean {name}@k", ylim=(0, 1), xticks=range(1, len(values) + 1))
+    axes.set(xlabel="cut-off k", ylabel="mean nDCG@k", ylim=(0, 1), xticks=range(1, len(values) + 1))
     axes.grid(alpha=0.3)
     return figure
 
@@ -191,31 +177,22 @@ class PredictionWriter(pl.Callback):
 
     def __init__(self, folder: str | None = None) -> None:
         self.folder = folder
-        self._positions: list[Tensor] = []
-        self._scores: list[Tensor] = []
+        self._batches: list[tuple[Tensor, Tensor]] = []
 
     def on_predict_batch_end(
-        self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
-        outputs: Any,
-        batch: Batch,
-        batch_idx: int,
-        dataloader_idx: int = 0,
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *args: Any
     ) -> None:
         """Collect a batch's scores."""
         positions, scores = outputs
-        self._positions.append(positions.cpu())
-        self._scores.append(scores.float().cpu())
+        self._batches.append((positions.cpu(), scores.float().cpu()))
 
     def on_predict_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write both files."""
         data = trainer.datamodule.predict_data  # type: ignore[attr-defined]
         scores = torch.full((data.num_documents,), math.nan)
-        if self._positions:
-            scores[torch.cat(self._positions)] = torch.cat(self._scores)
-        self._positions.clear()
-        self._scores.clear()
+        for positions, found in self._batches:
+            scores[positions] = found
+        self._batches.clear()
         folder = Path(self.folder or trainer.log_dir or trainer.default_root_dir)
         write_scores(folder / "scores.txt", scores.numpy())
         write_run(folder / "run.txt", data, scores.numpy(), tag="rankstruct")

@@ -9,7 +9,7 @@ import pytorch_lightning as pl
 
 from rankstruct.data import BatchLoader, RankingData, Source, Splits, parse_preparation, read_lists
 
-__all__ = ["ListsDataModule", "RankingDataModule"]
+__all__ = ["RankingDataModule"]
 
 
 class ListsDataModule(pl.LightningDataModule):
@@ -128,15 +128,8 @@ class RankingDataModule(ListsDataModule):
             raise ValueError("give lists_per_batch or documents_per_batch, not both")
         if lists_per_batch is None and documents_per_batch is None:
             lists_per_batch = 8
-        super().__init__(
-            {
-                "lists_per_batch": lists_per_batch,
-                "documents_per_batch": documents_per_batch,
-                "max_list_size": max_list_size,
-                "drop_empty": drop_empty,
-            },
-            seed,
-        )
+        size = {"lists_per_batch": lists_per_batch, "documents_per_batch": documents_per_batch}
+        super().__init__({**size, "max_list_size": max_list_size, "drop_empty": drop_empty}, seed)
         self.predict_path = predict_path
         self._splits: Splits | None = None
         self._raw_num_features = 0
@@ -172,7 +165,6 @@ class RankingDataModule(ListsDataModule):
             return self.splits.test
         if self._predict_data is None:
             assert self.splits is not None  # read, so that the number of raw features is known
-            options = {"labels": self.source.labels, "cache": self.source.cache}
-            raw = read_lists(self.predict_path, num_features=self._raw_num_features, **options)
-            self._predict_data = self.prepare(raw)
+            known = {"num_features": self._raw_num_features, "labels": self.source.labels, "cache": self.source.cache}
+            self._predict_data = self.prepare(read_lists(self.predict_path, **known))
         return self._predict_data

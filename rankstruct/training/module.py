@@ -15,7 +15,9 @@ from rankstruct.losses import StructuredHingeLoss, takes_groups
 from rankstruct.measures import DiscountedGain, nDCG
 from rankstruct.metric import RankingMetric
 from rankstruct.models.saving import describe_scorer
-from rankstruct.training.regression import fit_regression
+from rankstruct.training.start import fit_regression
+
+__all__ = ["RankingModule"]
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
@@ -76,10 +78,7 @@ class RankingModule(pl.LightningModule):
             )
         self.scorer = scorer
         self.loss = StructuredHingeLoss("AP") if loss is None else loss
-        self.regularization = regularization
-        self.schedule = schedule
-        self.t0 = t0
-        self.start = start
+        self.regularization, self.schedule, self.t0, self.start = regularization, schedule, t0, start
         #: The regulariser's w0, one tensor a weight of the scorer; none stands for zero.
         self.anchor = nn.ParameterList()
         if regularize_towards == "start":
@@ -94,12 +93,8 @@ class RankingModule(pl.LightningModule):
 
     def describe(self) -> dict[str, Any]:
         """What a report says of the module."""
-        return {
-            "loss": repr(self.loss),
-            "scorer": type(self.scorer).__name__,
-            "regularization": self.regularization,
-            "schedule": self.schedule,
-        }
+        described = {"loss": repr(self.loss), "scorer": type(self.scorer).__name__}
+        return {**described, "regularization": self.regularization, "schedule": self.schedule}
 
     def forward(self, features: Tensor) -> Tensor:
         """Scores `[..., list_size]` of features `[..., list_size, d]`."""
@@ -115,9 +110,7 @@ class RankingModule(pl.LightningModule):
     def mean_loss(self, batches: Iterable[Batch], score: Callable[[Tensor], Tensor] | None = None) -> float:
         """The mean loss over all lists of `batches`, without the regulariser, references not frozen.
 
-        Args:
-            batches: the lists.
-            score: what scores them; the module's scorer if None.
+        What scores them is the module's scorer, unless `score` is given.
         """
         total, lists = 0.0, 0
         with torch.no_grad():
@@ -141,9 +134,7 @@ class RankingModule(pl.LightningModule):
 
     def freeze_reference(self, scorer: nn.Module | None) -> None:
         """Let a copy of `scorer` choose the loss' reference rankings from now on; the current scores again if None."""
-        self._reference = []
-        if scorer is not None:
-            self._reference = [copy.deepcopy(scorer).eval().requires_grad_(False)]
+        self._reference = [] if scorer is None else [copy.deepcopy(scorer).eval().requires_grad_(False)]
 
     def on_fit_start(self) -> None:
         """Fit the start, unless the run goes on from a checkpoint."""

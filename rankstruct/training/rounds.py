@@ -14,6 +14,8 @@ from rankstruct.losses import SmoothLoss
 from rankstruct.losses.combined import takes_reference_scores
 from rankstruct.training.module import RankingModule
 
+__all__ = ["AnnealSigma", "DCRounds"]
+
 
 class DCRounds(pl.Callback):
     """DC programming (the concave-convex procedure) in rounds: hold the reference rankings, train, look again.
@@ -45,15 +47,15 @@ class DCRounds(pl.Callback):
     10
     """
 
+    _state = ("history", "_epoch", "_before", "_best", "_weights", "_reference")  # all of a round
+
     def __init__(self, epochs: int = 5, tolerance: float = 1e-3) -> None:
         if epochs < 1 or epochs != int(epochs) or not tolerance >= 0:
             raise ValueError(f"epochs must be >= 1 and tolerance >= 0, got {epochs} and {tolerance}")
-        self.epochs = epochs
-        self.tolerance = tolerance
+        self.epochs, self.tolerance = epochs, tolerance
         self.history: list[dict[str, float]] = []
         self._epoch = 0  # of this round
-        self._before = math.nan
-        self._best = math.inf
+        self._before, self._best = math.nan, math.inf
         self._weights: dict[str, Tensor] = {}
         self._reference: dict[str, Tensor] = {}
         self._loaded = False  # from a checkpoint, and not begun yet
@@ -73,7 +75,7 @@ class DCRounds(pl.Callback):
             pl_module.freeze_reference(frozen)
         else:
             self.history = []
-            self._begin(pl_module, self._objective(trainer, pl_module))
+            self._begin(pl_module, self._objective(pl_module))
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Let the scores choose the reference again."""
@@ -83,7 +85,7 @@ class DCRounds(pl.Callback):
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Keep the best weights; at the round's end begin the next one from them, or stop."""
         assert isinstance(pl_module, RankingModule)
-        objective = self._objective(trainer, pl_module)
+        objective = self._objective(pl_module)
         if objective < self._best:
             self._best, self._weights = objective, copy.deepcopy(pl_module.scorer.state_dict())
         logged = {"dc/objective": objective}
@@ -99,12 +101,11 @@ class DCRounds(pl.Callback):
 
     def _begin(self, module: RankingModule, objective: float) -> None:
         self._epoch, self._before, self._best = 0, objective, objective
-        self._weights = copy.deepcopy(module.scorer.state_dict())
-        self._reference = self._weights
+        self._weights = self._reference = copy.deepcopy(module.scorer.state_dict())
         module.freeze_reference(module.scorer)
 
     @staticmethod
-    def _objective(trainer: pl.Trainer, module: RankingModule) -> float:
+    def _objective(module: RankingModule) -> float:
         training = module.training
         module.eval()
         objective = module.objective(module.training_lists())
@@ -113,20 +114,12 @@ class DCRounds(pl.Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """All of a round, for the checkpoint."""
-        return {
-            "history": self.history,
-            "epoch": self._epoch,
-            "before": self._before,
-            "best": self._best,
-            "weights": self._weights,
-            "reference": self._reference,
-        }
+        return {name.lstrip("_"): getattr(self, name) for name in self._state}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on with the round of a checkpoint."""
-        self.history = state_dict["history"]
-        self._epoch, self._before, self._best = (state_dict[name] for name in ("epoch", "before", "best"))
-        self._weights, self._reference = state_dict["weights"], state_dict["reference"]
+        for name in self._state:
+            setattr(self, name, state_dict[name.lstrip("_")])
         self._loaded = True
 
 
@@ -159,12 +152,8 @@ class AnnealSigma(pl.Callback):
                 "AnnealSigma needs patience >= 1, tolerance >= 0, 0 < factor < 1 and lowest > 0; got "
                 f"{patience}, {tolerance}, {factor}, {lowest}"
             )
-        self.patience = patience
-        self.tolerance = tolerance
-        self.factor = factor
-        self.lowest = lowest
-        self._best = math.inf
-        self._waited = 0
+        self.patience, self.tolerance, self.factor, self.lowest = patience, tolerance, factor, lowest
+        self._best, self._waited = math.inf, 0
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Check the loss."""

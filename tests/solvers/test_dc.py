@@ -58,7 +58,7 @@ def test_planes_of_one_round_lie_below_the_next_one():
     rng = np.random.default_rng(1)
     first, second = (_Tilted(convex, concave(v)[1], concave(v)[0]) for v in rng.normal(size=(2, 4)))
     planes = Bundle(tolerance=1e-6).minimise(first, 10.0).planes
-    moved = second.tilt(first.untilt(planes))
+    moved = second.moved(first.moved(planes, 1.0), -1.0)
     for w in rng.normal(size=(20, 4)) * 3:
         assert (moved.gradients @ w + moved.intercepts).max() <= second(w)[0] + 1e-9
     assert (moved.gradients @ w + moved.intercepts).max() != pytest.approx(

@@ -11,6 +11,8 @@ from rankstruct.data import Batch
 from rankstruct.models import LinearScorer
 from rankstruct.solvers import group_regression
 
+__all__ = ["fit_regression"]
+
 _MOST_FEATURES = 5000  # of a closed form: a matrix of 200 MB
 
 
@@ -67,9 +69,5 @@ def _solve(scorer: LinearScorer, batches: list[Batch], gains: Callable[[Tensor],
 
 def _centred(values: Tensor, where: Tensor) -> Tensor:
     """Less the list's mean; 0 in the padding."""
-    mean = torch.where(where, values, 0.0).sum(-1, keepdim=True) / _count(where)
+    mean = torch.where(where, values, 0.0).sum(-1, keepdim=True) / where.sum(-1, keepdim=True).clamp(min=1)
     return torch.where(where, values - mean, 0.0)
-
-
-def _count(where: Tensor) -> Tensor:
-    return where.sum(-1, keepdim=True).clamp(min=1)
