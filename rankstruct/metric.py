@@ -60,6 +60,7 @@ class RankingMetric(Metric):
         self._state = f"totals of {names}, ties {self.ties}, empty {empty}, convention {convention}"
         self.add_state(self._state, torch.zeros(3, len(self.measures), dtype=torch.float64), dist_reduce_fx="sum")
 
+    @torch.no_grad()
     def update(
         self,
         scores: Tensor,
@@ -70,18 +71,17 @@ class RankingMetric(Metric):
         groups: Tensor | None = None,
     ) -> None:
         """Take in a batch, padded `[..., list_size]` or flat `[documents]` with offsets; errors as `evaluate`."""
-        with torch.no_grad():
-            letor = self.convention == "letor"
-            _, batches = rank_lists(scores, labels, where, offsets=offsets, ties=self.ties, letor=letor, groups=groups)
-            totals = getattr(self, self._state).clone()
-            for lists in batches:
-                present = lists.where.any(-1)
-                for column, measure in enumerate(self.measures):
-                    values, defined = measure.judge(lists, self.empty)
-                    counted = defined if self.empty == "skip" else present
-                    news = torch.stack([values[counted].sum(), counted.sum(), (present & ~defined).sum()])
-                    totals[:, column] += news.to(totals.device)
-            setattr(self, self._state, totals)
+        letor = self.convention == "letor"
+        _, batches = rank_lists(scores, labels, where, offsets=offsets, ties=self.ties, letor=letor, groups=groups)
+        totals = getattr(self, self._state).clone()
+        for lists in batches:
+            present = lists.where.any(-1)
+            for column, measure in enumerate(self.measures):
+                values, defined = measure.judge(lists, self.empty)
+                counted = defined if self.empty == "skip" else present
+                news = torch.stack([values[counted].sum(), counted.sum(), (present & ~defined).sum()])
+                totals[:, column] += news.to(totals.device)
+        setattr(self, self._state, totals)
 
     def compute(self) -> dict[str, Tensor]:
         """`{prefix + name: mean}`, float64 scalars; NaN where no list was counted."""

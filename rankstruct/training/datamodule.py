@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -131,18 +132,13 @@ class RankingDataModule(ListsDataModule):
         size = {"lists_per_batch": lists_per_batch, "documents_per_batch": documents_per_batch}
         super().__init__({**size, "max_list_size": max_list_size, "drop_empty": drop_empty}, seed)
         self.predict_path = predict_path
-        self._splits: Splits | None = None
-        self._raw_num_features = 0
-        self._predict_data: RankingData | None = None
 
-    @property
+    @cached_property
     def splits(self) -> Splits:
         """Training, validation and test lists, read and prepared at first use."""
-        if self._splits is None:
-            raw = self.source.read_raw()
-            self._raw_num_features = raw.train.num_features
-            self._splits = self.source.prepare_splits(raw)
-        return self._splits
+        raw = self.source.read_raw()
+        self._raw_num_features = raw.train.num_features
+        return self.source.prepare_splits(raw)
 
     @property
     def data_name(self) -> str:
@@ -158,13 +154,11 @@ class RankingDataModule(ListsDataModule):
         """d, the number of features of a prepared document."""
         return self.splits.train.num_features
 
-    @property
+    @cached_property
     def predict_data(self) -> RankingData:
         """The lists that `predict` scores: `predict_path`, or else the test part."""
+        splits = self.splits  # which, once read, say how many raw features there are
         if self.predict_path is None:
-            return self.splits.test
-        if self._predict_data is None:
-            assert self.splits is not None  # read, so that the number of raw features is known
-            known = {"num_features": self._raw_num_features, "labels": self.source.labels, "cache": self.source.cache}
-            self._predict_data = self.prepare(read_lists(self.predict_path, **known))
-        return self._predict_data
+            return splits.test
+        known = {"num_features": self._raw_num_features, "labels": self.source.labels, "cache": self.source.cache}
+        return self.prepare(read_lists(self.predict_path, **known))

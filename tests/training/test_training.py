@@ -170,7 +170,7 @@ def test_a_damaged_checkpoint_is_named(quickstart, tmp_path):
 def test_lists_that_teach_nothing_are_an_error():
     data = RankingDataModule(builtin="synthetic")
     train = data.splits.train
-    data._splits = data.splits._replace(train=dataclasses.replace(train, labels=np.zeros_like(train.labels)))
+    data.splits = data.splits._replace(train=dataclasses.replace(train, labels=np.zeros_like(train.labels)))
     with pytest.raises(ValueError, match="no training list that a ranking can get wrong: 100 of 100"):
         data.train_dataloader()
 
