@@ -7,16 +7,13 @@ from dataclasses import replace
 import numpy as np
 
 from rankstruct.data.dataset import RankingData, Splits
+from rankstruct.data.errors import check_least
 
 __all__ = ["digits", "synthetic", "synthetic_groups"]
 
 
 def digits(
-    seed: int = 0,
-    *,
-    relevant: int = 8,
-    queries: tuple[int, int, int] = (50, 50, 50),
-    documents: int = 100,
+    seed: int = 0, *, relevant: int = 8, queries: tuple[int, int, int] = (50, 50, 50), documents: int = 100
 ) -> Splits:
     """Handwritten digits as queries: relevant is one class, the same for every query.
 
@@ -106,7 +103,9 @@ def synthetic(
     >>> data.lengths.tolist(), weights.shape
     ([4, 4, 4], (2,))
     """
-    _check_least({"lists": (lists, 1), "features": (features, 1), "grades": (grades, 2), "noise": (noise, 0)})
+    check_least(1, lists=lists, features=features)
+    check_least(2, grades=grades)
+    check_least(0, noise=noise)
     _check_range("documents", documents, 1)
     rng = np.random.default_rng(seed)
     weights = _direction(rng, weights, features, "features")
@@ -135,15 +134,9 @@ def synthetic_groups(
     reversed, the first included. So no linear scorer is right about both, and what a list should show decides about which one
     it had better be right. Grades are cut from utilities as in `synthetic`.
 
-    Args:
-        lists: as are `documents`, `grades`, `noise` and `seed`, see `synthetic`.
-        documents: least and greatest length of a list.
-        groups: least and greatest number of groups of a list, the main one included; some may have no document.
-        features: number of features; the first is 1 in the main group and 0 elsewhere, the others are standard normal.
-        grades: number of grades.
-        noise: standard deviation of the noise.
-        seed: of everything random.
-        weights: `[features - 1]`, to draw more data of the same kind; random if None.
+    Arguments are those of `synthetic`, and `groups`, the least and greatest number of groups of a list, the main one included;
+    some may have no document. The first of the features is 1 in the main group and 0 elsewhere, the others are standard
+    normal; `weights` are `[features - 1]`.
 
     Returns:
         `(data, weights)`: data with groups, 0 being each list's main one; weights float32 of norm 1.
@@ -155,7 +148,9 @@ def synthetic_groups(
     >>> data.groups[:8], weights.shape
     (array([0, 7, 0, 0, 0, 0, 0, 0]), (9,))
     """
-    _check_least({"lists": (lists, 1), "features": (features, 2), "grades": (grades, 2), "noise": (noise, 0)})
+    check_least(1, lists=lists)
+    check_least(2, features=features, grades=grades)
+    check_least(0, noise=noise)
     _check_range("documents", documents, 1)
     _check_range("groups", groups, 2)
     rng = np.random.default_rng(seed)
@@ -170,12 +165,6 @@ def synthetic_groups(
     utilities = np.where(main, 0.5 + values[:, 1:] @ weights, values[:, 1:] @ elsewhere)
     utilities = utilities + noise * rng.standard_normal(total)
     return replace(_graded(values, utilities, grades, lengths), groups=group.astype(np.int64)), weights
-
-
-def _check_least(values: dict[str, tuple[float, float]]) -> None:
-    for name, (value, least) in values.items():
-        if not value >= least:
-            raise ValueError(f"{name} must be at least {least}, got {value}")
 
 
 def _check_range(name: str, given: tuple[int, int], least: int) -> None:

@@ -115,10 +115,7 @@ class Source:
         Raises:
             ValueError: options that do not fit together, an unknown name, or a path or fold that does not exist; one line.
         """
-        for name, value, known in (
-            ("protocol", self.protocol, PROTOCOLS),
-            ("labels", self.labels, ("grades", "real")),
-        ):
+        for name, value, known in (("protocol", self.protocol, PROTOCOLS), ("labels", self.labels, ("grades", "real"))):
             if value not in known:
                 raise ValueError(f"data.{name}: {name} must be one of {', '.join(map(repr, known))}, got {value!r}")
         check_preparation(self.prepare)
