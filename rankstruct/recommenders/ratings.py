@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from rankstruct.data import DataError, RankingData
+from rankstruct.data.errors import check_least
 
 __all__ = ["Ratings", "align", "implicit", "merge", "standardised", "synthetic_ratings", "with_negatives"]
 
@@ -42,22 +43,10 @@ class Scale(NamedTuple):
     grades: Callable[[np.ndarray], np.ndarray]
 
 
-def _star_grades(rating: np.ndarray) -> np.ndarray:
-    return rating - 1
-
-
-def _centred_grades(rating: np.ndarray) -> np.ndarray:
-    return np.ceil(np.maximum(rating, 0) / 2.5)
-
-
-def _binary_grades(rating: np.ndarray) -> np.ndarray:
-    return rating
-
-
 SCALES = {
-    "stars": Scale(1, 5, 3, _star_grades),
-    "centred": Scale(-10, 10, 0, _centred_grades),
-    "binary": Scale(0, 1, 0, _binary_grades),
+    "stars": Scale(1, 5, 3, lambda rating: rating - 1),
+    "centred": Scale(-10, 10, 0, lambda rating: np.ceil(np.maximum(rating, 0) / 2.5)),
+    "binary": Scale(0, 1, 0, lambda rating: rating),
 }
 
 
@@ -119,7 +108,7 @@ class Ratings:
             raise DataError(f"ratings on the scale 'stars' must be whole, got {value:g}; double them, or round")
         if self.scale == "binary" and not np.isin(self.rating, (0, 1)).all():
             raise DataError("ratings on the scale 'binary' must be 0 or 1; implicit(ratings, threshold) makes them so")
-        twice = first_repeated(self.user, self.item, self.num_items)
+        twice = _first_repeated(self.user, self.item, self.num_items)
         if twice is not None:
             raise DataError(
                 f"a user rates an item once; user {str(self.user_names[self.user[twice]])!r} rated "
@@ -150,8 +139,8 @@ class Ratings:
         Raises:
             DataError: a name is not among those given, or what `Ratings` refuses.
         """
-        user, user_names = number_names("users", users, user_names)
-        item, item_names = number_names("items", items, item_names)
+        user, user_names = _number_names("users", users, user_names)
+        item, item_names = _number_names("items", items, item_names)
         values = np.asarray(ratings, np.float32)
         if not len(user) == len(item) == len(values):
             raise DataError(
@@ -267,10 +256,8 @@ def with_negatives(ratings: Ratings, number: int, *, seed: int = 0) -> Ratings:
         drawn = rng.permutation(open_items)[:number]
         users.append(np.full(len(drawn), rated))
         items.append(drawn)
-    user, item = np.concatenate(users), np.concatenate(items)
-    rating = np.concatenate([ratings.rating, np.zeros(len(user) - ratings.num_ratings, np.float32)])
-    order = np.argsort(user, kind="stable")
-    return replace(ratings, user=user[order], item=item[order], rating=rating[order])
+    added = sum(map(len, items)) - ratings.num_ratings
+    return _joined(ratings, users, items, [ratings.rating, np.zeros(added, np.float32)])
 
 
 def merge(parts: Sequence[Ratings]) -> Ratings:
@@ -288,11 +275,16 @@ def merge(parts: Sequence[Ratings]) -> Ratings:
         same = np.array_equal(part.user_names, first.user_names) and np.array_equal(part.item_names, first.item_names)
         if not same or part.scale != first.scale:
             raise DataError("parts must have one numbering and one scale; align(parts) gives one numbering")
-    user = np.concatenate([part.user for part in parts])
+    return _joined(first, *([getattr(part, name) for part in parts] for name in ("user", "item", "rating")))
+
+
+def _joined(
+    like: Ratings, users: Sequence[np.ndarray], items: Sequence[np.ndarray], ratings: Sequence[np.ndarray]
+) -> Ratings:
+    """Ratings in pieces, in the order of users, with the numbering and the scale of `like`."""
+    user = np.concatenate(users)
     order = np.argsort(user, kind="stable")
-    item = np.concatenate([part.item for part in parts])
-    rating = np.concatenate([part.rating for part in parts])
-    return replace(first, user=user[order], item=item[order], rating=rating[order])
+    return replace(like, user=user[order], item=np.concatenate(items)[order], rating=np.concatenate(ratings)[order])
 
 
 def standardised(ratings: Ratings) -> Callable[[np.ndarray], np.ndarray]:
@@ -319,16 +311,12 @@ def align(parts: Sequence[Ratings]) -> list[Ratings]:
     """
     if len({part.scale for part in parts}) > 1:
         raise DataError(f"parts must be on one scale, got {', '.join(part.scale for part in parts)}")
-    user_names = _ordered(np.concatenate([part.user_names for part in parts]))
-    item_names = _ordered(np.concatenate([part.item_names for part in parts]))
+    names = {
+        kind: _ordered(np.concatenate([getattr(part, kind) for part in parts])) for kind in ("user_names", "item_names")
+    }
     return [
         Ratings.from_arrays(
-            part.user_names[part.user],
-            part.item_names[part.item],
-            part.rating,
-            scale=part.scale,
-            user_names=user_names,
-            item_names=item_names,
+            part.user_names[part.user], part.item_names[part.item], part.rating, scale=part.scale, **names
         )
         for part in parts
     ]
@@ -350,9 +338,7 @@ def synthetic_ratings(
     >>> ratings.num_users, ratings.num_ratings, ratings.scale
     (5, 50, 'stars')
     """
-    for name, value in (("users", users), ("items", items), ("rank", rank), ("rated", rated)):
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
+    check_least(1, users=users, items=items, rank=rank, rated=rated)
     if rated > items or noise < 0:
         raise ValueError(f"rated must be at most items, and noise >= 0; got {rated} of {items}, and {noise}")
     rng = np.random.default_rng(seed)
@@ -364,14 +350,8 @@ def synthetic_ratings(
     drawn = np.argsort(-(liked + rng.gumbel(size=(users, items))), axis=1)[:, :rated]
     user = np.repeat(np.arange(users), rated)
     item = drawn.ravel()
-    return Ratings.from_arrays(
-        user,
-        item,
-        stars[user, item],
-        scale="stars",
-        user_names=np.arange(users).astype(str),
-        item_names=np.arange(items).astype(str),
-    )
+    user_names, item_names = (np.arange(number).astype(str) for number in (users, items))
+    return Ratings(user, item, stars[user, item].astype(np.float32), user_names, item_names, "stars")
 
 
 def _ordered(names: np.ndarray) -> np.ndarray:
@@ -381,27 +361,19 @@ def _ordered(names: np.ndarray) -> np.ndarray:
     return different[np.argsort(different.astype(np.int64), kind="stable")] if plain and len(different) else different
 
 
-def number_names(what: str, given: Sequence | np.ndarray, names: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+def _number_names(what: str, given: Sequence | np.ndarray, names: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """Numbers of names, and the names in order."""
     strings = np.asarray(given).astype(str)
     names = _ordered(strings) if names is None else np.asarray(names).astype(str)
-    by_string = np.argsort(names)
-    if len(strings) and not len(names):
-        raise DataError(f"{what} has names, but none are known")
-    at = np.searchsorted(names, strings, sorter=by_string).clip(max=max(len(names) - 1, 0))
-    numbers = by_string[at] if len(strings) else np.zeros(0, np.int64)
-    unknown = names[numbers] != strings if len(strings) else np.zeros(0, bool)
-    if unknown.any():
-        raise DataError(f"{what} has the name {str(strings[unknown][0])!r}, which is not among those given")
-    return numbers.astype(np.int64), names
+    numbers = {name: number for number, name in enumerate(names.tolist())}
+    try:
+        return np.array([numbers[name] for name in strings.tolist()], np.int64), names
+    except KeyError as error:
+        raise DataError(f"{what} has the name {error.args[0]!r}, which is not among those given") from None
 
 
-def first_repeated(user: np.ndarray, item: np.ndarray, num_items: int) -> int | None:
+def _first_repeated(user: np.ndarray, item: np.ndarray, num_items: int) -> int | None:
     """Where a user rates an item again for the first time, or None."""
     pairs = user * max(num_items, 1) + item
-    _, first = np.unique(pairs, return_index=True)
-    if len(first) == len(pairs):
-        return None
-    again = np.ones(len(pairs), bool)
-    again[first] = False
-    return int(np.flatnonzero(again)[0])
+    again = np.setdiff1d(np.arange(len(pairs)), np.unique(pairs, return_index=True)[1])
+    return int(again[0]) if len(again) else None

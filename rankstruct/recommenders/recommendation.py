@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rankstruct.data.errors import check_least
 from rankstruct.recommenders.factorization import ItemScorer
 from rankstruct.recommenders.ratings import Ratings
 
@@ -44,8 +45,7 @@ def recommend(
     tensor([[-1],
             [ 0]])
     """
-    if k < 1:
-        raise ValueError(f"k must be at least 1, got {k}")
+    check_least(1, k=k)
     numbers = torch.as_tensor(users, dtype=torch.int64)
     rows = numbers.reshape(-1)
     with torch.no_grad():

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rankstruct.data.errors import check_least
 from rankstruct.recommenders.ratings import Ratings
 
 __all__ = ["RatingsParts", "RatingsSplit", "hold_out", "strong_split", "weak_split"]
@@ -118,9 +119,7 @@ def _random_rank(ratings: Ratings, seed: int) -> np.ndarray:
     """`[ratings]`: the place of each rating in a random order of its user's."""
     drawn = np.random.default_rng([seed, 0]).random(ratings.num_ratings)
     order = np.lexsort((drawn, ratings.user))
-    rank = np.empty(ratings.num_ratings, np.int64)
-    rank[order] = np.arange(ratings.num_ratings)
-    return rank - ratings.offsets[ratings.user]
+    return np.argsort(order) - ratings.offsets[ratings.user]
 
 
 def _drawn(ratings: Ratings, number: int, seed: int) -> np.ndarray:
@@ -129,9 +128,7 @@ def _drawn(ratings: Ratings, number: int, seed: int) -> np.ndarray:
 
 def _judged(ratings: Ratings, num_train: int, min_test: int) -> tuple[np.ndarray, int]:
     """Users with enough ratings, and how many have some, but too few."""
-    for name, value in (("num_train", num_train), ("min_test", min_test)):
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
+    check_least(1, num_train=num_train, min_test=min_test)
     counts = np.diff(ratings.offsets)
     users = np.flatnonzero(counts >= num_train + min_test)
     if not len(users):
