@@ -54,13 +54,8 @@ def make_batch(
     """Pad some lists, those longer than `max_list_size` sampled down to it.
 
     A sample is drawn without replacement; where the list has relevant (label > 0) and irrelevant documents, so has the
-    sample. It depends on `seed` and the list alone, not on the other lists of the batch.
-
-    Args:
-        data: all lists.
-        lists: indices of the lists, `[n]`.
-        max_list_size: at least 2, or None for whole lists.
-        seed: integers from 0.
+    sample. It depends on `seed`, integers from 0, and the list alone, not on the other lists of the batch. `lists` are the
+    indices of the lists in `data`, `[n]`.
 
     Raises:
         ValueError: `max_list_size` is below 2.

@@ -73,11 +73,7 @@ class RemoveZeroRows:
 class RemoveNearDuplicates:
     """Leave out both documents of a pair of one list whose cosine is above a threshold although one is relevant and one is not.
 
-    A document of zeros has no direction and is in no such pair.
-
-    Args:
-        threshold: of the cosine.
-        min_relevant: the lowest grade that counts as relevant.
+    A document of zeros has no direction and is in no such pair. Relevant are grades from `min_relevant` on.
 
     Source: Chakrabarti, Khanna, Sawant, Bhattacharyya, KDD 2008, section 4.1, who do so to training and test data alike;
     figures are then not comparable with those of the whole data.

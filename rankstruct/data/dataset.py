@@ -57,10 +57,8 @@ class RankingData:
     def __post_init__(self) -> None:
         _check_types(self.features, self.labels, self.offsets)
         documents = len(self.labels)
-        if self.features.shape[0] != documents:
-            raise DataError(
-                f"labels must have one entry a row of features; got {documents} labels, {self.features.shape[0]} rows"
-            )
+        if (rows := self.features.shape[0]) != documents:
+            raise DataError(f"labels must have one entry a row of features; got {documents} labels, {rows} rows")
         for name in _per_document()[2:]:
             values = getattr(self, name)
             if values is not None and np.shape(values) != (documents,):
@@ -103,11 +101,8 @@ class RankingData:
     def from_arrays(cls, X: ArrayLike, y: ArrayLike, qid: ArrayLike, *, docids: ArrayLike | None = None) -> RankingData:
         """Data from one row, one label and one query name a document.
 
-        Args:
-            X: `[documents, d]` numbers, an array or a SciPy sparse matrix.
-            y: `[documents]` numbers.
-            qid: `[documents]`; the documents of a query are neighbours.
-            docids: `[documents]`, or None.
+        `X` is `[documents, d]`, an array or a SciPy sparse matrix; the others are `[documents]`. The documents of a query are
+        neighbours.
 
         Raises:
             DataError: a query returns after another one, shapes do not fit, or a number is not finite.
@@ -173,10 +168,7 @@ class RankingData:
         return (changes[last] == changes[first]) | (self.lengths == 0)
 
     def select(self, lists: ArrayLike) -> RankingData:
-        """The data of some lists, in the order given.
-
-        Args:
-            lists: indices of lists, all different, or a mask `[lists]` of booleans.
+        """The data of some lists, in the order given: indices of lists, all different, or a mask `[lists]` of booleans.
 
         >>> data = RankingData.from_arrays([[1.0], [2.0], [3.0]], [1, 0, 2], ["a", "a", "b"])
         >>> data.select([1]).labels
@@ -186,16 +178,13 @@ class RankingData:
         lengths = self.lengths[chosen]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         rows = np.arange(offsets[-1]) + np.repeat(self.offsets[chosen] - offsets[:-1], lengths)
-
         return self.select_documents(rows, offsets, self.qids[chosen])
 
     def select_documents(self, rows: ArrayLike, offsets: ArrayLike, qids: np.ndarray) -> RankingData:
         """Some documents, in the order given, with all that is known of each; what every other selection goes through.
 
-        Args:
-            rows: numbers of documents, those of a list side by side.
-            offsets: `[lists + 1]`, of the lists that they make.
-            qids: `[lists]`, the names of these lists.
+        `rows` are numbers of documents, those of a list side by side; `offsets` `[lists + 1]` and `qids` `[lists]` are those of
+        the lists that they make.
 
         >>> data = RankingData.from_arrays([[1.0], [2.0], [3.0]], [1, 0, 2], ["a", "a", "b"])
         >>> data.select_documents([2, 0], [0, 2], np.array(["c"])).labels

@@ -8,9 +8,11 @@ read either: as for trec_eval, scores alone order a list.
 from __future__ import annotations
 
 import logging
+import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +25,8 @@ from rankstruct.files import whole_file
 __all__ = ["JoinedRun", "join_run", "read_qrels", "read_run", "read_scores", "write_run", "write_scores"]
 
 _log = logging.getLogger(__name__)
+
+_SCORE = "a finite number as score"
 
 Judgements = dict[str, dict[str, float]]
 
@@ -64,7 +68,7 @@ def read_qrels(path: str | os.PathLike[str]) -> Judgements:
         DataError: a line with fewer than four columns, a label that is not an integer, a document judged twice for a
             query, an empty or absent file.
     """
-    return _read_table(Path(path), "query iteration docid label", label_column=3, number=_grade)
+    return _read_table(Path(path), "query iteration docid label", 3, int, "an integer as label")
 
 
 def read_run(path: str | os.PathLike[str]) -> Judgements:
@@ -74,20 +78,14 @@ def read_run(path: str | os.PathLike[str]) -> Judgements:
         DataError: a line with fewer than six columns, a score that is not a finite number, a document twice in a query,
             an empty or absent file.
     """
-    return _read_table(Path(path), "query Q0 docid rank score tag", label_column=4, number=_finite)
+    return _read_table(Path(path), "query Q0 docid rank score tag", 4, float, _SCORE)
 
 
 def write_run(path: str | os.PathLike[str], data: RankingData, scores: ArrayLike, tag: str = "rankstruct") -> None:
-    """Write scores as a TREC run, lists in the order of the data, each sorted by score; the file appears whole or not
-    at all.
+    """Write scores as a TREC run, lists in the order of the data, each sorted by score; the file appears whole or not at all.
 
-    Ties keep the order of the data. A document without a name is called `<qid>-<k>`, the k-th of its list.
-
-    Args:
-        path: the file, replaced if it exists.
-        data: the documents.
-        scores: `[documents]`.
-        tag: the run's name, one word.
+    Scores are `[documents]`; ties keep the order of the data. A document without a name is called `<qid>-<k>`, the k-th of its
+    list; `tag` is the run's name, one word.
 
     Raises:
         ValueError: scores of another shape, a score that is not finite, or a name with a blank in it.
@@ -105,9 +103,7 @@ def write_run(path: str | os.PathLike[str], data: RankingData, scores: ArrayLike
         raise ValueError(f"scores must have shape [documents] = ({data.num_documents},), got {values.shape}")
 
     def lines() -> Iterator[str]:
-        for qid, first, last in zip(
-            data.qids.tolist(), data.offsets[:-1].tolist(), data.offsets[1:].tolist(), strict=True
-        ):
+        for qid, (first, last) in zip(data.qids.tolist(), pairwise(data.offsets.tolist()), strict=True):
             order = np.argsort(-values[first:last], kind="stable")
             for rank, place in enumerate(order.tolist(), 1):
                 docid = (str(data.docids[first + place]) if data.docids is not None else "") or f"{qid}-{place + 1}"
@@ -128,7 +124,8 @@ def read_scores(path: str | os.PathLike[str]) -> np.ndarray:
         DataError: a blank line, a score that is not a finite number, an empty or absent file.
     """
     path = Path(path)
-    scores = [_finite(line.split()[-1] if line.split() else "", path, number) for number, line in _lines(path)]
+    words = ((place, line.split() or [""]) for place, line in _lines(path))
+    scores = [_number(last, float, _SCORE, f"{path}:{place}") for place, (*_, last) in words]
     if not scores:
         raise DataError(f"{path}: expected scores, one a line, got an empty file")
     return np.array(scores)
@@ -193,10 +190,8 @@ def join_run(run: Judgements, qrels: Judgements) -> JoinedRun:
     )
 
 
-def _read_table(
-    path: Path, columns: str, label_column: int, number: Callable[[str, Path, int], float]
-) -> dict[str, dict[str, float]]:
-    table: dict[str, dict[str, float]] = {}
+def _read_table(path: Path, columns: str, column: int, kind: type, what: str) -> Judgements:
+    table: Judgements = {}
     names = columns.split()
     for line_number, line in _lines(path):
         if line.startswith("#") or not line.strip():
@@ -213,7 +208,7 @@ def _read_table(
                 f"{path}:{line_number}: expected each document once in a query, got {words[2]} again in query "
                 f"{words[0]}; remove one of the lines"
             )
-        documents[words[2]] = number(words[label_column], path, line_number)
+        documents[words[2]] = _number(words[column], kind, what, f"{path}:{line_number}")
     if not table:
         raise DataError(f"{path}: expected lines of {columns}, got none")
     return table
@@ -229,23 +224,14 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         raise DataError(f"{path}: expected text in UTF-8, got the byte {error.object[error.start]:#04x}") from error
 
 
-def _finite(word: str, path: Path, line: int) -> float:
+def _number(word: str, kind: type, what: str, place: str) -> float:
     try:
-        value = float(word)
-    except ValueError:
-        value = np.nan
-    if not np.isfinite(value):
-        raise DataError(f"{path}:{line}: expected a finite number as score, got {word!r}; correct or remove the line")
-    return value
-
-
-def _grade(word: str, path: Path, line: int) -> float:
-    try:
-        return int(word)
-    except ValueError:
-        raise DataError(
-            f"{path}:{line}: expected an integer as label, got {word!r}; correct or remove the line"
-        ) from None
+        value = kind(word)
+        if math.isfinite(value):
+            return value
+    except (ValueError, OverflowError):
+        pass
+    raise DataError(f"{place}: expected {what}, got {word!r}; correct or remove the line")
 
 
 def _checked_scores(scores: ArrayLike) -> np.ndarray:

@@ -279,12 +279,7 @@ def parse_preparation(names: Sequence[str]) -> Compose:
 def prepare_splits(names: Sequence[str], splits: Splits) -> Splits:
     """Prepare training, validation and test data by steps in turn; what needs fitting is fitted to the training data.
 
-    Args:
-        names: those of `parse_preparation`; also "standardize", and "bins" or "bins:50" (thresholds a feature).
-        splits: the three parts.
-
-    Raises:
-        ValueError: an unknown name; the message lists the known ones.
+    Names are those of `parse_preparation`, with its errors; also "standardize", and "bins" or "bins:50" (thresholds a feature).
 
     >>> from rankstruct.data.builtin import digits
     >>> prepare_splits(["bins:2"], digits()).test.num_features

@@ -30,11 +30,7 @@ class ClassTable(NamedTuple):
 
 
 def read_arff(path: str | os.PathLike[str], target: str | int = -1) -> ClassTable:
-    """Read a dense ARFF file with numeric attributes and a class.
-
-    Args:
-        path: the file; `%` begins a comment.
-        target: the attribute that is the class, by name or number, the last by default.
+    """Read a dense ARFF file with numeric attributes and a class, `target`, by name or number; `%` begins a comment.
 
     Raises:
         DataError: no `@data`, no such attribute, a row of another width, or a feature that is not a finite number; missing values
@@ -66,13 +62,7 @@ def read_arff(path: str | os.PathLike[str], target: str | int = -1) -> ClassTabl
 def read_csv(
     path: str | os.PathLike[str], target: str | int = -1, *, header: bool = True, delimiter: str = ","
 ) -> ClassTable:
-    r"""Read a CSV file with numeric columns and a class.
-
-    Args:
-        path: the file.
-        target: the column that is the class, by name (with a header) or number, the last by default.
-        header: whether the first line has names.
-        delimiter: between columns.
+    r"""Read a CSV file with numeric columns and a class, `target`, by number or, where the first line has names, by name.
 
     Raises:
         DataError: no rows, no such column, a row of another width, or a feature that is not a finite number.

@@ -128,13 +128,8 @@ class Ratings:
     ) -> Ratings:
         """Ratings from names, one entry a rating in any order; names are numbered in order, whole numbers by size.
 
-        Args:
-            users: names of users; anything that has a string.
-            items: names of items.
-            ratings: numbers.
-            scale: see `Ratings`.
-            user_names: the names in their order, which may hold more than `users` does; None to find them.
-            item_names: as `user_names`.
+        Names are anything that has a string; `user_names` and `item_names` have them in their order, and may hold more than
+        occur; None finds them.
 
         Raises:
             DataError: a name is not among those given, or what `Ratings` refuses.

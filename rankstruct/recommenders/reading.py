@@ -280,7 +280,7 @@ class RatingsSource:
         """Ratings that learn, steer and judge.
 
         Raises:
-            ValueError: as `check`, or what `read_ratings` and `split_ratings` raise.
+            ValueError: as `check`, or what `read_ratings` and `divide` raise.
         """
         self.check()
         if self.path is not None and self.fold is not None:

@@ -26,13 +26,9 @@ class Recommender(Protocol):
 def recommend(
     model: Recommender, users: int | Sequence[int] | Tensor, k: int = 10, *, exclude: Ratings | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The k items of highest score for each user, best first.
+    """The k items of highest score for each user, given by number, `[users]` or one, best first.
 
-    Args:
-        model: what scores all items for users.
-        users: the numbers of the users, `[users]`, or one number.
-        k: how many.
-        exclude: ratings whose items are not recommended to the users who gave them, such as those trained on.
+    The items of the ratings `exclude`, such as those trained on, are not recommended to the users who gave them.
 
     Returns:
         `(items, scores)`, both `[users, k]`, or `[k]` for one user. Where fewer are left, items end with -1 and scores with -inf.

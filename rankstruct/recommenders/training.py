@@ -67,12 +67,9 @@ class RatingsDataModule(ListsDataModule):
         super().__init__({"lists_per_batch": users_per_batch, "max_list_size": max_items}, seed)
         if labels == "standardised":
             labels = standardised(train)
-        measured = {"vali": vali, "test": test}
-        lists = {stage: part.to_lists(measured_labels) for stage, part in measured.items() if part is not None}
-        self._parts: dict[str, RankingData] = {"train": train.to_lists(labels), **lists}
-        given = {"vali": vali_given, "test": test_given}
+        self._parts = {"train": train.to_lists(labels), **_lists(vali, test, measured_labels)}
         #: What is known of new users, by stage.
-        self.given = {stage: part.to_lists(labels) for stage, part in given.items() if part is not None}
+        self.given = _lists(vali_given, test_given, labels)
         #: All ratings but those of the test: what a user is not recommended.
         self.known = merge([part for part in (train, vali_given, vali, test_given) if part is not None])
         self.item_counts = np.bincount(train.item, minlength=train.num_items)
@@ -149,18 +146,9 @@ class SplitRatingsDataModule(RatingsDataModule):
     ) -> None:
         self.source = RatingsSource(path=path, builtin=builtin, seed=seed, **source)
         parts = self.source.read()
-        super().__init__(
-            parts.train,
-            parts.vali,
-            parts.test,
-            vali_given=parts.vali_given,
-            test_given=parts.test_given,
-            users_per_batch=users_per_batch,
-            labels=labels,
-            max_items=max_items,
-            recommend=recommend,
-            seed=seed,
-        )
+        given: dict[str, Any] = {"vali_given": parts.vali_given, "test_given": parts.test_given}
+        batches: dict[str, Any] = {"users_per_batch": users_per_batch, "max_items": max_items, "seed": seed}
+        super().__init__(parts.train, parts.vali, parts.test, labels=labels, recommend=recommend, **given, **batches)
         self.left_out = parts.left_out
 
     @property
@@ -356,6 +344,10 @@ class RecommendationWriter(pl.Callback):
         print(f"{data.recommend} items for each of {len(users)} users: {path}")
 
 
+def _lists(vali: Ratings | None, test: Ratings | None, labels: Labels) -> dict[str, RankingData]:
+    return {stage: part.to_lists(labels) for stage, part in (("vali", vali), ("test", test)) if part is not None}
+
+
 def _copy_factors(source: nn.Module, target: MatrixFactorization, name: str) -> None:
     wanted = (target.num_users, target.num_items, target.rank)
     found = tuple(getattr(source, attribute, None) for attribute in ("num_users", "num_items", "rank"))
@@ -369,8 +361,5 @@ def _copy_factors(source: nn.Module, target: MatrixFactorization, name: str) -> 
 
 def _squared(factors: nn.Embedding, biases: nn.Embedding | None, rows: Tensor | None = None) -> Tensor:
     """Squared norms of some rows, or all, with the biases as a further column."""
-    values = factors.weight if rows is None else factors(rows)
-    total = values.square().sum(-1)
-    if biases is None:
-        return total
-    return total + (biases.weight if rows is None else biases(rows)).square().sum(-1)
+    found = [part.weight if rows is None else part(rows) for part in (factors, biases) if part is not None]
+    return torch.stack([values.square().sum(-1) for values in found]).sum(0)
