@@ -55,10 +55,7 @@ def make_batch(
 
     A sample is drawn without replacement; where the list has relevant (label > 0) and irrelevant documents, so has the
     sample. It depends on `seed`, integers from 0, and the list alone, not on the other lists of the batch. `lists` are the
-    indices of the lists in `data`, `[n]`.
-
-    Raises:
-        ValueError: `max_list_size` is below 2.
+    indices of the lists in `data`, `[n]`. A `max_list_size` below 2 raises ValueError.
 
     >>> data = RankingData.from_arrays([[1.0], [2.0], [3.0]], [1, 0, 2], ["a", "a", "b"])
     >>> make_batch(data, [1, 0]).positions
@@ -76,7 +73,16 @@ def make_batch(
         first, last = data.offsets[chosen[row]], data.offsets[chosen[row] + 1]
         rng = np.random.default_rng([*seed, int(chosen[row])])
         positions[row, : sizes[row]] = first + _sample(data.labels[first:last] > 0, int(sizes[row]), rng)
-    return _gathered(data, chosen, positions, where)
+    features = np.zeros((*where.shape, data.num_features), np.float32)
+    rows = data.features[positions[where]]
+    features[where] = rows.toarray() if data.is_sparse else rows
+    labels = np.zeros(where.shape, np.float32)
+    labels[where] = data.labels[positions[where]]
+    arrays = {"features": features, "labels": labels, "where": where, "index": chosen, "positions": positions}
+    if data.groups is not None:
+        arrays["groups"] = np.full(where.shape, -1, np.int64)
+        arrays["groups"][where] = data.groups[positions[where]]
+    return Batch(**{name: torch.from_numpy(values) for name, values in arrays.items()})
 
 
 def _sample(relevant: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
@@ -86,19 +92,6 @@ def _sample(relevant: np.ndarray, size: int, rng: np.random.Generator) -> np.nda
         if not (relevant[taken] == kind).any() and (relevant == kind).any():
             taken[0] = rng.choice(np.flatnonzero(relevant == kind))  # all taken are of the other kind, so none is lost
     return np.sort(taken)
-
-
-def _gathered(data: RankingData, lists: np.ndarray, positions: np.ndarray, where: np.ndarray) -> Batch:
-    features = np.zeros((*positions.shape, data.num_features), np.float32)
-    rows = data.features[positions[where]]
-    features[where] = rows.toarray() if data.is_sparse else rows
-    labels = np.zeros(positions.shape, np.float32)
-    labels[where] = data.labels[positions[where]]
-    arrays = {"features": features, "labels": labels, "where": where, "index": lists, "positions": positions}
-    if data.groups is not None:
-        arrays["groups"] = np.full(positions.shape, -1, np.int64)
-        arrays["groups"][where] = data.groups[positions[where]]
-    return Batch(**{name: torch.from_numpy(values) for name, values in arrays.items()})
 
 
 class BatchLoader:

@@ -8,6 +8,7 @@ import numpy as np
 
 from rankstruct.data.dataset import RankingData, Splits
 from rankstruct.data.errors import check_least
+from rankstruct.data.tabular import ClassTable, sample_queries
 
 __all__ = ["digits", "synthetic", "synthetic_groups"]
 
@@ -48,22 +49,21 @@ def digits(
     if len(queries) != 3 or min(queries) < 1:
         raise ValueError(f"queries must be three positive numbers (training, validation, test), got {queries}")
     rng = np.random.default_rng(seed)
-    parts: list[list[np.ndarray]] = [[], [], []]
+    cut = []
     for digit in range(10):
         members = rng.permutation(np.flatnonzero(classes == digit))
-        bounds = [round(0.6 * len(members)), round(0.8 * len(members))]
-        for part, chosen in zip(parts, np.split(members, bounds), strict=True):
-            part.append(chosen)
-    pools = [np.concatenate(part) for part in parts]
+        cut.append(np.split(members, [round(0.6 * len(members)), round(0.8 * len(members))]))
+    pools = [np.concatenate(part) for part in zip(*cut, strict=True)]
     if not 1 <= documents <= min(map(len, pools)):
         raise ValueError(
             f"documents must be from 1 to {min(map(len, pools))}, the images of the smallest part; got {documents}"
         )
 
-    def sampled(pool: np.ndarray, number: int, name: str) -> RankingData:
-        rows = np.concatenate([rng.choice(pool, documents, replace=False) for _ in range(number)])
-        qids = np.repeat([f"{name}{query}" for query in range(1, number + 1)], documents)
-        return RankingData.from_arrays(images[rows] / 16, classes[rows] == relevant, qids, docids=rows)
+    table = ClassTable(images / 16, classes.astype(np.str_), [])
+
+    def sampled(rows: np.ndarray, number: int, name: str) -> RankingData:
+        data = sample_queries(table, str(relevant), queries=number, documents=documents, rows=rows, seed=rng)
+        return replace(data, qids=np.char.add(name, data.qids))
 
     return Splits(*(sampled(*args) for args in zip(pools, queries, Splits._fields, strict=True)))
 
@@ -138,11 +138,7 @@ def synthetic_groups(
     some may have no document. The first of the features is 1 in the main group and 0 elsewhere, the others are standard
     normal; `weights` are `[features - 1]`.
 
-    Returns:
-        `(data, weights)`: data with groups, 0 being each list's main one; weights float32 of norm 1.
-
-    Raises:
-        ValueError: a number outside its range, or weights of another shape.
+    Returns, and raises, what `synthetic` does; the data have groups, 0 being each list's main one.
 
     >>> data, weights = synthetic_groups(lists=3, seed=1)
     >>> data.groups[:8], weights.shape

@@ -68,17 +68,15 @@ class RankingData:
                 f"groups must be an int64 array, got {_kind(self.groups)}; with_groups takes names and numbers"
             )
         if self.offsets[0] != 0 or self.offsets[-1] != documents or (np.diff(self.offsets) < 0).any():
-            raise DataError(
-                f"offsets must rise from 0 to the number of documents, {documents}; got {_shortened(self.offsets)}"
-            )
+            shown = np.array2string(self.offsets, threshold=8, edgeitems=3)
+            raise DataError(f"offsets must rise from 0 to the number of documents, {documents}; got {shown}")
         if np.shape(self.qids) != (self.num_lists,):
             raise DataError(f"qids must have shape [lists] = ({self.num_lists},), got {np.shape(self.qids)}")
         names, first = np.unique(self.qids, return_index=True)
         if len(names) < self.num_lists:
             again = np.setdiff1d(np.arange(self.num_lists), first)[0]
-            raise DataError(
-                f"qids must be all different; {str(self.qids[again])!r} returns at list {again}; sort by qid"
-            )
+            name = str(self.qids[again])
+            raise DataError(f"qids must be all different; {name!r} returns at list {again}; sort by qid")
         self._check_finite()
 
     def _check_finite(self) -> None:
@@ -202,10 +200,8 @@ class RankingData:
     def comment_values(self, key: str) -> np.ndarray:
         """What the comments say of `key`, `[documents]` strings, from comments such as `# url = a.org/b host = a.org`.
 
-        A value goes as far as the next `word =` or the end of the comment; it is "" where the key is absent.
-
-        Raises:
-            DataError: the data have no comments, or none has the key.
+        A value goes as far as the next `word =` or the end of the comment; it is "" where the key is absent. Where there are no
+        comments, or none has the key, this raises DataError.
         """
         pattern = re.compile(rf"(?:^|\s){re.escape(key)}\s*=\s*(.*?)\s*(?=\s\w+\s*=|$)")
         comments, found = self._search_comments(pattern, f"has {key!r}")
@@ -251,9 +247,6 @@ class RankingData:
 
     def grouped_by(self, source: int | str | None) -> RankingData:
         """`with_groups` as a config says it: the number of a column, an expression for the comments, or None for no change.
-
-        Raises:
-            DataError: as `with_groups`.
 
         >>> data = RankingData.from_arrays([[5.0], [2.0], [5.0]], [1, 0, 2], ["a", "a", "a"])
         >>> data.grouped_by(0).groups
@@ -362,10 +355,8 @@ class Splits(NamedTuple):
 def concatenate(parts: Sequence[RankingData]) -> RankingData:
     """The lists of all parts, one part after another.
 
-    Documents keep names, comments, missing counts and groups if all parts have them.
-
-    Raises:
-        DataError: no parts, or parts that differ in the number of features or share a query name.
+    Documents keep names, comments, missing counts and groups if all parts have them. No parts, or parts that differ in the
+    number of features or share a query name, raise DataError.
 
     >>> one = RankingData.from_arrays([[1.0]], [1], ["a"])
     >>> two = RankingData.from_arrays([[2.0]], [0], ["b"])
@@ -418,7 +409,3 @@ def _kind(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"an array of {value.dtype}, shape {value.shape}"
     return f"a {type(value).__name__}"
-
-
-def _shortened(values: np.ndarray) -> str:
-    return np.array2string(values, threshold=8, edgeitems=3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -84,9 +85,5 @@ def class_splits(
     chosen = cross_validation_parts(len(table.classes), fold, parts, seed)
     low, high = (f(table.features[chosen[0]], axis=0) for f in (np.min, np.max))
     scaled = table._replace(features=(table.features - low) / np.where(high > low, high - low, 1))
-    return Splits(
-        *(
-            sample_queries(scaled, kind, queries=queries, documents=documents, rows=rows, seed=10 * fold + at)
-            for at, rows in enumerate(chosen)
-        )
-    )
+    sampled = functools.partial(sample_queries, scaled, kind, queries=queries, documents=documents)
+    return Splits(*(sampled(rows=rows, seed=10 * fold + at) for at, rows in enumerate(chosen)))

@@ -2,7 +2,8 @@
 
 A line of a run is `query Q0 docid rank score tag`, a line of qrels `query iteration docid label`; columns are separated
 by blanks, what follows the last column is not read, and lines that start with `#` say nothing. The rank column is not
-read either: as for trec_eval, scores alone order a list.
+read either: as for trec_eval, scores alone order a list. Reading raises DataError for a file that is absent or empty, a line
+with fewer columns, a label that is not an integer, a score that is not a finite number, and a document twice in a query.
 """
 
 from __future__ import annotations
@@ -62,22 +63,12 @@ class JoinedRun:
 
 
 def read_qrels(path: str | os.PathLike[str]) -> Judgements:
-    """Judgements as `{query: {docid: label}}`.
-
-    Raises:
-        DataError: a line with fewer than four columns, a label that is not an integer, a document judged twice for a
-            query, an empty or absent file.
-    """
+    """Judgements as `{query: {docid: label}}`; raises as the module says."""
     return _read_table(Path(path), "query iteration docid label", 3, int, "an integer as label")
 
 
 def read_run(path: str | os.PathLike[str]) -> Judgements:
-    """A run as `{query: {docid: score}}`.
-
-    Raises:
-        DataError: a line with fewer than six columns, a score that is not a finite number, a document twice in a query,
-            an empty or absent file.
-    """
+    """A run as `{query: {docid: score}}`; raises as the module says."""
     return _read_table(Path(path), "query Q0 docid rank score tag", 4, float, _SCORE)
 
 
@@ -120,22 +111,17 @@ def write_run(path: str | os.PathLike[str], data: RankingData, scores: ArrayLike
 def read_scores(path: str | os.PathLike[str]) -> np.ndarray:
     """One score a line, the last word of it, `[documents]` float64, as LETOR's baselines and SVMlight write them.
 
-    Raises:
-        DataError: a blank line, a score that is not a finite number, an empty or absent file.
+    Raises as the module says, for a blank line too.
     """
     path = Path(path)
-    words = ((place, line.split() or [""]) for place, line in _lines(path))
-    scores = [_number(last, float, _SCORE, f"{path}:{place}") for place, (*_, last) in words]
+    scores = [_number((line.split() or [""])[-1], float, _SCORE, f"{path}:{at}") for at, line in _lines(path)]
     if not scores:
         raise DataError(f"{path}: expected scores, one a line, got an empty file")
     return np.array(scores)
 
 
 def write_scores(path: str | os.PathLike[str], scores: ArrayLike) -> None:
-    """Write one score a line, `[documents]`; the file appears whole or not at all.
-
-    Raises:
-        ValueError: scores that are not flat or not finite.
+    """Write one score a line, `[documents]`, flat and finite, or ValueError; the file appears whole or not at all.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -151,11 +137,8 @@ def write_scores(path: str | os.PathLike[str], scores: ArrayLike) -> None:
 def join_run(run: Judgements, qrels: Judgements) -> JoinedRun:
     """Give the documents of a run their judgements.
 
-    Queries that only one of the two has are left out, counted and logged. A label below 0 means not judged, as for
-    trec_eval.
-
-    Raises:
-        DataError: the two have no query in common.
+    Queries that only one of the two has are left out, counted and logged; without a query in common, this raises DataError.
+    A label below 0 means not judged, as for trec_eval.
 
     >>> joined = join_run({"1": {"a": 0.5, "b": 2.0}}, {"1": {"b": 1, "c": 2}, "7": {"a": 1}})
     >>> joined.labels, joined.num_relevant, joined.ideal_labels, joined.only_in_qrels

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -34,11 +33,8 @@ __all__ = [
 ]
 
 
-class Step(Protocol):
-    """A preparation step: the same documents with other features."""
-
-    def __call__(self, data: RankingData) -> RankingData:
-        """The data with the features changed."""
+#: A preparation step: the same documents with other features.
+Step = Callable[[RankingData], RankingData]
 
 
 class _DenseStep:
@@ -246,11 +242,13 @@ class Compose:
         return data
 
 
-_STEPS: dict[str, Callable[..., Step]] = {
+_FEATURES: dict[str, Callable[..., Step]] = {
     **{step.name: step for step in (QueryMinMax, QueryZScore, QueryPercentile)},
     "log": LogMagnitude,
 }
-_ROWS: dict[str, Callable[..., Step]] = {
+_STEPS: dict[str, Callable[..., Step]] = {
+    **_FEATURES,
+    **{f"append-{name}": lambda step=step: Append(step()) for name, step in _FEATURES.items()},
     "remove-zero-rows": RemoveZeroRows,
     "remove-near-duplicates": RemoveNearDuplicates,
     "binarize": Binarize,
@@ -319,15 +317,10 @@ def _split_number(name: str) -> tuple[str, list]:
 
 def _parse_step(name: str) -> Step:
     plain, number = _split_number(name)
-    if plain in _ROWS:
-        return _ROWS[plain](*number)
-    inner = plain.removeprefix("append-")
-    if inner not in _STEPS:
-        known = ", ".join([*_STEPS, *(f"append-{step}" for step in _STEPS), *_ROWS])
+    if plain not in _STEPS:
         fitted = f"; {', '.join(_FITTED)} are fitted to training data, which experiments do (rankstruct experiment)"
-        raise ValueError(f"unknown preparation step {name!r}; known are {known}{fitted}")
-    step = _STEPS[inner]()
-    return step if inner == plain else Append(step)
+        raise ValueError(f"unknown preparation step {name!r}; known are {', '.join(_STEPS)}{fitted}")
+    return _STEPS[plain](*number)
 
 
 def _check_dense(data: RankingData, step: str) -> None:

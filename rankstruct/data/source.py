@@ -91,11 +91,7 @@ class Source:
         return replace(self, fold=number) if self.builtin is None else replace(self, seed=number)
 
     def read(self) -> Splits:
-        """The three parts, grouped and prepared.
-
-        Raises:
-            ValueError: as `check`, or broken files.
-        """
+        """The three parts, grouped and prepared; raises ValueError as `check` does, and for broken files."""
         return self.prepare_splits(self.read_raw())
 
     def read_raw(self) -> Splits:

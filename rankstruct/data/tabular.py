@@ -16,13 +16,7 @@ __all__ = ["ClassTable", "read_arff", "read_csv", "sample_queries"]
 
 
 class ClassTable(NamedTuple):
-    """Rows of numbers with a class each.
-
-    Attributes:
-        features: `[rows, d]` float32.
-        classes: `[rows]` strings.
-        names: `[d]`, of the features.
-    """
+    """Rows of numbers with a class each: features `[rows, d]` float32, classes `[rows]` strings, names of the features `[d]`."""
 
     features: np.ndarray
     classes: np.ndarray
@@ -115,7 +109,7 @@ def sample_queries(
     queries: int = 50,
     documents: int = 100,
     rows: np.ndarray | None = None,
-    seed: int = 0,
+    seed: int | np.random.Generator = 0,
 ) -> RankingData:
     """Queries from multi-class data: each is a random sample of rows without replacement; relevant is one class.
 

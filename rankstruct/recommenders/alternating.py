@@ -7,7 +7,8 @@ method. V has the items' biases as a further column, for which every user has a 
 
 What arguments mean here: `scorer` is the factorisation; `lists` have one list a user, as `Ratings.to_lists` makes them; `loss` is
 a loss module, the one it is or was trained with, whose reduction does not count; `regularization` is lambda_U, above 0; `method`
-is that of `solve_users`. An option outside its range raises ValueError.
+is that of `solve_users`; `tolerance` is the relative gap at which a problem counts as solved. An option outside its range raises
+ValueError.
 """
 
 from __future__ import annotations
@@ -65,16 +66,9 @@ def alternate(
 ) -> Alternation:
     """Train the factors, in float64 and in place: all users with V fixed, then V with the users fixed, and again.
 
-    Args:
-        scorer: as it starts; factors that are all 0 stay so.
-        ratings: one list a user.
-        loss: convex in the scores.
-        regularization: lambda_U.
-        item_regularization: lambda_V; as lambda_U if None.
-        rounds: how often.
-        labels: what the loss sees: `"grade"`, `"rating"`, or a function of the ratings.
-        tolerance: relative gap at which a problem counts as solved.
-        max_iterations: of the users' and of V's bundle method, each round.
+    Factors that start at 0 stay so. `item_regularization` is lambda_V, as lambda_U if None; `labels` is what the loss, convex in
+    the scores, sees: `"grade"`, `"rating"`, or a function of the ratings; `max_iterations` are those of the users' and of V's
+    bundle method, each round.
 
     Raises:
         ValueError: a loss that is not convex, or a scorer with biases of users or of another size.
@@ -147,18 +141,12 @@ def solve_users(
     tolerance: float = 1e-3,
     max_iterations: int = 60,
 ) -> SeparableSolution:
-    """The best factor of every user with the items fixed; the scorer is not changed.
+    """The best factor u of every user, which minimises loss + lambda_U/2 ||u||^2 with the items fixed; the scorer is not changed.
 
-    Args:
-        scorer: a user starts from its factor there.
-        lists: see the module, as for `loss`.
-        loss: of a user with factor u, loss + lambda_U/2 ||u||^2 is minimised.
-        regularization: lambda_U.
-        method: `"bundle"` for convex losses, with a certified gap; `"dc"` for a hinge whose reference the scores choose, in
-            rounds of the bundle method with the reference held; `"lbfgs"` for smooth losses. The last two have no certificate
-            (the lower bound is 0), and leave no user worse than it began. `user_method` says which one fits.
-        tolerance: relative gap at which a user counts as solved.
-        max_iterations: evaluations of the loss at most, those of a round with `"dc"`.
+    Methods are `"bundle"` for convex losses, with a certified gap; `"dc"` for a hinge whose reference the scores choose, in
+    rounds of the bundle method with the reference held; `"lbfgs"` for smooth losses. The last two have no certificate (the lower
+    bound is 0), and leave no user worse than it began in the scorer. `user_method` says which one fits. `max_iterations` are
+    evaluations of the loss at most, those of a round with `"dc"`.
 
     Returns:
         `w` is `[lists, rank]`, one factor a list, or `[lists, rank + 1]` if users have biases, the bias last.
@@ -299,7 +287,10 @@ def new_user(
     if not len(items):
         return torch.zeros(scorer.rank)
     lists = RankingData.from_arrays(np.column_stack([np.zeros(len(items)), items]), labels, ["new user"] * len(items))
-    solved = solve_users(_from_zero(scorer), lists, loss, regularization=regularization, method=method)
+    biases = {"user_bias": scorer.user_bias, "item_bias": scorer.item_bias}
+    alone = MatrixFactorization(1, scorer.num_items, scorer.rank, **biases, scale=0.0)
+    alone.item_factors, alone.item_offsets = scorer.item_factors, scorer.item_offsets
+    solved = solve_users(alone, lists, loss, regularization=regularization, method=method)
     return torch.from_numpy(solved.w[0, : scorer.rank]).to(scorer.item_factors.weight.dtype)
 
 
@@ -366,14 +357,6 @@ def _put(
 
 def _put_users(scorer: MatrixFactorization, values: np.ndarray, users: np.ndarray) -> None:
     _put(scorer.user_factors, scorer.user_offsets, values, users)
-
-
-def _from_zero(scorer: MatrixFactorization) -> MatrixFactorization:
-    """The scorer with one user, whose factor is 0."""
-    biases = {"user_bias": scorer.user_bias, "item_bias": scorer.item_bias}
-    alone = MatrixFactorization(1, scorer.num_items, scorer.rank, **biases, scale=0.0)
-    alone.item_factors, alone.item_offsets = scorer.item_factors, scorer.item_offsets
-    return alone
 
 
 def _descend(problems: _UserProblems) -> SeparableSolution:

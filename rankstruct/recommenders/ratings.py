@@ -28,14 +28,7 @@ Labels = Literal["grade", "rating"] | Callable[[np.ndarray], np.ndarray]
 
 
 class Scale(NamedTuple):
-    """What ratings mean.
-
-    Attributes:
-        lowest: the lowest possible rating.
-        highest: the highest possible rating.
-        neutral: the rating that says neither yes nor no.
-        grades: ratings to grades from 0, elementwise.
-    """
+    """What ratings mean: the least and the greatest, the one that says neither yes nor no, and all to grades from 0."""
 
     lowest: float
     highest: float
@@ -174,11 +167,7 @@ class Ratings:
         return SCALES[self.scale].grades(self.rating).astype(np.float32)
 
     def labels(self, kind: Labels = "grade") -> np.ndarray:
-        """`[ratings]` float32: grades, ratings as they are, or a function of the ratings.
-
-        Raises:
-            ValueError: another kind.
-        """
+        """`[ratings]` float32: grades, ratings as they are, or a function of the ratings; raises ValueError for another kind."""
         if callable(kind):
             return np.asarray(kind(self.rating), np.float32)
         if kind == "grade":
@@ -199,10 +188,7 @@ class Ratings:
         """One list for each user with a rating, its documents the rated items.
 
         The features of a document are the numbers of its user and item, what `MatrixFactorization` scores. `qids` and
-        `docids` are the names.
-
-        Raises:
-            DataError: more than 2^24 users or items, numbers that float32 does not hold.
+        `docids` are the names. More than 2^24 users or items, numbers that float32 does not hold, raise DataError.
 
         >>> Ratings.from_arrays(["ann", "bob", "ann"], ["x", "x", "y"], [5, 3, 1], scale="stars").to_lists().features
         array([[0., 0.],
@@ -234,10 +220,7 @@ def implicit(ratings: Ratings, threshold: float) -> Ratings:
 def with_negatives(ratings: Ratings, number: int, *, seed: int = 0) -> Ratings:
     """Add items that a user did not rate, as 0: up to `number` for each user with a rating, drawn at random.
 
-    For feedback that has no dislikes, such as clicks.
-
-    Raises:
-        DataError: the scale is not `"binary"`.
+    For feedback that has no dislikes, such as clicks; raises DataError where the scale is not `"binary"`.
     """
     if ratings.scale != "binary":
         raise DataError(
@@ -258,8 +241,7 @@ def with_negatives(ratings: Ratings, number: int, *, seed: int = 0) -> Ratings:
 def merge(parts: Sequence[Ratings]) -> Ratings:
     """The ratings of all parts, which have one numbering, as `align` and the splits give it.
 
-    Raises:
-        DataError: parts with different numberings or scales, or a user and item that are in two.
+    Parts with different numberings or scales, or a user and item that are in two, raise DataError.
 
     >>> ratings = synthetic_ratings(users=5, rated=10)
     >>> merge([ratings.select_users([0, 1]), ratings.select_users([4])]).num_ratings
@@ -285,8 +267,7 @@ def _joined(
 def standardised(ratings: Ratings) -> Callable[[np.ndarray], np.ndarray]:
     """A function for `labels` that gives these ratings mean 0 and variance 1, and others by the same measure.
 
-    Raises:
-        DataError: there are no ratings, or all are equal.
+    Without ratings, or where all are equal, this raises DataError.
 
     >>> ratings = Ratings.from_arrays(["ann", "bob"], ["x", "y"], [5, 3], scale="stars")
     >>> ratings.labels(standardised(ratings))
@@ -299,11 +280,7 @@ def standardised(ratings: Ratings) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def align(parts: Sequence[Ratings]) -> list[Ratings]:
-    """The same ratings with one numbering of users and items for all parts.
-
-    Raises:
-        DataError: parts on different scales.
-    """
+    """The same ratings with one numbering of users and items for all parts; raises DataError if these differ in scale."""
     if len({part.scale for part in parts}) > 1:
         raise DataError(f"parts must be on one scale, got {', '.join(part.scale for part in parts)}")
     names = {

@@ -40,10 +40,10 @@ class RatingsFormat(NamedTuple):
     names: tuple[str, ...] = ()
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
+def _lines(path: Path, encoding: str = "utf-8-sig") -> Iterator[tuple[int, str]]:
     """Numbers and content of the lines that say something."""
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
+        with open(path, encoding=encoding, newline="") as file:
             for number, line in enumerate(file, start=1):
                 if (stripped := line.strip()) and stripped[0] != "#":
                     yield number, stripped
@@ -92,11 +92,7 @@ FORMATS = {
 
 
 def register_ratings_format(name: str, form: RatingsFormat) -> None:
-    """Let `format=name`, in Python and in configs, mean a format of one's own.
-
-    Raises:
-        ValueError: the name is taken.
-    """
+    """Let `format=name`, in Python and in configs, mean a format of one's own; raises ValueError for a name that is taken."""
     if name in FORMATS:
         raise ValueError(f"name must be none of {', '.join(FORMATS)}, which are taken; got {name!r}")
     FORMATS[name] = form
@@ -106,10 +102,7 @@ def find_ratings(path: str | os.PathLike[str], format: str | None = None, scale:
     """The file with the ratings and its format, by what names say if `format` is None, else `"text"` if there is a scale.
 
     A folder is searched for the files that formats name, such as `u.data` (MovieLens 100K) and `ratings.dat` (1M), then for
-    `ratings.csv` and `ratings.txt`.
-
-    Raises:
-        DataError: there is no such file, or it does not say its format.
+    `ratings.csv` and `ratings.txt`. Where there is no such file, or it does not say its format, this raises DataError.
     """
     path = Path(path)
     if not path.exists():
@@ -184,11 +177,7 @@ def read_ratings(path: str | os.PathLike[str], format: str | None = None, *, sca
 
 
 def read_movielens_fold(folder: str | os.PathLike[str], fold: int) -> tuple[Ratings, Ratings]:
-    """`(base, test)` of MovieLens 100K, `u<fold>.base` and `u<fold>.test`, with one numbering.
-
-    Raises:
-        DataError: a file is absent, or breaks the format.
-    """
+    """`(base, test)` of MovieLens 100K, `u<fold>.base` and `u<fold>.test`, with one numbering; raises as `read_ratings` does."""
     base, test = align([read_ratings(Path(folder) / f"u{fold}.{part}", "movielens100k") for part in ("base", "test")])
     return base, test
 
@@ -199,13 +188,8 @@ def read_titles(path: str | os.PathLike[str]) -> dict[str, str]:
     Raises:
         DataError: the file is absent, or a line has no title.
     """
-    path = Path(path)
-    try:
-        text = path.read_text("latin-1")
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}") from error
     found = {}
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in _lines(Path(path), "latin-1"):
         parts = line.split("::" if "::" in line else "|")
         if len(parts) < 2:
             raise DataError(f"{path}, line {number}: expected item|title or item::title, got {line!r}")
@@ -277,11 +261,7 @@ class RatingsSource:
             find_ratings(self.path, self.format, self.scale)
 
     def read(self) -> RatingsParts:
-        """Ratings that learn, steer and judge.
-
-        Raises:
-            ValueError: as `check`, or what `read_ratings` and `divide` raise.
-        """
+        """Ratings that learn, steer and judge; raises as `check`, `read_ratings` and `divide` do."""
         self.check()
         if self.path is not None and self.fold is not None:
             base, test = read_movielens_fold(self.path, self.fold)

@@ -74,10 +74,7 @@ def popularity(ratings: Ratings) -> ItemScorer:
 
 
 def item_means(ratings: Ratings, *, prior: float = 5.0) -> ItemScorer:
-    """Each item's mean rating as its score, drawn to the mean of all as by `prior` further ratings of that size.
-
-    Raises:
-        ValueError: a negative prior.
+    """Each item's mean rating as its score, drawn to the mean of all as by `prior` >= 0 further ratings of that size.
 
     >>> item_means(Ratings.from_arrays(["ann", "bob"], ["x", "y"], [5, 3], scale="stars"), prior=1.0).scores
     tensor([4.5000, 3.5000])

@@ -67,9 +67,11 @@ class RatingsDataModule(ListsDataModule):
         super().__init__({"lists_per_batch": users_per_batch, "max_list_size": max_items}, seed)
         if labels == "standardised":
             labels = standardised(train)
-        self._parts = {"train": train.to_lists(labels), **_lists(vali, test, measured_labels)}
+        measured, given = {"vali": vali, "test": test}, {"vali": vali_given, "test": test_given}
+        self._parts = {stage: part.to_lists(measured_labels) for stage, part in measured.items() if part is not None}
+        self._parts["train"] = train.to_lists(labels)
         #: What is known of new users, by stage.
-        self.given = _lists(vali_given, test_given, labels)
+        self.given = {stage: part.to_lists(labels) for stage, part in given.items() if part is not None}
         #: All ratings but those of the test: what a user is not recommended.
         self.known = merge([part for part in (train, vali_given, vali, test_given) if part is not None])
         self.item_counts = np.bincount(train.item, minlength=train.num_items)
@@ -91,11 +93,7 @@ class RatingsDataModule(ListsDataModule):
         return self.known.num_items
 
     def part(self, name: str) -> RankingData:
-        """The lists of `"train"`, `"vali"` or `"test"`.
-
-        Raises:
-            ValueError: there are no such ratings.
-        """
+        """The lists of `"train"`, `"vali"` or `"test"`; raises ValueError where there are no such ratings."""
         if name not in self._parts:
             raise ValueError(
                 f"RatingsDataModule was given no {name} ratings; give some, or train with Trainer(limit_val_batches=0)"
@@ -342,10 +340,6 @@ class RecommendationWriter(pl.Callback):
                     if item >= 0:
                         writer.writerow([known.user_names[user], rank, known.item_names[item], f"{value:.6g}"])
         print(f"{data.recommend} items for each of {len(users)} users: {path}")
-
-
-def _lists(vali: Ratings | None, test: Ratings | None, labels: Labels) -> dict[str, RankingData]:
-    return {stage: part.to_lists(labels) for stage, part in (("vali", vali), ("test", test)) if part is not None}
 
 
 def _copy_factors(source: nn.Module, target: MatrixFactorization, name: str) -> None:
