@@ -4,10 +4,9 @@ One pass, no allocation: the caller gives arrays that are surely large enough. A
 certainty (more digits than an integer holds and a value on the edge between two float32 numbers, an extreme exponent)
 is left to the caller; a line that breaks the format ends the loop with a problem, one of the numbers below, and its place.
 
-Numbers. A token is w * 10^k with w of at most 18 digits. If w <= 2^53 and |k| <= 22, both w and 10^|k| are doubles, so
-that one rounding gives the nearest double (Clinger, "How to Read Floating Point Numbers Accurately", PLDI 1990). Else
-the product is wrong by less than 2^-51 of itself; it is taken only where everything within 2^-50 has the same nearest
-float32.
+Numbers. A token is w * 10^k with w of at most 18 digits. If w <= 2^53 and |k| <= 22, both w and 10^|k| are doubles, so that one
+rounding gives the nearest double (Clinger, "How to Read Floating Point Numbers Accurately", PLDI 1990). Else the product is
+wrong by less than 2^-51 of itself; it is taken only where everything within 2^-50 has the same nearest float32.
 """
 
 from __future__ import annotations

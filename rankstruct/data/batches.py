@@ -117,8 +117,7 @@ class BatchLoader:
         drop_empty: leave out lists that no ranking can get wrong, all labels being equal; `left_out` counts them.
 
     Raises:
-        ValueError: both or neither of `lists_per_batch` and `documents_per_batch`, a size below 1, or a rank outside
-            the world.
+        ValueError: both or neither of `lists_per_batch` and `documents_per_batch`, a size below 1, or a rank outside the world.
 
     >>> data = RankingData.from_arrays([[1.0]] * 6, [1, 0, 1, 0, 0, 1], ["a", "a", "b", "b", "b", "c"])
     >>> loader = BatchLoader(data, lists_per_batch=2, drop_empty=True)

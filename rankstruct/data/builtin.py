@@ -18,12 +18,11 @@ def digits(
 ) -> Splits:
     """Handwritten digits as queries: relevant is one class, the same for every query.
 
-    The 1797 images of 8 x 8 pixels are the test part of OptDigits (Alpaydin and Kaynak, UCI Machine Learning
-    Repository, 1998), as scikit-learn ships it. Images are split into training (60%), validation and test (20% each) at
-    random within each class; then each query is a random sample of images of its part, without replacement, so no image
-    is in two parts. That is the UCI protocol of Le and Smola, "Direct Optimization of Ranking Measures", 2007, section
-    6. The digit 8 is the hardest class for a linear scorer: least squares reaches a test AP of about 0.87, a random
-    ranking 0.13.
+    The 1797 images of 8 x 8 pixels are the test part of OptDigits (Alpaydin and Kaynak, UCI Machine Learning Repository, 1998),
+    as scikit-learn ships it. Images are split into training (60%), validation and test (20% each) at random within each class;
+    then each query is a random sample of images of its part, without replacement, so no image is in two parts. That is the UCI
+    protocol of Le and Smola, "Direct Optimization of Ranking Measures", 2007, section 6. The digit 8 is the hardest class for a
+    linear scorer: least squares reaches a test AP of about 0.87, a random ranking 0.13.
 
     Args:
         seed: of the split and the samples.
@@ -80,9 +79,8 @@ def synthetic(
 ) -> tuple[RankingData, np.ndarray]:
     """Lists with graded labels from a known linear scorer plus noise.
 
-    Features are standard normal; the utility of a document is `features @ weights + noise * normal` with weights of
-    norm 1. A document has grade g or more where its utility is in the upper 2^-g of all utilities, so half of the
-    documents have grade 0.
+    Features are standard normal; the utility of a document is `features @ weights + noise * normal` with weights of norm 1. A
+    document has grade g or more where its utility is in the upper 2^-g of all utilities, so half of the documents have grade 0.
 
     Args:
         lists: number of lists.

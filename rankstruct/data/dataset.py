@@ -1,7 +1,6 @@
 """Ranking data in memory: flat arrays plus list offsets.
 
-Documents of a list are neighbours: list i is `[offsets[i], offsets[i + 1])` of everything that has one entry a
-document.
+Documents of a list are neighbours: list i is `[offsets[i], offsets[i + 1])` of everything that has one entry a document.
 """
 
 from __future__ import annotations

@@ -43,8 +43,7 @@ class JoinedRun:
         qids: `[lists]` strings.
         docids: `[documents]` strings.
         num_relevant: `[lists]` int64, relevant (label > 0) documents of the qrels, retrieved or not.
-        ideal_labels: `[lists, most judged]` float64, the labels of all judged documents, retrieved or not; NaN is
-            padding.
+        ideal_labels: `[lists, most judged]` float64, the labels of all judged documents, retrieved or not; NaN is padding.
         not_judged: how many documents of the run have no judgement.
         only_in_run: queries of the run that the qrels do not have; they are left out.
         only_in_qrels: queries of the qrels that the run does not have; they are left out, as trec_eval does by default.

@@ -113,13 +113,8 @@ def sample_queries(
 ) -> RankingData:
     """Queries from multi-class data: each is a random sample of rows without replacement; relevant is one class.
 
-    Args:
-        table: rows and classes.
-        relevant: the class with label 1, the same for all queries; None draws one for each query.
-        queries: how many.
-        documents: rows of a query; all, where there are fewer.
-        rows: the rows to draw from, such as those of a training part; None for all.
-        seed: of the samples.
+    The class with label 1 is `relevant`, the same for all queries; None draws one for each. A query has as many `documents`, or
+    all where there are fewer, from `rows`, such as those of a training part; None is all. The `seed` may be a generator.
 
     Raises:
         DataError: no such class, or no rows.

@@ -21,13 +21,10 @@ __all__ = ["RatingsParts", "RatingsSplit", "hold_out", "strong_split", "weak_spl
 
 
 class RatingsSplit(NamedTuple):
-    """Ratings to learn from and to be judged by.
+    """Ratings to learn from, `train`, and to be judged by, `test`.
 
-    Attributes:
-        train: for the factors of items, and of the users in it.
-        given: what is known of the users that are judged; in weak generalisation it is `train`.
-        test: what they are judged by.
-        left_out: number of users that have ratings, but too few to be judged.
+    What is known of the users that are judged is `given`, in weak generalisation the same as `train`; `left_out` is the number of
+    users that have ratings, but too few to be judged.
     """
 
     train: Ratings
