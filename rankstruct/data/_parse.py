@@ -2,44 +2,24 @@
 
 One pass, no allocation: the caller gives arrays that are surely large enough. A token that the loop cannot read with
 certainty (more digits than an integer holds and a value on the edge between two float32 numbers, an extreme exponent)
-is left to the caller; a line that breaks the format ends the loop with a `Problem` and its place.
+is left to the caller; a line that breaks the format ends the loop with a problem, one of the numbers below, and its place.
 
-Numbers. A token is w * 10^k with w of at most 18 digits. If w <= 2^53 and |k| <= 22, both w and 10^|k| are doubles, so
-that one rounding gives the nearest double (Clinger, "How to Read Floating Point Numbers Accurately", PLDI 1990). Else
-the product is wrong by less than 2^-51 of itself; it is taken only where everything within 2^-50 has the same nearest
-float32.
+Numbers. A token is w * 10^k with w of at most 18 digits. If w <= 2^53 and |k| <= 22, both w and 10^|k| are doubles, so that one
+rounding gives the nearest double (Clinger, "How to Read Floating Point Numbers Accurately", PLDI 1990). Else the product is
+wrong by less than 2^-51 of itself; it is taken only where everything within 2^-50 has the same nearest float32.
 """
 
 from __future__ import annotations
-
-from enum import IntEnum
 
 import numpy as np
 
 from rankstruct.kernels.compilation import compile_kernel
 
-
-class Problem(IntEnum):
-    """Why the loop ended."""
-
-    NONE = 0
-    LABEL = 1
-    FEATURE = 2
-    VALUE = 3
-    QID_EMPTY = 4
-    QID_MISSING = 5
-    QID_SURPRISE = 6
-    ID_ZERO = 7
-    ID_ORDER = 8
-    ID_LARGE = 9
-
-
-# Plain integers: numba compiles those, not enumerations, into constants.
-_LABEL, _FEATURE, _VALUE = int(Problem.LABEL), int(Problem.FEATURE), int(Problem.VALUE)
-_QID_EMPTY, _QID_MISSING, _QID_SURPRISE = int(Problem.QID_EMPTY), int(Problem.QID_MISSING), int(Problem.QID_SURPRISE)
-_ID_ZERO, _ID_ORDER, _ID_LARGE = int(Problem.ID_ZERO), int(Problem.ID_ORDER), int(Problem.ID_LARGE)
+# Why the loop ended, where it was not at the end. Plain integers: numba compiles those, not enumerations, into constants.
+LABEL, FEATURE, VALUE, QID_EMPTY, QID_MISSING, QID_SURPRISE, ID_ZERO, ID_ORDER, ID_LARGE = range(1, 10)
 
 _TAB, _NEWLINE, _RETURN, _SPACE, _HASH, _COLON, _ZERO, _NINE = 9, 10, 13, 32, 35, 58, 48, 57
+_NULL = np.frombuffer(b"null", np.uint8)
 _BAD, _GOOD, _HARD = 0, 1, 2
 _MAX_DIGITS = 18
 _MAX_POWER = 60
@@ -103,10 +83,7 @@ def _number(text, i):
 @compile_kernel
 def _ends(text, i):
     """Whether a token may end before `i`."""
-    if i >= len(text):
-        return True
-    c = text[i]
-    return c in (_SPACE, _NEWLINE, _TAB, _RETURN, _HASH)
+    return i >= len(text) or text[i] in (_SPACE, _NEWLINE, _TAB, _RETURN, _HASH)
 
 
 @compile_kernel
@@ -114,14 +91,10 @@ def _is_null(text, i):
     """Whether the token NULL, in any case, stands at `i`."""
     if i + 4 > len(text):
         return False
-    # | 32 makes letters small
-    return (
-        (text[i] | 32) == 110
-        and (text[i + 1] | 32) == 117
-        and (text[i + 2] | 32) == 108
-        and (text[i + 3] | 32) == 108
-        and _ends(text, i + 4)
-    )
+    for k in range(4):
+        if text[i + k] | 32 != _NULL[k]:  # | 32 makes letters small
+            return False
+    return _ends(text, i + 4)
 
 
 @compile_kernel
@@ -158,7 +131,7 @@ def parse_lines(
         token = i
         kind, value, i = _number(text, i)
         if kind == _BAD or not _ends(text, i):
-            return _LABEL, token, documents, lists, hards
+            return LABEL, token, documents, lists, hards
         if kind == _HARD:
             hard[hards, 0], hard[hards, 1] = token, -1 - documents
             hards += 1
@@ -174,16 +147,16 @@ def parse_lines(
         if documents == 0:
             with_qid = has_qid
         elif with_qid and not has_qid:
-            return _QID_MISSING, i, documents, lists, hards
+            return QID_MISSING, i, documents, lists, hards
         elif has_qid and not with_qid:
-            return _QID_SURPRISE, i, documents, lists, hards
+            return QID_SURPRISE, i, documents, lists, hards
         if has_qid:
             i += 4
             first = i
             while not _ends(text, i):
                 i += 1
             if i == first:
-                return _QID_EMPTY, token, documents, lists, hards
+                return QID_EMPTY, token, documents, lists, hards
             same = lists > 0 and qid_spans[lists - 1, 1] - qid_spans[lists - 1, 0] == i - first
             if same:
                 before = qid_spans[lists - 1, 0]
@@ -208,11 +181,11 @@ def parse_lines(
                 feature = feature * 10 + (np.int64(text[i]) - _ZERO)
                 i += 1
             if i == token or i >= end or text[i] != _COLON:
-                return _FEATURE, token, documents, lists, hards
+                return FEATURE, token, documents, lists, hards
             if feature <= last:
-                return _ID_ZERO if feature < base else _ID_ORDER, token, documents, lists, hards
+                return ID_ZERO if feature < base else ID_ORDER, token, documents, lists, hards
             if feature > limit:
-                return _ID_LARGE, token, documents, lists, hards
+                return ID_LARGE, token, documents, lists, hards
             last = feature
             i += 1
             first = i
@@ -222,7 +195,7 @@ def parse_lines(
                 missing[documents] += 1
                 i = first + 4
             elif kind == _BAD or not _ends(text, i):
-                return _VALUE, token, documents, lists, hards
+                return VALUE, token, documents, lists, hards
             elif kind == _HARD:
                 hard[hards, 0], hard[hards, 1] = first, entries
                 hards += 1

@@ -10,20 +10,20 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 
 from rankstruct.data.dataset import RankingData
+from rankstruct.data.errors import check_least
 
 __all__ = ["Batch", "BatchLoader", "ListDataset", "collate", "make_batch"]
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Lists, padded at the end to the longest one; padding has features 0, label 0, `where` False, position -1
-    and group -1.
+    """Lists, padded at the end to the longest one; padding has features 0, label 0, `where` False, position and group -1.
 
-    Shapes: features `[lists, list_size, d]` float32, labels `[lists, list_size]` float32, where `[lists, list_size]`
-        bool,
+    Shapes: features `[lists, list_size, d]` float32, labels `[lists, list_size]` float32, where `[lists, list_size]` bool,
     index `[lists]` int64 (number of the list in the data), positions `[lists, list_size]` int64 (row of the document in
     the data), groups `[lists, list_size]` int64 or None where the data have none.
     """
@@ -49,32 +49,20 @@ class Batch:
 
 
 def make_batch(
-    data: RankingData,
-    lists: ArrayLike,
-    max_list_size: int | None = None,
-    seed: Sequence[int] = (0,),
+    data: RankingData, lists: ArrayLike, max_list_size: int | None = None, seed: Sequence[int] = (0,)
 ) -> Batch:
     """Pad some lists, those longer than `max_list_size` sampled down to it.
 
     A sample is drawn without replacement; where the list has relevant (label > 0) and irrelevant documents, so has the
-    sample. It depends on `seed` and the list alone, not on the other lists of the batch.
-
-    Args:
-        data: all lists.
-        lists: indices of the lists, `[n]`.
-        max_list_size: at least 2, or None for whole lists.
-        seed: integers from 0.
-
-    Raises:
-        ValueError: `max_list_size` is below 2.
+    sample. It depends on `seed`, integers from 0, and the list alone, not on the other lists of the batch. `lists` are the
+    indices of the lists in `data`, `[n]`. A `max_list_size` below 2 raises ValueError.
 
     >>> data = RankingData.from_arrays([[1.0], [2.0], [3.0]], [1, 0, 2], ["a", "a", "b"])
     >>> make_batch(data, [1, 0]).positions
     tensor([[ 2, -1],
             [ 0,  1]])
     """
-    if max_list_size is not None and max_list_size < 2:
-        raise ValueError(f"max_list_size must be at least 2, or None for whole lists; got {max_list_size}")
+    check_least(2, max_list_size=max_list_size)
     chosen = np.asarray(lists, dtype=np.int64)
     lengths = data.lengths[chosen]
     sizes = lengths if max_list_size is None else np.minimum(lengths, max_list_size)
@@ -85,7 +73,16 @@ def make_batch(
         first, last = data.offsets[chosen[row]], data.offsets[chosen[row] + 1]
         rng = np.random.default_rng([*seed, int(chosen[row])])
         positions[row, : sizes[row]] = first + _sample(data.labels[first:last] > 0, int(sizes[row]), rng)
-    return _gathered(data, chosen, positions, where)
+    features = np.zeros((*where.shape, data.num_features), np.float32)
+    rows = data.features[positions[where]]
+    features[where] = rows.toarray() if data.is_sparse else rows
+    labels = np.zeros(where.shape, np.float32)
+    labels[where] = data.labels[positions[where]]
+    arrays = {"features": features, "labels": labels, "where": where, "index": chosen, "positions": positions}
+    if data.groups is not None:
+        arrays["groups"] = np.full(where.shape, -1, np.int64)
+        arrays["groups"][where] = data.groups[positions[where]]
+    return Batch(**{name: torch.from_numpy(values) for name, values in arrays.items()})
 
 
 def _sample(relevant: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
@@ -95,19 +92,6 @@ def _sample(relevant: np.ndarray, size: int, rng: np.random.Generator) -> np.nda
         if not (relevant[taken] == kind).any() and (relevant == kind).any():
             taken[0] = rng.choice(np.flatnonzero(relevant == kind))  # all taken are of the other kind, so none is lost
     return np.sort(taken)
-
-
-def _gathered(data: RankingData, lists: np.ndarray, positions: np.ndarray, where: np.ndarray) -> Batch:
-    features = np.zeros((*positions.shape, data.num_features), np.float32)
-    rows = data.features[positions[where]]
-    features[where] = rows.toarray() if data.is_sparse else rows
-    labels = np.zeros(positions.shape, np.float32)
-    labels[where] = data.labels[positions[where]]
-    arrays = {"features": features, "labels": labels, "where": where, "index": lists, "positions": positions}
-    if data.groups is not None:
-        arrays["groups"] = np.full(positions.shape, -1, np.int64)
-        arrays["groups"][where] = data.groups[positions[where]]
-    return Batch(**{name: torch.from_numpy(values) for name, values in arrays.items()})
 
 
 class BatchLoader:
@@ -133,8 +117,7 @@ class BatchLoader:
         drop_empty: leave out lists that no ranking can get wrong, all labels being equal; `left_out` counts them.
 
     Raises:
-        ValueError: both or neither of `lists_per_batch` and `documents_per_batch`, a size below 1, or a rank outside
-            the world.
+        ValueError: both or neither of `lists_per_batch` and `documents_per_batch`, a size below 1, or a rank outside the world.
 
     >>> data = RankingData.from_arrays([[1.0]] * 6, [1, 0, 1, 0, 0, 1], ["a", "a", "b", "b", "b", "c"])
     >>> loader = BatchLoader(data, lists_per_batch=2, drop_empty=True)
@@ -160,13 +143,8 @@ class BatchLoader:
                 "give lists_per_batch or documents_per_batch, one of them; "
                 f"got lists_per_batch={lists_per_batch} and documents_per_batch={documents_per_batch}"
             )
-        for name, size, least in (
-            ("lists_per_batch", lists_per_batch, 1),
-            ("documents_per_batch", documents_per_batch, 1),
-            ("max_list_size", max_list_size, 2),
-        ):
-            if size is not None and size < least:
-                raise ValueError(f"{name} must be at least {least}, got {size}")
+        check_least(1, lists_per_batch=lists_per_batch, documents_per_batch=documents_per_batch)
+        check_least(2, max_list_size=max_list_size)
         if not 0 <= rank < world_size:
             raise ValueError(f"rank must be from 0 to world_size - 1 = {world_size - 1}, got {rank}")
         self.data, self.max_list_size = data, max_list_size
@@ -271,20 +249,11 @@ class ListDataset(Dataset[Batch]):
 
 def collate(lists: Sequence[Batch]) -> Batch:
     """One batch of several, padded to the longest list of all."""
-    longest = max(batch.where.shape[1] for batch in lists)
 
-    def padded(values: list[Tensor], fill: float) -> Tensor:
-        whole = [value.new_full((value.shape[0], longest, *value.shape[2:]), fill) for value in values]
-        for target, value in zip(whole, values, strict=True):
-            target[:, : value.shape[1]] = value
-        return torch.cat(whole)
+    def padded(name: str, fill: int = 0) -> Tensor:
+        rows = [row for batch in lists for row in getattr(batch, name)]
+        return pad_sequence(rows, batch_first=True, padding_value=fill)
 
-    groups = [batch.groups for batch in lists if batch.groups is not None]
-    return Batch(
-        padded([batch.features for batch in lists], 0),
-        padded([batch.labels for batch in lists], 0),
-        padded([batch.where for batch in lists], False),
-        torch.cat([batch.index for batch in lists]),
-        padded([batch.positions for batch in lists], -1),
-        padded(groups, -1) if len(groups) == len(lists) else None,
-    )
+    features, labels, where, positions = padded("features"), padded("labels"), padded("where"), padded("positions", -1)
+    groups = None if any(batch.groups is None for batch in lists) else padded("groups", -1)
+    return Batch(features, labels, where, torch.cat([batch.index for batch in lists]), positions, groups)

@@ -7,25 +7,22 @@ from dataclasses import replace
 import numpy as np
 
 from rankstruct.data.dataset import RankingData, Splits
+from rankstruct.data.errors import check_least
+from rankstruct.data.tabular import ClassTable, sample_queries
 
 __all__ = ["digits", "synthetic", "synthetic_groups"]
 
 
 def digits(
-    seed: int = 0,
-    *,
-    relevant: int = 8,
-    queries: tuple[int, int, int] = (50, 50, 50),
-    documents: int = 100,
+    seed: int = 0, *, relevant: int = 8, queries: tuple[int, int, int] = (50, 50, 50), documents: int = 100
 ) -> Splits:
     """Handwritten digits as queries: relevant is one class, the same for every query.
 
-    The 1797 images of 8 x 8 pixels are the test part of OptDigits (Alpaydin and Kaynak, UCI Machine Learning
-    Repository, 1998), as scikit-learn ships it. Images are split into training (60%), validation and test (20% each) at
-    random within each class; then each query is a random sample of images of its part, without replacement, so no image
-    is in two parts. That is the UCI protocol of Le and Smola, "Direct Optimization of Ranking Measures", 2007, section
-    6. The digit 8 is the hardest class for a linear scorer: least squares reaches a test AP of about 0.87, a random
-    ranking 0.13.
+    The 1797 images of 8 x 8 pixels are the test part of OptDigits (Alpaydin and Kaynak, UCI Machine Learning Repository, 1998),
+    as scikit-learn ships it. Images are split into training (60%), validation and test (20% each) at random within each class;
+    then each query is a random sample of images of its part, without replacement, so no image is in two parts. That is the UCI
+    protocol of Le and Smola, "Direct Optimization of Ranking Measures", 2007, section 6. The digit 8 is the hardest class for a
+    linear scorer: least squares reaches a test AP of about 0.87, a random ranking 0.13.
 
     Args:
         seed: of the split and the samples.
@@ -51,22 +48,21 @@ def digits(
     if len(queries) != 3 or min(queries) < 1:
         raise ValueError(f"queries must be three positive numbers (training, validation, test), got {queries}")
     rng = np.random.default_rng(seed)
-    parts: list[list[np.ndarray]] = [[], [], []]
+    cut = []
     for digit in range(10):
         members = rng.permutation(np.flatnonzero(classes == digit))
-        bounds = [round(0.6 * len(members)), round(0.8 * len(members))]
-        for part, chosen in zip(parts, np.split(members, bounds), strict=True):
-            part.append(chosen)
-    pools = [np.concatenate(part) for part in parts]
+        cut.append(np.split(members, [round(0.6 * len(members)), round(0.8 * len(members))]))
+    pools = [np.concatenate(part) for part in zip(*cut, strict=True)]
     if not 1 <= documents <= min(map(len, pools)):
         raise ValueError(
             f"documents must be from 1 to {min(map(len, pools))}, the images of the smallest part; got {documents}"
         )
 
-    def sampled(pool: np.ndarray, number: int, name: str) -> RankingData:
-        rows = np.concatenate([rng.choice(pool, documents, replace=False) for _ in range(number)])
-        qids = np.repeat([f"{name}{query}" for query in range(1, number + 1)], documents)
-        return RankingData.from_arrays(images[rows] / 16, classes[rows] == relevant, qids, docids=rows)
+    table = ClassTable(images / 16, classes.astype(np.str_), [])
+
+    def sampled(rows: np.ndarray, number: int, name: str) -> RankingData:
+        data = sample_queries(table, str(relevant), queries=number, documents=documents, rows=rows, seed=rng)
+        return replace(data, qids=np.char.add(name, data.qids))
 
     return Splits(*(sampled(*args) for args in zip(pools, queries, Splits._fields, strict=True)))
 
@@ -83,9 +79,8 @@ def synthetic(
 ) -> tuple[RankingData, np.ndarray]:
     """Lists with graded labels from a known linear scorer plus noise.
 
-    Features are standard normal; the utility of a document is `features @ weights + noise * normal` with weights of
-    norm 1. A document has grade g or more where its utility is in the upper 2^-g of all utilities, so half of the
-    documents have grade 0.
+    Features are standard normal; the utility of a document is `features @ weights + noise * normal` with weights of norm 1. A
+    document has grade g or more where its utility is in the upper 2^-g of all utilities, so half of the documents have grade 0.
 
     Args:
         lists: number of lists.
@@ -106,7 +101,9 @@ def synthetic(
     >>> data.lengths.tolist(), weights.shape
     ([4, 4, 4], (2,))
     """
-    _check_least({"lists": (lists, 1), "features": (features, 1), "grades": (grades, 2), "noise": (noise, 0)})
+    check_least(1, lists=lists, features=features)
+    check_least(2, grades=grades)
+    check_least(0, noise=noise)
     _check_range("documents", documents, 1)
     rng = np.random.default_rng(seed)
     weights = _direction(rng, weights, features, "features")
@@ -135,27 +132,19 @@ def synthetic_groups(
     reversed, the first included. So no linear scorer is right about both, and what a list should show decides about which one
     it had better be right. Grades are cut from utilities as in `synthetic`.
 
-    Args:
-        lists: as are `documents`, `grades`, `noise` and `seed`, see `synthetic`.
-        documents: least and greatest length of a list.
-        groups: least and greatest number of groups of a list, the main one included; some may have no document.
-        features: number of features; the first is 1 in the main group and 0 elsewhere, the others are standard normal.
-        grades: number of grades.
-        noise: standard deviation of the noise.
-        seed: of everything random.
-        weights: `[features - 1]`, to draw more data of the same kind; random if None.
+    Arguments are those of `synthetic`, and `groups`, the least and greatest number of groups of a list, the main one included;
+    some may have no document. The first of the features is 1 in the main group and 0 elsewhere, the others are standard
+    normal; `weights` are `[features - 1]`.
 
-    Returns:
-        `(data, weights)`: data with groups, 0 being each list's main one; weights float32 of norm 1.
-
-    Raises:
-        ValueError: a number outside its range, or weights of another shape.
+    Returns, and raises, what `synthetic` does; the data have groups, 0 being each list's main one.
 
     >>> data, weights = synthetic_groups(lists=3, seed=1)
     >>> data.groups[:8], weights.shape
     (array([0, 7, 0, 0, 0, 0, 0, 0]), (9,))
     """
-    _check_least({"lists": (lists, 1), "features": (features, 2), "grades": (grades, 2), "noise": (noise, 0)})
+    check_least(1, lists=lists)
+    check_least(2, features=features, grades=grades)
+    check_least(0, noise=noise)
     _check_range("documents", documents, 1)
     _check_range("groups", groups, 2)
     rng = np.random.default_rng(seed)
@@ -170,12 +159,6 @@ def synthetic_groups(
     utilities = np.where(main, 0.5 + values[:, 1:] @ weights, values[:, 1:] @ elsewhere)
     utilities = utilities + noise * rng.standard_normal(total)
     return replace(_graded(values, utilities, grades, lengths), groups=group.astype(np.int64)), weights
-
-
-def _check_least(values: dict[str, tuple[float, float]]) -> None:
-    for name, (value, least) in values.items():
-        if not value >= least:
-            raise ValueError(f"{name} must be at least {least}, got {value}")
 
 
 def _check_range(name: str, given: tuple[int, int], least: int) -> None:

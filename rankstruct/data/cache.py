@@ -12,7 +12,6 @@ import os
 import struct
 import zlib
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
@@ -68,26 +67,25 @@ def store_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
     """Write arrays so that another process sees the whole file or none; where nothing can be written, nothing is."""
     try:
         with whole_file(path, "wb") as file:
-            _write(file, arrays)
+            file.writelines(_pieces(arrays))
     except OSError as error:  # no rights, a full disk; on Windows, an old file that is mapped
         _log.info("nothing is cached: %s", error)
 
 
-def _write(file: IO[bytes], arrays: dict[str, np.ndarray]) -> None:
+def _pieces(arrays: dict[str, np.ndarray]) -> list[bytes | memoryview]:
     places, end = {}, 0
+    body: list[bytes | memoryview] = []
     for name, array in arrays.items():
         places[name] = (array.dtype.str, array.shape, end, array.nbytes)
+        body += [np.ascontiguousarray(array).reshape(-1).view(np.uint8).data, bytes(-array.nbytes % _ALIGNMENT)]
         end += _aligned(array.nbytes)
     header = json.dumps(places).encode()
-    pieces: list[bytes | memoryview] = [_LENGTH.pack(len(header)) + header]
-    checksum, place = 0, file.write(bytes(_PREFIX.size))  # the prefix comes last, when the checksum is known
-    pieces += [np.ascontiguousarray(array).reshape(-1).view(np.uint8).data for array in arrays.values()]
+    before = _PREFIX.size + _LENGTH.size + len(header)
+    pieces = [_LENGTH.pack(len(header)), header, bytes(-before % _ALIGNMENT), *body]
+    checksum = 0
     for piece in pieces:
-        for part in (piece, bytes(_aligned(place + len(piece)) - place - len(piece))):
-            checksum = zlib.crc32(part, checksum)
-            place += file.write(part)
-    file.seek(0)
-    file.write(_PREFIX.pack(_MAGIC, checksum))
+        checksum = zlib.crc32(piece, checksum)
+    return [_PREFIX.pack(_MAGIC, checksum), *pieces]
 
 
 def _aligned(size: int) -> int:

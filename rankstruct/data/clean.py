@@ -66,19 +66,14 @@ class RemoveZeroRows:
     def __call__(self, data: RankingData) -> RankingData:
         """The data without them."""
         nonzero = np.asarray((data.features != 0).sum(axis=1)).ravel() > 0
-        _report("documents whose features are all 0", int((~nonzero).sum()), data)
-        return keep_documents(data, nonzero)
+        return _kept(data, nonzero, "whose features are all 0")
 
 
 @dataclass(frozen=True)
 class RemoveNearDuplicates:
     """Leave out both documents of a pair of one list whose cosine is above a threshold although one is relevant and one is not.
 
-    A document of zeros has no direction and is in no such pair.
-
-    Args:
-        threshold: of the cosine.
-        min_relevant: the lowest grade that counts as relevant.
+    A document of zeros has no direction and is in no such pair. Relevant are grades from `min_relevant` on.
 
     Source: Chakrabarti, Khanna, Sawant, Bhattacharyya, KDD 2008, section 4.1, who do so to training and test data alike;
     figures are then not comparable with those of the whole data.
@@ -105,9 +100,7 @@ class RemoveNearDuplicates:
             pairs += int(close.sum())
             kept[start:stop][relevant] = ~close.any(axis=1)
             kept[start:stop][~relevant] = ~close.any(axis=0)
-        what = f"documents of {pairs} relevant-irrelevant pairs with cosine > {self.threshold:g}"
-        _report(what, int((~kept).sum()), data)
-        return keep_documents(data, kept)
+        return _kept(data, kept, f"of {pairs} relevant-irrelevant pairs with cosine > {self.threshold:g}")
 
 
 @dataclass(frozen=True)
@@ -138,6 +131,7 @@ class UnlabelledAsIrrelevant:
         return replace(data, labels=np.maximum(data.labels, 0))
 
 
-def _report(what: str, removed: int, data: RankingData) -> None:
-    if removed:
-        _log.info("removed %d of %d documents: %s", removed, data.num_documents, what)
+def _kept(data: RankingData, kept: np.ndarray, others: str) -> RankingData:
+    if not kept.all():
+        _log.info("removed %d of %d documents: documents %s", (~kept).sum(), data.num_documents, others)
+    return keep_documents(data, kept)

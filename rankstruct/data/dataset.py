@@ -1,7 +1,6 @@
 """Ranking data in memory: flat arrays plus list offsets.
 
-Documents of a list are neighbours: list i is `[offsets[i], offsets[i + 1])` of everything that has one entry a
-document.
+Documents of a list are neighbours: list i is `[offsets[i], offsets[i + 1])` of everything that has one entry a document.
 """
 
 from __future__ import annotations
@@ -57,10 +56,8 @@ class RankingData:
     def __post_init__(self) -> None:
         _check_types(self.features, self.labels, self.offsets)
         documents = len(self.labels)
-        if self.features.shape[0] != documents:
-            raise DataError(
-                f"labels must have one entry a row of features; got {documents} labels, {self.features.shape[0]} rows"
-            )
+        if (rows := self.features.shape[0]) != documents:
+            raise DataError(f"labels must have one entry a row of features; got {documents} labels, {rows} rows")
         for name in _per_document()[2:]:
             values = getattr(self, name)
             if values is not None and np.shape(values) != (documents,):
@@ -70,17 +67,15 @@ class RankingData:
                 f"groups must be an int64 array, got {_kind(self.groups)}; with_groups takes names and numbers"
             )
         if self.offsets[0] != 0 or self.offsets[-1] != documents or (np.diff(self.offsets) < 0).any():
-            raise DataError(
-                f"offsets must rise from 0 to the number of documents, {documents}; got {_shortened(self.offsets)}"
-            )
+            shown = np.array2string(self.offsets, threshold=8, edgeitems=3)
+            raise DataError(f"offsets must rise from 0 to the number of documents, {documents}; got {shown}")
         if np.shape(self.qids) != (self.num_lists,):
             raise DataError(f"qids must have shape [lists] = ({self.num_lists},), got {np.shape(self.qids)}")
         names, first = np.unique(self.qids, return_index=True)
         if len(names) < self.num_lists:
             again = np.setdiff1d(np.arange(self.num_lists), first)[0]
-            raise DataError(
-                f"qids must be all different; {str(self.qids[again])!r} returns at list {again}; sort by qid"
-            )
+            name = str(self.qids[again])
+            raise DataError(f"qids must be all different; {name!r} returns at list {again}; sort by qid")
         self._check_finite()
 
     def _check_finite(self) -> None:
@@ -103,11 +98,8 @@ class RankingData:
     def from_arrays(cls, X: ArrayLike, y: ArrayLike, qid: ArrayLike, *, docids: ArrayLike | None = None) -> RankingData:
         """Data from one row, one label and one query name a document.
 
-        Args:
-            X: `[documents, d]` numbers, an array or a SciPy sparse matrix.
-            y: `[documents]` numbers.
-            qid: `[documents]`; the documents of a query are neighbours.
-            docids: `[documents]`, or None.
+        `X` is `[documents, d]`, an array or a SciPy sparse matrix; the others are `[documents]`. The documents of a query are
+        neighbours.
 
         Raises:
             DataError: a query returns after another one, shapes do not fit, or a number is not finite.
@@ -173,10 +165,7 @@ class RankingData:
         return (changes[last] == changes[first]) | (self.lengths == 0)
 
     def select(self, lists: ArrayLike) -> RankingData:
-        """The data of some lists, in the order given.
-
-        Args:
-            lists: indices of lists, all different, or a mask `[lists]` of booleans.
+        """The data of some lists, in the order given: indices of lists, all different, or a mask `[lists]` of booleans.
 
         >>> data = RankingData.from_arrays([[1.0], [2.0], [3.0]], [1, 0, 2], ["a", "a", "b"])
         >>> data.select([1]).labels
@@ -186,16 +175,13 @@ class RankingData:
         lengths = self.lengths[chosen]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         rows = np.arange(offsets[-1]) + np.repeat(self.offsets[chosen] - offsets[:-1], lengths)
-
         return self.select_documents(rows, offsets, self.qids[chosen])
 
     def select_documents(self, rows: ArrayLike, offsets: ArrayLike, qids: np.ndarray) -> RankingData:
         """Some documents, in the order given, with all that is known of each; what every other selection goes through.
 
-        Args:
-            rows: numbers of documents, those of a list side by side.
-            offsets: `[lists + 1]`, of the lists that they make.
-            qids: `[lists]`, the names of these lists.
+        `rows` are numbers of documents, those of a list side by side; `offsets` `[lists + 1]` and `qids` `[lists]` are those of
+        the lists that they make.
 
         >>> data = RankingData.from_arrays([[1.0], [2.0], [3.0]], [1, 0, 2], ["a", "a", "b"])
         >>> data.select_documents([2, 0], [0, 2], np.array(["c"])).labels
@@ -213,10 +199,8 @@ class RankingData:
     def comment_values(self, key: str) -> np.ndarray:
         """What the comments say of `key`, `[documents]` strings, from comments such as `# url = a.org/b host = a.org`.
 
-        A value goes as far as the next `word =` or the end of the comment; it is "" where the key is absent.
-
-        Raises:
-            DataError: the data have no comments, or none has the key.
+        A value goes as far as the next `word =` or the end of the comment; it is "" where the key is absent. Where there are no
+        comments, or none has the key, this raises DataError.
         """
         pattern = re.compile(rf"(?:^|\s){re.escape(key)}\s*=\s*(.*?)\s*(?=\s\w+\s*=|$)")
         comments, found = self._search_comments(pattern, f"has {key!r}")
@@ -262,9 +246,6 @@ class RankingData:
 
     def grouped_by(self, source: int | str | None) -> RankingData:
         """`with_groups` as a config says it: the number of a column, an expression for the comments, or None for no change.
-
-        Raises:
-            DataError: as `with_groups`.
 
         >>> data = RankingData.from_arrays([[5.0], [2.0], [5.0]], [1, 0, 2], ["a", "a", "a"])
         >>> data.grouped_by(0).groups
@@ -373,10 +354,8 @@ class Splits(NamedTuple):
 def concatenate(parts: Sequence[RankingData]) -> RankingData:
     """The lists of all parts, one part after another.
 
-    Documents keep names, comments, missing counts and groups if all parts have them.
-
-    Raises:
-        DataError: no parts, or parts that differ in the number of features or share a query name.
+    Documents keep names, comments, missing counts and groups if all parts have them. No parts, or parts that differ in the
+    number of features or share a query name, raise DataError.
 
     >>> one = RankingData.from_arrays([[1.0]], [1], ["a"])
     >>> two = RankingData.from_arrays([[2.0]], [0], ["b"])
@@ -429,7 +408,3 @@ def _kind(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"an array of {value.dtype}, shape {value.shape}"
     return f"a {type(value).__name__}"
-
-
-def _shortened(values: np.ndarray) -> str:
-    return np.array2string(values, threshold=8, edgeitems=3)

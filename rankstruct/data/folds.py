@@ -13,6 +13,7 @@ from rankstruct.data.formats import FORMATS, read_lists
 __all__ = ["read_folds"]
 
 PARTS = ("train", "vali", "test")
+_FILES = ", ".join(f"{part}.txt" for part in PARTS)
 
 
 def read_folds(path: str | os.PathLike[str], fold: int | None = None, **options: Any) -> Splits:
@@ -40,23 +41,17 @@ def read_folds(path: str | os.PathLike[str], fold: int | None = None, **options:
 
 
 def fold_files(path: str | os.PathLike[str], fold: int | None = None) -> list[Path]:
-    """The files of the three parts.
-
-    Raises:
-        DataError: the folder or one of them is absent; the message lists what is there.
-    """
+    """The files of the three parts; raises DataError, with a list of what is there, if the folder or one of them is absent."""
     folder = Path(path) if fold is None else Path(path) / f"Fold{fold}"
     if not folder.is_dir():
         itself = any(map(_found(Path(path)).get, PARTS))
         advice = f"; {path} has the three files itself: leave out fold (--data.fold null)" if itself else ""
-        raise DataError(
-            f"{folder}: expected a folder with {_named(PARTS)}, got none; {_present(folder.parent)}{advice}"
-        )
+        raise DataError(f"{folder}: expected a folder with {_FILES}, got none; {_present(folder.parent)}{advice}")
     found = _found(folder)
     for part, file in found.items():
         if file is None:
             advice = "; give fold (--data.fold) to choose one" if fold is None and any(folder.glob("Fold*")) else ""
-            raise DataError(f"{folder}: expected {_named(PARTS)}, got no {_named([part])}; {_present(folder)}{advice}")
+            raise DataError(f"{folder}: expected {_FILES}, got no {part}.txt; {_present(folder)}{advice}")
     return [file for file in found.values() if file is not None]
 
 
@@ -67,10 +62,6 @@ def _found(folder: Path) -> dict[str, Path | None]:
         part: next((file for ending in endings if (file := folder / f"{part}{ending}").is_file()), None)
         for part in PARTS
     }
-
-
-def _named(parts: tuple[str, ...] | list[str]) -> str:
-    return ", ".join(f"{part}.txt" for part in parts)
 
 
 def _present(folder: Path) -> str:

@@ -45,12 +45,8 @@ def register_format(suffix: str, reader: Callable[..., RankingData]) -> None:
 def read_lists(path: str | os.PathLike[str], **options: Any) -> RankingData:
     """Read a file of lists in the format of its suffix; SVMlight or LETOR lines where the suffix says none.
 
-    Args:
-        path: the file.
-        options: what the reader takes: `num_features`, `labels`, `cache`; see `read_svmlight` for its own.
-
-    Raises:
-        DataError: the file breaks its format, or holds classes instead of lists.
+    Options are what the reader takes: `num_features`, `labels`, `cache`; see `read_svmlight` for its own. A file that breaks its
+    format, or holds classes instead of lists, raises DataError.
     """
     path = Path(path)
     if has_classes(path):

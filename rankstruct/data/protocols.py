@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,11 +20,7 @@ def cross_validation_parts(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Training, validation and test indices of one fold: each index is once in a test part and once in a validation part.
 
-    Args:
-        number: of things to divide, in random order.
-        fold: from 1.
-        folds: how many, at least 3.
-        seed: of the order.
+    `number` things are divided, in random order; `fold` is from 1 to `folds`, of which there are at least 3.
 
     >>> [part.tolist() for part in cross_validation_parts(4, 1, 4)]
     [[1, 3], [0], [2]]
@@ -42,13 +39,8 @@ def trial_parts(
     """Training, validation and test indices of one random trial, with balanced use.
 
     Over the trials from the first on, the numbers of times that any two things were used for training differ by at most one;
-    so nearly do those for validation, which are drawn from what is left.
-
-    Args:
-        number: of things to divide.
-        trial: from 1.
-        sizes: of the three parts; their sum is at most `number`.
-        seed: of the draws.
+    so nearly do those for validation, which are drawn from what is left. Trials count from 1; `sizes` are those of the three
+    parts, in all at most `number`.
 
     Source: Yue, Finley, Radlinski, Joachims, SIGIR 2007, section 5: 50 trials of 10, 5 and 35 queries.
 
@@ -86,25 +78,12 @@ def class_splits(
 ) -> Splits:
     """Queries of one fold of rows with classes: rows are divided, and each part is sampled, so that no row is in two parts.
 
-    Features are scaled by the training rows, to [0, 1] there.
-
-    Args:
-        table: rows and classes.
-        fold: from 1.
-        parts: how many folds there are.
-        relevant: the class with label 1; None for the rarest.
-        queries: of each part.
-        documents: of each query.
-        seed: of the division.
+    Features are scaled by the training rows, to [0, 1] there. Arguments are those of `rankstruct.data.Source`.
     """
     kinds, counts = np.unique(table.classes, return_counts=True)
     kind = str(kinds[counts.argmin()]) if relevant is None else relevant
     chosen = cross_validation_parts(len(table.classes), fold, parts, seed)
     low, high = (f(table.features[chosen[0]], axis=0) for f in (np.min, np.max))
     scaled = table._replace(features=(table.features - low) / np.where(high > low, high - low, 1))
-    return Splits(
-        *(
-            sample_queries(scaled, kind, queries=queries, documents=documents, rows=rows, seed=10 * fold + at)
-            for at, rows in enumerate(chosen)
-        )
-    )
+    sampled = functools.partial(sample_queries, scaled, kind, queries=queries, documents=documents)
+    return Splits(*(sampled(rows=rows, seed=10 * fold + at) for at, rows in enumerate(chosen)))

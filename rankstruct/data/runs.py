@@ -2,15 +2,18 @@
 
 A line of a run is `query Q0 docid rank score tag`, a line of qrels `query iteration docid label`; columns are separated
 by blanks, what follows the last column is not read, and lines that start with `#` say nothing. The rank column is not
-read either: as for trec_eval, scores alone order a list.
+read either: as for trec_eval, scores alone order a list. Reading raises DataError for a file that is absent or empty, a line
+with fewer columns, a label that is not an integer, a score that is not a finite number, and a document twice in a query.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +26,8 @@ from rankstruct.files import whole_file
 __all__ = ["JoinedRun", "join_run", "read_qrels", "read_run", "read_scores", "write_run", "write_scores"]
 
 _log = logging.getLogger(__name__)
+
+_SCORE = "a finite number as score"
 
 Judgements = dict[str, dict[str, float]]
 
@@ -38,8 +43,7 @@ class JoinedRun:
         qids: `[lists]` strings.
         docids: `[documents]` strings.
         num_relevant: `[lists]` int64, relevant (label > 0) documents of the qrels, retrieved or not.
-        ideal_labels: `[lists, most judged]` float64, the labels of all judged documents, retrieved or not; NaN is
-            padding.
+        ideal_labels: `[lists, most judged]` float64, the labels of all judged documents, retrieved or not; NaN is padding.
         not_judged: how many documents of the run have no judgement.
         only_in_run: queries of the run that the qrels do not have; they are left out.
         only_in_qrels: queries of the qrels that the run does not have; they are left out, as trec_eval does by default.
@@ -58,36 +62,20 @@ class JoinedRun:
 
 
 def read_qrels(path: str | os.PathLike[str]) -> Judgements:
-    """Judgements as `{query: {docid: label}}`.
-
-    Raises:
-        DataError: a line with fewer than four columns, a label that is not an integer, a document judged twice for a
-            query, an empty or absent file.
-    """
-    return _read_table(Path(path), "query iteration docid label", label_column=3, number=_grade)
+    """Judgements as `{query: {docid: label}}`; raises as the module says."""
+    return _read_table(Path(path), "query iteration docid label", 3, int, "an integer as label")
 
 
 def read_run(path: str | os.PathLike[str]) -> Judgements:
-    """A run as `{query: {docid: score}}`.
-
-    Raises:
-        DataError: a line with fewer than six columns, a score that is not a finite number, a document twice in a query,
-            an empty or absent file.
-    """
-    return _read_table(Path(path), "query Q0 docid rank score tag", label_column=4, number=_finite)
+    """A run as `{query: {docid: score}}`; raises as the module says."""
+    return _read_table(Path(path), "query Q0 docid rank score tag", 4, float, _SCORE)
 
 
 def write_run(path: str | os.PathLike[str], data: RankingData, scores: ArrayLike, tag: str = "rankstruct") -> None:
-    """Write scores as a TREC run, lists in the order of the data, each sorted by score; the file appears whole or not
-    at all.
+    """Write scores as a TREC run, lists in the order of the data, each sorted by score; the file appears whole or not at all.
 
-    Ties keep the order of the data. A document without a name is called `<qid>-<k>`, the k-th of its list.
-
-    Args:
-        path: the file, replaced if it exists.
-        data: the documents.
-        scores: `[documents]`.
-        tag: the run's name, one word.
+    Scores are `[documents]`; ties keep the order of the data. A document without a name is called `<qid>-<k>`, the k-th of its
+    list; `tag` is the run's name, one word.
 
     Raises:
         ValueError: scores of another shape, a score that is not finite, or a name with a blank in it.
@@ -105,9 +93,7 @@ def write_run(path: str | os.PathLike[str], data: RankingData, scores: ArrayLike
         raise ValueError(f"scores must have shape [documents] = ({data.num_documents},), got {values.shape}")
 
     def lines() -> Iterator[str]:
-        for qid, first, last in zip(
-            data.qids.tolist(), data.offsets[:-1].tolist(), data.offsets[1:].tolist(), strict=True
-        ):
+        for qid, (first, last) in zip(data.qids.tolist(), pairwise(data.offsets.tolist()), strict=True):
             order = np.argsort(-values[first:last], kind="stable")
             for rank, place in enumerate(order.tolist(), 1):
                 docid = (str(data.docids[first + place]) if data.docids is not None else "") or f"{qid}-{place + 1}"
@@ -124,21 +110,17 @@ def write_run(path: str | os.PathLike[str], data: RankingData, scores: ArrayLike
 def read_scores(path: str | os.PathLike[str]) -> np.ndarray:
     """One score a line, the last word of it, `[documents]` float64, as LETOR's baselines and SVMlight write them.
 
-    Raises:
-        DataError: a blank line, a score that is not a finite number, an empty or absent file.
+    Raises as the module says, for a blank line too.
     """
     path = Path(path)
-    scores = [_finite(line.split()[-1] if line.split() else "", path, number) for number, line in _lines(path)]
+    scores = [_number((line.split() or [""])[-1], float, _SCORE, f"{path}:{at}") for at, line in _lines(path)]
     if not scores:
         raise DataError(f"{path}: expected scores, one a line, got an empty file")
     return np.array(scores)
 
 
 def write_scores(path: str | os.PathLike[str], scores: ArrayLike) -> None:
-    """Write one score a line, `[documents]`; the file appears whole or not at all.
-
-    Raises:
-        ValueError: scores that are not flat or not finite.
+    """Write one score a line, `[documents]`, flat and finite, or ValueError; the file appears whole or not at all.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -154,11 +136,8 @@ def write_scores(path: str | os.PathLike[str], scores: ArrayLike) -> None:
 def join_run(run: Judgements, qrels: Judgements) -> JoinedRun:
     """Give the documents of a run their judgements.
 
-    Queries that only one of the two has are left out, counted and logged. A label below 0 means not judged, as for
-    trec_eval.
-
-    Raises:
-        DataError: the two have no query in common.
+    Queries that only one of the two has are left out, counted and logged; without a query in common, this raises DataError.
+    A label below 0 means not judged, as for trec_eval.
 
     >>> joined = join_run({"1": {"a": 0.5, "b": 2.0}}, {"1": {"b": 1, "c": 2}, "7": {"a": 1}})
     >>> joined.labels, joined.num_relevant, joined.ideal_labels, joined.only_in_qrels
@@ -193,10 +172,8 @@ def join_run(run: Judgements, qrels: Judgements) -> JoinedRun:
     )
 
 
-def _read_table(
-    path: Path, columns: str, label_column: int, number: Callable[[str, Path, int], float]
-) -> dict[str, dict[str, float]]:
-    table: dict[str, dict[str, float]] = {}
+def _read_table(path: Path, columns: str, column: int, kind: type, what: str) -> Judgements:
+    table: Judgements = {}
     names = columns.split()
     for line_number, line in _lines(path):
         if line.startswith("#") or not line.strip():
@@ -213,7 +190,7 @@ def _read_table(
                 f"{path}:{line_number}: expected each document once in a query, got {words[2]} again in query "
                 f"{words[0]}; remove one of the lines"
             )
-        documents[words[2]] = number(words[label_column], path, line_number)
+        documents[words[2]] = _number(words[column], kind, what, f"{path}:{line_number}")
     if not table:
         raise DataError(f"{path}: expected lines of {columns}, got none")
     return table
@@ -229,23 +206,14 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         raise DataError(f"{path}: expected text in UTF-8, got the byte {error.object[error.start]:#04x}") from error
 
 
-def _finite(word: str, path: Path, line: int) -> float:
+def _number(word: str, kind: type, what: str, place: str) -> float:
     try:
-        value = float(word)
-    except ValueError:
-        value = np.nan
-    if not np.isfinite(value):
-        raise DataError(f"{path}:{line}: expected a finite number as score, got {word!r}; correct or remove the line")
-    return value
-
-
-def _grade(word: str, path: Path, line: int) -> float:
-    try:
-        return int(word)
-    except ValueError:
-        raise DataError(
-            f"{path}:{line}: expected an integer as label, got {word!r}; correct or remove the line"
-        ) from None
+        value = kind(word)
+        if math.isfinite(value):
+            return value
+    except (ValueError, OverflowError):
+        pass
+    raise DataError(f"{place}: expected {what}, got {word!r}; correct or remove the line")
 
 
 def _checked_scores(scores: ArrayLike) -> np.ndarray:

@@ -1,14 +1,14 @@
 """Preparation of features: steps from `RankingData` to `RankingData`, by object or by name.
 
 Query-level steps look at one list at a time, so they need no fitting and no training data. Sums are taken in float64,
-which adds a float32 number to itself without rounding, so the deviation of a constant feature is exactly 0.
+which adds a float32 number to itself without rounding, so the deviation of a constant feature is exactly 0. A step that
+would make numbers of zeros, as all but `LogMagnitude` and `Bins` do, raises DataError for sparse features.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -33,80 +33,84 @@ __all__ = [
 ]
 
 
-class Step(Protocol):
-    """A preparation step: the same documents with other features."""
+#: A preparation step: the same documents with other features.
+Step = Callable[[RankingData], RankingData]
+
+
+class _DenseStep:
+    """A step that would make numbers of zeros; `name` is what configs call it."""
+
+    name = ""
 
     def __call__(self, data: RankingData) -> RankingData:
-        """The data with the features changed."""
+        """The data with the features changed; raises DataError for sparse ones."""
+        _check_dense(data, self.name)
+        return data.with_features(self._changed(data))
+
+    def _changed(self, data: RankingData) -> np.ndarray:
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class QueryMinMax:
+class QueryMinMax(_DenseStep):
     """Each feature to [0, 1] within each list, `(x - min) / (max - min)`; 0 where it is constant in the list.
 
     LETOR's query-level normalisation (Qin, Liu, Xu, Li, "LETOR: A Benchmark Collection for Research on Learning to Rank
     for Information Retrieval", Information Retrieval, 2010).
-
-    Raises:
-        DataError: the features are sparse.
 
     >>> data = RankingData.from_arrays([[1.0], [2.0], [3.0], [7.0]], [0, 1, 1, 0], [1, 1, 1, 2])
     >>> QueryMinMax()(data).features.ravel()
     array([0. , 0.5, 1. , 0. ], dtype=float32)
     """
 
-    def __call__(self, data: RankingData) -> RankingData:
-        """The data with the features changed."""
-        features, starts, lengths = _by_list(data, "query-minmax")
+    name = "query-minmax"
+
+    def _changed(self, data: RankingData) -> np.ndarray:
+        features, starts, lengths = _by_list(data)
         low, high = np.minimum.reduceat(features, starts), np.maximum.reduceat(features, starts)
-        return data.with_features(_shifted_and_divided(features, low, high - low, lengths))
+        return _divided(features - np.repeat(low, lengths, axis=0), np.repeat(high - low, lengths, axis=0))
 
 
 @dataclass(frozen=True)
-class QueryZScore:
+class QueryZScore(_DenseStep):
     """Each feature to mean 0 and standard deviation 1 within each list; 0 where it is constant in the list.
-
-    Raises:
-        DataError: the features are sparse.
 
     >>> data = RankingData.from_arrays([[1.0], [3.0], [7.0]], [0, 1, 0], [1, 1, 2])
     >>> QueryZScore()(data).features.ravel()
     array([-1.,  1.,  0.], dtype=float32)
     """
 
-    def __call__(self, data: RankingData) -> RankingData:
-        """The data with the features changed."""
-        features, starts, lengths = _by_list(data, "query-zscore")
+    name = "query-zscore"
+
+    def _changed(self, data: RankingData) -> np.ndarray:
+        features, starts, lengths = _by_list(data)
         mean = np.add.reduceat(features, starts) / lengths[:, None]
         centred = features - np.repeat(mean, lengths, axis=0)
         deviation = np.sqrt(np.add.reduceat(centred**2, starts) / lengths[:, None])
-        return data.with_features(_shifted_and_divided(features, mean, deviation, lengths))
+        return _divided(centred, np.repeat(deviation, lengths, axis=0))
 
 
 @dataclass(frozen=True)
-class QueryPercentile:
+class QueryPercentile(_DenseStep):
     """Each feature to the share of the list's documents that have a lower value, equal ones counted half.
 
     With it a linear SVM is SVMacc3 of Yue, Finley, Radlinski, Joachims, SIGIR 2007, section 5.2.1 (with `QueryMinMax` it is
     SVMacc4).
-
-    Raises:
-        DataError: the features are sparse.
 
     >>> data = RankingData.from_arrays([[5.0], [7.0], [7.0], [9.0], [1.0]], [0, 1, 1, 0, 0], [1, 1, 1, 1, 2])
     >>> QueryPercentile()(data).features.ravel()
     array([0.125, 0.5  , 0.5  , 0.875, 0.5  ], dtype=float32)
     """
 
-    def __call__(self, data: RankingData) -> RankingData:
-        """The data with the features changed."""
-        features = _dense(data, "query-percentile")
-        result = np.empty_like(features)
+    name = "query-percentile"
+
+    def _changed(self, data: RankingData) -> np.ndarray:
+        result = np.empty_like(data.features)
         for start, stop in zip(data.offsets[:-1], data.offsets[1:], strict=True):
             if stop > start:
-                ranks = scipy.stats.rankdata(features[start:stop], axis=0)
+                ranks = scipy.stats.rankdata(data.features[start:stop], axis=0)
                 result[start:stop] = (ranks - 0.5) / (stop - start)
-        return data.with_features(result)
+        return result
 
 
 @dataclass(frozen=True)
@@ -119,12 +123,12 @@ class LogMagnitude:
 
     def __call__(self, data: RankingData) -> RankingData:
         """The data with the features changed."""
-        if not data.is_sparse:
-            return data.with_features(_log_magnitude(data.features))
         matrix = data.features
-        return data.with_features(
-            sp.csr_array((_log_magnitude(matrix.data), matrix.indices, matrix.indptr), shape=matrix.shape)
-        )
+        values = matrix.data if data.is_sparse else matrix
+        changed = np.sign(values) * np.log1p(np.abs(values))
+        if data.is_sparse:
+            changed = sp.csr_array((changed, matrix.indices, matrix.indptr), shape=matrix.shape)
+        return data.with_features(changed)
 
 
 @dataclass(frozen=True)
@@ -145,7 +149,7 @@ class Append:
 
 
 @dataclass(frozen=True)
-class Standardize:
+class Standardize(_DenseStep):
     """Each feature to mean 0 and standard deviation 1 over the documents it was fitted to; constant features become 0.
 
     Args:
@@ -153,7 +157,7 @@ class Standardize:
         deviation: `[d]`, 0 where the feature is constant.
 
     Raises:
-        DataError: the features are sparse, or their number is not that of the fit.
+        DataError: another number of features than in the fit.
 
     >>> train = RankingData.from_arrays([[1.0], [3.0]], [0, 1], [1, 1])
     >>> test = RankingData.from_arrays([[5.0]], [0], [1])
@@ -161,21 +165,20 @@ class Standardize:
     array([[3.]], dtype=float32)
     """
 
+    name = "Standardize"
     mean: np.ndarray = field(repr=False)
     deviation: np.ndarray = field(repr=False)
 
     @classmethod
     def fit(cls, data: RankingData) -> Standardize:
         """Mean and standard deviation over all documents, those of the training data as a rule."""
-        features = _dense(data, "Standardize")
-        return cls(features.mean(axis=0, dtype=np.float64), features.std(axis=0, dtype=np.float64))
+        _check_dense(data, cls.name)
+        return cls(data.features.mean(axis=0, dtype=np.float64), data.features.std(axis=0, dtype=np.float64))
 
-    def __call__(self, data: RankingData) -> RankingData:
-        """The data with the features changed."""
-        features = _dense(data, "Standardize")
-        if features.shape[1] != len(self.mean):
-            raise DataError(f"Standardize was fitted to {len(self.mean)} features, got {features.shape[1]}")
-        return data.with_features(_divided(features - self.mean, self.deviation))
+    def _changed(self, data: RankingData) -> np.ndarray:
+        if data.num_features != len(self.mean):
+            raise DataError(f"Standardize was fitted to {len(self.mean)} features, got {data.num_features}")
+        return _divided(data.features - self.mean, self.deviation)
 
 
 @dataclass(frozen=True)
@@ -215,9 +218,8 @@ class Bins:
         if data.num_features != d:
             raise DataError(f"Bins was fitted to {d} features, got {data.num_features}")
         features = data.features.toarray() if data.is_sparse else data.features
-        reached = np.stack(
-            [np.searchsorted(self.thresholds[f], features[:, f], side="right") for f in range(d)], axis=1
-        )
+        places = [np.searchsorted(self.thresholds[f], features[:, f], side="right") for f in range(d)]
+        reached = np.stack(places, axis=1)
         flat = reached.ravel()
         before = np.cumsum(flat) - flat
         inside = np.arange(flat.sum()) - np.repeat(before, flat)  # 0, 1, ... within each document and feature
@@ -240,13 +242,13 @@ class Compose:
         return data
 
 
-_STEPS: dict[str, Callable[..., Step]] = {
-    "query-minmax": QueryMinMax,
-    "query-zscore": QueryZScore,
-    "query-percentile": QueryPercentile,
+_FEATURES: dict[str, Callable[..., Step]] = {
+    **{step.name: step for step in (QueryMinMax, QueryZScore, QueryPercentile)},
     "log": LogMagnitude,
 }
-_ROWS: dict[str, Callable[..., Step]] = {
+_STEPS: dict[str, Callable[..., Step]] = {
+    **_FEATURES,
+    **{f"append-{name}": lambda step=step: Append(step()) for name, step in _FEATURES.items()},
     "remove-zero-rows": RemoveZeroRows,
     "remove-near-duplicates": RemoveNearDuplicates,
     "binarize": Binarize,
@@ -275,12 +277,7 @@ def parse_preparation(names: Sequence[str]) -> Compose:
 def prepare_splits(names: Sequence[str], splits: Splits) -> Splits:
     """Prepare training, validation and test data by steps in turn; what needs fitting is fitted to the training data.
 
-    Args:
-        names: those of `parse_preparation`; also "standardize", and "bins" or "bins:50" (thresholds a feature).
-        splits: the three parts.
-
-    Raises:
-        ValueError: an unknown name; the message lists the known ones.
+    Names are those of `parse_preparation`, with its errors; also "standardize", and "bins" or "bins:50" (thresholds a feature).
 
     >>> from rankstruct.data.builtin import digits
     >>> prepare_splits(["bins:2"], digits()).test.num_features
@@ -320,41 +317,26 @@ def _split_number(name: str) -> tuple[str, list]:
 
 def _parse_step(name: str) -> Step:
     plain, number = _split_number(name)
-    if plain in _ROWS:
-        return _ROWS[plain](*number)
-    inner = plain.removeprefix("append-")
-    if inner not in _STEPS:
-        known = ", ".join([*_STEPS, *(f"append-{step}" for step in _STEPS), *_ROWS])
+    if plain not in _STEPS:
         fitted = f"; {', '.join(_FITTED)} are fitted to training data, which experiments do (rankstruct experiment)"
-        raise ValueError(f"unknown preparation step {name!r}; known are {known}{fitted}")
-    step = _STEPS[inner]()
-    return step if inner == plain else Append(step)
+        raise ValueError(f"unknown preparation step {name!r}; known are {', '.join(_STEPS)}{fitted}")
+    return _STEPS[plain](*number)
 
 
-def _dense(data: RankingData, step: str) -> np.ndarray:
+def _check_dense(data: RankingData, step: str) -> None:
     if data.is_sparse:
         raise DataError(
             f"{step} needs dense features, since it moves zeros; got sparse ones: read them with sparse=False, "
             "or use 'log', which keeps zeros"
         )
-    return data.features
 
 
-def _by_list(data: RankingData, step: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _by_list(data: RankingData) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Features in float64, and start and length of each list that has documents."""
-    features = _dense(data, step).astype(np.float64)
     filled = data.lengths > 0  # reduceat would give an empty list its neighbour's values
-    return features, data.offsets[:-1][filled], data.lengths[filled]
-
-
-def _shifted_and_divided(features: np.ndarray, shift: np.ndarray, scale: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    return _divided(features - np.repeat(shift, lengths, axis=0), np.repeat(scale, lengths, axis=0))
+    return data.features.astype(np.float64), data.offsets[:-1][filled], data.lengths[filled]
 
 
 def _divided(values: np.ndarray, scale: np.ndarray) -> np.ndarray:
     """`values / scale` in float32, 0 where the scale is 0."""
     return np.divide(values, scale, out=np.zeros_like(values), where=scale > 0).astype(np.float32)
-
-
-def _log_magnitude(values: np.ndarray) -> np.ndarray:
-    return np.sign(values) * np.log1p(np.abs(values))

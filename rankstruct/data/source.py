@@ -91,11 +91,7 @@ class Source:
         return replace(self, fold=number) if self.builtin is None else replace(self, seed=number)
 
     def read(self) -> Splits:
-        """The three parts, grouped and prepared.
-
-        Raises:
-            ValueError: as `check`, or broken files.
-        """
+        """The three parts, grouped and prepared; raises ValueError as `check` does, and for broken files."""
         return self.prepare_splits(self.read_raw())
 
     def read_raw(self) -> Splits:
@@ -115,10 +111,7 @@ class Source:
         Raises:
             ValueError: options that do not fit together, an unknown name, or a path or fold that does not exist; one line.
         """
-        for name, value, known in (
-            ("protocol", self.protocol, PROTOCOLS),
-            ("labels", self.labels, ("grades", "real")),
-        ):
+        for name, value, known in (("protocol", self.protocol, PROTOCOLS), ("labels", self.labels, ("grades", "real"))):
             if value not in known:
                 raise ValueError(f"data.{name}: {name} must be one of {', '.join(map(repr, known))}, got {value!r}")
         check_preparation(self.prepare)

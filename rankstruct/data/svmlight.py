@@ -21,10 +21,11 @@ from typing import Literal, NoReturn
 import numpy as np
 import scipy.sparse as sp
 
-from rankstruct.data._parse import Problem, parse_lines
+from rankstruct.data import _parse
+from rankstruct.data._parse import parse_lines
 from rankstruct.data.cache import cache_folder, load_arrays, store_arrays
 from rankstruct.data.dataset import RankingData
-from rankstruct.data.errors import DataError
+from rankstruct.data.errors import DataError, check_least
 
 __all__ = ["read_svmlight"]
 
@@ -49,8 +50,7 @@ class _Options:
     omitted: str
 
     def __post_init__(self) -> None:
-        if self.num_features is not None and self.num_features < 1:
-            raise ValueError(f"num_features must be at least 1 or None, got {self.num_features}")
+        check_least(1, num_features=self.num_features)
         if self.labels not in ("grades", "real"):
             raise ValueError(f"labels must be 'grades' or 'real', got {self.labels!r}")
         if self.omitted not in ("check", "zero"):
@@ -212,17 +212,14 @@ class _Reader:
             missing, offsets, qid_spans, comment_spans, hard,
         )  # fmt: skip
         if problem:
-            self._fail(Problem(problem), place)
+            self._fail(problem, place)
         if not documents:
             raise DataError(f"{self.path}: expected documents, one a line, got only blank lines and comments")
         entries = int(indptr[documents])
         self.labels, self.starts, self.missing = labels[:documents], starts[:documents], missing[:documents]
         self.indptr, self.indices, self.values = indptr[: documents + 1], indices[:entries], values[:entries]
-        self.offsets, self.qid_spans, self.comment_spans = (
-            offsets[: lists + 1],
-            qid_spans[:lists],
-            comment_spans[:documents],
-        )
+        self.offsets, self.qid_spans = offsets[: lists + 1], qid_spans[:lists]
+        self.comment_spans = comment_spans[:documents]
         for start, target in hard[:hards].tolist():
             self._resolve(start, target)
 
@@ -232,8 +229,8 @@ class _Reader:
             value = np.float32(float(self._token(start)))
         if not np.isfinite(value):
             if target < 0:
-                self._fail(Problem.LABEL, start)
-            self._fail(Problem.VALUE, start - len(f"{self.indices[target] + self.base}:"))
+                self._fail(_parse.LABEL, start)
+            self._fail(_parse.VALUE, start - len(f"{self.indices[target] + self.base}:"))
         if target >= 0:
             self.values[target] = value
         else:
@@ -247,7 +244,9 @@ class _Reader:
                     f"{self._at(int(self.starts[0]))}: expected lines without qid:, since group_file= gives the lists; "
                     "leave group_file out, or remove the qids"
                 )
-            qids = self._strings(self.qid_spans, "qid")
+            spans = self.qid_spans.tolist()
+            names = [self._decoded(self.text[first:last].tobytes(), first, "qid") for first, last in spans]
+            qids = np.array(names, np.str_)
             _, first, at = np.unique(qids, return_index=True, return_inverse=True)
             again = np.flatnonzero(first[at] != np.arange(len(qids)))
             if len(again):
@@ -293,14 +292,9 @@ class _Reader:
         last = np.where(counts > 0, self.indices[np.maximum(self.indptr[1:] - 1, 0)] + 1, 0)
         complete = (last == counts) & (counts > 0)
         usual = int(np.bincount(counts[complete]).argmax()) if complete.any() else 0
-        same = complete & (counts == usual)
-        if (
-            self.options.omitted == "check"
-            and not same.all()
-            and 2 * same.sum() > len(same)
-            and (self.values == 0).any()
-        ):
-            at = int(np.flatnonzero(~same)[0])
+        others = np.flatnonzero(~(complete & (counts == usual)))
+        if self.options.omitted == "check" and 0 < 2 * len(others) < len(counts) and (self.values == 0).any():
+            at = int(others[0])
             raise DataError(
                 f"{self._at(int(self.starts[at]))}: expected features {self.base} to {usual + self.base - 1}, as on "
                 f"most lines of this file, which writes its zeros; got {counts[at]} features"
@@ -314,7 +308,7 @@ class _Reader:
             kind = np.int32 if len(self.values) < 2**31 else np.int64
             matrix = (self.values, self.indices.astype(kind), self.indptr.astype(kind))
             return sp.csr_array(matrix, shape=(rows, width))
-        if width == usual and same.all():
+        if width == usual and not len(others):
             return self.values.reshape(rows, width)
         features = np.zeros((rows, width), np.float32)
         features[np.repeat(np.arange(rows), counts), self.indices] = self.values
@@ -323,30 +317,20 @@ class _Reader:
     def _comments(self) -> tuple[np.ndarray | None, np.ndarray | None]:
         if (self.comment_spans[:, 0] == self.comment_spans[:, 1]).all():
             return None, None
-        text = self.text
-        comments = [text[first:last].tobytes().strip() for first, last in self.comment_spans.tolist()]
+        comments = [self.text[first:last].tobytes().strip() for first, last in self.comment_spans.tolist()]
         docids = []
-        for document, comment in enumerate(comments):
+        for start, comment in zip(self.starts.tolist(), comments, strict=True):
             match = _DOCID.search(comment)
             name = match[1] if match else comment if len(comment.split()) == 1 else b""
-            try:
-                docids.append(name.decode())
-            except UnicodeDecodeError:
-                place = self._at(int(self.starts[document]))
-                raise DataError(f"{place}: expected a docid in UTF-8, got {name!r}; save the file as UTF-8") from None
+            docids.append(self._decoded(name, start, "docid"))
         return np.array(comments, np.bytes_), np.array(docids, np.str_) if any(docids) else None
 
-    def _strings(self, spans: np.ndarray, what: str) -> np.ndarray:
-        found = []
-        for first, last in spans.tolist():
-            name = self.text[first:last].tobytes()
-            try:
-                found.append(name.decode())
-            except UnicodeDecodeError:
-                raise DataError(
-                    f"{self._at(first)}: expected a {what} in UTF-8, got {name!r}; save the file as UTF-8"
-                ) from None
-        return np.array(found, np.str_)
+    def _decoded(self, name: bytes, place: int, what: str) -> str:
+        try:
+            return name.decode()
+        except UnicodeDecodeError:
+            where = self._at(place)
+            raise DataError(f"{where}: expected a {what} in UTF-8, got {name!r}; save the file as UTF-8") from None
 
     def _line(self, place: int) -> int:
         return _count(self.text[:place], b"\n") + 1
@@ -359,24 +343,24 @@ class _Reader:
         word = _WORD.match(self.text.data, place)
         return word[1].decode("utf-8", "backslashreplace") if word else ""
 
-    def _fail(self, problem: Problem, place: int) -> NoReturn:
+    def _fail(self, problem: int, place: int) -> NoReturn:
         token = self._token(place)
         shown = repr(token if len(token) <= 40 else token[:40] + "...") if token else "nothing"
         identifier, _, value = token.partition(":")
         limit = self.options.num_features
         rule = {
-            Problem.LABEL: f"a finite number (of float32's range) as label, got {shown}; correct or remove the line",
-            Problem.FEATURE: f"a feature as id:value, got {shown}; correct the line, or put remarks behind #",
-            Problem.VALUE: f"a finite number (of float32's range) as value of feature {identifier}, got {value!r}; "
+            _parse.LABEL: f"a finite number (of float32's range) as label, got {shown}; correct or remove the line",
+            _parse.FEATURE: f"a feature as id:value, got {shown}; correct the line, or put remarks behind #",
+            _parse.VALUE: f"a finite number (of float32's range) as value of feature {identifier}, got {value!r}; "
             "write NULL where it is missing",
-            Problem.QID_EMPTY: "a name after qid:, got nothing; name the query",
-            Problem.QID_MISSING: f"qid:<query> after the label, as on the lines before, got {shown}; add it, or remove "
+            _parse.QID_EMPTY: "a name after qid:, got nothing; name the query",
+            _parse.QID_MISSING: f"qid:<query> after the label, as on the lines before, got {shown}; add it, or remove "
             "it everywhere and pass group_file=",
-            Problem.QID_SURPRISE: f"no qid:, as on the lines before, got {shown}; give every line its qid, or none",
-            Problem.ID_ZERO: f"feature ids from 1, got {shown}; zero_based=True takes ids from 0",
-            Problem.ID_ORDER: f"feature ids that rise along the line, got {shown} after an equal or greater id; sort "
+            _parse.QID_SURPRISE: f"no qid:, as on the lines before, got {shown}; give every line its qid, or none",
+            _parse.ID_ZERO: f"feature ids from 1, got {shown}; zero_based=True takes ids from 0",
+            _parse.ID_ORDER: f"feature ids that rise along the line, got {shown} after an equal or greater id; sort "
             "the features of the line and remove doubles",
-            Problem.ID_LARGE: f"feature ids up to {_MAX_ID if limit is None else limit + self.base - 1}, got {shown}; "
+            _parse.ID_LARGE: f"feature ids up to {_MAX_ID if limit is None else limit + self.base - 1}, got {shown}; "
             + ("renumber the features" if limit is None else "pass a greater num_features="),
         }[problem]
         raise DataError(f"{self._at(place)}: expected {rule}")

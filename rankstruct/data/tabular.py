@@ -16,13 +16,7 @@ __all__ = ["ClassTable", "read_arff", "read_csv", "sample_queries"]
 
 
 class ClassTable(NamedTuple):
-    """Rows of numbers with a class each.
-
-    Attributes:
-        features: `[rows, d]` float32.
-        classes: `[rows]` strings.
-        names: `[d]`, of the features.
-    """
+    """Rows of numbers with a class each: features `[rows, d]` float32, classes `[rows]` strings, names of the features `[d]`."""
 
     features: np.ndarray
     classes: np.ndarray
@@ -30,11 +24,7 @@ class ClassTable(NamedTuple):
 
 
 def read_arff(path: str | os.PathLike[str], target: str | int = -1) -> ClassTable:
-    """Read a dense ARFF file with numeric attributes and a class.
-
-    Args:
-        path: the file; `%` begins a comment.
-        target: the attribute that is the class, by name or number, the last by default.
+    """Read a dense ARFF file with numeric attributes and a class, `target`, by name or number; `%` begins a comment.
 
     Raises:
         DataError: no `@data`, no such attribute, a row of another width, or a feature that is not a finite number; missing values
@@ -66,13 +56,7 @@ def read_arff(path: str | os.PathLike[str], target: str | int = -1) -> ClassTabl
 def read_csv(
     path: str | os.PathLike[str], target: str | int = -1, *, header: bool = True, delimiter: str = ","
 ) -> ClassTable:
-    r"""Read a CSV file with numeric columns and a class.
-
-    Args:
-        path: the file.
-        target: the column that is the class, by name (with a header) or number, the last by default.
-        header: whether the first line has names.
-        delimiter: between columns.
+    r"""Read a CSV file with numeric columns and a class, `target`, by number or, where the first line has names, by name.
 
     Raises:
         DataError: no rows, no such column, a row of another width, or a feature that is not a finite number.
@@ -125,17 +109,12 @@ def sample_queries(
     queries: int = 50,
     documents: int = 100,
     rows: np.ndarray | None = None,
-    seed: int = 0,
+    seed: int | np.random.Generator = 0,
 ) -> RankingData:
     """Queries from multi-class data: each is a random sample of rows without replacement; relevant is one class.
 
-    Args:
-        table: rows and classes.
-        relevant: the class with label 1, the same for all queries; None draws one for each query.
-        queries: how many.
-        documents: rows of a query; all, where there are fewer.
-        rows: the rows to draw from, such as those of a training part; None for all.
-        seed: of the samples.
+    The class with label 1 is `relevant`, the same for all queries; None draws one for each. A query has as many `documents`, or
+    all where there are fewer, from `rows`, such as those of a training part; None is all. The `seed` may be a generator.
 
     Raises:
         DataError: no such class, or no rows.

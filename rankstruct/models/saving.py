@@ -50,11 +50,7 @@ def _public_name(kind: type) -> str:
 
 
 def _find_class(path: str) -> Any:
-    """The class that a file names, which may have moved inside rankstruct since the file was written.
-
-    Raises:
-        ImportError, AttributeError: there is none.
-    """
+    """The class that a file names, which may have moved inside rankstruct since; ImportError or AttributeError if none is."""
     module, _, name = path.rpartition(".")
     try:
         return getattr(importlib.import_module(module), name)
@@ -69,12 +65,7 @@ def _find_class(path: str) -> Any:
 def save_scorer(scorer: nn.Module, path: str | Path) -> None:
     """Write a scorer to a file, which is whole or not there at all.
 
-    Args:
-        scorer: a module that keeps its constructor's arguments as attributes of the same names.
-        path: the file.
-
-    Raises:
-        ValueError: an argument of the constructor is not an attribute.
+    The scorer keeps its constructor's arguments as attributes of the same names; one that does not raises ValueError.
 
     >>> import tempfile
     >>> from rankstruct.models import LinearScorer
@@ -93,8 +84,7 @@ def save_scorer(scorer: nn.Module, path: str | Path) -> None:
 def load_scorer(path: str | Path) -> nn.Module:
     """A trained scorer from a file of `save_scorer` or from a training checkpoint, in evaluation mode, on the CPU.
 
-    Args:
-        path: the file; the folder of a run is taken to mean its best checkpoint.
+    The folder of a run is taken to mean its best checkpoint.
 
     Raises:
         FileNotFoundError: there is no such file.

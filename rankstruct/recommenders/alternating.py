@@ -7,7 +7,8 @@ method. V has the items' biases as a further column, for which every user has a 
 
 What arguments mean here: `scorer` is the factorisation; `lists` have one list a user, as `Ratings.to_lists` makes them; `loss` is
 a loss module, the one it is or was trained with, whose reduction does not count; `regularization` is lambda_U, above 0; `method`
-is that of `solve_users`. An option outside its range raises ValueError.
+is that of `solve_users`; `tolerance` is the relative gap at which a problem counts as solved. An option outside its range raises
+ValueError.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from rankstruct.data import RankingData
+from rankstruct.data.errors import check_least
 from rankstruct.estimators import ranking_risk
 from rankstruct.losses import is_convex, takes_reference_scores
 from rankstruct.recommenders.factorization import MatrixFactorization
@@ -63,16 +66,9 @@ def alternate(
 ) -> Alternation:
     """Train the factors, in float64 and in place: all users with V fixed, then V with the users fixed, and again.
 
-    Args:
-        scorer: as it starts; factors that are all 0 stay so.
-        ratings: one list a user.
-        loss: convex in the scores.
-        regularization: lambda_U.
-        item_regularization: lambda_V; as lambda_U if None.
-        rounds: how often.
-        labels: what the loss sees: `"grade"`, `"rating"`, or a function of the ratings.
-        tolerance: relative gap at which a problem counts as solved.
-        max_iterations: of the users' and of V's bundle method, each round.
+    Factors that start at 0 stay so. `item_regularization` is lambda_V, as lambda_U if None; `labels` is what the loss, convex in
+    the scores, sees: `"grade"`, `"rating"`, or a function of the ratings; `max_iterations` are those of the users' and of V's
+    bundle method, each round.
 
     Raises:
         ValueError: a loss that is not convex, or a scorer with biases of users or of another size.
@@ -84,7 +80,7 @@ def alternate(
     _check_alternation(scorer, ratings, loss, penalties, rounds)
     lists = ratings.to_lists(labels)
     exact = copy.deepcopy(scorer).double()
-    _put(exact.user_factors, np.zeros((1, scorer.rank)), np.setdiff1d(np.arange(scorer.num_users), _users(lists)))
+    _put_users(exact, np.zeros((1, scorer.rank)), np.setdiff1d(np.arange(scorer.num_users), _users(lists)))
     found = Alternation([_objective(exact, lists, loss, *penalties)])
 
     def keep(changed: MatrixFactorization) -> None:
@@ -94,16 +90,15 @@ def alternate(
             exact = changed
         found.objectives.append(min(value, found.objectives[-1]))
 
+    options: dict[str, Any] = {"tolerance": tolerance, "max_iterations": max_iterations}
     for _ in range(rounds):
         changed = copy.deepcopy(exact)
-        options = {"tolerance": tolerance, "max_iterations": max_iterations}
-        solved = solve_users(changed, lists, loss, regularization=penalties[0], **options)  # type: ignore[arg-type]
-        _put(changed.user_factors, solved.w, _users(lists))
+        solved = solve_users(changed, lists, loss, regularization=penalties[0], **options)
+        _put_users(changed, solved.w, _users(lists))
         found.user_gaps.append(solved.gap)
         keep(changed)
         changed = copy.deepcopy(exact)
-        solver = Bundle(tolerance=tolerance, max_iterations=max_iterations)
-        found.item_gaps.append(_solve_items(changed, lists, loss, penalties[1], solver))
+        found.item_gaps.append(_solve_items(changed, lists, loss, penalties[1], Bundle(**options)))
         keep(changed)
     scorer.load_state_dict(exact.state_dict())
     return found
@@ -114,8 +109,7 @@ def _check_alternation(
 ) -> None:
     if not min(penalties) > 0:
         raise ValueError(f"regularization must be above 0, got {penalties[0]} and {penalties[1]}")
-    if rounds < 1:
-        raise ValueError(f"rounds must be at least 1, got {rounds}")
+    check_least(1, rounds=rounds)
     if scorer.user_offsets is not None:
         raise ValueError("the alternating scheme takes no biases of users; use MatrixFactorization(user_bias=False)")
     if (scorer.num_users, scorer.num_items) != (ratings.num_users, ratings.num_items):
@@ -133,10 +127,7 @@ def _solve_items(
     before = _item_matrix(scorer)
     risk = ranking_risk(loss, _item_features(scorer, lists), lists.labels.astype(np.float64), lists.offsets)
     solution = solver.minimise(risk, lists.num_lists / regularization, warm_start=before.ravel())
-    matrix = solution.w.reshape(before.shape)
-    _put(scorer.item_factors, matrix[:, : scorer.rank])
-    if scorer.item_offsets is not None:
-        _put(scorer.item_offsets, matrix[:, scorer.rank :])
+    _put(scorer.item_factors, scorer.item_offsets, solution.w.reshape(before.shape))
     return solution.gap
 
 
@@ -150,18 +141,12 @@ def solve_users(
     tolerance: float = 1e-3,
     max_iterations: int = 60,
 ) -> SeparableSolution:
-    """The best factor of every user with the items fixed; the scorer is not changed.
+    """The best factor u of every user, which minimises loss + lambda_U/2 ||u||^2 with the items fixed; the scorer is not changed.
 
-    Args:
-        scorer: a user starts from its factor there.
-        lists: see the module, as for `loss`.
-        loss: of a user with factor u, loss + lambda_U/2 ||u||^2 is minimised.
-        regularization: lambda_U.
-        method: `"bundle"` for convex losses, with a certified gap; `"dc"` for a hinge whose reference the scores choose, in
-            rounds of the bundle method with the reference held; `"lbfgs"` for smooth losses. The last two have no certificate
-            (the lower bound is 0), and leave no user worse than it began. `user_method` says which one fits.
-        tolerance: relative gap at which a user counts as solved.
-        max_iterations: evaluations of the loss at most, those of a round with `"dc"`.
+    Methods are `"bundle"` for convex losses, with a certified gap; `"dc"` for a hinge whose reference the scores choose, in
+    rounds of the bundle method with the reference held; `"lbfgs"` for smooth losses. The last two have no certificate (the lower
+    bound is 0), and leave no user worse than it began in the scorer. `user_method` says which one fits. `max_iterations` are
+    evaluations of the loss at most, those of a round with `"dc"`.
 
     Returns:
         `w` is `[lists, rank]`, one factor a list, or `[lists, rank + 1]` if users have biases, the bias last.
@@ -173,7 +158,8 @@ def solve_users(
         raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}, got {method!r}")
     if not regularization > 0:
         raise ValueError(f"regularization must be above 0, got {regularization}")
-    problems = _UserProblems(scorer, lists, loss, regularization, tolerance, max_iterations)
+    options = {"tolerance": tolerance, "max_iterations": max_iterations}
+    problems = _UserProblems(scorer, lists, loss, regularization, options)
     if method == "lbfgs":
         return _descend(problems)
     if method == "bundle":
@@ -203,11 +189,9 @@ class _UserProblems:
         lists: RankingData,
         loss: nn.Module,
         regularization: float,
-        tolerance: float,
-        max_iterations: int,
+        options: dict[str, Any],
     ) -> None:
-        self.regularization, self.tolerance, self.max_iterations = regularization, tolerance, max_iterations
-        self.loss = _each_list(loss)
+        self.loss, self.regularization, self.options = _each_list(loss), regularization, options
         users = torch.from_numpy(_users(lists))
         items = torch.from_numpy(lists.features[:, 1].astype(np.int64))
         self.labels = torch.from_numpy(lists.labels.astype(np.float64))
@@ -215,12 +199,12 @@ class _UserProblems:
         self.every = torch.arange(len(items))
         with torch.no_grad():
             self.factors = scorer.item_factors.weight.double()[items]
-            self.biases = torch.zeros(len(items), dtype=torch.float64)
+            self.biases = self.factors.new_zeros(len(items))
             if scorer.item_offsets is not None:
                 self.biases = scorer.item_offsets.weight.double()[items, 0]
             self.start = scorer.user_factors.weight.double()[users]
             if scorer.user_offsets is not None:
-                self.factors = torch.cat([self.factors, torch.ones(len(items), 1, dtype=torch.float64)], 1)
+                self.factors = torch.cat([self.factors, self.factors.new_ones(len(items), 1)], 1)
                 self.start = torch.cat([self.start, scorer.user_offsets.weight.double()[users]], 1)
 
     def scores(self, w: Tensor, rows: Tensor, sizes: Tensor) -> Tensor:
@@ -249,8 +233,7 @@ class _UserProblems:
             (slopes,) = torch.autograd.grad(values.sum(), leaf)
             return values.detach().numpy(), slopes.numpy()
 
-        options = {"tolerance": self.tolerance, "max_iterations": self.max_iterations}
-        return minimise_separable(oracle, start.numpy(), self.regularization, **options)  # type: ignore[arg-type]
+        return minimise_separable(oracle, start.numpy(), self.regularization, **self.options)
 
 
 def user_method(loss: nn.Module) -> str:
@@ -279,16 +262,12 @@ def adopt_users(
     `solve_users`; a method of None is `user_method(loss)`.
     """
     users = _users(lists)
-    _put(scorer.user_factors, np.zeros((1, scorer.rank)), users)
-    if scorer.user_offsets is not None:
-        _put(scorer.user_offsets, np.zeros((1, 1)), users)
+    _put_users(scorer, np.zeros((1, scorer.rank + 1)), users)
     with torch.inference_mode(False), torch.enable_grad():  # Lightning validates without gradients
         solved = solve_users(
             scorer, lists, loss, regularization=regularization, method=method or user_method(loss), tolerance=1e-2
         )
-    _put(scorer.user_factors, solved.w[:, : scorer.rank], users)
-    if scorer.user_offsets is not None:
-        _put(scorer.user_offsets, solved.w[:, scorer.rank :], users)
+    _put_users(scorer, solved.w, users)
 
 
 def new_user(
@@ -305,14 +284,13 @@ def new_user(
     Its scores of all items are `scorer.factor_scores(factor)`. `items` are `[rated]`, their numbers, and `labels` `[rated]`, what
     the loss sees of the ratings; the other arguments are those of `solve_users`.
     """
-    features = np.zeros((len(items), 2), np.float32)
-    features[:, 1] = items
-    lists = RankingData(
-        features, np.asarray(labels, np.float32), np.array([0, len(items)], np.int64), np.array(["new user"])
-    )
     if not len(items):
         return torch.zeros(scorer.rank)
-    solved = solve_users(_from_zero(scorer), lists, loss, regularization=regularization, method=method)
+    lists = RankingData.from_arrays(np.column_stack([np.zeros(len(items)), items]), labels, ["new user"] * len(items))
+    biases = {"user_bias": scorer.user_bias, "item_bias": scorer.item_bias}
+    alone = MatrixFactorization(1, scorer.num_items, scorer.rank, **biases, scale=0.0)
+    alone.item_factors, alone.item_offsets = scorer.item_factors, scorer.item_offsets
+    solved = solve_users(alone, lists, loss, regularization=regularization, method=method)
     return torch.from_numpy(solved.w[0, : scorer.rank]).to(scorer.item_factors.weight.dtype)
 
 
@@ -350,9 +328,7 @@ def _objective(
 
 def _item_matrix(scorer: MatrixFactorization) -> np.ndarray:
     """V, float64 `[items, rank]`, with the biases as a further column if there are some."""
-    parts = [scorer.item_factors.weight.detach()]
-    if scorer.item_offsets is not None:
-        parts.append(scorer.item_offsets.weight.detach())
+    parts = [part.weight.detach() for part in (scorer.item_factors, scorer.item_offsets) if part is not None]
     return torch.cat(parts, 1).double().numpy()
 
 
@@ -361,35 +337,33 @@ def _item_features(scorer: MatrixFactorization, lists: RankingData) -> sp.csr_ar
     user, item = lists.features.T.astype(np.int64)
     values = scorer.user_factors.weight.detach().double().numpy()[user]
     if scorer.item_offsets is not None:
-        values = np.concatenate([values, np.ones((len(values), 1))], axis=1)
+        values = np.column_stack([values, np.ones(len(values))])
     width = values.shape[1]
     columns = item[:, None] * width + np.arange(width)
     starts = np.arange(len(values) + 1) * width
     return sp.csr_array((values.ravel(), columns.ravel(), starts), shape=(len(values), scorer.num_items * width))
 
 
-def _put(embedding: nn.Embedding, values: np.ndarray, rows: np.ndarray | None = None) -> None:
+def _put(
+    factors: nn.Embedding, biases: nn.Embedding | None, values: np.ndarray, rows: np.ndarray | slice = slice(None)
+) -> None:
+    """Put values into some rows, the biases' into theirs as the further column, if there are biases."""
+    rank = factors.embedding_dim
     with torch.no_grad():
-        given = torch.from_numpy(np.ascontiguousarray(values)).to(embedding.weight.dtype)
-        if rows is None:
-            embedding.weight.copy_(given)
-        else:
-            embedding.weight[torch.from_numpy(rows)] = given
+        for embedding, columns in ((factors, values[:, :rank]), (biases, values[:, rank:])):
+            if embedding is not None:
+                embedding.weight[rows] = torch.tensor(columns, dtype=embedding.weight.dtype)
 
 
-def _from_zero(scorer: MatrixFactorization) -> MatrixFactorization:
-    """The scorer with one user, whose factor is 0."""
-    biases = {"user_bias": scorer.user_bias, "item_bias": scorer.item_bias}
-    alone = MatrixFactorization(1, scorer.num_items, scorer.rank, **biases, scale=0.0)
-    alone.item_factors, alone.item_offsets = scorer.item_factors, scorer.item_offsets
-    return alone
+def _put_users(scorer: MatrixFactorization, values: np.ndarray, users: np.ndarray) -> None:
+    _put(scorer.user_factors, scorer.user_offsets, values, users)
 
 
 def _descend(problems: _UserProblems) -> SeparableSolution:
     """L-BFGS on the sum of all problems, which shares its line search among them; no problem ends worse than it began."""
     start = problems.start
     w = start.clone().requires_grad_()
-    optimizer = torch.optim.LBFGS([w], max_iter=problems.max_iterations, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS([w], max_iter=problems.options["max_iterations"], line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
         optimizer.zero_grad()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from rankstruct.data.errors import check_least
+
 __all__ = ["ItemScorer", "MatrixFactorization"]
 
 
@@ -46,9 +48,7 @@ class MatrixFactorization(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        for name, value in (("num_users", num_users), ("num_items", num_items), ("rank", rank)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+        check_least(1, num_users=num_users, num_items=num_items, rank=rank)
         self.num_users, self.num_items, self.rank = num_users, num_items, rank
         self.user_bias, self.item_bias, self.sparse = user_bias, item_bias, sparse
         self.scale, self.seed = scale, seed

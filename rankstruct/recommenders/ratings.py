@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from rankstruct.data import DataError, RankingData
+from rankstruct.data.errors import check_least
 
 __all__ = ["Ratings", "align", "implicit", "merge", "standardised", "synthetic_ratings", "with_negatives"]
 
@@ -27,14 +28,7 @@ Labels = Literal["grade", "rating"] | Callable[[np.ndarray], np.ndarray]
 
 
 class Scale(NamedTuple):
-    """What ratings mean.
-
-    Attributes:
-        lowest: the lowest possible rating.
-        highest: the highest possible rating.
-        neutral: the rating that says neither yes nor no.
-        grades: ratings to grades from 0, elementwise.
-    """
+    """What ratings mean: the least and the greatest, the one that says neither yes nor no, and all to grades from 0."""
 
     lowest: float
     highest: float
@@ -42,22 +36,10 @@ class Scale(NamedTuple):
     grades: Callable[[np.ndarray], np.ndarray]
 
 
-def _star_grades(rating: np.ndarray) -> np.ndarray:
-    return rating - 1
-
-
-def _centred_grades(rating: np.ndarray) -> np.ndarray:
-    return np.ceil(np.maximum(rating, 0) / 2.5)
-
-
-def _binary_grades(rating: np.ndarray) -> np.ndarray:
-    return rating
-
-
 SCALES = {
-    "stars": Scale(1, 5, 3, _star_grades),
-    "centred": Scale(-10, 10, 0, _centred_grades),
-    "binary": Scale(0, 1, 0, _binary_grades),
+    "stars": Scale(1, 5, 3, lambda rating: rating - 1),
+    "centred": Scale(-10, 10, 0, lambda rating: np.ceil(np.maximum(rating, 0) / 2.5)),
+    "binary": Scale(0, 1, 0, lambda rating: rating),
 }
 
 
@@ -119,7 +101,7 @@ class Ratings:
             raise DataError(f"ratings on the scale 'stars' must be whole, got {value:g}; double them, or round")
         if self.scale == "binary" and not np.isin(self.rating, (0, 1)).all():
             raise DataError("ratings on the scale 'binary' must be 0 or 1; implicit(ratings, threshold) makes them so")
-        twice = first_repeated(self.user, self.item, self.num_items)
+        twice = _first_repeated(self.user, self.item, self.num_items)
         if twice is not None:
             raise DataError(
                 f"a user rates an item once; user {str(self.user_names[self.user[twice]])!r} rated "
@@ -139,19 +121,14 @@ class Ratings:
     ) -> Ratings:
         """Ratings from names, one entry a rating in any order; names are numbered in order, whole numbers by size.
 
-        Args:
-            users: names of users; anything that has a string.
-            items: names of items.
-            ratings: numbers.
-            scale: see `Ratings`.
-            user_names: the names in their order, which may hold more than `users` does; None to find them.
-            item_names: as `user_names`.
+        Names are anything that has a string; `user_names` and `item_names` have them in their order, and may hold more than
+        occur; None finds them.
 
         Raises:
             DataError: a name is not among those given, or what `Ratings` refuses.
         """
-        user, user_names = number_names("users", users, user_names)
-        item, item_names = number_names("items", items, item_names)
+        user, user_names = _number_names("users", users, user_names)
+        item, item_names = _number_names("items", items, item_names)
         values = np.asarray(ratings, np.float32)
         if not len(user) == len(item) == len(values):
             raise DataError(
@@ -190,11 +167,7 @@ class Ratings:
         return SCALES[self.scale].grades(self.rating).astype(np.float32)
 
     def labels(self, kind: Labels = "grade") -> np.ndarray:
-        """`[ratings]` float32: grades, ratings as they are, or a function of the ratings.
-
-        Raises:
-            ValueError: another kind.
-        """
+        """`[ratings]` float32: grades, ratings as they are, or a function of the ratings; raises ValueError for another kind."""
         if callable(kind):
             return np.asarray(kind(self.rating), np.float32)
         if kind == "grade":
@@ -215,10 +188,7 @@ class Ratings:
         """One list for each user with a rating, its documents the rated items.
 
         The features of a document are the numbers of its user and item, what `MatrixFactorization` scores. `qids` and
-        `docids` are the names.
-
-        Raises:
-            DataError: more than 2^24 users or items, numbers that float32 does not hold.
+        `docids` are the names. More than 2^24 users or items, numbers that float32 does not hold, raise DataError.
 
         >>> Ratings.from_arrays(["ann", "bob", "ann"], ["x", "x", "y"], [5, 3, 1], scale="stars").to_lists().features
         array([[0., 0.],
@@ -250,10 +220,7 @@ def implicit(ratings: Ratings, threshold: float) -> Ratings:
 def with_negatives(ratings: Ratings, number: int, *, seed: int = 0) -> Ratings:
     """Add items that a user did not rate, as 0: up to `number` for each user with a rating, drawn at random.
 
-    For feedback that has no dislikes, such as clicks.
-
-    Raises:
-        DataError: the scale is not `"binary"`.
+    For feedback that has no dislikes, such as clicks; raises DataError where the scale is not `"binary"`.
     """
     if ratings.scale != "binary":
         raise DataError(
@@ -267,17 +234,14 @@ def with_negatives(ratings: Ratings, number: int, *, seed: int = 0) -> Ratings:
         drawn = rng.permutation(open_items)[:number]
         users.append(np.full(len(drawn), rated))
         items.append(drawn)
-    user, item = np.concatenate(users), np.concatenate(items)
-    rating = np.concatenate([ratings.rating, np.zeros(len(user) - ratings.num_ratings, np.float32)])
-    order = np.argsort(user, kind="stable")
-    return replace(ratings, user=user[order], item=item[order], rating=rating[order])
+    added = sum(map(len, items)) - ratings.num_ratings
+    return _joined(ratings, users, items, [ratings.rating, np.zeros(added, np.float32)])
 
 
 def merge(parts: Sequence[Ratings]) -> Ratings:
     """The ratings of all parts, which have one numbering, as `align` and the splits give it.
 
-    Raises:
-        DataError: parts with different numberings or scales, or a user and item that are in two.
+    Parts with different numberings or scales, or a user and item that are in two, raise DataError.
 
     >>> ratings = synthetic_ratings(users=5, rated=10)
     >>> merge([ratings.select_users([0, 1]), ratings.select_users([4])]).num_ratings
@@ -288,18 +252,22 @@ def merge(parts: Sequence[Ratings]) -> Ratings:
         same = np.array_equal(part.user_names, first.user_names) and np.array_equal(part.item_names, first.item_names)
         if not same or part.scale != first.scale:
             raise DataError("parts must have one numbering and one scale; align(parts) gives one numbering")
-    user = np.concatenate([part.user for part in parts])
+    return _joined(first, *([getattr(part, name) for part in parts] for name in ("user", "item", "rating")))
+
+
+def _joined(
+    like: Ratings, users: Sequence[np.ndarray], items: Sequence[np.ndarray], ratings: Sequence[np.ndarray]
+) -> Ratings:
+    """Ratings in pieces, in the order of users, with the numbering and the scale of `like`."""
+    user = np.concatenate(users)
     order = np.argsort(user, kind="stable")
-    item = np.concatenate([part.item for part in parts])
-    rating = np.concatenate([part.rating for part in parts])
-    return replace(first, user=user[order], item=item[order], rating=rating[order])
+    return replace(like, user=user[order], item=np.concatenate(items)[order], rating=np.concatenate(ratings)[order])
 
 
 def standardised(ratings: Ratings) -> Callable[[np.ndarray], np.ndarray]:
     """A function for `labels` that gives these ratings mean 0 and variance 1, and others by the same measure.
 
-    Raises:
-        DataError: there are no ratings, or all are equal.
+    Without ratings, or where all are equal, this raises DataError.
 
     >>> ratings = Ratings.from_arrays(["ann", "bob"], ["x", "y"], [5, 3], scale="stars")
     >>> ratings.labels(standardised(ratings))
@@ -312,23 +280,15 @@ def standardised(ratings: Ratings) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def align(parts: Sequence[Ratings]) -> list[Ratings]:
-    """The same ratings with one numbering of users and items for all parts.
-
-    Raises:
-        DataError: parts on different scales.
-    """
+    """The same ratings with one numbering of users and items for all parts; raises DataError if these differ in scale."""
     if len({part.scale for part in parts}) > 1:
         raise DataError(f"parts must be on one scale, got {', '.join(part.scale for part in parts)}")
-    user_names = _ordered(np.concatenate([part.user_names for part in parts]))
-    item_names = _ordered(np.concatenate([part.item_names for part in parts]))
+    names = {
+        kind: _ordered(np.concatenate([getattr(part, kind) for part in parts])) for kind in ("user_names", "item_names")
+    }
     return [
         Ratings.from_arrays(
-            part.user_names[part.user],
-            part.item_names[part.item],
-            part.rating,
-            scale=part.scale,
-            user_names=user_names,
-            item_names=item_names,
+            part.user_names[part.user], part.item_names[part.item], part.rating, scale=part.scale, **names
         )
         for part in parts
     ]
@@ -350,9 +310,7 @@ def synthetic_ratings(
     >>> ratings.num_users, ratings.num_ratings, ratings.scale
     (5, 50, 'stars')
     """
-    for name, value in (("users", users), ("items", items), ("rank", rank), ("rated", rated)):
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
+    check_least(1, users=users, items=items, rank=rank, rated=rated)
     if rated > items or noise < 0:
         raise ValueError(f"rated must be at most items, and noise >= 0; got {rated} of {items}, and {noise}")
     rng = np.random.default_rng(seed)
@@ -364,14 +322,8 @@ def synthetic_ratings(
     drawn = np.argsort(-(liked + rng.gumbel(size=(users, items))), axis=1)[:, :rated]
     user = np.repeat(np.arange(users), rated)
     item = drawn.ravel()
-    return Ratings.from_arrays(
-        user,
-        item,
-        stars[user, item],
-        scale="stars",
-        user_names=np.arange(users).astype(str),
-        item_names=np.arange(items).astype(str),
-    )
+    user_names, item_names = (np.arange(number).astype(str) for number in (users, items))
+    return Ratings(user, item, stars[user, item].astype(np.float32), user_names, item_names, "stars")
 
 
 def _ordered(names: np.ndarray) -> np.ndarray:
@@ -381,27 +333,19 @@ def _ordered(names: np.ndarray) -> np.ndarray:
     return different[np.argsort(different.astype(np.int64), kind="stable")] if plain and len(different) else different
 
 
-def number_names(what: str, given: Sequence | np.ndarray, names: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+def _number_names(what: str, given: Sequence | np.ndarray, names: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """Numbers of names, and the names in order."""
     strings = np.asarray(given).astype(str)
     names = _ordered(strings) if names is None else np.asarray(names).astype(str)
-    by_string = np.argsort(names)
-    if len(strings) and not len(names):
-        raise DataError(f"{what} has names, but none are known")
-    at = np.searchsorted(names, strings, sorter=by_string).clip(max=max(len(names) - 1, 0))
-    numbers = by_string[at] if len(strings) else np.zeros(0, np.int64)
-    unknown = names[numbers] != strings if len(strings) else np.zeros(0, bool)
-    if unknown.any():
-        raise DataError(f"{what} has the name {str(strings[unknown][0])!r}, which is not among those given")
-    return numbers.astype(np.int64), names
+    numbers = {name: number for number, name in enumerate(names.tolist())}
+    try:
+        return np.array([numbers[name] for name in strings.tolist()], np.int64), names
+    except KeyError as error:
+        raise DataError(f"{what} has the name {error.args[0]!r}, which is not among those given") from None
 
 
-def first_repeated(user: np.ndarray, item: np.ndarray, num_items: int) -> int | None:
+def _first_repeated(user: np.ndarray, item: np.ndarray, num_items: int) -> int | None:
     """Where a user rates an item again for the first time, or None."""
     pairs = user * max(num_items, 1) + item
-    _, first = np.unique(pairs, return_index=True)
-    if len(first) == len(pairs):
-        return None
-    again = np.ones(len(pairs), bool)
-    again[first] = False
-    return int(np.flatnonzero(again)[0])
+    again = np.setdiff1d(np.arange(len(pairs)), np.unique(pairs, return_index=True)[1])
+    return int(again[0]) if len(again) else None

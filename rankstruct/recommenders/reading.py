@@ -6,14 +6,11 @@ import csv
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from rankstruct.data import DataError
-from rankstruct.recommenders.ratings import SCALES, Ratings, align, first_repeated, number_names, synthetic_ratings
+from rankstruct.recommenders.ratings import SCALES, Ratings, align, synthetic_ratings
 from rankstruct.recommenders.splits import RatingsParts, hold_out, nothing, strong_split, weak_split
 
 __all__ = [
@@ -43,10 +40,10 @@ class RatingsFormat(NamedTuple):
     names: tuple[str, ...] = ()
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
+def _lines(path: Path, encoding: str = "utf-8-sig") -> Iterator[tuple[int, str]]:
     """Numbers and content of the lines that say something."""
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
+        with open(path, encoding=encoding, newline="") as file:
             for number, line in enumerate(file, start=1):
                 if (stripped := line.strip()) and stripped[0] != "#":
                     yield number, stripped
@@ -56,64 +53,46 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         raise DataError(f"{path} is not UTF-8 text: {error}") from error
 
 
-def _delimited(path: Path, separator: str | None, columns: tuple[int, ...]) -> Iterator[tuple[int, str, str, str]]:
-    """Rows of as many fields as `columns` allows, the first three of which are user, item and rating."""
-    for number, line in _lines(path):
-        yield _row(path, number, line, line.split(separator), separator, columns, (0, 1, 2))
-
-
-def _comma_separated(path: Path) -> Iterator[tuple[int, str, str, str]]:
-    """Rows of a CSV file, whose first line may name the columns."""
-    columns: tuple[int, ...] = (3, 4)
-    where = (0, 1, 2)
+def _delimited(path: Path, separator: str | None, *columns: int) -> Iterator[tuple[int, str, str, str]]:
+    """Rows of as many fields as `columns` allows: user, item, rating first, or where the first line of a CSV file says."""
+    where = [0, 1, 2]
     for at, (number, line) in enumerate(_lines(path)):
-        parts = [part.strip() for part in next(csv.reader([line]))]
-        names = [part.lower() for part in parts]
-        if at == 0 and {"user", "item", "rating"} <= set(names):
-            columns = (len(names),)
-            where = (names.index("user"), names.index("item"), names.index("rating"))
-        else:
-            yield _row(path, number, line, parts, ",", columns, where)
+        parts = line.split(separator)
+        if separator == ",":
+            parts = [part.strip() for part in next(csv.reader([line]))]
+            names = [part.lower() for part in parts]
+            if at == 0 and {"user", "item", "rating"} <= set(names):
+                columns, where = (len(names),), [names.index(name) for name in ("user", "item", "rating")]
+                continue
+        if len(parts) not in columns:
+            count = " or ".join(map(str, columns))
+            between = "white space" if separator is None else repr(separator)
+            raise DataError(
+                f"{path}, line {number}: expected user, item, rating in {count} fields separated by {between}, got {line!r}"
+            )
+        user, item, rating = (parts[i] for i in where)
+        if not user or not item:
+            raise DataError(f"{path}, line {number}: expected a user and an item, got {line!r}")
+        yield number, user, item, rating
 
 
-def _row(
-    path: Path,
-    number: int,
-    line: str,
-    parts: list[str],
-    separator: str | None,
-    columns: tuple[int, ...],
-    where: tuple[int, int, int],
-) -> tuple[int, str, str, str]:
-    if len(parts) not in columns:
-        count = " or ".join(map(str, columns))
-        between = "white space" if separator is None else repr(separator)
-        raise DataError(
-            f"{path}, line {number}: expected user, item, rating in {count} fields separated by {between}, got {line!r}"
-        )
-    user, item, rating = (parts[i] for i in where)
-    if not user or not item:
-        raise DataError(f"{path}, line {number}: expected a user and an item, got {line!r}")
-    return number, user, item, rating
+def _format(
+    separator: str | None, *columns: int, scale: str | None = None, names: tuple[str, ...] = ()
+) -> RatingsFormat:
+    return RatingsFormat(lambda path: _delimited(path, separator, *columns), scale, names)
 
 
 FORMATS = {
-    "movielens100k": RatingsFormat(
-        partial(_delimited, separator="\t", columns=(4,)), "stars", ("u.data", "*.base", "*.test")
-    ),
-    "movielens1m": RatingsFormat(partial(_delimited, separator="::", columns=(4,)), "stars", ("ratings.dat",)),
-    "jester": RatingsFormat(partial(_delimited, separator=None, columns=(3,)), "centred"),
-    "text": RatingsFormat(partial(_delimited, separator=None, columns=(3, 4))),
-    "csv": RatingsFormat(_comma_separated, None, ("*.csv",)),
+    "movielens100k": _format("\t", 4, scale="stars", names=("u.data", "*.base", "*.test")),
+    "movielens1m": _format("::", 4, scale="stars", names=("ratings.dat",)),
+    "jester": _format(None, 3, scale="centred"),
+    "text": _format(None, 3, 4),
+    "csv": _format(",", 3, 4, names=("*.csv",)),
 }
 
 
 def register_ratings_format(name: str, form: RatingsFormat) -> None:
-    """Let `format=name`, in Python and in configs, mean a format of one's own.
-
-    Raises:
-        ValueError: the name is taken.
-    """
+    """Let `format=name`, in Python and in configs, mean a format of one's own; raises ValueError for a name that is taken."""
     if name in FORMATS:
         raise ValueError(f"name must be none of {', '.join(FORMATS)}, which are taken; got {name!r}")
     FORMATS[name] = form
@@ -123,10 +102,7 @@ def find_ratings(path: str | os.PathLike[str], format: str | None = None, scale:
     """The file with the ratings and its format, by what names say if `format` is None, else `"text"` if there is a scale.
 
     A folder is searched for the files that formats name, such as `u.data` (MovieLens 100K) and `ratings.dat` (1M), then for
-    `ratings.csv` and `ratings.txt`.
-
-    Raises:
-        DataError: there is no such file, or it does not say its format.
+    `ratings.csv` and `ratings.txt`. Where there is no such file, or it does not say its format, this raises DataError.
     """
     path = Path(path)
     if not path.exists():
@@ -181,39 +157,27 @@ def read_ratings(path: str | os.PathLike[str], format: str | None = None, *, sca
     rows = list(FORMATS[format].rows(path))
     if not rows:
         raise DataError(f"{path} has no ratings")
-    lines, users, items, texts = zip(*rows, strict=True)
-    values = np.array([_number(path, *row) for row in zip(lines, texts, strict=True)])
-    outside = np.flatnonzero(~((values >= lowest) & (values <= highest)))
-    if len(outside):
-        at = outside[0]
-        raise DataError(
-            f"{path}, line {lines[at]}: expected a rating from {lowest} to {highest} (scale {scale!r}), got {texts[at]}"
-        )
-    user, user_names = number_names("users", users, None)
-    item, item_names = number_names("items", items, None)
-    twice = first_repeated(user, item, len(item_names))
-    if twice is not None:
-        raise DataError(f"{path}, line {lines[twice]}: user {users[twice]!r} rates item {items[twice]!r} again")
-    order = np.argsort(user, kind="stable")
+    values, seen = [], set()
+    for line, user, item, text in rows:
+        try:
+            values.append(float(text))
+        except ValueError:
+            raise DataError(f"{path}, line {line}: expected a number as rating, got {text!r}") from None
+        if not lowest <= values[-1] <= highest:
+            expected = f"a rating from {lowest} to {highest} (scale {scale!r})"
+            raise DataError(f"{path}, line {line}: expected {expected}, got {text}")
+        if (user, item) in seen:
+            raise DataError(f"{path}, line {line}: user {user!r} rates item {item!r} again")
+        seen.add((user, item))
+    _, users, items, _ = zip(*rows, strict=True)
     try:
-        return Ratings(user[order], item[order], values[order].astype(np.float32), user_names, item_names, scale)
+        return Ratings.from_arrays(users, items, values, scale=scale)
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
 
 
-def _number(path: Path, line: int, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise DataError(f"{path}, line {line}: expected a number as rating, got {text!r}") from None
-
-
 def read_movielens_fold(folder: str | os.PathLike[str], fold: int) -> tuple[Ratings, Ratings]:
-    """`(base, test)` of MovieLens 100K, `u<fold>.base` and `u<fold>.test`, with one numbering.
-
-    Raises:
-        DataError: a file is absent, or breaks the format.
-    """
+    """`(base, test)` of MovieLens 100K, `u<fold>.base` and `u<fold>.test`, with one numbering; raises as `read_ratings` does."""
     base, test = align([read_ratings(Path(folder) / f"u{fold}.{part}", "movielens100k") for part in ("base", "test")])
     return base, test
 
@@ -224,13 +188,8 @@ def read_titles(path: str | os.PathLike[str]) -> dict[str, str]:
     Raises:
         DataError: the file is absent, or a line has no title.
     """
-    path = Path(path)
-    try:
-        text = path.read_text("latin-1")
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}") from error
     found = {}
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in _lines(Path(path), "latin-1"):
         parts = line.split("::" if "::" in line else "|")
         if len(parts) < 2:
             raise DataError(f"{path}, line {number}: expected item|title or item::title, got {line!r}")
@@ -302,11 +261,7 @@ class RatingsSource:
             find_ratings(self.path, self.format, self.scale)
 
     def read(self) -> RatingsParts:
-        """Ratings that learn, steer and judge.
-
-        Raises:
-            ValueError: as `check`, or what `read_ratings` and `split_ratings` raise.
-        """
+        """Ratings that learn, steer and judge; raises as `check`, `read_ratings` and `divide` do."""
         self.check()
         if self.path is not None and self.fold is not None:
             base, test = read_movielens_fold(self.path, self.fold)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rankstruct.data.errors import check_least
 from rankstruct.recommenders.factorization import ItemScorer
 from rankstruct.recommenders.ratings import Ratings
 
@@ -25,13 +26,9 @@ class Recommender(Protocol):
 def recommend(
     model: Recommender, users: int | Sequence[int] | Tensor, k: int = 10, *, exclude: Ratings | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The k items of highest score for each user, best first.
+    """The k items of highest score for each user, given by number, `[users]` or one, best first.
 
-    Args:
-        model: what scores all items for users.
-        users: the numbers of the users, `[users]`, or one number.
-        k: how many.
-        exclude: ratings whose items are not recommended to the users who gave them, such as those trained on.
+    The items of the ratings `exclude`, such as those trained on, are not recommended to the users who gave them.
 
     Returns:
         `(items, scores)`, both `[users, k]`, or `[k]` for one user. Where fewer are left, items end with -1 and scores with -inf.
@@ -44,8 +41,7 @@ def recommend(
     tensor([[-1],
             [ 0]])
     """
-    if k < 1:
-        raise ValueError(f"k must be at least 1, got {k}")
+    check_least(1, k=k)
     numbers = torch.as_tensor(users, dtype=torch.int64)
     rows = numbers.reshape(-1)
     with torch.no_grad():
@@ -78,10 +74,7 @@ def popularity(ratings: Ratings) -> ItemScorer:
 
 
 def item_means(ratings: Ratings, *, prior: float = 5.0) -> ItemScorer:
-    """Each item's mean rating as its score, drawn to the mean of all as by `prior` further ratings of that size.
-
-    Raises:
-        ValueError: a negative prior.
+    """Each item's mean rating as its score, drawn to the mean of all as by `prior` >= 0 further ratings of that size.
 
     >>> item_means(Ratings.from_arrays(["ann", "bob"], ["x", "y"], [5, 3], scale="stars"), prior=1.0).scores
     tensor([4.5000, 3.5000])

@@ -1,4 +1,12 @@
-"""Splits of ratings into what learns, what is known of those who are judged, and what judges."""
+"""Splits of ratings into what learns, what is known of those who are judged, and what judges.
+
+Of each user that is judged `num_train` ratings, such as 10, 20 or 50, drawn at random, are known, and the others predicted;
+users with fewer than `num_train + min_test` are not judged, and counted. All draws depend on `seed` alone. A number outside its
+range, or no user with enough ratings, raises ValueError.
+
+Source: Weimer, Karatzoglou, Le, Smola, "CoFiRank", NIPS 2007; Marlin, "Collaborative Filtering: A Machine Learning
+Perspective", 2004.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +14,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rankstruct.data.errors import check_least
 from rankstruct.recommenders.ratings import Ratings
 
 __all__ = ["RatingsParts", "RatingsSplit", "hold_out", "strong_split", "weak_split"]
 
 
 class RatingsSplit(NamedTuple):
-    """Ratings to learn from and to be judged by.
+    """Ratings to learn from, `train`, and to be judged by, `test`.
 
-    Attributes:
-        train: for the factors of items, and of the users in it.
-        given: what is known of the users that are judged; in weak generalisation it is `train`.
-        test: what they are judged by.
-        left_out: number of users that have ratings, but too few to be judged.
+    What is known of the users that are judged is `given`, in weak generalisation the same as `train`; `left_out` is the number of
+    users that have ratings, but too few to be judged.
     """
 
     train: Ratings
@@ -28,22 +34,9 @@ class RatingsSplit(NamedTuple):
 
 
 def weak_split(ratings: Ratings, num_train: int, *, min_test: int = 10, seed: int = 0) -> RatingsSplit:
-    """Weak generalisation: of each user `num_train` ratings, drawn at random, are known, and the others predicted.
-
-    Args:
-        ratings: all.
-        num_train: N, ratings a user to learn from, such as 10, 20 or 50.
-        min_test: users with fewer than `num_train + min_test` ratings are left out, and counted.
-        seed: of the draw.
-
-    Raises:
-        ValueError: a number below 1, or no user has enough ratings.
-
-    Source: Weimer, Karatzoglou, Le, Smola, "CoFiRank", NIPS 2007; Marlin, "Collaborative Filtering: A Machine Learning
-    Perspective", 2004.
-    """
+    """Weak generalisation: users learn from their known ratings; those with too few are left out."""
     users, left_out = _judged(ratings, num_train, min_test)
-    known = _drawn(ratings, num_train, seed)
+    known = _random_rank(ratings, seed) < num_train
     among = np.isin(ratings.user, users)
     train = ratings.select(known & among)
     return RatingsSplit(train, train, ratings.select(~known & among), left_out)
@@ -52,40 +45,24 @@ def weak_split(ratings: Ratings, num_train: int, *, min_test: int = 10, seed: in
 def strong_split(
     ratings: Ratings, num_train: int, *, test_users: float = 0.1, min_test: int = 10, seed: int = 0
 ) -> RatingsSplit:
-    """Strong generalisation: some users are new after training; of each `num_train` ratings are given, the others predicted.
+    """Strong generalisation: some users are new after training, and alone are judged; all others are trained on.
 
-    Args:
-        ratings: all.
-        num_train: N, ratings given of a new user.
-        test_users: the share of the users with at least `num_train + min_test` ratings that are new; at least one is.
-        min_test: see `weak_split`; users with too few ratings are trained on, and not judged.
-        seed: of the draws.
-
-    Raises:
-        ValueError: a number outside its range, or no user has enough ratings.
-
-    Source: as `weak_split`.
+    `test_users` is the share of the users with enough ratings that are new; at least one is.
     """
     if not 0 < test_users < 1:
         raise ValueError(f"test_users must be a share above 0 and below 1, got {test_users}")
     users, left_out = _judged(ratings, num_train, min_test)
     rng = np.random.default_rng([seed, 1])
     new = rng.permutation(users)[: max(1, round(test_users * len(users)))]
-    among, known = np.isin(ratings.user, new), _drawn(ratings, num_train, seed)
+    among, known = np.isin(ratings.user, new), _random_rank(ratings, seed) < num_train
     return RatingsSplit(ratings.select(~among), ratings.select(among & known), ratings.select(among & ~known), left_out)
 
 
 def hold_out(ratings: Ratings, share: float, *, seed: int = 0) -> tuple[Ratings, Ratings]:
-    """Take a share of each user's ratings, rounded down, for validation: `(training, validation)`.
-
-    Raises:
-        ValueError: a share outside (0, 1).
-    """
+    """Take a share of each user's ratings, above 0 and below 1 and rounded down, for validation: `(training, validation)`."""
     if not 0 < share < 1:
         raise ValueError(f"share must be above 0 and below 1, got {share}")
-    rank = _random_rank(ratings, seed)
-    counts = np.diff(ratings.offsets)
-    held = rank < np.floor(share * counts)[ratings.user]
+    held = _random_rank(ratings, seed) < np.floor(share * np.diff(ratings.offsets))[ratings.user]
     return ratings.select(~held), ratings.select(held)
 
 
@@ -118,20 +95,12 @@ def _random_rank(ratings: Ratings, seed: int) -> np.ndarray:
     """`[ratings]`: the place of each rating in a random order of its user's."""
     drawn = np.random.default_rng([seed, 0]).random(ratings.num_ratings)
     order = np.lexsort((drawn, ratings.user))
-    rank = np.empty(ratings.num_ratings, np.int64)
-    rank[order] = np.arange(ratings.num_ratings)
-    return rank - ratings.offsets[ratings.user]
-
-
-def _drawn(ratings: Ratings, number: int, seed: int) -> np.ndarray:
-    return _random_rank(ratings, seed) < number
+    return np.argsort(order) - ratings.offsets[ratings.user]
 
 
 def _judged(ratings: Ratings, num_train: int, min_test: int) -> tuple[np.ndarray, int]:
     """Users with enough ratings, and how many have some, but too few."""
-    for name, value in (("num_train", num_train), ("min_test", min_test)):
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
+    check_least(1, num_train=num_train, min_test=min_test)
     counts = np.diff(ratings.offsets)
     users = np.flatnonzero(counts >= num_train + min_test)
     if not len(users):

@@ -67,10 +67,9 @@ class RatingsDataModule(ListsDataModule):
         super().__init__({"lists_per_batch": users_per_batch, "max_list_size": max_items}, seed)
         if labels == "standardised":
             labels = standardised(train)
-        measured = {"vali": vali, "test": test}
-        lists = {stage: part.to_lists(measured_labels) for stage, part in measured.items() if part is not None}
-        self._parts: dict[str, RankingData] = {"train": train.to_lists(labels), **lists}
-        given = {"vali": vali_given, "test": test_given}
+        measured, given = {"vali": vali, "test": test}, {"vali": vali_given, "test": test_given}
+        self._parts = {stage: part.to_lists(measured_labels) for stage, part in measured.items() if part is not None}
+        self._parts["train"] = train.to_lists(labels)
         #: What is known of new users, by stage.
         self.given = {stage: part.to_lists(labels) for stage, part in given.items() if part is not None}
         #: All ratings but those of the test: what a user is not recommended.
@@ -94,11 +93,7 @@ class RatingsDataModule(ListsDataModule):
         return self.known.num_items
 
     def part(self, name: str) -> RankingData:
-        """The lists of `"train"`, `"vali"` or `"test"`.
-
-        Raises:
-            ValueError: there are no such ratings.
-        """
+        """The lists of `"train"`, `"vali"` or `"test"`; raises ValueError where there are no such ratings."""
         if name not in self._parts:
             raise ValueError(
                 f"RatingsDataModule was given no {name} ratings; give some, or train with Trainer(limit_val_batches=0)"
@@ -149,18 +144,9 @@ class SplitRatingsDataModule(RatingsDataModule):
     ) -> None:
         self.source = RatingsSource(path=path, builtin=builtin, seed=seed, **source)
         parts = self.source.read()
-        super().__init__(
-            parts.train,
-            parts.vali,
-            parts.test,
-            vali_given=parts.vali_given,
-            test_given=parts.test_given,
-            users_per_batch=users_per_batch,
-            labels=labels,
-            max_items=max_items,
-            recommend=recommend,
-            seed=seed,
-        )
+        given: dict[str, Any] = {"vali_given": parts.vali_given, "test_given": parts.test_given}
+        batches: dict[str, Any] = {"users_per_batch": users_per_batch, "max_items": max_items, "seed": seed}
+        super().__init__(parts.train, parts.vali, parts.test, labels=labels, recommend=recommend, **given, **batches)
         self.left_out = parts.left_out
 
     @property
@@ -369,8 +355,5 @@ def _copy_factors(source: nn.Module, target: MatrixFactorization, name: str) -> 
 
 def _squared(factors: nn.Embedding, biases: nn.Embedding | None, rows: Tensor | None = None) -> Tensor:
     """Squared norms of some rows, or all, with the biases as a further column."""
-    values = factors.weight if rows is None else factors(rows)
-    total = values.square().sum(-1)
-    if biases is None:
-        return total
-    return total + (biases.weight if rows is None else biases(rows)).square().sum(-1)
+    found = [part.weight if rows is None else part(rows) for part in (factors, biases) if part is not None]
+    return torch.stack([values.square().sum(-1) for values in found]).sum(0)
