@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from torch import nn
 
 from rankstruct.data import RankingData
@@ -21,15 +20,17 @@ from rankstruct.measures import evaluate, parse_measure
 from rankstruct.models import LinearScorer
 from rankstruct.solvers import Solution
 
-__all__ = ["Certificate", "certify", "describe", "draw_paths", "fit_path", "health_check", "left_out", "mean_measures"]
+__all__ = ["Certificate", "certify", "describe", "draw_paths", "fit_path", "health_check", "mean_measures"]
+
+
+def arrays_of(data: RankingData, suffix: str = "") -> dict[str, Any]:
+    """What `LinearRanker.fit` takes, by name: `X`, `y`, `qid` and `groups`, with `"_valid"` behind for validation lists."""
+    found = {"X": data.features, "y": data.labels, "qid": data.list_numbers, "groups": data.groups}
+    return {f"{name}{suffix}": value for name, value in found.items()}
 
 
 def fit_path(
-    ranker: LinearRanker,
-    train: RankingData,
-    vali: RankingData,
-    test: RankingData,
-    measures: Sequence[str],
+    ranker: LinearRanker, train: RankingData, vali: RankingData, test: RankingData, measures: Sequence[str]
 ) -> list[dict[str, Any]]:
     """Fit a ranker for each of its C, each from the solution before, and describe every solution.
 
@@ -57,13 +58,12 @@ def fit_path(
             f"{needy[0]} needs groups and the data have none; give data.groups, a regular expression for the comments or the "
             "number of a column"
         )
-    held_out = {"X_valid": vali.features, "y_valid": vali.labels, "qid_valid": vali.list_numbers}
-    held_out = held_out | {"groups_valid": vali.groups} if np.size(ranker.C) > 1 else {}
-    lists = (train.features, train.labels, train.list_numbers)
-    ranker.fit(*lists, groups=train.groups, **held_out)
+    held_out = arrays_of(vali, "_valid") if np.size(ranker.C) > 1 else {}
+    lists = arrays_of(train)
+    ranker.fit(**lists, **held_out)
     Cs = sorted(np.ravel(np.asarray(ranker.C, float)).tolist())
     rows = []
-    loss_at_zero = ranker.mean_loss(np.zeros(len(ranker.coef_)), *lists, groups=train.groups)
+    loss_at_zero = ranker.mean_loss(np.zeros(len(ranker.coef_)), **lists)
     chosen = ranker.C_
     for number, (C, solution) in enumerate(zip(Cs, ranker.path_, strict=True)):
         ranker._use(solution, C)
@@ -82,12 +82,6 @@ def fit_path(
         )
     ranker._use(ranker.path_[Cs.index(chosen)], chosen)
     return rows
-
-
-def left_out(ranker: LinearRanker, data: RankingData) -> int:
-    """How many of the lists `fit` leaves out of the mean, since all their labels are equal."""
-    ends = (f.reduceat(data.labels, data.offsets[:-1]) for f in (np.minimum, np.maximum))
-    return int(np.equal(*ends).sum()) if ranker.drop_empty else 0
 
 
 def describe(solution: Solution, C: float, w0: np.ndarray) -> dict[str, Any]:
@@ -116,13 +110,7 @@ def describe(solution: Solution, C: float, w0: np.ndarray) -> dict[str, Any]:
 
 def mean_measures(scores: np.ndarray, data: RankingData, measures: Sequence[str]) -> dict[str, float]:
     """The means of measures over the lists of `data`, scores `[documents]`."""
-    values = evaluate(
-        torch.tensor(scores),
-        torch.tensor(data.labels),
-        list(measures),
-        offsets=torch.tensor(data.offsets),
-        groups=data.groups,
-    )
+    values = evaluate(scores, data.labels, list(measures), offsets=data.offsets, groups=data.groups)
     return {name: float(value.mean()) for name, value in values.items()}
 
 
@@ -170,12 +158,12 @@ def certify(
         raise ValueError(f"a lower bound needs a convex loss; {type(loss).__name__} with these options is not")
     if not regularization > 0:
         raise ValueError(f"a certified optimum needs regularization > 0, got {regularization}")
-    qid = data.list_numbers
+    lists = arrays_of(data)
     w = scorer.linear.weight.detach().double().numpy()[0]
     ranker = LinearRanker(loss=loss, C=1 / regularization, tolerance=tolerance)
-    ranker.fit(data.features, data.labels, qid, groups=data.groups)
+    ranker.fit(**lists)
     best = ranker.solution_
-    objective = ranker.objective(w, data.features, data.labels, qid, groups=data.groups)
+    objective = ranker.objective(w, **lists)
     bound = min(best.lower_bound, objective)
     norm = float(np.linalg.norm(best.w))
     return Certificate(
@@ -231,21 +219,28 @@ _PANELS = {
 }
 
 
-def draw_paths(found: dict[str, list[dict[str, Any]]]) -> Any:
-    """The diagnostics along C as a matplotlib figure: means over folds, a line a config; what no row has is left out."""
+def panels(number: int, columns: int, height: float) -> tuple[Any, Any]:
+    """A matplotlib figure with so many panels in rows of `columns`, 4 by `height` inches each, and the panels."""
     from matplotlib.figure import Figure
 
+    lines = -(-number // columns)
+    figure = Figure(figsize=(4 * columns, height * lines), layout="constrained")
+    axes = figure.subplots(lines, columns, squeeze=False).ravel()
+    for axis in axes[number:]:
+        axis.set_axis_off()
+    return figure, axes[:number]
+
+
+def draw_paths(found: dict[str, list[dict[str, Any]]]) -> Any:
+    """The diagnostics along C as a matplotlib figure: means over folds, a line a config; what no row has is left out."""
     rows = [row for cells in found.values() for row in cells[0]["path"]]
     known = {key: title for key, title in _PANELS.items() if all(key in row for row in rows)}
     if "objective_over_zero" in known:
         del known["objective"]
     measures = dict.fromkeys(m for row in rows for m in row.get("test", ()))
-    panels = [*known.items(), *((m, f"test {m}") for m in measures)]
-    columns = 3
-    lines = -(-len(panels) // columns)
-    figure = Figure(figsize=(4 * columns, 2.8 * lines), layout="constrained")
-    axes = figure.subplots(lines, columns, squeeze=False)
-    for axis, (key, title) in zip(axes.flat, panels, strict=False):
+    shown = [*known.items(), *((m, f"test {m}") for m in measures)]
+    figure, axes = panels(len(shown), 3, 2.8)
+    for axis, (key, title) in zip(axes, shown, strict=True):
         for name, cells in found.items():
             Cs = [row["C"] for row in cells[0]["path"]]
             values = [
@@ -258,8 +253,6 @@ def draw_paths(found: dict[str, list[dict[str, Any]]]) -> Any:
             axis.set_yscale("symlog", linthresh=1e-3)  # ||w||^2 may be 0
             axis.set_ylim(bottom=0)
         axis.grid(alpha=0.3)
-    for axis in axes.flat[len(panels) :]:
-        axis.set_axis_off()
     if len(found) > 1:
-        figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside upper center", fontsize=8, ncols=3)
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", fontsize=8, ncols=3)
     return figure

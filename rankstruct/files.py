@@ -39,3 +39,9 @@ def whole_file(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a file as `whole_file` does."""
+    with whole_file(path) as file:
+        file.write(text)

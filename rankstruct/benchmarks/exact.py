@@ -11,8 +11,8 @@ from tqdm import tqdm
 
 from rankstruct import losses as rl
 from rankstruct.benchmarks.timing import threads_of_torch
-from rankstruct.data import RankingData, Splits
-from rankstruct.diagnostics import fit_path, mean_measures
+from rankstruct.data import Splits
+from rankstruct.diagnostics import arrays_of, fit_path, mean_measures
 from rankstruct.estimators import LinearRanker
 from rankstruct.measures import nDCG
 
@@ -79,7 +79,8 @@ def benchmark_exact(
 
 
 def _ranker(name: str, folds: Sequence[Splits], Cs: Sequence[float], tolerance: float) -> dict[str, Any]:
-    RANKERS[name]().fit(*_arrays(_first_lists(folds[0].train)))  # compile
+    few = folds[0].train.select(np.arange(min(5, folds[0].train.num_lists)))
+    RANKERS[name]().fit(**arrays_of(few))  # compile
     rows, tests, seconds = [], [], 0.0
     for train, vali, test in folds:
         ranker = RANKERS[name]().set_params(C=list(Cs), tolerance=tolerance)
@@ -122,14 +123,6 @@ def _lightgbm(folds: Sequence[Splits]) -> dict[str, Any]:
         tests.append(mean_measures(np.asarray(scores), test, MEASURES))
     means = {measure: float(np.mean([test[measure] for test in tests])) for measure in MEASURES}
     return {"name": LIGHTGBM, "seconds": seconds, "fits": len(folds), **means}
-
-
-def _arrays(data: RankingData) -> tuple[Any, np.ndarray, np.ndarray]:
-    return data.features, data.labels, data.list_numbers
-
-
-def _first_lists(data: RankingData) -> RankingData:
-    return data.select(np.arange(min(5, data.num_lists)))
 
 
 def as_rows(found: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[Any]]]:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from rankstruct import losses as rl
-from rankstruct.benchmarks.timing import interleaved_ratios, threads_of_torch
+from rankstruct.benchmarks.timing import both_ways, figures, interleaved_ratios, threads_of_torch
 from rankstruct.measures import nDCG
 
 SHAPE = (64, 1000)
@@ -106,11 +106,6 @@ def draw(lists: int, size: int, share: float, seed: int, grades: int = 2) -> tup
     return scores, torch.where(relevant, torch.randint(1, grades, (lists, size), generator=generator), 0)
 
 
-def both_ways(loss: nn.Module, scores: Tensor, labels: Tensor) -> None:
-    """The loss forward and backward."""
-    loss(scores.detach().requires_grad_(), labels).backward()
-
-
 def peak_megabytes(name: str, lists: int, size: int, share: float, seed: int = 0, grades: int = 2) -> float:
     """By how many megabytes one call of the loss, forward and backward, raises the peak of a fresh process.
 
@@ -151,13 +146,9 @@ def benchmark_losses(
         results = interleaved_ratios(calls, "torch.sort", rounds)
         squared = results["squared"][0] if "squared" in results else None
         for name, (seconds, ratio) in results.items():
-            lower, median = (float(q) for q in np.percentile(ratio, [25, 50]))
-            peak = (
-                peak_megabytes(name, *shape, share, seed, grades)
-                if memory and name in LOSSES and share == shares[0]
-                else None
-            )
-            own = float(np.median(seconds)) * 1e6
+            lower, median, own = figures(seconds, ratio)
+            measured = memory and name in LOSSES and share == shares[0]
+            peak = peak_megabytes(name, *shape, share, seed, grades) if measured else None
             over = None if squared is None else float(np.median(seconds / squared))
             timings.append(LossTiming(name, *shape, share, lower, median, own, over, peak))
     return timings
@@ -167,20 +158,9 @@ def as_rows(timings: Sequence[LossTiming]) -> tuple[list[str], list[list[object]
     """Header and rows for a table."""
     header = ["loss", "lists x size", "relevant", "lower quartile", "median", "over squared", "median µs", "peak MB"]
 
-    def shown(value: float | None, digits: int) -> str:
-        return "" if value is None else f"{value:.{digits}f}"
+    def shown(t: LossTiming) -> list[object]:
+        known = (t.lower_quartile, 2), (t.median, 2), (t.over_squared, 2), (t.microseconds, 0), (t.peak_megabytes, 1)
+        return ["" if value is None else f"{value:.{digits}f}" for value, digits in known]
 
-    rows: list[list[object]] = [
-        [
-            t.loss,
-            f"{t.lists}x{t.list_size}",
-            f"{t.relevant:.0%}",
-            shown(t.lower_quartile, 2),
-            shown(t.median, 2),
-            shown(t.over_squared, 2),
-            shown(t.microseconds, 0),
-            shown(t.peak_megabytes, 1),
-        ]
-        for t in timings
-    ]
+    rows = [[t.loss, f"{t.lists}x{t.list_size}", f"{t.relevant:.0%}", *shown(t)] for t in timings]
     return header, rows

@@ -13,7 +13,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 from tqdm import tqdm
 
-from rankstruct.benchmarks.timing import interleaved_ratios, threads_of_torch
+from rankstruct.benchmarks.timing import both_ways, figures, interleaved_ratios, threads_of_torch
 from rankstruct.feature_maps import Positional
 from rankstruct.losses import structured_hinge_loss
 from rankstruct.measures import DiscountedGain, parse_measure
@@ -76,35 +76,31 @@ def benchmark_oracles(
             "np.argsort": partial(np.argsort, scores.numpy(), axis=-1),
         }
         for measure in measures:
-            calls[f"{measure} loss"] = partial(_both_ways, scores, labels, measure)
+            calls[f"{measure} loss"] = partial(both_ways, _loss(measure), scores, labels)
         results = interleaved_ratios(calls, "torch.sort", rounds)
         # A few float32 matrices of all pairs: the margins, their positive part, the mask and the gradient.
         if 16 * lists * size**2 <= MOST_DENSE_BYTES:
-            dense: dict[str, Callable[[], object]] = {
-                "torch.sort": calls["torch.sort"],
-                DENSE: partial(_all_pairs, scores, labels),
-            }
-            results[DENSE] = interleaved_ratios(dense, "torch.sort", max(rounds // 10, 1))[DENSE]
+            dense = partial(both_ways, _all_pairs, scores, labels)
+            pair = interleaved_ratios(
+                {"torch.sort": calls["torch.sort"], DENSE: dense}, "torch.sort", max(rounds // 10, 1)
+            )
+            results[DENSE] = pair[DENSE]
         else:
             timings.append(Timing(DENSE, lists, size, share, count, None, None, None))
         for name, (its, ratio) in results.items():
-            lower, median = (float(q) for q in np.percentile(ratio, [25, 50]))
-            seconds = float(np.median(its))
-            timings.append(Timing(name, lists, size, share, count, lower, median, seconds * 1e6))
+            timings.append(Timing(name, lists, size, share, count, *figures(its, ratio)))
     return timings
 
 
-def _both_ways(scores: Tensor, labels: Tensor, measure: str) -> None:
-    leaf = scores.detach().requires_grad_()
-    structured_hinge_loss(leaf, labels, measure).backward()
+def _loss(measure: str) -> Callable[[Tensor, Tensor], Tensor]:
+    return partial(structured_hinge_loss, measure=measure)
 
 
-def _all_pairs(scores: Tensor, labels: Tensor) -> None:
-    """A pairwise hinge, forward and backward, over all pairs of a relevant and an irrelevant document at once, O(n^2)."""
-    leaf = scores.detach().requires_grad_()
-    margins = 1 - (leaf.unsqueeze(-1) - leaf.unsqueeze(-2))
+def _all_pairs(scores: Tensor, labels: Tensor) -> Tensor:
+    """A pairwise hinge over all pairs of a relevant and an irrelevant document at once, O(n^2)."""
+    margins = 1 - (scores.unsqueeze(-1) - scores.unsqueeze(-2))
     pairs = (labels.unsqueeze(-1) > 0) & (labels.unsqueeze(-2) == 0)
-    (margins.clamp(min=0) * pairs).sum().backward()
+    return (margins.clamp(min=0) * pairs).sum()
 
 
 @threads_of_torch(1)
@@ -131,9 +127,9 @@ def benchmark_growth(
         for size in (small, large):
             scores = torch.randn(1, size, generator=generator)
             labels = (torch.rand(1, size, generator=generator) < relevant).long()
-            _both_ways(scores[:, :small], labels[:, :small], measure)
+            both_ways(_loss(measure), scores[:, :small], labels[:, :small])
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            calls = {"loss": partial(_both_ways, scores, labels, measure)}
+            calls = {"loss": partial(both_ways, _loss(measure), scores, labels)}
             medians.append(float(np.median(interleaved_ratios(calls, "loss", rounds)["loss"][0])) * 1e6)
         grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak) / 1024
         rows.append(
@@ -202,17 +198,9 @@ def as_rows(timings: Sequence[Timing]) -> tuple[list[str], list[list[object]]]:
     """Header and rows for a table."""
     header = ["call", "lists x size", "relevant", "threads", "lower quartile", "median", "median µs"]
 
-    def figures(t: Timing) -> tuple[tuple[float | None, int], ...]:
-        return (t.lower_quartile, 2), (t.median, 2), (t.microseconds, 0)
+    def shown(t: Timing) -> list[object]:
+        known = (t.lower_quartile, 2), (t.median, 2), (t.microseconds, 0)
+        return ["-" if value is None else f"{value:.{digits}f}" for value, digits in known]
 
-    rows: list[list[object]] = [
-        [
-            t.what,
-            f"{t.lists}x{t.list_size}",
-            f"{t.relevant:.0%}",
-            t.threads,
-            *("-" if x is None else f"{x:.{digits}f}" for x, digits in figures(t)),
-        ]
-        for t in timings
-    ]
+    rows = [[t.what, f"{t.lists}x{t.list_size}", f"{t.relevant:.0%}", t.threads, *shown(t)] for t in timings]
     return header, rows

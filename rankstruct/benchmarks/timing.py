@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
+from torch import Tensor
 
 
 def interleaved_ratios(
@@ -29,6 +30,17 @@ def interleaved_ratios(
             call()
             seconds[name][i] = time.perf_counter() - start
     return {name: (its, its / seconds[base]) for name, its in seconds.items()}
+
+
+def both_ways(loss: Callable[[Tensor, Tensor], Tensor], scores: Tensor, labels: Tensor) -> None:
+    """The loss forward and backward."""
+    loss(scores.detach().requires_grad_(), labels).backward()
+
+
+def figures(seconds: np.ndarray, ratio: np.ndarray) -> tuple[float, float, float]:
+    """The lower quartile and the median of a ratio, and the median time in microseconds."""
+    lower, median = (float(q) for q in np.percentile(ratio, [25, 50]))
+    return lower, median, float(np.median(seconds)) * 1e6
 
 
 @contextmanager

@@ -14,16 +14,15 @@ from typing import Any
 from rankstruct.benchmarks import exact, losses, oracles
 from rankstruct.benchmarks.timing import machine
 from rankstruct.data import read_folds
-from rankstruct.files import whole_file
+from rankstruct.files import write_text
 from rankstruct.tables import format_table
 
 
 def _oracles(options: argparse.Namespace) -> dict[str, Any]:
     # Growth comes first: the matrices of all pairs would hide its peak of memory.
     growth = [] if options.brief else oracles.benchmark_growth(options.measures, seed=options.seed)
-    timings = oracles.benchmark_oracles(
-        options.measures, threads=options.threads, rounds=options.rounds, seed=options.seed
-    )
+    given = {"threads": options.threads, "rounds": options.rounds, "seed": options.seed}
+    timings = oracles.benchmark_oracles(options.measures, **given)
     print("loss, forward and backward, over torch.sort of the same float32 scores, round by round, calls in turn;")
     print(
         f"{oracles.DENSE}: a hinge over all relevant-irrelevant pairs as one matrix a list, - where that needs over 2 GB"
@@ -96,21 +95,14 @@ def _parser() -> argparse.ArgumentParser:
     one = kind("losses", _losses, "Every loss over torch.sort and over a squared loss of the same scores, one thread.")
     rounds(one, 10)
     one.add_argument("--losses", nargs="+", default=list(losses.LOSSES), metavar="NAME", help="losses (default: all)")
-    one.add_argument(
-        "--shape",
-        nargs=2,
-        type=int,
-        default=losses.SHAPE,
-        metavar=("LISTS", "SIZE"),
-        help="of the scores (default: 64 1000)",
-    )
+    shape: dict[str, Any] = {"default": losses.SHAPE, "metavar": ("LISTS", "SIZE")}
+    one.add_argument("--shape", nargs=2, type=int, help="of the scores (default: 64 1000)", **shape)
     one.add_argument("--relevant", nargs="+", type=float, default=losses.SHARES, help="shares of relevant documents")
     one.add_argument("--grades", type=int, default=2, help="grades of the labels, 2 to 5 (default: %(default)s)")
     one.add_argument("--no-memory", action="store_true", help="leave out memory, which takes a process a loss")
 
-    one = kind(
-        "exact", _exact, "Every linear ranker, trained to the optimum along C = 1 to 10000, over folds; one thread."
-    )
+    along = "Every linear ranker, trained to the optimum along C = 1 to 10000, over folds; one thread."
+    one = kind("exact", _exact, along)
     one.add_argument("--data", required=True, help="folder of LETOR files with Fold1, Fold2, ...")
     one.add_argument("--folds", nargs="+", type=int, default=[1, 2, 3, 4, 5], help="(default: %(default)s)")
     one.add_argument("--rankers", nargs="+", help="names; all, and LightGBM where it is installed, if not given")
@@ -124,5 +116,4 @@ def main(args: Sequence[str]) -> None:
     report = {"machine": machine()} | options.run(options)
     print(", ".join(f"{key} {value}" for key, value in machine().items()))
     if options.json:
-        with whole_file(options.json) as file:
-            json.dump(report, file, indent=2)
+        write_text(options.json, json.dumps(report, indent=2))

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
-from rankstruct.files import whole_file
+from rankstruct.files import write_text
 
 __all__ = ["Cell", "CellFolders", "CellLines", "Cells", "CellsFailed", "Finished", "different_names", "locked"]
 
@@ -170,8 +170,7 @@ class CellFolders(Cells):
         """
         note, target = self.folder / cell.name / "request.json", self.folder / cell.name / "result.json"
         if not note.is_file():
-            with whole_file(note) as file:
-                json.dump(cell.request, file, indent=2)
+            write_text(note, json.dumps(cell.request, indent=2))
             return None
         present = json.loads(note.read_text())
         differs = [key for key, value in cell.request.items() if key in present and present[key] != value]
@@ -183,8 +182,7 @@ class CellFolders(Cells):
 
     def keep(self, cell: Cell, result: Any) -> None:
         """See `Cells.keep`."""
-        with whole_file(self.folder / cell.name / "result.json") as file:
-            json.dump(result, file, indent=2)
+        write_text(self.folder / cell.name / "result.json", json.dumps(result, indent=2))
 
 
 class CellLines(Cells):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import nn
 
 from rankstruct.data import Source
 from rankstruct.diagnostics import Certificate, certify
-from rankstruct.files import whole_file
+from rankstruct.files import write_text
 from rankstruct.models import load_scorer
 from rankstruct.tables import format_table
 
@@ -51,8 +51,7 @@ def _build_loss(spec: dict[str, Any] | None) -> nn.Module:
         return StructuredHingeLoss("AP")
     parser = jsonargparse.ArgumentParser(exit_on_error=False)
     parser.add_subclass_arguments(nn.Module, "loss")
-    found = parser.instantiate_classes(parser.parse_object({"loss": spec}))
-    loss: nn.Module = found.loss
+    loss: nn.Module = parser.instantiate_classes(parser.parse_object({"loss": spec})).loss
     return loss
 
 
@@ -63,9 +62,8 @@ def main(args: Sequence[str]) -> None:
         description="Compare a run's linear scorer with the optimum of its convex objective, found to a certified gap.",
     )
     parser.add_argument("--run", required=True, help="folder of a training run")
-    parser.add_argument(
-        "--tolerance", type=float, default=1e-3, help="relative gap of the optimum (default: %(default)s)"
-    )
+    tolerance = "relative gap of the optimum (default: %(default)s)"
+    parser.add_argument("--tolerance", type=float, default=1e-3, help=tolerance)
     options = parser.parse_args(args[1:])
     torch.set_num_threads(1)
     found = certify_run(options.run, tolerance=options.tolerance)
@@ -78,6 +76,5 @@ def main(args: Sequence[str]) -> None:
     ]
     print(format_table(["", "value"], rows))
     target = Path(options.run) / "certificate.json"
-    with whole_file(target) as file:
-        json.dump(found.__dict__, file, indent=2)
+    write_text(target, json.dumps(asdict(found), indent=2))
     print(f"written: {target}")

@@ -11,7 +11,7 @@ from typing import Any
 
 from rankstruct.commands.cells import CellsFailed, different_names, locked
 from rankstruct.commands.cross_validate import add_options, cross_validate, keywords
-from rankstruct.files import whole_file
+from rankstruct.files import write_text
 from rankstruct.statistics import spread
 from rankstruct.tables import format_table, markdown_table
 
@@ -46,10 +46,8 @@ def compare_configs(configs: Sequence[str | Path], *, output: str | Path, **argu
             except CellsFailed as error:
                 failed.append(f"{name}: {error}")
                 continue
-            with whole_file(root / "comparison.json") as file:
-                json.dump(found, file, indent=2)
-            with whole_file(root / "comparison.md") as file:
-                file.write(markdown_table(*comparison_table(found)) + "\n")
+            write_text(root / "comparison.json", json.dumps(found, indent=2))
+            write_text(root / "comparison.md", markdown_table(*comparison_table(found)) + "\n")
     if failed:
         raise CellsFailed("; ".join(failed))
     return found
@@ -58,14 +56,10 @@ def compare_configs(configs: Sequence[str | Path], *, output: str | Path, **argu
 def comparison_table(found: dict[str, dict]) -> tuple[list[str], list[list]]:
     """Header and rows: each config's mean test measures and the processor time of all its runs."""
     measures = list(dict.fromkeys(name for each in found.values() for name in each["mean"]))
-    rows = [
-        [
-            name,
-            *(str(spread(each["by_seed"][measure])) if measure in each["mean"] else "" for measure in measures),
-            round(each["cpu_seconds"]),
-        ]
-        for name, each in found.items()
-    ]
+    rows = []
+    for name, each in found.items():
+        means = [str(spread(each["by_seed"][measure])) if measure in each["mean"] else "" for measure in measures]
+        rows.append([name, *means, round(each["cpu_seconds"])])
     return ["config", *(f"test {measure}" for measure in measures), "CPU seconds"], rows
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from rankstruct.commands.cells import Cell, CellFolders, different_names
 from rankstruct.commands.train import RankingCLI, check_data
-from rankstruct.files import whole_file
+from rankstruct.files import write_text
 from rankstruct.statistics import spread
 from rankstruct.tables import format_table
 
@@ -41,13 +41,9 @@ class Run:
     @property
     def arguments(self) -> list[str]:
         """Its options of `rankstruct fit`."""
-        values = [part for key, value in self.point for part in (f"--{key}", value)]
-        return [
-            "--data.fold",
-            str(self.fold),
-            *values,
-            *([] if self.seed is None else ["--seed_everything", str(self.seed)]),
-        ]
+        values = [("data.fold", str(self.fold)), *self.point]
+        values += [] if self.seed is None else [("seed_everything", str(self.seed))]
+        return [part for key, value in values for part in (f"--{key}", value)]
 
 
 def _train(arguments: Sequence[str], folder: str) -> dict[str, Any]:
@@ -107,14 +103,12 @@ def cross_validate(
     with CellFolders(output) as store:
         every = [cell(Run(fold, point)) for fold in folds for point in points]
         first = store.run(_train, every, processes=processes, what="training runs")
-        best = [
-            max((Run(fold, point) for point in points), key=lambda run: first.results[run.name]["best"]["validation"])
-            for fold in folds
-        ]
-        again = [[run, *(replace(run, seed=1000 + seed) for seed in range(1, seeds))] for run in best]
-        more = store.run(
-            _train, [cell(run) for runs in again for run in runs[1:]], processes=processes, what="further seeds"
-        )
+        again = []
+        for fold in folds:
+            best = max((Run(fold, p) for p in points), key=lambda run: first.results[run.name]["best"]["validation"])
+            again.append([best, *(replace(best, seed=1000 + seed) for seed in range(1, seeds))])
+        rest = [cell(run) for runs in again for run in runs[1:]]
+        more = store.run(_train, rest, processes=processes, what="further seeds")
     return _gather(again, first.results | more.results) | {"reused": first.reused + more.reused}
 
 
@@ -155,12 +149,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--output", required=True, help="folder of all runs; finished ones are reused")
     parser.add_argument("--processes", type=int, default=1, help="runs at once, one thread each (default: %(default)s)")
-    parser.add_argument(
-        "--seeds",
-        type=int,
-        default=1,
-        help="train what is chosen with so many seeds, and show the mean and the standard deviation (default: %(default)s)",
+    seeds = (
+        "train what is chosen with so many seeds, and show the mean and the standard deviation (default: %(default)s)"
     )
+    parser.add_argument("--seeds", type=int, default=1, help=seeds)
 
 
 def _grid_entry(entry: str) -> tuple[str, list[str]]:
@@ -188,16 +180,11 @@ def main(args: Sequence[str]) -> None:
     options, rest = parser.parse_known_args(args[1:])
     found = cross_validate(options.config, **keywords(options, rest))
     names = list(found["mean"])
-    rows = [
-        [
-            str(each["fold"]),
-            " ".join(f"{key.rpartition('.')[2]}={value}" for key, value in each["point"].items()),
-            each["epoch"],
-            each["validation"],
-            *(each["test"][name] for name in names),
-        ]
-        for each in found["folds"]
-    ]
+    rows = []
+    for each in found["folds"]:
+        point = " ".join(f"{key.rpartition('.')[2]}={value}" for key, value in each["point"].items())
+        tests = [each["test"][name] for name in names]
+        rows.append([str(each["fold"]), point, each["epoch"], each["validation"], *tests])
     validation = float(np.mean([each["validation"] for each in found["folds"]]))
     rows.append(["mean", "", "", validation, *(str(spread(found["by_seed"][name])) for name in names)])
     print(format_table(["fold", "chosen", "epoch", "validation", *(f"test {name}" for name in names)], rows))
@@ -206,6 +193,5 @@ def main(args: Sequence[str]) -> None:
         f"{found['runs']} runs, {found['reused']} of them reused"
     )
     target = Path(options.output) / "cross_validation.json"
-    with whole_file(target) as file:
-        json.dump(found, file, indent=2)
+    write_text(target, json.dumps(found, indent=2))
     print(f"written: {target}")

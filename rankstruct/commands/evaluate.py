@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rankstruct.data import DataError, join_run, read_lists, read_qrels, read_run, read_scores
-from rankstruct.files import whole_file
+from rankstruct.files import whole_file, write_text
 from rankstruct.measures import evaluate
 from rankstruct.statistics import TESTS, compare_paired
 from rankstruct.tables import format_table
@@ -68,10 +68,21 @@ def evaluate_scores(
         raise DataError(
             f"{scores}: expected {data.num_documents} scores, one a document of {labels}; got {len(values)}"
         )
+    return _evaluated(str(scores), values, data, measures, options)
+
+
+def _evaluated(
+    name: str,
+    scores: np.ndarray,
+    lists: Any,
+    measures: Sequence[str],
+    options: dict[str, Any],
+    notes: Sequence[str] = (),
+) -> Evaluated:
     if options.get("ties") == "docid":
-        options["docids"] = data.docids
-    found = evaluate(values, data.labels, list(measures), offsets=data.offsets, **options)  # type: ignore[arg-type]
-    return Evaluated(str(scores), [str(q) for q in data.qids], {name: v.numpy() for name, v in found.items()})
+        options["docids"] = lists.docids
+    found = evaluate(scores, lists.labels, list(measures), offsets=lists.offsets, **options)
+    return Evaluated(name, [str(q) for q in lists.qids], {n: v.numpy() for n, v in found.items()}, tuple(notes))
 
 
 def evaluate_run(run: str | Path, qrels: str | Path, measures: Sequence[str], **options: object) -> Evaluated:
@@ -87,23 +98,13 @@ def evaluate_run(run: str | Path, qrels: str | Path, measures: Sequence[str], **
         DataError: a file breaks its format, or the two have no query in common.
     """
     joined = join_run(read_run(run), read_qrels(qrels))
-    if options.get("ties") == "docid":
-        options["docids"] = joined.docids
-    found = evaluate(
-        joined.scores,
-        joined.labels,
-        list(measures),
-        offsets=joined.offsets,
-        ideal_labels=joined.ideal_labels,
-        **options,  # type: ignore[arg-type]
-    )
     notes = []
     if joined.not_judged:
         notes.append(f"{joined.not_judged} of {len(joined.scores)} documents have no judgement and count as label 0")
     for queries, owner in ((joined.only_in_run, "run"), (joined.only_in_qrels, "qrels")):
         if queries:
             notes.append(f"{len(queries)} queries that only the {owner} has are left out")
-    return Evaluated(str(run), [str(q) for q in joined.qids], {n: v.numpy() for n, v in found.items()}, tuple(notes))
+    return _evaluated(str(run), joined.scores, joined, measures, options | {"ideal_labels": joined.ideal_labels}, notes)
 
 
 def compare_systems(
@@ -128,17 +129,9 @@ def compare_systems(
         counted = ~(np.isnan(a) | np.isnan(b))
         a, b = a[counted], b[counted]
         found = compare_paired(a, b, test)
-        rows.append(
-            {
-                "measure": measure,
-                "first": float(a.mean()) if len(a) else np.nan,
-                "second": float(b.mean()) if len(b) else np.nan,
-                "difference": found.difference if len(a) else np.nan,
-                "wins": found.wins,
-                "losses": found.losses,
-                "p": found.p,
-            }
-        )
+        means = (a.mean(), b.mean(), found.difference) if len(a) else (np.nan,) * 3
+        row = dict(zip(("first", "second", "difference"), map(float, means), strict=True))
+        rows.append({"measure": measure, **row, "wins": found.wins, "losses": found.losses, "p": found.p})
     return rows
 
 
@@ -154,14 +147,12 @@ def _parser() -> argparse.ArgumentParser:
     truth.add_argument("--qrels", help="TREC relevance judgements")
     parser.add_argument("--measures", nargs="+", default=list(DEFAULT_MEASURES), help="(default: %(default)s)")
     parser.add_argument("--ties", choices=["expected", "input", "worst", "docid"], help="rule for tied scores")
-    parser.add_argument(
-        "--empty", choices=["0", "1", "skip", "error"], default="0", help="value of lists with nothing relevant"
-    )
+    empty = "value of lists with nothing relevant"
+    parser.add_argument("--empty", choices=["0", "1", "skip", "error"], default="0", help=empty)
     parser.add_argument("--convention", choices=["letor"], help="compute as the LETOR tool does")
     parser.add_argument("--real-labels", action="store_true", help="labels may be any number, not only grades")
-    parser.add_argument(
-        "--test", choices=TESTS, default=TESTS[0], help="paired test of two files (default: %(default)s)"
-    )
+    test = "paired test of two files (default: %(default)s)"
+    parser.add_argument("--test", choices=TESTS, default=TESTS[0], help=test)
     parser.add_argument("--csv", type=Path, help="write the values per query to this file")
     parser.add_argument("--json", type=Path, help="write means and comparison to this file")
     return parser
@@ -173,25 +164,21 @@ def main(args: Sequence[str]) -> None:
     options = parser.parse_args(args[1:])
     if len(options.files) > 2:
         parser.error(f"one or two files can be compared, got {len(options.files)}")
-    policy: dict[str, Any] = {
-        "empty": int(options.empty) if options.empty in "01" else options.empty,
-        "convention": options.convention,
-    }
+    empty = int(options.empty) if options.empty in "01" else options.empty
+    policy: dict[str, Any] = {"empty": empty, "convention": options.convention}
     if options.ties:
         policy["ties"] = options.ties
     if options.labels:
         policy["label_kind"] = "real" if options.real_labels else "grades"
-        systems = [evaluate_scores(file, options.labels, options.measures, **policy) for file in options.files]
-    else:
-        systems = [evaluate_run(file, options.qrels, options.measures, **policy) for file in options.files]
+    judge, truth = (evaluate_scores, options.labels) if options.labels else (evaluate_run, options.qrels)
+    systems = [judge(file, truth, options.measures, **policy) for file in options.files]
     rows = compare_systems(systems[0], systems[1], options.test) if len(systems) == 2 else []
     _print(systems, rows, options.test)
     report = {"means": {system.name: system.means() for system in systems}, "comparison": rows}
     if options.csv:
         _write_csv(options.csv, systems)
     if options.json:
-        with whole_file(options.json) as file:
-            json.dump(_without_nan(report), file, indent=2, allow_nan=False)
+        write_text(options.json, json.dumps(_without_nan(report), indent=2, allow_nan=False))
 
 
 def _print(systems: Sequence[Evaluated], rows: Sequence[dict[str, float | str | int]], test: str) -> None:

@@ -54,10 +54,7 @@ def _name(cell: PlanCell) -> str:
 def _parse_record(line: bytes, place: str) -> tuple[str, str, dict[str, Any]]:
     try:
         record = json.loads(line)
-        kept = {name: record[name] for name in _RECORD} | {
-            "path": record.get("path", []),
-            "remarks": record.get("remarks", []),
-        }
+        kept = {name: record[name] for name in _RECORD} | {name: record.get(name, []) for name in ("path", "remarks")}
         return " ".join(map(str, record["cell"])), record["request"], kept
     except (ValueError, TypeError, KeyError):
         raise ValueError(f"{place}: no finished cell; delete the line, and the cell is run again") from None
@@ -95,9 +92,8 @@ def main(args: Sequence[str]) -> None:
     parser.add_argument(
         "--processes", type=int, default=1, help="cells at once, one thread each (default: %(default)s)"
     )
-    parser.add_argument(
-        "--trainers", nargs="+", metavar="NAME", help="only these, and the config's baselines and reference"
-    )
+    only = "only these, and the config's baselines and reference"
+    parser.add_argument("--trainers", nargs="+", metavar="NAME", help=only)
     options, rest = parser.parse_known_args(args[1:])
     output = Path(options.output or Path("runs") / Path(options.config).stem)
     start, failure = time.perf_counter(), None
@@ -112,9 +108,8 @@ def main(args: Sequence[str]) -> None:
     if results.unused:
         print(f"{results.unused} finished cells of other requests are in {output / 'results.jsonl'} and not used")
     training = sum(record["seconds"] for record in results.records.values())
-    print(
-        f"took {time.perf_counter() - start:.0f} s; training took {training:.0f} s, summed over {len(results.records)} cells"
-    )
+    took = f"took {time.perf_counter() - start:.0f} s; training took {training:.0f} s"
+    print(f"{took}, summed over {len(results.records)} cells")
     print(f"written: {output / 'report.html'}, {output / 'tables'}, {output / 'figures'}")
     if failure is not None:
         raise failure

@@ -17,10 +17,10 @@ import jsonargparse
 import numpy as np
 
 from rankstruct.commands.cells import Cell, CellFolders, different_names
-from rankstruct.data import Source
-from rankstruct.diagnostics import draw_paths, fit_path, left_out
+from rankstruct.data import Source, parse_preparation
+from rankstruct.diagnostics import draw_paths, fit_path
 from rankstruct.estimators import LinearRanker
-from rankstruct.files import whole_file
+from rankstruct.files import whole_file, write_text
 from rankstruct.models import save_scorer
 from rankstruct.tables import format_table
 
@@ -36,6 +36,7 @@ def _parse(config: str | Path, overrides: Sequence[str] = ()) -> tuple[LinearRan
         found = parser.instantiate_classes(parser.parse_args(["--config", str(config), *overrides]))
     except (jsonargparse.ArgumentError, TypeError) as error:
         raise ValueError(f"{config}: {error}") from error
+    parse_preparation(found.data.prepare)  # refuses what is fitted: the rankers that are saved would be without it
     return found.ranker, found.data, found.measures
 
 
@@ -47,7 +48,7 @@ def _fit_cell(config: str, fold: int | None, overrides: Sequence[str], folder: s
     read = time.perf_counter()
     path = fit_path(ranker, train, vali, test, measures)
     seconds = {"read_seconds": read - start, "seconds": time.perf_counter() - read}
-    lists = {"lists": train.num_lists, "left_out": left_out(ranker, train)}
+    lists = {"lists": train.num_lists, "left_out": ranker.left_out_}
     with whole_file(Path(folder) / "ranker.pkl", "wb") as file:
         pickle.dump(ranker, file)
     if type(ranker) is LinearRanker:
@@ -128,13 +129,10 @@ def path_table(cells: list[dict[str, Any]]) -> tuple[list[str], list[list]]:
     rows = []
     for number, first in enumerate(cells[0]["path"]):
         of_folds = [cell["path"][number] for cell in cells]
-        row: list[Any] = [f"{first['C']:g}"]
-        for name in _MEANS:
-            values = [each[name] for each in of_folds]
-            row.append("" if None in values else float(np.mean(values)))
-        row += [float(np.mean([each["test"][name] for each in of_folds])) for name in measures]
-        row.append(sum(each["chosen"] for each in of_folds))
-        rows.append(row)
+        values = [[each[name] for each in of_folds] for name in _MEANS]
+        means = ["" if None in of_name else float(np.mean(of_name)) for of_name in values]
+        tests = [float(np.mean([each["test"][name] for each in of_folds])) for name in measures]
+        rows.append([f"{first['C']:g}", *means, *tests, sum(each["chosen"] for each in of_folds)])
     return ["C", *_MEANS, *(f"test {name}" for name in measures), "chosen in folds"], rows
 
 
@@ -148,16 +146,8 @@ def selected_table(found: dict[str, list[dict[str, Any]]]) -> tuple[list[str], l
         seconds = sum(cell["seconds"] for cell in cells)
         time_of = {k: sum(row[k] for cell in cells for row in cell["path"]) for k in ("oracle_seconds", "qp_seconds")}
         total = max(sum(row["seconds"] for cell in cells for row in cell["path"]), 1e-9)
-        rows.append(
-            [
-                name,
-                *tests,
-                " ".join(f"{row['C']:g}" for row in chosen),
-                round(seconds, 1),
-                f"{time_of['oracle_seconds'] / total:.0%}",
-                f"{time_of['qp_seconds'] / total:.0%}",
-            ]
-        )
+        shares = [f"{spent / total:.0%}" for spent in time_of.values()]
+        rows.append([name, *tests, " ".join(f"{row['C']:g}" for row in chosen), round(seconds, 1), *shares])
     return ["config", *(f"test {m}" for m in measures), "C by fold", "seconds", "in argmax", "in QP"], rows
 
 
@@ -181,19 +171,16 @@ def main(args: Sequence[str]) -> None:
         description="Train to the optimum, along the C of each config, over folds; C is chosen on each fold's validation part. "
         "Options that are not listed here replace values of the configs, such as --data.path FOLDER or --ranker.C '[1, 10]'.",
     )
-    parser.add_argument(
-        "--config", nargs="+", required=True, help="one or more configs, compared in one table and figure"
-    )
+    compared = "one or more configs, compared in one table and figure"
+    parser.add_argument("--config", nargs="+", required=True, help=compared)
     parser.add_argument("--folds", nargs="+", type=int, help="numbers of the folds; none for data without folds")
-    parser.add_argument(
-        "--output", default="runs/exact", help="folder of all fits; finished ones are reused (default: %(default)s)"
-    )
+    kept = "folder of all fits; finished ones are reused (default: %(default)s)"
+    parser.add_argument("--output", default="runs/exact", help=kept)
     parser.add_argument("--processes", type=int, default=1, help="fits at once, one thread each (default: %(default)s)")
     options, rest = parser.parse_known_args(args[1:])
     start = time.perf_counter()
-    found = fit_exact(
-        options.config, folds=options.folds, output=options.output, overrides=rest, processes=options.processes
-    )
+    given = {"folds": options.folds, "output": options.output, "processes": options.processes}
+    found = fit_exact(options.config, overrides=rest, **given)
     for name, cells in found.items():
         print(f"\n{name}" + (f", means over {len(cells)} folds" if len(cells) > 1 else ""))
         print(format_table(*path_table(cells)))
@@ -201,8 +188,7 @@ def main(args: Sequence[str]) -> None:
     print("\nC chosen on validation")
     print(format_table(*selected_table(found)))
     output = Path(options.output)
-    with whole_file(output / "exact.json") as file:
-        json.dump(found, file, indent=2)
+    write_text(output / "exact.json", json.dumps(found, indent=2))
     with whole_file(output / "exact.png", "wb") as file:
         draw_paths(found).savefig(file, format="png", dpi=120)
     print(f"took {time.perf_counter() - start:.1f} s; written: {output / 'exact.json'}, {output / 'exact.png'}")

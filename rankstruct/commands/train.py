@@ -24,7 +24,7 @@ from pytorch_lightning.loggers import TensorBoardLogger
 
 from rankstruct.data import Source
 from rankstruct.data.source import content_digest
-from rankstruct.files import whole_file
+from rankstruct.files import write_text
 from rankstruct.measures import parse_measure
 from rankstruct.recommenders.reading import RatingsSource
 from rankstruct.recommenders.training import FactorizationModule, RecommendationWriter, SplitRatingsDataModule
@@ -82,6 +82,9 @@ TASKS = {
 }
 
 
+_TRAINER = {"num_sanity_val_steps": 0, "log_every_n_steps": 10, "max_epochs": 100, "enable_model_summary": False}
+
+
 def _find_task(args: Sequence[str]) -> str:
     """The task of a command, which decides what options there are: from `--task`, or from the configs."""
     task = "ranking"
@@ -113,46 +116,38 @@ class RankingCLI(LightningCLI):
         super().__init__(
             self._task.module,
             self._task.data,
-            save_config_callback=_SaveConfig,
+            save_config_callback=SaveConfigCallback
+            if args[0] == "fit"
+            else None,  # the others leave the run's own alone
             save_config_kwargs={"overwrite": True},
             seed_everything_default=0,
             auto_configure_optimizers=False,
             parser_class=_Parser,
-            trainer_defaults={
-                "num_sanity_val_steps": 0,
-                "log_every_n_steps": 10,
-                "max_epochs": 100,
-                "enable_model_summary": False,
-            },
+            trainer_defaults=_TRAINER,
             args=list(args),
         )
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add what a run has beside module, data and trainer."""
-        parser.add_argument(
-            "--task",
-            type=Literal["ranking", "ratings"],
-            default=self._task_name,
-            help="Rank documents by their features, or train a factorisation of ratings.",
-        )
-        parser.add_argument(
-            "--output", type=str, default="runs/rankstruct", help="Folder that the run's own folder is made in."
-        )
-        parser.add_argument(
-            "--run",
-            type=str | None,
-            default=None,
-            help="Folder of an earlier run, such as runs/quickstart/version_0: fit goes on with it, the others use it.",
-        )
-        parser.add_argument(
-            "--average_weights", type=bool, default=False, help="Validate, test and keep an average of the weights."
-        )
-        parser.add_argument(
-            "--save_every_steps",
-            type=int,
-            default=0,
-            help="Save last.ckpt every so many steps too, for long epochs; 0 saves it after each epoch alone.",
-        )
+        task = "Rank documents by their features, or train a factorisation of ratings."
+        parser.add_argument("--task", type=Literal["ranking", "ratings"], default=self._task_name, help=task)
+        for name, kind, default, what in (
+            ("output", str, "runs/rankstruct", "Folder that the run's own folder is made in."),
+            (
+                "run",
+                str | None,
+                None,
+                "Folder of an earlier run, such as runs/quickstart/version_0: fit goes on with it, the others use it.",
+            ),
+            ("average_weights", bool, False, "Validate, test and keep an average of the weights."),
+            (
+                "save_every_steps",
+                int,
+                0,
+                "Save last.ckpt every so many steps too, for long epochs; 0 saves it after each epoch alone.",
+            ),
+        ):
+            parser.add_argument(f"--{name}", type=kind, default=default, help=what)
         parser.add_lightning_class_args(ModelCheckpoint, "checkpoint")
         parser.add_lightning_class_args(EarlyStopping, "early_stopping")
         parser.set_defaults(
@@ -250,10 +245,8 @@ class RankingCLI(LightningCLI):
         if not self._quiet:
             stopping = self.trainer.early_stopping_callback
             if isinstance(stopping, EarlyStopping) and stopping.stopped_epoch:
-                print(
-                    f"stopped in epoch {stopping.stopped_epoch}: {stopping.monitor} did not improve for "
-                    f"{stopping.patience} epochs"
-                )
+                reason = f"{stopping.monitor} did not improve for {stopping.patience} epochs"
+                print(f"stopped in epoch {stopping.stopped_epoch}: {reason}")
             self._print_report("test", measures)
             print(f"TensorBoard log: {self.folder}  (to open it: tensorboard --logdir {self.folder.parent})")
             print(f"best checkpoint: {checkpoint.best_model_path}  (epoch {best['epoch']})")
@@ -276,12 +269,11 @@ class RankingCLI(LightningCLI):
         empty = self.model.empty_lists[stage]
         rows = [[name, value, empty[name]] for name, value in measures.items()]
         part = "validation" if stage == "val" else stage
+        judged, columns = f"\nmeans over {lists} {part} lists", ["measure", "mean"]
         if any(empty.values()):
-            print(f"\nmeans over {lists} {part} lists; a list where a measure is not defined counts 0")
-            print(format_table(["measure", "mean", "not defined"], rows))
-        else:
-            print(f"\nmeans over {lists} {part} lists")
-            print(format_table(["measure", "mean"], [row[:2] for row in rows]))
+            judged, columns = f"{judged}; a list where a measure is not defined counts 0", [*columns, "not defined"]
+        print(judged)
+        print(format_table(columns, [row[: len(columns)] for row in rows]))
         for remark in self.datamodule.remarks():
             print(remark)
 
@@ -293,8 +285,7 @@ class RankingCLI(LightningCLI):
         if isinstance(self.trainer.logger, TensorBoardLogger):
             self.trainer.logger.log_hyperparams(parameters, {f"final/{name}": v for name, v in measures.items()})
         report = {"best": best, "test": measures, "parameters": parameters}
-        with whole_file(self.folder / "metrics.json") as file:
-            json.dump(report, file, indent=2)
+        write_text(self.folder / "metrics.json", json.dumps(report, indent=2))
 
 
 def _claim_folder(output: Path) -> Path:
@@ -327,19 +318,10 @@ def _hush(*, everything: bool) -> None:
         warnings.filterwarnings("ignore", message=message)
     zero = logging.getLogger("pytorch_lightning.utilities.rank_zero")
     if everything:
-        logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
-        logging.getLogger("lightning_fabric").setLevel(logging.ERROR)
-        zero.setLevel(logging.ERROR)
+        for logger in (logging.getLogger("pytorch_lightning"), logging.getLogger("lightning_fabric"), zero):
+            logger.setLevel(logging.ERROR)
     elif not zero.filters:
         zero.addFilter(lambda record: not any(word in record.getMessage() for word in _ADVERTISED))
-
-
-class _SaveConfig(SaveConfigCallback):
-    """Save the config once per run; test and predict leave the run's own config alone."""
-
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        if stage == "fit":
-            super().setup(trainer, pl_module, stage)
 
 
 class _Parsed(RankingCLI):

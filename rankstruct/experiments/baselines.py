@@ -1,8 +1,10 @@
 """What the project's trainers are compared with, all as `LinearRanker` is: fit(X, y, qid, X_valid=...), predict(X).
 
 `make_trainer(name, **options)` builds any of them, the project's own included. A setting given as several values is chosen by
-the validation lists, by the measure `select`; so is the number of boosting rounds, of which `every` so many and the last are
-asked. What is random takes `random_state`; `tolerance` is the relative gap of a solver.
+the validation lists, by the measure `select`; so is the number of boosting `rounds`, the most that are made, of which `every` so
+many and the last are asked. `C` is how much the mean loss counts against the regulariser; `bias` is the value of the feature
+that makes thresholds, which a large one leaves nearly unregularised; `tolerance` is the relative gap of a solver. What is random
+takes `random_state`.
 
 Whatever a library does well is taken from it: trees and ridge regression from scikit-learn, LambdaMART from LightGBM
 (`pip install rankstruct[experiments]`). Linear max-margin baselines are trained to a certified gap by
@@ -71,6 +73,10 @@ class HeldOut(NamedTuple):
     qid: Any
     groups: Any = None
 
+    def measure(self, scores: Any, name: str) -> float:
+        """The mean of a measure over them, scores `[documents]`."""
+        return mean_measure(scores, self.y, self.qid, name, self.groups)
+
 
 def mean_measure(scores: np.ndarray, y: Any, qid: Any, measure: str, groups: Any = None) -> float:
     """The mean of a measure over the lists of `qid`; rows of a list need not be neighbours."""
@@ -96,17 +102,12 @@ def best_stage(
     last, scores = 0, None
     for last, scores in stages:
         if held_out is not None and last % every == 0:
-            values[last] = held_out_measure(scores, held_out, select)
+            values[last] = held_out.measure(scores, select)
     if held_out is None or not last:
         return last
     if last not in values:
-        values[last] = held_out_measure(scores, held_out, select)
+        values[last] = held_out.measure(scores, select)
     return max(values, key=lambda number: values[number])
-
-
-def held_out_measure(scores: Any, held_out: HeldOut, select: str) -> float:
-    """The mean of a measure over the validation lists."""
-    return mean_measure(scores, held_out.y, held_out.qid, select, held_out.groups)
 
 
 class _Baseline(BaseEstimator):
@@ -149,7 +150,7 @@ class _Baseline(BaseEstimator):
         return self
 
     def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: HeldOut | None) -> None:
-        raise NotImplementedError
+        """Set `coef_`, or what `_score` needs; lists are side by side."""
 
     def predict(self, X: Any) -> np.ndarray:
         """Scores `[documents]`, float64: higher is better, comparable within a list."""
@@ -160,7 +161,7 @@ class _Baseline(BaseEstimator):
         return np.asarray(self._score(X), np.float64)
 
     def _score(self, X: Any) -> np.ndarray:
-        raise NotImplementedError
+        return X @ self.coef_
 
     def _rows(self, X: Any) -> Any:
         return check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
@@ -202,7 +203,7 @@ class Selected(_Baseline):
             trainer.fit(X, y, qid, **more)
             value = np.nan
             if held_out.X is not None:
-                value = held_out_measure(trainer.predict(held_out.X), held_out, self.select)
+                value = held_out.measure(trainer.predict(held_out.X), self.select)
             if not self.validation_ or value > max(self.validation_):
                 self.best_, self.choice_ = trainer, {**setting, **choice_of(trainer)}
             self.validation_.append(value)
@@ -316,9 +317,7 @@ class LinearClassifier(_Baseline):
     SVMacc on percentile and on query-level min-max features, which are preparation steps.
 
     Args:
-        C: how much the mean hinge counts against the regulariser; or several, chosen by the validation lists.
         balanced: SVMacc2.
-        bias: the value of the feature that makes the threshold; a large one leaves the threshold nearly unregularised.
 
     Source: Yue, Finley, Radlinski, Joachims, SIGIR 2007, section 5.2.
     """
@@ -341,11 +340,8 @@ class LinearClassifier(_Baseline):
             held_out = held_out._replace(X=with_constant(held_out.X, self.bias))
             valid = {f"{name}_valid": value for name, value in held_out._asdict().items()}
         self.ranker_.fit(with_constant(X, self.bias), y, np.zeros(len(y), int), **valid)  # all documents are one list
-        self.choice_ = choice_of(self.ranker_)
-        warn_of_noise(self, self._score(X), self.ranker_.solution_)
-
-    def _score(self, X: Any) -> np.ndarray:
-        return X @ self.ranker_.coef_[:-1]  # the threshold ranks nothing
+        self.choice_, self.coef_ = choice_of(self.ranker_), self.ranker_.coef_[:-1]  # the threshold ranks nothing
+        warn_of_noise(self, X @ self.coef_, self.ranker_.solution_)
 
 
 class MulticlassRisk:
@@ -393,10 +389,6 @@ class MulticlassSVM(_Baseline):
     The score of a document is `sum_g g w_g x`: McRank's expected grade, with the classes' scores for their probabilities. It
     orders two grades as their SVM does.
 
-    Args:
-        C: how much the mean hinge counts against the regulariser; or several, chosen by the validation lists.
-        bias: the value of the feature that makes the thresholds; a large one leaves them nearly unregularised.
-
     Source: Crammer and Singer, "On the Algorithmic Implementation of Multiclass Kernel-based Vector Machines", JMLR 2001.
     """
 
@@ -426,9 +418,6 @@ class MulticlassSVM(_Baseline):
         chosen = best_stage(enumerate(scores, 1), held_out, self.select) - 1
         self.coef_, self.choice_, self.Cs_ = coefs[chosen], {"C": float(Cs[chosen])}, Cs.tolist()
         warn_of_noise(self, X @ self.coef_, self.path_[chosen])
-
-    def _score(self, X: Any) -> np.ndarray:
-        return X @ self.coef_
 
 
 @dataclass(eq=False, repr=False)
@@ -463,7 +452,6 @@ class OrdinalRegression(_Baseline):
     """Cumulative link model: one weight vector and ascending thresholds between the grades, by L-BFGS.
 
     Args:
-        C: how much the mean loss of a list counts against the regulariser.
         surrogate: `"logistic"` or `"hinge"`.
 
     Source: McCullagh, "Regression Models for Ordinal Data", 1980 (logistic); see `rankstruct.ordinal_loss`.
@@ -492,9 +480,6 @@ class OrdinalRegression(_Baseline):
         z = np.concatenate([np.zeros(d), start])
         self.coef_ = minimize(objective, z, jac=True, method="L-BFGS-B", options={"maxiter": 300}).x[:d]
 
-    def _score(self, X: Any) -> np.ndarray:
-        return X @ self.coef_
-
 
 @dataclass(eq=False, repr=False)
 class GradientRanker(_Baseline):
@@ -502,7 +487,6 @@ class GradientRanker(_Baseline):
 
     Args:
         loss: a loss module, such as `ListNetLoss` or `RankNetLoss`.
-        C: how much the mean loss counts against the regulariser.
         steps: most iterations.
         learning_rate: of Adam.
         select: with Adam the weights of the best step, of every tenth and the last, on the validation lists are kept.
@@ -540,18 +524,42 @@ class GradientRanker(_Baseline):
         steps = best_stage(descend(), held_out, self.select, every=10)
         self.choice_, self.coef_ = {"steps": steps}, reached[steps]
 
+
+@dataclass(eq=False, repr=False)
+class _Boosted(_Baseline):
+    """Rounds, the number of which the validation lists choose."""
+
+    rounds: int = 200
+    _: KW_ONLY
+    every: int = 5
+    select: str = "nDCG@10"
+
+    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: HeldOut | None) -> None:
+        rounds = self._boost(X, y, offsets)
+        if held_out is not None:
+            rounds = best_stage(self._stages(held_out.X), held_out, self.select, self.every)
+        self.choice_ = {"rounds": rounds}
+
+    def _boost(self, X: Any, y: np.ndarray, offsets: np.ndarray) -> int:
+        """Make the rounds; returns how many there are."""
+        raise NotImplementedError
+
+    def _stages(self, X: Any) -> Iterator[tuple[int, np.ndarray]]:
+        """Numbers of rounds, from 1, and the scores after them."""
+        raise NotImplementedError
+
     def _score(self, X: Any) -> np.ndarray:
-        return X @ self.coef_
+        stages = (scores for number, scores in self._stages(X) if number == self.choice_["rounds"])
+        return next(stages, np.zeros(X.shape[0]))
 
 
 @dataclass(eq=False, repr=False)
-class McRank(_Baseline):
+class McRank(_Boosted):
     """Boosted trees (scikit-learn's) for the probabilities of the grades; the score is the expected grade.
 
     Nothing in it is random: no rows or features are drawn, and the number of rounds is chosen by the validation lists.
 
     Args:
-        rounds: most boosting rounds.
         learning_rate: of boosting.
         leaves: most leaves of a tree.
 
@@ -562,10 +570,8 @@ class McRank(_Baseline):
     _: KW_ONLY
     learning_rate: float = 0.05
     leaves: int = 8
-    every: int = 5
-    select: str = "nDCG@10"
 
-    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: HeldOut | None) -> None:
+    def _boost(self, X: Any, y: np.ndarray, offsets: np.ndarray) -> int:
         from sklearn.ensemble import HistGradientBoostingClassifier
 
         self.model_ = HistGradientBoostingClassifier(
@@ -575,25 +581,18 @@ class McRank(_Baseline):
             early_stopping=False,
             random_state=0,
         ).fit(_dense(X), y)
-        self.choice_ = {"rounds": self.rounds}
-        if held_out is not None:
-            stages = enumerate(self._stages(held_out.X), 1)
-            self.choice_ = {"rounds": best_stage(stages, held_out, self.select, self.every)}
+        return self.rounds
 
-    def _stages(self, X: Any) -> Iterator[np.ndarray]:
-        """The scores after each round."""
-        return (shares @ self.model_.classes_ for shares in self.model_.staged_predict_proba(_dense(X)))
-
-    def _score(self, X: Any) -> np.ndarray:
-        return next(itertools.islice(self._stages(X), self.choice_["rounds"] - 1, None))
+    def _stages(self, X: Any) -> Iterator[tuple[int, np.ndarray]]:
+        stages = self.model_.staged_predict_proba(_dense(X))
+        return enumerate((shares @ self.model_.classes_ for shares in stages), 1)
 
 
 @dataclass(eq=False, repr=False)
-class LambdaMART(_Baseline):
+class LambdaMART(_Boosted):
     """LambdaMART by LightGBM, one thread; rows and features are drawn at random, so it has a seed.
 
     Args:
-        rounds: most boosting rounds.
         learning_rate: of boosting.
         leaves: most leaves of a tree.
         least_documents: of a leaf.
@@ -605,17 +604,14 @@ class LambdaMART(_Baseline):
     Source: Burges, "From RankNet to LambdaRank to LambdaMART: An Overview", 2010; Ke et al., "LightGBM", NIPS 2017.
     """
 
-    rounds: int = 200
     _: KW_ONLY
     learning_rate: float = 0.05
     leaves: int = 8
     least_documents: int = 50
     share: float = 0.8
-    every: int = 5
-    select: str = "nDCG@10"
     random_state: int = 0
 
-    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: HeldOut | None) -> None:
+    def _boost(self, X: Any, y: np.ndarray, offsets: np.ndarray) -> int:
         try:
             import lightgbm
         except ImportError as error:
@@ -637,12 +633,9 @@ class LambdaMART(_Baseline):
         }
         data = lightgbm.Dataset(X, np.round(y), group=np.diff(offsets), params={"verbosity": -1})
         self.model_ = lightgbm.train(options, data, num_boost_round=self.rounds)
-        self.choice_ = {"rounds": self.rounds}
-        if held_out is not None:
-            self.choice_ = {"rounds": best_stage(self._stages(held_out.X), held_out, self.select, self.every)}
+        return self.rounds
 
     def _stages(self, X: Any) -> Iterator[tuple[int, np.ndarray]]:
-        """The scores after every so many rounds."""
         sums = np.zeros(X.shape[0])
         for start in range(0, self.rounds, self.every):
             stop = min(start + self.every, self.rounds)
@@ -654,54 +647,35 @@ class LambdaMART(_Baseline):
 
 
 @dataclass(eq=False, repr=False)
-class RankBoost(_Baseline):
+class RankBoost(_Boosted):
     """RankBoost: a weighted vote of thresholded features, boosted over all pairs of documents of different grade.
 
     A round takes the threshold with the largest |r|, r = sum over pairs of D (h(better) - h(worse)), weighs it by
     1/2 ln((1 + r)/(1 - r)), and multiplies D by exp(-alpha (h(better) - h(worse))).
 
     Args:
-        rounds: most rounds.
         thresholds: a feature, at its quantiles.
 
     Source: Freund, Iyer, Schapire, Singer, "An Efficient Boosting Algorithm for Combining Preferences", JMLR 2003.
     """
 
-    rounds: int = 200
     _: KW_ONLY
     thresholds: int = 50
-    every: int = 5
-    select: str = "nDCG@10"
 
-    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: HeldOut | None) -> None:
+    def _boost(self, X: Any, y: np.ndarray, offsets: np.ndarray) -> int:
         X = _dense(X)
         better, worse = _ordered_pairs(y, offsets)
         if not len(better):
             raise ValueError("there is no pair of documents of one list with different labels")
-        d = X.shape[1]
-        levels = np.linspace(0, 1, self.thresholds + 2)[1:-1]
-        cuts = np.quantile(X, levels, axis=0).T.astype(X.dtype)  # [d, thresholds], ascending
-        width = self.thresholds + 1
-        codes = np.stack([np.searchsorted(cuts[f], X[:, f], side="left") for f in range(d)], axis=1)
-        codes = (codes + width * np.arange(d)).ravel()
-        self.votes_: list[tuple[int, float, float]] = []
-        rounds = self._boost(X, better, worse, cuts, codes, held_out)
-        self.choice_ = {"rounds": best_stage(enumerate(rounds, 1), held_out, self.select, self.every)}
-
-    def _boost(
-        self,
-        X: np.ndarray,
-        better: np.ndarray,
-        worse: np.ndarray,
-        cuts: np.ndarray,
-        codes: np.ndarray,
-        held_out: HeldOut | None,
-    ) -> Iterator[np.ndarray | None]:
-        """Add votes; yields the scores of the validation documents, None without them."""
         documents, d = X.shape
         width = self.thresholds + 1
+        cuts = np.quantile(X, np.linspace(0, 1, width + 1)[1:-1], axis=0).T.astype(
+            X.dtype
+        )  # [d, thresholds], ascending
+        codes = np.stack([np.searchsorted(cuts[f], X[:, f], side="left") for f in range(d)], axis=1)
+        codes = (codes + width * np.arange(d)).ravel()
         D = np.full(len(better), 1.0 / len(better))
-        sums = None if held_out is None else np.zeros(held_out.X.shape[0])
+        self.votes_: list[tuple[int, float, float]] = []
         for _ in range(self.rounds):
             potential = np.bincount(better, D, documents) - np.bincount(worse, D, documents)
             mass = np.bincount(codes, np.repeat(potential, d), width * d).reshape(d, width)
@@ -709,22 +683,19 @@ class RankBoost(_Baseline):
             feature, cut = np.unravel_index(np.abs(above).argmax(), above.shape)
             r = float(np.clip(above[feature, cut], -1 + 1e-9, 1 - 1e-9))
             if abs(r) < 1e-12:
-                return
+                break
             alpha, threshold = 0.5 * np.log((1 + r) / (1 - r)), float(cuts[feature, cut])
             self.votes_.append((int(feature), threshold, alpha))
             h = (X[:, feature] > threshold).astype(float)
             D *= np.exp(-alpha * (h[better] - h[worse]))
             D /= D.sum()
-            if held_out is not None:
-                sums = sums + alpha * (_dense(held_out.X[:, [feature]]).ravel() > threshold)
-            yield sums
+        return len(self.votes_)
 
-    def _score(self, X: Any) -> np.ndarray:
-        X = _dense(X)
-        scores = np.zeros(len(X))
-        for feature, threshold, alpha in self.votes_[: self.choice_["rounds"]]:
-            scores += alpha * (X[:, feature] > threshold)
-        return scores
+    def _stages(self, X: Any) -> Iterator[tuple[int, np.ndarray]]:
+        X, sums = _dense(X), np.zeros(X.shape[0])
+        for number, (feature, threshold, alpha) in enumerate(self.votes_, 1):
+            sums = sums + alpha * (X[:, feature] > threshold)
+            yield number, sums
 
 
 def _ordered_pairs(y: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -772,9 +743,6 @@ class RandomRanker(_Baseline):
     """Scores at random."""
 
     random_state: int = 0
-
-    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: HeldOut | None) -> None:
-        pass
 
     def _score(self, X: Any) -> np.ndarray:
         return np.random.default_rng(self.random_state).random(X.shape[0])
@@ -841,27 +809,6 @@ def _ranksvm(
     return LinearRanker(select, C=default if C is None else C, loss=loss, tolerance=tolerance)
 
 
-def _tuned(kind: Callable[..., Any], **defaults: Any) -> Callable[..., Any]:
-    """`kind`, any option of which may have several values, with other defaults."""
-    own = inspect.signature(kind).parameters
-
-    def make(**options: Any) -> Any:
-        given = {**defaults, **options}
-        select = given["select"] if "select" in own else given.pop("select")
-        return _grid(kind, select, **given)
-
-    defaults.setdefault("select", "nDCG@10")
-    names = dict.fromkeys([*own, "select"])
-    make.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names]
-    )
-    return make
-
-
-def _gradient(loss: nn.Module) -> Callable[..., Any]:
-    return _tuned(functools.partial(GradientRanker, loss), C=(1.0, 100.0, 10_000.0))
-
-
 #: Trainers by name; a new one is one line here.
 TRAINERS: dict[str, Callable[..., Any]] = {
     "hinge": _hinge,  # SVMauc, SVMmap, SVMndcg, SVMmrr, precision@k; DORM and ORM with the positional map
@@ -870,18 +817,24 @@ TRAINERS: dict[str, Callable[..., Any]] = {
     "ranksvm": _ranksvm,
     "svmacc": LinearClassifier,
     "multiclass": MulticlassSVM,
-    "ordinal": _tuned(OrdinalRegression, C=(1.0, 100.0, 10_000.0)),
-    "regression": _tuned(Regression, alpha=(0.01, 1.0, 10.0, 100.0, 1000.0)),
-    "mcrank": _tuned(McRank, leaves=(4, 8, 16)),
-    "lambdamart": _tuned(LambdaMART, leaves=(4, 8, 16)),
+    "ordinal": OrdinalRegression,
+    "regression": Regression,
+    "mcrank": McRank,
+    "lambdamart": LambdaMART,
     "rankboost": RankBoost,
-    "listnet": _gradient(ListNetLoss()),
-    "ranknet": _gradient(RankNetLoss()),
-    "lambdarank": _gradient(LambdaLoss(measure="nDCG", scheme="lambdarank")),
+    "listnet": functools.partial(GradientRanker, ListNetLoss()),
+    "ranknet": functools.partial(GradientRanker, RankNetLoss()),
+    "lambdarank": functools.partial(GradientRanker, LambdaLoss(measure="nDCG", scheme="lambdarank")),
     "feature": SingleFeature,
     "random": RandomRanker,
 }
 
+#: Any option of these trainers may have several values; one that is not given has these.
+TUNED: dict[str, dict[str, Any]] = {
+    **{name: {"C": (1.0, 100.0, 10_000.0)} for name in ("ordinal", "listnet", "ranknet", "lambdarank")},
+    **{name: {"leaves": (4, 8, 16)} for name in ("mcrank", "lambdamart")},
+    "regression": {"alpha": (0.01, 1.0, 10.0, 100.0, 1000.0)},
+}
 
 #: Defaults that were others before: results of older versions are not taken for those of now.
 CHANGED_DEFAULTS: dict[str, dict[str, Any]] = {name: {"tolerance": TIGHT} for name in ("svmacc", "multiclass")}
@@ -917,14 +870,19 @@ def make_trainer(name: str, *, seed: int = 0, select: str | None = None, **optio
         options.setdefault("select", select)
     if "select" in options:
         options["select"] = parse_measure(options["select"]).name
-    return TRAINERS[name](**options)
+    if name not in TUNED:
+        return TRAINERS[name](**options)
+    given = {"select": "nDCG@10"} | TUNED[name] | options
+    select = given["select"] if "select" in inspect.signature(TRAINERS[name]).parameters else given.pop("select")
+    return _grid(TRAINERS[name], select, **given)
 
 
 def trainer_options(name: str) -> list[str]:
     """The names of a trainer's options."""
     if name not in TRAINERS:
         raise ValueError(f"unknown trainer {name!r}; there are {', '.join(TRAINERS)}")
-    return list(inspect.signature(TRAINERS[name]).parameters)
+    own = inspect.signature(TRAINERS[name]).parameters
+    return list(dict.fromkeys([*own, "select"] if name in TUNED else own))
 
 
 def is_stochastic(name: str) -> bool:

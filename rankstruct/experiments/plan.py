@@ -18,9 +18,9 @@ from typing import Any
 
 import jsonargparse
 import numpy as np
-import torch
 
 from rankstruct.data import RankingData, Source, Splits, check_preparation, shuffle_documents
+from rankstruct.diagnostics import arrays_of
 from rankstruct.experiments.baselines import (
     CHANGED_DEFAULTS,
     choice_of,
@@ -125,13 +125,9 @@ class Plan:
             raise ValueError("trainers: name at least one")
         for name in [*self.baselines, *filter(None, [self.reference])]:
             if name not in self.trainers:
-                raise ValueError(
-                    f"baselines and reference: {name!r} is none of the trainers {', '.join(self.trainers)}"
-                )
-        for name, choices, value in (
-            ("test", TESTS, self.test),
-            ("pairs", ("query", "fold"), self.pairs),
-        ):
+                known = ", ".join(self.trainers)
+                raise ValueError(f"baselines and reference: {name!r} is none of the trainers {known}")
+        for name, choices, value in ("test", TESTS, self.test), ("pairs", ("query", "fold"), self.pairs):
             if value not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
         if self.seeds < 1 or self.cutoffs < 0:
@@ -141,15 +137,12 @@ class Plan:
         if self.data.fold is not None:
             raise ValueError(f"data.fold: give data.folds, such as [{self.data.fold}]")
         self.measures = [parse_measure(name).name for name in self.measures]
-        for name, entries in (
-            ("data.folds", self.data.folds),
-            ("data.sets", self.data.sets),
-            ("measures", self.measures),
-        ):
+        several = {"data.folds": self.data.folds, "data.sets": self.data.sets, "measures": self.measures}
+        for name, entries in several.items():
             if len(set(entries)) < len(entries):
                 raise ValueError(f"{name} has an entry twice: {entries}")
-        for name, entries in (("data.folds", self.data.folds), ("measures", self.measures)):
-            if not entries:
+        for name in ("data.folds", "measures"):
+            if not several[name]:
                 raise ValueError(f"{name} must have an entry")
         for name in self.trainers:
             if not isinstance(name, str) or not name.strip() or name.startswith("_") or "$" in name:
@@ -188,9 +181,8 @@ class Plan:
                 if not isinstance(entry, Mapping) or "trainer" not in entry:
                     raise ValueError(f"trainers.{name}: give `trainer` and its options, got {entry!r}")
                 options = trainer_options(str(entry["trainer"]))
-                values: list[Any] = [None]
-                if self.vary is not None and self.vary.option in ("lists", *options):
-                    values = self.vary.values
+                varied = self.vary is not None and self.vary.option in ("lists", *options)
+                values = self.vary.values if self.vary is not None and varied else [None]
                 for value in values:
                     spec = dict(entry)
                     if self.C is not None and "C" in options:
@@ -214,8 +206,8 @@ class Plan:
             "data": data,
             "measures": sorted(self.all_measures),
             "select": self.select,
+            "cell": [cell.set_name, cell.fold, cell.seed],
         }
-        wanted["cell"] = [cell.set_name, cell.fold, cell.seed]
         if self.data.path is not None:
             wanted["content"] = self.data.of(cell.set_name, cell.fold).digest()
         return hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:16]
@@ -290,24 +282,10 @@ def run_cell(plan: Plan, cell: PlanCell) -> dict[str, Any]:
     start = time.perf_counter()
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", UserWarning)
-        trainer.fit(
-            train.features,
-            train.labels,
-            train.list_numbers,
-            groups=train.groups,
-            X_valid=vali.features,
-            y_valid=vali.labels,
-            qid_valid=vali.list_numbers,
-            groups_valid=vali.groups,
-        )
+        trainer.fit(**arrays_of(train), **arrays_of(vali, "_valid"))
     seconds = time.perf_counter() - start
-    values = evaluate(
-        torch.tensor(trainer.predict(test.features)),
-        torch.tensor(test.labels),
-        plan.all_measures,
-        offsets=torch.tensor(test.offsets),
-        groups=test.groups,
-    )
+    scores = trainer.predict(test.features)
+    values = evaluate(scores, test.labels, plan.all_measures, offsets=test.offsets, groups=test.groups)
     return {
         "cell": list(cell.key),
         "request": plan.request(cell),

@@ -15,20 +15,21 @@ import platform
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass, replace
 from datetime import date
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 import yaml
 from matplotlib.figure import Figure
 
 from rankstruct._version import __version__
-from rankstruct.diagnostics import draw_paths
+from rankstruct.diagnostics import draw_paths, panels
 from rankstruct.experiments.plan import Plan
-from rankstruct.files import whole_file
+from rankstruct.files import whole_file, write_text
 from rankstruct.statistics import PairedComparison, Spread, bootstrap_interval, compare_paired, holm, spread, stars
 from rankstruct.tables import escape_markdown, format_table
 
@@ -138,60 +139,46 @@ class Gathered:
     """The values of one set, one array a trainer and measure."""
 
     def __init__(self, plan: Plan, records: Mapping[tuple, Mapping[str, Any]], set_name: str) -> None:
-        self.rows: list[Row] = []
+        every = [cell for cell in plan.cells() if cell.set_name == set_name]
+        missing = {(cell.name, cell.value) for cell in every if cell.key not in records}
+        by_row: dict[Row, dict[int, list[Mapping[str, Any]]]] = {}
+        for cell in every:
+            if cell.key in records:
+                by_row.setdefault((cell.name, cell.value), {}).setdefault(cell.seed, []).append(records[cell.key])
+        self.incomplete = sorted(row_name(plan, row) for row in by_row if row in missing)
+        by_row = {row: seeds for row, seeds in by_row.items() if row not in missing}
+        units = [
+            {(cell["cell"][3], qid) for cell in cells for qid in cell["qids"]}
+            for seeds in by_row.values()
+            for cells in seeds.values()
+        ]
+        common = set.intersection(*units) if units else set()
+        self.queries = len(common)
+        self.rows = list(by_row)
         self.values: dict[tuple[Row, str], np.ndarray] = {}  # [seeds, units]
         self.seconds: dict[Row, float] = {}
         self.choices: dict[Row, list[str]] = {}
         self.removed: dict[str, list[int]] = {}
         self.remarks: dict[str, list[str]] = {}  # by what was said, who in how many cells
         self.paths: dict[Row, list[dict[str, Any]]] = {}  # of max-margin trainers: `{"path": rows}` a fold, first seed
-        by_row: dict[Row, dict[int, list[Mapping[str, Any]]]] = {}
-        missing: set[Row] = set()
-        for cell in plan.cells():
-            row = cell.name, cell.value
-            if cell.set_name == set_name and cell.key in records:
-                by_row.setdefault(row, {}).setdefault(cell.seed, []).append(records[cell.key])
-            elif cell.set_name == set_name:
-                missing.add(row)
-        self.incomplete = sorted(row_name(plan, row) for row in by_row if row in missing)
-        by_row = {row: seeds for row, seeds in by_row.items() if row not in missing}
-        common: set | None = None
-        for seeds in by_row.values():
-            for cells in seeds.values():
-                units = {(cell["cell"][3], qid) for cell in cells for qid in cell["qids"]}
-                common = units if common is None else common & units
         for row, seeds in by_row.items():
-            cells = [cell for of_seed in seeds.values() for cell in of_seed]
-            said = Counter(remark for cell in cells for remark in cell.get("remarks", []))
-            for remark, count in said.items():
+            first, cells = seeds[min(seeds)], [cell for of_seed in seeds.values() for cell in of_seed]
+            for remark, count in Counter(remark for cell in cells for remark in cell.get("remarks", [])).items():
                 self.remarks.setdefault(remark, []).append(f"{row_name(plan, row)} {count} of {len(cells)}")
-            self.rows.append(row)
             self.seconds[row] = float(np.mean([sum(cell["seconds"] for cell in cells) for cells in seeds.values()]))
-            self.choices[row] = [_short(cell["choice"]) for cell in seeds[min(seeds)]]
-            paths = [{"path": cell.get("path", [])} for cell in seeds[min(seeds)]]
-            if all(each["path"] for each in paths):
-                self.paths[row] = paths
-            self.removed[row[0]] = np.sum([cell["removed"] for cell in seeds[min(seeds)]], axis=0).tolist()
+            self.choices[row] = [_short(cell["choice"]) for cell in first]
+            if all(cell.get("path") for cell in first):
+                self.paths[row] = [{"path": cell["path"]} for cell in first]
+            self.removed[row[0]] = np.sum([cell["removed"] for cell in first], axis=0).tolist()
             for measure in plan.all_measures:
-                runs = [self._units(cells, measure, common or set(), plan.pairs) for cells in seeds.values()]
+                runs = [_units(cells, measure, common, plan.pairs) for cells in seeds.values()]
                 self.values[row, measure] = np.array(runs)
-        self.queries = len(common or ())
 
     def split(self, row: Row) -> dict[str, float]:
         """Seconds of a max-margin trainer in the argmax, in the quadratic programme and in all else, over all C and folds."""
         rows = [each for cell in self.paths[row] for each in cell["path"]]
         argmax, programme, total = (sum(each[k] for each in rows) for k in ("oracle_seconds", "qp_seconds", "seconds"))
         return {"argmax": argmax, "QP": programme, "other": max(total - argmax - programme, 0.0)}
-
-    @staticmethod
-    def _units(cells: Sequence[Mapping[str, Any]], measure: str, common: set, pairs: str) -> list[float]:
-        found: list[float] = []
-        for cell in sorted(cells, key=lambda cell: cell["cell"][3]):
-            fold = cell["cell"][3]
-            by_qid = {q: v for q, v in zip(cell["qids"], cell["values"][measure], strict=True) if (fold, q) in common}
-            of_fold = [by_qid[qid] for qid in sorted(by_qid)]
-            found += of_fold if pairs == "query" else [float(np.mean(of_fold))]
-        return found
 
     def mean(self, row: Row, measure: str) -> Spread:
         """Mean over units, and its spread over seeds."""
@@ -202,8 +189,22 @@ class Gathered:
         return self.values[row, measure].mean(0)
 
 
+def _units(cells: Sequence[Mapping[str, Any]], measure: str, common: set, pairs: str) -> list[float]:
+    """The values of one seed: those of the queries that all trainers have, fold by fold, or their means."""
+    found: list[float] = []
+    for cell in sorted(cells, key=lambda cell: cell["cell"][3]):
+        values = zip(cell["qids"], cell["values"][measure], strict=True)
+        of_fold = [value for qid, value in sorted(values) if (cell["cell"][3], qid) in common]
+        found += of_fold if pairs == "query" else [float(np.mean(of_fold))]
+    return found
+
+
 def _short(choice: Mapping[str, Any]) -> str:
     return " ".join(f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in choice.items()) or "-"
+
+
+def _title(set_name: str, what: str) -> str:
+    return f"{set_name}: {what}" if set_name else what
 
 
 def row_name(plan: Plan, row: Row) -> str:
@@ -232,20 +233,21 @@ def measure_entries(plan: Plan, gathered: Gathered, set_name: str) -> list[Entry
 
 def measure_table(plan: Plan, gathered: Gathered, entries: Sequence[Entry], set_name: str) -> Table:
     """Trainer x test measure (Chakrabarti, Khanna, Sawant, Bhattacharyya, KDD 2008, figure 9); a column's best is bold."""
-    by_place = {((f.trainer, f.value), f.measure): f for f in entries}
-    best = {m: max(by_place[row, m].mean for row in gathered.rows) for m in plan.measures}
-    rows: list[list[str]] = []
-    bold: set[tuple[int, int]] = set()
-    for row in gathered.rows:
-        line = [row_name(plan, row)]
-        for measure in plan.measures:
-            entry = by_place[row, measure]
-            if entry.mean == best[measure]:
-                bold.add((len(rows), len(line)))
-            text = f"{entry.mean:.4f}"
-            text += f" ± {entry.deviation:.4f}" if entry.seeds > 1 else ""
-            line.append(f"{text} {entry.mark}".rstrip())
-        rows.append(line)
+    means = np.array([entry.mean for entry in entries]).reshape(len(gathered.rows), len(plan.measures))
+    shown = [
+        f"{entry.mean:.4f}{f' ± {entry.deviation:.4f}' if entry.seeds > 1 else ''} {entry.mark}".rstrip()
+        for entry in entries
+    ]
+    cells = np.array(shown, object).reshape(means.shape).tolist()
+    rows = [[row_name(plan, row), *line] for row, line in zip(gathered.rows, cells, strict=True)]
+    # A column further: the first has the names.
+    bold = frozenset((i, j + 1) for i, j in np.argwhere(means == means.max(0)).tolist())
+    title, note = _title(set_name, "trained by row, tested by column"), _note(plan, gathered, entries)
+    return Table(title, ["trainer", *plan.measures], rows, note, bold)
+
+
+def _note(plan: Plan, gathered: Gathered, entries: Sequence[Entry]) -> str:
+    """What is said under the table of measures."""
     of = "queries" if plan.pairs == "query" else "folds"
     number = gathered.queries if plan.pairs == "query" else len(plan.data.folds)
     note = f"Means over {number} test {of}, expected values over ties; a query with nothing relevant counts 0."
@@ -271,13 +273,7 @@ def measure_table(plan: Plan, gathered: Gathered, entries: Sequence[Entry], set_
             note += f" Documents removed over all folds: {parts[0]} of training, {parts[1]} of validation, {parts[2]} of test."
         else:
             note += f" Documents removed (training, validation, test): {removed}."
-    return Table(
-        f"{set_name}: trained by row, tested by column".lstrip(": "),
-        ["trainer", *plan.measures],
-        rows,
-        note,
-        frozenset(bold),
-    )
+    return note
 
 
 def win_table(plan: Plan, gathered: Gathered, set_name: str) -> Table:
@@ -294,7 +290,7 @@ def win_table(plan: Plan, gathered: Gathered, set_name: str) -> Table:
                 line[-1] += f" {found.wins}/{found.losses} {found.stars}".rstrip()
         rows.append(line)
     rows.sort(key=lambda line: line[0] != row_name(plan, reference))
-    title = f"{set_name}: {row_name(plan, reference)} against each other".lstrip(": ")
+    title = _title(set_name, f"{row_name(plan, reference)} against each other")
     note = f"Mean, then wins/losses of {row_name(plan, reference)}; ** p < 0.01, * p < 0.05, {plan.test} test, not corrected."
     return Table(title, ["trainer", *plan.measures], rows, note)
 
@@ -304,13 +300,13 @@ def time_table(plan: Plan, gathered: Gathered, set_name: str) -> Table:
     rows = [
         [row_name(plan, row), f"{gathered.seconds[row]:.1f}", "; ".join(gathered.choices[row])] for row in gathered.rows
     ]
-    return Table(f"{set_name}: training".lstrip(": "), ["trainer", "seconds, all folds", "chosen by fold"], rows)
+    return Table(_title(set_name, "training"), ["trainer", "seconds, all folds", "chosen by fold"], rows)
 
 
 def curve_table(plan: Plan, gathered: Gathered, set_name: str) -> Table:
     """NDCG at each cut-off."""
     rows = [[row_name(plan, row), *(f"{gathered.mean(row, m).mean:.4f}" for m in plan.curve)] for row in gathered.rows]
-    return Table(f"{set_name}: nDCG by cut-off".lstrip(": "), ["trainer", *plan.curve], rows)
+    return Table(_title(set_name, "nDCG by cut-off"), ["trainer", *plan.curve], rows)
 
 
 def draw_heat(plan: Plan, gathered: Gathered, entries: Sequence[Entry], title: str) -> Figure:
@@ -348,26 +344,20 @@ def draw_varied(plan: Plan, gathered: Gathered, title: str) -> Figure:
     """Each measure against the option that varies, a line a trainer; a trainer that does not have it is a level line."""
     assert plan.vary is not None
     values = plan.vary.values
-    columns = min(3, len(plan.measures))
-    lines = -(-len(plan.measures) // columns)
-    figure = Figure(figsize=(4 * columns, 3 * lines), layout="constrained")
-    axes = figure.subplots(lines, columns, squeeze=False)
-    for axis, measure in zip(axes.flat, plan.measures, strict=False):
+    figure, axes = panels(len(plan.measures), min(3, len(plan.measures)), 3.0)
+    for axis, measure in zip(axes, plan.measures, strict=True):
         for name in plan.trainers:
             heights = [gathered.mean((name, v), measure).mean for v in values if (name, v) in gathered.rows]
             if len(heights) == len(values):
                 axis.plot(range(len(values)), heights, marker="o", ms=3, label=name)
             elif (name, None) in gathered.rows:
-                axis.plot(
-                    range(len(values)), [gathered.mean((name, None), measure).mean] * len(values), "--", label=name
-                )
+                level = gathered.mean((name, None), measure).mean
+                axis.plot(range(len(values)), [level] * len(values), "--", label=name)
         axis.set_xticks(range(len(values)), [str(v) for v in values])
         axis.set(title=measure, xlabel=plan.vary.option)
         axis.grid(alpha=0.3)
-    for axis in axes.flat[len(plan.measures) :]:
-        axis.set_axis_off()
     figure.suptitle(title)
-    figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
     return figure
 
 
@@ -388,14 +378,8 @@ def split_table(plan: Plan, every: Mapping[str, Gathered]) -> Table:
         for row in gathered.paths:
             split = gathered.split(row)
             total = max(sum(split.values()), 1e-9)
-            rows.append(
-                [
-                    set_name or "-",
-                    row_name(plan, row),
-                    f"{total:.2f}",
-                    *(f"{part / total:.0%}" for part in split.values()),
-                ]
-            )
+            shares = [f"{part / total:.0%}" for part in split.values()]
+            rows.append([set_name or "-", row_name(plan, row), f"{total:.2f}", *shares])
     note = "Solvers alone, over all C and folds; without validation."
     return Table("Time by part", ["set", "trainer", "seconds", "argmax", "QP", "other"], rows, note)
 
@@ -450,12 +434,9 @@ def write_report(plan: Plan, records: Mapping[tuple, Mapping[str, Any]], output:
     if paths:
         pages += _write(folder, "", {"split": split_table(plan, paths)}, {"split": draw_split(plan, paths)})
     with whole_file(folder / "figures.csv") as file:
-        names = list(Entry.__dataclass_fields__)
-        csv.writer(file, lineterminator="\n").writerows(
-            [names, *([_plain(getattr(each, name)) for name in names] for each in every)]
-        )
-    with whole_file(folder / "report.html") as file:
-        file.write(_page(title, pages, plan))
+        rows = [map(_plain, astuple(each)) for each in every]
+        csv.writer(file, lineterminator="\n").writerows([Entry.__dataclass_fields__, *rows])
+    write_text(folder / "report.html", _page(title, pages, plan))
     return "\n".join(printed)
 
 
@@ -484,8 +465,7 @@ def _write(folder: Path, prefix: str, tables: Mapping[str, Table], drawings: Map
     """Write tables and plots; their parts of the page."""
     for name, table in tables.items():
         for suffix, text in ((".md", table.markdown()), (".csv", table.csv()), (".tex", table.latex())):
-            with whole_file(folder / "tables" / f"{prefix}{name}{suffix}") as file:
-                file.write(text)
+            write_text(folder / "tables" / f"{prefix}{name}{suffix}", text)
     for name in dict.fromkeys([*tables, *drawings]):
         if name in tables:
             yield tables[name].html()
@@ -510,18 +490,11 @@ def _save(figure: Figure, path: Path) -> str:
 
 def versions() -> str:
     """The versions that a report names."""
-    import scipy
-    import sklearn
-
-    found = {"rankstruct": __version__, "torch": torch.__version__, "numpy": np.__version__, "scipy": scipy.__version__}
-    found |= {"scikit-learn": sklearn.__version__, "python": platform.python_version()}
-    try:
-        import lightgbm
-    except ImportError:
-        pass
-    else:
-        found["lightgbm"] = lightgbm.__version__
-    return ", ".join(f"{name} {version}" for name, version in found.items())
+    found = {"rankstruct": __version__} | {name: version(name) for name in ("torch", "numpy", "scipy", "scikit-learn")}
+    found["python"] = platform.python_version()
+    with suppress(PackageNotFoundError):
+        found["lightgbm"] = version("lightgbm")
+    return ", ".join(f"{name} {number}" for name, number in found.items())
 
 
 _STYLE = """body { font-family: sans-serif; margin: 2em auto; max-width: 75em; padding: 0 1em }

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import rankstruct as rs
-from rankstruct.benchmarks.exact import LIGHTGBM, RANKERS, _arrays, benchmark_exact
+from rankstruct.benchmarks.exact import LIGHTGBM, RANKERS, benchmark_exact
 from rankstruct.cli import main
 from rankstruct.data import digits
 
@@ -20,10 +20,10 @@ def test_rows_hold_what_was_fitted():
         assert 0 < row["argmax"] + row["qp"] <= 1
         assert 0.5 < row["AP"] <= 1
         assert measure.name in row["name"]
-    (X, y, qid), (X_valid, y_valid, qid_valid), lists = map(_arrays, (train, vali, test))
     exact = rs.LinearRanker("AP", C=[1.0, 100.0])
-    exact.fit(X, y, qid, X_valid=X_valid, y_valid=y_valid, qid_valid=qid_valid)
-    found = exact.score(*lists)
+    held_out = {"X_valid": vali.features, "y_valid": vali.labels, "qid_valid": vali.list_numbers}
+    exact.fit(train.features, train.labels, train.list_numbers, **held_out)
+    found = exact.score(test.features, test.labels, test.list_numbers)
     assert rows[0]["AP"] == pytest.approx(found, abs=1e-9)
 
 
