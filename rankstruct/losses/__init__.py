@@ -7,7 +7,7 @@ from rankstruct.losses.direct import *
 from rankstruct.losses.diverse_hinge import *
 from rankstruct.losses.graded import *
 from rankstruct.losses.listwise import *
-from rankstruct.losses.pairwise import *
+from rankstruct.losses.pairs import *
 from rankstruct.losses.pointwise import *
 from rankstruct.losses.smooth import *
 from rankstruct.losses.structured_hinge import *

@@ -13,13 +13,11 @@ SciPy, O(n^3) for n documents and positions.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
 
-from rankstruct.losses.base import RankingLoss, check_choice, check_reduction, reduce_lists, with_gradient
+from rankstruct.losses.base import RankingLoss, check_choice, check_reduction, reduce_lists, vmap_rule, with_gradient
 
 __all__ = ["AssignmentHingeLoss", "AssignmentLayer", "assign_positions", "assignment_hinge_loss"]
 
@@ -88,19 +86,13 @@ def assignment_hinge_loss(
 
 
 class AssignmentHingeLoss(RankingLoss):
-    """`assignment_hinge_loss` as a module; see there for the arguments, the errors and the sources.
-
-    Args:
-        reference: `"ideal"` or `"predicted"`.
-        reduction: `"mean"`, `"sum"` or `"none"`.
-
-    Shapes:
-        scores and cost `[..., documents, positions]`, target and where `[..., documents]`, where_positions `[..., positions]`,
-        weights `[...]`.
+    """`assignment_hinge_loss` as a module; see there for the arguments, the shapes, the errors and the sources.
 
     >>> AssignmentHingeLoss()(torch.tensor([[0.0, 0.2]]), torch.tensor([[0.0, 1.0]]))    # the second position costs 1
     tensor(1.2000)
     """
+
+    function = staticmethod(assignment_hinge_loss)
 
     def __init__(self, *, reference: str = "ideal", reduction: str = "mean") -> None:
         check_choice("reference", reference, REFERENCES)
@@ -110,20 +102,6 @@ class AssignmentHingeLoss(RankingLoss):
     def convex(self) -> bool:  # type: ignore[override]
         """Whether the loss is a convex function of the scores."""
         return self.reference == "ideal"
-
-    def forward(  # type: ignore[override]
-        self,
-        scores: Tensor,
-        cost: Tensor | None = None,
-        *,
-        target: Tensor | None = None,
-        where: Tensor | None = None,
-        where_positions: Tensor | None = None,
-        weights: Tensor | None = None,
-    ) -> Tensor:
-        """The loss; a scalar, or one value a matrix with reduction `"none"`."""
-        given = {"target": target, "where": where, "where_positions": where_positions, "weights": weights}
-        return assignment_hinge_loss(scores, cost, reduction=self.reduction, **self.options, **given)  # type: ignore[arg-type]
 
 
 def assign_positions(scores: Tensor, *, where: Tensor | None = None, where_positions: Tensor | None = None) -> Tensor:
@@ -268,18 +246,5 @@ def _(target: Tensor, real: Tensor) -> Tensor:
     return target.new_empty(target.shape, dtype=torch.int64)
 
 
-def _in_front(operator: Any) -> Any:
-    """The vmap rule of an operator whose leading dimensions are all batch."""
-
-    def rule(info: Any, in_dims: Any, *given: Tensor) -> Any:
-        both = (
-            value.expand(info.batch_size, *value.shape) if dim is None else value.movedim(dim, 0)
-            for value, dim in zip(given, in_dims, strict=True)
-        )
-        return operator(*both), 0
-
-    return rule
-
-
-_assign.register_vmap(_in_front(_assign))
-_checked_target.register_vmap(_in_front(_checked_target))
+_assign.register_vmap(vmap_rule(_assign))
+_checked_target.register_vmap(vmap_rule(_checked_target))

@@ -21,11 +21,11 @@ A loss of your own is one function of padded lists; `list_loss` gives it the con
 
 >>> import torch
 >>> from rankstruct.losses import RankingLoss, list_loss
->>> def spread_loss(scores, labels, *, margin=1.0, where=None, offsets=None, weights=None, reduction="mean"):
+>>> def spread_loss(scores, labels, *, margin=1.0, **lists):  # where=, offsets=, weights=, reduction=
 ...     def per_list(scores, labels, where):  # [..., list_size] each, 0 in the padding
 ...         relevant = where & (labels > 0)
 ...         return torch.where(relevant, torch.relu(margin - scores), 0.0).sum(-1)
-...     return list_loss(per_list, scores, labels, where=where, offsets=offsets, weights=weights, reduction=reduction)
+...     return list_loss(per_list, scores, labels, **lists)
 >>> class SpreadLoss(RankingLoss):
 ...     function = staticmethod(spread_loss)
 ...     def __init__(self, margin: float = 1.0, *, reduction: str = "mean"):
@@ -46,6 +46,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from typing_extensions import TypedDict
 
 from rankstruct.feature_maps import FeatureMap
 from rankstruct.lists import batch_first, check_lists, check_offsets
@@ -65,6 +66,22 @@ REDUCTIONS = ("mean", "sum", "none")
 TARGETS = ("grade", "gain")
 
 PerList = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+class ListOptions(TypedDict, total=False):
+    """What every loss takes beside scores and labels: the list contract."""
+
+    where: Tensor | None
+    offsets: Tensor | None
+    weights: Tensor | None
+    reduction: str
+
+
+class HingeOptions(ListOptions, total=False):
+    """What every loss that an oracle solves takes, as `most_violated` does."""
+
+    reference_scores: Tensor | None
+    groups: Tensor | None
 
 
 def list_loss(
@@ -132,7 +149,12 @@ class RankingLoss(torch.nn.Module):
         super().__init__()
         check_reduction(reduction)
         self.reduction = reduction
-        self._names = tuple(options)
+        self._names: tuple[str, ...] = ()
+        self.set_options(**options)
+
+    def set_options(self, **options: Any) -> None:
+        """Keep more of what the function is called with beside lists and reduction, as attributes."""
+        self._names += tuple(options)
         for name, value in options.items():
             setattr(self, name, value)
 
@@ -141,46 +163,43 @@ class RankingLoss(torch.nn.Module):
         """What the function is called with beside lists and reduction."""
         return {name: getattr(self, name) for name in self._names}
 
-    def forward(
-        self,
-        scores: Tensor,
-        labels: Tensor,
-        *,
-        where: Tensor | None = None,
-        offsets: Tensor | None = None,
-        weights: Tensor | None = None,
-        **more: Any,
-    ) -> Tensor:
-        """The loss; a scalar, or one value a list with reduction `"none"`."""
-        given = {"where": where, "offsets": offsets, "weights": weights, "reduction": self.reduction, **more}
-        return type(self).function(scores, labels, **self.options, **given)
+    def forward(self, scores: Tensor, *labels: Tensor, **lists: Any) -> Tensor:
+        """The loss, by the function with its options; a scalar, or one value a list with reduction `"none"`."""
+        lists.setdefault("reduction", self.reduction)
+        return type(self).function(scores, *labels, **self.options, **lists)
 
     def extra_repr(self) -> str:
         """The measure, the options that are set and the reduction."""
-        shown = {**self.options, "reduction": self.reduction}
-        texts = {name: _shown(value) for name, value in shown.items() if value is not None}
+        return self._shown(self.options)
+
+    def _shown(self, options: dict[str, Any]) -> str:
+        shown = {**options, "reduction": self.reduction}
+        texts = {name: _text(value) for name, value in shown.items() if value is not None}
         return ", ".join(text if name == "measure" else f"{name}={text}" for name, text in texts.items())
 
 
-def _shown(value: Any) -> str:
+def _text(value: Any) -> str:
     return f"{float(value):g}" if isinstance(value, Tensor) else str(getattr(value, "name", value))
 
 
 class HingeLoss(RankingLoss):
     """Base of the losses that an oracle solves: measure, feature map and reference, resolved once, at construction.
 
-    Its `function` takes the resolved pair behind `scores` and `labels`, and `reference`, `reference_scores` and `groups`.
+    Its `function` takes the resolved pair, the reference and `HingeOptions`: measures of diverse rankings need `groups`, others
+    ignore them; `reference_scores` choose the reference instead of `scores`.
 
     Args:
         measure: a measure or its name.
         feature_map: how a ranking scores; the measure's own default if None.
         reference: the ranking r* that the bound is relative to: `"ideal"`, `"ideal-tied"` or `"predicted"`.
         reduction: `"mean"`, `"sum"` or `"none"`.
-        options: what else the function takes.
 
     Raises:
         ValueError: measure, feature map and reference do not go together.
     """
+
+    resolved: Resolved
+    reference: str
 
     def __init__(
         self,
@@ -189,11 +208,8 @@ class HingeLoss(RankingLoss):
         feature_map: str | FeatureMap | None = None,
         reference: str = "ideal",
         reduction: str = "mean",
-        **options: Any,
     ) -> None:
-        super().__init__(reduction, **options)
-        self.resolved = resolve(measure, feature_map, reference)
-        self.reference = reference
+        super().__init__(reduction, resolved=resolve(measure, feature_map, reference), reference=reference)
 
     @property
     def measure(self) -> Measure:
@@ -220,43 +236,12 @@ class HingeLoss(RankingLoss):
         """Whether scores choose the reference."""
         return self.reference != "ideal"
 
-    def forward(  # type: ignore[override]
-        self,
-        scores: Tensor,
-        labels: Tensor,
-        *,
-        groups: Tensor | None = None,
-        reference_scores: Tensor | None = None,
-        where: Tensor | None = None,
-        offsets: Tensor | None = None,
-        weights: Tensor | None = None,
-    ) -> Tensor:
-        """The loss; a scalar, or one value a list with reduction `"none"`.
-
-        Measures of diverse rankings need `groups`, others ignore them; `reference_scores` choose the reference instead of
-        `scores`.
-        """
-        return type(self).function(
-            scores,
-            labels,
-            self.resolved,
-            reference=self.reference,
-            reference_scores=reference_scores,
-            groups=groups,
-            where=where,
-            offsets=offsets,
-            weights=weights,
-            reduction=self.reduction,
-            **self.options,
-        )
-
     def extra_repr(self) -> str:
         """Measure, options, feature map, reference and reduction."""
-        options = "".join(f"{name}={_shown(value)}, " for name, value in self.options.items() if value is not None)
-        return (
-            f"{self.measure.name}, {options}feature_map={self.feature_map.name}, reference={self.reference}, "
-            f"reduction={self.reduction}"
-        )
+        options = self.options
+        resolved, reference = options.pop("resolved"), options.pop("reference")
+        pair = {"feature_map": resolved.feature_map, "reference": reference}
+        return self._shown({"measure": resolved.measure, **options, **pair})
 
 
 def hinge(
@@ -412,13 +397,18 @@ def _(values: Tensor, wrong: Tensor, rule: str, what: str) -> Tensor:
     return torch.empty_like(wrong)
 
 
-@_refuse.register_vmap
-def _(info: Any, in_dims: Any, values: Tensor, wrong: Tensor, rule: str, what: str) -> Any:
-    both = (
-        given.expand(info.batch_size, *given.shape) if dim is None else given.movedim(dim, 0)
-        for given, dim in zip((values, wrong), in_dims[:2], strict=True)
-    )
-    return _refuse(*both, rule, what), 0
+def vmap_rule(operator: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, int]]:
+    """The vmap rule of an operator that takes the leading dimensions of all its tensors for batch."""
+
+    def rule(info: Any, in_dims: Any, *given: Any) -> tuple[Tensor, int]:
+        pairs = zip(given, in_dims, strict=True)
+        front = [batch_first(v, dim, info.batch_size) if isinstance(v, Tensor) else v for v, dim in pairs]
+        return operator(*front), 0
+
+    return rule
+
+
+_refuse.register_vmap(vmap_rule(_refuse))
 
 
 def differs(values: Tensor, where: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from rankstruct.losses.assignment import AssignmentHingeLoss
 from rankstruct.losses.base import (
     RankingLoss,
     check_choice,
@@ -162,7 +163,7 @@ def _make_convex(loss: torch.nn.Module) -> None:
             )
         for part in loss.losses:
             _make_convex(part)
-    elif takes_reference_scores(loss):
+    elif takes_reference_scores(loss) or isinstance(loss, AssignmentHingeLoss):
         loss.reference = "ideal"  # type: ignore[assignment]
     else:
         raise ValueError(f"{type(loss).__name__} is no difference of convex functions that is known here")

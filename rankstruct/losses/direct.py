@@ -9,11 +9,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import Unpack
 
 from rankstruct.feature_maps import FeatureMap, Positional
 from rankstruct.lists import check_lists
 from rankstruct.losses.base import (
     HingeLoss,
+    HingeOptions,
     RankingLoss,
     check_choice,
     check_positive,
@@ -40,11 +42,7 @@ def direct_loss(
     epsilon: float = 1.0,
     side: str = "positive",
     feature_map: str | FeatureMap | None = None,
-    groups: Tensor | None = None,
-    where: Tensor | None = None,
-    offsets: Tensor | None = None,
-    weights: Tensor | None = None,
-    reduction: str = "mean",
+    **lists: Unpack[HingeOptions],
 ) -> Tensor:
     """Direct loss minimisation: the change of `max F` as the task loss enters with a small factor, per unit of it.
 
@@ -58,12 +56,11 @@ def direct_loss(
     epsilon 1 is the nonconvex bound `reference="predicted"`.
 
     Args:
-        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
+        scores, labels, lists: as in `structured_hinge_loss`, without `reference_scores`.
         measure: a measure or its name.
         epsilon: the factor, above 0.
         side: `"positive"`, for every oracle; `"negative"` or `"both"`, for a discounted gain under the positional map.
         feature_map: how a ranking scores; the measure's own default if None.
-        groups: as in `structured_hinge_loss`.
 
     Raises:
         TypeError, ValueError: as `structured_hinge_loss`; epsilon not above 0; a side that the pair does not have.
@@ -76,8 +73,7 @@ def direct_loss(
     """
     _check_options(epsilon, side)
     resolved = _with_side(resolve(measure, feature_map, "predicted"), side)
-    lists = {"where": where, "offsets": offsets, "weights": weights, "groups": groups}
-    return _direct(scores, labels, resolved, epsilon=epsilon, side=side, reduction=reduction, **lists)  # type: ignore[arg-type]
+    return _direct(scores, labels, resolved, epsilon=epsilon, side=side, **lists)
 
 
 def _direct(
@@ -122,13 +118,6 @@ def _direct(
 class DirectLoss(HingeLoss):
     """`direct_loss` as a module; see there for the arguments, the errors and the sources.
 
-    Args:
-        measure: a measure or its name.
-        epsilon: the factor of the task loss.
-        side: `"positive"`, `"negative"` or `"both"`.
-        feature_map: how a ranking scores; the measure's own default if None.
-        reduction: `"mean"`, `"sum"` or `"none"`.
-
     >>> DirectLoss("nDCG@10", epsilon=0.1, side="both", feature_map="positional")
     DirectLoss(nDCG@10, epsilon=0.1, side=both, feature_map=positional(i^-0.5), reference=predicted, reduction=mean)
     """
@@ -146,9 +135,9 @@ class DirectLoss(HingeLoss):
         reduction: str = "mean",
     ) -> None:
         _check_options(epsilon, side)
-        options = {"epsilon": epsilon, "side": side}
-        super().__init__(measure, feature_map=feature_map, reference="predicted", reduction=reduction, **options)
+        super().__init__(measure, feature_map=feature_map, reference="predicted", reduction=reduction)
         _with_side(self.resolved, side)
+        self.set_options(epsilon=epsilon, side=side)
 
 
 def _check_options(epsilon: float, side: str) -> None:
@@ -236,30 +225,11 @@ class PerturbedLoss(RankingLoss):
         """Whether the loss does."""
         return takes_groups(self.loss)
 
-    def forward(
-        self,
-        scores: Tensor,
-        labels: Tensor,
-        *,
-        where: Tensor | None = None,
-        offsets: Tensor | None = None,
-        weights: Tensor | None = None,
-        **more: Any,
-    ) -> Tensor:
+    def forward(self, scores: Tensor, labels: Tensor, **lists: Any) -> Tensor:  # type: ignore[override]
         """The mean loss of the perturbed scores; a scalar, or one value a list with reduction `"none"`."""
-        check_lists(scores, labels, where, offsets)
-        values = [
-            self.loss(
-                scores + self.sigma * torch.randn_like(scores),
-                labels,
-                where=where,
-                offsets=offsets,
-                weights=weights,
-                **more,
-            )
-            for _ in range(self.samples)
-        ]
-        return torch.stack(values).mean(0)
+        check_lists(scores, labels, lists.get("where"), lists.get("offsets"))
+        noise = (self.sigma * torch.randn_like(scores) for _ in range(self.samples))
+        return torch.stack([self.loss(scores + each, labels, **lists) for each in noise]).mean(0)
 
     def extra_repr(self) -> str:
         """The noise."""

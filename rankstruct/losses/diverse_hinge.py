@@ -45,12 +45,6 @@ def diverse_hinge_loss(
 class DiverseHingeLoss(StructuredHingeLoss):
     """`diverse_hinge_loss` as a module; see there for the arguments, the errors and the source.
 
-    Args:
-        measure: a discounted gain or `RR` with a cut-off, `WTA` or `mWTA`, or its name; or a `Diverse` one.
-        feature_map: a positional map; `i^-0.5` if None.
-        reference: the diverse ranking r* that the bound is relative to.
-        reduction: `"mean"`, `"sum"` or `"none"`.
-
     >>> DiverseHingeLoss("nDCG@5")
     DiverseHingeLoss(diverse_nDCG@5, feature_map=positional(i^-0.5), reference=ideal, reduction=mean)
     """

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from typing_extensions import Unpack
 
 from rankstruct.feature_maps import FeatureMap
 from rankstruct.lists import check_lists
-from rankstruct.losses.base import HingeLoss, check_reduction, check_values, hinge, reduce_lists
+from rankstruct.losses.base import HingeLoss, HingeOptions, check_reduction, check_values, hinge, reduce_lists
 from rankstruct.measures import Measure
 from rankstruct.oracles.registry import Resolved, resolve
 
@@ -25,12 +26,7 @@ def graded_loss(
     grade_weights: Sequence[float] | None = None,
     feature_map: str | FeatureMap | None = None,
     reference: str = "ideal",
-    reference_scores: Tensor | None = None,
-    groups: Tensor | None = None,
-    where: Tensor | None = None,
-    offsets: Tensor | None = None,
-    weights: Tensor | None = None,
-    reduction: str = "mean",
+    **lists: Unpack[HingeOptions],
 ) -> Tensor:
     """The structured hinge of a binary measure, summed over thresholds: relevant is what has grade 1 or more, 2 or more, ...
 
@@ -38,12 +34,11 @@ def graded_loss(
     count at several thresholds. A threshold that all or no documents of a list reach costs 0.
 
     Args:
-        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
         measure: a measure or its name, without `min_relevant`.
         grades: the thresholds. If None, all whole numbers from 1 to the highest label of the batch, which `torch.compile`
             cannot trace.
         grade_weights: one a threshold, >= 0; 1 each if None.
-        feature_map, reference, reference_scores, groups: as in `structured_hinge_loss`.
+        scores, labels, feature_map, reference, lists: as in `structured_hinge_loss`.
 
     Raises:
         TypeError, ValueError: as `structured_hinge_loss`; a measure with `min_relevant`; not one weight a threshold.
@@ -51,10 +46,8 @@ def graded_loss(
     >>> graded_loss(torch.tensor([0.0, 0.0, 0.0]), torch.tensor([2, 1, 0]), "AUC")  # 1 at each threshold
     tensor(2.)
     """
-    lists = {"where": where, "offsets": offsets, "groups": groups, "reference_scores": reference_scores}
-    options = {"grades": grades, "grade_weights": grade_weights, "weights": weights, "reduction": reduction}
     resolved = _without_threshold(resolve(measure, feature_map, reference))
-    return _graded(scores, labels, resolved, reference=reference, **lists, **options)  # type: ignore[arg-type]
+    return _graded(scores, labels, resolved, grades=grades, grade_weights=grade_weights, reference=reference, **lists)
 
 
 def _graded(
@@ -65,12 +58,12 @@ def _graded(
     grades: Sequence[float] | None,
     grade_weights: Sequence[float] | None,
     reference: str,
-    reference_scores: Tensor | None,
-    groups: Tensor | None,
-    where: Tensor | None,
-    offsets: Tensor | None,
-    weights: Tensor | None,
-    reduction: str,
+    reference_scores: Tensor | None = None,
+    groups: Tensor | None = None,
+    where: Tensor | None = None,
+    offsets: Tensor | None = None,
+    weights: Tensor | None = None,
+    reduction: str = "mean",
 ) -> Tensor:
     check_lists(scores, labels, where, offsets)
     check_reduction(reduction)
@@ -108,14 +101,6 @@ def _graded(
 class GradedLoss(HingeLoss):
     """`graded_loss` as a module; see there for the arguments, the errors and the source.
 
-    Args:
-        measure: a measure or its name, without `min_relevant`.
-        grades: the thresholds; all whole numbers up to the batch's highest label if None.
-        grade_weights: one a threshold; 1 each if None.
-        feature_map: how a ranking scores; the measure's own default if None.
-        reference: the ranking r* that the bound is relative to.
-        reduction: `"mean"`, `"sum"` or `"none"`.
-
     >>> GradedLoss("AUC", grades=[1, 2])
     GradedLoss(AUC, grades=[1, 2], feature_map=pairwise, reference=ideal, reduction=mean)
     """
@@ -133,11 +118,10 @@ class GradedLoss(HingeLoss):
         reduction: str = "mean",
     ) -> None:
         _check_grades(grades, grade_weights)
-        options = {"feature_map": feature_map, "reference": reference, "reduction": reduction}
-        grades = None if grades is None else list(grades)
-        grade_weights = None if grade_weights is None else list(grade_weights)
-        super().__init__(measure, grades=grades, grade_weights=grade_weights, **options)  # type: ignore[arg-type]
+        super().__init__(measure, feature_map=feature_map, reference=reference, reduction=reduction)
         _without_threshold(self.resolved)
+        grades = None if grades is None else list(grades)
+        self.set_options(grades=grades, grade_weights=None if grade_weights is None else list(grade_weights))
 
 
 def _without_threshold(resolved: Resolved) -> Resolved:

@@ -9,9 +9,11 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from typing_extensions import Unpack
 
 from rankstruct.losses.base import (
     TARGETS,
+    ListOptions,
     RankingLoss,
     check_choice,
     check_positive,
@@ -26,22 +28,13 @@ from rankstruct.measures import DiscountedGain, Measure
 __all__ = ["ApproxNDCGLoss", "ListMLELoss", "ListNetLoss", "approx_ndcg_loss", "listmle_loss", "listnet_loss"]
 
 
-def listnet_loss(
-    scores: Tensor,
-    labels: Tensor,
-    *,
-    target: str = "grade",
-    where: Tensor | None = None,
-    offsets: Tensor | None = None,
-    weights: Tensor | None = None,
-    reduction: str = "mean",
-) -> Tensor:
+def listnet_loss(scores: Tensor, labels: Tensor, *, target: str = "grade", **lists: Unpack[ListOptions]) -> Tensor:
     """Top-one cross entropy (ListNet): - sum_i p_i log softmax(s)_i with p the softmax of the labels or of the gains.
 
     Its least value is the entropy of p, not 0; only a list whose labels are all equal is set to 0. O(n).
 
     Args:
-        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
+        scores, labels, lists: the list contract of `rankstruct.losses.base`.
         target: p is the softmax of `"grade"`, y, or of `"gain"`, 2^y - 1.
 
     Source: Cao, Qin, Liu, Tsai, Li, "Learning to Rank: From Pairwise Approach to Listwise Approach", ICML 2007.
@@ -58,15 +51,11 @@ def listnet_loss(
         log_q = torch.where(where, scores, nothing).log_softmax(-1)
         return torch.where(differs(labels, where), -torch.where(where, p * log_q, 0.0).sum(-1), 0.0)
 
-    return list_loss(per_list, scores, labels, where=where, offsets=offsets, weights=weights, reduction=reduction)
+    return list_loss(per_list, scores, labels, **lists)
 
 
 class ListNetLoss(RankingLoss):
-    """`listnet_loss` as a module; see there for the errors and the source.
-
-    Args:
-        target: `"grade"` or `"gain"`.
-        reduction: `"mean"`, `"sum"` or `"none"`.
+    """`listnet_loss` as a module; see there for the arguments, the errors and the source.
 
     >>> ListNetLoss()
     ListNetLoss(target=grade, reduction=mean)
@@ -80,22 +69,14 @@ class ListNetLoss(RankingLoss):
         super().__init__(reduction, target=target)
 
 
-def listmle_loss(
-    scores: Tensor,
-    labels: Tensor,
-    *,
-    where: Tensor | None = None,
-    offsets: Tensor | None = None,
-    weights: Tensor | None = None,
-    reduction: str = "mean",
-) -> Tensor:
+def listmle_loss(scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
     """Likelihood of the ranking by label (ListMLE): the sum over ranks r of log(sum over q >= r of exp(s_q)) - s_r.
 
     Documents with equal labels stand in the order of their current scores, and of the input where those are equal too. That
     is the likeliest of all rankings that the labels allow, so the loss does not depend on the order of the input. O(n log n).
 
     Args:
-        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
+        scores, labels, lists: the list contract of `rankstruct.losses.base`.
 
     Source: Xia, Liu, Wang, Zhang, Li, "Listwise Approach to Learning to Rank: Theory and Algorithm", ICML 2008.
 
@@ -115,14 +96,11 @@ def listmle_loss(
         rest = ranked.flip(-1).logcumsumexp(-1).flip(-1)
         return torch.where(differs(labels, where), torch.where(real, rest - ranked, 0.0).sum(-1), 0.0)
 
-    return list_loss(per_list, scores, labels, where=where, offsets=offsets, weights=weights, reduction=reduction)
+    return list_loss(per_list, scores, labels, **lists)
 
 
 class ListMLELoss(RankingLoss):
-    """`listmle_loss` as a module; see there for ties, the errors and the source.
-
-    Args:
-        reduction: `"mean"`, `"sum"` or `"none"`.
+    """`listmle_loss` as a module; see there for the arguments, ties, the errors and the source.
 
     >>> ListMLELoss()
     ListMLELoss(reduction=mean)
@@ -140,10 +118,7 @@ def approx_ndcg_loss(
     *,
     measure: str | Measure = "nDCG",
     temperature: float = 0.1,
-    where: Tensor | None = None,
-    offsets: Tensor | None = None,
-    weights: Tensor | None = None,
-    reduction: str = "mean",
+    **lists: Unpack[ListOptions],
 ) -> Tensor:
     """1 - nDCG at smoothed ranks (ApproxNDCG): r_i = 1 + sum over j != i of sigmoid((s_j - s_i) / temperature).
 
@@ -152,7 +127,7 @@ def approx_ndcg_loss(
     temperature. O(n^2) time and memory.
 
     Args:
-        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
+        scores, labels, lists: the list contract of `rankstruct.losses.base`.
         measure: nDCG with any options and cut-off, or another normalised discounted gain, whose discount is taken at ranks
             between the whole ones and has to be smooth.
         temperature: above 0, in units of the scores.
@@ -176,16 +151,11 @@ def approx_ndcg_loss(
         value = 1 - torch.where(where, gains * discounts, 0.0).sum(-1)
         return torch.where(can_err, value, 0.0).to(scores.dtype)
 
-    return list_loss(per_list, scores, labels, where=where, offsets=offsets, weights=weights, reduction=reduction)
+    return list_loss(per_list, scores, labels, **lists)
 
 
 class ApproxNDCGLoss(RankingLoss):
-    """`approx_ndcg_loss` as a module; see there for the errors and the source.
-
-    Args:
-        measure: nDCG with any options and cut-off, or another normalised discounted gain.
-        temperature: above 0, in units of the scores.
-        reduction: `"mean"`, `"sum"` or `"none"`.
+    """`approx_ndcg_loss` as a module; see there for the arguments, the errors and the source.
 
     >>> ApproxNDCGLoss("nDCG@10")
     ApproxNDCGLoss(nDCG@10, temperature=0.1, reduction=mean)

@@ -10,9 +10,11 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from typing_extensions import Unpack
 
 from rankstruct.losses.base import (
     TARGETS,
+    ListOptions,
     RankingLoss,
     check_choice,
     check_positive,
@@ -28,22 +30,13 @@ BALANCES = ("none", "lists")
 SURROGATES = ("logistic", "hinge")
 
 
-def squared_loss(
-    scores: Tensor,
-    labels: Tensor,
-    *,
-    target: str = "grade",
-    where: Tensor | None = None,
-    offsets: Tensor | None = None,
-    weights: Tensor | None = None,
-    reduction: str = "mean",
-) -> Tensor:
+def squared_loss(scores: Tensor, labels: Tensor, *, target: str = "grade", **lists: Unpack[ListOptions]) -> Tensor:
     """Squared error of the scores as predictions of the labels: the mean of (s_i - t_i)^2 over the documents of a list.
 
     On the gains this is consistent for DCG, which no convex hinge of it is.
 
     Args:
-        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
+        scores, labels, lists: the list contract of `rankstruct.losses.base`.
         target: what is predicted: `"grade"`, t = y; `"gain"`, t = 2^y - 1.
 
     Source: Cossock and Zhang, "Subset Ranking Using Regression", COLT 2006.
@@ -56,15 +49,11 @@ def squared_loss(
     def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
         return _mean((scores - target_of(labels, target)).square(), where)
 
-    return list_loss(per_list, scores, labels, where=where, offsets=offsets, weights=weights, reduction=reduction)
+    return list_loss(per_list, scores, labels, **lists)
 
 
 class SquaredLoss(RankingLoss):
-    """`squared_loss` as a module; see there for the errors and the source.
-
-    Args:
-        target: `"grade"` or `"gain"`.
-        reduction: `"mean"`, `"sum"` or `"none"`.
+    """`squared_loss` as a module; see there for the arguments, the errors and the source.
 
     >>> SquaredLoss(target="gain")
     SquaredLoss(target=gain, reduction=mean)
@@ -87,10 +76,7 @@ def classification_loss(
     relevant_weight: float = 1.0,
     margin: float = 1.0,
     threshold: float = 0.0,
-    where: Tensor | None = None,
-    offsets: Tensor | None = None,
-    weights: Tensor | None = None,
-    reduction: str = "mean",
+    **lists: Unpack[ListOptions],
 ) -> Tensor:
     """Classification hinge (SVMacc): is a document relevant? The mean of c_i max(0, margin - t_i (s_i - threshold)).
 
@@ -99,7 +85,7 @@ def classification_loss(
     of each list have the same total weight instead, whatever their numbers.
 
     Args:
-        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
+        scores, labels, lists: the list contract of `rankstruct.losses.base`.
         min_relevant: the lowest grade that counts as relevant; None for every label above 0.
         balance: `"none"`; or `"lists"`, the average of the means over the relevant and over the irrelevant documents, or
             the mean over what there is in a list that has only one kind.
@@ -124,7 +110,7 @@ def classification_loss(
         kinds = sum(each.any(-1).to(hinge) for each in both)
         return sum(_mean(hinge, each) for each in both) / kinds.clamp(min=1)
 
-    return list_loss(per_list, scores, labels, where=where, offsets=offsets, weights=weights, reduction=reduction)
+    return list_loss(per_list, scores, labels, **lists)
 
 
 class ClassificationLoss(RankingLoss):
@@ -168,15 +154,7 @@ class ClassificationLoss(RankingLoss):
 
 
 def ordinal_loss(
-    scores: Tensor,
-    labels: Tensor,
-    thresholds: Tensor,
-    *,
-    surrogate: str = "logistic",
-    where: Tensor | None = None,
-    offsets: Tensor | None = None,
-    weights: Tensor | None = None,
-    reduction: str = "mean",
+    scores: Tensor, labels: Tensor, thresholds: Tensor, *, surrogate: str = "logistic", **lists: Unpack[ListOptions]
 ) -> Tensor:
     """Ordinal regression, all thresholds: each asks whether a document's grade is above it. The mean over documents of
 
@@ -185,7 +163,7 @@ def ordinal_loss(
     with phi(z) = log(1 + exp(-z)) or max(0, 1 - z). All lists share the thresholds.
 
     Args:
-        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`; grades y from 0 to the
+        scores, labels, lists: the list contract of `rankstruct.losses.base`; grades y from 0 to the
             number of thresholds.
         thresholds: theta `[grades - 1]`, ascending; theta_k parts the grades up to k from those above. They may need
             gradients.
@@ -221,7 +199,7 @@ def ordinal_loss(
         each = torch.nn.functional.softplus(-distance) if surrogate == "logistic" else torch.relu(1 - distance)
         return _mean(each.sum(-1), where)
 
-    return list_loss(per_list, scores, labels, where=where, offsets=offsets, weights=weights, reduction=reduction)
+    return list_loss(per_list, scores, labels, **lists)
 
 
 class OrdinalLoss(RankingLoss):

@@ -13,8 +13,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
+from typing_extensions import Unpack
 
-from rankstruct.losses.base import RankingLoss, check_positive, checked_gains, list_loss
+from rankstruct.losses.base import ListOptions, RankingLoss, check_positive, checked_gains, list_loss
 from rankstruct.measures import DiscountedGain, Measure, parse_measure
 
 __all__ = ["SmoothLoss", "smooth_loss"]
@@ -28,10 +29,7 @@ def smooth_loss(
     measure: str | Measure = "nDCG@10",
     *,
     sigma: float | Tensor = 1.0,
-    where: Tensor | None = None,
-    offsets: Tensor | None = None,
-    weights: Tensor | None = None,
-    reduction: str = "mean",
+    **lists: Unpack[ListOptions],
 ) -> Tensor:
     """SmoothGrad: the task loss of a smoothed measure, differentiable everywhere but where scores tie.
 
@@ -42,7 +40,7 @@ def smooth_loss(
     them the sort puts first.
 
     Args:
-        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
+        scores, labels, lists: the list contract of `rankstruct.losses.base`.
         measure: a discounted gain or its name: nDCG, DCG, P, WTA, ERU, nERU, with or without a cut-off.
         sigma: the width of a document's neighbourhood, in units of the scores.
 
@@ -63,16 +61,11 @@ def smooth_loss(
     def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
         return _smoothed_regret(scores, labels, where, measure, sigma)
 
-    return list_loss(per_list, scores, labels, where=where, offsets=offsets, weights=weights, reduction=reduction)
+    return list_loss(per_list, scores, labels, **lists)
 
 
 class SmoothLoss(RankingLoss):
     """`smooth_loss` as a module; see there. `sigma` is a buffer: `AnnealSigma` halves it, checkpoints keep it.
-
-    Args:
-        measure: a discounted gain or its name.
-        sigma: the width of a document's neighbourhood, in units of the scores.
-        reduction: `"mean"`, `"sum"` or `"none"`.
 
     >>> loss = SmoothLoss("nDCG@10", sigma=0.5)
     >>> loss
@@ -86,9 +79,10 @@ class SmoothLoss(RankingLoss):
     sigma: Tensor
 
     def __init__(self, measure: str | Measure = "nDCG@10", *, sigma: float = 1.0, reduction: str = "mean") -> None:
-        super().__init__(reduction, measure=_checked(measure, sigma))
+        super().__init__(reduction)
+        measure = _checked(measure, sigma)
         self.register_buffer("sigma", torch.tensor(float(sigma)))
-        self._names = ("measure", "sigma")
+        self.set_options(measure=measure, sigma=self.sigma)
 
 
 def _checked(measure: str | Measure, sigma: float | Tensor) -> DiscountedGain:

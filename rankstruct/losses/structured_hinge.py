@@ -7,9 +7,10 @@ gradient = psi(r^) - psi(r*)
 from __future__ import annotations
 
 from torch import Tensor
+from typing_extensions import Unpack
 
 from rankstruct.feature_maps import FeatureMap
-from rankstruct.losses.base import HingeLoss, hinge
+from rankstruct.losses.base import HingeLoss, HingeOptions, hinge
 from rankstruct.measures import Measure
 from rankstruct.oracles.registry import resolve
 
@@ -23,12 +24,7 @@ def structured_hinge_loss(
     *,
     feature_map: str | FeatureMap | None = None,
     reference: str = "ideal",
-    reference_scores: Tensor | None = None,
-    groups: Tensor | None = None,
-    where: Tensor | None = None,
-    offsets: Tensor | None = None,
-    weights: Tensor | None = None,
-    reduction: str = "mean",
+    **lists: Unpack[HingeOptions],
 ) -> Tensor:
     """Structured hinge loss of a ranking measure: an upper bound of `best measure - measure`, per list; never negative.
 
@@ -37,9 +33,10 @@ def structured_hinge_loss(
     convex again, but bounds only from above their nonconvex selves: this is what a round of DC programming minimises.
 
     Args:
-        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
+        scores, labels, lists: the list contract of `rankstruct.losses.base`; `reference_scores`, which get no gradient, and
+            `groups` as in `most_violated`.
         measure: a measure or its name, such as `"AP"`.
-        feature_map, reference, reference_scores, groups: as in `most_violated`; `reference_scores` get no gradient.
+        feature_map, reference: as in `most_violated`.
 
     Raises:
         TypeError, ValueError: as `most_violated`; also for an unknown reduction or weights of another shape.
@@ -54,19 +51,11 @@ def structured_hinge_loss(
     >>> loss.item(), scores.grad
     (2.0, tensor([ 1., -1.,  0.]))
     """
-    lists = {"where": where, "offsets": offsets, "groups": groups, "reference_scores": reference_scores}
-    resolved = resolve(measure, feature_map, reference)
-    return hinge(scores, labels, resolved, reference=reference, weights=weights, reduction=reduction, **lists)
+    return hinge(scores, labels, resolve(measure, feature_map, reference), reference=reference, **lists)
 
 
 class StructuredHingeLoss(HingeLoss):
     """`structured_hinge_loss` as a module; see there for the arguments, the errors and the sources.
-
-    Args:
-        measure: a measure or its name.
-        feature_map: how a ranking scores; the measure's own default if None.
-        reference: the ranking r* that the bound is relative to.
-        reduction: `"mean"`, `"sum"` or `"none"`.
 
     >>> import torch
     >>> loss = StructuredHingeLoss("AP")                                            # SVMmap
@@ -80,13 +69,3 @@ class StructuredHingeLoss(HingeLoss):
     """
 
     function = staticmethod(hinge)
-
-    def __init__(
-        self,
-        measure: str | Measure,
-        *,
-        feature_map: str | FeatureMap | None = None,
-        reference: str = "ideal",
-        reduction: str = "mean",
-    ) -> None:
-        super().__init__(measure, feature_map=feature_map, reference=reference, reduction=reduction)

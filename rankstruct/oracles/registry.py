@@ -12,18 +12,7 @@ from rankstruct.feature_maps import FeatureMap, parse_feature_map
 from rankstruct.lists import check_groups
 from rankstruct.measures import Measure, parse_measure
 
-__all__ = [
-    "REFERENCES",
-    "Explanation",
-    "MostViolated",
-    "Oracle",
-    "default_feature_map",
-    "explain_oracle",
-    "find_oracle",
-    "register_oracle",
-    "resolve",
-    "set_default_feature_map",
-]
+__all__ = ["Explanation", "MostViolated", "Oracle", "explain_oracle", "register_oracle", "set_default_feature_map"]
 
 REFERENCES = ("ideal", "ideal-tied", "predicted")
 

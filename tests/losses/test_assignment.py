@@ -234,6 +234,13 @@ def test_learns_which_section_of_a_page_an_article_belongs_to():
     assert regret(model(articles[30:]), cost[30:]) < 0.1 * regret(torch.zeros(30, 6, 4), cost[30:])
 
 
+def test_convex_part_of_the_predicted_reference():
+    scores, cost = torch.tensor([[0.5, 0.0], [1.0, 0.3]]), torch.tensor([[0.0, 1.0], [2.0, 0.0]])
+    part = rs.convex_part(rs.AssignmentHingeLoss(reference="predicted"))
+    assert part.convex
+    assert torch.equal(part(scores, cost), rs.AssignmentHingeLoss()(scores, cost))
+
+
 def test_learns_to_match_the_nodes_of_two_graphs():
     """Nodes have attributes, some of which are noise; a weight each is learned from matched pairs of graphs."""
     generator = torch.Generator().manual_seed(0)

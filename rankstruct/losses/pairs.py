@@ -11,10 +11,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
+from typing_extensions import Unpack
 
 from rankstruct.kernels import pairwise_hinge
 from rankstruct.lists import check_lists
 from rankstruct.losses.base import (
+    ListOptions,
     RankingLoss,
     check_choice,
     check_positive,
@@ -69,11 +71,7 @@ def ranksvm_loss(
 
 
 class RankSVMLoss(RankingLoss):
-    """`ranksvm_loss` as a module; see there for the errors and the sources.
-
-    Args:
-        margin: the difference from which a pair costs nothing.
-        reduction: `"mean"`, `"sum"` or `"none"`.
+    """`ranksvm_loss` as a module; see there for the arguments, the errors and the sources.
 
     >>> RankSVMLoss()
     RankSVMLoss(margin=1.0, reduction=mean)
@@ -87,22 +85,13 @@ class RankSVMLoss(RankingLoss):
         super().__init__(reduction, margin=margin)
 
 
-def ranknet_loss(
-    scores: Tensor,
-    labels: Tensor,
-    *,
-    sigma: float = 1.0,
-    where: Tensor | None = None,
-    offsets: Tensor | None = None,
-    weights: Tensor | None = None,
-    reduction: str = "mean",
-) -> Tensor:
+def ranknet_loss(scores: Tensor, labels: Tensor, *, sigma: float = 1.0, **lists: Unpack[ListOptions]) -> Tensor:
     """Pairwise logistic (RankNet): the mean of log(1 + exp(-sigma (s_i - s_j))) over all pairs of a list with y_i > y_j.
 
     O(n^2) time and memory.
 
     Args:
-        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
+        scores, labels, lists: the list contract of `rankstruct.losses.base`.
         sigma: the steepness, above 0.
 
     Source: Burges et al., "Learning to Rank using Gradient Descent", ICML 2005.
@@ -117,15 +106,11 @@ def ranknet_loss(
         each = torch.where(pairs, softplus(-sigma * _differences(scores)), 0.0)
         return each.sum((-2, -1)) / pairs.sum((-2, -1)).clamp(min=1)
 
-    return list_loss(per_list, scores, labels, where=where, offsets=offsets, weights=weights, reduction=reduction)
+    return list_loss(per_list, scores, labels, **lists)
 
 
 class RankNetLoss(RankingLoss):
-    """`ranknet_loss` as a module; see there for the errors and the source.
-
-    Args:
-        sigma: the steepness.
-        reduction: `"mean"`, `"sum"` or `"none"`.
+    """`ranknet_loss` as a module; see there for the arguments, the errors and the source.
 
     >>> RankNetLoss(sigma=2.0)
     RankNetLoss(sigma=2.0, reduction=mean)
@@ -147,10 +132,7 @@ def lambda_loss(
     scheme: str = "ndcg2",
     sigma: float = 1.0,
     mu: float = 10.0,
-    where: Tensor | None = None,
-    offsets: Tensor | None = None,
-    weights: Tensor | None = None,
-    reduction: str = "mean",
+    **lists: Unpack[ListOptions],
 ) -> Tensor:
     """LambdaLoss: the sum over pairs of w_ij log2(1 + exp(-sigma (s_i - s_j))), weighted by what the pair means for nDCG.
 
@@ -166,7 +148,7 @@ def lambda_loss(
     documents behind it weighs 0. O(n^2) time and memory.
 
     Args:
-        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
+        scores, labels, lists: the list contract of `rankstruct.losses.base`.
         measure: nDCG with any options and cut-off, or another normalised discounted gain; y_i > y_j means a higher gain.
         scheme: `"ndcg1"`, `"ndcg2"`, `"ndcg2++"` or `"lambdarank"`.
         sigma: the steepness, above 0.
@@ -184,7 +166,7 @@ def lambda_loss(
         each = weight * softplus(-sigma * _differences(scores)) / math.log(2)
         return torch.where(can_err, torch.where(pairs, each, 0.0).sum((-2, -1)), 0.0)
 
-    return list_loss(per_list, scores, labels, where=where, offsets=offsets, weights=weights, reduction=reduction)
+    return list_loss(per_list, scores, labels, **lists)
 
 
 def _weighted_pairs(
@@ -214,14 +196,7 @@ def _weighted_pairs(
 
 
 class LambdaLoss(RankingLoss):
-    """`lambda_loss` as a module; see there for the schemes, the errors and the source.
-
-    Args:
-        measure: nDCG with any options and cut-off, or another normalised discounted gain.
-        scheme: `"ndcg1"`, `"ndcg2"`, `"ndcg2++"` or `"lambdarank"`.
-        sigma: the steepness.
-        mu: the weight of the second term of `"ndcg2++"`.
-        reduction: `"mean"`, `"sum"` or `"none"`.
+    """`lambda_loss` as a module; see there for the arguments, the schemes, the errors and the source.
 
     >>> LambdaLoss("nDCG@10", scheme="lambdarank")
     LambdaLoss(nDCG@10, scheme=lambdarank, sigma=1.0, mu=10.0, reduction=mean)
