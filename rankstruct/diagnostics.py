@@ -51,7 +51,7 @@ def fit_path(
         the regulariser, which is not 0 there where it draws elsewhere), `objective_over_zero`, `squared_norm` (||w||^2),
         `validation` and `test` (means by measure), `selected`, and `chosen` (bool).
     """
-    needy = [type(loss).__name__ for loss in [ranker._loss()] if takes_groups(loss)]
+    needy = [type(loss).__name__ for loss in [ranker.ranking_loss()] if takes_groups(loss)]
     needy += [measure.name for measure in map(parse_measure, measures) if measure.takes_groups]
     if needy and train.groups is None:
         raise ValueError(
@@ -66,7 +66,7 @@ def fit_path(
     loss_at_zero = ranker.mean_loss(np.zeros(len(ranker.coef_)), **lists)
     chosen = ranker.C_
     for number, (C, solution) in enumerate(zip(Cs, ranker.path_, strict=True)):
-        ranker._use(solution, C)
+        ranker.use_path(number)
         at_zero = loss_at_zero + float(ranker.w0_ @ ranker.w0_) / (2 * C)
         rows.append(
             describe(solution, C, ranker.w0_)
@@ -80,7 +80,7 @@ def fit_path(
                 "chosen": chosen == C,
             }
         )
-    ranker._use(ranker.path_[Cs.index(chosen)], chosen)
+    ranker.use_path(Cs.index(chosen))
     return rows
 
 

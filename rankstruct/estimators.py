@@ -234,7 +234,7 @@ class LinearRanker(BaseEstimator):
         lists = self._training_lists(self._fit_features(X), y, qid, groups)
         self.path_: list[Solution] = []
         self.validation_: list[float] | None = [] if held_out else None
-        loss = self._loss()
+        loss = self.ranking_loss()
         start = self._start(loss, lists)
         self.w0_ = start if self.regularize_towards == "start" else np.zeros(lists.X.shape[1])
         self.left_out_ = len(np.unique(qid)) - (len(lists.offsets) - 1)
@@ -242,12 +242,11 @@ class LinearRanker(BaseEstimator):
         for number, C in enumerate(Cs):
             solution = self._solve(loss, lists, C, self.w0_, start, solution)
             self.path_.append(solution)
-            self._use(solution, C)
+            self.use_path(number)
             if self.validation_ is not None:
                 self.validation_.append(self.score(X_valid, y_valid, qid_valid, groups=groups_valid))
                 chosen = number if self.validation_[number] > self.validation_[chosen] else chosen
-        self._use(self.path_[chosen], Cs[chosen])
-        return self
+        return self.use_path(chosen)
 
     def _has_validation(self, X_valid: Any, y_valid: Any, qid_valid: Any, groups_valid: Any) -> bool:
         given = [value is not None for value in (X_valid, y_valid, qid_valid)]
@@ -261,9 +260,12 @@ class LinearRanker(BaseEstimator):
             )
         return any(given)
 
-    def _use(self, solution: Solution, C: float) -> None:
-        self.solution_, self.C_, self.coef_ = solution, C, solution.w
+    def use_path(self, number: int) -> LinearRanker:
+        """Take the solution of another C of the path, the `number`-th in ascending order, from 0; returns the ranker itself."""
+        solution = self.path_[number]
+        self.solution_, self.C_, self.coef_ = solution, self._costs()[number], solution.w
         self.n_iter_ = solution.iterations
+        return self
 
     def _costs(self) -> list[float]:
         Cs = sorted(float(C) for C in np.ravel(np.asarray(self.C, dtype=float)))
@@ -306,7 +308,8 @@ class LinearRanker(BaseEstimator):
         measure = getattr(self.loss, "measure", None)
         return measure if isinstance(measure, Diverse) else AP()
 
-    def _loss(self) -> nn.Module:
+    def ranking_loss(self) -> nn.Module:
+        """The loss that `fit` minimises: `loss`, or the structured hinge of `measure`; raises ValueError if it is none."""
         if self.loss is not None:
             if not isinstance(self.loss, nn.Module):
                 raise ValueError(
@@ -416,14 +419,14 @@ class LinearRanker(BaseEstimator):
 
     def risk(self, X: Any, y: Any, qid: Any, *, groups: Any = None) -> LinearRisk:
         """The mean loss as a function of the weights, over the lists that `fit` would train on; for `rankstruct.solvers`."""
-        return ranking_risk(self._loss(), *self._lists_of(X, y, qid, groups))
+        return ranking_risk(self.ranking_loss(), *self._lists_of(X, y, qid, groups))
 
     def mean_loss(self, w: np.ndarray, X: Any, y: Any, qid: Any, *, groups: Any = None) -> float:
         """The mean loss at any weights `[d]`, over the lists that `fit` would train on.
 
         That of a `SmoothLoss` is with the last sigma of the annealing, as `solution_.objective` is.
         """
-        loss = self._loss()
+        loss = self.ranking_loss()
         if isinstance(loss, SmoothLoss):
             loss = SmoothLoss(loss.measure, sigma=self._annealing(loss).last_sigma)
         return ranking_risk(loss, *self._lists_of(X, y, qid, groups))(np.asarray(w, np.float64))[0]
@@ -434,7 +437,7 @@ class LinearRanker(BaseEstimator):
         """What `fit` minimises, at any weights `[d]`: those of another ranker, say, or of a scorer trained by SGD."""
         away = np.asarray(w, np.float64)
         if self.regularize_towards == "start":
-            away = away - self._start(self._loss(), self._lists_of(X, y, qid, groups))
+            away = away - self._start(self.ranking_loss(), self._lists_of(X, y, qid, groups))
         C = self._costs()[0] if C is None else C
         return float(away @ away) / (2 * C) + self.mean_loss(w, X, y, qid, groups=groups)
 
