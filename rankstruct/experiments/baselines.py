@@ -44,7 +44,9 @@ from rankstruct.losses import (
     SmoothLoss,
     StructuredHingeLoss,
     is_convex,
+    ranksvm_loss,
 )
+from rankstruct.losses.base import reduce_lists
 from rankstruct.measures import Diverse, evaluate, parse_measure
 from rankstruct.solvers import DC, Annealing, Bundle, Solution
 
@@ -253,7 +255,7 @@ def _grid(make: Callable[..., Any], select: str, /, **settings: Any) -> Any:
     return Selected([(point, make(**fixed, **point)) for point in points], select)
 
 
-class AllPairsLoss(nn.Module):
+class AllPairsLoss(RankSVMLoss):
     """RankSVM as svm_rank has it by default: the sum of max(0, 1 - (s_i - s_j)) over the pairs of a list, not their mean.
 
     A list then counts by its number of pairs. With the mean over lists, C is svm_rank's `-c` (its 1/2 ||w||^2 + c/n sum over n
@@ -263,13 +265,6 @@ class AllPairsLoss(nn.Module):
     tensor(3.)
     """
 
-    convex = True
-
-    def __init__(self, *, reduction: str = "mean") -> None:
-        super().__init__()
-        self.reduction = reduction
-        self.mean_loss = RankSVMLoss(reduction="none")
-
     def forward(
         self,
         scores: torch.Tensor,
@@ -277,9 +272,11 @@ class AllPairsLoss(nn.Module):
         *,
         where: torch.Tensor | None = None,
         offsets: torch.Tensor | None = None,
+        weights: torch.Tensor | None = None,
+        **more: Any,
     ) -> torch.Tensor:
         """The loss; a scalar, or one value a list with reduction `"none"`."""
-        values = self.mean_loss(scores, labels, where=where, offsets=offsets)
+        values = ranksvm_loss(scores, labels, **self.options, where=where, offsets=offsets, reduction="none")
         if offsets is not None:
             lists = torch.split(labels, torch.diff(offsets).tolist())
         else:
@@ -287,10 +284,7 @@ class AllPairsLoss(nn.Module):
             real = torch.ones_like(rows, dtype=torch.bool) if where is None else where.reshape(rows.shape)
             lists = tuple(row[mask] for row, mask in zip(rows, real, strict=True))
         pairs = torch.tensor([_pairs(each.numpy()) for each in lists], dtype=values.dtype).reshape(values.shape)
-        values = values * pairs
-        if self.reduction == "none":
-            return values
-        return values.mean() if self.reduction == "mean" else values.sum()
+        return reduce_lists(values * pairs, where=where, offsets=offsets, weights=weights, reduction=self.reduction)
 
 
 def _pairs(labels: np.ndarray) -> int:
