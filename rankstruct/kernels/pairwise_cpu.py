@@ -301,12 +301,8 @@ def programme_lists(scores, bits, relevant, where, offsets, first, last, paramet
     irrelevant_above = space[1][4]
     relevant_score = space[2][0]
     size = irrelevant_above.shape[0]
-    weights, gains, normalized, cutoff = (
-        parameters.weights,
-        parameters.gains,
-        parameters.normalized,
-        parameters.cutoff,
-    )
+    weights, gains = parameters.weights, parameters.gains
+    normalized, cutoff = parameters.normalized, parameters.cutoff
     is_precision = weights.shape[0] == 0
     irrelevant_sum, relevant_sum, own_sum = np.empty(size + 1), np.empty(size + 1), np.empty(size + 1)
     own_best = np.empty(size + 1, np.int64)
