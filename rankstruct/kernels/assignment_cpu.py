@@ -211,11 +211,12 @@ def _sweep(classes, k, group, class_score, starts, gain, c, a, most):
     if not 1e-280 < bound < np.inf:  # what the scale can be
         return True
     scale = 2.0**57 / groups / bound
+    problem = class_score, starts, steps_c, steps_a, gain, scale
     inside = np.zeros((k, groups), np.int64)  # inside[i, g]: documents of class g in positions 0..i
     for i in range(k):
         for g in range(groups):
             inside[i, g] = (inside[i - 1, g] if i else 0) + (classes[i] == g)
-    _settle(classes, inside, class_score, starts, steps_c, steps_a, gain, scale)
+    _settle(classes, inside, *problem)
     through, reach = np.empty((k, groups, groups), np.int64), np.empty((k, groups, groups), np.int64)
     forth, back = np.empty(group.shape[0] + 1, np.int64), np.empty(group.shape[0] + 1, np.int64)
     place, gained = np.zeros((3, groups), np.int64), np.zeros((3, groups), np.int64)
@@ -229,21 +230,7 @@ def _sweep(classes, k, group, class_score, starts, gain, c, a, most):
             return False
         if i == k:
             looks += group.shape[0] // 32  # about what it takes
-            _tail(
-                inside[k - 1],
-                group,
-                class_score,
-                starts,
-                steps_c,
-                steps_a,
-                gain,
-                scale,
-                forth,
-                back,
-                place,
-                gained,
-                reach[k - 1],
-            )
+            _tail(inside[k - 1], group, *problem, forth, back, place, gained, reach[k - 1])
             i -= 1
         here, there = through[i], reach[i]
         for g in range(groups):

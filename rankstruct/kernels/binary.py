@@ -103,7 +103,7 @@ def binary_kernel(name: str, plan: Plan) -> Callable[..., Answer]:
         if weights is None:
             return solve(lists, relevant, parameters)
         labels = lists.labels
-        highest = torch.where(lists.where, labels, 0).amax(-1, keepdim=True) if size else labels[:, :1]
+        highest = torch.where(lists.where, labels, 0).amax(-1, keepdim=True)
         mixed = (lists.where & relevant & (labels != highest)).any(-1)
         discounts = torch.as_tensor(parameters.weights, device=labels.device)
         parameters = parameters._replace(weights=discounts, gains=highest.double())

@@ -147,7 +147,7 @@ class FlatLists:
 
 
 class PaddedLists(NamedTuple):
-    """Tensors `[lists, list_size]` of any device; `chosen` is None if `scores` choose the reference.
+    """Tensors `[lists, list_size]` of any device, both above 0; `chosen` is None if `scores` choose the reference.
 
     Scores and `chosen` are 0 in the padding and where they are not finite.
     """
@@ -182,10 +182,14 @@ def define_kernel(
     qualified = f"rankstruct::{name}"
 
     def answer(scores: Tensor, *given: Any) -> Answer:
-        double = precise or given[3] is not None or scores.dtype == torch.float64
+        labels, where, offsets, chosen, groups, *parameters = given
+        double = precise or chosen is not None or scores.dtype == torch.float64
         wide = scores.to(torch.float64 if double else torch.float32)
-        on_cpu = padded is None or has_loops(scores.device)
-        answers = _answer_flat(flat, wide, *given) if on_cpu else _answer_padded(padded, wide, *given)  # type: ignore[arg-type]
+        lists = (wide, labels, where, offsets, None if chosen is None else chosen.double(), groups)
+        if padded is None or has_loops(scores.device):
+            answers = _answer_flat(flat, lists, parameters)
+        else:
+            answers = _answer_padded(padded, lists[:5], parameters)
         task_loss, value, direction = answers
         return task_loss.to(scores), value.to(scores), direction.to(scores)
 
@@ -209,44 +213,24 @@ def load_kernel(name: str) -> Callable[..., Any]:
     return getattr(import_module(f"rankstruct.kernels.{file}"), function)
 
 
-def _answer_flat(
-    body: Callable[..., int],
-    scores: Tensor,
-    labels: Tensor,
-    where: Tensor | None,
-    offsets: Tensor | None,
-    reference_scores: Tensor | None,
-    groups: Tensor | None,
-    *parameters: Any,
-) -> Answer:
-    chosen = None if reference_scores is None else reference_scores.double()
-    given = (None if value is None else value.cpu() for value in (scores, labels, where, offsets, chosen, groups))
-    flat = FlatLists.of(*given)  # type: ignore[arg-type]
+def _answer_flat(body: Callable[..., int], lists: tuple[Tensor | None, ...], parameters: list[Any]) -> Answer:
+    flat = FlatLists.of(*(None if value is None else value.cpu() for value in lists))  # type: ignore[arg-type]
     dtype = flat.scores.dtype
     arrays = np.empty(flat.lists, dtype), np.empty(flat.lists, dtype), np.empty(flat.shape, dtype)
     flat.refuse(body(flat, tuple(array.reshape(-1) for array in arrays), *parameters))
     return tuple(map(torch.from_numpy, arrays))  # type: ignore[return-value]
 
 
-def _answer_padded(
-    body: Callable[..., Answer],
-    scores: Tensor,
-    labels: Tensor,
-    where: Tensor | None,
-    offsets: Tensor | None,
-    reference_scores: Tensor | None,
-    groups: Tensor | None,
-    *parameters: Any,
-) -> Answer:
+def _answer_padded(body: Callable[..., Answer], lists: tuple[Any, ...], parameters: list[Any]) -> Answer:
+    scores, labels, where, offsets, chosen = lists
     where = torch.ones(labels.shape, dtype=torch.bool, device=labels.device) if where is None else where
     shape, real = scores.shape, where
-    chosen = None if reference_scores is None else reference_scores.double()
     if offsets is not None:
         bounds = offsets.to(scores.device)
         chosen = None if chosen is None else pad(chosen, bounds)[0]
         (scores, real), (labels, _) = pad(scores, bounds), pad(labels, bounds)
-    lists = scores.shape[:-1]
-    rows = (lists.numel(), scores.shape[-1])
+    many = scores.shape[:-1]
+    rows = (many.numel(), scores.shape[-1])
     scores, labels, real = scores.reshape(rows), labels.reshape(rows), real.reshape(rows)
     broken = real & ~(scores.isfinite() & labels.isfinite())
     if chosen is not None:
@@ -254,10 +238,13 @@ def _answer_padded(
         broken = broken | (real & ~chosen.isfinite())
         chosen = torch.where(real & ~broken, chosen, 0.0)
     scores = torch.where(real & ~broken, scores, 0.0)
-    task_loss, value, direction = body(PaddedLists(scores, labels, real, chosen), *parameters)
+    if scores.numel():
+        task_loss, value, direction = body(PaddedLists(scores, labels, real, chosen), *parameters)
+    else:
+        task_loss, value, direction = scores.new_zeros(rows[0]), scores.new_zeros(rows[0]), scores
     # Reading the device to raise an error would stall it at every step.
     nothing = broken.any(-1)
-    task_loss, value = (values.masked_fill(nothing, math.nan).view(lists) for values in (task_loss, value))
+    task_loss, value = (values.masked_fill(nothing, math.nan).view(many) for values in (task_loss, value))
     return task_loss, value, direction.view(shape) if offsets is None else direction[real]
 
 

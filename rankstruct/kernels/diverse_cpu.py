@@ -8,48 +8,11 @@ Scores are taken relative to the list's highest: every diverse ranking has the s
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import numpy as np
 
 from rankstruct.kernels.compilation import compile_kernel
-from rankstruct.kernels.positional_cpu import IDEAL, IDEAL_TIED
-from rankstruct.kernels.sorting import sort_descending
-
-
-class DiverseBatch(NamedTuple):
-    """What the loop reads: all of a batch of lists.
-
-    Attributes:
-        scores: float64 `[documents]`.
-        chosen: float64 `[documents]`, the scores that choose the reference, and `chosen_bits`, the same memory as unsigned
-            integers.
-        gains: float64 `[documents]`, and `gain_bits`, the same memory.
-        groups: uint64 `[documents]`, equal for the documents of a list that are of one group.
-        where: uint8 `[documents]`, 1 for a real one; empty if every document is real.
-        offsets: int64 `[lists + 1]`.
-        decay, weights: float64 `[at least cutoff or the longest list]`, c and a.
-        cutoff: k, the number of ranks with a discount above 0.
-        least_cutoff: of mWTA, whose k is for each list the larger of this and one more than there are groups with a document of
-            the highest gain; 0 for a single k.
-        normalized: whether a list's measure is divided by its best value.
-        reciprocal: whether the measure is the discount of the first rank with a gain above 0, not a sum.
-    """
-
-    scores: Any
-    chosen: Any
-    chosen_bits: Any
-    gains: Any
-    gain_bits: Any
-    groups: Any
-    where: Any
-    offsets: Any
-    decay: Any
-    weights: Any
-    cutoff: int
-    least_cutoff: int
-    normalized: bool
-    reciprocal: bool
+from rankstruct.kernels.positional_cpu import IDEAL, IDEAL_TIED, break_ties, reorder_blocks
+from rankstruct.kernels.sorting import longest_list, sort_descending, sort_space
 
 
 @compile_kernel
@@ -108,39 +71,6 @@ def _keep_first(order, start, group, most, seen, shown):
             seen[group[at - start]] = True
             shown[count] = at
             count += 1
-
-
-@compile_kernel
-def _break_ties(order, key, by_second, start, begins, pointer, result):
-    """Documents by `key`, as in `order`, and where it is equal as in `by_second`. O(n)."""
-    n = order.shape[0]
-    begin = 0
-    for i in range(n):
-        if i and key[order[i]] != key[order[i - 1]]:
-            begin = i
-        begins[order[i] - start] = begin
-        pointer[i] = i
-    for i in range(n):
-        begin = begins[by_second[i] - start]
-        result[pointer[begin]] = by_second[i]
-        pointer[begin] += 1
-
-
-@compile_kernel
-def _reorder_blocks(by_score, start, weights, block, pointer, shown):
-    """Sort the documents shown at ranks of equal discount by score alone. O(n)."""
-    block[:] = -1
-    begin = 0
-    for i in range(shown.shape[0]):
-        if i and weights[i] != weights[i - 1]:
-            begin = i
-        block[shown[i] - start] = begin
-        pointer[i] = i
-    for at in by_score:
-        begin = block[at - start]
-        if begin != -1:
-            shown[pointer[begin]] = at
-            pointer[begin] += 1
 
 
 @compile_kernel
@@ -218,14 +148,9 @@ def diverse_lists(batch, first, last, reference, task_loss, value, direction):
     """
     scores, gains, where, offsets = batch.scores, batch.gains, batch.where, batch.offsets
     c, a = batch.decay, batch.weights
-    longest = 1
-    for index in range(first, last):
-        longest = max(longest, offsets[index + 1] - offsets[index])
-    keys, orders, histogram = (
-        np.empty((2, longest), np.uint64),
-        np.empty((2, longest), np.int64),
-        np.empty(256, np.int64),
-    )
+    gain_bits, chosen_bits = gains.view(np.uint64), batch.chosen.view(np.uint64)
+    longest = longest_list(offsets, first, last)
+    space = sort_space(gain_bits, longest)
     sorted_by = np.empty((4, longest), np.int64)
     group, begins, pointer = np.empty(longest, np.int64), np.empty(longest, np.int64), np.empty(longest, np.int64)
     seen = np.empty(longest, np.bool_)
@@ -233,9 +158,7 @@ def diverse_lists(batch, first, last, reference, task_loss, value, direction):
         start, stop = offsets[index], offsets[index + 1]
         task_loss[index], value[index] = 0.0, 0.0
         direction[start:stop] = 0.0
-        n, order = sort_descending(
-            batch.gain_bits, where, start, stop, keys[0], orders[0], keys[1], orders[1], histogram
-        )
+        n, order = sort_descending(gain_bits, where, start, stop, space)
         by_gain, by_group = sorted_by[0, :n], sorted_by[1, :n]
         by_gain[:] = order[:n]
         top = -np.inf
@@ -246,7 +169,7 @@ def diverse_lists(batch, first, last, reference, task_loss, value, direction):
         if n < 2 or gains[by_gain[0]] == gains[by_gain[n - 1]]:
             continue
 
-        _, order = sort_descending(batch.groups, where, start, stop, keys[0], orders[0], keys[1], orders[1], histogram)
+        _, order = sort_descending(batch.groups, where, start, stop, space)
         by_group[:] = order[:n]
         groups, alike = 0, True
         for i in range(n):
@@ -293,18 +216,16 @@ def diverse_lists(batch, first, last, reference, task_loss, value, direction):
         chosen = ideal
         if reference != IDEAL:
             by_chosen, by_both = sorted_by[2, :n], sorted_by[3, :n]
-            _, order = sort_descending(
-                batch.chosen_bits, where, start, stop, keys[0], orders[0], keys[1], orders[1], histogram
-            )
-            _break_ties(order[:n], batch.chosen, by_gain, start, begins, pointer, by_chosen)
+            _, order = sort_descending(chosen_bits, where, start, stop, space)
+            break_ties(order[:n], batch.chosen[start:stop], by_gain, start, begins, pointer, by_chosen)
             if reference == IDEAL_TIED and batch.reciprocal:
                 heads = np.empty(m, np.int64)
                 _keep_first(by_chosen, start, group, m, seen[:groups], heads)
                 _lead_with_relevant(by_chosen, batch, start, group, seen[:groups], heads, chosen)
             elif reference == IDEAL_TIED:
-                _break_ties(by_gain, gains, by_chosen, start, begins, pointer, by_both)
+                break_ties(by_gain, gains[start:stop], by_chosen, start, begins, pointer, by_both)
                 _keep_first(by_both, start, group, m, seen[:groups], chosen)
-                _reorder_blocks(by_chosen, start, a, begins, pointer, chosen)
+                reorder_blocks(by_chosen, start, a, begins[: stop - start], pointer, chosen)
             else:
                 _keep_first(by_chosen, start, group, m, seen[:groups], chosen)
 

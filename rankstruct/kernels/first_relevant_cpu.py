@@ -14,8 +14,8 @@ def reciprocal_rank_lists(scores, bits, relevant, where, offsets, first, last, p
     least.
     """
     space = workspace(offsets, first, last, bits)
-    relevant_at, irrelevant_at = space[3][0], space[3][1]
-    relevant_score, irrelevant_score = space[4][0], space[4][1]
+    relevant_at, irrelevant_at = space[1][0], space[1][1]
+    relevant_score, irrelevant_score = space[2][0], space[2][1]
     for index in range(first, last):
         p, m, broken = begin_list(scores, bits, relevant, where, offsets, index, space, task_loss, value, direction)
         if broken >= 0:
@@ -39,12 +39,12 @@ def reciprocal_rank_lists(scores, bits, relevant, where, offsets, first, last, p
             continue
         # F prefers the irrelevant documents that score above the lowest relevant one, then that one.
         row = split_by_chosen(relevant, where, start, stop, parameters, space)
-        lowest = space[4][row][p - 1]
+        lowest = space[2][row][p - 1]
         r = 0
-        while r < m and space[4][row + 1][r] > lowest:
-            direction[space[3][row + 1][r]] -= 1.0
+        while r < m and space[2][row + 1][r] > lowest:
+            direction[space[1][row + 1][r]] -= 1.0
             r += 1
-        direction[space[3][row][p - 1]] += r
+        direction[space[1][row][p - 1]] += r
         difference = 0.0
         for i in range(p):
             difference += direction[relevant_at[i]] * relevant_score[i]

@@ -15,10 +15,7 @@ from rankstruct.kernels.pairwise_device import Split, pad_front
 def reciprocal_rank_padded(lists: PaddedLists, relevant: Tensor, parameters: Parameters) -> Answer:
     """Reciprocal rank (SVMmrr): every number r of irrelevant documents above the lowest relevant one at once."""
     split = Split(lists, relevant)
-    count, size = split.shape
-    if count == 0 or size == 0:
-        return split.nothing()
-    r = torch.arange(size + 1, device=split.rank.device)
+    r = torch.arange(split.shape[1] + 1, device=split.rank.device)
     loss = torch.where(r < parameters.cutoff, 1.0 - 1.0 / (1 + r).double(), 1.0)
     loss[0] = 0.0
     lead = pad_front((split.irrelevant_score - _lowest(split)).cumsum(-1))
@@ -26,9 +23,8 @@ def reciprocal_rank_padded(lists: PaddedLists, relevant: Tensor, parameters: Par
     total[:, 0] = 0.0
     value, best_r = total.max(-1, keepdim=True)
     task_loss, value, direction = loss[best_r].squeeze(-1), value.squeeze(-1), _direction(split, best_r)
-    if (
-        parameters.predicted
-    ):  # F prefers the irrelevant documents that score above the lowest relevant one, then that one
+    if parameters.predicted:
+        # F prefers the irrelevant documents that score above the lowest relevant one, then that one.
         other = split.chosen
         above = (other.rank < other.m) & (other.irrelevant_score > _lowest(other)) & (other.p > 0)
         direction = direction - _direction(other, above.sum(-1, keepdim=True))

@@ -15,25 +15,18 @@ from __future__ import annotations
 import numpy as np
 
 from rankstruct.kernels.compilation import compile_kernel
-from rankstruct.kernels.sorting import sort_descending
+from rankstruct.kernels.sorting import longest_list, sort_descending, sort_space
 
 
 @compile_kernel
 def workspace(offsets, first, last, bits):
-    """Scratch for the longest list: sort keys, orders and histogram; documents; their scores.
+    """Scratch for the longest list: that of the sort; documents; their scores.
 
     The rows of documents are the relevant and the irrelevant ones by score, the same by the scores that choose the reference,
     how many irrelevant ones stand above each relevant one, and what `_finish` counts. Those of the scores are the first four.
     """
-    size = 1
-    for i in range(first, last):
-        size = max(size, offsets[i + 1] - offsets[i])
-    keys = np.empty((2, size), bits.dtype)
-    orders = np.empty((2, size), np.int64)
-    histogram = np.empty(256, np.int64)
-    documents = np.empty((6, size), np.int64)
-    values = np.empty((4, size), np.float64)
-    return keys, orders, histogram, documents, values
+    size = longest_list(offsets, first, last)
+    return sort_space(bits, size), np.empty((6, size), np.int64), np.empty((4, size), np.float64)
 
 
 @compile_kernel
@@ -42,8 +35,8 @@ def split_list(scores, bits, relevant, where, start, stop, space, row):
 
     Returns p, m and the position of a score that is not finite, or -1.
     """
-    keys, orders, histogram, documents, values = space
-    count, ordered = sort_descending(bits, where, start, stop, keys[0], orders[0], keys[1], orders[1], histogram)
+    sort, documents, values = space
+    count, ordered = sort_descending(bits, where, start, stop, sort)
     relevant_at, irrelevant_at = documents[row], documents[row + 1]
     relevant_score, irrelevant_score = values[row], values[row + 1]
     p, m = 0, 0
@@ -88,7 +81,7 @@ def _finish(p, m, space, loss, relevant, where, offsets, index, parameters, task
     Pairs that are swapped are counted as integers, so that what two rankings share cancels exactly.
     """
     start, stop = offsets[index], offsets[index + 1]
-    documents, values = space[3], space[4]
+    documents, values = space[1], space[2]
     relevant_at, irrelevant_at, above, swapped = documents[0], documents[1], documents[4], documents[5]
     relevant_score, irrelevant_score = values[0], values[1]
     scale = 2.0 / (np.float64(p) * np.float64(m))
@@ -159,8 +152,8 @@ def _count_above(p, m, relevant_score, irrelevant_score, margin, irrelevant_abov
 def auc_lists(scores, bits, relevant, where, offsets, first, last, parameters, task_loss, value, direction):
     """AUC (SVMauc): a pair is swapped iff its margin is under 1/2, each pair by itself. O(n) after the sort."""
     space = workspace(offsets, first, last, bits)
-    irrelevant_above = space[3][4]
-    relevant_score, irrelevant_score = space[4][0], space[4][1]
+    irrelevant_above = space[1][4]
+    relevant_score, irrelevant_score = space[2][0], space[2][1]
     for index in range(first, last):
         p, m, broken = begin_list(scores, bits, relevant, where, offsets, index, space, task_loss, value, direction)
         if broken >= 0:
@@ -186,8 +179,8 @@ def convex_lists(scores, bits, relevant, where, offsets, first, last, parameters
         relevant_sum[k-1] - (k-1) s_j + m/2 p g a[r]                for a discount a and a gain g
     """
     space = workspace(offsets, first, last, bits)
-    irrelevant_above = space[3][4]
-    relevant_score, irrelevant_score = space[4][0], space[4][1]
+    irrelevant_above = space[1][4]
+    relevant_score, irrelevant_score = space[2][0], space[2][1]
     size = irrelevant_above.shape[0]
     weights, gains, normalized = parameters.weights, parameters.gains, parameters.normalized
     is_precision = weights.shape[0] == 0
@@ -208,7 +201,7 @@ def convex_lists(scores, bits, relevant, where, offsets, first, last, parameters
             continue
         gain, best_value = 1.0 / p, 1.0
         if not is_precision:
-            gain, best_value = scaled_gain(weights, p, m, gains[space[3][0][0]], normalized)
+            gain, best_value = scaled_gain(weights, p, m, gains[space[1][0][0]], normalized)
         if best_value == 0.0:
             continue
         factor = 0.5 * m * p * gain
@@ -265,7 +258,7 @@ def scaled_gain(weights, p, m, gain, normalized):
 @compile_kernel
 def _own_optima(p, m, space, irrelevant_sum, relevant_sum, own_best, own_sum):
     """Relevant documents by themselves: u_i irrelevant ones score above one, own_sum[i] is what those from i on gain by that."""
-    relevant_score, irrelevant_score = space[4][0], space[4][1]
+    relevant_score, irrelevant_score = space[2][0], space[2][1]
     scale = 2.0 / (np.float64(p) * np.float64(m))
     irrelevant_sum[0], relevant_sum[0] = 0.0, 0.0
     for j in range(m):
@@ -305,15 +298,11 @@ def programme_lists(scores, bits, relevant, where, offsets, first, last, paramet
     t is the last one within rank k, every later one takes max(u_i, k - t).
     """
     space = workspace(offsets, first, last, bits)
-    irrelevant_above = space[3][4]
-    relevant_score = space[4][0]
+    irrelevant_above = space[1][4]
+    relevant_score = space[2][0]
     size = irrelevant_above.shape[0]
-    weights, gains, normalized, cutoff = (
-        parameters.weights,
-        parameters.gains,
-        parameters.normalized,
-        parameters.cutoff,
-    )
+    weights, gains = parameters.weights, parameters.gains
+    normalized, cutoff = parameters.normalized, parameters.cutoff
     is_precision = weights.shape[0] == 0
     irrelevant_sum, relevant_sum, own_sum = np.empty(size + 1), np.empty(size + 1), np.empty(size + 1)
     own_best = np.empty(size + 1, np.int64)
@@ -330,7 +319,7 @@ def programme_lists(scores, bits, relevant, where, offsets, first, last, paramet
         if is_precision:
             gain, best_value = 1.0 / p, min(p, k) / np.float64(p)
         else:
-            gain, best_value = scaled_gain(weights, p, m, gains[space[3][0][0]], normalized)
+            gain, best_value = scaled_gain(weights, p, m, gains[space[1][0][0]], normalized)
         if best_value == 0.0:
             continue
         scale = _own_optima(p, m, space, irrelevant_sum, relevant_sum, own_best, own_sum)
@@ -382,7 +371,7 @@ def reciprocal_rank_lists(scores, bits, relevant, where, offsets, first, last, p
     O(n log n). With b irrelevant ones above it, every other relevant document takes max(u_i, b).
     """
     space = workspace(offsets, first, last, bits)
-    irrelevant_above = space[3][4]
+    irrelevant_above = space[1][4]
     size = irrelevant_above.shape[0]
     irrelevant_sum, relevant_sum, own_sum = np.empty(size + 1), np.empty(size + 1), np.empty(size + 1)
     own_best = np.empty(size + 1, np.int64)

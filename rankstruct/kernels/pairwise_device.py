@@ -29,7 +29,7 @@ class Split:
 
     def __init__(self, lists: PaddedLists, relevant: Tensor) -> None:
         scores, where = lists.scores.double(), lists.where
-        top = torch.where(where, scores, -math.inf).amax(-1, keepdim=True) if scores.shape[-1] else scores
+        top = torch.where(where, scores, -math.inf).amax(-1, keepdim=True)
         self.shape = scores.shape
         self.relevant = where & relevant
         self.irrelevant = where & ~relevant
@@ -51,11 +51,6 @@ class Split:
         ascending = torch.where(self.rank < self.m, -self.irrelevant_score, math.inf)  # padding behind everything
         bound = torch.where(self.rank < self.p, -bound, math.inf)
         return torch.minimum(torch.searchsorted(ascending, bound), self.m)
-
-    def nothing(self) -> Answer:
-        """The results where there are no lists, or only empty ones."""
-        zero = torch.zeros(self.shape[:1], dtype=torch.float64, device=self.p.device)
-        return zero, zero.clone(), torch.zeros(self.shape, dtype=torch.float64, device=self.p.device)
 
     def swapped(self, irrelevant_above: Tensor) -> Tensor:
         """Each document's pairs that a ranking swaps, less than 0 for a relevant one, `[lists, list_size]` float64.
@@ -134,8 +129,6 @@ def convex_padded(lists: PaddedLists, relevant: Tensor, parameters: Parameters) 
     """
     split = Split(lists, relevant)
     count, size = split.shape
-    if count == 0 or size == 0:
-        return split.nothing()
     device = split.rank.device
     if len(parameters.weights) == 0:
         inverse = 1.0 / torch.arange(1, size + 1, dtype=torch.float64, device=device)
@@ -218,8 +211,6 @@ def programme_padded(lists: PaddedLists, relevant: Tensor, parameters: Parameter
     """
     split = Split(lists, relevant)
     count, size = split.shape
-    if count == 0 or size == 0:
-        return split.nothing()
     device = split.rank.device
     own = _OwnOptima(split)
     gain, _ = _scaled_gain(split, parameters)
@@ -257,8 +248,6 @@ def programme_padded(lists: PaddedLists, relevant: Tensor, parameters: Parameter
 def reciprocal_rank_padded(lists: PaddedLists, relevant: Tensor, parameters: Parameters) -> Answer:
     """Reciprocal rank with the pairwise map: every rank of the first relevant document at once."""
     split = Split(lists, relevant)
-    if split.shape[0] == 0 or split.shape[1] == 0:
-        return split.nothing()
     own = _OwnOptima(split)
     b = torch.arange(split.shape[1] + 1, device=split.rank.device).expand(split.shape[0], -1).contiguous()
     earned = torch.where(b < parameters.cutoff, 1.0 / (1 + b).double(), 0.0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from rankstruct.kernels.compilation import compile_kernel
-from rankstruct.kernels.sorting import sort_descending
+from rankstruct.kernels.sorting import longest_list, sort_descending, sort_space
 
 
 @compile_kernel
@@ -40,14 +40,8 @@ def hinge_lists(scores, bits, labels, label_bits, where, offsets, first, last, m
     `bits` and `label_bits` are the memory of `scores` and `labels` as unsigned integers, `where` is uint8, or empty if every
     document is real; fills `value` [lists] and `direction` [documents]. Returns -1.
     """
-    size = 1
-    for index in range(first, last):
-        size = max(size, offsets[index + 1] - offsets[index])
-    keys = np.empty((2, size), bits.dtype)
-    orders = np.empty((2, size), np.int64)
-    grade_keys = np.empty((2, size), label_bits.dtype)
-    grade_orders = np.empty((2, size), np.int64)
-    histogram = np.empty(256, np.int64)
+    size = longest_list(offsets, first, last)
+    space, grade_space = sort_space(bits, size), sort_space(label_bits, size)
     score = np.empty(size, np.float64)
     grade = np.empty(size, np.int64)  # by position in the list; then by rank in `rank_grade`
     rank_grade = np.empty(size, np.int64)
@@ -57,9 +51,7 @@ def hinge_lists(scores, bits, labels, label_bits, where, offsets, first, last, m
         start, stop = offsets[index], offsets[index + 1]
         value[index] = 0.0
         direction[start:stop] = 0.0
-        n, by_grade = sort_descending(
-            label_bits, where, start, stop, grade_keys[0], grade_orders[0], grade_keys[1], grade_orders[1], histogram
-        )
+        n, by_grade = sort_descending(label_bits, where, start, stop, grade_space)
         if n == 0 or labels[by_grade[0]] == labels[by_grade[n - 1]]:
             continue
         # Grade ranks from the lowest, 1, 2, ...; the pairs are all pairs less those of one grade.
@@ -73,7 +65,7 @@ def hinge_lists(scores, bits, labels, label_bits, where, offsets, first, last, m
             grade[by_grade[i] - start] = grades
         pairs = 0.5 * n * (n - 1) - same - 0.5 * members * (members - 1)
 
-        _, order = sort_descending(bits, where, start, stop, keys[0], orders[0], keys[1], orders[1], histogram)
+        _, order = sort_descending(bits, where, start, stop, space)
         top = np.float64(scores[order[0]])
         for i in range(n):
             score[i] = np.float64(scores[order[i]]) - top

@@ -14,7 +14,7 @@ import numpy as np
 
 from rankstruct.kernels.assignment_cpu import by_lattice, by_sweep
 from rankstruct.kernels.compilation import compile_kernel, compile_part
-from rankstruct.kernels.sorting import sort_descending
+from rankstruct.kernels.sorting import longest_list, sort_descending, sort_space
 
 IDEAL, IDEAL_TIED, PREDICTED = range(3)  # the order of `oracles.registry.REFERENCES`
 
@@ -24,33 +24,27 @@ NOTHING, PROPORTIONAL, LATTICE, SWEEP, TOO_MANY_CLASSES, RECIPROCAL = range(6)
 MOST_CLASSES = 64  # the sweep keeps n L^2 numbers; beyond, SciPy's general assignment takes over
 
 
-class Batch(NamedTuple):
-    """What the loops read, and what they tell each other: all of a batch of lists.
+class RankLists(NamedTuple):
+    """What the loops over lists read, all in float64.
 
     Attributes:
-        scores: float64 `[documents]`, and `bits`, the same memory as unsigned integers.
-        gains: float64 `[documents]`, and `gain_bits`, the same memory. For reciprocal rank 1 or 0.
+        scores: `[documents]`.
+        gains: `[documents]`. For reciprocal rank 1 or 0.
+        groups: uint64 `[documents]`, of diverse rankings: equal for the documents of a list that are of one group.
         where: uint8 `[documents]`, 1 for a real one; empty if every document is real.
         offsets: int64 `[lists + 1]`.
-        chosen: float64 `[documents]`, the scores that choose the reference; empty if `scores` do.
-        decay, weights: float64 `[longest list]`, c and a.
+        chosen: `[documents]`, the scores that choose the reference; empty if `scores` do.
+        decay, weights: `[longest list]`, c and a.
         cutoff: the number of ranks with a discount above 0.
         least_cutoff: 0; or the cut-off of each list is the first rank at which the ideal ranking gains less than at its first,
             but this number at least (mWTA).
         normalized: whether a list's measure is divided by its best value.
-        reciprocal: whether the measure is reciprocal rank.
-        by_score, by_gain: int64 `[documents]`, from each list's start its real documents by descending score and gain.
-        rank: int64 `[documents]`, the 0-based position of each real document in the most violated ranking.
-        score: float64 `[documents]`, from each list's start the scores by rank, relative to the highest.
-        group: int64 `[documents]`, in the same order the class of each: 0 for the highest gain.
-        gain: float64 `[documents]`, from each list's start the gain of each class.
-        size, classes, cut, method: int64 `[lists]`: real documents, distinct gains, cut-off, and how it is solved.
+        reciprocal: whether the measure is reciprocal rank: the discount of the first rank with a gain above 0, not a sum.
     """
 
     scores: Any
-    bits: Any
     gains: Any
-    gain_bits: Any
+    groups: Any
     where: Any
     offsets: Any
     chosen: Any
@@ -60,11 +54,27 @@ class Batch(NamedTuple):
     least_cutoff: int
     normalized: bool
     reciprocal: bool
+
+
+class Batch(NamedTuple):
+    """All of a batch of lists, and what the loops tell each other.
+
+    Attributes:
+        lists: what they read.
+        by_score, by_gain: int64 `[documents]`, from each list's start its real documents by descending score and gain.
+        rank: int64 `[documents]`, the 0-based position of each real document in the most violated ranking.
+        group: int64 `[documents]`, from each list's start the class of each document by descending score: 0 for the highest gain.
+        score: float64 `[documents]`, in the same order the scores, relative to the highest.
+        gain: float64 `[documents]`, from each list's start the gain of each class.
+        size, classes, cut, method: int64 `[lists]`: real documents, distinct gains, cut-off, and how it is solved.
+    """
+
+    lists: RankLists
     by_score: Any
     by_gain: Any
     rank: Any
-    score: Any
     group: Any
+    score: Any
     gain: Any
     size: Any
     classes: Any
@@ -96,16 +106,15 @@ def begin_lists(batch, first, last):
 
     Returns -1, or the position of a score that is not finite or of a gain below 0.
     """
-    scores, gains, where, offsets = batch.scores, batch.gains, batch.where, batch.offsets
-    longest = 1
-    for i in range(first, last):
-        longest = max(longest, offsets[i + 1] - offsets[i])
-    keys, orders = np.empty((2, longest), np.uint64), np.empty((2, longest), np.int64)
-    histogram, place = np.empty(256, np.int64), np.empty(longest, np.int64)
+    lists = batch.lists
+    scores, gains, where, offsets = lists.scores, lists.gains, lists.where, lists.offsets
+    bits, gain_bits = scores.view(np.uint64), gains.view(np.uint64)
+    longest = longest_list(offsets, first, last)
+    space, place = sort_space(bits, longest), np.empty(longest, np.int64)
     for index in range(first, last):
         start, stop = offsets[index], offsets[index + 1]
         batch.method[index], batch.size[index] = NOTHING, 0
-        n, ordered = sort_descending(batch.bits, where, start, stop, keys[0], orders[0], keys[1], orders[1], histogram)
+        n, ordered = sort_descending(bits, where, start, stop, space)
         if n == 0:
             continue
         top = scores[ordered[0]]
@@ -117,9 +126,7 @@ def begin_lists(batch, first, last):
                 return at
             batch.by_score[start + q] = at
             place[at - start] = q
-        _, ordered = sort_descending(
-            batch.gain_bits, where, start, stop, keys[0], orders[0], keys[1], orders[1], histogram
-        )
+        _, ordered = sort_descending(gain_bits, where, start, stop, space)
         highest, lowest = gains[ordered[0]], gains[ordered[n - 1]]
         if lowest < 0.0:
             return ordered[n - 1]
@@ -135,21 +142,21 @@ def begin_lists(batch, first, last):
                 if classes == 2:
                     lower = i
             group[place[at - start]] = classes - 1
-        c, a = batch.decay, batch.weights
-        cut = min(batch.cutoff, n)
-        if batch.least_cutoff:
-            cut = min(cut, max(lower + 1, batch.least_cutoff))
+        c, a = batch.lists.decay, batch.lists.weights
+        cut = min(batch.lists.cutoff, n)
+        if batch.lists.least_cutoff:
+            cut = min(cut, max(lower + 1, batch.lists.least_cutoff))
         ideal = 0.0
         for i in range(cut):
             ideal += a[i] * gains[ordered[i]]
         last_weight = a[n - 1] if cut == n else 0.0
         if ideal <= 0.0 or a[0] == last_weight:
             continue
-        if batch.normalized:
+        if batch.lists.normalized:
             for g in range(classes):
                 gain[g] /= ideal
         batch.size[index], batch.classes[index], batch.cut[index] = n, classes, cut
-        if batch.reciprocal:
+        if batch.lists.reciprocal:
             batch.method[index] = RECIPROCAL
             continue
         proportional = c[0] > 0.0 and (cut == n or c[n - 1] == 0.0)
@@ -169,7 +176,7 @@ def _problem(batch, index):
     """A list's assignment problem as in `assignment_cpu`: class_score, starts, gain, c, a; and `members` [n], the documents of
     each class, as their numbers by descending score.
     """
-    start, n, classes = batch.offsets[index], batch.size[index], batch.classes[index]
+    start, n, classes = batch.lists.offsets[index], batch.size[index], batch.classes[index]
     group = batch.group[start : start + n]
     starts, pointer = np.zeros(classes + 1, np.int64), np.empty(classes, np.int64)
     for q in range(n):
@@ -182,15 +189,15 @@ def _problem(batch, index):
         members[pointer[group[q]]] = q
         class_score[pointer[group[q]]] = batch.score[start + q]
         pointer[group[q]] += 1
-    a = batch.weights[:n].copy()
+    a = batch.lists.weights[:n].copy()
     a[batch.cut[index] :] = 0.0
-    return class_score, starts, batch.gain[start : start + classes], batch.decay[:n], a, members
+    return class_score, starts, batch.gain[start : start + classes], batch.lists.decay[:n], a, members
 
 
 @compile_part
 def _rank_classes(batch, index, members, starts, classes):
     """Fill `rank` from the class at each position: documents of a class in score order."""
-    start = batch.offsets[index]
+    start = batch.lists.offsets[index]
     pointer = starts[:-1].copy()
     for i in range(classes.shape[0]):
         g = classes[i]
@@ -204,16 +211,13 @@ def proportional_lists(batch, first, last):
     for index in range(first, last):
         if batch.method[index] != PROPORTIONAL:
             continue
-        start, n = batch.offsets[index], batch.size[index]
-        ratio = batch.weights[0] / batch.decay[0]
+        start, n = batch.lists.offsets[index], batch.size[index]
+        ratio = batch.lists.weights[0] / batch.lists.decay[0]
         value = np.empty(n, np.float64)
         for q in range(n):
             value[q] = batch.score[start + q] - batch.gain[start + batch.group[start + q]] * ratio
-        keys, orders = np.empty((2, n), np.uint64), np.empty((2, n), np.int64)
-        histogram = np.empty(256, np.int64)
-        _, order = sort_descending(
-            value.view(np.uint64), batch.where[:0], 0, n, keys[0], orders[0], keys[1], orders[1], histogram
-        )
+        bits = value.view(np.uint64)
+        _, order = sort_descending(bits, batch.lists.where[:0], 0, n, sort_space(bits, n))
         for i in range(n):
             batch.rank[batch.by_score[start + order[i]]] = i
     return -1
@@ -238,7 +242,7 @@ def sweep_lists(batch, first, last):
         if batch.method[index] == SWEEP:
             class_score, starts, gain, c, a, members = _problem(batch, index)
             classes = np.empty(members.shape[0], np.int64)
-            start = batch.offsets[index]
+            start = batch.lists.offsets[index]
             group = batch.group[start : start + members.shape[0]]
             by_sweep(class_score, starts, group, gain, c, a, batch.cut[index], 3 * group.shape[0], classes)
             _rank_classes(batch, index, members, starts, classes)
@@ -253,11 +257,11 @@ def reciprocal_lists(batch, first, last):
     says, and earn more), and, if there are k of them, the k highest first and then all others by score, which earns nothing.
     O(n + min(k, m) (relevant ones above the r-th irrelevant one)). Class 0 holds the relevant documents, class 1 the others.
     """
-    decay, k, rank = batch.decay, batch.cutoff, batch.rank
+    decay, k, rank = batch.lists.decay, batch.lists.cutoff, batch.rank
     for index in range(first, last):
         if batch.method[index] != RECIPROCAL:
             continue
-        start, n = batch.offsets[index], batch.size[index]
+        start, n = batch.lists.offsets[index], batch.size[index]
         s, by_score = batch.score[start : start + n], batch.by_score[start : start + n]
         prefix = np.zeros(n + 1, np.float64)
         relevant, irrelevant = np.empty(n, np.int64), np.empty(n, np.int64)
@@ -311,18 +315,48 @@ def reciprocal_lists(batch, first, last):
 
 
 @compile_kernel
+def break_ties(order, key, by_second, start, begins, pointer, result):
+    """Documents by `key`, as in `order`, and where it is equal as in `by_second`; keys from the list's start on. O(n)."""
+    begin = 0
+    for i in range(order.shape[0]):
+        if i and key[order[i] - start] != key[order[i - 1] - start]:
+            begin = i
+        begins[order[i] - start] = begin
+        pointer[i] = i
+    for at in by_second:
+        begin = begins[at - start]
+        result[pointer[begin]] = at
+        pointer[begin] += 1
+
+
+@compile_kernel
+def reorder_blocks(by_score, start, weights, block, pointer, shown):
+    """Sort the documents shown at ranks of equal discount by score alone. O(n)."""
+    block[:] = -1
+    begin = 0
+    for i in range(shown.shape[0]):
+        if i and weights[i] != weights[i - 1]:
+            begin = i
+        block[shown[i] - start] = begin
+        pointer[i] = i
+    for at in by_score:
+        begin = block[at - start]
+        if begin != -1:
+            shown[pointer[begin]] = at
+            pointer[begin] += 1
+
+
+@compile_kernel
 def score_lists(batch, first, last, reference, task_loss, value, direction):
     """Task loss, hinge and direction of the rankings `rank` against a reference; 0 where no ranking can be wrong."""
-    offsets, decay, weights, gains, rank = batch.offsets, batch.decay, batch.weights, batch.gains, batch.rank
-    longest = 1
-    for i in range(first, last):
-        longest = max(longest, offsets[i + 1] - offsets[i])
-    begins, block, pointer = np.empty(longest, np.int64), np.empty(longest, np.int64), np.empty(longest, np.int64)
-    reference_rank, by_chosen, chosen_score = (
-        np.empty(longest, np.int64),
-        np.empty(longest, np.int64),
-        np.empty(longest),
-    )
+    lists, rank = batch.lists, batch.rank
+    offsets, decay, weights, gains = lists.offsets, lists.decay, lists.weights, lists.gains
+    chosen_bits = lists.chosen.view(np.uint64)
+    longest = longest_list(offsets, first, last)
+    space = sort_space(chosen_bits, longest)
+    numbers, key = np.empty((5, longest), np.int64), np.empty(longest)
+    begins, pointer, reference_rank = numbers[0], numbers[1], numbers[2]
+    by_chosen, by_reference = numbers[3], numbers[4]
     for index in range(first, last):
         start, stop = offsets[index], offsets[index + 1]
         task_loss[index], value[index] = 0.0, 0.0
@@ -332,7 +366,7 @@ def score_lists(batch, first, last, reference, task_loss, value, direction):
         n, cut = batch.size[index], batch.cut[index]
         by_score, by_gain = batch.by_score[start : start + n], batch.by_gain[start : start + n]
         best, found = 0.0, 0.0
-        if batch.reciprocal:
+        if batch.lists.reciprocal:
             nearest = n
             for i in range(n):
                 if gains[by_gain[i]] > 0.0:
@@ -344,74 +378,37 @@ def score_lists(batch, first, last, reference, task_loss, value, direction):
             for i in range(n):
                 if rank[by_gain[i]] < cut:
                     found += weights[rank[by_gain[i]]] * gains[by_gain[i]]
-            if batch.normalized:
+            if batch.lists.normalized:
                 best, found = 1.0, found / best
         loss = max(best - found, 0.0)
 
-        for i in range(n if reference != IDEAL else 0):
-            by_chosen[i], chosen_score[i] = by_score[i], batch.score[start + i]
-        if reference != IDEAL and batch.chosen.size:
-            _, order = sort_descending(
-                batch.chosen.view(np.uint64),
-                batch.where,
-                start,
-                stop,
-                np.empty(stop - start, np.uint64),
-                begins,
-                np.empty(stop - start, np.uint64),
-                pointer,
-                np.empty(256, np.int64),
-            )
-            for i in range(n):
-                by_chosen[i], chosen_score[i] = order[i], batch.chosen[order[i]]
-
         if reference == IDEAL:
+            chosen, ideal = by_score, by_gain
+        else:
+            chosen, ideal = by_chosen[:n], by_reference[:n]
+            chosen[:] = by_score
             for i in range(n):
-                reference_rank[by_gain[i] - start] = i
-        elif reference == PREDICTED:
-            # Documents of one score in the order of their gains.
-            begin = 0
-            for i in range(n):
-                if i and chosen_score[i] != chosen_score[i - 1]:
-                    begin = i
-                begins[by_chosen[i] - start] = begin
-                pointer[i] = i
-            for i in range(n):
-                at = by_gain[i] - start
-                reference_rank[at] = pointer[begins[at]]
-                pointer[begins[at]] += 1
-        elif batch.reciprocal:
+                key[by_score[i] - start] = batch.score[start + i]
+            if lists.chosen.size:
+                _, order = sort_descending(chosen_bits, lists.where, start, stop, space)
+                chosen[:] = order[:n]
+                for at in chosen:
+                    key[at - start] = lists.chosen[at]
+        if reference == PREDICTED:
+            break_ties(chosen, key, by_gain, start, begins, pointer, ideal)
+        elif reference == IDEAL_TIED and lists.reciprocal:
             # The highest-scored relevant document, then all others by score.
             lead = 0
-            while gains[by_chosen[lead]] <= 0.0:
+            while gains[chosen[lead]] <= 0.0:
                 lead += 1
-            for i in range(n):
-                reference_rank[by_chosen[i] - start] = i + 1 if i < lead else i
-            reference_rank[by_chosen[lead] - start] = 0
-        else:
-            # By gain, then score; then each block of positions of equal discount by score alone. `begin` is the first position
-            # of a block; documents are dealt out to the blocks by descending score.
-            begin = 0
-            for i in range(n):
-                if i and gains[by_gain[i]] != gains[by_gain[i - 1]]:
-                    begin = i
-                begins[by_gain[i] - start] = begin
-                pointer[i] = i
-            for i in range(n):
-                at = by_chosen[i] - start
-                reference_rank[at] = pointer[begins[at]]
-                pointer[begins[at]] += 1
-            begin = 0
-            for i in range(n):
-                if i == cut or (0 < i < cut and weights[i] != weights[i - 1]):
-                    begin = i
-                block[i] = begin
-                pointer[i] = i
-            for i in range(n):
-                at = by_chosen[i] - start
-                begin = block[reference_rank[at]]
-                reference_rank[at] = pointer[begin]
-                pointer[begin] += 1
+            ideal[0], ideal[1 : lead + 1], ideal[lead + 1 :] = chosen[lead], chosen[:lead], chosen[lead + 1 :]
+        elif reference == IDEAL_TIED:
+            break_ties(by_gain, gains[start:stop], chosen, start, begins, pointer, ideal)
+            steps = weights[:n].copy()
+            steps[cut:] = 0.0
+            reorder_blocks(chosen, start, steps, begins[: stop - start], pointer, ideal)
+        for i in range(n):
+            reference_rank[ideal[i] - start] = i
 
         difference = 0.0
         for i in range(n):

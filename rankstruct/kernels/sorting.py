@@ -17,14 +17,30 @@ _INSERTION_SORT_BELOW = 32  # a shorter list is sorted before the histograms wou
 
 
 @compile_kernel
-def sort_descending(bits, where, start, stop, key, order, spare_key, spare_order, histogram):
+def longest_list(offsets, first, last):
+    """The size of the longest of the lists `[first, last)`, or 1."""
+    size = 1
+    for index in range(first, last):
+        size = max(size, offsets[index + 1] - offsets[index])
+    return size
+
+
+@compile_kernel
+def sort_space(bits, size):
+    """Scratch for `sort_descending`, for so many documents."""
+    return np.empty((2, size), bits.dtype), np.empty((2, size), np.int64), np.empty(256, np.int64)
+
+
+@compile_kernel
+def sort_descending(bits, where, start, stop, space):
     """Order the real documents in `[start, stop)` by descending score.
 
-    `bits` holds the scores' bits as unsigned integers of the same width; `where` is empty if every document is real.
-    `key`, `order` and their spares are scratch for `stop - start` documents, `histogram` [256].
-    Returns the number of real documents and the array (one of the two order arrays) that holds their order: positions
-    in the flat arrays, the highest score first. Equal scores keep their input order.
+    `bits` holds the scores' bits as unsigned integers of the same width; `where` is empty if every document is real; `space`
+    is from `sort_space`. Returns the number of real documents and the array (one of the two order arrays) that holds their
+    order: positions in the flat arrays, the highest score first. Equal scores keep their input order.
     """
+    keys, orders, histogram = space
+    key, spare_key, order, spare_order = keys[0], keys[1], orders[0], orders[1]
     width = bits.itemsize * 8
     sign = np.uint64(1) << np.uint64(width - 1)
     rest = sign - np.uint64(1)

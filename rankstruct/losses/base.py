@@ -53,14 +53,7 @@ from rankstruct.lists import batch_first, check_lists, check_offsets
 from rankstruct.measures import DiscountedGain, Measure, nDCG, parse_measure
 from rankstruct.oracles.registry import Resolved, resolve
 
-__all__ = [
-    "HingeLoss",
-    "RankingLoss",
-    "is_convex",
-    "list_loss",
-    "takes_groups",
-    "takes_reference_scores",
-]
+__all__ = ["HingeLoss", "RankingLoss", "is_convex", "list_loss", "takes_groups", "takes_reference_scores"]
 
 REDUCTIONS = ("mean", "sum", "none")
 TARGETS = ("grade", "gain")
@@ -311,17 +304,16 @@ def with_gradient(scores: Tensor, value: Tensor, direction: Tensor, offsets: Ten
 
 def check_reduction(reduction: str) -> None:
     """Raise ValueError unless `reduction` is one that `reduce_lists` knows."""
-    if reduction not in REDUCTIONS:
-        raise ValueError(f"reduction must be one of {', '.join(map(repr, REDUCTIONS))}, got {reduction!r}")
+    check_choice("reduction", reduction, REDUCTIONS)
 
 
 def reduce_lists(
     values: Tensor,
     *,
-    where: Tensor | None,
-    offsets: Tensor | None,
-    weights: Tensor | None,
-    reduction: str,
+    where: Tensor | None = None,
+    offsets: Tensor | None = None,
+    weights: Tensor | None = None,
+    reduction: str = "mean",
 ) -> Tensor:
     """Weighted mean or sum over the lists that are not all padding, or the weighted values themselves.
 

@@ -106,9 +106,8 @@ class CombinedLoss(RankingLoss):
         *,
         groups: Tensor | None = None,
         reference_scores: Tensor | None = None,
-        where: Tensor | None = None,
-        offsets: Tensor | None = None,
         weights: Tensor | None = None,
+        **layout: Tensor | None,
     ) -> Tensor:
         """The loss; a scalar, or one value a list with reduction `"none"`.
 
@@ -116,12 +115,10 @@ class CombinedLoss(RankingLoss):
         """
         parts = []
         for loss in self.losses:
-            frozen = takes_reference_scores(loss) and reference_scores is not None
-            chosen = {"reference_scores": reference_scores} if frozen else {}
-            if takes_groups(loss):
-                chosen["groups"] = groups
-            parts.append(loss(scores, labels, where=where, offsets=offsets, **chosen))
-        layout = {"where": where, "offsets": offsets}
+            chosen = {"groups": groups} if takes_groups(loss) else {}
+            if takes_reference_scores(loss) and reference_scores is not None:
+                chosen["reference_scores"] = reference_scores
+            parts.append(loss(scores, labels, **layout, **chosen))
         self.slacks = {
             name: reduce_lists(part.detach(), weights=weights, reduction="mean", **layout)
             for name, part in zip(self.names, parts, strict=True)

@@ -31,8 +31,6 @@ from rankstruct.oracles.registry import Resolved, resolve
 
 __all__ = ["DirectLoss", "PerturbedLoss", "direct_loss"]
 
-_SIDES = ("positive", "negative", "both")
-
 
 def direct_loss(
     scores: Tensor,
@@ -71,8 +69,7 @@ def direct_loss(
     >>> direct_loss(torch.tensor([2.0, 0.5, 0.0]), torch.tensor([0, 1, 0]), "AP", epsilon=0.1)   # 1 - AP
     tensor(0.5000)
     """
-    _check_options(epsilon, side)
-    resolved = _with_side(resolve(measure, feature_map, "predicted"), side)
+    resolved = _checked(resolve(measure, feature_map, "predicted"), epsilon, side)
     return _direct(scores, labels, resolved, epsilon=epsilon, side=side, **lists)
 
 
@@ -134,18 +131,14 @@ class DirectLoss(HingeLoss):
         feature_map: str | FeatureMap | None = None,
         reduction: str = "mean",
     ) -> None:
-        _check_options(epsilon, side)
         super().__init__(measure, feature_map=feature_map, reference="predicted", reduction=reduction)
-        _with_side(self.resolved, side)
+        _checked(self.resolved, epsilon, side)
         self.set_options(epsilon=epsilon, side=side)
 
 
-def _check_options(epsilon: float, side: str) -> None:
+def _checked(resolved: Resolved, epsilon: float, side: str) -> Resolved:
     check_positive("epsilon", epsilon)
-    check_choice("side", side, _SIDES)
-
-
-def _with_side(resolved: Resolved, side: str) -> Resolved:
+    check_choice("side", side, ("positive", "negative", "both"))
     pair = isinstance(resolved.measure, DiscountedGain) and isinstance(resolved.feature_map, Positional)
     if side != "positive" and not pair:
         raise ValueError(

@@ -23,88 +23,32 @@ Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", section 7.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
-from torch import Tensor
 
 from rankstruct.feature_maps import Positional
-from rankstruct.kernels.dispatch import Answer, FlatLists, define_kernel, discount_table
+from rankstruct.kernels.dispatch import FlatLists
 from rankstruct.measures import RR, Diverse
-from rankstruct.oracles.positional import rank_gains, rank_parameters
-from rankstruct.oracles.registry import REFERENCES, Oracle, register_oracle
+from rankstruct.oracles.positional import RankMethod, rank_oracle
+from rankstruct.oracles.registry import register_oracle
+
+if TYPE_CHECKING:
+    from rankstruct.kernels.positional_cpu import RankLists
+
+_SUM = RankMethod("assignment of ranks to groups by shortest augmenting paths", "O(n m + m^2 G) after the sorts")
+_RECIPROCAL = RankMethod("such an assignment for each number of irrelevant documents that lead", "O(n + m^3 G)")
 
 
-class _Method(NamedTuple):
-    name: str
-    cost: str
+def _solve_flat(flat: FlatLists, results: tuple[np.ndarray, ...], lists: RankLists, reference: int) -> int:
+    from rankstruct.kernels.diverse_cpu import diverse_lists
+
+    lists = lists._replace(chosen=lists.chosen if lists.chosen.size else lists.scores)
+    return flat.run(lambda first, last: diverse_lists(lists, first, last, reference, *results))
 
 
-_SUM = _Method("assignment of ranks to groups by shortest augmenting paths", "O(n m + m^2 G) after the sorts")
-_RECIPROCAL = _Method("such an assignment for each number of irrelevant documents that lead", "O(n + m^3 G)")
-
-
-def _solve_flat(
-    flat: FlatLists,
-    results: tuple[np.ndarray, ...],
-    decay: Tensor,
-    weights: Tensor,
-    least_cutoff: int,
-    normalized: bool,
-    reciprocal: bool,
-    reference: str,
-) -> int:
-    from rankstruct.kernels import diverse_cpu as cpu
-
-    a = discount_table(weights, flat.longest)
-    chosen = flat.chosen if flat.chosen.size else flat.scores
-    batch = cpu.DiverseBatch(
-        scores=flat.scores,
-        chosen=chosen,
-        chosen_bits=chosen.view(np.uint64),
-        gains=flat.labels,
-        gain_bits=flat.labels.view(np.uint64),
-        groups=flat.groups,
-        where=flat.where,
-        offsets=flat.bounds,
-        decay=discount_table(decay, flat.longest),
-        weights=a,
-        cutoff=int(np.count_nonzero(a)),
-        least_cutoff=least_cutoff,
-        normalized=normalized,
-        reciprocal=reciprocal,
-    )
-    code = REFERENCES.index(reference)
-    return flat.run(lambda first, last: cpu.diverse_lists(batch, first, last, code, *results))
-
-
-# The assignment does not vectorise.
-_operator = define_kernel(
-    "diverse",
-    "Tensor decay, Tensor weights, SymInt least_cutoff, bool normalized, bool reciprocal, str reference",
-    _solve_flat,
-    precise=True,
-)
-
-
-def _solve(
-    scores: Tensor,
-    labels: Tensor,
-    where: Tensor | None,
-    offsets: Tensor | None,
-    measure: Diverse,
-    feature_map: Positional,
-    reference: str,
-    *,
-    groups: Tensor,
-    reference_scores: Tensor | None = None,
-) -> Answer:
-    lists = (scores, rank_gains(measure.plain, labels), where, offsets, reference_scores, groups)
-    return _operator(*lists, *rank_parameters(measure.plain, feature_map, scores), reference)
-
-
-def _explain(measure: Diverse, feature_map: Positional, list_size: int, grades: int) -> _Method:
+def _explain(measure: Diverse, feature_map: Positional, list_size: int, grades: int) -> RankMethod:
     return _RECIPROCAL if isinstance(measure.plain, RR) else _SUM
 
 
-register_oracle(Diverse, Positional, Oracle(_solve, _explain, REFERENCES, takes_reference_scores=True), default=True)
+register_oracle(Diverse, Positional, rank_oracle("diverse", _solve_flat, _explain), default=True)

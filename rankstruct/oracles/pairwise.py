@@ -21,10 +21,7 @@ from rankstruct.measures import AP, AUC, RR, DiscountedGain, Measure, P, nDCG
 from rankstruct.oracles.registry import REFERENCES, Oracle, register_oracle, set_default_feature_map
 
 _AUC = Method(
-    "each pair by itself, counted by a merge",
-    "O(n log n)",
-    "pairwise_cpu.auc_lists",
-    "pairwise_device.auc_padded",
+    "each pair by itself, counted by a merge", "O(n log n)", "pairwise_cpu.auc_lists", "pairwise_device.auc_padded"
 )
 _CONVEX = Method(
     "monotone divide and conquer over the irrelevant documents",

@@ -13,7 +13,8 @@ Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures" (equations 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,110 +22,112 @@ from torch import Tensor
 
 from rankstruct.feature_maps import FeatureMap, Positional
 from rankstruct.kernels.dispatch import Answer, FlatLists, define_kernel, discount_table, load_kernel
-from rankstruct.measures import RR, DiscountedGain, Measure, mWTA
+from rankstruct.measures import RR, DiscountedGain, Diverse, Measure, mWTA
 from rankstruct.measures.ranked import is_relevant
 from rankstruct.oracles.registry import REFERENCES, Oracle, register_oracle
 
+if TYPE_CHECKING:
+    from rankstruct.kernels.positional_cpu import RankLists
 
-class _Method(NamedTuple):
+
+class RankMethod(NamedTuple):
+    """How a list is solved, at what cost, and the loop that does."""
+
     name: str
     cost: str
-    loop: str
+    loop: str = ""
 
 
 # In the order of their numbers in `positional_cpu`; the first is for lists that no ranking can get wrong.
 _METHODS = (
-    _Method("nothing to solve", "O(n)", ""),
-    _Method("sort by s - b a / c", "O(n log n)", "proportional_lists"),
-    _Method("lattice programme over the two gains", "O(p m) after the sort", "lattice_lists"),
-    _Method(
+    RankMethod("nothing to solve", "O(n)"),
+    RankMethod("sort by s - b a / c", "O(n log n)", "proportional_lists"),
+    RankMethod("lattice programme over the two gains", "O(p m) after the sort", "lattice_lists"),
+    RankMethod(
         "residual sweep of the first k ranks",
         "about O(n + k L^2) after the sort; k is n without a cut-off",
         "sweep_lists",
     ),
-    _Method("general assignment (SciPy)", "O(n^3)", ""),
-    _Method(
-        "every rank of the highest-scored relevant document",
-        "O(n + min(k, m) p) after the sort",
-        "reciprocal_lists",
+    RankMethod("general assignment (SciPy)", "O(n^3)"),
+    RankMethod(
+        "every rank of the highest-scored relevant document", "O(n + min(k, m) p) after the sort", "reciprocal_lists"
     ),
 )
 _RECIPROCAL = _METHODS[-1]
 
 
-def _solve_flat(
-    flat: FlatLists,
-    results: tuple[np.ndarray, ...],
-    decay: Tensor,
-    weights: Tensor,
-    least_cutoff: int,
-    normalized: bool,
-    reciprocal: bool,
-    reference: str,
-) -> int:
+def rank_oracle(name: str, flat: Callable[..., int], explain: Callable[..., RankMethod]) -> Oracle:
+    """An oracle whose kernel `(FlatLists, results, RankLists, number of the reference)` knows rankings by their ranks.
+
+    Its operator is `rankstruct::<name>`. None of these loops vectorises. All in float64, so that one compiled loop serves every
+    dtype: these are the largest ones.
+    """
+
+    def body(lists: FlatLists, results: tuple[np.ndarray, ...], *given: Any) -> int:
+        from rankstruct.kernels.positional_cpu import RankLists
+
+        decay, weights, *kind, reference = given
+        c, a = discount_table(decay, lists.longest), discount_table(weights, lists.longest)
+        arrays = (lists.scores, lists.labels, lists.groups, lists.where, lists.bounds, lists.chosen)
+        return flat(
+            lists, results, RankLists(*arrays, c, a, int(np.count_nonzero(a)), *kind), REFERENCES.index(reference)
+        )
+
+    schema = "Tensor decay, Tensor weights, SymInt least_cutoff, bool normalized, bool reciprocal, str reference"
+    operator = define_kernel(name, schema, body, precise=True)
+
+    def solve(
+        scores: Tensor,
+        labels: Tensor,
+        where: Tensor | None,
+        offsets: Tensor | None,
+        measure: Measure,
+        feature_map: Positional,
+        reference: str,
+        *,
+        reference_scores: Tensor | None = None,
+        groups: Tensor | None = None,
+    ) -> Answer:
+        plain = measure.plain if isinstance(measure, Diverse) else measure
+        weights, decay = rank_tables(plain, feature_map, scores)
+        kind = getattr(plain, "least_cutoff", 0), bool(getattr(plain, "normalized", False)), isinstance(plain, RR)
+        lists = (scores, _gains(plain, labels), where, offsets, reference_scores, groups)
+        return operator(*lists, decay, weights, *kind, reference)
+
+    return Oracle(solve, explain, REFERENCES, takes_reference_scores=True)
+
+
+def _solve_flat(flat: FlatLists, results: tuple[np.ndarray, ...], lists: RankLists, reference: int) -> int:
     from rankstruct.kernels import positional_cpu as cpu
 
-    a = discount_table(weights, flat.longest)
-    documents, lists = flat.scores.shape[0], len(flat.bounds) - 1
-    indices, numbers = np.empty((4, documents), np.int64), np.empty((2, documents))
-    size, classes, cut, method = np.empty((4, lists), np.int64)
     batch = cpu.Batch(
-        scores=flat.scores,
-        bits=flat.bits,
-        gains=flat.labels,
-        gain_bits=flat.labels.view(np.uint64),
-        where=flat.where,
-        offsets=flat.bounds,
-        chosen=flat.chosen,
-        decay=discount_table(decay, flat.longest),
-        weights=a,
-        cutoff=int(np.count_nonzero(a)),
-        least_cutoff=least_cutoff,
-        normalized=normalized,
-        reciprocal=reciprocal,
-        by_score=indices[0],
-        by_gain=indices[1],
-        rank=indices[2],
-        group=indices[3],
-        score=numbers[0],
-        gain=numbers[1],
-        size=size,
-        classes=classes,
-        cut=cut,
-        method=method,
+        lists,
+        *np.empty((4, flat.scores.shape[0]), np.int64),
+        *np.empty((2, flat.scores.shape[0])),
+        *np.empty((4, len(flat.bounds) - 1), np.int64),
     )
     wrong = flat.run(lambda first, last: cpu.begin_lists(batch, first, last))
     if wrong != -1:
         return wrong
-    for number in set(method.tolist()) - {cpu.NOTHING}:
+    for number in set(batch.method.tolist()) - {cpu.NOTHING}:
         if number == cpu.TOO_MANY_CLASSES:
-            for index in np.flatnonzero(method == number):
+            for index in np.flatnonzero(batch.method == number):
                 _assign(batch, int(index))
         else:
             loop = getattr(cpu, _METHODS[number].loop)
             flat.run(lambda first, last, loop=loop: loop(batch, first, last))  # type: ignore[misc]
-    code = REFERENCES.index(reference)
-    return flat.run(lambda first, last: cpu.score_lists(batch, first, last, code, *results))
-
-
-# None of these loops vectorises. All in float64, so that one compiled loop serves every dtype: these are the largest ones.
-_operator = define_kernel(
-    "positional",
-    "Tensor decay, Tensor weights, SymInt least_cutoff, bool normalized, bool reciprocal, str reference",
-    _solve_flat,
-    precise=True,
-)
+    return flat.run(lambda first, last: cpu.score_lists(batch, first, last, reference, *results))
 
 
 def _assign(batch: Any, index: int) -> None:
     """One list by SciPy's general assignment, where there are too many distinct gains for anything better."""
     from scipy.optimize import linear_sum_assignment
 
-    start, n, cut = batch.offsets[index], batch.size[index], batch.cut[index]
+    start, n, cut = batch.lists.offsets[index], batch.size[index], batch.cut[index]
     here = slice(start, start + n)
     gains = batch.gain[here][batch.group[here]]
-    weights = np.where(np.arange(n) < cut, batch.weights[:n], 0.0)
-    cost = np.outer(batch.score[here], batch.decay[:n]) - np.outer(gains, weights)
+    weights = np.where(np.arange(n) < cut, batch.lists.weights[:n], 0.0)
+    cost = np.outer(batch.score[here], batch.lists.decay[:n]) - np.outer(gains, weights)
     rows, columns = linear_sum_assignment(cost, maximize=True)
     batch.rank[batch.by_score[here][rows]] = columns
 
@@ -167,7 +170,7 @@ def _make_tables(measure: Measure, feature_map: Positional, size: int) -> tuple[
     return weights, feature_map.unchecked_weights(size, weights, measure.cutoff)
 
 
-def rank_gains(measure: Measure, labels: Tensor) -> Tensor:
+def _gains(measure: Measure, labels: Tensor) -> Tensor:
     """What each document gains, float64: of reciprocal rank 1 or 0, NaN where the label is not finite."""
     if not isinstance(measure, RR):
         assert isinstance(measure, DiscountedGain | mWTA)  # what is registered below
@@ -176,30 +179,7 @@ def rank_gains(measure: Measure, labels: Tensor) -> Tensor:
     return torch.where(torch.isfinite(labels), gains, torch.nan) if labels.dtype.is_floating_point else gains
 
 
-def rank_parameters(
-    measure: Measure, feature_map: Positional, scores: Tensor
-) -> tuple[Tensor, Tensor, int, bool, bool]:
-    """What the kernels of rankings by rank get: decay, discounts, the least cut-off, whether normalized, whether reciprocal."""
-    weights, decay = rank_tables(measure, feature_map, scores)
-    normalized = bool(getattr(measure, "normalized", False))
-    return decay, weights, getattr(measure, "least_cutoff", 0), normalized, isinstance(measure, RR)
-
-
-def _solve(
-    scores: Tensor,
-    labels: Tensor,
-    where: Tensor | None,
-    offsets: Tensor | None,
-    measure: Measure,
-    feature_map: Positional,
-    reference: str,
-    reference_scores: Tensor | None = None,
-) -> Answer:
-    lists = (scores, rank_gains(measure, labels), where, offsets, reference_scores, None)
-    return _operator(*lists, *rank_parameters(measure, feature_map, scores), reference)
-
-
-def _explain(measure: Measure, feature_map: FeatureMap, list_size: int, grades: int) -> _Method:
+def _explain(measure: Measure, feature_map: FeatureMap, list_size: int, grades: int) -> RankMethod:
     if isinstance(measure, RR):
         return _RECIPROCAL
     assert isinstance(measure, DiscountedGain | mWTA)
@@ -214,7 +194,7 @@ def _explain(measure: Measure, feature_map: FeatureMap, list_size: int, grades: 
     return _METHODS[choose(list_size, grades, pairs, int(np.count_nonzero(a)), proportional)]
 
 
-_ORACLE = Oracle(_solve, _explain, REFERENCES, takes_reference_scores=True)
+_ORACLE = rank_oracle("positional", _solve_flat, _explain)
 register_oracle(DiscountedGain, Positional, _ORACLE, default=True)  # type: ignore[type-abstract]  # and all its subclasses
 register_oracle(mWTA, Positional, _ORACLE, default=True)  # DORM section 6.4
 register_oracle(RR, Positional, _ORACLE)

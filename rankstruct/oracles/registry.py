@@ -188,11 +188,7 @@ class Explanation(NamedTuple):
 
 
 def explain_oracle(
-    measure: str | Measure,
-    feature_map: str | FeatureMap | None = None,
-    *,
-    list_size: int = 1000,
-    grades: int = 2,
+    measure: str | Measure, feature_map: str | FeatureMap | None = None, *, list_size: int = 1000, grades: int = 2
 ) -> Explanation:
     """How the most violated ranking of lists of `list_size` documents with so many grades is found, and at what cost.
 

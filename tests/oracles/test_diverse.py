@@ -287,8 +287,8 @@ FAULTS = [
     ("assign", "+ column_price[j] - value", "- value"),
     ("_keep_first", "count += 1", "count += 1 + (count == 1)"),
     ("_keep_first", "if not seen[group[at - start]]:", "if True:"),
-    ("_break_ties", "if i and key[order[i]] != key[order[i - 1]]:", "if i:"),
-    ("_reorder_blocks", "if i and weights[i] != weights[i - 1]:", "if i:"),
+    ("break_ties", "if i and key[order[i] - start] != key[order[i - 1] - start]:", "if i:"),
+    ("reorder_blocks", "if i and weights[i] != weights[i - 1]:", "if i:"),
     ("diverse_lists", "if worth > table[i, g]:", "if table[i, g] == -np.inf:"),
     ("diverse_lists", "- a[i] * gains[at] * unit", "- a[i] * gains[at]"),
     ("diverse_lists", "m = min(batch.cutoff, groups)", "m = min(batch.cutoff + 1, groups)"),
@@ -314,7 +314,7 @@ FAULTS = [
 def kernel_with(where="", right="", wrong=""):
     """The kernel in plain Python, with one line of one function changed."""
     space = dict(vars(diverse_cpu))
-    helpers = ("_keep_first", "_break_ties", "_reorder_blocks", "_lead_with_relevant", "_assign_reciprocal")
+    helpers = ("_keep_first", "break_ties", "reorder_blocks", "_lead_with_relevant", "_assign_reciprocal")
     for name in ("assign", *helpers, "diverse_lists"):
         source = inspect.getsource(getattr(diverse_cpu, name).py_func).replace("@compile_kernel\n", "")
         if name == where:

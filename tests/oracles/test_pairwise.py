@@ -298,10 +298,8 @@ def test_sorting_many_equal_and_negative_keys():
                 values = values.astype(dtype)
                 where = (rng.random(n + 2) < 0.8).astype(np.uint8)
                 padded = np.concatenate([[7], values, [7]]).astype(dtype)
-                scratch = [np.empty(n, bits), np.empty(n, np.int64), np.empty(n, bits), np.empty(n, np.int64)]
-                count, order = sorting.sort_descending(
-                    padded.view(bits), where, 1, n + 1, *scratch, np.empty(256, np.int64)
-                )
+                space = sorting.sort_space(padded.view(bits), n)
+                count, order = sorting.sort_descending(padded.view(bits), where, 1, n + 1, space)
                 real = np.flatnonzero(where[1 : n + 1]) + 1
                 assert sorted(order[:count]) == real.tolist()
                 assert (padded[order[:count]] == np.sort(padded[real])[::-1]).all()
