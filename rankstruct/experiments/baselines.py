@@ -32,6 +32,7 @@ from torch import nn
 from rankstruct.diagnostics import describe
 from rankstruct.estimators import LinearRanker, group_documents, ranking_risk
 from rankstruct.feature_maps import Positional
+from rankstruct.lists import pad
 from rankstruct.losses import (
     ClassificationLoss,
     CombinedLoss,
@@ -255,6 +256,25 @@ def _grid(make: Callable[..., Any], select: str, /, **settings: Any) -> Any:
     return Selected([(point, make(**fixed, **point)) for point in points], select)
 
 
+def all_pairs_loss(
+    scores: torch.Tensor,
+    labels: torch.Tensor,
+    *,
+    margin: float = 1.0,
+    where: torch.Tensor | None = None,
+    offsets: torch.Tensor | None = None,
+    weights: torch.Tensor | None = None,
+    reduction: str = "mean",
+) -> torch.Tensor:
+    """`AllPairsLoss` as a function."""
+    values = ranksvm_loss(scores, labels, margin=margin, where=where, offsets=offsets, reduction="none")
+    rows, real = (labels, where) if offsets is None else pad(labels, offsets)
+    real = torch.ones_like(rows, dtype=torch.bool) if real is None else real
+    lists = zip(rows.reshape(-1, rows.shape[-1]), real.reshape(-1, rows.shape[-1]), strict=True)
+    pairs = torch.tensor([_pairs(row[mask].numpy()) for row, mask in lists], dtype=values.dtype).reshape(values.shape)
+    return reduce_lists(values * pairs, where=where, offsets=offsets, weights=weights, reduction=reduction)
+
+
 class AllPairsLoss(RankSVMLoss):
     """RankSVM as svm_rank has it by default: the sum of max(0, 1 - (s_i - s_j)) over the pairs of a list, not their mean.
 
@@ -265,26 +285,7 @@ class AllPairsLoss(RankSVMLoss):
     tensor(3.)
     """
 
-    def forward(
-        self,
-        scores: torch.Tensor,
-        labels: torch.Tensor,
-        *,
-        where: torch.Tensor | None = None,
-        offsets: torch.Tensor | None = None,
-        weights: torch.Tensor | None = None,
-        **more: Any,
-    ) -> torch.Tensor:
-        """The loss; a scalar, or one value a list with reduction `"none"`."""
-        values = ranksvm_loss(scores, labels, **self.options, where=where, offsets=offsets, reduction="none")
-        if offsets is not None:
-            lists = torch.split(labels, torch.diff(offsets).tolist())
-        else:
-            rows = labels.reshape(-1, labels.shape[-1])
-            real = torch.ones_like(rows, dtype=torch.bool) if where is None else where.reshape(rows.shape)
-            lists = tuple(row[mask] for row, mask in zip(rows, real, strict=True))
-        pairs = torch.tensor([_pairs(each.numpy()) for each in lists], dtype=values.dtype).reshape(values.shape)
-        return reduce_lists(values * pairs, where=where, offsets=offsets, weights=weights, reduction=self.reduction)
+    function = staticmethod(all_pairs_loss)
 
 
 def _pairs(labels: np.ndarray) -> int:

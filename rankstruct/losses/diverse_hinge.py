@@ -25,7 +25,7 @@ def diverse_hinge_loss(
     of each group until k are kept, k being the measure's cut-off; `Diverse(measure)` is the measure of that ranking.
 
     Args:
-        scores, labels: the list contract of `rankstruct.losses.base`.
+        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
         measure: a discounted gain or `RR` with a cut-off, `WTA` or `mWTA`, or its name, such as `"nDCG@5"`; or a `Diverse` one.
         groups: integers, the shape of `scores`: documents of a list with the same number are of one group (host, topic).
         options: as in `structured_hinge_loss`; the feature map is positional, and its decay counts as 0 after k.

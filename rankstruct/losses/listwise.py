@@ -34,7 +34,7 @@ def listnet_loss(scores: Tensor, labels: Tensor, *, target: str = "grade", **lis
     Its least value is the entropy of p, not 0; only a list whose labels are all equal is set to 0. O(n).
 
     Args:
-        scores, labels, lists: the list contract of `rankstruct.losses.base`.
+        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
         target: p is the softmax of `"grade"`, y, or of `"gain"`, 2^y - 1.
 
     Source: Cao, Qin, Liu, Tsai, Li, "Learning to Rank: From Pairwise Approach to Listwise Approach", ICML 2007.
@@ -76,7 +76,7 @@ def listmle_loss(scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -
     is the likeliest of all rankings that the labels allow, so the loss does not depend on the order of the input. O(n log n).
 
     Args:
-        scores, labels, lists: the list contract of `rankstruct.losses.base`.
+        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
 
     Source: Xia, Liu, Wang, Zhang, Li, "Listwise Approach to Learning to Rank: Theory and Algorithm", ICML 2008.
 
@@ -127,7 +127,7 @@ def approx_ndcg_loss(
     temperature. O(n^2) time and memory.
 
     Args:
-        scores, labels, lists: the list contract of `rankstruct.losses.base`.
+        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
         measure: nDCG with any options and cut-off, or another normalised discounted gain, whose discount is taken at ranks
             between the whole ones and has to be smooth.
         temperature: above 0, in units of the scores.

@@ -91,7 +91,7 @@ def ranknet_loss(scores: Tensor, labels: Tensor, *, sigma: float = 1.0, **lists:
     O(n^2) time and memory.
 
     Args:
-        scores, labels, lists: the list contract of `rankstruct.losses.base`.
+        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
         sigma: the steepness, above 0.
 
     Source: Burges et al., "Learning to Rank using Gradient Descent", ICML 2005.
@@ -148,7 +148,7 @@ def lambda_loss(
     documents behind it weighs 0. O(n^2) time and memory.
 
     Args:
-        scores, labels, lists: the list contract of `rankstruct.losses.base`.
+        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
         measure: nDCG with any options and cut-off, or another normalised discounted gain; y_i > y_j means a higher gain.
         scheme: `"ndcg1"`, `"ndcg2"`, `"ndcg2++"` or `"lambdarank"`.
         sigma: the steepness, above 0.

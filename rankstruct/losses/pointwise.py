@@ -36,7 +36,7 @@ def squared_loss(scores: Tensor, labels: Tensor, *, target: str = "grade", **lis
     On the gains this is consistent for DCG, which no convex hinge of it is.
 
     Args:
-        scores, labels, lists: the list contract of `rankstruct.losses.base`.
+        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
         target: what is predicted: `"grade"`, t = y; `"gain"`, t = 2^y - 1.
 
     Source: Cossock and Zhang, "Subset Ranking Using Regression", COLT 2006.
@@ -85,7 +85,7 @@ def classification_loss(
     of each list have the same total weight instead, whatever their numbers.
 
     Args:
-        scores, labels, lists: the list contract of `rankstruct.losses.base`.
+        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
         min_relevant: the lowest grade that counts as relevant; None for every label above 0.
         balance: `"none"`; or `"lists"`, the average of the means over the relevant and over the irrelevant documents, or
             the mean over what there is in a list that has only one kind.
@@ -163,7 +163,7 @@ def ordinal_loss(
     with phi(z) = log(1 + exp(-z)) or max(0, 1 - z). All lists share the thresholds.
 
     Args:
-        scores, labels, lists: the list contract of `rankstruct.losses.base`; grades y from 0 to the
+        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`; grades y from 0 to the
             number of thresholds.
         thresholds: theta `[grades - 1]`, ascending; theta_k parts the grades up to k from those above. They may need
             gradients.

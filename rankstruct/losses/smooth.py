@@ -40,7 +40,7 @@ def smooth_loss(
     them the sort puts first.
 
     Args:
-        scores, labels, lists: the list contract of `rankstruct.losses.base`.
+        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
         measure: a discounted gain or its name: nDCG, DCG, P, WTA, ERU, nERU, with or without a cut-off.
         sigma: the width of a document's neighbourhood, in units of the scores.
 

@@ -33,10 +33,9 @@ def structured_hinge_loss(
     convex again, but bounds only from above their nonconvex selves: this is what a round of DC programming minimises.
 
     Args:
-        scores, labels, lists: the list contract of `rankstruct.losses.base`; `reference_scores`, which get no gradient, and
-            `groups` as in `most_violated`.
+        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
         measure: a measure or its name, such as `"AP"`.
-        feature_map, reference: as in `most_violated`.
+        feature_map, reference, reference_scores, groups: as in `most_violated`; `reference_scores` get no gradient.
 
     Raises:
         TypeError, ValueError: as `most_violated`; also for an unknown reduction or weights of another shape.
