@@ -6,6 +6,7 @@ import io
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -58,7 +59,7 @@ def test_a_run_beats_item_means_and_has_the_files_of_a_ranker(finished):
 
     assert report["test"]["nDCG@10"] > value(rs.recommenders.item_means(data.known)) + 0.03
     assert report["test"]["nDCG@10"] == pytest.approx(value(rs.load_scorer(folder)), abs=1e-6)
-    assert f"nDCG@10  {report['test']['nDCG@10']:.4f}" in printed
+    assert re.search(rf"^nDCG@10 +{report['test']['nDCG@10']:.4f}", printed, re.MULTILINE)
     assert report["parameters"]["split"] == "weak"
     for name in ("config.yaml", "checkpoints/best.ckpt", "checkpoints/last.ckpt"):
         assert (folder / name).is_file()
@@ -70,7 +71,7 @@ def test_test_and_predict_use_a_run(finished, capsys):
     folder, _ = finished
     value = json.loads((folder / "metrics.json").read_text())["test"]["nDCG@10"]
     main(["test", "--run", str(folder), *QUIET])
-    assert f"nDCG@10  {value:.4f}" in capsys.readouterr().out
+    assert re.search(rf"^nDCG@10 +{value:.4f}", capsys.readouterr().out, re.MULTILINE)
     main(["predict", "--run", str(folder), "--data.recommend", "3", *QUIET])
     assert "3 items for each of 400 users" in capsys.readouterr().out
     assert len(read_run(folder / "run.txt")) == 400
