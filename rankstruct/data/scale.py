@@ -253,6 +253,7 @@ _STEPS: dict[str, Callable[..., Step]] = {
     "remove-near-duplicates": RemoveNearDuplicates,
     "binarize": Binarize,
     "unlabelled-as-irrelevant": UnlabelledAsIrrelevant,
+    "unlabelled-as-bad": UnlabelledAsIrrelevant,  # as earlier runs name it
 }
 _FITTED: dict[str, Callable[..., Step]] = {"standardize": Standardize.fit, "bins": Bins.fit}
 _NUMBERS: dict[str, type] = {"remove-near-duplicates": float, "binarize": float, "bins": int}

@@ -13,6 +13,8 @@ SciPy, O(n^3) for n documents and positions.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -97,6 +99,10 @@ class AssignmentHingeLoss(RankingLoss):
     def __init__(self, *, reference: str = "ideal", reduction: str = "mean") -> None:
         check_choice("reference", reference, REFERENCES)
         super().__init__(reduction, reference=reference)
+
+    def forward(self, scores: Tensor, cost: Tensor, **lists: Any) -> Tensor:  # type: ignore[override]
+        """The loss; see `assignment_hinge_loss`."""
+        return super().forward(scores, cost, **lists)
 
     @property
     def convex(self) -> bool:  # type: ignore[override]

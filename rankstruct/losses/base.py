@@ -42,11 +42,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from types import FunctionType
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from typing_extensions import TypedDict
+from typing_extensions import TypedDict, Unpack
 
 from rankstruct.feature_maps import FeatureMap
 from rankstruct.lists import batch_first, check_lists, check_offsets
@@ -156,10 +157,21 @@ class RankingLoss(torch.nn.Module):
         """What the function is called with beside lists and reduction."""
         return {name: getattr(self, name) for name in self._names}
 
-    def forward(self, scores: Tensor, *labels: Tensor, **lists: Any) -> Tensor:
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "forward" not in vars(cls):
+            # torch.compile counts the versions of a function by its code, and gives up after eight: each loss has its own.
+            own: Any = cls.forward
+            copied = FunctionType(
+                own.__code__.replace(), own.__globals__, own.__name__, own.__defaults__, own.__closure__
+            )
+            copied.__doc__, copied.__annotations__ = own.__doc__, own.__annotations__
+            cls.forward = copied  # type: ignore[method-assign]
+
+    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[HingeOptions]) -> Tensor:
         """The loss, by the function with its options; a scalar, or one value a list with reduction `"none"`."""
         lists.setdefault("reduction", self.reduction)
-        return type(self).function(scores, *labels, **self.options, **lists)
+        return type(self).function(scores, labels, **self.options, **lists)
 
     def extra_repr(self) -> str:
         """The measure, the options that are set and the reduction."""

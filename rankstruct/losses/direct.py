@@ -218,7 +218,7 @@ class PerturbedLoss(RankingLoss):
         """Whether the loss does."""
         return takes_groups(self.loss)
 
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Any) -> Tensor:  # type: ignore[override]
+    def forward(self, scores: Tensor, labels: Tensor, **lists: Any) -> Tensor:
         """The mean loss of the perturbed scores; a scalar, or one value a list with reduction `"none"`."""
         check_lists(scores, labels, lists.get("where"), lists.get("offsets"))
         noise = (self.sigma * torch.randn_like(scores) for _ in range(self.samples))

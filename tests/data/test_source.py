@@ -8,7 +8,16 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from rankstruct.data import RankingData, Source, concatenate, formats, read_lists, read_splits, register_format
+from rankstruct.data import (
+    RankingData,
+    Source,
+    concatenate,
+    formats,
+    parse_preparation,
+    read_lists,
+    read_splits,
+    register_format,
+)
 
 
 def write_folds(root, folds=(1, 2)):
@@ -137,3 +146,8 @@ def test_suffixes_choose_the_reader(tmp_path):
     assert Source(str(tmp_path), cache=False).read().test.num_documents == 1
     with pytest.raises(ValueError, match="rows with a class each"):
         read_lists(tmp_path / "x.arff")
+
+
+def test_what_earlier_runs_wrote_is_read():
+    assert Source(builtin="synthetic-hosts") == Source(builtin="synthetic-groups")
+    assert parse_preparation(["unlabelled-as-bad"]) == parse_preparation(["unlabelled-as-irrelevant"])

@@ -412,3 +412,25 @@ def test_types_and_shapes_are_checked(its):
         loss(scores[0], labels[0], where=where[0], offsets=torch.tensor([0, 12]), **its.groups(GROUPS[0]))
     with pytest.raises(ValueError, match="offsets must start at 0 and end at the number of documents, 12"):
         loss(scores[0], labels[0], offsets=torch.tensor([0, 11]), **its.groups(GROUPS[0]))
+
+
+def test_a_process_compiles_every_kind_of_loss():
+    # torch.compile gives up on a function's code after eight versions of it.
+    kinds = {type(its.make()): its for _, its in LOSSES}
+    scores, labels, _ = draw(dtype=torch.float32)
+    assert len(kinds) > 8
+    torch._dynamo.reset()
+    for its in kinds.values():
+        loss = its.make()
+        found = torch.compile(loss, fullgraph=True, backend="eager")(scores, labels, **its.groups())
+        torch.testing.assert_close(found, loss(scores, labels, **its.groups()))
+    torch._dynamo.reset()
+
+
+def test_what_is_no_argument_is_refused_by_name():
+    scores, labels, where = draw(dtype=torch.float32)
+    for loss in (rs.StructuredHingeLoss("AP"), rs.ListNetLoss()):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'were'"):
+            loss(scores, labels, were=where)
+        with pytest.raises(TypeError, match="positional arguments"):
+            loss(scores, labels, where)
