@@ -75,8 +75,31 @@ def split_by_chosen(relevant, where, start, stop, parameters, space):
 
 
 @compile_kernel
-def _finish(p, m, space, loss, relevant, where, offsets, index, parameters, task_loss, value, direction):
-    """Write the results of the ranking with the irrelevant documents above each relevant one in `space` and its task loss.
+def _finish(p, m, space, loss, index, task_loss, value, direction):
+    """Write the results of the ranking with the irrelevant documents above each relevant one in `space` and its task loss."""
+    _, documents, values = space
+    relevant_at, irrelevant_at, above = documents[0], documents[1], documents[4]
+    relevant_score, irrelevant_score = values[0], values[1]
+    scale = 2.0 / (np.float64(p) * np.float64(m))
+    difference = 0.0
+    j = 0
+    for i in range(p):
+        coefficient = 0.0 - scale * above[i]  # not -0.0
+        direction[relevant_at[i]] = coefficient
+        difference += coefficient * relevant_score[i]
+        # Irrelevant ones that are above relevant i but not above i - 1 are above all relevant ones from i on.
+        while j < above[i]:
+            coefficient = scale * (p - i)
+            direction[irrelevant_at[j]] = coefficient
+            difference += coefficient * irrelevant_score[j]
+            j += 1
+    task_loss[index] = loss
+    value[index] = max(loss + difference, 0.0)
+
+
+@compile_kernel
+def _finish_predicted(p, m, space, loss, relevant, where, offsets, index, parameters, task_loss, value, direction):
+    """`_finish` against the ranking that F prefers. A function of its own: each array that is handed on costs short lists time.
 
     Pairs that are swapped are counted as integers, so that what two rankings share cancels exactly.
     """
@@ -86,36 +109,23 @@ def _finish(p, m, space, loss, relevant, where, offsets, index, parameters, task
     relevant_score, irrelevant_score = values[0], values[1]
     scale = 2.0 / (np.float64(p) * np.float64(m))
     difference = 0.0
-    if not parameters.predicted:
-        j = 0
-        for i in range(p):
-            coefficient = 0.0 - scale * above[i]  # not -0.0
-            direction[relevant_at[i]] = coefficient
-            difference += coefficient * relevant_score[i]
-            # Irrelevant ones that are above relevant i but not above i - 1 are above all relevant ones from i on.
-            while j < above[i]:
-                coefficient = scale * (p - i)
-                direction[irrelevant_at[j]] = coefficient
-                difference += coefficient * irrelevant_score[j]
-                j += 1
-    else:
-        i = 0
-        for j in range(m):
-            while i < p and above[i] <= j:
-                i += 1
-            swapped[irrelevant_at[j] - start] = p - i
-        for i in range(p):
-            swapped[relevant_at[i] - start] = above[i]
-        row = split_by_chosen(relevant, where, start, stop, parameters, space)
-        _uncount(p, m, documents[row], documents[row + 1], values[row], values[row + 1], start, swapped)
-        for i in range(p):
-            coefficient = 0.0 - scale * swapped[relevant_at[i] - start]
-            direction[relevant_at[i]] = coefficient
-            difference += coefficient * relevant_score[i]
-        for j in range(m):
-            coefficient = scale * swapped[irrelevant_at[j] - start]
-            direction[irrelevant_at[j]] = coefficient
-            difference += coefficient * irrelevant_score[j]
+    i = 0
+    for j in range(m):
+        while i < p and above[i] <= j:
+            i += 1
+        swapped[irrelevant_at[j] - start] = p - i
+    for i in range(p):
+        swapped[relevant_at[i] - start] = above[i]
+    row = split_by_chosen(relevant, where, start, stop, parameters, space)
+    _uncount(p, m, documents[row], documents[row + 1], values[row], values[row + 1], start, swapped)
+    for i in range(p):
+        coefficient = 0.0 - scale * swapped[relevant_at[i] - start]
+        direction[relevant_at[i]] = coefficient
+        difference += coefficient * relevant_score[i]
+    for j in range(m):
+        coefficient = scale * swapped[irrelevant_at[j] - start]
+        direction[irrelevant_at[j]] = coefficient
+        difference += coefficient * irrelevant_score[j]
     task_loss[index] = loss
     value[index] = max(loss + difference, 0.0)
 
@@ -161,7 +171,12 @@ def auc_lists(scores, bits, relevant, where, offsets, first, last, parameters, t
         if p == 0 or m == 0:
             continue
         loss = _count_above(p, m, relevant_score, irrelevant_score, 0.5, irrelevant_above) / (np.float64(p) * m)
-        _finish(p, m, space, loss, relevant, where, offsets, index, parameters, task_loss, value, direction)
+        if parameters.predicted:
+            _finish_predicted(
+                p, m, space, loss, relevant, where, offsets, index, parameters, task_loss, value, direction
+            )
+        else:
+            _finish(p, m, space, loss, index, task_loss, value, direction)
     return -1
 
 
@@ -237,7 +252,12 @@ def convex_lists(scores, bits, relevant, where, offsets, first, last, parameters
             else:
                 measure += gain * weights[i + j]
         loss = best_value - measure
-        _finish(p, m, space, loss, relevant, where, offsets, index, parameters, task_loss, value, direction)
+        if parameters.predicted:
+            _finish_predicted(
+                p, m, space, loss, relevant, where, offsets, index, parameters, task_loss, value, direction
+            )
+        else:
+            _finish(p, m, space, loss, index, task_loss, value, direction)
     return -1
 
 
@@ -360,7 +380,12 @@ def programme_lists(scores, bits, relevant, where, offsets, first, last, paramet
             rank = i + 1 + irrelevant_above[i]
             measure += gain * (i + 1) / np.float64(rank) if is_precision else gain * weights[rank - 1]
         loss = best_value - measure
-        _finish(p, m, space, loss, relevant, where, offsets, index, parameters, task_loss, value, direction)
+        if parameters.predicted:
+            _finish_predicted(
+                p, m, space, loss, relevant, where, offsets, index, parameters, task_loss, value, direction
+            )
+        else:
+            _finish(p, m, space, loss, index, task_loss, value, direction)
     return -1
 
 
@@ -390,5 +415,10 @@ def reciprocal_rank_lists(scores, bits, relevant, where, offsets, first, last, p
                 best, best_b, loss = found, b, 1.0 - earned
         for i in range(p):
             irrelevant_above[i] = max(own_best[i], best_b)
-        _finish(p, m, space, loss, relevant, where, offsets, index, parameters, task_loss, value, direction)
+        if parameters.predicted:
+            _finish_predicted(
+                p, m, space, loss, relevant, where, offsets, index, parameters, task_loss, value, direction
+            )
+        else:
+            _finish(p, m, space, loss, index, task_loss, value, direction)
     return -1
