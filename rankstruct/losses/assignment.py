@@ -100,9 +100,9 @@ class AssignmentHingeLoss(RankingLoss):
         check_choice("reference", reference, REFERENCES)
         super().__init__(reduction, reference=reference)
 
-    def forward(self, scores: Tensor, cost: Tensor, **lists: Any) -> Tensor:  # type: ignore[override]
+    def forward(self, scores: Tensor, *cost: Tensor, **lists: Any) -> Tensor:
         """The loss; see `assignment_hinge_loss`."""
-        return super().forward(scores, cost, **lists)
+        return assignment_hinge_loss(scores, *cost, **{"reduction": self.reduction, **self.options, **lists})
 
     @property
     def convex(self) -> bool:  # type: ignore[override]
