@@ -249,16 +249,14 @@ class LinearRanker(BaseEstimator):
         return self.use_path(chosen)
 
     def _has_validation(self, X_valid: Any, y_valid: Any, qid_valid: Any, groups_valid: Any) -> bool:
-        given = [value is not None for value in (X_valid, y_valid, qid_valid)]
-        if any(given) != all(given):
-            raise ValueError("X_valid, y_valid and qid_valid go together; give all three or none")
-        if groups_valid is not None and not any(given):
+        given = are_given(X_valid, y_valid, qid_valid)
+        if groups_valid is not None and not given:
             raise ValueError("groups_valid goes with X_valid, y_valid and qid_valid; give them too or leave it out")
-        if any(given) and groups_valid is None and self._measure().takes_groups:
+        if given and groups_valid is None and self._measure().takes_groups:
             raise ValueError(
                 f"{self._measure().name} needs groups_valid=, one id a validation document: its host or topic"
             )
-        return any(given)
+        return given
 
     def use_path(self, number: int) -> LinearRanker:
         """Take the solution of another C of the path, the `number`-th in ascending order, from 0; returns the ranker itself."""
@@ -547,6 +545,14 @@ def _lowest(risk: LinearRisk, C: float, w0: np.ndarray, points: Sequence[np.ndar
     if len(points) == 1:
         return points[0]
     return min(points, key=lambda w: float((w - w0) @ (w - w0)) / (2 * C) + risk(w)[0])
+
+
+def are_given(X_valid: Any, y_valid: Any, qid_valid: Any) -> bool:
+    """Whether there are validation lists; raises ValueError if some of what they need is missing."""
+    given = [value is not None for value in (X_valid, y_valid, qid_valid)]
+    if any(given) != all(given):
+        raise ValueError("X_valid, y_valid and qid_valid go together; give all three or none")
+    return any(given)
 
 
 def group_documents(qid: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:

@@ -30,13 +30,12 @@ from sklearn.utils.validation import check_array, check_is_fitted, check_X_y
 from torch import nn
 
 from rankstruct.diagnostics import describe
-from rankstruct.estimators import LinearRanker, group_documents, ranking_risk
+from rankstruct.estimators import LinearRanker, are_given, group_documents, ranking_risk
 from rankstruct.feature_maps import Positional
 from rankstruct.lists import pad
 from rankstruct.losses import (
     ClassificationLoss,
     CombinedLoss,
-    DiverseHingeLoss,
     LambdaLoss,
     ListNetLoss,
     OrdinalLoss,
@@ -48,7 +47,7 @@ from rankstruct.losses import (
     ranksvm_loss,
 )
 from rankstruct.losses.base import reduce_lists
-from rankstruct.measures import Diverse, evaluate, parse_measure
+from rankstruct.measures import evaluate, parse_measure
 from rankstruct.solvers import DC, Annealing, Bundle, Solution
 
 Several = float | Sequence[float]
@@ -141,11 +140,8 @@ class _Baseline(BaseEstimator):
         order, offsets = group_documents(np.asarray(qid))
         if order is not None:
             X, y = X[order], y[order]
-        given = [value is not None for value in (X_valid, y_valid, qid_valid)]
-        if any(given) != all(given):
-            raise ValueError("X_valid, y_valid and qid_valid go together; give all three or none")
         held_out = None
-        if X_valid is not None:
+        if are_given(X_valid, y_valid, qid_valid):
             held_out = HeldOut(self._rows(X_valid), np.asarray(y_valid), np.asarray(qid_valid), groups_valid)
         self.choice_: dict[str, Any] = {}
         self._fit(X, y, offsets, held_out)
@@ -754,10 +750,8 @@ def _hinge(
     tolerance: float = 1e-3,
     select: str | None = None,
 ) -> LinearRanker:
-    judge = parse_measure(measure)
-    options: Any = {"feature_map": Positional(decay) if decay is not None else feature_map, "reference": reference}
-    diverse = isinstance(judge, Diverse)
-    loss = DiverseHingeLoss(judge.plain, **options) if diverse else StructuredHingeLoss(judge, **options)  # type: ignore[attr-defined]
+    chosen = Positional(decay) if decay is not None else feature_map
+    loss = StructuredHingeLoss(measure, feature_map=chosen, reference=reference)
     solver: Any = "bundle" if max_rounds is None else DC(solver=Bundle(tolerance=tolerance), max_rounds=max_rounds)
     return LinearRanker(select or measure, C=C, loss=loss, solver=solver, tolerance=tolerance)
 
