@@ -9,7 +9,9 @@ measures by L-BFGS with annealing.
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -41,6 +43,7 @@ from rankstruct.solvers import (
     LinearRisk,
     Solution,
     Solver,
+    Status,
     group_regression,
 )
 
@@ -106,6 +109,16 @@ class _Lists(NamedTuple):
         """Some documents, or all in another order, which have other offsets."""
         groups = None if self.groups is None else self.groups[rows]
         return _Lists(self.X[rows], self.labels[rows], offsets, groups)
+
+
+def _judged(solution: Solution, C: float, loss: nn.Module, lists: _Lists, w0: np.ndarray) -> Solution:
+    """The solution, with a status that says so where it is no better than w = 0 or ties all documents of each list."""
+    scores, starts = lists.X @ solution.w, lists.offsets[:-1]
+    learned = bool((np.minimum.reduceat(scores, starts) < np.maximum.reduceat(scores, starts)).any())
+    if learned and not isinstance(loss, SmoothLoss):  # where all tie, a smoothed measure is nobody's bound
+        at_zero = ranking_risk(loss, *lists)(np.zeros(len(solution.w)))[0] + float(w0 @ w0) / (2 * C)
+        learned = solution.objective < at_zero * (1 - 1e-9)
+    return solution if learned else replace(solution, status=Status.NO_BETTER_THAN_ZERO)
 
 
 def _bring_together(X: Any, y: np.ndarray, qid: np.ndarray, groups: np.ndarray | None) -> _Lists:
@@ -178,7 +191,7 @@ class LinearRanker(BaseEstimator):
         *,
         C: float | Sequence[float] = 100.0,
         feature_map: str | FeatureMap | None = None,
-        reference: str = "ideal",
+        reference: str | None = None,
         loss: nn.Module | None = None,
         solver: str | Solver | DC | Annealing = "bundle",
         tolerance: float = 1e-3,
@@ -241,11 +254,13 @@ class LinearRanker(BaseEstimator):
         solution, chosen = None, 0
         for number, C in enumerate(Cs):
             solution = self._solve(loss, lists, C, self.w0_, start, solution)
-            self.path_.append(solution)
+            self.path_.append(_judged(solution, C, loss, lists, self.w0_))
             self.use_path(number)
             if self.validation_ is not None:
                 self.validation_.append(self.score(X_valid, y_valid, qid_valid, groups=groups_valid))
                 chosen = number if self.validation_[number] > self.validation_[chosen] else chosen
+        if self.path_[chosen].status is Status.NO_BETTER_THAN_ZERO:
+            warnings.warn(f"{type(self).__name__}, C = {Cs[chosen]:g}: {self.path_[chosen].status}", stacklevel=2)
         return self.use_path(chosen)
 
     def _has_validation(self, X_valid: Any, y_valid: Any, qid_valid: Any, groups_valid: Any) -> bool:
@@ -494,7 +509,7 @@ class KernelRanker(LinearRanker):
         random_state: int = 0,
         C: float | Sequence[float] = 100.0,
         feature_map: str | FeatureMap | None = None,
-        reference: str = "ideal",
+        reference: str | None = None,
         loss: nn.Module | None = None,
         solver: str | Solver | DC | Annealing = "bundle",
         tolerance: float = 1e-3,

@@ -745,7 +745,7 @@ def _hinge(
     *,
     feature_map: str | None = None,
     decay: str | None = None,
-    reference: str = "ideal",
+    reference: str | None = None,
     max_rounds: int | None = None,
     tolerance: float = 1e-3,
     select: str | None = None,

@@ -196,7 +196,8 @@ class HingeLoss(RankingLoss):
     Args:
         measure: a measure or its name.
         feature_map: how a ranking scores; the measure's own default if None.
-        reference: the ranking r* that the bound is relative to: `"ideal"`, `"ideal-tied"` or `"predicted"`.
+        reference: the ranking r* that the bound is relative to: `"ideal"`, `"ideal-tied"` or `"predicted"`; the measure's own
+            default if None.
         reduction: `"mean"`, `"sum"` or `"none"`.
 
     Raises:
@@ -211,10 +212,11 @@ class HingeLoss(RankingLoss):
         measure: str | Measure,
         *,
         feature_map: str | FeatureMap | None = None,
-        reference: str = "ideal",
+        reference: str | None = None,
         reduction: str = "mean",
     ) -> None:
-        super().__init__(reduction, resolved=resolve(measure, feature_map, reference), reference=reference)
+        resolved = resolve(measure, feature_map)
+        super().__init__(reduction, resolved=resolved, reference=resolved.reference(reference))
 
     @property
     def measure(self) -> Measure:
@@ -254,7 +256,7 @@ def hinge(
     labels: Tensor,
     resolved: Resolved,
     *,
-    reference: str = "ideal",
+    reference: str,
     reference_scores: Tensor | None = None,
     groups: Tensor | None = None,
     where: Tensor | None = None,

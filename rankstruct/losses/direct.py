@@ -69,7 +69,8 @@ def direct_loss(
     >>> direct_loss(torch.tensor([2.0, 0.5, 0.0]), torch.tensor([0, 1, 0]), "AP", epsilon=0.1)   # 1 - AP
     tensor(0.5000)
     """
-    resolved = _checked(resolve(measure, feature_map, "predicted"), epsilon, side)
+    resolved = _checked(resolve(measure, feature_map), epsilon, side)
+    resolved.reference("predicted")
     return _direct(scores, labels, resolved, epsilon=epsilon, side=side, **lists)
 
 

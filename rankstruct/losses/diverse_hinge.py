@@ -54,7 +54,7 @@ class DiverseHingeLoss(StructuredHingeLoss):
         measure: str | Measure,
         *,
         feature_map: str | FeatureMap | None = None,
-        reference: str = "ideal",
+        reference: str | None = None,
         reduction: str = "mean",
     ) -> None:
         super().__init__(_diverse(measure), feature_map=feature_map, reference=reference, reduction=reduction)

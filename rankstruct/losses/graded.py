@@ -25,7 +25,7 @@ def graded_loss(
     grades: Sequence[float] | None = None,
     grade_weights: Sequence[float] | None = None,
     feature_map: str | FeatureMap | None = None,
-    reference: str = "ideal",
+    reference: str | None = None,
     **lists: Unpack[HingeOptions],
 ) -> Tensor:
     """The structured hinge of a binary measure, summed over thresholds: relevant is what has grade 1 or more, 2 or more, ...
@@ -46,7 +46,8 @@ def graded_loss(
     >>> graded_loss(torch.tensor([0.0, 0.0, 0.0]), torch.tensor([2, 1, 0]), "AUC")  # 1 at each threshold
     tensor(2.)
     """
-    resolved = _without_threshold(resolve(measure, feature_map, reference))
+    resolved = _without_threshold(resolve(measure, feature_map))
+    reference = resolved.reference(reference)
     return _graded(scores, labels, resolved, grades=grades, grade_weights=grade_weights, reference=reference, **lists)
 
 
@@ -114,7 +115,7 @@ class GradedLoss(HingeLoss):
         grades: Sequence[float] | None = None,
         grade_weights: Sequence[float] | None = None,
         feature_map: str | FeatureMap | None = None,
-        reference: str = "ideal",
+        reference: str | None = None,
         reduction: str = "mean",
     ) -> None:
         _check_grades(grades, grade_weights)

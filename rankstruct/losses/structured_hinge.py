@@ -23,7 +23,7 @@ def structured_hinge_loss(
     measure: str | Measure,
     *,
     feature_map: str | FeatureMap | None = None,
-    reference: str = "ideal",
+    reference: str | None = None,
     **lists: Unpack[HingeOptions],
 ) -> Tensor:
     """Structured hinge loss of a ranking measure: an upper bound of `best measure - measure`, per list; never negative.
@@ -50,7 +50,8 @@ def structured_hinge_loss(
     >>> loss.item(), scores.grad
     (2.0, tensor([ 1., -1.,  0.]))
     """
-    return hinge(scores, labels, resolve(measure, feature_map, reference), reference=reference, **lists)
+    resolved = resolve(measure, feature_map)
+    return hinge(scores, labels, resolved, reference=resolved.reference(reference), **lists)
 
 
 class StructuredHingeLoss(HingeLoss):

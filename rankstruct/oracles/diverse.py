@@ -51,4 +51,4 @@ def _explain(measure: Diverse, feature_map: Positional, list_size: int, grades: 
     return _RECIPROCAL if isinstance(measure.plain, RR) else _SUM
 
 
-register_oracle(Diverse, Positional, rank_oracle("diverse", _solve_flat, _explain), default=True)
+register_oracle(Diverse, Positional, rank_oracle("diverse", _solve_flat, _explain), default="ideal-tied")

@@ -22,4 +22,4 @@ _METHOD = Method(
 
 # SVMmrr: Chakrabarti, Khanna, Sawant, Bhattacharyya, "Structured Learning for Non-Smooth Ranking Losses", KDD 2008; the loss
 # at rank r + 1 is 1 - 1/(1 + r), and fewer than k irrelevant documents are no exception here.
-register_oracle(RR, FirstRelevant, binary_oracle("first_relevant_reciprocal_rank", only(_METHOD)), default=True)
+register_oracle(RR, FirstRelevant, binary_oracle("first_relevant_reciprocal_rank", only(_METHOD)))

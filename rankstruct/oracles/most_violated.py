@@ -18,7 +18,7 @@ def most_violated(
     measure: str | Measure,
     *,
     feature_map: str | FeatureMap | None = None,
-    reference: str = "ideal",
+    reference: str | None = None,
     reference_scores: Tensor | None = None,
     groups: Tensor | None = None,
     where: Tensor | None = None,
@@ -58,5 +58,5 @@ def most_violated(
     (tensor(0.5000), tensor(2.), tensor([ 1., -1.,  0.]))
     """
     check_lists(scores, labels, where, offsets)
-    resolved = resolve(measure, feature_map, reference)
-    return resolved.solve(scores, labels, where, offsets, reference, reference_scores, groups)
+    resolved = resolve(measure, feature_map)
+    return resolved.solve(scores, labels, where, offsets, resolved.reference(reference), reference_scores, groups)

@@ -17,8 +17,8 @@ from torch import Tensor
 from rankstruct.feature_maps import FeatureMap, Pairwise
 from rankstruct.kernels.binary import NO_CUTOFF, Method, Parameters, Plan, binary_kernel
 from rankstruct.kernels.dispatch import Answer
-from rankstruct.measures import AP, AUC, RR, DiscountedGain, Measure, P, nDCG
-from rankstruct.oracles.registry import REFERENCES, Oracle, register_oracle, set_default_feature_map
+from rankstruct.measures import AP, AUC, RR, DiscountedGain, Measure
+from rankstruct.oracles.registry import REFERENCES, Oracle, register_oracle
 
 _AUC = Method(
     "each pair by itself, counted by a merge", "O(n log n)", "pairwise_cpu.auc_lists", "pairwise_device.auc_padded"
@@ -101,9 +101,9 @@ def _falls_ever_more_slowly(weights: np.ndarray) -> bool:
 
 
 # SVMauc: Joachims, "A Support Vector Method for Multivariate Performance Measures", ICML 2005.
-register_oracle(AUC, Pairwise, binary_oracle("pairwise_auc", only(_AUC)), default=True)
+register_oracle(AUC, Pairwise, binary_oracle("pairwise_auc", only(_AUC)), default="ideal")
 # SVMmap: Yue, Finley, Radlinski, Joachims, "A Support Vector Method for Optimizing Average Precision", SIGIR 2007.
-register_oracle(AP, Pairwise, binary_oracle("pairwise_average_precision", _plan_precision), default=True)
+register_oracle(AP, Pairwise, binary_oracle("pairwise_average_precision", _plan_precision), default="ideal")
 # SVMndcg and its like: Chakrabarti, Khanna, Sawant, Bhattacharyya, "Structured Learning for Non-Smooth Ranking Losses",
 # KDD 2008. Their greedy method (fact 3.4) is not exact; these are.
 register_oracle(
@@ -111,6 +111,4 @@ register_oracle(
     Pairwise,
     binary_oracle("pairwise_discounted", _plan_discounted, discounted=True),
 )
-for _measure in (nDCG, P):
-    set_default_feature_map(_measure, Pairwise())
 register_oracle(RR, Pairwise, binary_oracle("pairwise_reciprocal_rank", only(_FIRST)))

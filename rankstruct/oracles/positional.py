@@ -195,6 +195,6 @@ def _explain(measure: Measure, feature_map: FeatureMap, list_size: int, grades: 
 
 
 _ORACLE = rank_oracle("positional", _solve_flat, _explain)
-register_oracle(DiscountedGain, Positional, _ORACLE, default=True)  # type: ignore[type-abstract]  # and all its subclasses
-register_oracle(mWTA, Positional, _ORACLE, default=True)  # DORM section 6.4
-register_oracle(RR, Positional, _ORACLE)
+register_oracle(DiscountedGain, Positional, _ORACLE, default="ideal-tied")  # type: ignore[type-abstract]  # and all its subclasses
+register_oracle(mWTA, Positional, _ORACLE, default="ideal-tied")  # DORM section 6.4
+register_oracle(RR, Positional, _ORACLE, default="ideal-tied")

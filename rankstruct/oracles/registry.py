@@ -1,4 +1,4 @@
-"""Which (measure, feature map) pairs have an oracle, and which map a measure takes where none is named."""
+"""Which (measure, feature map) pairs have an oracle, and which map and reference a measure takes where none are named."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rankstruct.feature_maps import FeatureMap, parse_feature_map
 from rankstruct.lists import check_groups
 from rankstruct.measures import Measure, parse_measure
 
-__all__ = ["Explanation", "MostViolated", "Oracle", "explain_oracle", "register_oracle", "set_default_feature_map"]
+__all__ = ["Explanation", "MostViolated", "Oracle", "explain_oracle", "register_oracle", "set_default_bound"]
 
 REFERENCES = ("ideal", "ideal-tied", "predicted")
 
@@ -62,14 +62,18 @@ class Resolved:
         # What an oracle is made of does not pickle; who loads it finds it in the registry.
         return resolve, (self.measure, self.feature_map)
 
-    def check_reference(self, reference: str) -> None:
-        """Raise ValueError unless the oracle knows the reference."""
+    def reference(self, named: str | None) -> str:
+        """The reference that was named, or else the measure's own; raises ValueError unless the oracle knows it."""
+        reference = _default(self.measure)[1] if named is None else named
+        if named is None and reference not in self.oracle.references:
+            return self.oracle.references[0]
         if reference not in self.oracle.references:
             known = ", ".join(map(repr, self.oracle.references))
             raise ValueError(
                 f"reference must be one of {known} for {self.measure.name} with the {self.feature_map.name} feature map, "
                 f"got {reference!r}"
             )
+        return reference
 
     def solve(
         self,
@@ -118,11 +122,11 @@ class Resolved:
 
 
 _ORACLES: dict[tuple[type[Measure], type[FeatureMap]], Oracle] = {}
-_DEFAULT_FEATURE_MAP: dict[type[Measure], FeatureMap] = {}
+_DEFAULTS: dict[type[Measure], tuple[FeatureMap, str]] = {}
 
 
 def register_oracle(
-    measure: type[Measure], feature_map: type[FeatureMap], oracle: Oracle, *, default: bool = False
+    measure: type[Measure], feature_map: type[FeatureMap], oracle: Oracle, *, default: str | None = None
 ) -> None:
     """Register the oracle of a kind of measure and a kind of feature map, in place of an earlier one.
 
@@ -130,23 +134,23 @@ def register_oracle(
         measure: a measure class; its subclasses are served too unless they have an oracle of their own.
         feature_map: a feature map class.
         oracle: what solves it.
-        default: whether this feature map is taken for the measure where none is named (it must need no arguments).
+        default: a reference; this map (which must need no arguments) and that reference are then taken for the measure where
+            none are named.
     """
     _ORACLES[measure, feature_map] = oracle
-    if default:
-        set_default_feature_map(measure, feature_map())
+    if default is not None:
+        set_default_bound(measure, feature_map(), default)
 
 
-def set_default_feature_map(measure: type[Measure], feature_map: FeatureMap) -> None:
-    """Take `feature_map` for a kind of measure, and its subclasses, where none is named."""
-    _DEFAULT_FEATURE_MAP[measure] = feature_map
+def set_default_bound(measure: type[Measure], feature_map: FeatureMap, reference: str) -> None:
+    """Take this feature map and this reference for a kind of measure, and its subclasses, where none are named."""
+    _DEFAULTS[measure] = feature_map, reference
 
 
-def default_feature_map(measure: Measure) -> FeatureMap:
-    """The feature map that is taken for a measure where none is named; raises ValueError if it has none."""
+def _default(measure: Measure) -> tuple[FeatureMap, str]:
     for kind in type(measure).__mro__:
-        if kind in _DEFAULT_FEATURE_MAP:
-            return _DEFAULT_FEATURE_MAP[kind]
+        if kind in _DEFAULTS:
+            return _DEFAULTS[kind]
     raise ValueError(f"{measure.name} has no oracle; there are: {_listing()}")
 
 
@@ -169,15 +173,11 @@ def _listing() -> str:
 
 
 def resolve(
-    measure: str | Measure, feature_map: str | FeatureMap | None = None, reference: str | None = None
-) -> Resolved:
+    measure: str | Measure, feature_map: str | FeatureMap | None = None) -> Resolved:
     """Measure, feature map and oracle from what a user wrote; raises ValueError where they do not go together."""
     measure = parse_measure(measure)
-    feature_map = default_feature_map(measure) if feature_map is None else parse_feature_map(feature_map)
-    resolved = Resolved(measure, feature_map, find_oracle(measure, feature_map))
-    if reference is not None:
-        resolved.check_reference(reference)
-    return resolved
+    feature_map = _default(measure)[0] if feature_map is None else parse_feature_map(feature_map)
+    return Resolved(measure, feature_map, find_oracle(measure, feature_map))
 
 
 class Explanation(NamedTuple):
