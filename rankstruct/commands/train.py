@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn
 
 import pytorch_lightning as pl
-import torch
 import yaml
 from pytorch_lightning.callbacks import Callback, EarlyStopping, ModelCheckpoint
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
@@ -26,6 +25,7 @@ from rankstruct.data import Source
 from rankstruct.data.source import content_digest
 from rankstruct.files import write_text
 from rankstruct.measures import parse_measure
+from rankstruct.models.saving import read_checkpoint
 from rankstruct.recommenders.reading import RatingsSource
 from rankstruct.recommenders.training import FactorizationModule, RecommendationWriter, SplitRatingsDataModule
 from rankstruct.tables import format_table
@@ -180,10 +180,7 @@ class RankingCLI(LightningCLI):
             return
         if not Path(path).is_file():
             raise ValueError(f"there is no checkpoint {path}")
-        try:
-            torch.load(path, weights_only=True, map_location="cpu")
-        except Exception as error:
-            raise ValueError(f"{path} is not a checkpoint that can be read: {error}") from error
+        read_checkpoint(path)
 
     def _prepare_subcommand_parser(self, klass: type, subcommand: str, **kwargs: Any) -> LightningArgumentParser:
         parser = super()._prepare_subcommand_parser(klass, subcommand, **kwargs)
@@ -235,7 +232,7 @@ class RankingCLI(LightningCLI):
         assert isinstance(checkpoint, ModelCheckpoint)
         if not checkpoint.best_model_path or checkpoint.best_model_score is None:
             return
-        state = torch.load(checkpoint.best_model_path, weights_only=True, map_location="cpu")
+        state = read_checkpoint(checkpoint.best_model_path)
         best = {"epoch": state["epoch"], "step": state["global_step"], "validation": checkpoint.best_model_score.item()}
         loggers, self.trainer.loggers = self.trainer.loggers, []  # final values are no curve
         self.trainer.test(self.model, datamodule=self.datamodule, ckpt_path=checkpoint.best_model_path, verbose=False)
