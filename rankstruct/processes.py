@@ -5,44 +5,75 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, distributed
 
-__all__ = ["Place", "copy_from_first", "end_with_launcher", "find_place", "gather", "summed"]
+__all__ = ["Team", "copy_from_first", "end_with_launcher", "find_team", "gather", "joined", "summed"]
 
 _LAUNCHER = "RANKSTRUCT_LAUNCHER"
 _LOOK = 0.5  # seconds between two looks whether the launcher is there
 
 
-class Place(NamedTuple):
-    """One of several processes.
+class Team(NamedTuple):
+    """The processes that share the work, as one of them sees them; all must do the same calls of its methods in the same order.
 
     Attributes:
-        rank: its number, from 0.
+        rank: the number of this process, from 0.
         world_size: how many there are.
     """
 
-    rank: int
-    world_size: int
+    rank: int = 0
+    world_size: int = 1
+
+    def sum(self, vector: np.ndarray) -> np.ndarray:
+        """The sum of an array over all processes, the same bits on all."""
+        return vector if self.world_size == 1 else summed(torch.from_numpy(vector)).numpy()
+
+    def hand_out(self, value: Any) -> Any:
+        """What the first process gave; any object that can be pickled."""
+        given = [value]
+        if self.world_size > 1:
+            distributed.broadcast_object_list(given, 0)
+        return given[0]
 
 
-def find_place() -> Place:
-    """Where this process stands among those of `torch.distributed`; alone where that was not initialised.
+def find_team() -> Team:
+    """The processes of `torch.distributed`; this one alone where that was not initialised.
 
-    >>> find_place()
-    Place(rank=0, world_size=1)
+    >>> find_team()
+    Team(rank=0, world_size=1)
     """
     if not (distributed.is_available() and distributed.is_initialized()):
-        return Place(0, 1)
-    return Place(distributed.get_rank(), distributed.get_world_size())
+        return Team()
+    return Team(distributed.get_rank(), distributed.get_world_size())
+
+
+@contextmanager
+def joined() -> Iterator[Team]:
+    """The processes that `torchrun` started (or whatever else sets RANK and WORLD_SIZE), joined for a block; else this one alone.
+
+    What they send each other is on the CPU.
+    """
+    started = int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
+    if not started or find_team().world_size > 1:
+        yield find_team()
+        return
+    end_with_launcher()
+    distributed.init_process_group("gloo")
+    try:
+        yield find_team()
+    finally:
+        distributed.destroy_process_group()
 
 
 def summed(values: Tensor) -> Tensor:
     """The sum of `values`, of one shape and dtype, over all processes, each of which must call this; the same bits on all."""
-    if find_place().world_size == 1:
+    if find_team().world_size == 1:
         return values
     total = _where_it_is_sent(values.detach().clone())
     distributed.all_reduce(total)
@@ -51,7 +82,7 @@ def summed(values: Tensor) -> Tensor:
 
 def copy_from_first(tensors: Iterable[Tensor]) -> None:
     """Overwrite tensors, in place, with those of the first process; all processes must call this."""
-    if find_place().world_size == 1:
+    if find_team().world_size == 1:
         return
     with torch.no_grad():
         for tensor in tensors:
@@ -62,7 +93,7 @@ def copy_from_first(tensors: Iterable[Tensor]) -> None:
 
 def gather(values: Tensor) -> list[Tensor]:
     """`values` of one shape and dtype of all processes, in order, each of which must call this."""
-    size = find_place().world_size
+    size = find_team().world_size
     if size == 1:
         return [values]
     sent = _where_it_is_sent(values.detach())

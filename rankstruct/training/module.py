@@ -15,7 +15,7 @@ from rankstruct.losses import StructuredHingeLoss, takes_groups
 from rankstruct.measures import DiscountedGain, nDCG
 from rankstruct.metric import RankingMetric
 from rankstruct.models.saving import describe_scorer
-from rankstruct.processes import copy_from_first, find_place, gather, summed
+from rankstruct.processes import copy_from_first, find_team, gather, summed
 from rankstruct.training.start import fit_regression
 
 __all__ = ["RankingModule"]
@@ -129,7 +129,7 @@ class RankingModule(pl.LightningModule):
         `BatchLoader` of all lists.
         """
         if isinstance(batches, BatchLoader) and batches.world_size == 1:
-            batches = batches.share(*find_place())
+            batches = batches.share(*find_team())
         total, lists = 0.0, 0
         with torch.no_grad():
             for batch in batches:
@@ -163,7 +163,7 @@ class RankingModule(pl.LightningModule):
             if self.start == "regression":
                 measure = getattr(self.loss, "measure", None)
                 gains = (measure if isinstance(measure, DiscountedGain) else nDCG()).document_gains
-                if find_place().rank == 0:
+                if find_team().rank == 0:
                     fit_regression(self.scorer, self.training_lists(), gains)
                 copy_from_first([*self.scorer.parameters(), *self.scorer.buffers()])
             with torch.no_grad():
@@ -251,7 +251,7 @@ class RankingModule(pl.LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Remember this process' random state until training starts."""
         states = [checkpoint.get("random_state"), *checkpoint.get("random_states_of_others", [])]
-        rank = find_place().rank
+        rank = find_team().rank
         self._random_state = states[rank if rank < len(states) else 0]
 
     def on_train_start(self) -> None:
