@@ -10,6 +10,7 @@ import json
 import pickle
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -135,9 +136,18 @@ def fit_exact(
         while (arguments := team.hand_out(None)) is not None:
             _fit_cell(*arguments)
         return {}
+    try:
+        return _fit_cells(configs, folds, Path(output), overrides, processes)
+    finally:
+        with suppress(RuntimeError):  # the others are gone
+            team.hand_out(None)
+
+
+def _fit_cells(
+    configs: Sequence[str | Path], folds: Sequence[int] | None, root: Path, overrides: Sequence[str], processes: int
+) -> dict[str, list[dict[str, Any]]]:
     names = different_names(configs)
     numbers: list[int | None] = [None] if folds is None else list(folds)
-    root = Path(output)
     cells = {}
     for name, config in zip(names, configs, strict=True):
         _, source, _ = _parse(config, overrides)
@@ -151,11 +161,8 @@ def fit_exact(
             arguments = (str(config), fold, tuple(overrides), str(root / folder))
             cells[name, fold] = Cell(folder, request, arguments)
     with CellFolders(root) as store:
-        if team.world_size > 1:
-            found = store.run(_lead, list(cells.values()), processes=0, what="exact fits").results
-        else:
-            found = store.run(_fit_cell, list(cells.values()), processes=processes, what="exact fits").results
-    team.hand_out(None)
+        work, processes = (_lead, 0) if find_team().world_size > 1 else (_fit_cell, processes)
+        found = store.run(work, list(cells.values()), processes=processes, what="exact fits").results
     return {name: [found[cells[name, fold].name] for fold in numbers] for name in names}
 
 
