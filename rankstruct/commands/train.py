@@ -208,6 +208,8 @@ class RankingCLI(LightningCLI):
     def _instantiate_trainer(self, config: dict[str, Any], callbacks: list[Callback]) -> pl.Trainer:
         data = self.datamodule
         callbacks = [*callbacks, Terminable()]
+        if self._quiet and config.get("devices") == "auto":
+            config["devices"] = 1  # one of many runs
         if self.subcommand == "fit":
             if self._get(self.config, "average_weights"):
                 callbacks = [AverageWeights(), *callbacks]
@@ -224,7 +226,12 @@ class RankingCLI(LightningCLI):
                 checkpoint = Path(self._get(self.config, "ckpt_path")).parent
                 run = checkpoint.parent if checkpoint.name == "checkpoints" else checkpoint
                 callbacks += [writer(str(run)) for writer in self._task.writers]
-        return super()._instantiate_trainer(config, callbacks)
+        trainer = super()._instantiate_trainer(config, callbacks)
+        if self._quiet and trainer.world_size > 1:
+            raise ValueError(
+                "trainer.devices must be 1 where many runs are trained; --processes trains several at once"
+            )
+        return trainer
 
     @property
     def folder(self) -> Path:

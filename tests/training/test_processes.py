@@ -16,7 +16,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import rankstruct as rs
-from rankstruct.commands.train import main
+from rankstruct.commands.train import RankingCLI, main
 from rankstruct.data import BatchLoader
 from rankstruct.recommenders.training import FactorizationModule
 from rankstruct.training import RankingDataModule, RankingModule
@@ -212,3 +212,13 @@ def test_ids_are_not_rounded(tmp_path):
         module.scorer.user_factors.weight.copy_(torch.arange(300)[:, None] % 2)
         module.scorer.item_factors.weight.fill_(1)
     assert module(torch.tensor([[[256.0, 3.0], [257.0, 3.0]]])).tolist() == [[0.0, 2.0]]
+
+
+def test_one_of_many_runs_has_one_process(tmp_path):
+    """Of cross-validation, say, which starts each in a process that Lightning could not start again."""
+    with pytest.raises(ValueError, match=r"trainer\.devices must be 1"):
+        RankingCLI(
+            ["fit", "--data.builtin", "synthetic", "--model.scorer", "rankstruct.LinearScorer", *TWO],
+            tmp_path,
+            quiet=True,
+        )
