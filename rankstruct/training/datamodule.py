@@ -61,9 +61,13 @@ class ListsDataModule(pl.LightningDataModule):
         Raises:
             ValueError: no training list is left.
         """
-        trainer, lists = self.trainer, self.part("train")
-        place: dict[str, Any] = {"rank": trainer.global_rank, "world_size": trainer.world_size} if trainer else {}
-        loader = BatchLoader(lists, shuffle=True, seed=self.seed, **place, **self.training)
+        lists = self.part("train")
+        loader = BatchLoader(lists, shuffle=True, seed=self.seed, **self._place(), **self.training)
+        if len(loader) == 0 and loader.left_out < lists.num_lists:
+            raise ValueError(
+                f"{self.data_name} has {lists.num_lists - loader.left_out} training lists that a ranking can get wrong, fewer "
+                f"than the {loader.world_size} processes; train with so many, or give trainer.devices"
+            )
         if len(loader) == 0:
             raise ValueError(
                 f"{self.data_name} has no training list that a ranking can get wrong: {loader.left_out} of "
@@ -77,16 +81,22 @@ class ListsDataModule(pl.LightningDataModule):
         return BatchLoader(self.part("train"), documents_per_batch=self.evaluation_documents, **dropped)
 
     def val_dataloader(self) -> BatchLoader:
-        """All validation lists."""
-        return BatchLoader(self.part("vali"), documents_per_batch=self.evaluation_documents)
+        """All validation lists, each once; of several processes this one's share of them."""
+        return self._evaluated(self.part("vali"))
 
     def test_dataloader(self) -> BatchLoader:
-        """All test lists."""
-        return BatchLoader(self.part("test"), documents_per_batch=self.evaluation_documents)
+        """All test lists, each once; of several processes this one's share of them."""
+        return self._evaluated(self.part("test"))
 
     def predict_dataloader(self) -> BatchLoader:
-        """All lists to predict."""
-        return BatchLoader(self.predict_data, documents_per_batch=self.evaluation_documents)
+        """All lists to predict, each once; of several processes this one's share of them."""
+        return self._evaluated(self.predict_data)
+
+    def _evaluated(self, lists: RankingData) -> BatchLoader:
+        return BatchLoader(lists, documents_per_batch=self.evaluation_documents, **self._place())
+
+    def _place(self) -> dict[str, Any]:
+        return {"rank": self.trainer.global_rank, "world_size": self.trainer.world_size} if self.trainer else {}
 
 
 class RankingDataModule(ListsDataModule):
