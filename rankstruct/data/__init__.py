@@ -7,6 +7,7 @@ from rankstruct.data.dataset import *
 from rankstruct.data.errors import *
 from rankstruct.data.folds import *
 from rankstruct.data.formats import *
+from rankstruct.data.names import *
 from rankstruct.data.protocols import *
 from rankstruct.data.runs import *
 from rankstruct.data.scale import *

@@ -8,6 +8,7 @@ import numpy as np
 
 from rankstruct.data.dataset import RankingData, Splits
 from rankstruct.data.errors import check_least
+from rankstruct.data.names import Names
 from rankstruct.data.tabular import ClassTable, sample_queries
 
 __all__ = ["digits", "synthetic", "synthetic_groups"]
@@ -62,7 +63,7 @@ def digits(
 
     def sampled(rows: np.ndarray, number: int, name: str) -> RankingData:
         data = sample_queries(table, str(relevant), queries=number, documents=documents, rows=rows, seed=rng)
-        return replace(data, qids=np.char.add(name, data.qids))
+        return replace(data, qids=Names.of(np.char.add(name, data.qids)))
 
     return Splits(*(sampled(*args) for args in zip(pools, queries, Splits._fields, strict=True)))
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rankstruct.data.assembly import read_rankdata
+from rankstruct.data.cache import SUFFIX
 from rankstruct.data.dataset import RankingData
 from rankstruct.data.errors import DataError
 from rankstruct.data.svmlight import read_svmlight
@@ -19,6 +21,7 @@ FORMATS: dict[str, Callable[..., RankingData]] = {
     ".txt": read_svmlight,
     ".svm": read_svmlight,
     ".libsvm": read_svmlight,
+    SUFFIX: read_rankdata,
 }
 #: Readers of rows with a class each, which `Source` divides and samples into queries.
 CLASS_FORMATS: dict[str, Callable[..., ClassTable]] = {".arff": read_arff, ".csv": read_csv}
