@@ -7,6 +7,7 @@ which end with the process however it ends, and then written as one file of arra
 
 from __future__ import annotations
 
+import glob
 import logging
 import os
 import tempfile
@@ -20,10 +21,12 @@ from typing import IO, Any
 import numpy as np
 import scipy.sparse as sp
 
-from rankstruct.data.cache import Stream, cache_folder, load_arrays, map_arrays, store_arrays, write_arrays
+from rankstruct.data.cache import LEFT_BEHIND, Stream, cache_folder, load_arrays, map_arrays, store_arrays, write_arrays
 from rankstruct.data.dataset import RankingData
 from rankstruct.data.errors import DataError
 from rankstruct.data.names import Names
+
+__all__ = ["read_rankdata"]
 
 _log = logging.getLogger(__name__)
 _STREAMED_FROM = 2**26  # bytes of a file from which on the cache is written part by part and then mapped
@@ -187,7 +190,9 @@ class Assembly:
                 counts = np.full(rows, width, np.int32)
             self.column("indices").append(indices)
             self.column("counts").append(counts)
-        self.column("values").append(part.values.astype(np.float16) if self.half else part.values)
+        self.column("values").append(
+            halved(part.values, f"documents from number {self.rows + 1} on") if self.half else part.values
+        )
         self.width = max(self.width, width)
         self.entries += len(part.values)
 
@@ -205,6 +210,21 @@ class Assembly:
         """Zeros for the documents before the first that has something to say."""
         if name not in self.columns:
             self.column(name).append(np.zeros(rows, dtype))
+
+    def check_names(self, path: Path, line: str = ":", began: str = "line") -> None:
+        """Raise DataError where a list returns, with both places: `line` stands between path and number."""
+        if "qids.text" not in self.columns:
+            return
+        text, offsets = (self.column(f"qids.{of}").whole() for of in ("text", "offsets"))
+        qids = Names(text, np.append(offsets, len(text)))
+        if (found := qids.repeated()) is not None:
+            again, before = (int(np.concatenate(self.places)[at]) for at in found)
+            name = qids[found[0]]
+            name = name if len(name) <= 60 else f"{name[:60]}..."
+            raise DataError(
+                f"{path}{line}{again}: expected the documents of a query to be neighbours, got qid:{name} again, which "
+                f"began on {began} {before}; sort the file by qid"
+            )
 
     def finish(
         self, lengths: np.ndarray | None = None, num_features: int | None = None, sparse: bool | str = "auto"
@@ -227,11 +247,15 @@ class Assembly:
         }
         return self._features(num_features or self.width, sparse) | rest
 
+    def check_dense(self, dense: bool) -> None:
+        """Raise DataError where features are sparse and wanted as float16, which SciPy's matrices cannot hold."""
+        if self.half and not dense:
+            raise DataError("float16 is for dense features alone, and these are sparse; convert to float32")
+
     def _features(self, width: int, sparse: bool | str) -> dict[str, Stream]:
         values = self.column("values")
         if sparse is True or (sparse == "auto" and self.entries < _SPARSE_BELOW * self.rows * width):
-            if self.half:
-                raise DataError("float16 is for dense features alone; convert with sparse=False or to float32")
+            self.check_dense(False)
             # SciPy copies unless both index arrays have one type
             kind = np.dtype(np.int32 if self.entries < 2**31 else np.int64)
             shape = np.array([self.rows, width])
@@ -273,6 +297,15 @@ class Assembly:
             rows = np.zeros((len(counts), width), values.dtype)
             rows[np.repeat(np.arange(len(counts)), counts), indices] = values
             yield rows.reshape(-1)
+
+
+def halved(values: np.ndarray, place: object) -> np.ndarray:
+    """Numbers as float16; raises DataError where one is too large."""
+    if len(values) and not max(abs(float(values.min())), abs(float(values.max()))) <= _HALF:
+        raise DataError(
+            f"{place}: float16 holds numbers up to {_HALF:g}, got {float(abs(values).max()):g}; convert to float32, or scale them"
+        )
+    return values.astype(np.float16)
 
 
 def made(stream: Stream, column: Column | None) -> np.ndarray:
@@ -339,7 +372,7 @@ def read_rankdata(
 
     Args:
         path: the file.
-        num_features: the least number of features; the file must have them.
+        num_features: the least number of features; a file of dense ones must have them.
         labels: `"grades"` refuses labels that are no integers from 0.
         cache: not used, since nothing is parsed.
 
@@ -347,7 +380,10 @@ def read_rankdata(
         DataError: the file is absent, damaged, or has fewer features or other labels than asked for.
     """
     try:
-        data = from_arrays(map_arrays(path))
+        arrays = map_arrays(path)
+        if num_features is not None and "shape" in arrays and arrays["shape"].shape == (2,):
+            arrays["shape"] = np.maximum(arrays["shape"], [0, num_features])  # a sparse matrix is widened for nothing
+        data = from_arrays(arrays)
     except DataError as error:
         raise error if str(path) in str(error) else DataError(f"{path}: {error}") from None
     if num_features is not None and data.num_features < num_features:
@@ -409,5 +445,18 @@ def _through(kept: Path, fill: Fill) -> RankingData | None:
 
 def write_assembled(target: Path, fill: Fill, *, half: bool = False) -> None:
     """Write the lists that `fill` adds as one file, in memory that does not grow with them; raises OSError and as `fill` does."""
+    for path in target.parent.glob(f"{glob.escape(target.name)}.*.part"):
+        if (process := LEFT_BEHIND.search(path.name)) and not _is_running(int(process[1])):
+            path.unlink(missing_ok=True)
     with Assembly(target.parent, half=half) as assembly:
         write_arrays(target, fill(assembly))
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # another user's; no number of a process
+        return True
+    return True

@@ -32,7 +32,7 @@ _PREFIX = struct.Struct("<8sI")
 _LENGTH = struct.Struct("<Q")
 _ALIGNMENT = 64
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-_LEFT_BEHIND = re.compile(r"\.rankdata\.\d+-[0-9a-f]+\.part$")
+LEFT_BEHIND = re.compile(r"\.rankdata\.(\d{1,9})-[0-9a-f]+\.part$")  # what `whole_file` of a process leaves
 
 
 def cache_folder(cache: bool | str | os.PathLike[str]) -> Path | None:
@@ -217,7 +217,7 @@ def evict(folder: Path, limit: int, *, keep: Path | None = None) -> list[CachedF
     What a killed process left half-written an hour ago and more goes too.
     """
     for each in _listed(folder, "*.part"):
-        if _LEFT_BEHIND.search(each.path.name) and time.time() - each.used > 3600:
+        if LEFT_BEHIND.search(each.path.name) and time.time() - each.used > 3600:
             each.path.unlink(missing_ok=True)
     total, gone = 0, []
     for each in sorted(

@@ -46,12 +46,12 @@ _MAX_ID = 2**31 - 2
 class Options:
     """What decides, with the content of the files, about the arrays."""
 
-    num_features: int | None
-    labels: str
-    fill: float
-    sparse: bool | str
-    zero_based: bool
-    omitted: str
+    num_features: int | None = None
+    labels: str = "grades"
+    fill: float = 0.0
+    sparse: bool | str = "auto"
+    zero_based: bool = False
+    omitted: str = "check"
 
     def __post_init__(self) -> None:
         check_least(1, num_features=self.num_features)
@@ -164,8 +164,7 @@ class Lines:
             raise DataError(f"{self.path}: expected features (id:value) on the lines, got none in the whole file")
         shape.check()
         lengths = None if first.with_qid else self._lengths(assembly.rows)
-        if lengths is None:
-            self._check_names(assembly)
+        assembly.check_names(self.path)
         return assembly.finish(lengths, self.options.num_features, self.options.sparse)
 
     def _parsed(self) -> Iterator[_Lines]:
@@ -203,17 +202,6 @@ class Lines:
             raise DataError(
                 f"{place}: expected qid:<query> after the label, got none; add it, or pass group_file= with the number "
                 f"of documents of each list ({self.path.name}{_GROUP_SUFFIXES[0]} is found by itself)"
-            )
-
-    def _check_names(self, assembly: Assembly) -> None:
-        text, offsets = (assembly.column(f"qids.{of}").whole() for of in ("text", "offsets"))
-        qids = Names(text, np.append(offsets, len(text)))
-        if (found := qids.repeated()) is not None:
-            again, before = (int(np.concatenate(assembly.places)[list_]) for list_ in found)
-            name = shortened(f"qid:{qids[found[0]]}")[1:].replace("'", "")
-            raise DataError(
-                f"{self.path}:{again}: expected the documents of a query to be neighbours, got {name} again, which "
-                f"began on line {before}; sort the file by qid"
             )
 
     def _lengths(self, documents: int) -> np.ndarray:
