@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -41,14 +42,18 @@ from rankstruct.solvers import (
     KernelMap,
     LinearRisk,
     NoTerms,
+    RowsOf,
     Solution,
     Solver,
     group_regression,
+    linear_scores,
     solve_together,
 )
 
 __all__ = ["KernelRanker", "LinearRanker"]
 
+_COPIED = 2**26  # bytes of features that are copied rather than gathered again and again
+_DTYPES = [np.float64, np.float32, np.float16]  # what is used as it comes
 _SOLVERS = {"bundle": Bundle, "cutting-plane": CuttingPlane, "frank-wolfe": FrankWolfe}
 _ROUTING = (
     "inside GridSearchCV and the like, turn routing on with sklearn.set_config(enable_metadata_routing=True) and pass "
@@ -66,7 +71,7 @@ def ranking_risk(
     """The mean of a loss over lists, as a function of the weights w of a linear scorer, for the solvers.
 
     The loss' own reduction does not count. Lists are flat: `X` `[documents, d]`, which is not copied, an array or a SciPy CSR
-    array, float32 or float64; labels and int64 groups `[documents]`; offsets `[lists + 1]`.
+    array, float32 or float64 (or an array of float16); labels and int64 groups `[documents]`; offsets `[lists + 1]`.
 
     Raises:
         ValueError: the loss takes groups, and there are none.
@@ -108,7 +113,10 @@ class _Lists(NamedTuple):
     def rows(self, rows: np.ndarray, offsets: np.ndarray) -> _Lists:
         """Some documents, or all in another order, which have other offsets."""
         groups = None if self.groups is None else self.groups[rows]
-        return _Lists(self.X[rows], self.labels[rows], offsets, groups)
+        # A copy is faster to compute with, but of large features there is not to be a second one.
+        large = self.X.ndim == 2 and not sp.issparse(self.X) and np.prod(self.X.shape) * self.X.dtype.itemsize > _COPIED
+        X = RowsOf(self.X, np.arange(len(self.labels))[rows]) if large else self.X[rows]
+        return _Lists(X, self.labels[rows], offsets, groups)
 
 
 def _bring_together(X: Any, y: np.ndarray, qid: np.ndarray, groups: np.ndarray | None) -> _Lists:
@@ -290,7 +298,7 @@ class LinearRanker(BaseEstimator):
 
     def _check(self, X: Any, y: Any = None, *, reset: bool) -> Any:
         labels = {} if y is None else {"y": y, "y_numeric": True}
-        return validate_data(self, X, **labels, accept_sparse="csr", dtype=[np.float64, np.float32], reset=reset)
+        return validate_data(self, X, **labels, accept_sparse="csr", dtype=_DTYPES, reset=reset)
 
     def _fit_features(self, X: Any) -> Any:
         """What the weights are multiplied with, for training documents."""
@@ -399,7 +407,7 @@ class LinearRanker(BaseEstimator):
     def predict(self, X: Any) -> np.ndarray:
         """Scores `[documents]`, float64: higher is better, comparable within a list."""
         check_is_fitted(self)
-        return np.asarray(self._check(X, reset=False) @ self.coef_, np.float64)
+        return linear_scores(self._check(X, reset=False), self.coef_)
 
     def score(self, X: Any, y: Any, qid: Any = None, *, groups: Any = None, sample_weight: None = None) -> float:
         """The mean of `measure` over the lists of `qid`; tied scores by expectation, lists with nothing relevant 0.

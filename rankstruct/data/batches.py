@@ -53,13 +53,19 @@ class Batch:
 
 
 def make_batch(
-    data: RankingData, lists: ArrayLike, max_list_size: int | None = None, seed: Sequence[int] = (0,)
+    data: RankingData,
+    lists: ArrayLike,
+    max_list_size: int | None = None,
+    seed: Sequence[int] = (0,),
+    *,
+    keep_relevant: bool = False,
 ) -> Batch:
     """Pad some lists, those longer than `max_list_size` sampled down to it.
 
     A sample is drawn without replacement; where the list has relevant (label > 0) and irrelevant documents, so has the
-    sample. It depends on `seed`, integers from 0, and the list alone, not on the other lists of the batch. `lists` are the
-    indices of the lists in `data`, `[n]`. A `max_list_size` below 2 raises ValueError.
+    sample. With `keep_relevant` it has all relevant ones, or, if there are too many, all but one are relevant. It depends on
+    `seed`, integers from 0, and the list alone, not on the other lists of the batch. `lists` are the indices of the lists in
+    `data`, `[n]`. A `max_list_size` below 2 raises ValueError.
 
     >>> data = RankingData.from_arrays([[1.0], [2.0], [3.0]], [1, 0, 2], ["a", "a", "b"])
     >>> make_batch(data, [1, 0]).positions
@@ -76,7 +82,7 @@ def make_batch(
     for row in np.flatnonzero(sizes < lengths).tolist():
         first, last = data.offsets[chosen[row]], data.offsets[chosen[row] + 1]
         rng = np.random.default_rng([*seed, int(chosen[row])])
-        positions[row, : sizes[row]] = first + _sample(data.labels[first:last] > 0, int(sizes[row]), rng)
+        positions[row, : sizes[row]] = first + _sample(data.labels[first:last] > 0, int(sizes[row]), rng, keep_relevant)
     features = np.zeros((*where.shape, data.num_features), np.float32)
     rows = data.features[positions[where]]
     features[where] = rows.toarray() if data.is_sparse else rows
@@ -89,8 +95,12 @@ def make_batch(
     return Batch(**{name: torch.from_numpy(values) for name, values in arrays.items()})
 
 
-def _sample(relevant: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
-    """`size` >= 2 of the documents, in ascending order, not all of one kind unless the list is."""
+def _sample(relevant: np.ndarray, size: int, rng: np.random.Generator, keep: bool) -> np.ndarray:
+    """`size` >= 2 of the documents, in ascending order, not all of one kind unless the list is; relevant ones first if `keep`."""
+    if keep:
+        good, bad = (rng.permutation(np.flatnonzero(relevant == kind)) for kind in (True, False))
+        number = min(len(good), size - 1) if len(bad) else size
+        return np.sort(np.concatenate([good[:number], bad[: size - number]]))
     taken = rng.permutation(len(relevant))[:size]
     for kind in (True, False):
         if not (relevant[taken] == kind).any() and (relevant == kind).any():
@@ -112,7 +122,8 @@ class BatchLoader:
         data: the lists.
         lists_per_batch: lists in a batch (the last may have fewer); or give `documents_per_batch`.
         documents_per_batch: bound of lists times list size, padding included; a longer list is a batch by itself.
-        max_list_size: longer lists are sampled down to it, anew each epoch; see `make_batch`.
+        max_list_size: longer lists are sampled down to it, anew each epoch; see `make_batch`. `sampled` counts them.
+        keep_relevant: whether samples have all relevant documents.
         shuffle: a new order each epoch; else lists go in order of rounded length, or as in the data if one is a batch.
         seed: of shuffling and sampling.
         rank: the number of this process, from 0.
@@ -142,6 +153,7 @@ class BatchLoader:
         rank: int = 0,
         world_size: int = 1,
         drop_empty: bool = False,
+        keep_relevant: bool = False,
     ) -> None:
         if (lists_per_batch is None) == (documents_per_batch is None):
             raise ValueError(
@@ -150,12 +162,13 @@ class BatchLoader:
             )
         check_least(1, lists_per_batch=lists_per_batch, documents_per_batch=documents_per_batch)
         check_least(2, max_list_size=max_list_size)
-        self.data, self.max_list_size = data, max_list_size
+        self.data, self.max_list_size, self.keep_relevant = data, max_list_size, keep_relevant
         self.lists_per_batch, self.documents_per_batch = lists_per_batch, documents_per_batch
         self.shuffle, self.seed = shuffle, seed
         self.epoch = 0
         self._lists = np.flatnonzero(~data.same_labels()) if drop_empty else np.arange(data.num_lists)
         self.left_out = data.num_lists - len(self._lists)
+        self.sampled = 0 if max_list_size is None else int((data.lengths[self._lists] > max_list_size).sum())
         self._start = self._delivered = 0
         self._take_place(rank, world_size)
 
@@ -176,8 +189,12 @@ class BatchLoader:
         self._delivered, self._start = self._start, 0
         for lists in self._batches()[self._delivered :]:
             self._delivered += 1
-            seed = self.seed, self.epoch
-            yield make_batch(self.data, lists, self.max_list_size, seed) if len(lists) else self._nothing()
+            seed, keep = (self.seed, self.epoch), self.keep_relevant
+            yield (
+                make_batch(self.data, lists, self.max_list_size, seed, keep_relevant=keep)
+                if len(lists)
+                else self._nothing()
+            )
 
     def share(self, rank: int, world_size: int) -> BatchLoader:
         """The part of these batches that one of several processes takes, as the arguments `rank` and `world_size` say.

@@ -109,7 +109,8 @@ class RankingDataModule(ListsDataModule):
         builtin: `"digits"` (real), `"synthetic"` or `"synthetic-groups"` (with groups), which need no files.
         lists_per_batch: how many lists a training batch holds, 8 by default; or give `documents_per_batch`.
         documents_per_batch: how many documents, padding included, a training batch may hold.
-        max_list_size: longer training lists are sampled down to it, anew each epoch.
+        max_list_size: longer training lists are sampled down to it, anew each epoch; how many is said in the test report.
+        keep_relevant: whether such a sample has all relevant documents; else it is even.
         drop_empty: leave out training lists that no ranking can get wrong.
         predict_path: a file to predict; the test part if None.
         seed: of shuffling and sampling, which depend on it and the epoch alone, and of `source`.
@@ -128,6 +129,7 @@ class RankingDataModule(ListsDataModule):
         documents_per_batch: int | None = None,
         max_list_size: int | None = None,
         drop_empty: bool = True,
+        keep_relevant: bool = True,
         predict_path: str | None = None,
         seed: int = 0,
         **source: Any,
@@ -140,7 +142,8 @@ class RankingDataModule(ListsDataModule):
         if lists_per_batch is None and documents_per_batch is None:
             lists_per_batch = 8
         size = {"lists_per_batch": lists_per_batch, "documents_per_batch": documents_per_batch}
-        super().__init__({**size, "max_list_size": max_list_size, "drop_empty": drop_empty}, seed)
+        sampling = {"max_list_size": max_list_size, "keep_relevant": keep_relevant}
+        super().__init__({**size, **sampling, "drop_empty": drop_empty}, seed)
         self.predict_path = predict_path
 
     @cached_property
@@ -158,6 +161,14 @@ class RankingDataModule(ListsDataModule):
     def describe(self) -> dict[str, Any]:
         """What a report says of the data."""
         return super().describe() | {"fold": self.source.fold or 0}
+
+    def remarks(self) -> list[str]:
+        """How many training lists were sampled."""
+        most, lengths = self.training["max_list_size"], self.part("train").lengths
+        longer = 0 if most is None else int((lengths > most).sum())
+        kept = "all relevant documents among them" if self.training["keep_relevant"] else "evenly"
+        told = f"{longer} of {len(lengths)} training lists have more than {most} documents and were sampled each epoch, {kept}"
+        return [told] if longer else []
 
     @property
     def num_features(self) -> int:

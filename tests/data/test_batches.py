@@ -197,6 +197,25 @@ def test_a_sample_is_otherwise_even():
     assert abs(counts / 2000 - 0.5).max() < 0.05
 
 
+@pytest.mark.parametrize("size", [2, 5, 50])
+@pytest.mark.parametrize("relevant", [0, 1, 30, 199, 200])
+def test_a_sample_that_keeps_the_relevant(size, relevant):
+    labels = np.zeros(200)
+    labels[np.random.default_rng(0).permutation(200)[:relevant]] = 1
+    data = RankingData.from_arrays(np.zeros((203, 1)), [*labels, 1, 0, 0], [0] * 200 + [1] * 3)
+    loader = BatchLoader(data, lists_per_batch=1, max_list_size=size, keep_relevant=True)
+    assert loader.sampled == 1 + (size == 2)
+    seen = set()
+    for epoch in range(20):
+        loader.set_epoch(epoch)
+        rows = next(batch for batch in loader if batch.index.tolist() == [0]).positions[0].tolist()
+        assert rows == sorted(set(rows))
+        assert len(rows) == size
+        assert int(data.labels[rows].sum()) == min(relevant, size - (relevant < 200))
+        seen.add(tuple(rows))
+    assert len(seen) > 10
+
+
 def test_resuming_goes_on_where_it_stopped():
     data = some_data(LENGTHS)
 
