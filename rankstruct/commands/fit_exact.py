@@ -6,6 +6,7 @@ Tables, diagnostic plots (see `rankstruct.diagnostics`), TensorBoard, saved rank
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import pickle
 import time
@@ -42,12 +43,13 @@ def _parse(config: str | Path, overrides: Sequence[str] = ()) -> tuple[LinearRan
     return found.ranker, found.data, found.measures
 
 
-def _fit_cell(config: str, fold: int | None, overrides: Sequence[str], folder: str) -> dict[str, Any]:
+def _fit_cell(
+    ranker: LinearRanker, source: Source, measures: list[str], fold: int | None, folder: str
+) -> dict[str, Any]:
     """Fit one config on one fold; returns what `result.json` holds. Several processes share the training lists."""
-    ranker, source, measures = _parse(config, overrides)
-    team = find_team()
+    ranker, team = copy.deepcopy(ranker), find_team()  # a copy, where cells are run in one process
     start = time.perf_counter()
-    train, vali, test = (source if fold is None else source.with_fold(fold)).read()
+    train, vali, test = source.read()
     read = time.perf_counter()
     lists = {"lists": train.num_lists}
     if team.world_size > 1:
@@ -150,20 +152,28 @@ def _fit_cells(
     numbers: list[int | None] = [None] if folds is None else list(folds)
     cells = {}
     for name, config in zip(names, configs, strict=True):
-        _, source, _ = _parse(config, overrides)
+        ranker, source, measures = _parse(config, overrides)
         if folds is not None and source.builtin is not None:
             raise ValueError(f"{config}: the built-in data {source.builtin} have no folds")
         text = Path(config).read_text(encoding="utf-8")
         for fold in numbers:
-            (source if fold is None else source.with_fold(fold)).check()  # before anything runs
-            request = {"config": text, "overrides": list(overrides), "content": source.digest()}
+            mine = source if fold is None else source.with_fold(fold)
+            mine.check()  # before anything runs
+            request = {"config": text, "overrides": list(overrides), "content": source.digest(now=True)}
             folder = f"{name}/{'all' if fold is None else f'fold{fold}'}"
-            arguments = (str(config), fold, tuple(overrides), str(root / folder))
+            # The config as it is now: whoever edits the file while cells wait would change them behind their request.
+            arguments = (ranker, mine, measures, fold, str(root / folder))
             cells[name, fold] = Cell(folder, request, arguments)
     with CellFolders(root) as store:
         work, processes = (_lead, 0) if find_team().world_size > 1 else (_fit_cell, processes)
-        found = store.run(work, list(cells.values()), processes=processes, what="exact fits").results
+        given = {"processes": processes, "what": "exact fits", "unchanged": _unchanged}
+        found = store.run(work, list(cells.values()), **given).results
     return {name: [found[cells[name, fold].name] for fold in numbers] for name in names}
+
+
+def _unchanged(cell: Cell) -> bool:
+    source: Source = cell.arguments[1]
+    return source.digest(now=True) == cell.request["content"]
 
 
 _MEANS = ("objective", "slack", "objective_over_zero", "squared_norm", "gap", "iterations", "planes", "seconds")

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn
@@ -21,8 +23,9 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveCon
 from pytorch_lightning.loggers import TensorBoardLogger
 from pytorch_lightning.utilities import rank_zero_only
 
+from rankstruct.commands.cells import locked
 from rankstruct.data import Source
-from rankstruct.data.source import content_digest
+from rankstruct.data.source import digest_of
 from rankstruct.files import write_text
 from rankstruct.measures import parse_measure
 from rankstruct.models.saving import read_checkpoint
@@ -115,19 +118,20 @@ class RankingCLI(LightningCLI):
         self._task_name = _find_task(args)
         self._task = TASKS[self._task_name]
         _hush(everything=quiet)
-        super().__init__(
-            self._task.module,
-            self._task.data,
-            save_config_callback=SaveConfigCallback
-            if args[0] == "fit"
-            else None,  # the others leave the run's own alone
-            save_config_kwargs={"overwrite": True},
-            seed_everything_default=0,
-            auto_configure_optimizers=False,
-            parser_class=_Parser,
-            trainer_defaults=_TRAINER,
-            args=list(args),
-        )
+        with ExitStack() as self._held:  # the lock of the folder of a run that trains
+            super().__init__(
+                self._task.module,
+                self._task.data,
+                save_config_callback=SaveConfigCallback
+                if args[0] == "fit"
+                else None,  # the others leave the run's own alone
+                save_config_kwargs={"overwrite": True},
+                seed_everything_default=0,
+                auto_configure_optimizers=False,
+                parser_class=_Parser,
+                trainer_defaults=_TRAINER,
+                args=list(args),
+            )
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add what a run has beside module, data and trainer."""
@@ -199,6 +203,8 @@ class RankingCLI(LightningCLI):
             kwargs["enable_checkpointing"] = False
         else:
             folder = _claim_folder(Path(self._get(self.config, "output"))) if folder is None else folder
+            if os.environ.get("LOCAL_RANK", "0") == "0":
+                self._held.enter_context(locked(folder))
             logger = TensorBoardLogger(folder.parent, name="", version=folder.name, default_hp_metric=False)
         return super().instantiate_trainer(logger=logger, plugins=[AtomicCheckpoints()], **kwargs)
 
@@ -368,12 +374,12 @@ def check_data(args: Sequence[str], folds: Sequence[int]) -> str:
     for fold in folds:
         replace(source, fold=fold).check()
     if isinstance(source, Source):
-        return source.digest()
+        return source.digest(now=True)
     if source.path is None:
         return ""
     root = Path(source.path)
     files = sorted(filter(Path.is_file, root.iterdir())) if root.is_dir() else [root]
-    return " ".join(content_digest(str(file)) for file in files)
+    return " ".join(digest_of(str(file)) for file in files)
 
 
 def expand_run(args: Sequence[str]) -> tuple[list[str], Path | None]:

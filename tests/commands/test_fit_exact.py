@@ -14,6 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import rankstruct as rs
 from rankstruct.cli import main as rankstruct
+from rankstruct.commands.cells import CellFolders, CellsFailed, locked
 from rankstruct.commands.certify import certify_run
 from rankstruct.commands.fit_exact import fit_exact
 from rankstruct.commands.train import main as train
@@ -264,15 +265,12 @@ def test_lists_that_do_not_count_are_told(tmp_path, capsys):
 
 
 def test_fits_of_data_that_changed_are_refused(tmp_path, capsys):
-    from rankstruct.data import source
-
     for part in ("train", "vali", "test"):
         (tmp_path / f"{part}.txt").write_text("1 qid:1 1:0.5\n0 qid:1 1:0.3\n")
     (tmp_path / "c.yaml").write_text(CONFIG.replace("builtin: synthetic", f"path: {tmp_path}, cache: false"))
     arguments = ["--config", str(tmp_path / "c.yaml"), "--output", str(tmp_path / "out")]
     assert main(arguments) == 0
     (tmp_path / "test.txt").write_text("0 qid:1 1:0.5\n1 qid:1 1:0.3\n")
-    source.content_digest.cache_clear()
     assert main(arguments) == 1
     assert "holds a run with another content" in capsys.readouterr().err
 
@@ -318,3 +316,34 @@ def test_two_processes_fit_what_one_does(tmp_path):
 
 def arrays(lists):
     return lists.features, lists.labels, lists.list_numbers
+
+
+def test_fits_that_wait_do_not_see_what_happens_to_config_and_data(tmp_path, monkeypatch):
+    lines = ["1 qid:1 1:0.5\n0 qid:1 1:0.3\n", "0 qid:1 1:0.5\n1 qid:1 1:0.3\n"]
+    for fold in (1, 2):
+        (tmp_path / f"Fold{fold}").mkdir()
+        for part in ("train", "vali", "test"):
+            (tmp_path / f"Fold{fold}" / f"{part}.txt").write_text(lines[0])
+    text, config = CONFIG.replace("builtin: synthetic", f"path: {tmp_path}, cache: false"), tmp_path / "c.yaml"
+    config.write_text(text)
+    keep = CellFolders.keep
+
+    def keep_and_edit(store, cell, result):
+        keep(store, cell, result)
+        config.write_text(text.replace("[0.1, 1.0, 10.0]", "[5.0]"))
+
+    monkeypatch.setattr(CellFolders, "keep", keep_and_edit)
+    found = fit_exact([config], folds=[1, 2], output=tmp_path / "out", processes=0)
+    assert [[row["C"] for row in cell["path"]] for cell in found["c"]] == [[0.1, 1.0, 10.0]] * 2
+    test = tmp_path / "Fold2" / "test.txt"
+    monkeypatch.setattr("tqdm.tqdm.update", lambda *_: test.write_text(lines[1]))
+    with pytest.raises(CellsFailed, match="fold2: its data changed while it ran"):
+        fit_exact([config], folds=[1, 2], output=tmp_path / "other", processes=0)
+
+
+def test_a_folder_that_another_process_writes_to_is_left_alone(tmp_path, capsys):
+    pytest.importorskip("fcntl")
+    (tmp_path / "c.yaml").write_text(CONFIG)
+    with locked(tmp_path / "out"):
+        assert main(["--config", str(tmp_path / "c.yaml"), "--output", str(tmp_path / "out")]) == 1
+    assert "another process is writing to it" in capsys.readouterr().err
