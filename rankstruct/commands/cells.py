@@ -116,7 +116,13 @@ class Cells(ABC):
         """Keep a result; after a kill it is there whole or not at all."""
 
     def run(
-        self, work: Callable[..., Any], cells: Sequence[Cell], *, processes: int = 1, what: str = "cells"
+        self,
+        work: Callable[..., Any],
+        cells: Sequence[Cell],
+        *,
+        processes: int = 1,
+        what: str = "cells",
+        unchanged: Callable[[Cell], bool] = lambda cell: True,
     ) -> Finished:
         """Run what is missing.
 
@@ -125,6 +131,7 @@ class Cells(ABC):
             cells: of different names.
             processes: cells at once, each in a fresh interpreter with one thread; 0 runs them here, one after another.
             what: title of the bar.
+            unchanged: whether a cell's request is still true, such as its digest of the data; asked before a result is kept.
 
         Raises:
             CellsFailed: some failed, the message names them; the others are kept.
@@ -141,6 +148,8 @@ class Cells(ABC):
                     for cell, outcome in outcomes:
                         if isinstance(outcome, BaseException):
                             failed[cell.name] = f"{type(outcome).__name__}: {outcome}"
+                        elif not unchanged(cell):
+                            failed[cell.name] = "its data changed while it ran"
                         else:
                             self.keep(cell, outcome)
                             found[cell.name] = outcome
@@ -172,17 +181,24 @@ class CellFolders(Cells):
         if not note.is_file():
             write_text(note, json.dumps(cell.request, indent=2))
             return None
-        present = json.loads(note.read_text())
+        present = _read_json(note)
         differs = [key for key, value in cell.request.items() if key in present and present[key] != value]
         if differs:
             raise ValueError(
                 f"{note.parent} holds a run with another {', '.join(differs)}; choose another --output, or delete it"
             )
-        return json.loads(target.read_text()) if target.is_file() else None
+        return _read_json(target) if target.is_file() else None
 
     def keep(self, cell: Cell, result: Any) -> None:
         """See `Cells.keep`."""
         write_text(self.folder / cell.name / "result.json", json.dumps(result, indent=2))
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged ({error}); delete its folder, and the cell is run again") from error
 
 
 class CellLines(Cells):

@@ -10,7 +10,7 @@ import argparse
 import itertools
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -91,25 +91,40 @@ def cross_validate(
     if seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {seeds}")
     different_names([config])
-    quiet = ["fit", "--config", str(config), "--trainer.enable_progress_bar", "false", *options]
-    request = {"config": Path(config).read_text(encoding="utf-8"), "options": list(options)}
-    request["content"] = check_data(quiet, folds)
-
-    def cell(run: Run) -> Cell:
-        wanted = request | {"point": dict(run.point), "fold": run.fold} | ({"seed": run.seed} if run.seed else {})
-        return Cell(run.name, wanted, ([*quiet, *run.arguments], str(Path(output) / run.name / "run")))
-
+    text, cell, unchanged = _asked(config, folds, Path(output), options)
     points = [tuple(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     with CellFolders(output) as store:
+        write_text(Path(output) / "config.yaml", text)
         every = [cell(Run(fold, point)) for fold in folds for point in points]
-        first = store.run(_train, every, processes=processes, what="training runs")
+        given = {"processes": processes, "unchanged": unchanged}
+        first = store.run(_train, every, what="training runs", **given)
         again = []
         for fold in folds:
             best = max((Run(fold, p) for p in points), key=lambda run: first.results[run.name]["best"]["validation"])
             again.append([best, *(replace(best, seed=1000 + seed) for seed in range(1, seeds))])
         rest = [cell(run) for runs in again for run in runs[1:]]
-        more = store.run(_train, rest, processes=processes, what="further seeds")
+        more = store.run(_train, rest, what="further seeds", **given)
     return _gather(again, first.results | more.results) | {"reused": first.reused + more.reused}
+
+
+def _asked(
+    config: str | Path, folds: Sequence[int], output: Path, options: Sequence[str]
+) -> tuple[str, Callable[[Run], Cell], Callable[[Cell], bool]]:
+    """The config's text, the cell of a run, and whether a cell's data are still the same.
+
+    Cells read a copy of the config: whoever edits it while they wait would change them behind their request.
+    """
+    text = Path(config).read_text(encoding="utf-8")
+    quiet = ["--trainer.enable_progress_bar", "false", *options]
+    content = check_data(["fit", "--config", str(config), *quiet], folds)
+    fit = ["fit", "--config", str(output / "config.yaml"), *quiet]
+    request = {"config": text, "options": list(options), "content": content}
+
+    def cell(run: Run) -> Cell:
+        wanted = request | {"point": dict(run.point), "fold": run.fold} | ({"seed": run.seed} if run.seed else {})
+        return Cell(run.name, wanted, ([*fit, *run.arguments], str(output / run.name / "run")))
+
+    return text, cell, lambda cell: check_data(fit, folds) == content
 
 
 def _gather(chosen: Sequence[Sequence[Run]], results: dict[str, dict[str, Any]]) -> dict[str, Any]:

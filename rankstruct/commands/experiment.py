@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rankstruct.commands.cells import Cell, CellLines, CellsFailed
+from rankstruct.data.source import content_digest
 from rankstruct.experiments.plan import Plan, PlanCell, read_plan, run_cell
 from rankstruct.experiments.report import write_report
 
@@ -73,10 +74,17 @@ def run_experiment(plan: Plan, output: str | Path, *, processes: int = 1) -> Res
         CellsFailed: cells failed; the message names them, and the finished ones are kept.
     """
     plan.check_data()
+    content_digest.cache_clear()  # the data of now, not those of an earlier experiment of this process
     cells = [Cell(_name(cell), plan.request(cell), (plan, cell)) for cell in plan.cells()]
     with CellLines(output, _parse_record) as store:
-        store.run(run_cell, cells, processes=processes)
+        store.run(run_cell, cells, processes=processes, unchanged=_unchanged)
     return read_results(output, plan)
+
+
+def _unchanged(cell: Cell) -> bool:
+    plan, asked = cell.arguments
+    source = plan.data.of(asked.set_name, asked.fold)
+    return bool(source.digest(now=True) == source.digest())
 
 
 def main(args: Sequence[str]) -> None:

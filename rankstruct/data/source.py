@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import glob
 import hashlib
 import re
 from collections.abc import Callable, Sequence
@@ -183,21 +184,39 @@ class Source:
             chosen = cross_validation_parts(pool.num_lists, fold, self.parts, self.seed)
         return Splits(*(pool.select(part) for part in chosen))
 
-    def digest(self) -> str:
-        """Sixteen letters that change with the content of the set's files; "" for a built-in set, or where there are none."""
-        return "" if self.path is None else content_digest(self.path)
+    def digest(self, *, now: bool = False) -> str:
+        """Sixteen letters that change with the content of the set's files; "" for a built-in set, or where there are none.
+
+        They are those of the first time that this process asked, or, with `now`, of the files as they are.
+        """
+        if self.path is None:
+            return ""
+        return digest_of(self.path) if now else content_digest(self.path)
+
+
+def digest_of(path: str) -> str:
+    """A digest of the files of a set: all of its folds, and side files; they are read again where size or time has changed."""
+    root = Path(path)
+    if root.is_file():
+        sides = sorted(side for side in root.parent.glob(f"{glob.escape(root.name)}.*") if side.is_file())
+        files = [(".", root), *((side.name, side) for side in sides)]
+    else:
+        found = sorted(file for part in PARTS for at in ("", "Fold*/") for file in root.glob(f"{at}{part}.*"))
+        files = [(str(file.relative_to(root)), file) for file in found]
+    stats = [(name, file, file.stat()) for name, file in files]
+    return _read_digest(
+        tuple((name, file, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for name, file, s in stats)
+    )
+
+
+content_digest = functools.cache(digest_of)  # what a process asks again and again
 
 
 @functools.cache
-def content_digest(path: str) -> str:
-    """A digest of the files of a set, all of its folds, which are read once in a process."""
-    root = Path(path)
-    files = (
-        [root] if root.is_file() else sorted(f for n in PARTS for at in ("", "Fold*/") for f in root.glob(f"{at}{n}.*"))
-    )
+def _read_digest(files: tuple[tuple[str, Path, int, int, int, int], ...]) -> str:
     digest = hashlib.sha256()
-    for file in files:
-        digest.update(str(file.relative_to(root)).encode())
+    for name, file, *_ in files:
+        digest.update(name.encode())
         with file.open("rb") as stream:
             while block := stream.read(2**20):
                 digest.update(block)

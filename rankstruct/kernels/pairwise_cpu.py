@@ -39,7 +39,7 @@ def split_list(scores, bits, relevant, where, start, stop, space, row):
     count, ordered = sort_descending(bits, where, start, stop, sort)
     relevant_at, irrelevant_at = documents[row], documents[row + 1]
     relevant_score, irrelevant_score = values[row], values[row + 1]
-    p, m = 0, 0
+    p, m = np.int64(0), np.int64(0)
     top = np.float64(scores[ordered[0]]) if count else 0.0
     for i in range(count):
         at = ordered[i]

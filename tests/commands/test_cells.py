@@ -70,6 +70,32 @@ def test_folders_belong_to_a_request_and_older_ones_without_a_digest_are_the_sam
             store.run(lambda: 3, [Cell("y", {"config": "a", "content": "5678"}, ())], processes=0)
 
 
+@pytest.mark.parametrize("name", ["request.json", "result.json"])
+@pytest.mark.parametrize("content", [b"", b'{"a": ', b"\xff\xfe", b"[" * 100_000])
+def test_a_damaged_cell_is_named(name, content, tmp_path):
+    with folders(tmp_path) as store:
+        store.run(dict, [Cell("x", {"config": "a"}, ())], processes=0)
+        (tmp_path / "x" / name).write_bytes(content)
+        with pytest.raises(ValueError, match=rf"x/{name} is damaged \(.*\); delete its folder"):
+            store.run(dict, [Cell("x", {"config": "a"}, ())], processes=0)
+
+
+def test_what_is_no_longer_true_is_not_kept(tmp_path):
+    data = ["old"]
+
+    def work(number):
+        data[0] = "new" if number == 2 else data[0]
+        return number
+
+    wanted = [Cell(str(number), {"data": "old"}, (number,)) for number in (1, 2, 3)]
+    with (
+        folders(tmp_path) as store,
+        pytest.raises(CellsFailed, match=r"2 of 3 .* 2: its data changed while it ran; 3:"),
+    ):
+        store.run(work, wanted, processes=0, unchanged=lambda cell: cell.request["data"] == data[0])
+    assert [path.parent.name for path in tmp_path.glob("*/result.json")] == ["1"]
+
+
 def test_a_folder_is_held_by_one_process(tmp_path):
     pytest.importorskip("fcntl")
     code = f"from rankstruct.commands.cells import locked\nwith locked({str(tmp_path)!r}): print('held')"

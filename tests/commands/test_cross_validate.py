@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from rankstruct.cli import main as rankstruct
+from rankstruct.commands.cells import CellFolders, CellsFailed, locked
 from rankstruct.commands.cross_validate import cross_validate
 from rankstruct.data import synthetic
 
@@ -149,8 +150,6 @@ def test_compare_has_a_line_for_each_config(folder, capsys):
 
 
 def test_runs_of_data_that_changed_are_refused(folder, tmp_path, capsys):
-    from rankstruct.data import source
-
     data = shutil.copytree(folder / "Fold1", tmp_path / "data" / "Fold1").parent
     arguments = ["--config", str(folder / "config.yaml"), "--folds", "1", "--output", str(tmp_path / "out")]
     arguments += ["--data.path", str(data), "--trainer.max_epochs", "1"]
@@ -158,7 +157,6 @@ def test_runs_of_data_that_changed_are_refused(folder, tmp_path, capsys):
     (request,) = tmp_path.glob("out/*/request.json")
     lines = (data / "Fold1" / "test.txt").read_text().splitlines()
     (data / "Fold1" / "test.txt").write_text("\n".join(lines[:-1]) + "\n")
-    source.content_digest.cache_clear()
     capsys.readouterr()
     assert main(arguments) == 1
     assert "holds a run with another content" in capsys.readouterr().err
@@ -177,3 +175,49 @@ def test_a_run_that_fails_is_named_after_the_others(folder, tmp_path, capsys):
     assert "1 of 2 cells failed; the others are kept" in error
     assert "fold1_regularization=-1: ValueError: regularization must be >= 0" in error
     assert (tmp_path / "out" / "fold1_regularization=0.1" / "result.json").is_file()
+
+
+def test_cells_that_wait_do_not_see_what_happens_to_config_and_data(folder, tmp_path, monkeypatch, capsys):
+    """An edit of the config, made after the first cell, is not seen by the second; one of the data fails it."""
+    data, config = tmp_path / "data", tmp_path / "config.yaml"
+    for fold in (1, 2):
+        shutil.copytree(folder / f"Fold{fold}", data / f"Fold{fold}")
+    config.write_text(CONFIG.replace("max_epochs: 2", "max_epochs: 1"))
+    keep = CellFolders.keep
+
+    def keep_and_edit(store, cell, result):
+        keep(store, cell, result)
+        config.write_text(CONFIG.replace("measures: [AP, RR@10]", "measures: [RR@10]"))
+
+    monkeypatch.setattr(CellFolders, "keep", keep_and_edit)
+    given = {"folds": [1, 2], "grid": {}, "options": ["--data.path", str(data)], "processes": 0}
+    found = cross_validate(config, output=tmp_path / "out", **given)
+    assert list(found["mean"]) == ["AP", "RR@10"]
+    monkeypatch.setattr(CellFolders, "keep", keep)
+    test = data / "Fold2" / "test.txt"
+    monkeypatch.setattr("tqdm.tqdm.update", lambda *_: test.write_text(test.read_text() + "1 qid:99 1:0.5\n"))
+    with pytest.raises(CellsFailed, match="fold2: its data changed while it ran"):
+        cross_validate(config, output=tmp_path / "other", **given)
+
+
+def test_a_folder_that_another_process_writes_to_is_left_alone(folder, tmp_path, capsys):
+    pytest.importorskip("fcntl")
+    arguments = [
+        "--folds",
+        "1",
+        "--output",
+        str(tmp_path / "out"),
+        "--data.path",
+        str(folder),
+        "--trainer.max_epochs",
+        "1",
+    ]
+    config = str(folder / "config.yaml")
+    with locked(tmp_path / "out"):
+        assert main(["--config", config, *arguments]) == 1
+        assert compare(["--configs", config, *arguments]) == 1
+    assert capsys.readouterr().err.count("another process is writing to it; wait, or choose another --output") == 2
+    assert main(["--config", config, *arguments]) == 0
+    with locked(tmp_path / "out" / "fold1" / "run"):  # a cell is a run, which `fit` may go on with
+        assert rankstruct(["fit", "--run", str(tmp_path / "out" / "fold1" / "run")]) == 1
+    assert "another process is writing to it" in capsys.readouterr().err

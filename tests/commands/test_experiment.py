@@ -16,6 +16,7 @@ import yaml
 from rankstruct.cli import main
 from rankstruct.commands.cells import CellsFailed
 from rankstruct.commands.experiment import read_results, run_experiment
+from rankstruct.data import Source
 from rankstruct.experiments.baselines import make_trainer, mean_measure
 from rankstruct.experiments.plan import Plan, PlanCell, Sets, Vary, read_plan, run_cell
 from rankstruct.experiments.report import Gathered, Table, measure_entries, measure_table, win_table, write_report
@@ -269,6 +270,26 @@ def test_cells_of_data_that_changed_are_run_anew(tmp_path):
     assert plan.request(cell) == before  # read once in a process
     source.content_digest.cache_clear()
     assert plan.request(cell) != before
+
+
+def test_an_experiment_again_in_one_process_sees_the_data_of_now(tmp_path, monkeypatch):
+    lines = ["1 qid:1 1:0.5\n0 qid:1 1:0.2\n", "0 qid:1 1:0.5\n1 qid:1 1:0.2\n"]
+    for part in ("train", "vali", "test"):
+        (tmp_path / f"{part}.txt").write_text(lines[0])
+    plan = Plan({"r": {"trainer": "regression"}}, Sets(path=str(tmp_path), cache=False), measures=["AP"])
+    monkeypatch.setattr(Sets, "of", lambda self, name, fold: Source(str(tmp_path), cache=False))
+    found = []
+    for text in lines:
+        (tmp_path / "test.txt").write_text(text)
+        (record,) = {
+            key[1]: each for key, each in run_experiment(plan, tmp_path / "out", processes=0).records.items()
+        }.values()
+        found.append(record["values"]["AP"])
+    assert found == [[1.0], [0.5]]
+    test = tmp_path / "test.txt"
+    monkeypatch.setattr("tqdm.tqdm.__enter__", lambda self: (test.write_text(lines[0] * 2), self)[1])
+    with pytest.raises(CellsFailed, match="its data changed while it ran"):
+        run_experiment(plan, tmp_path / "other", processes=0)
 
 
 def test_latex_is_escaped():

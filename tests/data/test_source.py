@@ -79,6 +79,18 @@ def test_digest_is_of_the_content(tmp_path):
     assert Source(str(other), 1).digest() != first.digest()
 
 
+def test_digest_of_now_sees_what_changed_meanwhile_and_side_files(tmp_path):
+    lists = tmp_path / "lists.txt"
+    lists.write_text("1 1:1\n0 1:2\n")
+    source, seen = Source(str(lists), 1, protocol="trials"), set()
+    for side in ("1 1\n", "2\n"):
+        (tmp_path / "lists.txt.query").write_text(side)
+        seen.add(source.digest(now=True))
+    lists.write_text("0 1:1\n1 1:2\n")
+    assert len({*seen, source.digest(now=True)}) == 3
+    assert source.digest() == source.digest(now=True)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -294,7 +294,9 @@ def test_sorting_many_equal_and_negative_keys():
                 rng.normal(size=n) * 10.0 ** rng.integers(-42, 30, size=n),
                 rng.integers(-2, 3, size=n),
                 rng.normal(size=n) + 1e4,
-                np.where(np.arange(n) == n // 2, 1e6, 1 + 1e-6 * rng.random(n)),  # a far outlier: all others in few bits
+                np.where(
+                    np.arange(n) == n // 2, 1e6, 1 + 1e-6 * rng.random(n)
+                ),  # a far outlier: all others in few bits
             ):
                 values = values.astype(dtype)
                 where = (rng.random(n + 2) < 0.8).astype(np.uint8)

@@ -1,0 +1,441 @@
+"""Kill every long command at random moments, again and again: `python scripts/soak.py --kills 100 --seed 0`.
+
+A round starts a command, ends it by SIGKILL, SIGTERM or Ctrl-C at a random moment, one to three times, each time going on as its
+documentation says, and then lets it finish. After each kill: no process of it is alive five seconds later, and every file it
+keeps can be read. At the end its results equal, to the bit, those of a run that was left alone; seconds do not count.
+
+Data are generated. A new command is a line of `COMMANDS`. This runs on Linux.
+"""
+
+import argparse
+import hashlib
+import json
+import multiprocessing
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import torch
+import yaml
+from tqdm.auto import tqdm
+
+from rankstruct.data import synthetic
+from rankstruct.tables import format_table
+
+PATIENCE, LIMIT = 5, 600  # seconds until all is gone after a kill; and of a whole run
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+
+FIT = """
+seed_everything: 1
+average_weights: true
+save_every_steps: 7
+model: {scorer: {class_path: rankstruct.MLPScorer, init_args: {dropout: 0.3}}, measures: [AP, RR@10], regularization: 0.001}
+data: {lists_per_batch: 3, max_list_size: 20, cache: false}
+early_stopping: {patience: 1000}
+trainer: {max_epochs: 12, accelerator: cpu, enable_progress_bar: false}
+"""
+EXACT = """
+ranker: {class_path: rankstruct.LinearRanker, init_args: {measure: AP, C: [0.1, 1.0, 10.0, 100.0], tolerance: 1.0e-5}}
+data: {cache: false}
+"""
+EXPERIMENT = """
+data: {builtin: synthetic, folds: [1, 2, 3]}
+seeds: 2
+C: [1.0, 10.0]
+baselines: [regression, chance]
+trainers:
+  SVMmap: {trainer: hinge, measure: AP}
+  regression: {trainer: regression, alpha: 1.0}
+  chance: {trainer: random}
+"""
+GRID = ("--folds", "1", "2", "--grid", "model.regularization=0.001,0.1", "--trainer.max_epochs", "5")
+
+
+def go_on_fit(arguments: Sequence[str], out: Path) -> Sequence[str]:
+    """The newest run, from its last checkpoint; a new one where there is none yet."""
+    runs = sorted(out.glob("version_*/checkpoints/last.ckpt"))
+    return ["fit", "--run", str(runs[-1].parents[1])] if runs else arguments
+
+
+class Command(NamedTuple):
+    """Arguments, in which {data}, {out} and {processes} are replaced, and those to go on with after a kill."""
+
+    arguments: str
+    go_on: Callable[[Sequence[str], Path], Sequence[str]] = lambda arguments, out: arguments
+    options: Sequence[str] = ()
+
+
+COMMANDS = {
+    "fit": Command("fit --config {data}/fit.yaml --data.path {data}/Fold1 --output {out}", go_on_fit),
+    "predict": Command("predict --run {out} --trainer.enable_progress_bar false"),
+    "fit-exact": Command(
+        "fit-exact --config {data}/exact.yaml --data.path {data} --folds 1 2 --processes {processes} --output {out}"
+    ),
+    "cross-validate": Command(
+        "cross-validate --config {data}/fit.yaml --data.path {data} --processes {processes} --output {out}",
+        options=GRID,
+    ),
+    "compare": Command(
+        "compare --configs {data}/fit.yaml --data.path {data} --processes {processes} --output {out}", options=GRID
+    ),
+    "experiment": Command("experiment --config {data}/experiment.yaml --processes {processes} --output {out}"),
+}
+
+
+def write_data(folder: Path) -> None:
+    """Two folds of small lists, and the configs."""
+    for fold in (1, 2):
+        (folder / f"Fold{fold}").mkdir(parents=True)
+        _, weights = synthetic(features=4, seed=0)
+        for number, part in enumerate(("train", "vali", "test")):
+            data, _ = synthetic(lists=15, features=4, seed=10 * fold + number, weights=weights)
+            rows = []
+            for query, (first, last) in enumerate(pairwise(data.offsets.tolist())):
+                for label, row in zip(
+                    data.labels[first:last].tolist(), data.features[first:last].tolist(), strict=True
+                ):
+                    values = " ".join(f"{i}:{x:.5f}" for i, x in enumerate(row, start=1))
+                    rows.append(f"{label:g} qid:{query} {values}\n")
+            (folder / f"Fold{fold}" / f"{part}.txt").write_text("".join(rows))
+    for name, text in (("fit", FIT), ("exact", EXACT), ("experiment", EXPERIMENT)):
+        (folder / f"{name}.yaml").write_text(text)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Processes
+
+
+class Started:
+    """A command in a session of its own, from a fresh interpreter or (`fork`) from this one, which has imported everything."""
+
+    def __init__(self, arguments: Sequence[str], log: Path, *, fork: bool) -> None:
+        self.log, self._code = log, None
+        with log.open("wb") as file:
+            if not fork:
+                command = [sys.executable, "-m", "rankstruct", *arguments]
+                self._popen = subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True)
+                self.pid = self._popen.pid
+                return
+            self._popen = None
+            self.pid = os.fork()
+            if self.pid == 0:
+                _be(arguments, file.fileno())
+
+    def ended(self) -> int | None:
+        """The exit code, as `subprocess` has it; None while it runs."""
+        if self._popen is not None:
+            return self._popen.poll()
+        if self._code is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self._code = os.waitstatus_to_exitcode(status) if pid else None
+        return self._code
+
+    def __enter__(self) -> "Started":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for pid in self.others():
+            os.kill(pid, signal.SIGKILL)
+        self.wait(PATIENCE)
+
+    def wait(self, seconds: float, until: Callable[[], bool] = lambda: False) -> bool:
+        """Wait for the end, or for `until`; whether it came."""
+        end = time.monotonic() + seconds
+        while self.ended() is None and not until():
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.01)
+        return True
+
+    def others(self) -> list[int]:
+        """Processes of its session that are alive."""
+        return [pid for pid, session in _sessions() if session == self.pid]
+
+
+def _be(arguments: Sequence[str], log: int) -> None:
+    """Become the command; never returns."""
+    code = 1
+    try:
+        os.setsid()
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        sys.stdout = sys.stderr = open(1, "w", closefd=False)  # noqa: SIM115
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        from rankstruct.cli import main as rankstruct
+
+        code = rankstruct(arguments)
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    finally:
+        sys.stdout.flush()
+        os._exit(code)
+
+
+def _sessions() -> list[tuple[int, int]]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if fields[0] != "Z":
+                found.append((int(entry.name), int(fields[3])))
+    return found
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Files
+
+
+def unreadable(folder: Path) -> list[str]:
+    """Files that are not whole, with what is wrong; those that say they are partial do not count."""
+    said = {path.name: damage(path) for path in sorted(folder.rglob("*"))}
+    return [f"{name}: {what}" for name, what in said.items() if what]
+
+
+def damage(path: Path) -> str:
+    """What is wrong with a file."""
+    try:
+        if path.suffix == ".json":
+            json.loads(path.read_text())
+        elif path.suffix == ".jsonl":
+            [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
+        elif path.suffix in (".ckpt", ".pt"):
+            torch.load(path, weights_only=True, map_location="cpu")
+        elif path.suffix == ".pkl":
+            pickle.loads(path.read_bytes())
+        elif path.suffix == ".yaml":
+            return "" if isinstance(yaml.safe_load(path.read_text()), dict) else "empty"
+        elif path.suffix in (".png", ".csv", ".md", ".txt", ".html"):
+            return "" if path.stat().st_size else "empty"
+    except Exception as error:
+        return f"{type(error).__name__} {str(error)[:80]}"
+    return ""
+
+
+def results(folder: Path) -> dict[str, Any]:
+    """What a command is run for, file by file."""
+    runs = sorted(folder.glob("version_*"))
+    root = runs[-1] if runs else folder
+    found: dict[str, Any] = {}
+    for path in sorted(root.rglob("*")):
+        name = str(path.relative_to(root))
+        if path.suffix == ".json" and path.name != "request.json":
+            found[name] = _timeless(json.loads(path.read_text()))
+        elif path.suffix == ".jsonl":
+            lines = [_timeless(json.loads(line)) for line in path.read_text().splitlines()]
+            found[name] = sorted(json.dumps(line, sort_keys=True) for line in lines)
+        elif path.suffix in (".ckpt", ".pt"):
+            content = torch.load(path, weights_only=True, map_location="cpu")
+            kept = hashlib.sha256(b"".join(v.numpy().tobytes() for v in content["state_dict"].values())).hexdigest()
+            found[name] = [kept, content.get("epoch"), content.get("global_step")]
+        elif path.suffix in (".csv", ".txt") and path.stem not in ("times", "split"):
+            found[name] = path.read_text()
+    return found
+
+
+def _timeless(value: Any) -> Any:
+    """Without what depends on the clock and on kills."""
+    if isinstance(value, dict):
+        dropped = ("seconds", "reused")
+        return {key: _timeless(each) for key, each in value.items() if not any(word in key for word in dropped)}
+    return [_timeless(each) for each in value] if isinstance(value, list) else value
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Rounds
+
+
+class Whole(NamedTuple):
+    """A run that was left alone: its results, the seconds to its first file, and those to its end."""
+
+    results: dict[str, Any]
+    begun: float
+    ended: float
+
+
+class Bench(NamedTuple):
+    """Where rounds are run, and how."""
+
+    folder: Path
+    processes: int
+    fork: bool
+
+    def arguments(self, name: str, out: Path) -> list[str]:
+        """Of a command's first start, for which `out` is made ready."""
+        command = COMMANDS[name]
+        if name == "predict":
+            shutil.copytree(sorted((self.folder / "fit-whole").glob("version_*"))[-1], out)
+        given = {"data": str(self.folder / "data"), "out": str(out), "processes": str(self.processes)}
+        return [*command.arguments.format(**given).split(), *command.options]
+
+
+def newest(folder: Path) -> float:
+    """When a file in a folder was last changed."""
+    return max(map(_changed, folder.rglob("*")), default=0.0)
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:  # renamed meanwhile
+        return 0.0
+
+
+def run_whole(bench: Bench, name: str) -> Whole:
+    """Run a command once, without a kill."""
+    out = bench.folder / f"{name}-whole"
+    arguments = bench.arguments(name, out)
+    before, start = newest(out), time.monotonic()
+    with Started(arguments, bench.folder / f"{name}-whole.log", fork=bench.fork) as process:
+        process.wait(LIMIT, lambda: newest(out) > before)
+        begun = time.monotonic() - start
+        process.wait(LIMIT)
+        if process.ended() != 0:
+            raise SystemExit(f"{name} ended with {process.ended()}: {process.log.read_text()[-2000:]}")
+    return Whole(results(out), begun, time.monotonic() - start)
+
+
+def kill(process: Started, length: Whole, out: Path, rng: Random) -> tuple[signal.Signals | None, list[str]]:
+    """Let a process run for a random while and end it; how (None if it was faster), and what was wrong after that."""
+    moment = rng.random()
+    if rng.random() < 0.15:
+        process.wait(moment * length.begun)
+    else:
+        before = newest(out)
+        process.wait(LIMIT, lambda: newest(out) > before)
+        process.wait(moment * (length.ended - length.begun))
+    if process.ended() is not None:
+        return None, []
+    how = rng.choices(SIGNALS, (3, 1, 1))[0]
+    if how == signal.SIGINT and rng.random() < 0.5:
+        os.killpg(process.pid, how)  # as a terminal does
+    else:
+        os.kill(process.pid, how)
+    wrong = [] if process.wait(2 * PATIENCE) else [f"deaf to {how.name}"]
+    end = time.monotonic() + PATIENCE
+    while (left := process.others()) and time.monotonic() < end:
+        time.sleep(0.05)
+    if left:
+        wrong.append(f"{len(left)} processes alive after {how.name}")
+    if how != signal.SIGKILL and "Traceback" in process.log.read_text():
+        wrong.append(f"a traceback after {how.name}: {process.log.read_text().strip()[-200:]}")
+    return how, wrong + [f"after {how.name} {each}" for each in unreadable(out)]
+
+
+def one_round(
+    bench: Bench, name: str, number: int, seed: int, whole: Whole, kills: int
+) -> tuple[Counter[str], list[str]]:
+    """Counts of kills by signal, and what was wrong."""
+    rng = Random(f"{seed} {name} {number}")
+    out, log = bench.folder / f"{name}-{number}", bench.folder / f"{name}-{number}.log"
+    arguments = bench.arguments(name, out)
+    counts: Counter[str] = Counter()
+    wrong: list[str] = []
+    given, length, missed = arguments, whole, 0
+    while kills and missed < 5:
+        with Started(given, log, fork=bench.fork) as process:
+            how, found = kill(process, length, out, rng)
+        wrong += found
+        given = COMMANDS[name].go_on(arguments, out)
+        if how is None:  # it was faster
+            length = Whole({}, length.begun / 2, length.ended / 2)
+            missed += 1
+        else:
+            counts[how.name] += 1
+            kills -= 1
+    with Started(given, log, fork=bench.fork) as process:
+        process.wait(LIMIT)
+        code = process.ended()
+    if code != 0:
+        wrong.append(f"went on to {code}: {log.read_text()[-500:]}")
+    else:
+        found = results(out)
+        differs = sorted(key for key in whole.results.keys() | found.keys() if whole.results.get(key) != found.get(key))
+        if differs:
+            wrong.append(f"other results: {', '.join(differs)}")
+    counts["partial files"] += len(list(out.rglob("*.part")))
+    if not wrong:
+        shutil.rmtree(out)
+    return counts, [f"{name} {number}: {each}" for each in wrong]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=20, help="in all (default: %(default)s)")
+    parser.add_argument("--commands", nargs="+", choices=list(COMMANDS), default=list(COMMANDS), help="(default: all)")
+    parser.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
+    parser.add_argument("--jobs", type=int, default=1, help="rounds at once (default: %(default)s)")
+    parser.add_argument("--processes", type=int, default=2, help="of a command that takes it (default: %(default)s)")
+    parser.add_argument("--fork", action="store_true", help="fork commands from this process, which spares their start")
+    parser.add_argument("--folder", help="keep everything there; else a temporary one, gone at the end")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, _stop)
+    if options.fork:
+        import rankstruct.commands.compare
+        import rankstruct.commands.fit_exact
+        import rankstruct.experiments.report  # noqa: F401
+    with tempfile.TemporaryDirectory() as temporary:
+        bench = Bench(Path(options.folder or temporary), options.processes, options.fork)
+        write_data(bench.folder / "data")
+        return soak(bench, options)
+
+
+def _stop(*_: object) -> None:
+    """End, and what this process has started too."""
+    for child in multiprocessing.active_children():
+        child.terminate()
+    sys.exit(143)
+
+
+def soak(bench: Bench, options: argparse.Namespace) -> int:
+    """Run all rounds and print the table."""
+    needed = dict.fromkeys((*(["fit"] if "predict" in options.commands else []), *options.commands))
+    counts: dict[str, Counter[str]] = {name: Counter() for name in options.commands}
+    wrong: list[str] = []
+    with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("fork")) as pool:
+        whole = {}
+        if "fit" in needed:
+            whole["fit"] = pool.submit(run_whole, bench, "fit").result()
+        rest = {name: pool.submit(run_whole, bench, name) for name in needed if name not in whole}
+        whole |= {name: job.result() for name, job in rest.items()}
+        rng, left, jobs = Random(options.seed), options.kills, {}
+        while left:
+            name = options.commands[len(jobs) % len(options.commands)]
+            kills = min(left, rng.randint(1, 3))
+            jobs[pool.submit(one_round, bench, name, len(jobs), options.seed, whole[name], kills)] = (name, kills)
+            left -= kills
+        with tqdm(total=options.kills, unit="kill") as bar:
+            for job in as_completed(jobs):
+                name, kills = jobs[job]
+                found, said = job.result()
+                counts[name] += found
+                counts[name]["rounds"] += 1
+                counts[name]["wrong"] += len(said)
+                wrong += said
+                for each in said:
+                    bar.write(each)
+                bar.update(kills)
+    columns = ["rounds", *(each.name for each in SIGNALS), "partial files", "wrong"]
+    rows = [[name, f"{whole[name].ended:.1f}", *(each[column] for column in columns)] for name, each in counts.items()]
+    rows.append(["all", "", *(sum(each[column] for each in counts.values()) for column in columns)])
+    print(format_table(["command", "seconds alone", *columns], rows))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
