@@ -24,6 +24,7 @@ from torch import nn
 from rankstruct.feature_maps import FeatureMap
 from rankstruct.lists import known_ids
 from rankstruct.losses import (
+    GradedLoss,
     SmoothLoss,
     StructuredHingeLoss,
     convex_part,
@@ -57,6 +58,7 @@ __all__ = ["KernelRanker", "LinearRanker"]
 
 _COPIED = 2**26  # bytes of features that are copied rather than gathered again and again
 _DTYPES = [np.float64, np.float32, np.float16]  # what is used as it comes
+_START_C, _MOST_GRADES = 10.0, 8  # of `start="auc"`
 _SOLVERS = {"bundle": Bundle, "cutting-plane": CuttingPlane, "frank-wolfe": FrankWolfe}
 _ROUTING = (
     "inside GridSearchCV and the like, turn routing on with sklearn.set_config(enable_metadata_routing=True) and pass "
@@ -149,16 +151,19 @@ class LinearRanker(BaseEstimator):
             each from the solution before (or from `start`, if the problem is not convex and that is better), and chosen by the
             validation lists given to `fit`.
         feature_map: how a ranking scores; the measure's own default if None.
-        reference: the reference ranking of the bound: `"ideal"` is convex; `"ideal-tied"` and `"predicted"` are tighter and
-            solved by rounds of DC programming.
+        reference: the reference ranking of the bound; the measure's own default if None. `"ideal"` is convex, but where a measure
+            looks at the top alone its optimum may be w = 0; `"ideal-tied"` and `"predicted"` are tighter and solved by rounds of DC
+            programming.
         loss: any loss module of rankstruct in place of the structured hinge of `measure`, such as `CombinedLoss` (SVMcombo) or
             `SmoothLoss` (SmoothGrad) or `DiverseHingeLoss`; then `feature_map` and `reference` are not used.
         solver: `"bundle"`, `"cutting-plane"` (n-slack), `"frank-wolfe"`, or a solver of `rankstruct.solvers` with options of its
             own, `DC` and `Annealing` included where the loss is for them.
         tolerance: relative gap to stop at. A `SmoothLoss` has none; give `solver=Annealing(...)` for its options.
         max_iterations: of the solver, but for a `SmoothLoss`.
-        start: `"zero"` or `"regression"` (least squares on the gains); None takes regression where the problem is not convex.
-        regularize_towards: what the weights are drawn to: `"zero"` or the `"start"`.
+        start: `"zero"`, `"regression"` (least squares on the gains) or `"auc"` (the optimum of `GradedLoss("AUC")` for C = 10,
+            to a gap of 1e-2). None takes `"auc"` for a bound that is not convex and regression for a `SmoothLoss`.
+        regularize_towards: what the weights are drawn to: `"zero"` or the `"start"`; None takes the start for a bound that is not
+            convex, and zero otherwise.
         drop_empty: leave lists whose labels are all equal out of the mean, as training with Lightning does.
         verbose: show a bar with the gap.
         distributed: the documents given to `fit` are some of the lists, this process' share, and all processes of
@@ -210,7 +215,7 @@ class LinearRanker(BaseEstimator):
         tolerance: float = 1e-3,
         max_iterations: int = 10_000,
         start: str | None = None,
-        regularize_towards: str = "zero",
+        regularize_towards: str | None = None,
         drop_empty: bool = True,
         verbose: bool = False,
         distributed: bool = False,
@@ -263,7 +268,7 @@ class LinearRanker(BaseEstimator):
         self.validation_: list[float] | None = [] if held_out else None
         loss = self.ranking_loss()
         start = self._start(loss, lists)
-        self.w0_ = start if self.regularize_towards == "start" else np.zeros(lists.X.shape[1])
+        self.w0_ = start if self._draws_to_start(loss) else np.zeros(lists.X.shape[1])
         self.left_out_ = self._total(len(np.unique(qid)) - (len(lists.offsets) - 1))
         solution, chosen = None, 0
         for number, C in enumerate(Cs):
@@ -306,7 +311,10 @@ class LinearRanker(BaseEstimator):
         Cs = sorted(float(C) for C in np.ravel(np.asarray(self.C, dtype=float)))
         if not Cs or not all(np.isfinite(C) and C > 0 for C in Cs):
             raise ValueError(f"C must be a positive number or several, got {self.C!r}")
-        for name, known in (("start", (None, "zero", "regression")), ("regularize_towards", ("zero", "start"))):
+        for name, known in (
+            ("start", (None, "zero", "regression", "auc")),
+            ("regularize_towards", (None, "zero", "start")),
+        ):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {getattr(self, name)!r}")
         return Cs
@@ -358,16 +366,30 @@ class LinearRanker(BaseEstimator):
         measure, options = self._measure(), {"feature_map": self.feature_map, "reference": self.reference}
         return StructuredHingeLoss(measure, **options)  # type: ignore[arg-type]
 
+    def _draws_to_start(self, loss: nn.Module) -> bool:
+        towards = self.regularize_towards
+        return towards == "start" or (towards is None and not is_convex(loss) and takes_reference_scores(loss))
+
     def _start(self, loss: nn.Module, lists: _Lists) -> np.ndarray:
-        kind = self.start or ("zero" if is_convex(loss) else "regression")
+        kind = self.start or ("zero" if is_convex(loss) else "auc" if takes_reference_scores(loss) else "regression")
         if kind == "zero" and isinstance(loss, SmoothLoss):
             raise ValueError("start must not be 'zero' for a SmoothLoss: where all scores tie its gradient is 0")
         if kind == "zero":
             return np.zeros(lists.X.shape[1])
+        if kind == "auc":
+            return self._best_auc(lists)
         measure = getattr(loss, "measure", None)
         measure = measure.plain if isinstance(measure, Diverse) else measure
         gains = (measure if isinstance(measure, DiscountedGain) else nDCG()).document_gains(torch.tensor(lists.labels))
         return self._team().hand_out(group_regression(lists.X, gains.numpy(), lists.offsets, self._team()))
+
+    def _best_auc(self, lists: _Lists) -> np.ndarray:
+        """The weights of `GradedLoss("AUC")`: a convex bound that learned wherever it was tried, so that others begin there."""
+        grades = np.unique(np.concatenate(self._team().gathered(np.unique(lists.labels))))[1:]
+        if len(grades) > _MOST_GRADES:
+            grades = np.unique(np.quantile(grades, np.linspace(0, 1, _MOST_GRADES)))
+        risk = _risk(GradedLoss("AUC", grades=grades.tolist()), lists)
+        return solve_together([risk], lambda risks: Bundle(tolerance=1e-2).minimise(risks[0], _START_C), self._team()).w
 
     def _solve(
         self, loss: nn.Module, lists: _Lists, C: float, w0: np.ndarray, start: np.ndarray, before: Solution | None
@@ -487,7 +509,7 @@ class LinearRanker(BaseEstimator):
     ) -> float:
         """What `fit` minimises, at any weights `[d]`: those of another ranker, say, or of a scorer trained by SGD."""
         away = np.asarray(w, np.float64)
-        if self.regularize_towards == "start":
+        if self._draws_to_start(self.ranking_loss()):
             away = away - self._start(self.ranking_loss(), self._lists_of(X, y, qid, groups))
         C = self._costs()[0] if C is None else C
         return float(away @ away) / (2 * C) + self.mean_loss(w, X, y, qid, groups=groups)
@@ -553,7 +575,7 @@ class KernelRanker(LinearRanker):
         tolerance: float = 1e-3,
         max_iterations: int = 10_000,
         start: str | None = None,
-        regularize_towards: str = "zero",
+        regularize_towards: str | None = None,
         drop_empty: bool = True,
         verbose: bool = False,
     ) -> None:

@@ -34,6 +34,13 @@ class Team(NamedTuple):
         """The sum of an array over all processes, the same bits on all."""
         return vector if self.world_size == 1 else summed(torch.from_numpy(vector)).numpy()
 
+    def gathered(self, value: Any) -> list[Any]:
+        """What each process gave, in order; any object that can be pickled."""
+        found = [value] * self.world_size
+        if self.world_size > 1:
+            distributed.all_gather_object(found, value)
+        return found
+
     def hand_out(self, value: Any) -> Any:
         """What the first process gave; any object that can be pickled."""
         given = [value]

@@ -14,37 +14,44 @@ from rankstruct.benchmarks.timing import threads_of_torch
 from rankstruct.data import Splits
 from rankstruct.diagnostics import arrays_of, fit_path, mean_measures
 from rankstruct.estimators import LinearRanker
-from rankstruct.measures import nDCG
+from rankstruct.measures import Measure, nDCG
 
 CS = (1.0, 10.0, 100.0, 1000.0, 10000.0)
 MEASURES = ("AP", "nDCG@10", "RR@10")
 
 
-def _ramp(measure: str) -> LinearRanker:
-    return LinearRanker(measure, feature_map="positional", reference="predicted")
+def _convex(measure: str | Measure, feature_map: str = "pairwise") -> LinearRanker:
+    return LinearRanker(measure, feature_map=feature_map, reference="ideal")
+
+
+def _ramp(measure: str | Measure, feature_map: str = "positional") -> LinearRanker:
+    begin: dict[str, Any] = {"start": "regression", "regularize_towards": "zero"}
+    return LinearRanker(measure, feature_map=feature_map, reference="predicted", **begin)
 
 
 #: What is timed: a name, and a ranker of which C is set.
 RANKERS: dict[str, Callable[[], LinearRanker]] = {
     "AP (SVMmap)": lambda: LinearRanker("AP"),
     "AUC (SVMauc)": lambda: LinearRanker("AUC"),
-    "nDCG@10 (SVMndcg)": lambda: LinearRanker(nDCG(10, min_relevant=1)),
-    "nDCG (SVMndcg-nc)": lambda: LinearRanker(nDCG(min_relevant=1)),
-    "P@10": lambda: LinearRanker("P@10"),
-    "RR@10 (SVMmrr)": lambda: LinearRanker("RR@10"),
-    "RR@10, pairwise map": lambda: LinearRanker("RR@10", feature_map="pairwise"),
+    "nDCG@10 (SVMndcg)": lambda: _convex(nDCG(10, min_relevant=1)),
+    "nDCG (SVMndcg-nc)": lambda: _convex(nDCG(min_relevant=1)),
+    "P@10": lambda: _convex("P@10"),
+    "RR@10 (SVMmrr)": lambda: _convex("RR@10", "first-relevant"),
+    "RR@10, pairwise map": lambda: _convex("RR@10"),
     "AP + 0.01 RR@10 (SVMcombo)": lambda: LinearRanker(
-        loss=rl.CombinedLoss([rl.StructuredHingeLoss("AP"), rl.StructuredHingeLoss("RR@10")], [1.0, 0.01])
+        loss=rl.CombinedLoss(
+            [_convex(m, f).ranking_loss() for m, f in (("AP", "pairwise"), ("RR@10", "first-relevant"))], [1.0, 0.01]
+        )
     ),
     "graded AUC": lambda: LinearRanker(loss=rl.GradedLoss("AUC")),
-    "nDCG@10 (ORM, convex)": lambda: LinearRanker("nDCG@10", feature_map="positional"),
+    "nDCG@10 (ORM, convex)": lambda: _convex("nDCG@10", "positional"),
     "nDCG@10 (ORM, DC)": lambda: _ramp("nDCG@10"),
     "nDCG (ORM, DC)": lambda: _ramp("nDCG"),
     "WTA (ORM, DC)": lambda: _ramp("WTA"),
     "mWTA (ORM, DC)": lambda: _ramp("mWTA"),
     "ERU (ORM, DC)": lambda: _ramp("ERU(d=0,half_life=5)"),
-    "nDCG@10 (SVMndcg, DC)": lambda: LinearRanker(nDCG(10, min_relevant=1), reference="predicted"),
-    "RR@10, pairwise map, DC": lambda: LinearRanker("RR@10", feature_map="pairwise", reference="predicted"),
+    "nDCG@10 (SVMndcg, DC)": lambda: _ramp(nDCG(10, min_relevant=1), "pairwise"),
+    "RR@10, pairwise map, DC": lambda: _ramp("RR@10", "pairwise"),
     "RankSVM, all pairs": lambda: LinearRanker(loss=rl.RankSVMLoss()),
 }
 LIGHTGBM = "LightGBM lambdarank"

@@ -47,7 +47,7 @@ from rankstruct.losses import (
     ranksvm_loss,
 )
 from rankstruct.losses.base import reduce_lists
-from rankstruct.measures import evaluate, parse_measure
+from rankstruct.measures import RR, P, evaluate, nDCG, parse_measure
 from rankstruct.solvers import DC, Annealing, Bundle, Solution
 
 Several = float | Sequence[float]
@@ -745,15 +745,25 @@ def _hinge(
     *,
     feature_map: str | None = None,
     decay: str | None = None,
-    reference: str | None = None,
+    reference: str = "ideal",
     max_rounds: int | None = None,
     tolerance: float = 1e-3,
     select: str | None = None,
 ) -> LinearRanker:
-    chosen = Positional(decay) if decay is not None else feature_map
-    loss = StructuredHingeLoss(measure, feature_map=chosen, reference=reference)
+    loss = _papers_bound(measure, feature_map if decay is None else Positional(decay), reference)
     solver: Any = "bundle" if max_rounds is None else DC(solver=Bundle(tolerance=tolerance), max_rounds=max_rounds)
-    return LinearRanker(select or measure, C=C, loss=loss, solver=solver, tolerance=tolerance)
+    begin: dict[str, Any] = {} if is_convex(loss) else {"start": "regression", "regularize_towards": "zero"}
+    return LinearRanker(select or measure, C=C, loss=loss, solver=solver, tolerance=tolerance, **begin)
+
+
+def _papers_bound(
+    measure: str, feature_map: str | Positional | None = None, reference: str = "ideal"
+) -> StructuredHingeLoss:
+    """The bound that the papers have for a measure, where the library's default is one that learns more often."""
+    if feature_map is None:
+        kind = parse_measure(measure)
+        feature_map = "pairwise" if isinstance(kind, nDCG | P) else "first-relevant" if isinstance(kind, RR) else None
+    return StructuredHingeLoss(measure, feature_map=feature_map, reference=reference)
 
 
 def _smooth(
@@ -780,7 +790,7 @@ def _combination(
     several = [list(each) for each in weights] if np.ndim(weights[0]) else [list(weights)]
 
     def make(weights: list[float]) -> LinearRanker:
-        loss = CombinedLoss([StructuredHingeLoss(m) for m in measures], weights)
+        loss = CombinedLoss([_papers_bound(m) for m in measures], weights)
         return LinearRanker(select, C=C, loss=loss, tolerance=tolerance)
 
     if len(several) == 1:

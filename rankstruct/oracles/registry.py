@@ -172,8 +172,7 @@ def _listing() -> str:
     return ", ".join(sorted(f"{measure.__name__} with {kind.__name__}" for measure, kind in _ORACLES))
 
 
-def resolve(
-    measure: str | Measure, feature_map: str | FeatureMap | None = None) -> Resolved:
+def resolve(measure: str | Measure, feature_map: str | FeatureMap | None = None) -> Resolved:
     """Measure, feature map and oracle from what a user wrote; raises ValueError where they do not go together."""
     measure = parse_measure(measure)
     feature_map = _default(measure)[0] if feature_map is None else parse_feature_map(feature_map)

@@ -115,7 +115,7 @@ def test_positional_equals_scipys_assignment_by_value(kind):
 def test_grades_need_a_cut_under_the_pairwise_map():
     scores, labels = torch.randn(5), torch.tensor([0, 1, 2, 0, 1])
     with pytest.raises(ValueError, match=r"more than one grade above zero.*min_relevant=.*positional"):
-        rs.most_violated(scores, labels, "nDCG@10")
+        rs.most_violated(scores, labels, "nDCG@10", feature_map="pairwise")
     cut = rs.most_violated(scores, labels, rs.nDCG(10, min_relevant=2), feature_map="pairwise")
     assert torch.equal(cut.value, rs.most_violated(scores, labels >= 2, "nDCG@10", feature_map="pairwise").value)
     for measure in ("AP", "AUC", "RR", "P@2", "WTA"):
@@ -133,18 +133,35 @@ def test_default_bounds():
     """Whole-list measures of relevance take the convex bound, all that discount ranks one that learns."""
     convex = ("pairwise", "ideal")
     expected = dict.fromkeys(("AP", "AP@10", "AUC"), convex)
-    for measure in ("nDCG@10", "nDCG", "P@5", "RR", "RR@10", "WTA", "mWTA", "DCG", "ERU(d=0,half_life=5)", "diverse_RR@5"):
+    for measure in (
+        "nDCG@10",
+        "nDCG",
+        "P@5",
+        "RR",
+        "RR@10",
+        "WTA",
+        "mWTA",
+        "DCG",
+        "ERU(d=0,half_life=5)",
+        "diverse_RR@5",
+    ):
         expected[measure] = ("positional(i^-0.5)", "ideal-tied")
     for measure, bound in expected.items():
         loss = rs.StructuredHingeLoss(measure)
         assert (loss.feature_map.name, loss.reference) == bound
         scores, labels, groups = torch.randn(3, 6), torch.tensor([[2, 0, 1, 0, 2, 0]] * 3), torch.arange(6).expand(3, 6)
         named = {"feature_map": bound[0].split("(")[0], "reference": bound[1]}
-        for function in (rs.structured_hinge_loss, lambda *lists, **options: rs.most_violated(*lists, **options).value.mean()):
+        for function in (
+            rs.structured_hinge_loss,
+            lambda *lists, **options: rs.most_violated(*lists, **options).value.mean(),
+        ):
             assert torch.equal(
-                function(scores, labels, measure, groups=groups), function(scores, labels, measure, groups=groups, **named)
+                function(scores, labels, measure, groups=groups),
+                function(scores, labels, measure, groups=groups, **named),
             )
-        torch.testing.assert_close(loss(scores, labels, groups=groups), rs.structured_hinge_loss(scores, labels, measure, groups=groups))
+        torch.testing.assert_close(
+            loss(scores, labels, groups=groups), rs.structured_hinge_loss(scores, labels, measure, groups=groups)
+        )
 
 
 def test_pairs_without_an_oracle_are_refused_with_a_list():
