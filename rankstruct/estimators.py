@@ -126,9 +126,11 @@ class _Lists(NamedTuple):
 
 def _judged(solution: Solution, C: float, loss: nn.Module, lists: _Lists, w0: np.ndarray) -> Solution:
     """The solution, with a status that says so where it is no better than w = 0 or ties all documents of each list."""
-    scores, starts = lists.X @ solution.w, lists.offsets[:-1]
+    scores, starts = linear_scores(lists.X, solution.w), lists.offsets[:-1]
     learned = bool((np.minimum.reduceat(scores, starts) < np.maximum.reduceat(scores, starts)).any())
-    if learned and not isinstance(loss, SmoothLoss):  # where all tie, a smoothed measure is nobody's bound
+    if (
+        learned and solution.status is Status.CONVERGED and not isinstance(loss, SmoothLoss)
+    ):  # that bounds nothing at ties
         at_zero = ranking_risk(loss, *lists)(np.zeros(len(solution.w)))[0] + float(w0 @ w0) / (2 * C)
         learned = solution.objective < at_zero * (1 - 1e-9)
     return solution if learned else replace(solution, status=Status.NO_BETTER_THAN_ZERO)
@@ -152,8 +154,8 @@ class LinearRanker(BaseEstimator):
             validation lists given to `fit`.
         feature_map: how a ranking scores; the measure's own default if None.
         reference: the reference ranking of the bound; the measure's own default if None. `"ideal"` is convex, but where a measure
-            looks at the top alone its optimum may be w = 0; `"ideal-tied"` and `"predicted"` are tighter and solved by rounds of DC
-            programming.
+            looks at the top alone its optimum may be w = 0; `"ideal-tied"` and `"predicted"` are tighter and solved by rounds of
+            DC programming.
         loss: any loss module of rankstruct in place of the structured hinge of `measure`, such as `CombinedLoss` (SVMcombo) or
             `SmoothLoss` (SmoothGrad) or `DiverseHingeLoss`; then `feature_map` and `reference` are not used.
         solver: `"bundle"`, `"cutting-plane"` (n-slack), `"frank-wolfe"`, or a solver of `rankstruct.solvers` with options of its

@@ -36,7 +36,7 @@ def objective(loss, X, y, qid, hosts, w, C, w0=0.0):
 def test_the_ideal_bound_reaches_its_optimum(measure, solver):
     X, y, qid, hosts = make()
     mixed = np.argsort(np.arange(len(y)) % 9, kind="stable")  # equal gains stay in input order within a list
-    loss = rs.DiverseHingeLoss(measure)
+    loss = rs.DiverseHingeLoss(measure, reference="ideal")
     ranker = rs.LinearRanker(loss=loss, C=5.0, solver=solver)
     ranker.fit(X[mixed], y[mixed], qid[mixed], groups=hosts[mixed])
     solution = ranker.solution_
@@ -107,11 +107,12 @@ def test_groups_of_one_document_give_the_ranker_without_groups():
 
 def test_kernels_and_combinations_take_groups():
     X, y, qid, hosts = make()
-    linear = rs.LinearRanker("diverse_nDCG@3", C=5.0, tolerance=1e-6).fit(X, y, qid, groups=hosts)
-    kernel = rs.KernelRanker("diverse_nDCG@3", kernel="linear", C=5.0, tolerance=1e-6).fit(X, y, qid, groups=hosts)
+    convex = {"reference": "ideal", "C": 5.0, "tolerance": 1e-6}
+    linear = rs.LinearRanker("diverse_nDCG@3", **convex).fit(X, y, qid, groups=hosts)
+    kernel = rs.KernelRanker("diverse_nDCG@3", kernel="linear", **convex).fit(X, y, qid, groups=hosts)
     assert kernel.solution_.objective == pytest.approx(linear.solution_.objective, rel=1e-5)
     assert kernel.score(X, y, qid, groups=hosts) == pytest.approx(linear.score(X, y, qid, groups=hosts), abs=0.02)
-    both = rs.CombinedLoss([rs.DiverseHingeLoss("nDCG@3"), rs.StructuredHingeLoss("AP")])
+    both = rs.CombinedLoss([rs.DiverseHingeLoss("nDCG@3", reference="ideal"), rs.StructuredHingeLoss("AP")])
     ranker = rs.LinearRanker("diverse_nDCG@3", loss=both, C=5.0).fit(X, y, qid, groups=hosts)
     assert ranker.solution_.gap <= 1e-3
     assert ranker.score(X, y, qid, groups=hosts) > 0.5

@@ -41,13 +41,14 @@ def objective(ranker, X, y, qid, w):
 @pytest.mark.parametrize("solver", ["bundle", "cutting-plane", "frank-wolfe"])
 def test_reaches_the_optimum_with_every_solver(measure, solver):
     X, y, qid = make()
-    ranker = rs.LinearRanker(measure, C=5.0, solver=solver, tolerance=1e-3).fit(X, y, qid)
+    bound = {"feature_map": "first-relevant" if measure == "RR@5" else "pairwise", "reference": "ideal"}
+    ranker = rs.LinearRanker(measure, C=5.0, solver=solver, tolerance=1e-3, **bound).fit(X, y, qid)
     solution = ranker.solution_
     assert solution.status is Status.CONVERGED
     assert solution.lower_bound <= solution.objective
     assert solution.objective == pytest.approx(objective(ranker, X, y, qid, ranker.coef_), rel=1e-9)
     assert ranker.objective(ranker.coef_, X, y, qid) == pytest.approx(solution.objective, rel=1e-9)
-    exact = rs.LinearRanker(measure, C=5.0, tolerance=1e-7).fit(X, y, qid).solution_
+    exact = rs.LinearRanker(measure, C=5.0, tolerance=1e-7, **bound).fit(X, y, qid).solution_
     assert exact.lower_bound - 1e-9 <= solution.objective <= exact.objective * (1 + 1.1e-3)
 
 
@@ -111,7 +112,9 @@ def test_a_path_of_C_is_chosen_on_validation_lists():
 @pytest.mark.parametrize("reference", ["ideal-tied", "predicted"])
 def test_bounds_that_are_not_convex_go_down_from_regression(reference):
     X, y, qid = make(grades=3)
-    options = {"feature_map": "positional", "reference": reference, "C": 50.0}
+    options = {"feature_map": "positional", "reference": reference, "C": 50.0, "start": "regression"}
+    drawn = rs.LinearRanker("nDCG@5", **{**options, "C": 1e-6}).fit(X, y, qid)
+    options["regularize_towards"] = "zero"
     ranker = rs.LinearRanker("nDCG@5", **options).fit(X, y, qid)
     start = group_regression(X, 2**y - 1, np.arange(0, len(y) + 1, 8))
     assert ranker.solution_.history[0].objective == pytest.approx(objective(ranker, X, y, qid, start), rel=1e-6)
@@ -120,7 +123,6 @@ def test_bounds_that_are_not_convex_go_down_from_regression(reference):
     objectives = [record.objective for record in ranker.solution_.history]
     assert objectives == sorted(objectives, reverse=True)
     assert ranker.solution_.lower_bound == -np.inf
-    drawn = rs.LinearRanker("nDCG@5", **{**options, "C": 1e-6}, regularize_towards="start").fit(X, y, qid)
     np.testing.assert_allclose(drawn.coef_, start, atol=1e-3)
 
 
@@ -128,7 +130,7 @@ def test_other_losses():
     X, y, qid = make(grades=3)
     combo = rs.CombinedLoss([rs.StructuredHingeLoss("AP"), rs.StructuredHingeLoss("RR", reference="predicted")])
     for loss in (
-        rs.CombinedLoss([rs.StructuredHingeLoss("AP"), rs.StructuredHingeLoss("RR")], [1.0, 0.1]),
+        rs.CombinedLoss([rs.StructuredHingeLoss("AP"), rs.StructuredHingeLoss("RR", reference="ideal")], [1.0, 0.1]),
         rs.RankSVMLoss(),
     ):
         assert rs.LinearRanker(loss=loss).fit(X, y, qid).solution_.gap <= 1e-3
@@ -337,8 +339,9 @@ def test_what_is_not_used_or_not_fitted_is_said():
 )
 def test_a_small_C_does_not_spoil_the_larger_ones_of_a_path_that_is_not_convex(loss):
     X, y, qid = make(seed=3)
-    path = rs.LinearRanker("nDCG@5", loss=loss, C=[1e-6, 1000.0]).fit(X, y, qid, X_valid=X, y_valid=y, qid_valid=qid)
-    alone = rs.LinearRanker("nDCG@5", loss=loss, C=1000.0).fit(X, y, qid)
+    options = {"loss": loss, "regularize_towards": "zero"}
+    path = rs.LinearRanker("nDCG@5", C=[1e-6, 1000.0], **options).fit(X, y, qid, X_valid=X, y_valid=y, qid_valid=qid)
+    alone = rs.LinearRanker("nDCG@5", C=1000.0, **options).fit(X, y, qid)
     assert path.path_[0].w == pytest.approx(np.zeros(X.shape[1]), abs=1e-3)
     assert path.path_[1].objective <= alone.solution_.objective * 1.02
 
@@ -370,3 +373,43 @@ def test_large_features_are_not_copied(monkeypatch, kind, solver):
     assert gathered.left_out_ == copied.left_out_ == 10
     np.testing.assert_allclose(gathered.solution_.objective, copied.solution_.objective, rtol=2e-3)
     np.testing.assert_allclose(gathered.predict(X), X.astype(np.float64) @ gathered.coef_)
+
+
+@pytest.mark.parametrize("kind", [rs.LinearRanker, rs.KernelRanker])
+def test_a_bound_that_is_lowest_at_zero_says_so(kind):
+    rng = np.random.default_rng(0)
+    X, qid = rng.normal(size=(300, 3)), np.repeat(np.arange(10), 30)
+    y = rng.integers(0, 3, size=300)  # noise
+    with pytest.warns(
+        UserWarning, match=r"C = 10: no better than w = 0: all documents tie there: take reference='ideal-tied'"
+    ):
+        stuck = kind("RR@10", feature_map="first-relevant", reference="ideal", C=10.0).fit(X, y, qid)
+    assert stuck.solution_.status is Status.NO_BETTER_THAN_ZERO
+    with pytest.warns(UserWarning, match="no better than w = 0"):
+        kind("AP", C=1.0).fit(np.ones((300, 2)), y, qid)  # nothing tells documents apart
+
+
+@pytest.mark.parametrize("measure", ["nDCG@10", "P@10", "RR@10", "nDCG", "AP", "AUC", "ERU(d=0,half_life=5)", "WTA"])
+def test_the_measures_name_alone_learns_from_noisy_grades(measure):
+    """Where the optimum of the convex bound is w = 0, or nearly; one relevant feature in five, most labels noise."""
+    rng = np.random.default_rng(1)
+    X, qid = rng.normal(size=(2000, 5)), np.repeat(np.arange(40), 50)
+    y = np.digitize(X[:, 0] + 1.5 * rng.normal(size=2000), [1.5, 3.0])
+    ranker = rs.LinearRanker(measure, C=1.0).fit(X, y, qid)
+    best = rs.LinearRanker.from_scorer(rs.LinearScorer(5), measure=measure)
+    best.coef_ = np.eye(5)[0]
+    tied = rs.LinearRanker.from_scorer(rs.LinearScorer(5), measure=measure).score(X, y, qid)
+    assert ranker.score(X, y, qid) - tied > 0.8 * (best.score(X, y, qid) - tied)
+    assert ranker.solution_.status is Status.CONVERGED
+
+
+def test_the_best_auc_is_the_start_of_bounds_that_are_not_convex():
+    X, y, qid = make(grades=3)
+    ranker = rs.LinearRanker("nDCG@5", C=1e-9).fit(X, y, qid)
+    np.testing.assert_allclose(ranker.coef_, ranker.w0_, atol=1e-6)
+    auc = rs.LinearRanker("AUC", loss=rs.GradedLoss("AUC"), C=10.0, tolerance=1e-2)
+    assert auc.objective(ranker.w0_, X, y, qid) <= 1.011 * auc.fit(X, y, qid).solution_.objective
+    many = rs.LinearRanker("nDCG@5", C=1.0).fit(
+        X, X @ np.arange(X.shape[1]) ** 2 / 10, qid
+    )  # as many grades as documents
+    assert many.score(X, np.maximum(X @ np.arange(X.shape[1]) ** 2, 0), qid) > 0.8

@@ -46,7 +46,7 @@ class DiverseHingeLoss(StructuredHingeLoss):
     """`diverse_hinge_loss` as a module; see there for the arguments, the errors and the source.
 
     >>> DiverseHingeLoss("nDCG@5")
-    DiverseHingeLoss(diverse_nDCG@5, feature_map=positional(i^-0.5), reference=ideal, reduction=mean)
+    DiverseHingeLoss(diverse_nDCG@5, feature_map=positional(i^-0.5), reference=ideal-tied, reduction=mean)
     """
 
     def __init__(

@@ -197,6 +197,7 @@ def test_certificate_of_a_run(tmp_path, capsys):
 
 def test_certificate_of_a_run_with_groups(tmp_path):
     loss = ["--model.loss", "rankstruct.DiverseHingeLoss", "--model.loss.init_args.measure", "RR@5"]
+    loss += ["--model.loss.init_args.reference", "ideal"]
     options = [
         "--data.builtin",
         "synthetic-groups",
@@ -210,7 +211,10 @@ def test_certificate_of_a_run_with_groups(tmp_path):
     found = certify_run(tmp_path / "version_0")
     data = read_splits(builtin="synthetic-groups").train
     lists = (data.features, data.labels, data.list_numbers)
-    exact = rs.LinearRanker("diverse_RR@5", C=10.0, tolerance=1e-6).fit(*lists, groups=data.groups)
+    with pytest.warns(UserWarning, match="no better than w = 0"):
+        exact = rs.LinearRanker("diverse_RR@5", reference="ideal", C=10.0, tolerance=1e-6).fit(
+            *lists, groups=data.groups
+        )
     assert found.lower_bound <= exact.solution_.objective * (1 + 1e-6)
     assert found.lower_bound >= exact.solution_.objective * (1 - 2e-3)
     assert found.objective >= exact.solution_.lower_bound
@@ -231,7 +235,8 @@ def test_health_check_tells_stuck_from_learning():
     rng = np.random.default_rng(0)
     X, qid = rng.normal(size=(300, 3)), np.repeat(np.arange(10), 30)
     y = rng.integers(0, 3, size=300)  # noise
-    stuck = rs.LinearRanker("RR@10", C=10.0).fit(X, y, qid)
+    with pytest.warns(UserWarning, match="no better than w = 0"):
+        stuck = rs.LinearRanker("RR@10", feature_map="first-relevant", reference="ideal", C=10.0).fit(X, y, qid)
     assert health_check(stuck, X, y, qid).startswith("stuck at w = 0")
     y = np.digitize(X[:, 0], [0.5, 1.5])
     learning = rs.LinearRanker("AP", C=10.0).fit(X, y, qid)

@@ -82,7 +82,9 @@ def test_the_exact_solvers_take_groups_through_the_risk():
     from rankstruct.solvers import Bundle, CuttingPlane
 
     data, _ = synthetic_groups(lists=20, seed=0)
-    risk = ranking_risk(rs.DiverseHingeLoss("nDCG@5"), data.features, data.labels, data.offsets, data.groups)
+    risk = ranking_risk(
+        rs.DiverseHingeLoss("nDCG@5", reference="ideal"), data.features, data.labels, data.offsets, data.groups
+    )
     solutions = [kind(tolerance=1e-2).minimise(risk, 1.0) for kind in (Bundle, CuttingPlane)]
     assert solutions[0].objective == pytest.approx(solutions[1].objective, rel=0.03)
     assert all(solution.objective < risk(np.zeros(10))[0] for solution in solutions)
