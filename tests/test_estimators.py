@@ -1,6 +1,7 @@
 """LinearRanker and KernelRanker: optimum, conventions of scikit-learn, grouping, paths of C, what is refused."""
 
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
@@ -289,6 +290,7 @@ def test_odd_data_converge_for_every_C(C):
         assert np.isfinite(ranker.predict(X)).all()
 
 
+@pytest.mark.filterwarnings("ignore:.*no better than w = 0")
 @pytest.mark.parametrize("solver", ["bundle", "cutting-plane", "frank-wolfe"])
 @pytest.mark.parametrize(("scale", "C"), [(1e12, 1.0), (1e10, 1.0), (1.0, 1e20), ("column", 100.0), ("column", 1e4)])
 def test_rounding_never_makes_a_false_certificate(scale, C, solver):
@@ -375,7 +377,7 @@ def test_large_features_are_not_copied(monkeypatch, kind, solver):
     np.testing.assert_allclose(gathered.predict(X), X.astype(np.float64) @ gathered.coef_)
 
 
-@pytest.mark.parametrize("kind", [rs.LinearRanker, rs.KernelRanker])
+@pytest.mark.parametrize("kind", [rs.LinearRanker, partial(rs.KernelRanker, kernel="linear")])
 def test_a_bound_that_is_lowest_at_zero_says_so(kind):
     rng = np.random.default_rng(0)
     X, qid = rng.normal(size=(300, 3)), np.repeat(np.arange(10), 30)
@@ -409,7 +411,6 @@ def test_the_best_auc_is_the_start_of_bounds_that_are_not_convex():
     np.testing.assert_allclose(ranker.coef_, ranker.w0_, atol=1e-6)
     auc = rs.LinearRanker("AUC", loss=rs.GradedLoss("AUC"), C=10.0, tolerance=1e-2)
     assert auc.objective(ranker.w0_, X, y, qid) <= 1.011 * auc.fit(X, y, qid).solution_.objective
-    many = rs.LinearRanker("nDCG@5", C=1.0).fit(
-        X, X @ np.arange(X.shape[1]) ** 2 / 10, qid
-    )  # as many grades as documents
-    assert many.score(X, np.maximum(X @ np.arange(X.shape[1]) ** 2, 0), qid) > 0.8
+    utility = X @ np.arange(X.shape[1])
+    target = (utility - utility.min()) / np.ptp(utility)  # as many grades as documents
+    assert rs.LinearRanker("nDCG@5", C=1.0).fit(X, target, qid).score(X, target, qid) > 0.9
