@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from typing_extensions import Unpack
 
-from rankstruct.losses.base import ListOptions, RankingLoss, check_positive, checked_gains, list_loss
+from rankstruct.losses.base import ListOptions, RankingLoss, check_positive, checked_gains, differs, list_loss
 from rankstruct.measures import DiscountedGain, Measure, parse_measure
 
 __all__ = ["SmoothLoss", "smooth_loss"]
@@ -35,9 +35,9 @@ def smooth_loss(
     """SmoothGrad: the task loss of a smoothed measure, differentiable everywhere but where scores tie.
 
     Smooth but not convex: start from a sensible scorer (regression), with a `sigma` of the size of score differences, and
-    halve it as training converges (`AnnealSigma`). Where all scores tie, as those of a scorer with zero weights, the gradient is
-    zero. As sigma goes to 0 the loss tends to the measure's regret. Documents with
-    equal scores share their ranks' gains, which is the expected value over their orders; their gradient depends on which of
+    halve it as training converges (`AnnealSigma`). Where all scores of a list tie, as those of a scorer with zero weights, the
+    gradient is zero; there that of the mean score less the mean by label is taken. As sigma goes to 0 the loss tends to the measure's regret. Documents
+    with equal scores share their ranks' gains, which is the expected value over their orders; their gradient depends on which of
     them the sort puts first.
 
     Args:
@@ -61,7 +61,8 @@ def smooth_loss(
     measure = _checked(measure, sigma)
 
     def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
-        return _smoothed_regret(scores, labels, where, measure, sigma)
+        regret = _smoothed_regret(scores, labels, where, measure, sigma)
+        return _with_a_way_out(regret, scores, labels, where)
 
     return list_loss(per_list, scores, labels, **lists)
 
@@ -96,6 +97,19 @@ def _checked(measure: str | Measure, sigma: float | Tensor) -> DiscountedGain:
     if not isinstance(sigma, Tensor):
         check_positive("sigma", sigma)
     return measure
+
+
+def _with_a_way_out(regret: Tensor, scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
+    """Where all scores of a list tie, every ranking is as near as any other and the gradient is 0, for ever: take there that of
+    the mean score less the mean score by label. The value stays.
+    """
+    tied = ~differs(scores.detach(), where) & differs(labels, where)
+    shares = torch.where(where, 1.0, 0.0).to(scores.dtype) / where.sum(-1, keepdim=True).clamp(min=1)
+    above = torch.where(where, labels - torch.where(where, labels, torch.inf).amin(-1, keepdim=True), 0.0)
+    above = above / above.amax(-1, keepdim=True).clamp(min=torch.finfo(above.dtype).tiny)
+    wanted = above / above.sum(-1, keepdim=True).clamp(min=1.0)
+    slope = ((shares - wanted) * scores).sum(-1)
+    return regret + torch.where(tied, slope - slope.detach(), 0.0)
 
 
 def _smoothed_regret(
