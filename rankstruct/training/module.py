@@ -112,8 +112,9 @@ class RankingModule(pl.LightningModule):
         return self.scorer(self.as_input(features))
 
     def as_input(self, features: Tensor) -> Tensor:
-        """Features in the precision of the weights, which `Trainer(precision=...)` chooses; ids that stand as features stay."""
-        return features.to(self.dtype)
+        """Features in the precision of the scorer's weights, which `Trainer(precision=...)` chooses."""
+        weight = next((weight for weight in self.scorer.parameters() if weight.is_floating_point()), features)
+        return features.to(weight.dtype) if features.is_floating_point() else features
 
     def squared_norm(self) -> Tensor:
         """||w - w0||^2 over all weights of the scorer, a scalar; w0 is 0 unless `regularize_towards` says otherwise."""
