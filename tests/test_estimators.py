@@ -360,11 +360,11 @@ def test_large_features_are_not_copied(monkeypatch, kind, solver):
     y[qid % 4 == 0] = 1
     order = rng.permutation(400)
     X, y, qid = X[order], y[order], qid[order]
-    copied = LinearRanker("AP", C=1.0, solver=solver, start="regression").fit(X, y, qid)
+    copied = rs.LinearRanker("AP", C=1.0, solver=solver, start="regression").fit(X, y, qid)
     monkeypatch.setattr("rankstruct.estimators._COPIED", 0)
     taken = []
     monkeypatch.setattr("rankstruct.estimators.RowsOf", lambda *given: taken.append(RowsOf(*given)) or taken[-1])
-    gathered = LinearRanker("AP", C=1.0, solver=solver, start="regression").fit(X, y, qid)
+    gathered = rs.LinearRanker("AP", C=1.0, solver=solver, start="regression").fit(X, y, qid)
     assert taken
     assert all(np.shares_memory(rows.X, X) for rows in taken)
     assert gathered.left_out_ == copied.left_out_ == 10

@@ -1,6 +1,6 @@
 """Lists from parts that come one after another: in memory, or beside the file that they are written to.
 
-A reader of a format makes parts, some ten megabytes of text each, and adds them in the order of the file. Nothing is
+A reader of a format makes parts, some megabytes of text each, and adds them in the order of the file. Nothing is
 held of a part but one entry a list, so that memory bounds no file; what was read is spooled to nameless temporary files,
 which end with the process however it ends, and then written as one file of arrays.
 """

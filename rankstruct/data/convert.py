@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rankstruct.data.arrow import Rows, read_arrow
-from rankstruct.data.assembly import Assembly, halved, read_rankdata, to_arrays, write_assembled
+from rankstruct.data.assembly import Assembly, Fill, halved, read_rankdata, to_arrays, write_assembled
 from rankstruct.data.cache import SUFFIX, Stream
 from rankstruct.data.dataset import RankingData
 from rankstruct.data.errors import shortened
@@ -63,24 +63,28 @@ def convert_lists(
         raise ValueError(f"target must end in {SUFFIX}, by which it is known, got {target}")
     if target.exists() and source.exists() and target.samefile(source):
         raise ValueError(f"source and target must be two files, got {source} for both")
+    write_assembled(target, _fill_from(source, options, progress), half=dtype == "float16")
+    return read_rankdata(target)
+
+
+def _fill_from(source: Path, options: dict[str, Any], progress: bool) -> Fill:
+    """What adds the lists of a file, part by part where its format can."""
     reader = FORMATS.get(suffix_of(source), read_svmlight)
     if reader is read_svmlight:
         given = {name: options.pop(name) for name in tuple(options) if name in Options.__dataclass_fields__}
-        fill = Lines(source, Options(**given), progress=progress, **options).fill
-    elif reader is read_arrow:
-        fill = _rows(source, progress, **options).fill
-    else:
-        data = read_lists(source, **options)
+        return Lines(source, Options(**given), progress=progress, **options).fill
+    if reader is read_arrow:
+        return _rows(source, progress, **options).fill
+    data = read_lists(source, **options)
 
-        def fill(assembly: Assembly) -> dict[str, Stream]:
-            arrays = to_arrays(data)
-            if assembly.half:
-                assembly.check_dense(not data.is_sparse)
-                arrays["features"] = halved(arrays["features"], source)
-            return {name: Stream.of(array) for name, array in arrays.items()}
+    def fill(assembly: Assembly) -> dict[str, Stream]:
+        arrays = to_arrays(data)
+        if assembly.half:
+            assembly.check_dense(not data.is_sparse)
+            arrays["features"] = halved(arrays["features"], source)
+        return {name: Stream.of(array) for name, array in arrays.items()}
 
-    write_assembled(target, fill, half=dtype == "float16")
-    return read_rankdata(target)
+    return fill
 
 
 def _rows(
