@@ -32,8 +32,8 @@ LABELS = {
 
 
 def _convert(text: Path, options: dict[str, Any]) -> dict[str, Any]:
-    data, seconds = _timed(lambda: convert_lists(text))
-    return {**seconds, "documents": data.num_documents, "megabytes": text.stat().st_size / 1e6}
+    made, seconds = _timed(lambda: convert_lists(text))
+    return {**seconds, "documents": made.documents, "megabytes": text.stat().st_size / 1e6}
 
 
 def _read_by_scikit_learn(text: Path, options: dict[str, Any]) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def _mlp(text: Path, options: dict[str, Any]) -> dict[str, Any]:
             value = loss(scorer(batch.features), batch.labels, where=batch.where)
             value.backward()
             optimizer.step()
-            losses.append(float(value))
+            losses.append(float(value.detach()))
 
     _, seconds = _timed(epoch)
     tenth = max(1, len(losses) // 10)
