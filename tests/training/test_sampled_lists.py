@@ -6,9 +6,8 @@ from rankstruct.training import RankingDataModule
 def test_samples_keep_the_relevant_and_are_counted():
     data = RankingDataModule(builtin="synthetic", max_list_size=10)
     longer = int((data.part("train").lengths > 10).sum())
-    assert data.remarks() == [
-        f"{longer} of 100 training lists have more than 10 documents and were sampled each epoch, all relevant documents among them"
-    ]
+    told = f"{longer} of 100 training lists have more than 10 documents and were sampled each epoch"
+    assert data.remarks() == [f"{told}, all relevant documents among them"]
     loader = data.train_dataloader()
     assert loader.keep_relevant
     assert loader.sampled == longer - int(
