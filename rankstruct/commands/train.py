@@ -104,9 +104,17 @@ def _find_task(args: Sequence[str]) -> str:
             except (yaml.YAMLError, UnicodeDecodeError):  # the parser says what is wrong with it
                 continue
             task = content.get("task", task) if isinstance(content, dict) else task
-    if task not in TASKS:
+    if not isinstance(task, str) or task not in TASKS:
         _misused(f"task must be one of {', '.join(TASKS)}, got {task!r}")
     return task
+
+
+class _SaveConfig(SaveConfigCallback):
+    """`config.yaml` in the run's folder, whole or as it was: without it the run could not be used again."""
+
+    def save_config(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Write it."""
+        write_text(Path(str(trainer.log_dir)) / "config.yaml", self.parser.dump(self.config, skip_none=False))
 
 
 class RankingCLI(LightningCLI):
@@ -121,10 +129,8 @@ class RankingCLI(LightningCLI):
         super().__init__(
             self._task.module,
             self._task.data,
-            save_config_callback=SaveConfigCallback
-            if args[0] == "fit"
-            else None,  # the others leave the run's own alone
-            save_config_kwargs={"overwrite": True},
+            save_config_callback=_SaveConfig if args[0] == "fit" else None,  # the others leave the run's own alone
+            save_config_kwargs={"save_to_log_dir": False},
             seed_everything_default=0,
             auto_configure_optimizers=False,
             parser_class=_Parser,
@@ -341,10 +347,13 @@ def _is_known_kind(path: str) -> bool:
 
 
 def _check_sizes(config: Any) -> None:
-    """Raise ValueError for sizes beyond all data, and for a checkpoint outside the run's folder."""
+    """Raise ValueError for sizes that nothing else refuses, and for a checkpoint outside the run's folder."""
     for name in ("lists_per_batch", "documents_per_batch", "max_list_size"):
         if (config.data.get(name) or 0) > 2**31:
             raise ValueError(f"data.{name} must be at most {2**31}, got {config.data[name]}")
+    for name in ("check_val_every_n_epoch", "accumulate_grad_batches"):
+        if config.trainer.get(name) is not None and config.trainer[name] < 1:
+            raise ValueError(f"trainer.{name} must be at least 1, got {config.trainer[name]}")
     name = config.checkpoint.filename
     if name is not None and (Path(name).is_absolute() or ".." in Path(name).parts):
         raise ValueError(
