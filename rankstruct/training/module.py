@@ -65,7 +65,7 @@ class RankingModule(pl.LightningModule):
     ) -> None:
         super().__init__()
         if not 0 <= regularization < math.inf:
-            raise ValueError(f"regularization must be finite and >= 0, got {regularization}")
+            raise ValueError(f"regularization must be >= 0 and finite, got {regularization}")
         if not measures:
             raise ValueError("measures must name one at least: the first steers the training")
         for name, value, known in (
