@@ -653,8 +653,8 @@ class Outcome(NamedTuple):
     kilobytes: int = 0
 
 
-def outcomes(kind: str, seed: int, inputs: int, processes: int, folder: str) -> Iterator[Outcome]:
-    """Those of all inputs of a kind; a process that ends before its last input is replaced, from the next one on."""
+def outcomes(kind: str, seed: int, numbers: range, processes: int, folder: str) -> Iterator[Outcome]:
+    """Those of inputs of a kind; a process that ends before its last input is replaced, from the next one on."""
     context = multiprocessing.get_context("fork")
     alive: dict[Connection, tuple[Any, range]] = {}
 
@@ -666,51 +666,66 @@ def outcomes(kind: str, seed: int, inputs: int, processes: int, folder: str) -> 
         alive[ours] = (process, numbers)
 
     try:
-        for first in range(min(processes, inputs)):
-            start(range(first, inputs, processes))
+        for first in range(min(processes, len(numbers))):
+            start(numbers[first::processes])
         while alive:
             for ready in wait(list(alive)):
-                process, numbers = alive.pop(ready)  # type: ignore[call-overload]
+                process, left = alive.pop(ready)  # type: ignore[call-overload]
                 try:
                     outcome = Outcome(*ready.recv())  # type: ignore[union-attr]
                 except EOFError:
                     process.join()
-                    if numbers:
+                    if left:
                         how = "too slow" if process.exitcode == -signal.SIGALRM else f"ended with {process.exitcode}"
-                        yield Outcome(numbers[0], f"the process was {how}")
-                        start(numbers[1:])
+                        yield Outcome(left[0], f"the process was {how}")
+                        start(left[1:])
                     continue
-                alive[ready] = (process, numbers[1:])  # type: ignore[index]
+                alive[ready] = (process, left[1:])  # type: ignore[index]
                 yield outcome
     finally:
         for process, _ in alive.values():
             process.kill()
 
 
-def fuzz(kind: str, options: argparse.Namespace, inputs: int, folder: str, bar: tqdm) -> list:
-    """Run the inputs of a kind; the row of the table."""
-    counts: Counter[str] = Counter()
-    shown: Counter[str] = Counter()
-    slowest, least, most = 0.0, math.inf, 0
-    for number, said, seconds, kilobytes in outcomes(kind, options.seed, inputs, options.processes, folder):
-        counts[said if said in ("equal", "refused") else "finding"] += 1
-        slowest = max(slowest, seconds)
-        if kilobytes:
-            least, most = min(least, kilobytes), max(most, kilobytes)
-        bar.update()
-        if said in ("equal", "refused"):
-            continue
-        shown[said[:40]] += 1
-        if shown[said[:40]] <= options.show:
-            bar.write(f"{kind} {number}: {said}")
-        if options.save:
-            Path(options.save).mkdir(parents=True, exist_ok=True)
-            content, given = make_input(kind, options.seed, number)
-            name = f"{kind.replace(' ', '-')}-{options.seed}-{number}"
-            Path(options.save, f"{name}.bin").write_bytes(content)
-            write_text(Path(options.save, f"{name}.txt"), f"{said}\n{given}\n")
-    grown = 0 if least == math.inf else (most - least) / 1024
-    return [kind, inputs, counts["equal"], counts["refused"], counts["finding"], f"{slowest:.2f}", round(grown)]
+class Tally:
+    """What became of the inputs of a kind."""
+
+    def __init__(self, kind: str, options: argparse.Namespace) -> None:
+        self.kind, self.options = kind, options
+        self.counts: Counter[str] = Counter()
+        self.shown: Counter[str] = Counter()
+        self.slowest, self.grown = 0.0, 0.0
+
+    def run(self, numbers: range, folder: str, bar: tqdm, end: float) -> None:
+        """Judge inputs until a time."""
+        least = math.inf
+        for outcome in outcomes(self.kind, self.options.seed, numbers, self.options.processes, folder):
+            self.counts[outcome.said if outcome.said in ("equal", "refused") else "finding"] += 1
+            self.slowest = max(self.slowest, outcome.seconds)
+            if outcome.kilobytes:
+                least = min(least, outcome.kilobytes)
+                self.grown = max(self.grown, (outcome.kilobytes - least) / 1024)
+            bar.update()
+            if outcome.said not in ("equal", "refused"):
+                self.note(outcome, bar)
+            if time.monotonic() > end:
+                return
+
+    def note(self, outcome: Outcome, bar: tqdm) -> None:
+        """Print a finding, the first few of its sort, and keep its input."""
+        self.shown[outcome.said[:40]] += 1
+        if self.shown[outcome.said[:40]] <= self.options.show:
+            bar.write(f"{self.kind} {outcome.number}: {outcome.said}")
+        if self.options.save:
+            content, given = make_input(self.kind, self.options.seed, outcome.number)
+            path = Path(self.options.save, f"{self.kind.replace(' ', '-')}-{self.options.seed}-{outcome.number}")
+            write_text(f"{path}.txt", f"{outcome.said}\n{given}\n")
+            Path(f"{path}.bin").write_bytes(content)
+
+    def row(self) -> list:
+        """Of the table."""
+        counts = [sum(self.counts.values()), *(self.counts[name] for name in ("equal", "refused", "finding"))]
+        return [self.kind, *counts, f"{self.slowest:.2f}", round(self.grown)]
 
 
 def warm(kinds: list[str]) -> None:
@@ -722,9 +737,25 @@ def warm(kinds: list[str]) -> None:
             judge(kind, content, options, Path(folder, KINDS[kind].name))
 
 
+def fuzz(options: argparse.Namespace, folder: str) -> list[list]:
+    """The rows of the table; kinds take turns, so that a run that is stopped by time has seen all of them."""
+    shares = sum(KINDS[kind].share for kind in options.kind)
+    counts = {kind: math.ceil(options.inputs * KINDS[kind].share / shares) for kind in options.kind}
+    tallies = {kind: Tally(kind, options) for kind in options.kind}
+    turns = 1 + options.inputs // 10_000
+    end = time.monotonic() + options.seconds
+    with tqdm(total=sum(counts.values()), unit="input") as bar:
+        for turn in range(turns):
+            for kind, tally in tallies.items():
+                if time.monotonic() < end:
+                    tally.run(range(counts[kind] * turn // turns, counts[kind] * (turn + 1) // turns), folder, bar, end)
+    return [tally.row() for tally in tallies.values()]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--inputs", type=int, default=10_000, help="of all kinds together (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="stop after so many (default: never)")
     parser.add_argument("--kind", nargs="+", choices=list(KINDS), default=list(KINDS), help="(default: all)")
     parser.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
     parser.add_argument("--only", type=int, help="the number of one input, judged in this process")
@@ -745,12 +776,9 @@ def main() -> int:
                 )
             return 0
         warm(options.kind)
-        shares = sum(KINDS[kind].share for kind in options.kind)
-        counts = {kind: math.ceil(options.inputs * KINDS[kind].share / shares) for kind in options.kind}
-        with tqdm(total=sum(counts.values()), unit="input") as bar:
-            rows = [fuzz(kind, options, count, folder, bar) for kind, count in counts.items()]
+        rows = fuzz(options, folder)
+    rows.append(["all", *(sum(row[i] for row in rows) for i in range(1, 5)), "", ""])
     header = ["kind", "inputs", "equal", "refused", "findings", "slowest, s", "memory, MB"]
-    rows.append(["all", *(sum(row[i] for row in rows) for i in range(1, 5)), max(row[5] for row in rows), ""])
     print(format_table(header, rows))
     return 1 if rows[-1][4] else 0
 
