@@ -132,7 +132,7 @@ def _docid(comment: bytes) -> bytes:
 def group_sizes(content: bytes) -> list[int]:
     """Sizes of lists, apart by blanks."""
     words = content.split()
-    if content.decode("latin-1").split() != [word.decode("latin-1") for word in words]:
+    if content.decode("utf-8", "replace").split() != [word.decode("utf-8", "replace") for word in words]:
         raise Unsure("blanks beyond ASCII")
     if not all(word.isdigit() and len(word.lstrip(b"0")) < 19 for word in words):
         raise Refused("no size")
