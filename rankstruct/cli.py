@@ -31,6 +31,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "whole experiments: trainers and baselines over folds, tables with significance, plots, a report",
     ),
     "evaluate": ("evaluate", "measure scores or a run against labels or qrels; compare two"),
+    "convert": ("conversion", "write lists of any size as files that are mapped, in bounded memory"),
+    "cache": ("kept", "look at the parsed files that are kept, and remove them"),
     "benchmark": ("benchmark", "time oracles, losses or exact training"),
 }
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -30,6 +31,7 @@ from rankstruct.losses import (
 )
 from rankstruct.measures import AP, DiscountedGain, Diverse, Measure, evaluate, nDCG, parse_measure
 from rankstruct.models import LinearScorer
+from rankstruct.processes import Team, find_team
 from rankstruct.solvers import (
     DC,
     Annealing,
@@ -39,13 +41,19 @@ from rankstruct.solvers import (
     Kernel,
     KernelMap,
     LinearRisk,
+    NoTerms,
+    RowsOf,
     Solution,
     Solver,
     group_regression,
+    linear_scores,
+    solve_together,
 )
 
 __all__ = ["KernelRanker", "LinearRanker"]
 
+_COPIED = 2**26  # bytes of features that are copied rather than gathered again and again
+_DTYPES = [np.float64, np.float32, np.float16]  # what is used as it comes
 _SOLVERS = {"bundle": Bundle, "cutting-plane": CuttingPlane, "frank-wolfe": FrankWolfe}
 _ROUTING = (
     "inside GridSearchCV and the like, turn routing on with sklearn.set_config(enable_metadata_routing=True) and pass "
@@ -63,7 +71,7 @@ def ranking_risk(
     """The mean of a loss over lists, as a function of the weights w of a linear scorer, for the solvers.
 
     The loss' own reduction does not count. Lists are flat: `X` `[documents, d]`, which is not copied, an array or a SciPy CSR
-    array, float32 or float64; labels and int64 groups `[documents]`; offsets `[lists + 1]`.
+    array, float32 or float64 (or an array of float16); labels and int64 groups `[documents]`; offsets `[lists + 1]`.
 
     Raises:
         ValueError: the loss takes groups, and there are none.
@@ -105,7 +113,10 @@ class _Lists(NamedTuple):
     def rows(self, rows: np.ndarray, offsets: np.ndarray) -> _Lists:
         """Some documents, or all in another order, which have other offsets."""
         groups = None if self.groups is None else self.groups[rows]
-        return _Lists(self.X[rows], self.labels[rows], offsets, groups)
+        # A copy is faster to compute with, but of large features there is not to be a second one.
+        large = self.X.ndim == 2 and not sp.issparse(self.X) and np.prod(self.X.shape) * self.X.dtype.itemsize > _COPIED
+        X = RowsOf(self.X, np.arange(len(self.labels))[rows]) if large else self.X[rows]
+        return _Lists(X, self.labels[rows], offsets, groups)
 
 
 def _bring_together(X: Any, y: np.ndarray, qid: np.ndarray, groups: np.ndarray | None) -> _Lists:
@@ -137,6 +148,8 @@ class LinearRanker(BaseEstimator):
         regularize_towards: what the weights are drawn to: `"zero"` or the `"start"`.
         drop_empty: leave lists whose labels are all equal out of the mean, as training with Lightning does.
         verbose: show a bar with the gap.
+        distributed: the documents given to `fit` are some of the lists, this process' share, and all processes of
+            `torch.distributed` fit one ranker to the lists of all; each must call `fit`, and also `mean_loss` and `objective`.
 
     Attributes:
         coef_: `[d]`, the weights.
@@ -187,11 +200,12 @@ class LinearRanker(BaseEstimator):
         regularize_towards: str = "zero",
         drop_empty: bool = True,
         verbose: bool = False,
+        distributed: bool = False,
     ) -> None:
         self.measure, self.feature_map, self.reference, self.loss = measure, feature_map, reference, loss
         self.C, self.solver, self.tolerance, self.max_iterations = C, solver, tolerance, max_iterations
         self.start, self.regularize_towards = start, regularize_towards
-        self.drop_empty, self.verbose = drop_empty, verbose
+        self.drop_empty, self.verbose, self.distributed = drop_empty, verbose, distributed
 
     def fit(
         self,
@@ -237,14 +251,15 @@ class LinearRanker(BaseEstimator):
         loss = self.ranking_loss()
         start = self._start(loss, lists)
         self.w0_ = start if self.regularize_towards == "start" else np.zeros(lists.X.shape[1])
-        self.left_out_ = len(np.unique(qid)) - (len(lists.offsets) - 1)
+        self.left_out_ = self._total(len(np.unique(qid)) - (len(lists.offsets) - 1))
         solution, chosen = None, 0
         for number, C in enumerate(Cs):
             solution = self._solve(loss, lists, C, self.w0_, start, solution)
             self.path_.append(solution)
             self.use_path(number)
             if self.validation_ is not None:
-                self.validation_.append(self.score(X_valid, y_valid, qid_valid, groups=groups_valid))
+                values = self._values(X_valid, y_valid, qid_valid, groups_valid)
+                self.validation_.append(self._total(float(values.sum())) / self._total(len(values)))
                 chosen = number if self.validation_[number] > self.validation_[chosen] else chosen
         return self.use_path(chosen)
 
@@ -265,6 +280,13 @@ class LinearRanker(BaseEstimator):
         self.n_iter_ = solution.iterations
         return self
 
+    def _team(self) -> Team:
+        return find_team() if self.distributed else Team()
+
+    def _total(self, value: Any) -> Any:
+        """A number, added up over the processes."""
+        return type(value)(self._team().sum(np.array([value], float))[0])
+
     def _costs(self) -> list[float]:
         Cs = sorted(float(C) for C in np.ravel(np.asarray(self.C, dtype=float)))
         if not Cs or not all(np.isfinite(C) and C > 0 for C in Cs):
@@ -276,7 +298,7 @@ class LinearRanker(BaseEstimator):
 
     def _check(self, X: Any, y: Any = None, *, reset: bool) -> Any:
         labels = {} if y is None else {"y": y, "y_numeric": True}
-        return validate_data(self, X, **labels, accept_sparse="csr", dtype=[np.float64, np.float32], reset=reset)
+        return validate_data(self, X, **labels, accept_sparse="csr", dtype=_DTYPES, reset=reset)
 
     def _fit_features(self, X: Any) -> Any:
         """What the weights are multiplied with, for training documents."""
@@ -293,7 +315,7 @@ class LinearRanker(BaseEstimator):
             return lists
         starts, lengths = lists.offsets[:-1], np.diff(lists.offsets)
         kept = np.minimum.reduceat(lists.labels, starts) < np.maximum.reduceat(lists.labels, starts)
-        if not kept.any():
+        if not self._total(int(kept.sum())):
             raise ValueError(
                 f"there is no list that a ranking can get wrong: in each of {len(kept)} all labels are equal"
             )
@@ -330,35 +352,46 @@ class LinearRanker(BaseEstimator):
         measure = getattr(loss, "measure", None)
         measure = measure.plain if isinstance(measure, Diverse) else measure
         gains = (measure if isinstance(measure, DiscountedGain) else nDCG()).document_gains(torch.tensor(lists.labels))
-        return group_regression(lists.X, gains.numpy(), lists.offsets)
+        return self._team().hand_out(group_regression(lists.X, gains.numpy(), lists.offsets, self._team()))
 
     def _solve(
         self, loss: nn.Module, lists: _Lists, C: float, w0: np.ndarray, start: np.ndarray, before: Solution | None
     ) -> Solution:
-        if is_convex(loss):
-            warm = start if before is None else before
-            return self._solver().minimise(ranking_risk(loss, *lists), C, w0=w0, warm_start=warm)
         starts = [start] if before is None else [before.w, start]
-        if takes_reference_scores(loss):
+        losses: list[nn.Module]
+        if is_convex(loss):
+            solver, losses = self._solver(), [loss]
+
+            def solve(risks: Sequence[Any]) -> Solution:
+                return solver.minimise(risks[0], C, w0=w0, warm_start=start if before is None else before)
+
+        elif takes_reference_scores(loss):
             method = self.solver if isinstance(self.solver, DC) else DC(solver=self._solver(), progress=self.verbose)
-            true = ranking_risk(loss, *lists)
-            convex = ranking_risk(convex_part(loss), *lists)
+            losses = [convex_part(loss), loss]
 
-            def concave(w: np.ndarray) -> tuple[float, np.ndarray]:
-                (value, gradient), (whole, slope) = convex(w), true(w)
-                return value - whole, gradient - slope
+            def solve(risks: Sequence[Any]) -> Solution:
+                convex, true = risks
 
-            return method.minimise(convex, concave, C, w0=w0, start=_lowest(true, C, w0, starts))
-        if isinstance(loss, SmoothLoss):
+                def concave(w: np.ndarray) -> tuple[float, np.ndarray]:
+                    (value, gradient), (whole, slope) = convex(w), true(w)
+                    return value - whole, gradient - slope
+
+                return method.minimise(convex, concave, C, w0=w0, start=_lowest(true, C, w0, starts))
+
+        elif isinstance(loss, SmoothLoss):
             annealing = self._annealing(loss)
+            losses = [SmoothLoss(loss.measure, sigma=sigma) for sigma in annealing.sigmas]
 
-            def smooth(sigma: float) -> LinearRisk:
-                return ranking_risk(SmoothLoss(loss.measure, sigma=sigma), *lists)
+            def solve(risks: Sequence[Any]) -> Solution:
+                smooth = dict(zip(annealing.sigmas, risks, strict=True))
+                return annealing.minimise(smooth.__getitem__, C, w0=w0, start=_lowest(risks[-1], C, w0, starts))
 
-            return annealing.minimise(smooth, C, w0=w0, start=_lowest(smooth(annealing.last_sigma), C, w0, starts))
-        raise ValueError(
-            f"{type(loss).__name__} is neither convex, nor a bound with a reference, nor a SmoothLoss; train it with Lightning"
-        )
+        else:
+            raise ValueError(
+                f"{type(loss).__name__} is neither convex, nor a bound with a reference, nor a SmoothLoss; train it with "
+                "Lightning"
+            )
+        return solve_together([_risk(each, lists) for each in losses], solve, self._team())
 
     def _solver(self) -> Solver:
         if isinstance(self.solver, Solver):
@@ -374,7 +407,7 @@ class LinearRanker(BaseEstimator):
     def predict(self, X: Any) -> np.ndarray:
         """Scores `[documents]`, float64: higher is better, comparable within a list."""
         check_is_fitted(self)
-        return np.asarray(self._check(X, reset=False) @ self.coef_, np.float64)
+        return linear_scores(self._check(X, reset=False), self.coef_)
 
     def score(self, X: Any, y: Any, qid: Any = None, *, groups: Any = None, sample_weight: None = None) -> float:
         """The mean of `measure` over the lists of `qid`; tied scores by expectation, lists with nothing relevant 0.
@@ -384,14 +417,17 @@ class LinearRanker(BaseEstimator):
         """
         if sample_weight is not None:
             raise ValueError("sample_weight must be None: every list counts alike")
+        return float(self._values(X, y, qid, groups).mean())
+
+    def _values(self, X: Any, y: Any, qid: Any, groups: Any) -> torch.Tensor:
+        """The measure of each list."""
         measure = self._measure()
         qid, groups = _check_ids(X, qid, groups)
         if measure.takes_groups and groups is None:
             raise ValueError(f"{measure.name} needs groups=, {_GROUPS}")
         scores, labels, offsets, groups = _bring_together(self.predict(X), np.asarray(y), qid, groups)
         lists = {"offsets": torch.tensor(offsets), "groups": groups}
-        values = evaluate(torch.tensor(scores), torch.tensor(labels), [measure], **lists)
-        return float(values[measure.name].mean())
+        return evaluate(torch.tensor(scores), torch.tensor(labels), [measure], **lists)[measure.name]
 
     def to_scorer(self) -> LinearScorer:
         """The weights as the scorer that Lightning trains, float32."""
@@ -427,7 +463,9 @@ class LinearRanker(BaseEstimator):
         loss = self.ranking_loss()
         if isinstance(loss, SmoothLoss):
             loss = SmoothLoss(loss.measure, sigma=self._annealing(loss).last_sigma)
-        return ranking_risk(loss, *self._lists_of(X, y, qid, groups))(np.asarray(w, np.float64))[0]
+        risk = _risk(loss, self._lists_of(X, y, qid, groups))
+        value = risk(np.asarray(w, np.float64))[0]
+        return self._total(value * risk.terms) / self._total(risk.terms) if self.distributed else value
 
     def objective(
         self, w: np.ndarray, X: Any, y: Any, qid: Any, C: float | None = None, *, groups: Any = None
@@ -540,7 +578,12 @@ class KernelRanker(LinearRanker):
         raise ValueError("a KernelRanker is no linear function of the features; use its predict")
 
 
-def _lowest(risk: LinearRisk, C: float, w0: np.ndarray, points: Sequence[np.ndarray]) -> np.ndarray:
+def _risk(loss: nn.Module, lists: _Lists) -> LinearRisk | NoTerms:
+    """The mean loss over this process' lists, if it has any."""
+    return ranking_risk(loss, *lists) if len(lists.offsets) > 1 else NoTerms(lists.X.shape[1])
+
+
+def _lowest(risk: Any, C: float, w0: np.ndarray, points: Sequence[np.ndarray]) -> np.ndarray:
     """The point with the lowest regularised risk: that of a small C may be a bad place to start for a larger one."""
     if len(points) == 1:
         return points[0]

@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 
 import rankstruct as rs
 from rankstruct.estimators import group_documents, ranking_risk
-from rankstruct.solvers import DC, Bundle, Status, group_regression
+from rankstruct.solvers import DC, Bundle, RowsOf, Status, group_regression
 
 
 def make(lists=15, size=8, d=4, seed=0, grades=2, dtype=np.float64):
@@ -347,3 +347,26 @@ def test_a_smooth_loss_does_not_start_where_all_scores_tie():
     X, y, qid = make()
     with pytest.raises(ValueError, match="start must not be 'zero' for a SmoothLoss"):
         rs.LinearRanker(loss=rs.SmoothLoss("nDCG@5"), start="zero").fit(X, y, qid)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16", "float64"])
+@pytest.mark.parametrize("solver", ["bundle", "cutting-plane", "frank-wolfe"])
+def test_large_features_are_not_copied(monkeypatch, kind, solver):
+    """Rows out of order and lists that are left out are gathered in blocks; the fit is that of a copy."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 4)).astype(kind)
+    y = (X[:, 0] + rng.normal(size=400) > 0.5).astype(float)
+    qid = np.repeat(np.arange(40), 10)
+    y[qid % 4 == 0] = 1
+    order = rng.permutation(400)
+    X, y, qid = X[order], y[order], qid[order]
+    copied = rs.LinearRanker("AP", C=1.0, solver=solver, start="regression").fit(X, y, qid)
+    monkeypatch.setattr("rankstruct.estimators._COPIED", 0)
+    taken = []
+    monkeypatch.setattr("rankstruct.estimators.RowsOf", lambda *given: taken.append(RowsOf(*given)) or taken[-1])
+    gathered = rs.LinearRanker("AP", C=1.0, solver=solver, start="regression").fit(X, y, qid)
+    assert taken
+    assert all(np.shares_memory(rows.X, X) for rows in taken)
+    assert gathered.left_out_ == copied.left_out_ == 10
+    np.testing.assert_allclose(gathered.solution_.objective, copied.solution_.objective, rtol=2e-3)
+    np.testing.assert_allclose(gathered.predict(X), X.astype(np.float64) @ gathered.coef_)

@@ -11,6 +11,7 @@ import json
 import pickle
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,12 @@ import jsonargparse
 import numpy as np
 
 from rankstruct.commands.cells import Cell, CellFolders, different_names
-from rankstruct.data import Source, parse_preparation
+from rankstruct.data import RankingData, Source, parse_preparation
 from rankstruct.diagnostics import draw_paths, fit_path
 from rankstruct.estimators import LinearRanker
 from rankstruct.files import whole_file, write_text
 from rankstruct.models import save_scorer
+from rankstruct.processes import Team, find_team, joined
 from rankstruct.tables import format_table
 
 
@@ -44,20 +46,38 @@ def _parse(config: str | Path, overrides: Sequence[str] = ()) -> tuple[LinearRan
 def _fit_cell(
     ranker: LinearRanker, source: Source, measures: list[str], fold: int | None, folder: str
 ) -> dict[str, Any]:
-    """Fit one config on one fold; returns what `result.json` holds."""
-    ranker = copy.deepcopy(ranker)  # where cells are run in one process
+    """Fit one config on one fold; returns what `result.json` holds. Several processes share the training lists."""
+    ranker, team = copy.deepcopy(ranker), find_team()  # a copy, where cells are run in one process
     start = time.perf_counter()
     train, vali, test = source.read()
     read = time.perf_counter()
+    lists = {"lists": train.num_lists}
+    if team.world_size > 1:
+        ranker, train = _share(ranker, train, team)
     path = fit_path(ranker, train, vali, test, measures)
     seconds = {"read_seconds": read - start, "seconds": time.perf_counter() - read}
-    lists = {"lists": train.num_lists, "left_out": ranker.left_out_}
+    lists["left_out"] = ranker.left_out_
+    if team.rank:
+        return {}  # the first one writes
+    if team.world_size > 1:
+        ranker.set_params(distributed=False)
     with whole_file(Path(folder) / "ranker.pkl", "wb") as file:
         pickle.dump(ranker, file)
     if type(ranker) is LinearRanker:
         save_scorer(ranker.to_scorer(), Path(folder) / "scorer.pt")
     _write_board(Path(folder), ranker, path)
     return {"path": path, "fold": fold, **lists, **seconds}
+
+
+def _share(ranker: LinearRanker, train: RankingData, team: Team) -> tuple[LinearRanker, RankingData]:
+    """A ranker for several processes and the lists that this one holds."""
+    if type(ranker) is not LinearRanker:
+        raise ValueError(
+            f"several processes fit a LinearRanker together, got a {type(ranker).__name__}; use --processes"
+        )
+    if train.num_lists < team.world_size:
+        raise ValueError(f"{team.world_size} processes cannot share {train.num_lists} training lists; start fewer")
+    return ranker.set_params(distributed=True), train.select(np.arange(team.rank, train.num_lists, team.world_size))
 
 
 def _write_board(folder: Path, ranker: LinearRanker, path: list[dict[str, Any]]) -> None:
@@ -79,6 +99,12 @@ def _write_board(folder: Path, ranker: LinearRanker, path: list[dict[str, Any]])
                     board.add_scalar(f"path/{part} {name}", value, step)
 
 
+def _lead(*arguments: Any) -> dict[str, Any]:
+    """Fit a cell with all processes."""
+    find_team().hand_out(arguments)
+    return _fit_cell(*arguments)
+
+
 def fit_exact(
     configs: Sequence[str | Path],
     *,
@@ -94,18 +120,36 @@ def fit_exact(
         folds: numbers of the folds, or None for data without folds.
         output: the folder; cells are in `<config>/fold<n>`, and finished ones are reused.
         overrides: values in place of the configs' own, such as `["--data.path", folder]`.
-        processes: cells at once, one thread each.
+        processes: cells at once, one thread each. Where `torch.distributed` joins several processes, they work on one cell
+            after the other together.
 
     Returns:
-        By config name a list of cells, in the order of the folds: `fold`, `seconds`, `path` (see `fit_path`).
+        By config name a list of cells, in the order of the folds: `fold`, `seconds`, `path` (see `fit_path`). Of several
+        processes that are joined, in the first one alone; nothing in the others.
 
     Raises:
         ValueError: two configs of one name, a wrong config, no such data, or a folder that holds cells of another request.
         CellsFailed: fits failed; the others are kept.
     """
+    team = find_team()
+    if team.world_size > 1 and processes != 1:
+        raise ValueError(f"{team.world_size} processes work on one cell together; leave out --processes {processes}")
+    if team.rank:
+        while (arguments := team.hand_out(None)) is not None:
+            _fit_cell(*arguments)
+        return {}
+    try:
+        return _fit_cells(configs, folds, Path(output), overrides, processes)
+    finally:
+        with suppress(RuntimeError):  # the others are gone
+            team.hand_out(None)
+
+
+def _fit_cells(
+    configs: Sequence[str | Path], folds: Sequence[int] | None, root: Path, overrides: Sequence[str], processes: int
+) -> dict[str, list[dict[str, Any]]]:
     names = different_names(configs)
     numbers: list[int | None] = [None] if folds is None else list(folds)
-    root = Path(output)
     cells = {}
     for name, config in zip(names, configs, strict=True):
         ranker, source, measures = _parse(config, overrides)
@@ -121,8 +165,9 @@ def fit_exact(
             arguments = (ranker, mine, measures, fold, str(root / folder))
             cells[name, fold] = Cell(folder, request, arguments)
     with CellFolders(root) as store:
+        work, processes = (_lead, 0) if find_team().world_size > 1 else (_fit_cell, processes)
         given = {"processes": processes, "what": "exact fits", "unchanged": _unchanged}
-        found = store.run(_fit_cell, list(cells.values()), **given).results
+        found = store.run(work, list(cells.values()), **given).results
     return {name: [found[cells[name, fold].name] for fold in numbers] for name in names}
 
 
@@ -180,7 +225,8 @@ def main(args: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(
         prog="rankstruct fit-exact",
         description="Train to the optimum, along the C of each config, over folds; C is chosen on each fold's validation part. "
-        "Options that are not listed here replace values of the configs, such as --data.path FOLDER or --ranker.C '[1, 10]'.",
+        "Options that are not listed here replace values of the configs, such as --data.path FOLDER or --ranker.C '[1, 10]'. "
+        "Started by torchrun, all processes share the training lists of one fit.",
     )
     compared = "one or more configs, compared in one table and figure"
     parser.add_argument("--config", nargs="+", required=True, help=compared)
@@ -191,7 +237,10 @@ def main(args: Sequence[str]) -> None:
     options, rest = parser.parse_known_args(args[1:])
     start = time.perf_counter()
     given = {"folds": options.folds, "output": options.output, "processes": options.processes}
-    found = fit_exact(options.config, overrides=rest, **given)
+    with joined() as team:
+        found = fit_exact(options.config, overrides=rest, **given)
+    if team.rank:
+        return
     for name, cells in found.items():
         print(f"\n{name}" + (f", means over {len(cells)} folds" if len(cells) > 1 else ""))
         print(format_table(*path_table(cells)))

@@ -17,17 +17,19 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn
 
 import pytorch_lightning as pl
-import torch
 import yaml
 from pytorch_lightning.callbacks import Callback, EarlyStopping, ModelCheckpoint
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from pytorch_lightning.loggers import TensorBoardLogger
+from pytorch_lightning.utilities import rank_zero_only
 
 from rankstruct.commands.cells import locked
 from rankstruct.data import Source
 from rankstruct.data.source import digest_of
 from rankstruct.files import write_text
 from rankstruct.measures import parse_measure
+from rankstruct.models.saving import read_checkpoint
+from rankstruct.processes import end_with_launcher
 from rankstruct.recommenders.reading import RatingsSource
 from rankstruct.recommenders.training import FactorizationModule, RecommendationWriter, SplitRatingsDataModule
 from rankstruct.tables import format_table
@@ -38,6 +40,7 @@ from rankstruct.training.callbacks import (
     PredictionWriter,
     ProgressBar,
     StepCheckpoint,
+    Terminable,
     TrainingBoard,
 )
 from rankstruct.training.datamodule import RankingDataModule
@@ -183,10 +186,7 @@ class RankingCLI(LightningCLI):
             return
         if not Path(path).is_file():
             raise ValueError(f"there is no checkpoint {path}")
-        try:
-            torch.load(path, weights_only=True, map_location="cpu")
-        except Exception as error:
-            raise ValueError(f"{path} is not a checkpoint that can be read: {error}") from error
+        read_checkpoint(path)
 
     def _prepare_subcommand_parser(self, klass: type, subcommand: str, **kwargs: Any) -> LightningArgumentParser:
         parser = super()._prepare_subcommand_parser(klass, subcommand, **kwargs)
@@ -210,6 +210,9 @@ class RankingCLI(LightningCLI):
 
     def _instantiate_trainer(self, config: dict[str, Any], callbacks: list[Callback]) -> pl.Trainer:
         data = self.datamodule
+        callbacks = [*callbacks, Terminable()]
+        if self._quiet and config.get("devices") == "auto":
+            config["devices"] = 1  # one of many runs
         if self.subcommand == "fit":
             if self._get(self.config, "average_weights"):
                 callbacks = [AverageWeights(), *callbacks]
@@ -226,13 +229,18 @@ class RankingCLI(LightningCLI):
                 checkpoint = Path(self._get(self.config, "ckpt_path")).parent
                 run = checkpoint.parent if checkpoint.name == "checkpoints" else checkpoint
                 callbacks += [writer(str(run)) for writer in self._task.writers]
-        return super()._instantiate_trainer(config, callbacks)
+        trainer = super()._instantiate_trainer(config, callbacks)
+        if self._quiet and trainer.world_size > 1:
+            raise ValueError(
+                "trainer.devices must be 1 where many runs are trained; --processes trains several at once"
+            )
+        return trainer
 
     @property
     def folder(self) -> Path:
         """The run's folder."""
-        assert self.trainer.log_dir is not None
-        return Path(self.trainer.log_dir)
+        assert isinstance(self.trainer.logger, TensorBoardLogger)
+        return Path(self.trainer.logger.log_dir)
 
     def after_fit(self) -> None:
         """Test the best checkpoint, print the table and say where everything is."""
@@ -240,12 +248,14 @@ class RankingCLI(LightningCLI):
         assert isinstance(checkpoint, ModelCheckpoint)
         if not checkpoint.best_model_path or checkpoint.best_model_score is None:
             return
-        state = torch.load(checkpoint.best_model_path, weights_only=True, map_location="cpu")
+        state = read_checkpoint(checkpoint.best_model_path)
         best = {"epoch": state["epoch"], "step": state["global_step"], "validation": checkpoint.best_model_score.item()}
         loggers, self.trainer.loggers = self.trainer.loggers, []  # final values are no curve
         self.trainer.test(self.model, datamodule=self.datamodule, ckpt_path=checkpoint.best_model_path, verbose=False)
         self.trainer.loggers = loggers
         measures = self._measures("test")
+        if not self.trainer.is_global_zero:
+            return
         self._save_report(best, measures)
         if not self._quiet:
             stopping = self.trainer.early_stopping_callback
@@ -270,6 +280,8 @@ class RankingCLI(LightningCLI):
         return {name.removeprefix(f"{stage}/"): float(v) for name, v in metrics if name.startswith(f"{stage}/")}
 
     def _print_report(self, stage: str, measures: dict[str, float]) -> None:
+        if not self.trainer.is_global_zero:
+            return
         lists = (self.datamodule.splits.test if stage == "test" else self.datamodule.splits.vali).num_lists
         empty = self.model.empty_lists[stage]
         rows = [[name, value, empty[name]] for name, value in measures.items()]
@@ -294,15 +306,18 @@ class RankingCLI(LightningCLI):
 
 
 def _claim_folder(output: Path) -> Path:
-    """Make and return the first free `version_<n>` in `output`; of two runs that start together, each gets its own."""
+    """Make and return the first free `version_<n>` in `output`; of two runs that start together, each gets its own.
+
+    Of the processes of one run the first one claims it; Lightning tells the others.
+    """
     number = 0
+    if getattr(rank_zero_only, "rank", 0) != 0:
+        return output / "version_0"
     while True:
         folder = output / f"version_{number}"
         try:
             folder.mkdir(parents=True)
         except FileExistsError:
-            if os.environ.get("LOCAL_RANK", "0") != "0" and not (output / f"version_{number + 1}").exists():
-                return folder  # the first process of this run made it
             number += 1
         else:
             return folder
@@ -397,6 +412,7 @@ def main(args: Sequence[str]) -> RankingCLI:
     With `task: ratings` in the config a factorisation of ratings is trained, else a ranker.
     `--run FOLDER` continues (`fit`) or uses (`test`, `predict`) an earlier run instead.
     """
+    end_with_launcher()
     expanded, folder = expand_run(args)
     starts = ("-c", "--config", "--model", "-h", "--help", "--print_config")
     if not any(arg.startswith(starts) for arg in expanded):

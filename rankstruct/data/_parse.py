@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankstruct.kernels.compilation import compile_kernel
+from rankstruct.kernels.compilation import compile_kernel, compile_part
 
 # Why the loop ended, where it was not at the end. Plain integers: numba compiles those, not enumerations, into constants.
 LABEL, FEATURE, VALUE, QID_EMPTY, QID_MISSING, QID_SURPRISE, ID_ZERO, ID_ORDER, ID_LARGE = range(1, 10)
 
 _TAB, _NEWLINE, _RETURN, _SPACE, _HASH, _COLON, _ZERO, _NINE = 9, 10, 13, 32, 35, 58, 48, 57
+_EQUALS = 61
 _NULL = np.frombuffer(b"null", np.uint8)
+_DOCID = np.frombuffer(b"docid", np.uint8)
 _BAD, _GOOD, _HARD = 0, 1, 2
 _MAX_DIGITS = 18
 _MAX_POWER = 60
@@ -97,21 +99,72 @@ def _is_null(text, i):
     return _ends(text, i + 4)
 
 
+@compile_part
+def _blank(c):
+    """Whether a byte is white space, as for Python's `bytes`."""
+    return c == _SPACE or _TAB <= c <= _RETURN
+
+
+@compile_part
+def _find_docid(text, first, last):
+    """The word behind the first `docid =` of a comment without blanks at its ends, or the comment if it is one word.
+
+    As a span, empty where there is none; linear in the length of the comment.
+    """
+    for i in range(first, last - 6):
+        if i > first and not _blank(text[i - 1]):
+            continue
+        k = 0
+        while k < 5 and text[i + k] == _DOCID[k]:
+            k += 1
+        if k < 5:
+            continue
+        at = i + 5
+        while at < last and _blank(text[at]):
+            at += 1
+        if at >= last or text[at] != _EQUALS:
+            continue
+        at += 1
+        while at < last and _blank(text[at]):
+            at += 1
+        begin = at
+        while at < last and not _blank(text[at]):
+            at += 1
+        if at > begin:
+            return begin, at
+    for i in range(first, last):
+        if _blank(text[i]):
+            return first, first
+    return first, last
+
+
+@compile_kernel
+def copy_spans(text, spans, out):
+    """The bytes of `text` in `spans` `[n, 2]`, one span after another, to `out`, which has room for them."""
+    at = 0
+    for n in range(len(spans)):
+        for i in range(spans[n, 0], spans[n, 1]):
+            out[at] = text[i]
+            at += 1
+
+
 @compile_kernel
 def parse_lines(
-    text, base, limit, fill, labels, indptr, indices, values, starts, missing, offsets, qid_spans, comment_spans, hard
-):
+    text, base, limit, fill, labels, indptr, indices, values, starts, missing, offsets, qid_spans, list_lines,
+    comment_spans, docid_spans, hard,
+):  # fmt: skip
     """Read all lines of `text` `[bytes]` uint8.
 
     `base` is the least feature id, `limit` the greatest one. Filled in: per document `labels`, `indptr` (one more),
-    `starts` (the byte its line starts at), `missing` and `comment_spans`; per value `indices` (from 0) and `values`;
-    per list `offsets` (one more) and `qid_spans` (empty when lines have none: all documents are then one list); per
-    hard token `hard`: its byte and what it is, an index into `values`, or -1 - the document for its label.
+    `starts` (the byte its line starts at), `missing`, `comment_spans` without blanks at the ends, and `docid_spans`;
+    per value `indices` (from 0) and `values`; per list `offsets` (one more), `qid_spans` (none when lines have none: all
+    documents are then one list) and `list_lines` (lines before its first); per hard token `hard`: its byte and what it
+    is, an index into `values`, or -1 - the document for its label.
 
     Returns (problem, its byte, documents, lists, hard tokens).
     """
     end = len(text)
-    i = documents = entries = lists = hards = 0
+    i = documents = entries = lists = hards = lines = 0
     with_qid = False
     indptr[0] = offsets[0] = 0
     while i < end:
@@ -122,6 +175,7 @@ def parse_lines(
             break
         if text[i] == _NEWLINE:
             i += 1
+            lines += 1
             continue
         if text[i] == _HASH:
             while i < end and text[i] != _NEWLINE:
@@ -167,6 +221,7 @@ def parse_lines(
             if not same:
                 offsets[lists] = documents
                 qid_spans[lists, 0], qid_spans[lists, 1] = first, i
+                list_lines[lists] = lines
                 lists += 1
 
         last = base - 1
@@ -177,8 +232,9 @@ def parse_lines(
                 break
             token = i
             feature = np.int64(0)
-            while i < end and _ZERO <= text[i] <= _NINE and feature < 10**10:
-                feature = feature * 10 + (np.int64(text[i]) - _ZERO)
+            while i < end and _ZERO <= text[i] <= _NINE:
+                if feature < 10**10:  # more would overflow, and is beyond any limit anyway
+                    feature = feature * 10 + (np.int64(text[i]) - _ZERO)
                 i += 1
             if i == token or i >= end or text[i] != _COLON:
                 return FEATURE, token, documents, lists, hards
@@ -203,13 +259,20 @@ def parse_lines(
             values[entries] = value
             entries += 1
 
-        comment_spans[documents, 0] = comment_spans[documents, 1] = i
+        first = last = i
         if i < end and text[i] == _HASH:
-            comment_spans[documents, 0] = i + 1
+            first = i + 1
             while i < end and text[i] != _NEWLINE:
                 i += 1
-            comment_spans[documents, 1] = i
+            last = i
+            while first < last and _blank(text[first]):
+                first += 1
+            while last > first and _blank(text[last - 1]):
+                last -= 1
+        comment_spans[documents, 0], comment_spans[documents, 1] = first, last
+        docid_spans[documents, 0], docid_spans[documents, 1] = _find_docid(text, first, last)
         i += 1
+        lines += 1
         documents += 1
         indptr[documents] = entries
     offsets[lists] = documents

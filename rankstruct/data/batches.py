@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ from rankstruct.data.errors import check_least
 __all__ = ["Batch", "BatchLoader", "ListDataset", "collate", "make_batch"]
 
 
-@dataclass(frozen=True, eq=False)
 class Batch:
     """Lists, padded at the end to the longest one; padding has features 0, label 0, `where` False, position and group -1.
 
@@ -28,12 +27,18 @@ class Batch:
     the data), groups `[lists, list_size]` int64 or None where the data have none.
     """
 
-    features: Tensor
-    labels: Tensor
-    where: Tensor
-    index: Tensor
-    positions: Tensor
-    groups: Tensor | None = None
+    # No dataclass or tuple: Lightning looks into those, and `--trainer.precision bf16-true` would round the labels too.
+    def __init__(
+        self,
+        features: Tensor,
+        labels: Tensor,
+        where: Tensor,
+        index: Tensor,
+        positions: Tensor,
+        groups: Tensor | None = None,
+    ) -> None:
+        self.features, self.labels, self.where = features, labels, where
+        self.index, self.positions, self.groups = index, positions, groups
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
         """The batch on another device."""
@@ -44,18 +49,23 @@ class Batch:
         return self._each(lambda value: value.pin_memory())
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        given = {field.name: getattr(self, field.name) for field in fields(self)}
-        return Batch(**{name: change(value) for name, value in given.items() if value is not None})
+        return Batch(**{name: change(value) for name, value in vars(self).items() if value is not None})
 
 
 def make_batch(
-    data: RankingData, lists: ArrayLike, max_list_size: int | None = None, seed: Sequence[int] = (0,)
+    data: RankingData,
+    lists: ArrayLike,
+    max_list_size: int | None = None,
+    seed: Sequence[int] = (0,),
+    *,
+    keep_relevant: bool = False,
 ) -> Batch:
     """Pad some lists, those longer than `max_list_size` sampled down to it.
 
     A sample is drawn without replacement; where the list has relevant (label > 0) and irrelevant documents, so has the
-    sample. It depends on `seed`, integers from 0, and the list alone, not on the other lists of the batch. `lists` are the
-    indices of the lists in `data`, `[n]`. A `max_list_size` below 2 raises ValueError.
+    sample. With `keep_relevant` it has all relevant ones, or, if there are too many, all but one are relevant. It depends on
+    `seed`, integers from 0, and the list alone, not on the other lists of the batch. `lists` are the indices of the lists in
+    `data`, `[n]`. A `max_list_size` below 2 raises ValueError.
 
     >>> data = RankingData.from_arrays([[1.0], [2.0], [3.0]], [1, 0, 2], ["a", "a", "b"])
     >>> make_batch(data, [1, 0]).positions
@@ -72,7 +82,7 @@ def make_batch(
     for row in np.flatnonzero(sizes < lengths).tolist():
         first, last = data.offsets[chosen[row]], data.offsets[chosen[row] + 1]
         rng = np.random.default_rng([*seed, int(chosen[row])])
-        positions[row, : sizes[row]] = first + _sample(data.labels[first:last] > 0, int(sizes[row]), rng)
+        positions[row, : sizes[row]] = first + _sample(data.labels[first:last] > 0, int(sizes[row]), rng, keep_relevant)
     features = np.zeros((*where.shape, data.num_features), np.float32)
     rows = data.features[positions[where]]
     features[where] = rows.toarray() if data.is_sparse else rows
@@ -85,8 +95,12 @@ def make_batch(
     return Batch(**{name: torch.from_numpy(values) for name, values in arrays.items()})
 
 
-def _sample(relevant: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
-    """`size` >= 2 of the documents, in ascending order, not all of one kind unless the list is."""
+def _sample(relevant: np.ndarray, size: int, rng: np.random.Generator, keep: bool) -> np.ndarray:
+    """`size` >= 2 of the documents, in ascending order, not all of one kind unless the list is; relevant ones first if `keep`."""
+    if keep:
+        good, bad = (rng.permutation(np.flatnonzero(relevant == kind)) for kind in (True, False))
+        number = min(len(good), size - 1) if len(bad) else size
+        return np.sort(np.concatenate([good[:number], bad[: size - number]]))
     taken = rng.permutation(len(relevant))[:size]
     for kind in (True, False):
         if not (relevant[taken] == kind).any() and (relevant == kind).any():
@@ -108,12 +122,14 @@ class BatchLoader:
         data: the lists.
         lists_per_batch: lists in a batch (the last may have fewer); or give `documents_per_batch`.
         documents_per_batch: bound of lists times list size, padding included; a longer list is a batch by itself.
-        max_list_size: longer lists are sampled down to it, anew each epoch; see `make_batch`.
+        max_list_size: longer lists are sampled down to it, anew each epoch; see `make_batch`. `sampled` counts them.
+        keep_relevant: whether samples have all relevant documents.
         shuffle: a new order each epoch; else lists go in order of rounded length, or as in the data if one is a batch.
         seed: of shuffling and sampling.
         rank: the number of this process, from 0.
         world_size: processes that share the lists. Each has its own batches, the same number as the others: some are
-            split in two for that; where all are single lists, up to `world_size - 1` lists are left out of an epoch.
+            split in two for that. Where all are single lists, up to `world_size - 1` of them are left out of an epoch if
+            `shuffle`; else no list is, nor is one twice: what is missing are batches of padding alone.
         drop_empty: leave out lists that no ranking can get wrong, all labels being equal; `left_out` counts them.
 
     Raises:
@@ -137,6 +153,7 @@ class BatchLoader:
         rank: int = 0,
         world_size: int = 1,
         drop_empty: bool = False,
+        keep_relevant: bool = False,
     ) -> None:
         if (lists_per_batch is None) == (documents_per_batch is None):
             raise ValueError(
@@ -145,16 +162,15 @@ class BatchLoader:
             )
         check_least(1, lists_per_batch=lists_per_batch, documents_per_batch=documents_per_batch)
         check_least(2, max_list_size=max_list_size)
-        if not 0 <= rank < world_size:
-            raise ValueError(f"rank must be from 0 to world_size - 1 = {world_size - 1}, got {rank}")
-        self.data, self.max_list_size = data, max_list_size
+        self.data, self.max_list_size, self.keep_relevant = data, max_list_size, keep_relevant
         self.lists_per_batch, self.documents_per_batch = lists_per_batch, documents_per_batch
-        self.shuffle, self.seed, self.rank, self.world_size = shuffle, seed, rank, world_size
+        self.shuffle, self.seed = shuffle, seed
         self.epoch = 0
         self._lists = np.flatnonzero(~data.same_labels()) if drop_empty else np.arange(data.num_lists)
         self.left_out = data.num_lists - len(self._lists)
+        self.sampled = 0 if max_list_size is None else int((data.lengths[self._lists] > max_list_size).sum())
         self._start = self._delivered = 0
-        self._length = len(self._batches())
+        self._take_place(rank, world_size)
 
     @property
     def sampler(self) -> BatchLoader:
@@ -173,7 +189,36 @@ class BatchLoader:
         self._delivered, self._start = self._start, 0
         for lists in self._batches()[self._delivered :]:
             self._delivered += 1
-            yield make_batch(self.data, lists, self.max_list_size, (self.seed, self.epoch))
+            seed, keep = (self.seed, self.epoch), self.keep_relevant
+            yield (
+                make_batch(self.data, lists, self.max_list_size, seed, keep_relevant=keep)
+                if len(lists)
+                else self._nothing()
+            )
+
+    def share(self, rank: int, world_size: int) -> BatchLoader:
+        """The part of these batches that one of several processes takes, as the arguments `rank` and `world_size` say.
+
+        >>> data = RankingData.from_arrays([[1.0]] * 3, [1, 0, 1], ["a", "b", "c"])
+        >>> shares = [BatchLoader(data, lists_per_batch=5).share(rank, 2) for rank in range(2)]
+        >>> [[batch.index.tolist() for batch in share] for share in shares]
+        [[[0]], [[1, 2]]]
+        """
+        shared = copy.copy(self)
+        shared._take_place(rank, world_size)
+        return shared
+
+    def _take_place(self, rank: int, world_size: int) -> None:
+        if not 0 <= rank < world_size:
+            raise ValueError(f"rank must be from 0 to world_size - 1 = {world_size - 1}, got {rank}")
+        self.rank, self.world_size = rank, world_size
+        self._length = len(self._batches())
+
+    def _nothing(self) -> Batch:
+        """One list with one place, which is padding; no measure counts it."""
+        none = torch.full((1, 1), -1)
+        groups = None if self.data.groups is None else none
+        return Batch(torch.zeros(1, 1, self.data.num_features), torch.zeros(1, 1), none > 0, none[0], none, groups)
 
     def set_epoch(self, epoch: int) -> None:
         """Take the order of an epoch, from its first batch on unless it is the present one."""
@@ -204,7 +249,7 @@ class BatchLoader:
             size = self.lists_per_batch or max(self.documents_per_batch // max(lengths[first], 1), 1)
             batches.append(lists[first : first + size])
             first += size
-        batches = _made_divisible(batches, self.world_size)
+        batches = _made_divisible(batches, self.world_size, drop=self.shuffle)
         if self.shuffle:
             batches = [batches[i] for i in rng.permutation(len(batches))]
         return batches[self.rank :: self.world_size]
@@ -216,12 +261,13 @@ def _rounded_up(lengths: np.ndarray) -> np.ndarray:
     return -(-lengths // step) * step
 
 
-def _made_divisible(batches: list[np.ndarray], parts: int) -> list[np.ndarray]:
-    """Split batches in two until their number is a multiple of `parts`; where none can be split, leave out the last."""
+def _made_divisible(batches: list[np.ndarray], parts: int, *, drop: bool) -> list[np.ndarray]:
+    """Split batches in two until their number is a multiple of `parts`; where none can be, drop the last or add empty ones."""
     while len(batches) % parts:
         largest = max(range(len(batches)), key=lambda i: len(batches[i]))
         if len(batches[largest]) == 1:
-            return batches[: len(batches) // parts * parts]
+            missing = -len(batches) % parts
+            return batches[: missing - parts] if drop else batches + [batches[0][:0]] * missing
         half = len(batches[largest]) // 2
         batches[largest : largest + 1] = [batches[largest][:half], batches[largest][half:]]
     return batches

@@ -1,7 +1,8 @@
 """Arrays in one file that can be mapped into memory: what was parsed once is not parsed again.
 
 A file is a prefix (magic, CRC-32 of all that follows), the length of a header, the header (JSON: dtype, shape and place
-of every array), and the arrays, each at a multiple of 64 bytes after the header.
+of every array), and the arrays, each at a multiple of 64 bytes after the header. It is written in blocks and appears
+whole, so that neither memory nor a killed process sets a limit to what it holds.
 """
 
 from __future__ import annotations
@@ -9,19 +10,29 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import struct
+import time
 import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from rankstruct.data.errors import DataError
+from rankstruct.data.text import check_file
 from rankstruct.files import whole_file
 
 _log = logging.getLogger(__name__)
-_MAGIC = b"rankdat1"
+SUFFIX = ".rankdata"
+_MAGIC = b"rankdat2"
 _PREFIX = struct.Struct("<8sI")
 _LENGTH = struct.Struct("<Q")
 _ALIGNMENT = 64
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+LEFT_BEHIND = re.compile(r"\.rankdata\.(\d{1,9})-[0-9a-f]+\.part$")  # what `whole_file` of a process leaves
 
 
 def cache_folder(cache: bool | str | os.PathLike[str]) -> Path | None:
@@ -42,51 +53,178 @@ def cache_folder(cache: bool | str | os.PathLike[str]) -> Path | None:
     return Path(shared or Path("~/.cache").expanduser()) / "rankstruct"
 
 
+@dataclass(frozen=True)
+class Stream:
+    """An array that need not be in memory: its `blocks()`, flat, give all of it in order."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    blocks: Callable[[], Iterable[np.ndarray]]
+
+    @classmethod
+    def of(cls, array: np.ndarray) -> Stream:
+        """One of an array."""
+        return cls(array.dtype, array.shape, lambda: [np.ascontiguousarray(array).reshape(-1)])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all entries."""
+        return int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
+
+
 def load_arrays(path: Path) -> dict[str, np.ndarray] | None:
-    """The arrays of a file, mapped and read-only; None if it is absent or damaged."""
+    """The arrays of a file of the cache, mapped and read-only; None if it is absent or damaged. It counts as used now."""
+    if not path.exists():
+        return None
     try:
-        content = np.asarray(np.memmap(path, dtype=np.uint8, mode="r"))
+        arrays = map_arrays(path)
+        os.utime(path)
+    except DataError as error:
+        _log.warning("%s; it is made anew", error)
+        return None
+    except OSError:  # a folder that cannot be written to
+        pass
+    return arrays
+
+
+def map_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    """The arrays of a file, mapped and read-only, checked against its checksum.
+
+    Raises:
+        DataError: it cannot be read, is damaged, or its header does not fit what follows.
+    """
+    try:
+        size = check_file(path)
+        content = np.asarray(np.memmap(path, dtype=np.uint8, mode="r")) if size else np.empty(0, np.uint8)
         magic, checksum = _PREFIX.unpack(content[: _PREFIX.size].data)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, struct.error):  # not readable; empty; shorter than the prefix
-        magic = b""
-    if magic != _MAGIC or zlib.crc32(content[_PREFIX.size :].data) != checksum:
-        _log.warning("%s is damaged or cannot be read; it is made anew", path)
-        return None
-    (length,) = _LENGTH.unpack_from(content.data, _PREFIX.size)
-    end = _PREFIX.size + _LENGTH.size + length
-    header, body = content[end - length : end], content[_aligned(end) :]
-    return {
-        name: body[place : place + size].view(dtype).reshape(shape)
-        for name, (dtype, shape, place, size) in json.loads(header.tobytes()).items()
-    }
+        if magic != _MAGIC or zlib.crc32(content[_PREFIX.size :].data) != checksum:
+            raise ValueError("another beginning or checksum")
+        (length,) = _LENGTH.unpack_from(content.data, _PREFIX.size)
+        end = _PREFIX.size + _LENGTH.size + length
+        if end > size:
+            raise ValueError("a header beyond the end")
+        header, body = content[end - length : end], content[_aligned(end) :]
+        return {name: _placed(body, *entry) for name, entry in json.loads(header.tobytes()).items()}
+    except DataError:
+        raise
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError, struct.error) as error:
+        raise DataError(
+            f"{path} is damaged or no file of this version of rankstruct ({str(error)[:100]}); convert the data anew"
+        ) from error
 
 
-def store_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Write arrays so that another process sees the whole file or none; where nothing can be written, nothing is."""
+def _placed(body: np.ndarray, dtype: Any, shape: Any, place: Any, size: Any) -> np.ndarray:
+    """An array of a header's entry, which may be made to deceive."""
+    kind = np.dtype(dtype) if isinstance(dtype, str) else None
+    numbers = [*shape, place, size]
+    if kind is None or kind.kind not in "biuf" or not all(type(each) is int and each >= 0 for each in numbers):
+        raise ValueError("an array of no numbers")
+    if int(np.prod(shape, dtype=object)) * kind.itemsize != size or place + size > len(body):
+        raise ValueError("an array beyond the end")
+    return body[place : place + size].view(kind).reshape(shape)
+
+
+def store_arrays(path: Path, arrays: Mapping[str, np.ndarray | Stream]) -> bool:
+    """Keep arrays in the cache, and what was not used for long no longer; False where nothing can be written."""
     try:
-        with whole_file(path, "wb") as file:
-            file.writelines(_pieces(arrays))
+        write_arrays(path, arrays)
     except OSError as error:  # no rights, a full disk; on Windows, an old file that is mapped
         _log.info("nothing is cached: %s", error)
+        return False
+    evict(path.parent, cache_limit(), keep=path)
+    return True
 
 
-def _pieces(arrays: dict[str, np.ndarray]) -> list[bytes | memoryview]:
+def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray | Stream]) -> None:
+    """Write arrays so that another process sees the whole file or what was there before; raises OSError."""
+    streams = {name: each if isinstance(each, Stream) else Stream.of(each) for name, each in arrays.items()}
     places, end = {}, 0
-    body: list[bytes | memoryview] = []
-    for name, array in arrays.items():
-        places[name] = (array.dtype.str, array.shape, end, array.nbytes)
-        body += [np.ascontiguousarray(array).reshape(-1).view(np.uint8).data, bytes(-array.nbytes % _ALIGNMENT)]
-        end += _aligned(array.nbytes)
+    for name, stream in streams.items():
+        places[name] = (stream.dtype.str, stream.shape, end, stream.nbytes)
+        end += _aligned(stream.nbytes)
     header = json.dumps(places).encode()
     before = _PREFIX.size + _LENGTH.size + len(header)
-    pieces = [_LENGTH.pack(len(header)), header, bytes(-before % _ALIGNMENT), *body]
-    checksum = 0
-    for piece in pieces:
-        checksum = zlib.crc32(piece, checksum)
-    return [_PREFIX.pack(_MAGIC, checksum), *pieces]
+    with whole_file(path, "wb") as file:
+        file.write(bytes(_PREFIX.size))
+        checksum = 0
+
+        def put(piece: bytes | memoryview) -> None:
+            nonlocal checksum
+            checksum = zlib.crc32(piece, checksum)
+            file.write(piece)
+
+        put(_LENGTH.pack(len(header)) + header + bytes(-before % _ALIGNMENT))
+        for stream in streams.values():
+            for block in stream.blocks():
+                put(block.view(np.uint8).data)
+            put(bytes(-stream.nbytes % _ALIGNMENT))
+        if file.tell() != _aligned(before) + end:
+            raise AssertionError("an array has not the shape that it said")
+        file.seek(0)
+        file.write(_PREFIX.pack(_MAGIC, checksum))
 
 
 def _aligned(size: int) -> int:
     return size + -size % _ALIGNMENT
+
+
+def parse_size(text: str) -> int:
+    """Bytes from a text such as `"500M"` or `"20 GB"` (thousands, millions, ... of bytes); or ValueError.
+
+    >>> parse_size("1.5GB")
+    1500000000
+    """
+    match = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([KMGT]?)B?\s*", text, re.IGNORECASE)
+    if match is None:
+        raise ValueError(f"a size is a number and K, M, G or T, such as 20G; got {text[:40]!r}")
+    return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+def cache_limit() -> int:
+    """How many bytes the cache folder may hold: `$RANKSTRUCT_CACHE_SIZE`, or 20 GB; raises ValueError for what is no size."""
+    try:
+        return parse_size(os.environ.get("RANKSTRUCT_CACHE_SIZE", "20G"))
+    except ValueError as error:
+        raise ValueError(f"RANKSTRUCT_CACHE_SIZE: {error}") from None
+
+
+@dataclass(frozen=True)
+class CachedFile:
+    """A file of the cache: where it is, its bytes, and when it was last used, in seconds since 1970."""
+
+    path: Path
+    size: int
+    used: float
+
+
+def cached_files(folder: Path) -> list[CachedFile]:
+    """What the cache keeps of parsed files, the last used first."""
+    return sorted(_listed(folder, f"*{SUFFIX}"), key=lambda each: -each.used)
+
+
+def _listed(folder: Path, pattern: str) -> Iterator[CachedFile]:
+    for path in folder.glob(pattern):
+        try:
+            state = path.stat()
+        except FileNotFoundError:  # another process was faster
+            continue
+        yield CachedFile(path, state.st_size, state.st_mtime)
+
+
+def evict(folder: Path, limit: int, *, keep: Path | None = None) -> list[CachedFile]:
+    """Remove what was longest not used until no more than `limit` bytes are left, but never `keep`; returns what went.
+
+    What a killed process left half-written an hour ago and more goes too.
+    """
+    for each in _listed(folder, "*.part"):
+        if LEFT_BEHIND.search(each.path.name) and time.time() - each.used > 3600:
+            each.path.unlink(missing_ok=True)
+    total, gone = 0, []
+    for each in sorted(
+        cached_files(folder), key=lambda each: each.path != keep
+    ):  # stable: keep first, then the last used
+        total += each.size
+        if total > limit and each.path != keep:
+            each.path.unlink(missing_ok=True)  # a process that has it mapped goes on with it
+            gone.append(each)
+    return gone

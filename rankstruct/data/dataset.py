@@ -14,7 +14,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
-from rankstruct.data.errors import DataError
+from rankstruct.data.errors import DataError, shortened
+from rankstruct.data.names import Names, check_offsets
 
 __all__ = ["RankingData", "Splits", "Summary", "concatenate"]
 
@@ -26,10 +27,11 @@ class RankingData:
     """Documents grouped in lists; checked when made, never changed afterwards.
 
     Args:
-        features: `[documents, d]` float32, a C-ordered array or a `scipy.sparse.csr_array`.
+        features: `[documents, d]` float32, a C-ordered array or a `scipy.sparse.csr_array`; or an array of float16, as files that
+            were converted so have, which batches and solvers widen as they go.
         labels: `[documents]` float32.
         offsets: `[lists + 1]` int64, from 0 to the number of documents.
-        qids: `[lists]` strings, the names of the lists, all different.
+        qids: `[lists]` strings, the names of the lists, all different; kept as `Names`, as are the next two.
         docids: `[documents]` strings or None; "" where a document has no name.
         comments: `[documents]` bytes or None, what a file says after `#`.
         missing: `[documents]` integers or None, how many features of a document were missing and filled.
@@ -47,9 +49,9 @@ class RankingData:
     features: Features
     labels: np.ndarray
     offsets: np.ndarray
-    qids: np.ndarray
-    docids: np.ndarray | None = None
-    comments: np.ndarray | None = None
+    qids: Names
+    docids: Names | None = None
+    comments: Names | None = None
     missing: np.ndarray | None = None
     groups: np.ndarray | None = None
 
@@ -66,16 +68,15 @@ class RankingData:
             raise DataError(
                 f"groups must be an int64 array, got {_kind(self.groups)}; with_groups takes names and numbers"
             )
-        if self.offsets[0] != 0 or self.offsets[-1] != documents or (np.diff(self.offsets) < 0).any():
-            shown = np.array2string(self.offsets, threshold=8, edgeitems=3)
-            raise DataError(f"offsets must rise from 0 to the number of documents, {documents}; got {shown}")
+        check_offsets("offsets", self.offsets, documents, "documents")
         if np.shape(self.qids) != (self.num_lists,):
             raise DataError(f"qids must have shape [lists] = ({self.num_lists},), got {np.shape(self.qids)}")
-        names, first = np.unique(self.qids, return_index=True)
-        if len(names) < self.num_lists:
-            again = np.setdiff1d(np.arange(self.num_lists), first)[0]
-            name = str(self.qids[again])
-            raise DataError(f"qids must be all different; {name!r} returns at list {again}; sort by qid")
+        for name in ("qids", "docids", "comments"):
+            if (given := getattr(self, name)) is not None:
+                object.__setattr__(self, name, Names.of(given))
+        if (found := self.qids.repeated()) is not None:
+            name = shortened(self.qids[found[0]])
+            raise DataError(f"qids must be all different; {name} returns at list {found[0]}; sort by qid")
         self._check_finite()
 
     def _check_finite(self) -> None:
@@ -91,7 +92,7 @@ class RankingData:
             value = self.features[at[0], at[1]] if name == "features" else values[at[0]]
             raise DataError(
                 f"{name} must be finite numbers; got {value} at {name}[{', '.join(map(str, at))}] "
-                f"(list {str(self.qids[self.list_of(int(at[0]))])!r}); replace or leave out such documents"
+                f"(list {shortened(self.qids[self.list_of(int(at[0]))])}); replace or leave out such documents"
             )
 
     @classmethod
@@ -107,7 +108,7 @@ class RankingData:
         >>> RankingData.from_arrays([[1.0], [2.0], [3.0]], [1, 0, 2], [7, 7, 9]).offsets
         array([0, 2, 3])
         """
-        names = np.asarray(qid)
+        names = np.asarray(Names.of(qid) if isinstance(qid, list | tuple) and qid and isinstance(qid[0], str) else qid)
         labels = np.ascontiguousarray(y, dtype=np.float32)
         if names.ndim != 1 or labels.ndim != 1 or len(names) != len(labels):
             raise DataError(
@@ -117,8 +118,10 @@ class RankingData:
         offsets = np.concatenate([[0], starts, [len(names)]]) if len(names) else np.zeros(1)
         offsets = offsets.astype(np.int64)
         features = sp.csr_array(X, dtype=np.float32) if sp.issparse(X) else np.ascontiguousarray(X, dtype=np.float32)
-        qids = names[offsets[:-1]].astype(np.str_)
-        return cls(features, labels, offsets, qids, None if docids is None else np.asarray(docids).astype(np.str_))
+        qids = Names.of(
+            names[offsets[:-1]].tolist() if names.dtype.kind == "O" else names[offsets[:-1]].astype(np.str_)
+        )
+        return cls(features, labels, offsets, qids, None if docids is None else Names.of(docids))
 
     @property
     def num_lists(self) -> int:
@@ -177,14 +180,14 @@ class RankingData:
         rows = np.arange(offsets[-1]) + np.repeat(self.offsets[chosen] - offsets[:-1], lengths)
         return self.select_documents(rows, offsets, self.qids[chosen])
 
-    def select_documents(self, rows: ArrayLike, offsets: ArrayLike, qids: np.ndarray) -> RankingData:
+    def select_documents(self, rows: ArrayLike, offsets: ArrayLike, qids: Names) -> RankingData:
         """Some documents, in the order given, with all that is known of each; what every other selection goes through.
 
         `rows` are numbers of documents, those of a list side by side; `offsets` `[lists + 1]` and `qids` `[lists]` are those of
         the lists that they make.
 
         >>> data = RankingData.from_arrays([[1.0], [2.0], [3.0]], [1, 0, 2], ["a", "a", "b"])
-        >>> data.select_documents([2, 0], [0, 2], np.array(["c"])).labels
+        >>> data.select_documents([2, 0], [0, 2], Names.of(["c"])).labels
         array([2., 1.], dtype=float32)
         """
         rows = np.asarray(rows, np.int64)
@@ -196,17 +199,21 @@ class RankingData:
         """The same documents with other features, `[documents, any]`."""
         return replace(self, features=features)
 
-    def comment_values(self, key: str) -> np.ndarray:
+    def comment_values(self, key: str) -> Names:
         """What the comments say of `key`, `[documents]` strings, from comments such as `# url = a.org/b host = a.org`.
 
         A value goes as far as the next `word =` or the end of the comment; it is "" where the key is absent. Where there are no
         comments, or none has the key, this raises DataError.
         """
-        pattern = re.compile(rf"(?:^|\s){re.escape(key)}\s*=\s*(.*?)\s*(?=\s\w+\s*=|$)")
-        comments, found = self._search_comments(pattern, f"has {key!r}")
+        begins = re.compile(rf"(?:^|\s){re.escape(key)}\s*=\s*")
+        comments, found = self._search_comments(begins, f"has {key!r}")
         if not any(found):
-            raise DataError(f"no comment has {key!r}; the first one is {comments[0]!r}" if found else "no documents")
-        return np.array([match[1] if match else "" for match in found])
+            first = f"no comment has {key!r}; the first one is {shortened(comments[0])}" if found else "no documents"
+            raise DataError(first)
+        ends = re.compile(r"\s\w+\s*=|$")
+        # Two searches, since one expression for all would take the square of a long comment's time.
+        values = ((match.string, match.end()) if match else ("", 0) for match in found)
+        return Names.of([text[at : ends.search(text, at).start()].rstrip() for text, at in values])  # type: ignore[union-attr]
 
     def with_groups(
         self, groups: ArrayLike | None = None, *, comment: str | None = None, column: int | None = None
@@ -267,11 +274,11 @@ class RankingData:
             at = found.index(None)
             raise DataError(
                 f"{expression!r} finds nothing in the comment of document {at} (list "
-                f"{str(self.qids[self.list_of(at)])!r}), {comments[at]!r}; {found.count(None)} such in all"
+                f"{shortened(self.qids[self.list_of(at)])}), {shortened(comments[at])}; {found.count(None)} such in all"
             )
-        return np.array([match[1] if match else "" for match in found], dtype=np.str_)
+        return np.asarray(Names.of([match[1] if match else "" for match in found]))
 
-    def _search_comments(self, pattern: re.Pattern[str], wanted: str) -> tuple[np.ndarray, list[re.Match[str] | None]]:
+    def _search_comments(self, pattern: re.Pattern[str], wanted: str) -> tuple[Names, list[re.Match[str] | None]]:
         if self.comments is None:
             raise DataError(f"no document has a comment, so none {wanted}; read them from a file with comments")
         return self.comments, [pattern.search(text.decode("utf-8", "replace")) for text in self.comments]
@@ -374,13 +381,15 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
         values = [getattr(part, name) for part in parts]
         if any(value is None for value in values):
             return None
+        if isinstance(values[0], Names):
+            return Names.joined(values)
         return sp.vstack(values, format="csr") if any(map(sp.issparse, values)) else np.concatenate(values)
 
     lengths = np.concatenate([part.lengths for part in parts])
     return RankingData(
         **{name: joined(name) for name in _per_document()},  # groups are compared within a list alone
         offsets=np.concatenate([[0], np.cumsum(lengths)]),
-        qids=np.concatenate([part.qids for part in parts]),
+        qids=Names.joined([part.qids for part in parts]),
     )
 
 
@@ -394,7 +403,7 @@ def _check_types(features: Features, labels: np.ndarray, offsets: np.ndarray) ->
     if sp.issparse(features):
         if features.format != "csr" or features.dtype != np.float32:
             wrong = f"features must be float32 in CSR form, got {features.dtype} in {features.format.upper()} form"
-    elif not isinstance(features, np.ndarray) or features.dtype != np.float32 or features.ndim != 2:
+    elif not isinstance(features, np.ndarray) or features.dtype not in (np.float32, np.float16) or features.ndim != 2:
         wrong = f"features must be a float32 array [documents, d] or a SciPy CSR array, got {_kind(features)}"
     if not isinstance(labels, np.ndarray) or labels.dtype != np.float32 or labels.ndim != 1:
         wrong = wrong or f"labels must be a float32 array [documents], got {_kind(labels)}"

@@ -7,6 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rankstruct.data.arrow import read_arrow
+from rankstruct.data.assembly import read_rankdata
+from rankstruct.data.cache import SUFFIX
 from rankstruct.data.dataset import RankingData
 from rankstruct.data.errors import DataError
 from rankstruct.data.svmlight import read_svmlight
@@ -19,6 +22,10 @@ FORMATS: dict[str, Callable[..., RankingData]] = {
     ".txt": read_svmlight,
     ".svm": read_svmlight,
     ".libsvm": read_svmlight,
+    SUFFIX: read_rankdata,
+    ".parquet": read_arrow,
+    ".arrow": read_arrow,
+    ".feather": read_arrow,
 }
 #: Readers of rows with a class each, which `Source` divides and samples into queries.
 CLASS_FORMATS: dict[str, Callable[..., ClassTable]] = {".arff": read_arff, ".csv": read_csv}
@@ -28,7 +35,7 @@ def register_format(suffix: str, reader: Callable[..., RankingData]) -> None:
     """Read files of a suffix with `reader`, in folds, as `predict_path` and as labels of `rankstruct evaluate`.
 
     Args:
-        suffix: such as `".parquet"`; the files may have `.gz` after it.
+        suffix: such as `".tsv"`; the files may have `.gz` after it.
         reader: called as `reader(path, num_features=None, labels="grades", cache=True)`, some of the three or none being given;
             `num_features` is the least number of features of the result.
 

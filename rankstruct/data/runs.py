@@ -20,7 +20,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rankstruct.data.dataset import RankingData
-from rankstruct.data.errors import DataError
+from rankstruct.data.errors import DataError, shortened
+from rankstruct.data.names import Names
+from rankstruct.data.text import parse_number, text_lines
 from rankstruct.files import whole_file
 
 __all__ = ["JoinedRun", "join_run", "read_qrels", "read_run", "read_scores", "write_run", "write_scores"]
@@ -52,8 +54,8 @@ class JoinedRun:
     scores: np.ndarray
     labels: np.ndarray
     offsets: np.ndarray
-    qids: np.ndarray
-    docids: np.ndarray
+    qids: Names
+    docids: Names
     num_relevant: np.ndarray
     ideal_labels: np.ndarray
     not_judged: int
@@ -113,7 +115,7 @@ def read_scores(path: str | os.PathLike[str]) -> np.ndarray:
     Raises as the module says, for a blank line too.
     """
     path = Path(path)
-    scores = [_number((line.split() or [""])[-1], float, _SCORE, f"{path}:{at}") for at, line in _lines(path)]
+    scores = [_number((line.split() or [""])[-1], float, _SCORE, f"{path}:{at}") for at, line in text_lines(path)]
     if not scores:
         raise DataError(f"{path}: expected scores, one a line, got an empty file")
     return np.array(scores)
@@ -162,8 +164,8 @@ def join_run(run: Judgements, qrels: Judgements) -> JoinedRun:
         scores=np.array([score for query in common for score in run[query].values()], dtype=np.float64),
         labels=np.array([label or 0 for label in found], dtype=np.float64),
         offsets=np.cumsum([0, *(len(run[query]) for query in common)]),
-        qids=np.array(common, dtype=np.str_),
-        docids=np.array([docid for query in common for docid in run[query]], dtype=np.str_),
+        qids=Names.of(common),
+        docids=Names.of([docid for query in common for docid in run[query]]),
         num_relevant=(ideal_labels > 0).sum(axis=1),
         ideal_labels=ideal_labels,
         not_judged=found.count(None),
@@ -175,7 +177,7 @@ def join_run(run: Judgements, qrels: Judgements) -> JoinedRun:
 def _read_table(path: Path, columns: str, column: int, kind: type, what: str) -> Judgements:
     table: Judgements = {}
     names = columns.split()
-    for line_number, line in _lines(path):
+    for line_number, line in text_lines(path):
         if line.startswith("#") or not line.strip():
             continue
         words = line.split(maxsplit=len(names))
@@ -187,8 +189,8 @@ def _read_table(path: Path, columns: str, column: int, kind: type, what: str) ->
         documents = table.setdefault(words[0], {})
         if words[2] in documents:
             raise DataError(
-                f"{path}:{line_number}: expected each document once in a query, got {words[2]} again in query "
-                f"{words[0]}; remove one of the lines"
+                f"{path}:{line_number}: expected each document once in a query, got {_short(words[2])} again in "
+                f"query {_short(words[0])}; remove one of the lines"
             )
         documents[words[2]] = _number(words[column], kind, what, f"{path}:{line_number}")
     if not table:
@@ -196,24 +198,14 @@ def _read_table(path: Path, columns: str, column: int, kind: type, what: str) ->
     return table
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    try:
-        with path.open(encoding="utf-8") as file:
-            yield from enumerate(file, 1)
-    except OSError as error:
-        raise DataError(f"{path}: expected a file that can be read, got: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: expected text in UTF-8, got the byte {error.object[error.start]:#04x}") from error
-
-
 def _number(word: str, kind: type, what: str, place: str) -> float:
     try:
-        value = kind(word)
+        value = parse_number(word, kind)
         if math.isfinite(value):
             return value
     except (ValueError, OverflowError):
         pass
-    raise DataError(f"{place}: expected {what}, got {word!r}; correct or remove the line")
+    raise DataError(f"{place}: expected {what}, got {shortened(word)}; correct or remove the line")
 
 
 def _checked_scores(scores: ArrayLike) -> np.ndarray:
@@ -226,6 +218,10 @@ def _checked_scores(scores: ArrayLike) -> np.ndarray:
     return values
 
 
+def _short(name: str) -> str:
+    return name if len(name) <= 60 else f"{name[:60]}..."
+
+
 def _some(names: Iterable[str]) -> str:
     names = list(names)
-    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    return ", ".join(map(_short, names[:5])) + (", ..." if len(names) > 5 else "")

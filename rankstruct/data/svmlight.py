@@ -7,47 +7,51 @@ case, is a missing value. Without `qid:` on the lines, a side file gives the siz
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import logging
 import os
 import re
-import zlib
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Any, BinaryIO, Literal, NoReturn
 
 import numpy as np
-import scipy.sparse as sp
+import torch
+from tqdm import tqdm
 
 from rankstruct.data import _parse
 from rankstruct.data._parse import parse_lines
-from rankstruct.data.cache import cache_folder, load_arrays, store_arrays
+from rankstruct.data.assembly import Assembly, Part, assemble
+from rankstruct.data.cache import Stream
 from rankstruct.data.dataset import RankingData
-from rankstruct.data.errors import DataError, check_least
+from rankstruct.data.errors import DataError, check_least, shortened
+from rankstruct.data.names import Names
+from rankstruct.data.text import Piece, check_file, read_blocks, whole_lines
 
 __all__ = ["read_svmlight"]
 
 _log = logging.getLogger(__name__)
-_FORMAT = 1  # raise it when the same file would give other arrays
+_FORMAT = 2  # raise it when the same file would give other arrays
 _GROUP_SUFFIXES = (".query", ".group")
-_DOCID = re.compile(rb"(?:^|\s)docid\s*=\s*(\S+)")
 _WORD = re.compile(rb"[ \t\r]*([^\s#]*)")
-_SPARSE_BELOW = 0.25
+_LABEL = re.compile(rb"[ \t\r]*[^\s#]*[ \t]*")
 _MAX_ID = 2**31 - 2
 
 
 @dataclass(frozen=True)
-class _Options:
+class Options:
     """What decides, with the content of the files, about the arrays."""
 
-    num_features: int | None
-    labels: str
-    fill: float
-    sparse: bool | str
-    zero_based: bool
-    omitted: str
+    num_features: int | None = None
+    labels: str = "grades"
+    fill: float = 0.0
+    sparse: bool | str = "auto"
+    zero_based: bool = False
+    omitted: str = "check"
 
     def __post_init__(self) -> None:
         check_least(1, num_features=self.num_features)
@@ -105,123 +109,215 @@ def read_svmlight(
     ([[0.5, 1.0], [0.25, -1.0]], [2.0, 0.0], ['d7', 'd9'])
     """
     path = Path(path)
-    options = _Options(num_features, labels, float(fill), sparse, zero_based, omitted)
-    content = _content(path)
-    group = _group_path(path, group_file)
-    sizes = None if group is None else bytes(_content(group))
-
-    folder = cache_folder(cache)
-    kept = None
-    if folder is not None:
-        kept = folder / f"{path.stem}-{_key(content, sizes, group_file is not None, options)}.rankdata"
-        if (arrays := load_arrays(kept)) is not None:
-            return _reported(_from_arrays(arrays), path, options)
-    data = _Reader(path, _unpacked(content, path), options).read(group, sizes, required=group_file is not None)
-    if kept is not None:
-        store_arrays(kept, _to_arrays(data))
-    return _reported(data, path, options)
-
-
-def _content(path: Path) -> np.ndarray:
-    """The bytes of a file, mapped."""
-    try:
-        if path.stat().st_size == 0:
-            raise DataError(f"{path}: expected documents, one a line, got an empty file")
-        return np.memmap(path, dtype=np.uint8, mode="r")
-    except OSError as error:
-        raise DataError(f"{path}: expected a file that can be read, got: {error.strerror or error}") from error
-
-
-def _unpacked(content: np.ndarray, path: Path) -> np.ndarray:
-    if content[:2].tobytes() != b"\x1f\x8b":
-        return np.asarray(content)
-    try:
-        return np.frombuffer(gzip.decompress(content.data), dtype=np.uint8)
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: expected a whole gzip file, as its first bytes say, got: {error}") from error
-
-
-def _group_path(path: Path, group_file: str | os.PathLike[str] | None) -> Path | None:
-    if group_file is not None:
-        return Path(group_file)
-    return next((side for suffix in _GROUP_SUFFIXES if (side := Path(f"{path}{suffix}")).is_file()), None)
-
-
-def _key(content: np.ndarray, sizes: bytes | None, required: bool, options: _Options) -> str:
-    # SHA-256: the fastest hash of hashlib where the processor knows it, and no two files will ever share one.
-    digest = hashlib.sha256(content.data)
-    digest.update(json.dumps([_FORMAT, len(content), required, sizes is None, vars(options)]).encode())
-    digest.update(sizes or b"")
-    return digest.hexdigest()[:32]
-
-
-def _reported(data: RankingData, path: Path, options: _Options) -> RankingData:
+    options = Options(num_features, labels, float(fill), sparse, zero_based, omitted)
+    lines = Lines(path, options, group_file)
+    data = assemble(path, lines.fill, cache, lines.key)
     if data.missing is not None:
         _log.warning("%s: %d missing values (NULL) were read as %g (fill=)", path, data.missing.sum(), options.fill)
     return data
 
 
-def _to_arrays(data: RankingData) -> dict[str, np.ndarray]:
-    arrays = {name: value for name, value in vars(data).items() if value is not None}
-    if not data.is_sparse:
-        return arrays
-    matrix = arrays.pop("features")
-    shape = np.array(matrix.shape)
-    return arrays | {"values": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr, "shape": shape}
+class Lines:
+    """One reading of one file: what decides about its arrays, and how they are made of its pieces."""
+
+    def __init__(
+        self,
+        path: Path,
+        options: Options,
+        group_file: str | os.PathLike[str] | None = None,
+        *,
+        progress: bool | None = False,
+    ) -> None:
+        self.path, self.options, self.progress = path, options, progress
+        if check_file(path) == 0:
+            raise DataError(f"{path}: expected documents, one a line, got an empty file")
+        self.required = group_file is not None
+        sides = (side for suffix in _GROUP_SUFFIXES if (side := Path(f"{path}{suffix}")).is_file())
+        self.group = next(sides, None) if group_file is None else Path(group_file)
+        self.sizes = None if self.group is None else b"".join(read_blocks(self.group))
+
+    def key(self) -> str:
+        """Thirty-two letters that change with the content of the files and the options."""
+        # SHA-256: the fastest hash of hashlib where the processor knows it, and no two files will ever share one.
+        with open(self.path, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256") if hasattr(hashlib, "file_digest") else _digest(file)
+            size = file.tell()
+        given = [_FORMAT, size, self.required, self.sizes is None, vars(self.options)]
+        digest.update(json.dumps(given).encode())
+        digest.update(self.sizes or b"")
+        return digest.hexdigest()[:32]
+
+    def fill(self, assembly: Assembly) -> dict[str, Stream]:
+        """Add all documents, and return the arrays that they make."""
+        first, shape = None, _Completeness(self.path, self.options)
+        for lines in self._parsed():
+            if first is None:
+                first = lines
+                self._check_source_of_lists(lines)
+            elif lines.with_qid != first.with_qid:
+                lines.refuse_qid()
+            assembly.add(lines.part())
+            shape.add(lines)
+        if first is None:
+            raise DataError(f"{self.path}: expected documents, one a line, got only blank lines and comments")
+        if not assembly.entries:
+            raise DataError(f"{self.path}: expected features (id:value) on the lines, got none in the whole file")
+        shape.check()
+        lengths = None if first.with_qid else self._lengths(assembly.rows)
+        assembly.check_names(self.path)
+        return assembly.finish(lengths, self.options.num_features, self.options.sparse)
+
+    def _parsed(self) -> Iterator[_Lines]:
+        """The pieces in their order, as many being parsed at a time as torch has threads."""
+        threads = torch.get_num_threads()
+        pieces = whole_lines(self.path)
+        size = self.path.stat().st_size
+        hidden = True if self.progress is False else None if self.progress is None else False
+        with (
+            ThreadPoolExecutor(threads) as pool,
+            tqdm(total=size, unit="B", unit_scale=True, desc=self.path.name, disable=hidden, leave=False) as bar,
+        ):
+            waiting: deque[Future[_Lines]] = deque()
+            for piece in pieces:
+                waiting.append(pool.submit(_Lines, self.path, piece, self.options))
+                if len(waiting) > threads:
+                    yield from self._next(waiting, bar)
+            while waiting:
+                yield from self._next(waiting, bar)
+
+    def _next(self, waiting: deque[Future[_Lines]], bar: tqdm) -> Iterator[_Lines]:
+        lines = waiting.popleft().result()
+        bar.update(len(lines.text))
+        if len(lines.labels):
+            yield lines
+
+    def _check_source_of_lists(self, lines: _Lines) -> None:
+        place = lines.at(int(lines.starts[0]))
+        if lines.with_qid and self.required:
+            raise DataError(
+                f"{place}: expected lines without qid:, since group_file= gives the lists; leave group_file out, or "
+                "remove the qids"
+            )
+        if not lines.with_qid and self.sizes is None:
+            raise DataError(
+                f"{place}: expected qid:<query> after the label, got none; add it, or pass group_file= with the number "
+                f"of documents of each list ({self.path.name}{_GROUP_SUFFIXES[0]} is found by itself)"
+            )
+
+    def _lengths(self, documents: int) -> np.ndarray:
+        """The sizes of the lists by the side file, which sum to the number of documents."""
+        sizes = []
+        for number, line in enumerate((self.sizes or b"").decode("utf-8", "backslashreplace").splitlines(), 1):
+            for token in line.split():
+                if not (token.isascii() and token.isdigit()) or len(token.lstrip("0")) > len(str(documents)):
+                    raise DataError(
+                        f"{self.group}:{number}: expected the number of documents of a list, got {shortened(token)}, and "
+                        f"{self.path} has {documents} in all; correct it"
+                    )
+                sizes.append(int(token))
+        if sum(sizes) != documents:  # of Python's integers, which do not overflow
+            raise DataError(
+                f"{self.group}: expected sizes that sum to the {documents} documents of {self.path}, got {sum(sizes)} in "
+                f"{len(sizes)} lists; pass the side file of this file"
+            )
+        return np.array(sizes, np.int64)
 
 
-def _from_arrays(arrays: dict[str, np.ndarray]) -> RankingData:
-    if "features" not in arrays:
-        matrix = sp.csr_array(tuple(arrays.pop("shape").tolist()), dtype=np.float32)
-        # Given to the constructor, arrays that are a small part of a mapped file would be copied.
-        matrix.data, matrix.indices, matrix.indptr = (arrays.pop(name) for name in ("values", "indices", "indptr"))
-        arrays["features"] = matrix
-    return RankingData(**arrays)
+def _digest(file: BinaryIO) -> Any:
+    """`hashlib.file_digest`, which Python has from 3.11 on."""
+    digest = hashlib.sha256()
+    while block := file.read(2**20):
+        digest.update(block)
+    return digest
 
 
-class _Reader:
-    """One reading of one file: the compiled loop, what it left open, the checks that need all lines, and the errors."""
+@dataclass(frozen=True)
+class _Shape:
+    """Documents with one number of features: how many there are, and of the first its row, line, number and last feature."""
 
-    def __init__(self, path: Path, text: np.ndarray, options: _Options) -> None:
-        self.path, self.text, self.options = path, text, options
+    number: int
+    row: int
+    line: int
+    features: int
+    last: int
+
+
+class _Completeness:
+    """Whether a file that writes its zeros leaves some features out, which only a damaged one does.
+
+    A line is complete where its last feature equals its number of features, for ids rise.
+    """
+
+    def __init__(self, path: Path, options: Options) -> None:
+        self.path, self.options = path, options
+        self.rows, self.zeros = 0, False
+        self.found: dict[int, _Shape] = {}  # by the number of features; 0 for lines that are not complete
+
+    def add(self, lines: _Lines) -> None:
+        """Look at the next lines."""
+        counts, last = lines.counts, lines.last
+        if self.options.omitted != "check":
+            return
+        self.zeros = self.zeros or bool((lines.values == 0).any())
+        complete = (last == counts) & (counts > 0)
+        kinds, first, numbers = np.unique(np.where(complete, counts, 0), return_index=True, return_counts=True)
+        for kind, row, number in zip(kinds.tolist(), first.tolist(), numbers.tolist(), strict=True):
+            if (before := self.found.get(kind)) is None:
+                line = lines.line(int(lines.starts[row]))
+                before = _Shape(0, self.rows + row, line, int(counts[row]), int(last[row]))
+            self.found[kind] = replace(before, number=before.number + number)
+        self.rows += len(counts)
+
+    def check(self) -> None:
+        """Raise DataError for the first line that is not as most are."""
+        usual = max(self.found, key=lambda count: (count > 0, self.found[count].number, -count), default=0)
+        others = [shape for count, shape in self.found.items() if count != usual]
+        odd = sum(shape.number for shape in others)
+        if not (usual and self.zeros and 0 < 2 * odd < self.rows):
+            return
+        first, base = min(others, key=lambda shape: shape.row), int(not self.options.zero_based)
+        raise DataError(
+            f"{self.path}:{first.line}: expected features {base} to {usual + base - 1}, as on most lines of this file, which "
+            f"writes its zeros; got {first.features} features"
+            + (f", the last with id {first.last + base - 1}" if first.features else "")
+            + "; omitted='zero' takes what a line leaves out as 0"
+        )
+
+
+class _Lines:
+    """One piece of one file: the compiled loop, what it left open, and the errors."""
+
+    def __init__(self, path: Path, piece: Piece, options: Options) -> None:
+        self.path, self.options, self.first_line = path, options, piece.line
+        self.text = np.frombuffer(piece.text, np.uint8)
         self.base = 0 if options.zero_based else 1
-
-    def read(self, group: Path | None, sizes: bytes | None, *, required: bool) -> RankingData:
-        """The data; `sizes` is the content of the side file `group`, `required` whether the caller named it."""
-        self._parse()
-        offsets, qids = self._lists(group, sizes, required)
-        labels = self._labels()
-        features = self._features()
-        comments, docids = self._comments()
-        missing = self.missing if self.missing.any() else None
-        return RankingData(features, labels, offsets, qids, docids, comments, missing)
-
-    def _parse(self) -> None:
-        lines = _count(self.text, b"\n") + 1
-        colons = _count(self.text, b":")
-        limit = _MAX_ID if self.options.num_features is None else self.options.num_features + self.base - 1
+        lines, colons = piece.text.count(b"\n") + 1, piece.text.count(b":")
+        limit = _MAX_ID if options.num_features is None else options.num_features + self.base - 1
         # The sizes are upper bounds; memory that is never written is never claimed from the system.
         labels = np.empty(lines, np.float32)
         indptr, offsets = np.empty(lines + 1, np.int64), np.empty(lines + 1, np.int64)
         indices, values = np.empty(colons, np.int32), np.empty(colons, np.float32)
-        starts, missing = np.empty(lines, np.int64), np.empty(lines, np.int32)
-        qid_spans, comment_spans = np.empty((lines, 2), np.int64), np.empty((lines, 2), np.int64)
+        starts, missing, list_lines = np.empty(lines, np.int64), np.empty(lines, np.int32), np.empty(lines, np.int64)
+        qid_spans, comment_spans, docid_spans = (np.empty((lines, 2), np.int64) for _ in range(3))
         hard = np.empty((colons + lines, 2), np.int64)
         problem, place, documents, lists, hards = parse_lines(
-            self.text, self.base, limit, np.float32(self.options.fill), labels, indptr, indices, values, starts,
-            missing, offsets, qid_spans, comment_spans, hard,
+            self.text, self.base, limit, np.float32(options.fill), labels, indptr, indices, values, starts,
+            missing, offsets, qid_spans, list_lines, comment_spans, docid_spans, hard,
         )  # fmt: skip
         if problem:
             self._fail(problem, place)
-        if not documents:
-            raise DataError(f"{self.path}: expected documents, one a line, got only blank lines and comments")
         entries = int(indptr[documents])
         self.labels, self.starts, self.missing = labels[:documents], starts[:documents], missing[:documents]
-        self.indptr, self.indices, self.values = indptr[: documents + 1], indices[:entries], values[:entries]
-        self.offsets, self.qid_spans = offsets[: lists + 1], qid_spans[:lists]
-        self.comment_spans = comment_spans[:documents]
+        self.indices, self.values = indices[:entries], values[:entries]
+        self.counts = np.diff(indptr[: documents + 1]).astype(np.int32)
+        ends = np.maximum(indptr[1 : documents + 1] - 1, 0)
+        self.last = np.where(self.counts > 0, self.indices[ends] + 1, 0) if entries else np.zeros(documents, np.int32)
+        self.offsets, self.qid_spans, self.list_lines = offsets[:lists], qid_spans[:lists], list_lines[:lists]
+        self.comment_spans, self.docid_spans = comment_spans[:documents], docid_spans[:documents]
+        self.with_qid = lists > 0
         for start, target in hard[:hards].tolist():
             self._resolve(start, target)
+        self._check_labels()
 
     def _resolve(self, start: int, target: int) -> None:
         """A token that the compiled loop could not read with certainty."""
@@ -236,107 +332,70 @@ class _Reader:
         else:
             self.labels[-1 - target] = value
 
-    def _lists(self, group: Path | None, sizes: bytes | None, required: bool) -> tuple[np.ndarray, np.ndarray]:
-        documents = len(self.labels)
-        if len(self.qid_spans):
-            if required:
-                raise DataError(
-                    f"{self._at(int(self.starts[0]))}: expected lines without qid:, since group_file= gives the lists; "
-                    "leave group_file out, or remove the qids"
-                )
-            spans = self.qid_spans.tolist()
-            names = [self._decoded(self.text[first:last].tobytes(), first, "qid") for first, last in spans]
-            qids = np.array(names, np.str_)
-            _, first, at = np.unique(qids, return_index=True, return_inverse=True)
-            again = np.flatnonzero(first[at] != np.arange(len(qids)))
-            if len(again):
-                place = int(self.starts[self.offsets[again[0]]])
-                before = int(self.starts[self.offsets[first[at[again[0]]]]])
-                raise DataError(
-                    f"{self._at(place)}: expected the documents of a query to be neighbours, got qid:{qids[again[0]]} "
-                    f"again, which began on line {self._line(before)}; sort the file by qid"
-                )
-            return self.offsets, qids
-        if group is None or sizes is None:
-            raise DataError(
-                f"{self._at(int(self.starts[0]))}: expected qid:<query> after the label, got none; add it, or pass "
-                "group_file= with the number of documents of each list "
-                f"({self.path.name}{_GROUP_SUFFIXES[0]} is found by itself)"
-            )
-        counts = _group_sizes(group, sizes)
-        if counts.sum() != documents:
-            raise DataError(
-                f"{group}: expected sizes that sum to the {documents} documents of {self.path}, got {counts.sum()} in "
-                f"{len(counts)} lists; pass the side file of this file"
-            )
-        return np.concatenate([[0], np.cumsum(counts)]), np.arange(1, len(counts) + 1).astype(np.str_)
-
-    def _labels(self) -> np.ndarray:
+    def _check_labels(self) -> None:
         if self.options.labels == "grades":
             wrong = np.flatnonzero((self.labels < 0) | (self.labels != np.floor(self.labels)))
             if len(wrong):
                 place = int(self.starts[wrong[0]])
                 raise DataError(
-                    f"{self._at(place)}: expected a grade (an integer from 0) as label, got {self._token(place)!r}; "
-                    "labels='real' takes any number"
+                    f"{self.at(place)}: expected a grade (an integer from 0) as label, got "
+                    f"{shortened(self._token(place))}; labels='real' takes any number"
                 )
-        return self.labels
 
-    def _features(self) -> np.ndarray | sp.csr_array:
-        if not len(self.indices):
-            raise DataError(f"{self.path}: expected features (id:value) on the lines, got none in the whole file")
-        seen = int(self.indices.max()) + 1
-        width = self.options.num_features or seen
-        counts = np.diff(self.indptr)
-        # Ids rise, so a line whose last id equals its number of values has all features up to there.
-        last = np.where(counts > 0, self.indices[np.maximum(self.indptr[1:] - 1, 0)] + 1, 0)
-        complete = (last == counts) & (counts > 0)
-        usual = int(np.bincount(counts[complete]).argmax()) if complete.any() else 0
-        others = np.flatnonzero(~(complete & (counts == usual)))
-        if self.options.omitted == "check" and 0 < 2 * len(others) < len(counts) and (self.values == 0).any():
-            at = int(others[0])
-            raise DataError(
-                f"{self._at(int(self.starts[at]))}: expected features {self.base} to {usual + self.base - 1}, as on "
-                f"most lines of this file, which writes its zeros; got {counts[at]} features"
-                + (f", the last with id {last[at] + self.base - 1}" if counts[at] else "")
-                + "; omitted='zero' takes what a line leaves out as 0"
-            )
-        rows = len(self.labels)
-        sparse = self.options.sparse
-        if sparse is True or (sparse == "auto" and len(self.values) < _SPARSE_BELOW * rows * width):
-            # SciPy copies unless both index arrays have one type
-            kind = np.int32 if len(self.values) < 2**31 else np.int64
-            matrix = (self.values, self.indices.astype(kind), self.indptr.astype(kind))
-            return sp.csr_array(matrix, shape=(rows, width))
-        if width == usual and not len(others):
-            return self.values.reshape(rows, width)
-        features = np.zeros((rows, width), np.float32)
-        features[np.repeat(np.arange(rows), counts), self.indices] = self.values
-        return features
+    def part(self) -> Part:
+        """What an `Assembly` takes."""
+        width = int(self.counts[0])
+        complete = width > 0 and bool((self.counts == width).all() and (self.last == width).all())
+        comments = self.comment_spans if (self.comment_spans[:, 0] < self.comment_spans[:, 1]).any() else None
+        docids = self.docid_spans if (self.docid_spans[:, 0] < self.docid_spans[:, 1]).any() else None
+        return Part(
+            labels=self.labels,
+            values=self.values,
+            indices=None if complete else self.indices,
+            counts=None if complete else self.counts,
+            width=width,
+            starts=self.offsets,
+            qids=self._names(self.qid_spans, self.starts[self.offsets], "qid") if self.with_qid else None,
+            places=self.list_lines + self.first_line,
+            docids=None if docids is None else self._names(docids, self.starts, "docid"),
+            comments=None if comments is None else Names.at_spans(self.text, comments, bytes),
+            missing=self.missing if self.missing.any() else None,
+        )
 
-    def _comments(self) -> tuple[np.ndarray | None, np.ndarray | None]:
-        if (self.comment_spans[:, 0] == self.comment_spans[:, 1]).all():
-            return None, None
-        comments = [self.text[first:last].tobytes().strip() for first, last in self.comment_spans.tolist()]
-        docids = []
-        for start, comment in zip(self.starts.tolist(), comments, strict=True):
-            match = _DOCID.search(comment)
-            name = match[1] if match else comment if len(comment.split()) == 1 else b""
-            docids.append(self._decoded(name, start, "docid"))
-        return np.array(comments, np.bytes_), np.array(docids, np.str_) if any(docids) else None
-
-    def _decoded(self, name: bytes, place: int, what: str) -> str:
+    def _names(self, spans: np.ndarray, places: np.ndarray, what: str) -> Names:
+        """Names of documents or lists, with the bytes that their lines start at for messages."""
+        names = Names.at_spans(self.text, spans)
         try:
-            return name.decode()
+            names.text.tobytes().decode()
+            split = False
         except UnicodeDecodeError:
-            where = self._at(place)
-            raise DataError(f"{where}: expected a {what} in UTF-8, got {name!r}; save the file as UTF-8") from None
+            split = True
+        starts = names.offsets[:-1][np.diff(names.offsets) > 0]
+        if not split and not ((names.text[starts] & 0xC0) == 0x80).any():  # no character goes on in the next name
+            return names
+        for (first, last), place in zip(spans.tolist(), places.tolist(), strict=True):
+            name = self.text[first:last].tobytes()
+            try:
+                name.decode()
+            except UnicodeDecodeError:
+                raise DataError(
+                    f"{self.at(place)}: expected a {what} in UTF-8, got {shortened(name)}; save the file as UTF-8"
+                ) from None
+        return names
 
-    def _line(self, place: int) -> int:
-        return _count(self.text[:place], b"\n") + 1
+    def refuse_qid(self) -> NoReturn:
+        """The first line has a qid where the lines of other pieces have none, or the other way round."""
+        match = _LABEL.match(self.text.data, int(self.starts[0]))
+        assert match is not None  # it matches nothing too
+        self._fail(_parse.QID_SURPRISE if self.with_qid else _parse.QID_MISSING, match.end())
 
-    def _at(self, place: int) -> str:
-        return f"{self.path}:{self._line(place)}"
+    def line(self, place: int) -> int:
+        """The number of the line that has a byte."""
+        return self.first_line + self.text[:place].tobytes().count(b"\n")
+
+    def at(self, place: int) -> str:
+        """File and line of a byte, for messages."""
+        return f"{self.path}:{self.line(place)}"
 
     def _token(self, place: int) -> str:
         """The word at or after a byte, printable; "" at the end of a line."""
@@ -345,14 +404,14 @@ class _Reader:
 
     def _fail(self, problem: int, place: int) -> NoReturn:
         token = self._token(place)
-        shown = repr(token if len(token) <= 40 else token[:40] + "...") if token else "nothing"
+        shown = shortened(token, 40) if token else "nothing"
         identifier, _, value = token.partition(":")
         limit = self.options.num_features
         rule = {
             _parse.LABEL: f"a finite number (of float32's range) as label, got {shown}; correct or remove the line",
             _parse.FEATURE: f"a feature as id:value, got {shown}; correct the line, or put remarks behind #",
-            _parse.VALUE: f"a finite number (of float32's range) as value of feature {identifier}, got {value!r}; "
-            "write NULL where it is missing",
+            _parse.VALUE: f"a finite number (of float32's range) as value of feature {identifier[:20]}, got "
+            f"{shortened(value)}; write NULL where it is missing",
             _parse.QID_EMPTY: "a name after qid:, got nothing; name the query",
             _parse.QID_MISSING: f"qid:<query> after the label, as on the lines before, got {shown}; add it, or remove "
             "it everywhere and pass group_file=",
@@ -360,25 +419,8 @@ class _Reader:
             _parse.ID_ZERO: f"feature ids from 1, got {shown}; zero_based=True takes ids from 0",
             _parse.ID_ORDER: f"feature ids that rise along the line, got {shown} after an equal or greater id; sort "
             "the features of the line and remove doubles",
-            _parse.ID_LARGE: f"feature ids up to {_MAX_ID if limit is None else limit + self.base - 1}, got {shown}; "
-            + ("renumber the features" if limit is None else "pass a greater num_features="),
+            _parse.ID_LARGE: f"a feature as id:value with ids up to {_MAX_ID}, got {shown}; renumber the features"
+            if limit is None
+            else f"feature ids up to {limit + self.base - 1}, got {shown}; pass a greater num_features=",
         }[problem]
-        raise DataError(f"{self._at(place)}: expected {rule}")
-
-
-def _count(text: np.ndarray, byte: bytes) -> int:
-    """How often a byte occurs, in pieces, so that the comparison of a large file needs little memory."""
-    step = 1 << 22
-    return sum(int(np.count_nonzero(text[i : i + step] == byte[0])) for i in range(0, len(text), step))
-
-
-def _group_sizes(path: Path, content: bytes) -> np.ndarray:
-    sizes = []
-    for number, line in enumerate(content.decode("utf-8", "backslashreplace").splitlines(), 1):
-        for token in line.split():
-            if not (token.isascii() and token.isdigit()):
-                raise DataError(
-                    f"{path}:{number}: expected the number of documents of a list, got {token!r}; correct it"
-                )
-            sizes.append(int(token))
-    return np.array(sizes, np.int64)
+        raise DataError(f"{self.at(place)}: expected {rule}")

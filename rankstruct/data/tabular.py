@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import os
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from rankstruct.data.dataset import RankingData
-from rankstruct.data.errors import DataError
+from rankstruct.data.errors import DataError, shortened
+from rankstruct.data.names import Names
+from rankstruct.data.text import parse_number, text_lines
 
 __all__ = ["ClassTable", "read_arff", "read_csv", "sample_queries"]
 
@@ -33,7 +34,7 @@ def read_arff(path: str | os.PathLike[str], target: str | int = -1) -> ClassTabl
     >>> table = read_arff("segment.arff")  # doctest: +SKIP
     """
     names: list[str] = []
-    lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = [line for _, line in text_lines(path, errors="replace")]
     for number, line in enumerate(lines, 1):
         words = line.strip()
         if words.lower().startswith("@attribute"):
@@ -42,7 +43,9 @@ def read_arff(path: str | os.PathLike[str], target: str | int = -1) -> ClassTabl
             try:
                 names.append(rest[1 : rest.index(quote, 1)] if quote in ("'", '"') else rest.split()[0])
             except (ValueError, IndexError):
-                raise DataError(f"{path}, line {number}: expected @attribute NAME TYPE, got {words!r}") from None
+                raise DataError(
+                    f"{path}, line {number}: expected @attribute NAME TYPE, got {shortened(words)}"
+                ) from None
         elif words.lower() == "@data":
             rows = [
                 (at, [cell.strip() for cell in text.split(",")])
@@ -62,14 +65,17 @@ def read_csv(
         DataError: no rows, no such column, a row of another width, or a feature that is not a finite number.
 
     >>> import tempfile
+    >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = Path(folder, "a.csv").write_text("x,y,kind\n1,2,good\n3,4,bad\n")
     ...     read_csv(f"{folder}/a.csv").classes
     array(['good', 'bad'], dtype='<U4')
     """
-    with open(path, newline="", encoding="utf-8") as file:
-        reader = csv.reader(file, delimiter=delimiter)
+    reader = csv.reader((line for _, line in text_lines(path, newline="")), delimiter=delimiter)
+    try:
         rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
+    except csv.Error as error:
+        raise DataError(f"{path}, line {reader.line_num}: expected comma-separated values, got: {error}") from None
     if not rows:
         raise DataError(f"{path}: expected rows, got an empty file")
     names = rows.pop(0)[1] if header else [str(i) for i in range(len(rows[0][1]))]
@@ -78,7 +84,7 @@ def read_csv(
 
 def _table(path: object, rows: list[tuple[int, list[str]]], names: list[str], target: str | int) -> ClassTable:
     if isinstance(target, str) and target not in names:
-        raise DataError(f"{path}: expected an attribute {target!r}, got {', '.join(names)}")
+        raise DataError(f"{path}: expected an attribute {target!r}, got {shortened(', '.join(names), 200)}")
     at = names.index(target) if isinstance(target, str) else target
     if not -len(names) <= at < len(names):
         raise DataError(f"{path}: target is number {at}, but there are {len(names)} attributes")
@@ -92,14 +98,14 @@ def _table(path: object, rows: list[tuple[int, list[str]]], names: list[str], ta
             raise DataError(f"{path}, line {line}: expected {len(names)} values, got {len(cells)}")
         classes.append(cells.pop(at).strip("'\""))
         try:
-            features[row] = [float(cell) for cell in cells]
+            features[row] = [parse_number(cell) for cell in cells]
         except ValueError as error:
             wrong = str(error).partition(": ")[2]
             raise DataError(f"{path}, line {line}: expected numbers, got {wrong}") from None
     if not np.isfinite(features).all():
         row = int(np.argwhere(~np.isfinite(features))[0][0])
         raise DataError(f"{path}, line {rows[row][0]}: expected finite numbers")
-    return ClassTable(features, np.array(classes), names[:at] + names[at + 1 :])
+    return ClassTable(features, np.asarray(Names.of(classes)), names[:at] + names[at + 1 :])
 
 
 def sample_queries(

@@ -1,15 +1,22 @@
-"""How every compiled CPU loop of the project is compiled."""
+"""How every compiled CPU loop of the project is compiled, and kept on disk.
+
+A file of the cache ends in a digest of what stands before it, and says what it was compiled for. One that was cut short,
+damaged or written for something else counts as absent: the loop is compiled again and the file replaced, whole, by a rename. So
+any number of processes may share a folder, and each may be killed, or find the disk full, at any time.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
+from numba.core.caching import FunctionCache, IndexDataCacheFile
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -47,6 +54,62 @@ def _caching_in(folder: str) -> Iterator[None]:
         settings.CACHE_DIR = before
 
 
+_DIGEST_BYTES = 16
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()
+
+
+class _SoundFiles(IndexDataCacheFile):
+    """numba's index and data files, with a digest at the end of each, which pickle does not read."""
+
+    def save(self, key: Any, data: Any) -> None:
+        """Keep `data`, and the `key` beside it."""
+        super().save(key, (key, data))
+
+    def load(self, key: Any) -> Any:
+        """What was saved for `key`, or None."""
+        # Two processes that save at the same time may give one name to the data of two keys.
+        found = super().load(key)
+        return found[1] if found is not None and found[0] == key else None
+
+    def _load_index(self) -> dict[Any, str]:
+        return super()._load_index() if self._is_whole(self._index_path) else {}
+
+    def _load_data(self, name: str) -> Any:
+        return super()._load_data(name) if self._is_whole(self._data_path(name)) else None
+
+    @staticmethod
+    def _is_whole(path: str) -> bool:
+        try:
+            content = Path(path).read_bytes()
+        except OSError:
+            return False
+        return content[-_DIGEST_BYTES:] == _digest(content[:-_DIGEST_BYTES])
+
+    @contextmanager
+    def _open_for_write(self, filepath: str) -> Iterator[io.BytesIO]:
+        content = io.BytesIO()
+        yield content
+        with super()._open_for_write(filepath) as file:
+            file.write(content.getvalue() + _digest(content.getvalue()))
+
+
+class _SoundCache(FunctionCache):
+    """numba's cache of one function, on sound files."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        impl = self._impl
+        self._cache_file = _SoundFiles(self._cache_path, impl.filename_base, impl.locator.get_source_stamp())
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Write what was compiled; where that cannot be, the process has it in memory."""
+        with suppress(OSError):
+            super().save_overload(sig, data)
+
+
 def compile_kernel(function: _Function, **options: Any) -> _Function:
     """Compile at first call, without the GIL, cached on disk; where no cache can be written, in memory alone.
 
@@ -54,11 +117,10 @@ def compile_kernel(function: _Function, **options: Any) -> _Function:
     written to, numba looks for another place.
     """
     options = {"nogil": True, "error_model": "numpy", **options}
-    try:
-        with _caching_in(_FOLDER):
-            return numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # "cannot cache function: no locator available"
-        return numba.njit(**options)(function)
+    compiled = numba.njit(**options)(function)
+    with suppress(RuntimeError), _caching_in(_FOLDER):  # "cannot cache function: no locator available"
+        compiled._cache = _SoundCache(function)  # as numba's own `enable_caching` does
+    return compiled
 
 
 def compile_part(function: _Function) -> _Function:

@@ -142,6 +142,10 @@ class FlatLists:
                 f"scores must be finite; {self.place(at)} is {self.scores[at]}. "
                 "Is the learning rate too high, or a feature missing? Padding belongs in where"
             )
+        if at != -1 and self.labels[at] >= 0:
+            raise ValueError(
+                f"scores of a list are too far apart for their dtype; {self.place(at)} is {self.scores[at]:g}. Scale them down"
+            )
         if at != -1:
             raise ValueError(f"gains must be >= 0; {self.place(at)} has gain {self.labels[at]:g}")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from rankstruct.kernels.compilation import compile_kernel
-from rankstruct.kernels.positional_cpu import IDEAL, IDEAL_TIED, break_ties, reorder_blocks
+from rankstruct.kernels.positional_cpu import IDEAL, IDEAL_TIED, WIDEST, break_ties, reorder_blocks
 from rankstruct.kernels.sorting import longest_list, sort_descending, sort_space
 
 
@@ -144,7 +144,7 @@ def diverse_lists(batch, first, last, reference, task_loss, value, direction):
     """Task loss, hinge and direction of the most violated diverse ranking of each list; 0 where none can be wrong.
 
     O(n m + m^2 G) a list after its sorts, for reciprocal rank O(n + m^3 G). Returns -1, or the position of a score
-    that is not finite or of a gain below 0.
+    that is not finite or too far below the highest, or of a gain below 0.
     """
     scores, gains, where, offsets = batch.scores, batch.gains, batch.where, batch.offsets
     c, a = batch.decay, batch.weights
@@ -166,6 +166,9 @@ def diverse_lists(batch, first, last, reference, task_loss, value, direction):
             if not np.isfinite(scores[at]) or not gains[at] >= 0.0:
                 return at
             top = max(top, scores[at])
+        for at in by_gain:
+            if not scores[at] - top >= -WIDEST:
+                return at
         if n < 2 or gains[by_gain[0]] == gains[by_gain[n - 1]]:
             continue
 

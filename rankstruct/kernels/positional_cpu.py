@@ -18,6 +18,8 @@ from rankstruct.kernels.sorting import longest_list, sort_descending, sort_space
 
 IDEAL, IDEAL_TIED, PREDICTED = range(3)  # the order of `oracles.registry.REFERENCES`
 
+WIDEST = 1e301  # how far scores of a list may be apart, so that no sum of as many as there are ranks overflows
+
 # The order of the methods in `oracles.positional`.
 NOTHING, PROPORTIONAL, LATTICE, SWEEP, TOO_MANY_CLASSES, RECIPROCAL = range(6)
 
@@ -104,7 +106,7 @@ def choose_method(n, classes, pairs, k, proportional):
 def begin_lists(batch, first, last):
     """Sort each list, group its documents by gain, and choose its method: NOTHING where no ranking can be wrong.
 
-    Returns -1, or the position of a score that is not finite or of a gain below 0.
+    Returns -1, or the position of a score that is not finite or too far below the highest, or of a gain below 0.
     """
     lists = batch.lists
     scores, gains, where, offsets = lists.scores, lists.gains, lists.where, lists.offsets
@@ -122,7 +124,7 @@ def begin_lists(batch, first, last):
         for q in range(n):
             at = ordered[q]
             score[q] = scores[at] - top
-            if score[q] - score[q] != 0.0:
+            if not score[q] >= -WIDEST:
                 return at
             batch.by_score[start + q] = at
             place[at - start] = q

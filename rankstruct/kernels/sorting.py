@@ -1,8 +1,9 @@
 """Sort one list by descending score: a radix sort, compiled.
 
 A float's bits, flipped the right way, are an unsigned key whose ascending order is the float's descending order.
-Least significant digit first, one pass a digit: O(n) a pass, no comparison. Scores of one list share most of their high
-digits in practice, and a digit that all keys share costs no pass.
+Two to four passes, least significant digit first, sort by the highest bits in which the keys of the list differ: O(n) a
+pass, no comparison. They tell most documents apart, and insertion puts the few others right; where that takes too many
+moves (a far outlier, and all others close together), the passes go over all bits.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from rankstruct.kernels.compilation import compile_kernel
 
 _DIGIT_BITS = 8
 _BUCKETS = 256
+_TWO_PASSES_BELOW, _THREE_PASSES_BELOW = 512, 100_000  # documents; as many bits as tell most of them apart
+_MOST_MOVES = 8  # a document, of the insertion; a pass costs as much as two to four
 _INSERTION_SORT_BELOW = 32  # a shorter list is sorted before the histograms would be cleared
 
 
@@ -28,7 +31,55 @@ def longest_list(offsets, first, last):
 @compile_kernel
 def sort_space(bits, size):
     """Scratch for `sort_descending`, for so many documents."""
-    return np.empty((2, size), bits.dtype), np.empty((2, size), np.int64), np.empty(256, np.int64)
+    return np.empty((2, size), bits.dtype), np.empty((2, size), np.int64), np.empty(_BUCKETS, np.uint64)
+
+
+@compile_kernel
+def _sort_by_bits(first, last, differing, count, key, order, spare_key, spare_order, histogram):
+    """Sort by the bits `[first, last)` of the keys; returns the two pairs of arrays, the one with the result first."""
+    # Unsigned throughout: numba would look whether a signed index counts from the end.
+    mask, one, none = np.uint64(_BUCKETS - 1), np.uint64(1), np.uint64(0)
+    for bit in range(first, last, _DIGIT_BITS):
+        shift = np.uint64(bit)
+        if not (differing >> shift) & mask:
+            continue
+        for b in range(_BUCKETS):
+            histogram[b] = none
+        for i in range(count):
+            histogram[(key[i] >> shift) & mask] += one
+        total = none
+        for b in range(_BUCKETS):
+            size = histogram[b]
+            histogram[b] = total
+            total += size
+        for i in range(count):
+            value = key[i]
+            bucket = (value >> shift) & mask
+            to = histogram[bucket]
+            histogram[bucket] = to + one
+            spare_key[to] = value
+            spare_order[to] = order[i]
+        key, spare_key = spare_key, key
+        order, spare_order = spare_order, order
+    return key, order, spare_key, spare_order
+
+
+@compile_kernel
+def _insert(count, key, order, most_moves):
+    """Insertion sort; returns False, with what is done so far, after so many moves."""
+    for i in range(1, count):
+        moved, its_order = key[i], order[i]
+        if key[i - 1] <= moved:
+            continue
+        j = i - 1
+        while j >= 0 and key[j] > moved:
+            key[j + 1], order[j + 1] = key[j], order[j]
+            j -= 1
+        key[j + 1], order[j + 1] = moved, its_order
+        most_moves -= i - 1 - j
+        if most_moves < 0:
+            return False
+    return True
 
 
 @compile_kernel
@@ -55,36 +106,17 @@ def sort_descending(bits, where, start, stop, space):
         order[count] = at
         count += 1
     if count < _INSERTION_SORT_BELOW:
-        for i in range(1, count):
-            moved, its_order = key[i], order[i]
-            j = i - 1
-            while j >= 0 and key[j] > moved:
-                key[j + 1], order[j + 1] = key[j], order[j]
-                j -= 1
-            key[j + 1], order[j + 1] = moved, its_order
+        _insert(count, key, order, count * count)
         return count, order
 
-    mask = np.uint64(_BUCKETS - 1)
-    for digit in range(bits.itemsize):
-        shift = np.uint64(digit * _DIGIT_BITS)
-        if not (differing >> shift) & mask:
-            continue
-        for b in range(_BUCKETS):
-            histogram[b] = 0
-        for i in range(count):
-            histogram[np.int64((key[i] >> shift) & mask)] += 1
-        total = 0
-        for b in range(_BUCKETS):
-            size = histogram[b]
-            histogram[b] = total
-            total += size
-        for i in range(count):
-            value = key[i]
-            bucket = np.int64((value >> shift) & mask)
-            to = histogram[bucket]
-            histogram[bucket] = to + 1
-            spare_key[to] = value
-            spare_order[to] = order[i]
-        key, spare_key = spare_key, key
-        order, spare_order = spare_order, order
+    last = 0
+    while last < width and differing >> np.uint64(last):
+        last += 1
+    passes = 2 if count < _TWO_PASSES_BELOW else 3 if count < _THREE_PASSES_BELOW else 4
+    first = max(last - passes * _DIGIT_BITS, 0)
+    key, order, spare_key, spare_order = _sort_by_bits(
+        first, last, differing, count, key, order, spare_key, spare_order, histogram
+    )
+    if first and not _insert(count, key, order, _MOST_MOVES * count):
+        _, order, _, _ = _sort_by_bits(0, last, differing, count, key, order, spare_key, spare_order, histogram)
     return count, order

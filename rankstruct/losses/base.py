@@ -15,7 +15,8 @@ and gives a scalar, or `[...]`, one value a list, with reduction `"none"`, of th
 padding costs 0 and has zero gradient; so does, but for pointwise losses, one that no ranking can get wrong (a single document,
 equal labels). Types, shapes and options that do not fit are a TypeError or ValueError. On the CPU so are a score or label that
 is not finite, a gain below 0, offsets out of order and weights below 0; on other devices, where reading them back would stall
-every step, the loss of such a list is NaN.
+every step, the loss of such a list is NaN. Scores may be as large as their dtype can hold; a loss that it cannot hold, such as
+the square of 1e38, is a ValueError on the CPU and inf elsewhere.
 
 A loss of your own is one function of padded lists; `list_loss` gives it the contract, and `RankingLoss` makes it a module:
 
@@ -337,13 +338,35 @@ def reduce_lists(
         reduction: `mean` is `sum(w l) / sum(w)`, and 0 where no list is left or all weights are 0.
 
     Raises:
-        ValueError: unknown reduction, weights of another shape, or (on the CPU; elsewhere the loss is NaN) below 0 or not finite.
+        ValueError: unknown reduction, weights of another shape, or (on the CPU; elsewhere the loss is NaN) below 0 or not finite;
+            a loss that the dtype cannot hold (on the CPU, outside `torch.compile` and vmap; elsewhere it is inf or NaN).
     """
     check_reduction(reduction)
     dtype = values.dtype
     if dtype in (torch.float16, torch.bfloat16):  # half precision cannot count to 70,000
         values = values.float()
-    return _reduced(values, where, offsets, weights, reduction).to(dtype)
+    reduced = _reduced(values, where, offsets, weights, reduction)
+    if not torch.compiler.is_compiling() and type(values) is Tensor and values.device.type == "cpu":
+        _refuse_overflow(reduced.detach(), values.detach())
+    return reduced.to(dtype)
+
+
+def _refuse_overflow(reduced: Tensor, values: Tensor) -> None:
+    try:
+        if math.isfinite((reduced if reduced.dim() == 0 else reduced.sum()).item()):
+            return
+    except RuntimeError:  # vmap reads no value back
+        return
+    if reduced.dim() and bool(reduced.isfinite().all()):  # their sum alone overflowed
+        return
+    broken = (~(values if reduced.dim() == 0 else reduced).isfinite()).nonzero()
+    at = broken[0].tolist() if len(broken) else []
+    place = f" of list {at[0] if len(at) == 1 else at} is" if at else " of all lists together is"
+    found = float(values[tuple(at)]) if at else math.inf
+    raise ValueError(
+        f"the loss{place} {found:g}: scores, labels or weights are too large for {values.dtype}. "
+        "Is the learning rate too high? Scale them down, or use float64"
+    )
 
 
 def _reduced(
@@ -463,8 +486,8 @@ def normalized_gains(measure: DiscountedGain, labels: Tensor, where: Tensor) -> 
 
 
 def target_of(labels: Tensor, target: str) -> Tensor:
-    """What a regression on labels predicts: `"grade"`, the labels; `"gain"`, 2^label - 1, in their dtype."""
-    return nDCG().document_gains(labels).to(labels.dtype) if target == "gain" else labels
+    """What a regression on labels predicts: `"grade"`, the labels; `"gain"`, 2^label - 1, in float64."""
+    return nDCG().document_gains(labels) if target == "gain" else labels
 
 
 def check_choice(name: str, value: str, known: tuple[str, ...]) -> None:

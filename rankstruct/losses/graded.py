@@ -16,6 +16,8 @@ from rankstruct.oracles.registry import Resolved, resolve
 
 __all__ = ["GradedLoss", "graded_loss"]
 
+_MOST_GRADES = 10_000  # thresholds that are taken without being named: each is a copy of the batch
+
 
 def graded_loss(
     scores: Tensor,
@@ -137,6 +139,8 @@ def _thresholds(
     if grades is None:
         real = labels if where is None else torch.where(where, labels, 0)
         top = int(real.max()) if real.numel() else 1
+        if top > _MOST_GRADES:
+            raise ValueError(f"labels go up to {top:g}, too large to take every grade for a threshold; give grades=")
         if weights is not None and top > len(weights):
             raise ValueError(f"labels go up to {top}, grade_weights to {len(weights)}; give grades= too")
         grades = range(1, top + 1)

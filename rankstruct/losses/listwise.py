@@ -45,9 +45,8 @@ def listnet_loss(scores: Tensor, labels: Tensor, *, target: str = "grade", **lis
     check_choice("target", target, TARGETS)
 
     def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
-        wanted = target_of(labels, target)
         nothing = torch.finfo(scores.dtype).min  # not -inf, so that a list all padding stays finite
-        p = torch.where(where, wanted, nothing).softmax(-1)
+        p = torch.where(where, target_of(labels, target), nothing).softmax(-1).to(scores.dtype)
         log_q = torch.where(where, scores, nothing).log_softmax(-1)
         return torch.where(differs(labels, where), -torch.where(where, p * log_q, 0.0).sum(-1), 0.0)
 
@@ -92,7 +91,8 @@ def listmle_loss(scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -
         ranked = scores.gather(-1, order)
         real = where.gather(-1, order)
         ranked = ranked - torch.where(real, ranked.detach(), torch.finfo(scores.dtype).min).amax(-1, keepdim=True)
-        ranked = torch.where(real, ranked, torch.finfo(scores.dtype).min)
+        # No more than the dtype can hold below it: what is that far behind adds nothing to a sum, but inf - inf is NaN.
+        ranked = torch.where(real, ranked, -torch.inf).clamp(min=torch.finfo(scores.dtype).min)
         rest = ranked.flip(-1).logcumsumexp(-1).flip(-1)
         return torch.where(differs(labels, where), torch.where(real, rest - ranked, 0.0).sum(-1), 0.0)
 

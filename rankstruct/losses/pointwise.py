@@ -47,7 +47,7 @@ def squared_loss(scores: Tensor, labels: Tensor, *, target: str = "grade", **lis
     check_choice("target", target, TARGETS)
 
     def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
-        return _mean((scores - target_of(labels, target)).square(), where)
+        return _mean((scores - target_of(labels, target).to(scores.dtype)).square(), where)
 
     return list_loss(per_list, scores, labels, **lists)
 

@@ -21,6 +21,7 @@ from rankstruct.measures import DiscountedGain, Measure, parse_measure
 __all__ = ["SmoothLoss", "smooth_loss"]
 
 _BLOCK = 2**24  # numbers of h that are kept for the backward pass; what is beyond is computed again there
+_NARROW = 2.0**-60  # the least sigma, over the largest score of a list
 
 
 def smooth_loss(
@@ -42,7 +43,8 @@ def smooth_loss(
     Args:
         scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
         measure: a discounted gain or its name: nDCG, DCG, P, WTA, ERU, nERU, with or without a cut-off.
-        sigma: the width of a document's neighbourhood, in units of the scores.
+        sigma: the width of a document's neighbourhood, in units of the scores; in a list with scores beyond 2^60 sigma, 2^-60 of
+            the largest.
 
     Raises:
         ValueError: a measure that is not discount times gain, or a sigma that is not above 0.
@@ -99,20 +101,22 @@ def _checked(measure: str | Measure, sigma: float | Tensor) -> DiscountedGain:
 def _smoothed_regret(
     scores: Tensor, labels: Tensor, where: Tensor, measure: DiscountedGain, sigma: float | Tensor
 ) -> Tensor:
-    gains, best, can_err = (
-        t.to(scores.dtype) if t.is_floating_point() else t for t in checked_gains(measure, labels, where)
-    )
-    if measure.normalized:
+    gains, best, can_err = checked_gains(measure, labels, where)
+    if measure.normalized:  # in float64: the gain of label 128 is more than float32 can hold
         gains = gains / torch.where(can_err, best, 1.0).unsqueeze(-1)
         best = torch.ones_like(best)
+    gains, best = gains.to(scores.dtype), best.to(scores.dtype)
 
+    # No difference of quarters overflows, and no square of a distance, whose gradient would be NaN.
+    scores, sigma = 0.25 * scores, 0.25 * torch.as_tensor(sigma, dtype=scores.dtype, device=scores.device)
+    largest = torch.linalg.vector_norm(scores.detach(), torch.inf, dim=-1, keepdim=True)
+    sigma = torch.maximum(sigma, _NARROW * largest)
     size = scores.shape[-1]
     k = size if measure.cutoff is None else min(measure.cutoff, size)
     discounts = measure.unchecked_weights(size, scores.device).to(scores.dtype)
     order = torch.where(where, scores.detach(), -torch.inf).topk(k, dim=-1).indices
     centres = scores.gather(-1, order)
     discounts = torch.where(torch.arange(k, device=scores.device) < where.sum(-1, keepdim=True), discounts[:k], 0.0)
-    sigma = torch.as_tensor(sigma, dtype=scores.dtype, device=scores.device)
     step = max(1, _BLOCK // max(scores.numel(), 1))
     if torch.compiler.is_compiling() or k <= step:  # the compiler may not know the size, and plans memory by itself
         smoothed = _smoothed(scores, gains, where, centres, discounts, sigma)
@@ -121,14 +125,14 @@ def _smoothed_regret(
         for a in range(0, k, step):
             part = (scores, gains, where, centres[..., a : a + step], discounts[..., a : a + step], sigma)
             smoothed = smoothed + checkpoint(_smoothed, *part, use_reentrant=False)
-    return torch.where(can_err, best - smoothed, 0.0 * scores.sum(-1))
+    return torch.where(can_err, best - smoothed, 0.0)
 
 
 def _smoothed(
     scores: Tensor, gains: Tensor, where: Tensor, centres: Tensor, discounts: Tensor, sigma: Tensor
 ) -> Tensor:
-    """sum_j a_j (mean gain around centre j); `[..., list_size]` documents, `[..., k]` centres."""
-    distance = (scores.unsqueeze(-2) - centres.unsqueeze(-1)) / sigma
+    """sum_j a_j (mean gain around centre j); `[..., list_size]` documents, `[..., k]` centres, `[..., 1]` sigma."""
+    distance = (scores.unsqueeze(-2) - centres.unsqueeze(-1)) / sigma.unsqueeze(-1)
     near = torch.exp(-0.5 * distance.square())
     # Padding is near too, but weighs nothing.
     gained, total = (near @ torch.stack([gains, where.to(gains.dtype)], -1)).unbind(-1)

@@ -69,6 +69,11 @@ class Measure(ABC):
     def _check_number(self, name: str, above: float = -math.inf) -> None:
         """Raise ValueError unless the parameter is a finite number above a bound."""
         value = getattr(self, name)
+        if (
+            isinstance(value, numbers.Integral) and abs(int(value)) > 2**53
+        ):  # which float64 does not hold, and int64 may not
+            got = f"one of {int(value).bit_length()} bits"
+            raise ValueError(f"{name} of {type(self).__name__} must be at most 2^53 in size, got {got}")
         if isinstance(value, bool) or not isinstance(value, numbers.Real) or not above < float(value) < math.inf:
             bound = f" above {above:g}" if above > -math.inf else ""
             raise ValueError(f"{name} of {type(self).__name__} must be a finite number{bound}, got {value!r}")
@@ -188,7 +193,8 @@ _REGISTRY: dict[str, type[Measure]] = {}
 _PREFIXES: dict[str, Callable[[Measure], Measure]] = {}
 _ALIASES = {"map": "ap", "mrr": "rr"}
 _PARAMETER_ALIASES = {"rel": "min_relevant"}
-_SYNTAX = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\((.*)\))?\s*(?:@\s*(\d+))?\s*", re.DOTALL)
+_SYNTAX = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\((.*)\))?\s*(?:@\s*([0-9]+))?\s*", re.DOTALL)
+_LONGEST_NAME = 200
 
 Kind = TypeVar("Kind", bound=type[Measure])
 
@@ -249,6 +255,10 @@ def parse_measure(measure: str | Measure) -> Measure:
         return measure
     if not isinstance(measure, str):
         raise TypeError(f"a measure is a name such as 'AP' or an object such as AP(), got {measure!r}")
+    if len(measure) > _LONGEST_NAME:  # which also bounds how deep brackets and prefixes nest
+        raise ValueError(
+            f"a measure's name has at most {_LONGEST_NAME} characters, got {len(measure)}, which begin {measure[:40]!r}"
+        )
     match = _SYNTAX.fullmatch(measure)
     if match is None:
         raise ValueError(

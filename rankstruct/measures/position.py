@@ -77,10 +77,9 @@ class DiscountedGain(Measure):
 
     def unchecked_weights(self, size: int, device: torch.device | None = None) -> Tensor:
         """`position_weights` without a look at the values, so that `torch.compile` can trace it."""
-        weights = elementwise(self.discounts, torch.arange(1, size + 1, dtype=torch.float64, device=device))
-        if self.cutoff is None:
-            return weights
-        return torch.cat([weights[: self.cutoff], torch.zeros_like(weights[self.cutoff :])])
+        kept = size if self.cutoff is None else min(size, self.cutoff)
+        ranks = torch.arange(1, kept + 1, dtype=torch.float64, device=device)
+        return pad(elementwise(self.discounts, ranks), (0, size - kept))
 
     def document_gains(self, labels: Tensor) -> Tensor:
         """The gains of labels of any shape, float64; `min_relevant` makes the labels 0 or 1 before.

@@ -5,6 +5,9 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+import warnings
+import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,17 +52,29 @@ def _public_name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _find_class(path: str) -> Any:
-    """The class that a file names, which may have moved inside rankstruct since; ImportError or AttributeError if none is."""
+def _find_class(path: str, trusted: Sequence[str | type]) -> Any:
+    """The class that a file names, which may have moved inside rankstruct since; a ValueError says why there is none.
+
+    Nothing is imported but what is rankstruct's, torch's own modules and what the caller names.
+    """
+    for each in trusted:
+        if isinstance(each, type) and path in (f"{each.__module__}.{each.__qualname__}", _public_name(each)):
+            return each
+    named = ("rankstruct", "torch.nn", *(each for each in trusted if isinstance(each, str)))
+    if not any(path == name or path.startswith(f"{name}.") for name in named):
+        raise ValueError(
+            f"holds a {path}, which is not a torch module of rankstruct or torch.nn, and cannot be imported unless you trust "
+            f"its code: load_scorer(..., trusted=[{path!r}])"
+        )
     module, _, name = path.rpartition(".")
     try:
         return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError):
+    except (ImportError, AttributeError, ValueError) as error:
         places = ("rankstruct.models", "rankstruct.recommenders") if module.startswith("rankstruct.") else ()
         for place in places:
             if found := getattr(importlib.import_module(place), name, None):
                 return found
-        raise
+        raise ValueError(f"holds a {path}, which cannot be imported here: {error}") from error
 
 
 def save_scorer(scorer: nn.Module, path: str | Path) -> None:
@@ -81,31 +96,71 @@ def save_scorer(scorer: nn.Module, path: str | Path) -> None:
         torch.save({**describe_scorer(scorer), "state_dict": state}, file)
 
 
-def load_scorer(path: str | Path) -> nn.Module:
+def load_scorer(path: str | Path, *, trusted: Sequence[str | type] = ()) -> nn.Module:
     """A trained scorer from a file of `save_scorer` or from a training checkpoint, in evaluation mode, on the CPU.
 
-    The folder of a run is taken to mean its best checkpoint.
+    The folder of a run is taken to mean its best checkpoint. A file cannot run code of its own, but it names a class, whose
+    module has to be imported: one of rankstruct or of `torch.nn`, and no other unless it is trusted.
+
+    Args:
+        path: of the file or folder.
+        trusted: further classes, or names of classes or of packages, that the file may hold.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the file holds no scorer, or its class cannot be imported.
+        ValueError: the file is damaged or holds no scorer; its class is not trusted, or cannot be imported or built.
     """
     path = Path(path)
     if path.is_dir():
         path = path / "checkpoints" / "best.ckpt"
     if not path.is_file():
         raise FileNotFoundError(f"no scorer at {path}; expected a file of save_scorer, a checkpoint or a run's folder")
-    content = torch.load(path, map_location="cpu", weights_only=True)
-    if not isinstance(content, dict) or _KEY not in content:
+    content = read_checkpoint(path)
+    described = content.get(_KEY)
+    if not isinstance(described, dict) or not isinstance(described.get("class"), str):
         raise ValueError(f"{path} holds no scorer; expected a file of save_scorer or a checkpoint of rankstruct")
-    described = content[_KEY]
     try:
-        kind = _find_class(described["class"])
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"{path} holds a {described['class']}, which cannot be imported here: {error}") from error
+        kind = _find_class(described["class"], trusted)
+    except ValueError as error:
+        raise ValueError(f"{path} {error}") from error
     if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
         raise ValueError(f"{path} holds a {described['class']}, which is not a torch module")
-    scorer = kind(**described["arguments"])
-    state = content["state_dict"]
-    scorer.load_state_dict({k.removeprefix(_PREFIX): v for k, v in state.items() if k.startswith(_PREFIX)})
+    try:
+        state = {k.removeprefix(_PREFIX): v for k, v in content["state_dict"].items() if k.startswith(_PREFIX)}
+        scorer = kind(**described["arguments"])
+        scorer.load_state_dict(state)
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path} holds a {described['class']} that cannot be built: {reason}") from error
     return scorer.eval()
+
+
+def read_checkpoint(path: str | Path) -> dict[str, Any]:
+    """What `torch.save` wrote to a file, as plain data and tensors on the CPU, once its checksums have been compared.
+
+    Raises:
+        ValueError: the file is cut short, damaged, or another kind of file.
+    """
+    try:
+        # The archive has a checksum of each tensor; torch.load does not look at them.
+        with zipfile.ZipFile(path) as archive:
+            broken = archive.testzip()
+        if broken is not None:
+            raise ValueError(f"the checksum of {broken} is another")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what a damaged file looks like
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        if error.errno is not None and error.filename is not None:  # cannot be opened, which says so itself
+            raise
+        raise _unreadable(path, error) from error
+    except Exception as error:
+        raise _unreadable(path, error) from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds no scorer; expected a file of save_scorer or a checkpoint of rankstruct")
+    return content
+
+
+def _unreadable(path: str | Path, error: Exception) -> ValueError:
+    reason = str(error).strip().partition("\n")[0][:200] or type(error).__name__
+    return ValueError(f"{path} is not a checkpoint that can be read; it is damaged, or another kind of file: {reason}")

@@ -19,8 +19,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from rankstruct.data import DataError, RankingData
-from rankstruct.data.errors import check_least
+from rankstruct.data import DataError, Names, RankingData
+from rankstruct.data.errors import check_least, shortened
 
 __all__ = ["Ratings", "align", "implicit", "merge", "standardised", "synthetic_ratings", "with_negatives"]
 
@@ -51,8 +51,8 @@ class Ratings:
         user: `[ratings]` int64, the number of the user, never decreasing; a user may have none.
         item: `[ratings]` int64, the number of the item; a user rates an item once.
         rating: `[ratings]` float32, finite and within the scale.
-        user_names: `[users]` strings, all different.
-        item_names: `[items]` strings, all different.
+        user_names: `[users]` strings, all different; kept as `rankstruct.data.Names`.
+        item_names: `[items]` strings, all different; likewise.
         scale: `"stars"`, `"centred"` or `"binary"`; see the module for what they are.
 
     Raises:
@@ -66,11 +66,13 @@ class Ratings:
     user: np.ndarray
     item: np.ndarray
     rating: np.ndarray
-    user_names: np.ndarray
-    item_names: np.ndarray
+    user_names: Names
+    item_names: Names
     scale: str
 
     def __post_init__(self) -> None:
+        for name in ("user_names", "item_names"):
+            object.__setattr__(self, name, Names.of(getattr(self, name)))
         if self.scale not in SCALES:
             raise DataError(f"scale must be one of {', '.join(SCALES)}, got {self.scale!r}")
         if not len(self.user) == len(self.item) == len(self.rating):
@@ -83,7 +85,7 @@ class Ratings:
                 raise DataError(
                     f"{name} must be numbers from 0 to {len(names) - 1}, got {values.min()} to {values.max()}"
                 )
-            if len(np.unique(names)) < len(names):
+            if names.repeated() is not None:
                 raise DataError(f"{name}_names must be all different")
         if (np.diff(self.user) < 0).any():
             raise DataError("user must never decrease; Ratings.from_arrays sorts")
@@ -93,7 +95,7 @@ class Ratings:
             at = int(np.flatnonzero(wrong)[0])
             raise DataError(
                 f"ratings on the scale {self.scale!r} must be from {lowest} to {highest}; "
-                f"user {str(self.user_names[self.user[at]])!r} gave item {str(self.item_names[self.item[at]])!r} "
+                f"user {shortened(self.user_names[self.user[at]])} gave item {shortened(self.item_names[self.item[at]])} "
                 f"{self.rating[at]:g}; choose another scale, or rescale them"
             )
         if self.scale == "stars" and (self.rating % 1 != 0).any():
@@ -104,8 +106,8 @@ class Ratings:
         twice = _first_repeated(self.user, self.item, self.num_items)
         if twice is not None:
             raise DataError(
-                f"a user rates an item once; user {str(self.user_names[self.user[twice]])!r} rated "
-                f"{str(self.item_names[self.item[twice]])!r} twice"
+                f"a user rates an item once; user {shortened(self.user_names[self.user[twice]])} rated "
+                f"{shortened(self.item_names[self.item[twice]])} twice"
             )
 
     @classmethod
@@ -116,8 +118,8 @@ class Ratings:
         ratings: Sequence | np.ndarray,
         *,
         scale: str,
-        user_names: np.ndarray | None = None,
-        item_names: np.ndarray | None = None,
+        user_names: Names | np.ndarray | None = None,
+        item_names: Names | np.ndarray | None = None,
     ) -> Ratings:
         """Ratings from names, one entry a rating in any order; names are numbered in order, whole numbers by size.
 
@@ -284,7 +286,8 @@ def align(parts: Sequence[Ratings]) -> list[Ratings]:
     if len({part.scale for part in parts}) > 1:
         raise DataError(f"parts must be on one scale, got {', '.join(part.scale for part in parts)}")
     names = {
-        kind: _ordered(np.concatenate([getattr(part, kind) for part in parts])) for kind in ("user_names", "item_names")
+        kind: _ordered([name for part in parts for name in getattr(part, kind)])
+        for kind in ("user_names", "item_names")
     }
     return [
         Ratings.from_arrays(
@@ -322,26 +325,28 @@ def synthetic_ratings(
     drawn = np.argsort(-(liked + rng.gumbel(size=(users, items))), axis=1)[:, :rated]
     user = np.repeat(np.arange(users), rated)
     item = drawn.ravel()
-    user_names, item_names = (np.arange(number).astype(str) for number in (users, items))
+    user_names, item_names = (Names.of(np.arange(number)) for number in (users, items))
     return Ratings(user, item, stars[user, item].astype(np.float32), user_names, item_names, "stars")
 
 
-def _ordered(names: np.ndarray) -> np.ndarray:
+def _ordered(names: Sequence[str]) -> Names:
     """Different names in order: by size if all are whole numbers, else as strings."""
-    different = np.unique(names)
-    plain = all(name.isascii() and name.isdigit() and len(name) < 19 for name in different.tolist())
-    return different[np.argsort(different.astype(np.int64), kind="stable")] if plain and len(different) else different
+    different = sorted(set(names))
+    plain = all(name.isascii() and name.isdigit() and len(name) < 19 for name in different)
+    return Names.of(sorted(different, key=int) if plain else different)
 
 
-def _number_names(what: str, given: Sequence | np.ndarray, names: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+def _number_names(
+    what: str, given: Sequence | np.ndarray | Names, names: Names | np.ndarray | None
+) -> tuple[np.ndarray, Names]:
     """Numbers of names, and the names in order."""
-    strings = np.asarray(given).astype(str)
-    names = _ordered(strings) if names is None else np.asarray(names).astype(str)
-    numbers = {name: number for number, name in enumerate(names.tolist())}
+    strings = Names.of(given).tolist()
+    names = _ordered(strings) if names is None else Names.of(names)
+    numbers = {name: number for number, name in enumerate(names)}
     try:
-        return np.array([numbers[name] for name in strings.tolist()], np.int64), names
+        return np.array([numbers[name] for name in strings], np.int64), names
     except KeyError as error:
-        raise DataError(f"{what} has the name {error.args[0]!r}, which is not among those given") from None
+        raise DataError(f"{what} has the name {shortened(error.args[0])}, which is not among those given") from None
 
 
 def _first_repeated(user: np.ndarray, item: np.ndarray, num_items: int) -> int | None:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rankstruct.data import DataError
+from rankstruct.data.errors import shortened
+from rankstruct.data.text import parse_number, text_lines
 from rankstruct.recommenders.ratings import SCALES, Ratings, align, synthetic_ratings
 from rankstruct.recommenders.splits import RatingsParts, hold_out, nothing, strong_split, weak_split
 
@@ -42,15 +44,11 @@ class RatingsFormat(NamedTuple):
 
 def _lines(path: Path, encoding: str = "utf-8-sig") -> Iterator[tuple[int, str]]:
     """Numbers and content of the lines that say something."""
-    try:
-        with open(path, encoding=encoding, newline="") as file:
-            for number, line in enumerate(file, start=1):
-                if (stripped := line.strip()) and stripped[0] != "#":
-                    yield number, stripped
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8 text: {error}") from error
+    if not path.exists():
+        raise DataError(f"{path}: No such file or directory; give a file of ratings")
+    for number, line in text_lines(path, encoding, newline=""):
+        if (stripped := line.strip()) and stripped[0] != "#":
+            yield number, stripped
 
 
 def _delimited(path: Path, separator: str | None, *columns: int) -> Iterator[tuple[int, str, str, str]]:
@@ -59,7 +57,7 @@ def _delimited(path: Path, separator: str | None, *columns: int) -> Iterator[tup
     for at, (number, line) in enumerate(_lines(path)):
         parts = line.split(separator)
         if separator == ",":
-            parts = [part.strip() for part in next(csv.reader([line]))]
+            parts = _cells(path, number, line)
             names = [part.lower() for part in parts]
             if at == 0 and {"user", "item", "rating"} <= set(names):
                 columns, where = (len(names),), [names.index(name) for name in ("user", "item", "rating")]
@@ -68,12 +66,20 @@ def _delimited(path: Path, separator: str | None, *columns: int) -> Iterator[tup
             count = " or ".join(map(str, columns))
             between = "white space" if separator is None else repr(separator)
             raise DataError(
-                f"{path}, line {number}: expected user, item, rating in {count} fields separated by {between}, got {line!r}"
+                f"{path}, line {number}: expected user, item, rating in {count} fields separated by {between}, got "
+                f"{shortened(line)}"
             )
         user, item, rating = (parts[i] for i in where)
         if not user or not item:
-            raise DataError(f"{path}, line {number}: expected a user and an item, got {line!r}")
+            raise DataError(f"{path}, line {number}: expected a user and an item, got {shortened(line)}")
         yield number, user, item, rating
+
+
+def _cells(path: Path, number: int, line: str) -> list[str]:
+    try:
+        return [part.strip() for part in next(csv.reader([line]))]
+    except csv.Error as error:
+        raise DataError(f"{path}, line {number}: expected comma-separated values, got: {error}") from None
 
 
 def _format(
@@ -160,14 +166,14 @@ def read_ratings(path: str | os.PathLike[str], format: str | None = None, *, sca
     values, seen = [], set()
     for line, user, item, text in rows:
         try:
-            values.append(float(text))
+            values.append(parse_number(text))
         except ValueError:
-            raise DataError(f"{path}, line {line}: expected a number as rating, got {text!r}") from None
+            raise DataError(f"{path}, line {line}: expected a number as rating, got {shortened(text)}") from None
         if not lowest <= values[-1] <= highest:
             expected = f"a rating from {lowest} to {highest} (scale {scale!r})"
-            raise DataError(f"{path}, line {line}: expected {expected}, got {text}")
+            raise DataError(f"{path}, line {line}: expected {expected}, got {shortened(text).strip(chr(39))}")
         if (user, item) in seen:
-            raise DataError(f"{path}, line {line}: user {user!r} rates item {item!r} again")
+            raise DataError(f"{path}, line {line}: user {shortened(user)} rates item {shortened(item)} again")
         seen.add((user, item))
     _, users, items, _ = zip(*rows, strict=True)
     try:
@@ -192,7 +198,7 @@ def read_titles(path: str | os.PathLike[str]) -> dict[str, str]:
     for number, line in _lines(Path(path), "latin-1"):
         parts = line.split("::" if "::" in line else "|")
         if len(parts) < 2:
-            raise DataError(f"{path}, line {number}: expected item|title or item::title, got {line!r}")
+            raise DataError(f"{path}, line {number}: expected item|title or item::title, got {shortened(line)}")
         found[parts[0]] = parts[1]
     return found
 

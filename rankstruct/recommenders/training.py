@@ -223,6 +223,10 @@ class FactorizationModule(RankingModule):
         self._users = 0
         self._item_weights: Tensor | None = None
 
+    def as_input(self, features: Tensor) -> Tensor:
+        """Users and items, which no other precision holds."""
+        return features
+
     def norms(self, users: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """||U||^2, of some users or all, and ||V||^2, with the biases."""
         of_users = _squared(self.scorer.user_factors, self.scorer.user_offsets, users).sum()
@@ -327,11 +331,14 @@ class RecommendationWriter(pl.Callback):
         data = trainer.datamodule  # type: ignore[attr-defined]
         assert isinstance(data, RatingsDataModule)
         assert isinstance(pl_module, FactorizationModule)
+        folder = Path(self.folder or trainer.log_dir or trainer.default_root_dir)  # all processes must ask
+        if not trainer.is_global_zero:
+            return
         known = data.known
         users = np.unique(known.user)
         rows = torch.from_numpy(users).to(pl_module.device)
         items, scores = recommend(pl_module.scorer, rows, data.recommend, exclude=known)
-        path = Path(self.folder or trainer.log_dir or trainer.default_root_dir) / "recommendations.csv"
+        path = folder / "recommendations.csv"
         with whole_file(path) as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(["user", "rank", "item", "score"])

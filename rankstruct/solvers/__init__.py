@@ -18,4 +18,5 @@ from rankstruct.solvers.least_squares import *
 from rankstruct.solvers.qp import *
 from rankstruct.solvers.risk import *
 from rankstruct.solvers.separable import *
+from rankstruct.solvers.shared import *
 from rankstruct.solvers.solution import *

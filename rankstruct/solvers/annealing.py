@@ -72,9 +72,14 @@ class Annealing(Method):
             raise ValueError(f"sigma must be positive, got {self.sigma}")
 
     @property
+    def sigmas(self) -> list[float]:
+        """Sigma of each stage."""
+        return [self.sigma / 2**stage for stage in range(self.stages)]
+
+    @property
     def last_sigma(self) -> float:
         """Sigma of the last stage."""
-        return self.sigma / 2 ** (self.stages - 1)
+        return self.sigmas[-1]
 
     def minimise(
         self,
@@ -119,8 +124,7 @@ class Annealing(Method):
 
         judge(start)
         w = start
-        for stage in range(self.stages):
-            sigma = self.sigma / 2**stage
+        for stage, sigma in enumerate(self.sigmas):
             problem.shown = {"sigma": f"{sigma:g}"}
             w = descent(make_smooth(sigma), w, w + _NUDGE * (start - w))
             done = judge(w) or true_risk is not None

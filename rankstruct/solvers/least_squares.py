@@ -8,18 +8,21 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
+from rankstruct.solvers.shared import Team
+
 __all__ = ["group_regression"]
 
 _BLOCK = 2**20  # numbers that are converted to float64 at a time
 
 
-def group_regression(X: Any, targets: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+def group_regression(X: Any, targets: np.ndarray, offsets: np.ndarray, team: Team | None = None) -> np.ndarray:
     """The w `[d]` that minimises the squares of `X w - targets`, both relative to their mean in the group.
 
     Args:
         X: `[documents, d]`, an array or a CSR array, float32 or float64; converted in blocks.
         targets: `[documents]`.
         offsets: `[groups + 1]`, group i is `[offsets[i], offsets[i + 1])`.
+        team: the processes that hold the other groups, all of which must call this; see `solve_together`.
 
     Returns:
         The shortest solution if there are several. O(documents d^2) time, O(d^2) memory.
@@ -54,6 +57,8 @@ def group_regression(X: Any, targets: np.ndarray, offsets: np.ndarray) -> np.nda
         gram += rows.T @ rows
         moment += rows.T @ values
         first = last
+    if team is not None:
+        gram, moment = team.sum(gram), team.sum(moment)
     eigenvalues, vectors = scipy.linalg.eigh(gram)
     kept = eigenvalues > 1e-10 * max(float(eigenvalues[-1]), 0.0) if size else np.zeros(0, bool)
     return vectors[:, kept] @ ((vectors[:, kept].T @ moment) / eigenvalues[kept])

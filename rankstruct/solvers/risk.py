@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import scipy.sparse as sp
 
-__all__ = ["LinearRisk", "Risk"]
+__all__ = ["LinearRisk", "Risk", "RowsOf", "linear_scores"]
 
 SUM_ERROR = 16 * np.finfo(np.float64).eps  # of a sum, relative to the sum of its terms' sizes
 _BLOCK = 2**18  # numbers that are converted to float64 at a time: 2 MiB
@@ -48,6 +48,22 @@ Oracle = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 TermOracle = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
+class RowsOf:
+    """Some rows of an array, gathered where they are asked for: what a large or mapped `X` has in place of a copy.
+
+    >>> RowsOf(np.eye(3), np.array([2, 0]))[0:1]
+    array([[0., 0., 1.]])
+    """
+
+    def __init__(self, X: Any, rows: np.ndarray) -> None:
+        self.X: Any = X.X if isinstance(X, RowsOf) else X
+        self.rows: np.ndarray = X.rows[rows] if isinstance(X, RowsOf) else rows
+        self.dtype, self.ndim, self.shape = X.dtype, 2, (len(rows), X.shape[1])
+
+    def __getitem__(self, chosen: Any) -> np.ndarray:
+        return self.X[self.rows[chosen]]
+
+
 class LinearRisk:
     """The risk of a linear model whose terms are functions of the scores `X w` of their own documents.
 
@@ -55,7 +71,8 @@ class LinearRisk:
     it is, without a copy; products are accumulated in float64, `X` of float32 being converted in blocks.
 
     Args:
-        X: `[documents, d]`, a NumPy array or a SciPy sparse CSR array, float32 or float64.
+        X: `[documents, d]`, a NumPy array or a SciPy sparse CSR array, float32 or float64; an array may be float16, and may be
+            `RowsOf` another.
         offsets: `[Q + 1]` integers from 0 to the number of documents; a term may be empty.
         oracle: scores float64 `[documents]` to `(values [Q], direction [documents])`: f_q and a subgradient of
             each f_q with respect to its scores.
@@ -83,10 +100,10 @@ class LinearRisk:
         if sp.issparse(X):
             if X.format != "csr":
                 raise TypeError(f"X must be an array or in CSR form, got {X.format.upper()} form; use X.tocsr()")
-        elif not isinstance(X, np.ndarray):
+        elif not isinstance(X, np.ndarray | RowsOf):
             raise TypeError(f"X must be a NumPy array or a SciPy CSR array, got {type(X).__name__}; use np.asarray(X)")
-        if X.ndim != 2 or X.dtype not in (np.float32, np.float64):
-            raise TypeError(f"X must be float32 or float64 [documents, d], got {X.dtype}, shape {X.shape}")
+        if X.ndim != 2 or X.dtype not in (np.float32, np.float64, np.float16):
+            raise TypeError(f"X must be float32 or float64 (or float16) [documents, d], got {X.dtype}, shape {X.shape}")
         offsets = np.asarray(offsets)
         if offsets.ndim != 1 or len(offsets) < 2 or offsets.dtype.kind not in "iu":
             raise ValueError(f"offsets must be integers [Q + 1] with Q > 0, got {offsets.dtype}, shape {offsets.shape}")
@@ -115,12 +132,17 @@ class LinearRisk:
 
     def scores(self, w: np.ndarray) -> np.ndarray:
         """X w, float64 `[documents]`."""
-        if self.X.dtype == np.float64:
+        if self._whole:
             return self.X @ w
         result = np.empty(self.X.shape[0])
         for first, last in self._blocks():
             result[first:last] = self._rows(first, last) @ w
         return result
+
+    @property
+    def _whole(self) -> bool:
+        """Whether products need no blocks."""
+        return self.X.dtype == np.float64 and not isinstance(self.X, RowsOf)
 
     def __call__(self, w: np.ndarray) -> tuple[float, np.ndarray]:
         """R(w) and a subgradient `[d]`."""
@@ -128,7 +150,7 @@ class LinearRisk:
         if self.weights is not None:
             values = values * self.weights
             direction = direction * np.repeat(self.weights, np.diff(self.offsets))
-        if self.X.dtype == np.float64:
+        if self._whole:
             gradient = self.X.T @ direction
         else:
             gradient = np.zeros(self.dimension)
@@ -196,6 +218,17 @@ class LinearRisk:
             (self.X.data[inner].astype(np.float64, copy=False), self.X.indices[inner], bounds - bounds[0]),
             shape=(last - first, self.dimension),
         )
+
+
+def linear_scores(X: Any, w: np.ndarray) -> np.ndarray:
+    """X w, float64 `[documents]`; an `X` of float32 or float16 is converted in blocks.
+
+    >>> linear_scores(np.ones((2, 3), np.float32), np.array([0.1, 0.2, 0.3])).round(9)
+    array([0.6, 0.6])
+    """
+    if not X.shape[0]:
+        return np.zeros(0)
+    return LinearRisk(X, [0, X.shape[0]], lambda scores: (scores, scores)).scores(w)
 
 
 def certain_levels(values: np.ndarray, gradients: np.ndarray, point: np.ndarray, origin: Any = 0.0) -> np.ndarray:

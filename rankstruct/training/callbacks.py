@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
 from lightning_fabric.plugins import TorchCheckpointIO
+from lightning_fabric.plugins.environments import LightningEnvironment, TorchElasticEnvironment
 from matplotlib.figure import Figure
 from pytorch_lightning.callbacks import ModelCheckpoint, TQDMProgressBar, WeightAveraging
 from pytorch_lightning.loggers import TensorBoardLogger
@@ -17,6 +19,7 @@ from torch import Tensor
 from rankstruct.data import Batch, BatchLoader, write_run, write_scores
 from rankstruct.files import whole_file
 from rankstruct.metric import RankingMetric
+from rankstruct.processes import summed
 from rankstruct.training.module import RankingModule
 
 __all__ = ["AtomicCheckpoints", "AverageWeights", "PredictionWriter", "TrainingBoard"]
@@ -85,9 +88,24 @@ class Farewell(pl.Callback):
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """Print the command, if there is a checkpoint to go on from."""
-        folder = Path(trainer.log_dir or trainer.default_root_dir)
+        if not trainer.is_global_zero:
+            return
+        # trainer.log_dir would ask the other processes, which may be gone.
+        folder = Path((trainer.logger and trainer.logger.log_dir) or trainer.default_root_dir)
         if (folder / "checkpoints" / "last.ckpt").is_file():
             print(f"\nstopped in epoch {trainer.current_epoch}; to go on: rankstruct fit --run {folder}", flush=True)
+
+
+class Terminable(pl.Callback):
+    """Let SIGTERM end each of several processes at once; Lightning's answer waits for the others, and may wait for ever."""
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """When Lightning has set its answer."""
+        environment = getattr(trainer.strategy, "cluster_environment", None)
+        if trainer.world_size > 1 and isinstance(environment, LightningEnvironment | TorchElasticEnvironment):
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    on_validation_start = on_test_start = on_predict_start = on_train_start
 
 
 class TrainingBoard(pl.Callback):
@@ -95,7 +113,8 @@ class TrainingBoard(pl.Callback):
 
     At each validation, with the weights that are validated: the exact objective over `objective_batches` (all training
     lists, whole), the same relative to w = 0, where a run that is stuck stays at 1; ||w||^2; the distribution of the
-    validation scores; and, every `figure_every` epochs, a figure of nDCG@1..10.
+    validation scores (of several processes, those of the first one's lists); and, every `figure_every` epochs, a figure of
+    nDCG@1..10.
 
     Args:
         objective_batches: the training lists in any order; None leaves the objective out.
@@ -127,7 +146,7 @@ class TrainingBoard(pl.Callback):
             values["train/objective_over_zero"] = objective / self._at_zero if self._at_zero else math.nan
         for optimizer in trainer.optimizers:
             values["train/learning_rate"] = optimizer.param_groups[0]["lr"]
-        pl_module.log_dict(values, on_step=False, on_epoch=True, batch_size=1)
+        pl_module.log_dict(values, on_step=False, on_epoch=True, batch_size=1, sync_dist=True)
 
     def on_validation_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Batch, *args: Any
@@ -142,17 +161,17 @@ class TrainingBoard(pl.Callback):
         """Draw the figure and the histogram."""
         if not self._draws(trainer) or not self._scores:
             return
-        board = trainer.logger.experiment  # type: ignore[union-attr]
-        board.add_histogram("val/scores", torch.cat(self._scores), trainer.global_step)
-        values = [float(value) for value in self._curve.compute().values()]
-        board.add_figure("val/nDCG at 1 to 10", _cutoff_figure(values), trainer.global_step)
+        values = [float(value) for value in self._curve.compute().values()]  # by all processes, of the lists of all
+        if trainer.is_global_zero:
+            board = trainer.logger.experiment  # type: ignore[union-attr]
+            board.add_histogram("val/scores", torch.cat(self._scores), trainer.global_step)
+            board.add_figure("val/nDCG at 1 to 10", _cutoff_figure(values), trainer.global_step)
         self._curve.reset()
         self._scores.clear()
 
     def _draws(self, trainer: pl.Trainer) -> bool:
         return (
             trainer.state.fn == "fit"
-            and trainer.is_global_zero
             and isinstance(trainer.logger, TensorBoardLogger)
             and trainer.current_epoch % self._figure_every == 0
         )
@@ -189,11 +208,15 @@ class PredictionWriter(pl.Callback):
     def on_predict_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write both files."""
         data = trainer.datamodule.predict_data  # type: ignore[attr-defined]
-        scores = torch.full((data.num_documents,), math.nan)
+        scores, seen = torch.zeros(2, data.num_documents)
         for positions, found in self._batches:
-            scores[positions] = found
+            scores[positions], seen[positions] = found, 1.0
         self._batches.clear()
-        folder = Path(self.folder or trainer.log_dir or trainer.default_root_dir)
+        scores, seen = summed(torch.stack([scores, seen]))
+        scores[seen == 0] = math.nan
+        folder = Path(self.folder or trainer.log_dir or trainer.default_root_dir)  # all processes must ask
+        if not trainer.is_global_zero:
+            return
         write_scores(folder / "scores.txt", scores.numpy())
         write_run(folder / "run.txt", data, scores.numpy(), tag="rankstruct")
         print(f"scores of {data.num_documents} documents: {folder / 'scores.txt'}")

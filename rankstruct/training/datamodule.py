@@ -61,9 +61,13 @@ class ListsDataModule(pl.LightningDataModule):
         Raises:
             ValueError: no training list is left.
         """
-        trainer, lists = self.trainer, self.part("train")
-        place: dict[str, Any] = {"rank": trainer.global_rank, "world_size": trainer.world_size} if trainer else {}
-        loader = BatchLoader(lists, shuffle=True, seed=self.seed, **place, **self.training)
+        lists = self.part("train")
+        loader = BatchLoader(lists, shuffle=True, seed=self.seed, **self._place(), **self.training)
+        if len(loader) == 0 and loader.left_out < lists.num_lists:
+            raise ValueError(
+                f"{self.data_name} has {lists.num_lists - loader.left_out} training lists that a ranking can get wrong, fewer "
+                f"than the {loader.world_size} processes; train with so many, or give trainer.devices"
+            )
         if len(loader) == 0:
             raise ValueError(
                 f"{self.data_name} has no training list that a ranking can get wrong: {loader.left_out} of "
@@ -77,16 +81,22 @@ class ListsDataModule(pl.LightningDataModule):
         return BatchLoader(self.part("train"), documents_per_batch=self.evaluation_documents, **dropped)
 
     def val_dataloader(self) -> BatchLoader:
-        """All validation lists."""
-        return BatchLoader(self.part("vali"), documents_per_batch=self.evaluation_documents)
+        """All validation lists, each once; of several processes this one's share of them."""
+        return self._evaluated(self.part("vali"))
 
     def test_dataloader(self) -> BatchLoader:
-        """All test lists."""
-        return BatchLoader(self.part("test"), documents_per_batch=self.evaluation_documents)
+        """All test lists, each once; of several processes this one's share of them."""
+        return self._evaluated(self.part("test"))
 
     def predict_dataloader(self) -> BatchLoader:
-        """All lists to predict."""
-        return BatchLoader(self.predict_data, documents_per_batch=self.evaluation_documents)
+        """All lists to predict, each once; of several processes this one's share of them."""
+        return self._evaluated(self.predict_data)
+
+    def _evaluated(self, lists: RankingData) -> BatchLoader:
+        return BatchLoader(lists, documents_per_batch=self.evaluation_documents, **self._place())
+
+    def _place(self) -> dict[str, Any]:
+        return {"rank": self.trainer.global_rank, "world_size": self.trainer.world_size} if self.trainer else {}
 
 
 class RankingDataModule(ListsDataModule):
@@ -99,7 +109,8 @@ class RankingDataModule(ListsDataModule):
         builtin: `"digits"` (real), `"synthetic"` or `"synthetic-groups"` (with groups), which need no files.
         lists_per_batch: how many lists a training batch holds, 8 by default; or give `documents_per_batch`.
         documents_per_batch: how many documents, padding included, a training batch may hold.
-        max_list_size: longer training lists are sampled down to it, anew each epoch.
+        max_list_size: longer training lists are sampled down to it, anew each epoch; how many is said in the test report.
+        keep_relevant: whether such a sample has all relevant documents; else it is even.
         drop_empty: leave out training lists that no ranking can get wrong.
         predict_path: a file to predict; the test part if None.
         seed: of shuffling and sampling, which depend on it and the epoch alone, and of `source`.
@@ -118,6 +129,7 @@ class RankingDataModule(ListsDataModule):
         documents_per_batch: int | None = None,
         max_list_size: int | None = None,
         drop_empty: bool = True,
+        keep_relevant: bool = True,
         predict_path: str | None = None,
         seed: int = 0,
         **source: Any,
@@ -130,7 +142,8 @@ class RankingDataModule(ListsDataModule):
         if lists_per_batch is None and documents_per_batch is None:
             lists_per_batch = 8
         size = {"lists_per_batch": lists_per_batch, "documents_per_batch": documents_per_batch}
-        super().__init__({**size, "max_list_size": max_list_size, "drop_empty": drop_empty}, seed)
+        sampling = {"max_list_size": max_list_size, "keep_relevant": keep_relevant}
+        super().__init__({**size, **sampling, "drop_empty": drop_empty}, seed)
         self.predict_path = predict_path
 
     @cached_property
@@ -148,6 +161,14 @@ class RankingDataModule(ListsDataModule):
     def describe(self) -> dict[str, Any]:
         """What a report says of the data."""
         return super().describe() | {"fold": self.source.fold or 0}
+
+    def remarks(self) -> list[str]:
+        """How many training lists were sampled."""
+        most, lengths = self.training["max_list_size"], self.part("train").lengths
+        longer = 0 if most is None else int((lengths > most).sum())
+        kept = "all relevant documents among them" if self.training["keep_relevant"] else "evenly"
+        told = f"{longer} of {len(lengths)} training lists have more than {most} documents and were sampled each epoch, {kept}"
+        return [told] if longer else []
 
     @property
     def num_features(self) -> int:

@@ -10,11 +10,12 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
-from rankstruct.data import Batch
+from rankstruct.data import Batch, BatchLoader
 from rankstruct.losses import StructuredHingeLoss, takes_groups
 from rankstruct.measures import DiscountedGain, nDCG
 from rankstruct.metric import RankingMetric
 from rankstruct.models.saving import describe_scorer
+from rankstruct.processes import copy_from_first, find_team, gather, summed
 from rankstruct.training.start import fit_regression
 
 __all__ = ["RankingModule"]
@@ -28,6 +29,9 @@ def _adamw(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
 
 class RankingModule(pl.LightningModule):
     """Train a scorer to minimise `regularization / 2 ||w - w0||^2 + mean over lists of the loss`.
+
+    Under several processes measures and objectives are those of all lists, each counted once, if the lists come from a data
+    module of rankstruct or a `BatchLoader`; of another loader Lightning's sampler repeats some so that all have the same number.
 
     Args:
         scorer: features `[..., list_size, d]` to scores `[..., list_size]`.
@@ -91,6 +95,13 @@ class RankingModule(pl.LightningModule):
         self.empty_lists: dict[str, dict[str, int]] = {}
         self._random_state: Tensor | None = None
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> RankingModule:
+        """A copy without a trainer; the optimizer's factory is shared, since that of a config holds the whole program."""
+        copied = memo[id(self)] = type(self).__new__(type(self))
+        memo[id(self._optimizer)] = self._optimizer
+        copied.__setstate__(copy.deepcopy(self.__getstate__(), memo))
+        return copied
+
     def describe(self) -> dict[str, Any]:
         """What a report says of the module."""
         described = {"loss": repr(self.loss), "scorer": type(self.scorer).__name__}
@@ -98,7 +109,11 @@ class RankingModule(pl.LightningModule):
 
     def forward(self, features: Tensor) -> Tensor:
         """Scores `[..., list_size]` of features `[..., list_size, d]`."""
-        return self.scorer(features)
+        return self.scorer(self.as_input(features))
+
+    def as_input(self, features: Tensor) -> Tensor:
+        """Features in the precision of the weights, which `Trainer(precision=...)` chooses; ids that stand as features stay."""
+        return features.to(self.dtype)
 
     def squared_norm(self) -> Tensor:
         """||w - w0||^2 over all weights of the scorer, a scalar; w0 is 0 unless `regularize_towards` says otherwise."""
@@ -110,15 +125,21 @@ class RankingModule(pl.LightningModule):
     def mean_loss(self, batches: Iterable[Batch], score: Callable[[Tensor], Tensor] | None = None) -> float:
         """The mean loss over all lists of `batches`, without the regulariser, references not frozen.
 
-        What scores them is the module's scorer, unless `score` is given.
+        What scores them is the module's scorer, unless `score` is given. Several processes must all call this; they share a
+        `BatchLoader` of all lists.
         """
+        if isinstance(batches, BatchLoader) and batches.world_size == 1:
+            batches = batches.share(*find_team())
         total, lists = 0.0, 0
         with torch.no_grad():
             for batch in batches:
                 batch = batch.to(self.device)
-                scores = (score or self)(batch.features)
-                total += float(self._slack(scores, batch)) * len(batch.labels)
-                lists += len(batch.labels)
+                size = int(batch.where.any(-1).sum())
+                if size:
+                    scores = (score or self)(batch.features)
+                    total += float(self._slack(scores, batch)) * size
+                    lists += size
+        total, lists = summed(torch.tensor([total, lists], dtype=torch.float64)).tolist()
         return total / max(lists, 1)
 
     def objective(self, batches: Iterable[Batch]) -> float:
@@ -142,7 +163,9 @@ class RankingModule(pl.LightningModule):
             if self.start == "regression":
                 measure = getattr(self.loss, "measure", None)
                 gains = (measure if isinstance(measure, DiscountedGain) else nDCG()).document_gains
-                fit_regression(self.scorer, self.training_lists(), gains)
+                if find_team().rank == 0:
+                    fit_regression(self.scorer, self.training_lists(), gains)
+                copy_from_first([*self.scorer.parameters(), *self.scorer.buffers()])
             with torch.no_grad():
                 for start, weight in zip(self.anchor, self.scorer.parameters(), strict=False):
                     start.copy_(weight)
@@ -161,12 +184,12 @@ class RankingModule(pl.LightningModule):
         chosen = {}
         if self._reference:
             with torch.no_grad():
-                chosen["reference_scores"] = self._reference[0](batch.features)
+                chosen["reference_scores"] = self._reference[0](self.as_input(batch.features))
         slack = self._slack(self(batch.features), batch, **chosen)
         size = len(batch.labels)
-        self.log("train/loss", slack, prog_bar=True, on_step=True, on_epoch=True, batch_size=size)
+        self.log("train/loss", slack, prog_bar=True, on_step=True, on_epoch=True, batch_size=size, sync_dist=True)
         for name, value in getattr(self.loss, "slacks", {}).items():  # of a combined loss
-            self.log(f"train/slack/{name}", value, on_step=False, on_epoch=True, batch_size=size)
+            self.log(f"train/slack/{name}", value, on_step=False, on_epoch=True, batch_size=size, sync_dist=True)
         return slack + 0.5 * self.regularization * self.squared_norm() if self.regularization else slack
 
     def _slack(self, scores: Tensor, batch: Batch, **chosen: Tensor) -> Tensor:
@@ -204,7 +227,7 @@ class RankingModule(pl.LightningModule):
 
     def _log_measures(self, stage: str, metric: RankingMetric) -> None:
         for number, (name, value) in enumerate(metric.compute().items()):
-            self.log(f"{stage}/{name}", value.float(), prog_bar=number == 0)
+            self.log(f"{stage}/{name}", value.float(), prog_bar=number == 0, sync_dist=True)
         self.empty_lists[stage] = metric.empty_lists()
         metric.reset()
 
@@ -219,13 +242,17 @@ class RankingModule(pl.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the scorer as `load_scorer` reads it, and torch's random state, which dropout draws from."""
+        """Add the scorer as `load_scorer` reads it, and torch's random states, which dropout draws from."""
         checkpoint.update(describe_scorer(self.scorer))
-        checkpoint["random_state"] = torch.get_rng_state()
+        checkpoint["random_state"], *others = gather(torch.get_rng_state())
+        if others:
+            checkpoint["random_states_of_others"] = others
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Remember the random state until training starts."""
-        self._random_state = checkpoint.get("random_state")
+        """Remember this process' random state until training starts."""
+        states = [checkpoint.get("random_state"), *checkpoint.get("random_states_of_others", [])]
+        rank = find_team().rank
+        self._random_state = states[rank if rank < len(states) else 0]
 
     def on_train_start(self) -> None:
         """Go on with the random state of the checkpoint, if there was one."""

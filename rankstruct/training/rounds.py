@@ -97,7 +97,7 @@ class DCRounds(pl.Callback):
             if self._before - self._best <= self.tolerance * abs(self._before):
                 trainer.should_stop = True
             self._begin(pl_module, self._best)
-        pl_module.log_dict(logged, on_step=False, on_epoch=True, batch_size=1)
+        pl_module.log_dict(logged, on_step=False, on_epoch=True, batch_size=1, sync_dist=True)
 
     def _begin(self, module: RankingModule, objective: float) -> None:
         self._epoch, self._before, self._best = 0, objective, objective
@@ -165,7 +165,7 @@ class AnnealSigma(pl.Callback):
         loss = pl_module.loss
         assert isinstance(loss, SmoothLoss)
         current = float(trainer.callback_metrics["train/loss_epoch"])
-        pl_module.log("train/sigma", loss.sigma.clone(), on_step=False, on_epoch=True, batch_size=1)
+        pl_module.log("train/sigma", loss.sigma.clone(), on_step=False, on_epoch=True, batch_size=1, sync_dist=True)
         if current < self._best - self.tolerance * abs(self._best) or math.isinf(self._best):
             self._best, self._waited = current, 0
             return

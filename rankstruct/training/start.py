@@ -39,8 +39,8 @@ def fit_regression(
     Raises:
         ValueError: there are no batches.
     """
-    device = next(scorer.parameters()).device
-    batches = [batch.to(device) for batch in batches]
+    weight = next(scorer.parameters())
+    batches = [batch.to(weight.device) for batch in batches]
     if not batches:
         raise ValueError("there is no list to fit the regression on")
     if isinstance(scorer, LinearScorer) and scorer.num_features <= _MOST_FEATURES:
@@ -50,7 +50,7 @@ def fit_regression(
     for _ in range(epochs):
         for batch in batches:
             optimizer.zero_grad()
-            scores = _centred(scorer(batch.features), batch.where)
+            scores = _centred(scorer(batch.features.to(weight.dtype)), batch.where)
             target = _centred(gains(batch.labels).to(scores), batch.where)
             ((scores - target).square().sum() / batch.where.sum().clamp(min=1)).backward()
             optimizer.step()

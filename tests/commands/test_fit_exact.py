@@ -1,7 +1,10 @@
 """Exact fits from configs: tables, files, reuse, errors; certificates of runs; the health check."""
 
 import json
+import os
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -270,6 +273,49 @@ def test_fits_of_data_that_changed_are_refused(tmp_path, capsys):
     (tmp_path / "test.txt").write_text("0 qid:1 1:0.5\n1 qid:1 1:0.3\n")
     assert main(arguments) == 1
     assert "holds a run with another content" in capsys.readouterr().err
+
+
+def test_two_processes_fit_what_one_does(tmp_path):
+    """Started by torchrun: convex, rounds of DC programming, and annealing; the same optimum, certificate and choice of C."""
+    convex = CONFIG.replace("10.0]", "10.0], tolerance: 1.0e-7")
+    texts = {
+        "map": convex,
+        "orm": convex.replace("measure: AP", "measure: nDCG@10, feature_map: positional, reference: predicted"),
+        "smooth": CONFIG.replace(
+            "measure: AP", "loss: {class_path: rankstruct.SmoothLoss, init_args: {measure: nDCG@10}}"
+        ),
+    }
+    for name, text in texts.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    given = ["fit-exact", "--config", *(str(tmp_path / f"{name}.yaml") for name in texts), "--output"]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [*launcher, "-m", "rankstruct", *given, str(tmp_path / "two")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as two:
+        one = fit_exact(given[2:-1], folds=None, output=tmp_path / "one")
+        printed, errors = two.communicate(timeout=240)
+    assert two.returncode == 0, errors
+    assert printed.count("C chosen on validation") == 1
+    found = json.loads((tmp_path / "two" / "exact.json").read_text())
+    for name in texts:
+        (cell,), (wanted,) = found[name], one[name]
+        assert (cell["lists"], cell["left_out"]) == (wanted["lists"], wanted["left_out"])
+        for row, alone in zip(cell["path"], wanted["path"], strict=True):
+            assert row["objective"] == pytest.approx(alone["objective"], rel=1e-6)
+            assert row["loss_at_zero"] == pytest.approx(alone["loss_at_zero"], rel=1e-9)
+            assert row["chosen"] == alone["chosen"]
+            if name == "map":
+                assert row["lower_bound"] == pytest.approx(alone["lower_bound"], rel=1e-6)
+                assert max(row["gap"], alone["gap"]) <= 1e-7
+    ranker = pickle.loads((tmp_path / "two" / "map" / "all" / "ranker.pkl").read_bytes())
+    assert not ranker.distributed
+    assert ranker.mean_loss(ranker.coef_, *arrays(synthetic(seed=0)[0])) == pytest.approx(
+        next(row["slack"] for row in one["map"][0]["path"] if row["chosen"]), rel=1e-6
+    )
+
+
+def arrays(lists):
+    return lists.features, lists.labels, lists.list_numbers
 
 
 def test_fits_that_wait_do_not_see_what_happens_to_config_and_data(tmp_path, monkeypatch):

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from rankstruct.data import BatchLoader, ListDataset, RankingData, collate, make_batch
+from rankstruct.measures import evaluate
+from rankstruct.metric import RankingMetric
 
 
 def some_data(lengths, seed=0, sparse=False):
@@ -195,6 +197,25 @@ def test_a_sample_is_otherwise_even():
     assert abs(counts / 2000 - 0.5).max() < 0.05
 
 
+@pytest.mark.parametrize("size", [2, 5, 50])
+@pytest.mark.parametrize("relevant", [0, 1, 30, 199, 200])
+def test_a_sample_that_keeps_the_relevant(size, relevant):
+    labels = np.zeros(200)
+    labels[np.random.default_rng(0).permutation(200)[:relevant]] = 1
+    data = RankingData.from_arrays(np.zeros((203, 1)), [*labels, 1, 0, 0], [0] * 200 + [1] * 3)
+    loader = BatchLoader(data, lists_per_batch=1, max_list_size=size, keep_relevant=True)
+    assert loader.sampled == 1 + (size == 2)
+    seen = set()
+    for epoch in range(20):
+        loader.set_epoch(epoch)
+        rows = next(batch for batch in loader if batch.index.tolist() == [0]).positions[0].tolist()
+        assert rows == sorted(set(rows))
+        assert len(rows) == size
+        assert int(data.labels[rows].sum()) == min(relevant, size - (relevant < 200))
+        seen.add(tuple(rows))
+    assert len(seen) > 10
+
+
 def test_resuming_goes_on_where_it_stopped():
     data = some_data(LENGTHS)
 
@@ -259,6 +280,34 @@ def test_single_lists_that_cannot_be_shared_evenly():
     shares = [order(BatchLoader(data, lists_per_batch=1, shuffle=True, rank=r, world_size=3)) for r in range(3)]
     assert [len(share) for share in shares] == [2, 2, 2]
     assert len({n for share in shares for (n,) in share}) == 6
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 5])
+@pytest.mark.parametrize("sizes", [{"lists_per_batch": 1}, {"documents_per_batch": 20}, {"documents_per_batch": 10**6}])
+@pytest.mark.parametrize("lists", [1, 2, 7])
+def test_what_is_evaluated_is_there_once(world, sizes, lists):
+    """Every process has the same number of batches, though there are fewer lists; what is too many is padding."""
+    data = some_data([3, 9, 1, 5, 9, 2, 30][:lists])
+    data = data.with_groups(np.arange(data.num_documents))
+    whole = BatchLoader(data, **sizes)
+    shares = [list(whole.share(rank, world)) for rank in range(world)]
+    assert [len(share) for share in shares] == [len(whole.share(rank, world)) for rank in range(world)]
+    assert len({len(share) for share in shares}) == 1
+    given = [batch for share in shares for batch in share]
+    seen = [n for batch in given for n in batch.index[batch.where.any(1)].tolist()]
+    assert sorted(seen) == list(range(lists))
+    assert sorted(row for batch in given for row in batch.positions[batch.where].tolist()) == list(
+        range(data.num_documents)
+    )
+    metric = RankingMetric(["AP", "AUC"])
+    for batch in given:
+        assert batch.features.shape == (*batch.labels.shape, data.num_features)
+        assert (batch.index[~batch.where.any(1)] == -1).all()
+        metric.update(batch.features[..., 0], batch.labels, batch.where, groups=batch.groups)
+    scores, labels, offsets = data.features[:, 0], data.labels, torch.tensor(data.offsets)
+    wanted = evaluate(torch.tensor(scores), torch.tensor(labels), ["AP", "AUC"], offsets=offsets)
+    means = {name: values.mean().item() for name, values in wanted.items()}
+    assert {name: value.item() for name, value in metric.compute().items()} == pytest.approx(means, abs=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ that needs arguments, or for which less holds, is one line in LOSSES.
 """
 
 import pickle
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -306,6 +307,80 @@ def test_extreme_scores_have_finite_gradients(its, dtype):
         value, gradient = both_ways(its.make(), extreme, labels, where=where, **its.groups())
         assert value.isfinite()
         assert gradient.isfinite().all()
+
+
+def finite_or_named(loss, scores, labels, **options):
+    """The loss is finite and so is its gradient, or a one-line error says that scores or labels are too large for it."""
+    try:
+        value, gradient = both_ways(loss, scores, labels, **options)
+    except ValueError as error:
+        if re.fullmatch(".*(too large|too far|finite gains|finite; document|grades from 0 to).*", str(error)):
+            return
+        raise
+    assert value.isfinite().all()
+    assert gradient.isfinite().all()
+
+
+@every_loss
+@pytest.mark.parametrize(
+    ("dtype", "largest"),
+    [
+        (torch.float32, 1e38),
+        (torch.float32, 3e38),
+        (torch.float64, 1e300),
+        (torch.float64, 1.7e308),
+        (torch.bfloat16, 3e38),
+    ],
+)
+def test_scores_as_large_as_the_dtype_holds_are_finite_or_a_named_error(its, dtype, largest):
+    scores, labels, where = draw()
+    keep = {"where": where, **its.groups()}
+    high = torch.full_like(scores, largest)
+    loss = its.make(reduction="none")
+    for extreme in (torch.where(scores > 0, high, -high), torch.where(scores > 0.5, high, scores), high):
+        for sign in (1, -1):
+            finite_or_named(loss, (sign * extreme).to(dtype), labels, **keep)
+    if its.pairs:  # all tie, which costs what ties at 0 do
+        for tied in (high / 3, -high / 3):
+            assert its.make()(tied.to(dtype), labels, **keep).isfinite()
+
+
+@every_loss
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("top", [130, 1000, 1e5, 1e30])
+def test_large_labels_are_finite_or_a_named_error(its, dtype, top):
+    scores, labels, where = draw(dtype=dtype)
+    large = torch.where(labels == 2, top, labels.double())
+    finite_or_named(its.make(reduction="none"), scores, large, where=where, **its.groups())
+    finite_or_named(its.make(), scores, large, where=where, **its.groups())
+
+
+def test_what_1e38_and_labels_of_1000_gave_as_nan():
+    large, labels = torch.tensor([3e38, -3e38]), torch.tensor([1, 0])
+    for loss in (rs.ListMLELoss(), rs.SmoothLoss("nDCG")):  # in the right order, however far apart
+        value, gradient = both_ways(loss, large, labels)
+        assert value == 0
+        assert (gradient == 0).all()
+    value, gradient = both_ways(rs.SmoothLoss("nDCG"), -large, labels)
+    assert 0.36 < value < 0.37
+    assert (gradient == 0).all()
+    for loss in (rs.SmoothLoss("nDCG"), rs.ListNetLoss("gain")):
+        value, gradient = both_ways(loss, torch.tensor([0.5, 0.0]), torch.tensor([0, 1000]))
+        assert value.isfinite()
+        assert gradient.isfinite().all()
+        assert gradient[1] < 0 < gradient[0]
+    with pytest.raises(
+        ValueError, match=r"the loss of list 1 is inf: scores, labels or weights are too large for torch.float32"
+    ):
+        rs.SquaredLoss("gain")(torch.zeros(2, 2), torch.tensor([[0, 1], [0, 1000]]))
+    with pytest.raises(ValueError, match=r"the loss of all lists together is inf"):
+        rs.SquaredLoss(reduction="sum")(torch.full((4, 1), 1.2e19), torch.zeros(4, 1))
+    each = rs.SquaredLoss(reduction="none")(torch.full((4, 1), 1.2e19), torch.zeros(4, 1))
+    assert each.isfinite().all()
+    with pytest.raises(
+        ValueError, match="labels go up to 1e\\+09, too large to take every grade for a threshold; give grades="
+    ):
+        rs.GradedLoss("AP")(torch.zeros(2), torch.tensor([0, 10**9]))
 
 
 @every_loss

@@ -258,3 +258,24 @@ def test_what_a_new_measure_is_given():
     # Padding does not tie with itself.
     Recorder()(scores[1:].repeat(1, 2), labels[1:].repeat(1, 2), torch.tensor([[True] * 4 + [False] * 4]))
     assert seen[1].first is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "diverse_" * 100_000 + "RR@2",
+        "nDCG(gain=" + "[" * 100_000 + ")",
+        "nDCG(gain=" + "-" * 100_000 + "1)",
+        "A" * 10**6,
+        "AP@" + "9" * 5000,
+        "AP@１０",
+        "ERU(d=" + "9" * 150 + ")",
+        "AP(min_relevant=" + "9" * 180 + ")",
+    ],
+    ids=lambda name: name[:12],
+)
+def test_names_that_would_exhaust_the_parser_are_refused_in_one_line(name):
+    with pytest.raises(ValueError) as found:
+        parse_measure(name)
+    assert len(str(found.value)) < 500
+    assert "\n" not in str(found.value)

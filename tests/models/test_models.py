@@ -1,5 +1,8 @@
 """Scorers and their files."""
 
+import random
+import sys
+
 import pytest
 import torch
 
@@ -61,6 +64,79 @@ def test_files_that_hold_no_scorer(tmp_path):
         torch.save(described, tmp_path / "bad.pt")
         with pytest.raises(ValueError, match=message):
             rs.load_scorer(tmp_path / "bad.pt")
+
+
+def test_whatever_is_damaged_is_said_or_changes_nothing(tmp_path):
+    torch.manual_seed(0)
+    scorer, path, choose = rs.MLPScorer(5, hidden=(20,)), tmp_path / "scorer.pt", random.Random(0)
+    rs.save_scorer(scorer, path)
+    whole = path.read_bytes()
+    damaged = [whole[:length] for length in (0, 1, 4, 100, len(whole) // 2, len(whole) - 1)]
+    damaged += [
+        b"\x80" * 50,
+        b"PK\x03\x04" + choose.randbytes(500),
+        choose.randbytes(len(whole)),
+        b"hello\n",
+        whole + b"\0" * 9,
+    ]
+    for _ in range(400):
+        at = choose.randrange(8 * len(whole))
+        damaged.append(whole[: at // 8] + bytes([whole[at // 8] ^ 1 << at % 8]) + whole[at // 8 + 1 :])
+    refused = 0
+    for content in damaged:
+        path.write_bytes(content)
+        try:
+            again = rs.load_scorer(path)
+        except ValueError as error:
+            refused += 1
+            assert str(error).startswith(f"{path} is not a checkpoint that can be read")  # noqa: PT017
+            assert "\n" not in str(error)  # noqa: PT017
+        else:  # padding, say
+            assert all(torch.equal(found, w) for found, w in zip(again.parameters(), scorer.parameters(), strict=True))
+    assert refused > 200
+    for changed in ({"num_features": 4}, {"num_features": "x"}, {"widths": 3}, {"num_features": 10**18}):
+        described = {"class": "rankstruct.MLPScorer", "arguments": changed}
+        torch.save({"rankstruct_scorer": described, "state_dict": scorer.state_dict()}, path)
+        with pytest.raises(ValueError, match=rf"{path} holds a rankstruct.MLPScorer that cannot be built: .+"):
+            rs.load_scorer(path)
+    for content in ([1], {"rankstruct_scorer": 3}, {"rankstruct_scorer": {"class": 3}}):
+        torch.save(content, path)
+        with pytest.raises(ValueError, match=rf"{path} holds no scorer"):
+            rs.load_scorer(path)
+
+
+def test_no_module_that_a_file_names_is_imported_unless_it_is_trusted(tmp_path, monkeypatch):
+    (tmp_path / "stranger.py").write_text(
+        "import torch\nran = True\nclass Scorer(torch.nn.Linear):\n    def __init__(self): super().__init__(2, 1)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    path = tmp_path / "scorer.pt"
+
+    def write(name, **arguments):
+        described = {"class": name, "arguments": arguments}
+        state = {f"scorer.{key}": value for key, value in torch.nn.Linear(2, 1).state_dict().items()}
+        torch.save({"rankstruct_scorer": described, "state_dict": state}, path)
+
+    write("stranger.Scorer")
+    for trusted in ((), ("strange",), ("stranger.Other",), (Shifted,)):
+        with pytest.raises(ValueError, match=r"not a torch module of rankstruct.*trusted=\['stranger.Scorer'\]"):
+            rs.load_scorer(path, trusted=trusted)
+        assert "stranger" not in sys.modules
+    for trusted in ("stranger", "stranger.Scorer"):
+        assert type(rs.load_scorer(path, trusted=[trusted])).__name__ == "Scorer"
+    kind = sys.modules["stranger"].Scorer
+    monkeypatch.delitem(sys.modules, "stranger")
+    assert type(rs.load_scorer(path, trusted=[kind])) is kind
+    assert "stranger" not in sys.modules
+    write("torch.nn.Linear", in_features=2, out_features=1)
+    assert isinstance(rs.load_scorer(path), torch.nn.Linear)
+    for name in ("rankstruct.models.saving.Path", "torch.nn.functional.relu"):
+        write(name)
+        with pytest.raises(ValueError, match="which is not a torch module"):
+            rs.load_scorer(path)
+    write("rankstruct.models.Nothing")
+    with pytest.raises(ValueError, match=r"holds a rankstruct.models.Nothing, which cannot be imported here"):
+        rs.load_scorer(path)
 
 
 def test_a_scorer_that_forgets_its_arguments_cannot_be_saved(tmp_path):

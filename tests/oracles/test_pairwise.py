@@ -289,11 +289,14 @@ def test_sorting_many_equal_and_negative_keys():
 
     rng = np.random.default_rng(0)
     for dtype, bits in ((np.float32, np.uint32), (np.float64, np.uint64)):
-        for n in [0, 1, 2, 31, 32, 33, 100, 1000]:
+        for n in [0, 1, 2, 31, 32, 33, 100, 511, 512, 1000]:
             for values in (
                 rng.normal(size=n) * 10.0 ** rng.integers(-42, 30, size=n),
                 rng.integers(-2, 3, size=n),
                 rng.normal(size=n) + 1e4,
+                np.where(
+                    np.arange(n) == n // 2, 1e6, 1 + 1e-6 * rng.random(n)
+                ),  # a far outlier: all others in few bits
             ):
                 values = values.astype(dtype)
                 where = (rng.random(n + 2) < 0.8).astype(np.uint8)

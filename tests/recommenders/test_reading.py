@@ -1,5 +1,8 @@
 """From what a config says to ratings: files found, splits of users, errors."""
 
+import os
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -143,3 +146,46 @@ def test_a_text_file_needs_its_scale_alone(tmp_path):
     assert read_ratings(tmp_path / "mine", scale="stars").num_ratings == 2
     with pytest.raises(DataError, match="does not say its format"):
         read_ratings(tmp_path / "mine")
+
+
+@pytest.mark.parametrize("rating", ["1_0", "３", "٣", "five" * 10_000])
+def test_ratings_are_numbers_in_ascii_digits(tmp_path, rating):
+    (tmp_path / "r.txt").write_text(f"a x 3\nb x {rating}\n")
+    with pytest.raises(DataError, match=r"r.txt, line 2: expected a number as rating, got") as found:
+        read_ratings(tmp_path / "r.txt", scale="centred")
+    assert len(str(found.value)) < 300
+
+
+def test_hostile_files_of_ratings(tmp_path):
+    path = tmp_path / "r.csv"
+    path.write_text("a,x,3\nb,x," + "3" * 200_000 + "\n")
+    with pytest.raises(DataError, match=r"r.csv, line 2: expected comma-separated values, got: field larger"):
+        read_ratings(path, scale="stars")
+    path.write_text("a,x\n" * 2 + "z" * 100_000)
+    with pytest.raises(DataError, match="line 1: expected user, item, rating"):
+        read_ratings(path, scale="stars")
+    path.write_text("z" * 100_000)
+    with pytest.raises(DataError, match="line 1: expected user, item, rating") as found:
+        read_ratings(path, scale="stars")
+    assert len(str(found.value)) < 400
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(DataError, match="got: a pipe; write what it gives to a file first"):
+        read_ratings(path, scale="stars")
+
+
+def test_one_long_name_costs_its_length_alone():
+    """A user of 50 kB among 20,000 took 4 GB, or a MemoryError."""
+    users = [f"u{i}" for i in range(20_000)] + ["u" * 50_000]
+    items = [f"i{i % 50}" for i in range(20_000)] + ["i" * 50_000]
+    tracemalloc.start()
+    try:
+        ratings = Ratings.from_arrays(users, items, np.ones(20_001), scale="stars")
+        lists = ratings.to_lists()
+        assert tracemalloc.get_traced_memory()[1] < 100e6
+    finally:
+        tracemalloc.stop()
+    assert ratings.user_names[ratings.num_users - 1] == "u" * 50_000
+    assert lists.docids[20_000] == "i" * 50_000
+    both = Ratings.from_arrays(["a", "a\0"], ["x", "x"], [1, 5], scale="stars")
+    assert both.user_names.tolist() == ["a", "a\0"]

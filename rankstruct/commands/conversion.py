@@ -1,0 +1,63 @@
+"""`rankstruct convert`: files of lists as files that are mapped, once, in bounded memory."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rankstruct.data import convert_folder, convert_lists, read_lists
+from rankstruct.tables import format_table
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="rankstruct convert",
+        description="Write SVMlight, LETOR, Parquet or Arrow files as files that are mapped into memory and read without a "
+        "copy. Of a folder, train, vali and test are converted, or those of its Fold<n>; data.path of a config then names the "
+        "new folder.",
+    )
+    parser.add_argument("source", type=Path, help="a file or a folder")
+    parser.add_argument(
+        "--output", type=Path, help="file to write (default: SOURCE with .rankdata), or folder for a folder"
+    )
+    parser.add_argument("--folds", nargs="+", type=int, help="numbers of the folds (default: all)")
+    half = "float16: half the room, three digits, numbers up to 65504 (default: %(default)s)"
+    parser.add_argument("--dtype", choices=["float32", "float16"], default="float32", help=half)
+    parser.add_argument("--num-features", type=int, help="how many features there are; the greatest id if left out")
+    parser.add_argument("--real-labels", action="store_true", help="labels may be any number, not only grades")
+    parser.add_argument("--group-file", help="sizes of the lists, for SVMlight lines without qid")
+    for name in ("label", "qid", "docid"):
+        parser.add_argument(f"--{name}", help=f"name of the column, in Parquet and Arrow files (default: {name})")
+    return parser
+
+
+def main(args: Sequence[str]) -> None:
+    """Convert, and print what was made."""
+    parser = _parser()
+    given = parser.parse_args(args[1:])
+    options: dict[str, Any] = {
+        name: getattr(given, name) for name in ("num_features", "group_file", "label", "qid", "docid")
+    }
+    options = {name: value for name, value in options.items() if value is not None}
+    options |= {"dtype": given.dtype, "labels": "real" if given.real_labels else "grades"}
+    start = time.perf_counter()
+    if given.source.is_dir():
+        if given.output is None:
+            parser.error("a folder needs --output, the folder to write to")
+        made = convert_folder(given.source, given.output, given.folds, progress=True, **options)
+    else:
+        target = given.output or given.source.with_name(given.source.name.removesuffix(".gz")).with_suffix(".rankdata")
+        convert_lists(given.source, target, progress=True, **options)
+        made = [target]
+    seconds = time.perf_counter() - start
+    rows = []
+    for path in made:
+        data = read_lists(path, labels="real")
+        rows.append(
+            [str(path), data.num_lists, data.num_documents, data.num_features, f"{path.stat().st_size / 1e6:.1f}"]
+        )
+    print(format_table(["file", "lists", "documents", "features", "MB"], rows))
+    print(f"took {seconds:.1f} s")

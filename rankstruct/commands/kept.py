@@ -1,0 +1,41 @@
+"""`rankstruct cache`: look at the parsed files that are kept, and remove them."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rankstruct.data.cache import cache_folder, cache_limit, cached_files, evict, parse_size
+from rankstruct.tables import format_table
+
+
+def main(args: Sequence[str]) -> None:
+    """Print what is kept, or remove some of it."""
+    parser = argparse.ArgumentParser(
+        prog="rankstruct cache",
+        description="Show the parsed files that are kept in the cache folder ($RANKSTRUCT_CACHE, or rankstruct in the user's "
+        "cache folder), the last used first. What was longest not used goes once they exceed $RANKSTRUCT_CACHE_SIZE (20G).",
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--clear", action="store_true", help="remove all of them")
+    what.add_argument("--limit", help="remove what was longest not used until no more than this is left, such as 5G")
+    given = parser.parse_args(args[1:])
+    folder = cache_folder(True)
+    assert isinstance(folder, Path)
+    limit = 0 if given.clear else cache_limit() if given.limit is None else parse_size(given.limit)
+    if given.clear or given.limit is not None:
+        gone = evict(folder, limit)
+        print(f"removed {len(gone)} files, {_megabytes(sum(each.size for each in gone))} MB")
+    files = cached_files(folder)
+    if files and not given.clear:
+        now = time.time()
+        rows = [[each.path.name, _megabytes(each.size), f"{(now - each.used) / 86400:.1f}"] for each in files]
+        print(format_table(["file", "MB", "days unused"], rows))
+    total = _megabytes(sum(each.size for each in files))
+    print(f"{folder}: {len(files)} files, {total} MB of at most {_megabytes(cache_limit())}")
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.1f}"

@@ -1,0 +1,206 @@
+"""Lists from Parquet and Arrow files, one document a row; pyarrow reads them.
+
+Columns are `label`, `qid` and, where there is one, `docid`; all others are features, numbers in the order of the file, or one
+column of lists of numbers, all of one length. Documents of a query are neighbours. A null among features is a missing value.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from tqdm import tqdm
+
+from rankstruct.data.assembly import Assembly, Part, assemble
+from rankstruct.data.cache import Stream
+from rankstruct.data.dataset import RankingData
+from rankstruct.data.errors import DataError, shortened
+from rankstruct.data.names import Names
+from rankstruct.data.text import check_file
+
+__all__ = ["read_arrow"]
+
+_FORMAT = 1  # raise it when the same file would give other arrays
+_CELLS = 2**22  # features that are held at a time
+
+
+def read_arrow(
+    path: str | os.PathLike[str],
+    *,
+    num_features: int | None = None,
+    labels: Literal["grades", "real"] = "grades",
+    label: str = "label",
+    qid: str = "qid",
+    docid: str = "docid",
+    cache: bool | str | os.PathLike[str] = True,
+) -> RankingData:
+    """Read a Parquet or Arrow (Feather) file of lists.
+
+    Args:
+        path: the file.
+        num_features: the least number of features of the result; those that the file has not are 0.
+        labels: `"grades"` takes integers from 0, `"real"` any finite number.
+        label: the column of labels.
+        qid: the column of queries, numbers or strings.
+        docid: the column of documents' names, which may be absent.
+        cache: as for `read_svmlight`.
+
+    Raises:
+        DataError: the file is absent or none of these formats, a column is absent or no number, a query returns, or pyarrow is
+            not installed.
+
+    >>> read_arrow("train.parquet").summary()  # doctest: +SKIP
+    """
+    rows = Rows(Path(path), num_features, labels, (label, qid, docid))
+    return assemble(Path(path), rows.fill, cache, rows.key)
+
+
+class Rows:
+    """One reading of one file."""
+
+    def __init__(
+        self, path: Path, num_features: int | None, labels: str, columns: tuple[str, str, str], progress: bool = False
+    ) -> None:
+        self.path, self.num_features, self.labels, self.columns = path, num_features, labels, columns
+        self.progress = progress
+        if labels not in ("grades", "real"):
+            raise ValueError(f"labels must be 'grades' or 'real', got {labels!r}")
+        check_file(path)
+
+    def key(self) -> str:
+        """Thirty-two letters that change with the content of the file and the options."""
+        digest = hashlib.sha256(json.dumps([_FORMAT, self.num_features, self.labels, self.columns]).encode())
+        with open(self.path, "rb") as file:
+            while block := file.read(2**20):
+                digest.update(block)
+        return digest.hexdigest()[:32]
+
+    def fill(self, assembly: Assembly) -> dict[str, Stream]:
+        """Add all documents, and return the arrays that they make."""
+        arrow = _pyarrow(self.path)
+        try:
+            with tqdm(
+                unit=" rows", unit_scale=True, desc=self.path.name, disable=not self.progress, leave=False
+            ) as bar:
+                for batch in self._batches(arrow):
+                    if len(batch):
+                        assembly.add(self._part(arrow, batch, assembly.rows))
+                        bar.update(len(batch))
+        except (arrow.ArrowException, OSError) as error:
+            raise DataError(
+                f"{self.path}: expected a Parquet or Arrow file, got: {str(error).splitlines()[0][:200]}"
+            ) from None
+        if not assembly.rows:
+            raise DataError(f"{self.path}: expected documents, one a row, got none")
+        assembly.check_names(self.path, ", row ", "row")
+        return assembly.finish(None, max(self.num_features or 0, assembly.width), False)
+
+    def _batches(self, arrow: Any) -> Iterator[Any]:
+        with open(self.path, "rb") as file:
+            begins = file.read(6)
+            file.seek(0)
+            if begins[:4] == b"PAR1":
+                parquet = arrow.parquet.ParquetFile(file)
+                width = max(1, parquet.metadata.num_columns)
+                yield from parquet.iter_batches(max(1, min(2**16, _CELLS // width)))
+            elif begins == b"ARROW1":
+                reader = arrow.ipc.open_file(file)
+                yield from (reader.get_batch(number) for number in range(reader.num_record_batches))
+            else:
+                yield from arrow.ipc.open_stream(file)
+
+    def _part(self, arrow: Any, batch: Any, before: int) -> Part:
+        label, qid, docid = self.columns
+        names = batch.schema.names
+        for name in (label, qid):
+            if names.count(name) != 1:
+                raise DataError(f"{self.path}: expected one column {name!r}, got {shortened(', '.join(names), 200)}")
+        labels, lost = self._numbers(arrow, label, batch.column(label))
+        self._refuse(lost, label, "a number", before)
+        if self.labels == "grades":
+            self._refuse((labels < 0) | (labels % 1 != 0), label, "a grade, an integer from 0", before)
+        qids = self._strings(arrow, qid, batch.column(qid), before)
+        features, missing = self._features(arrow, batch, [name for name in names if name not in self.columns], before)
+        changes = np.array([True, *(one != other for one, other in zip(qids[1:], qids[:-1], strict=True))])
+        starts = np.flatnonzero(changes)
+        return Part(
+            labels=labels,
+            values=features.reshape(-1),
+            indices=None,
+            counts=None,
+            width=features.shape[1],
+            starts=starts,
+            qids=Names.of([qids[at] for at in starts.tolist()]),
+            places=starts + before + 1,
+            docids=Names.of(self._strings(arrow, docid, batch.column(docid), before)) if docid in names else None,
+            missing=missing if missing.any() else None,
+        )
+
+    def _features(self, arrow: Any, batch: Any, names: list[str], before: int) -> tuple[np.ndarray, np.ndarray]:
+        """Features `[n, d]` float32 with 0 for what is missing, and how many of each document are `[n]`."""
+        columns = [batch.column(name) for name in names]
+        if len(names) == 1 and arrow.types.is_nested(columns[0].type):
+            lists = columns[0]
+            if lists.null_count or not hasattr(lists, "flatten"):
+                raise DataError(
+                    f"{self.path}: expected lists of numbers in column {names[0]!r}, got {lists.type} with nulls"
+                )
+            flat, lost = self._numbers(arrow, names[0], lists.flatten())
+            if len(flat) % len(lists) or len(set(arrow.compute.list_value_length(lists).to_pylist())) > 1:
+                raise DataError(
+                    f"{self.path}: expected lists of one length in column {names[0]!r}, got several lengths"
+                )
+            features, gone = flat.reshape(len(lists), -1), lost.reshape(len(lists), -1)
+        else:
+            if not names:
+                raise DataError(f"{self.path}: expected columns of features beside {', '.join(self.columns)}, got none")
+            features = np.empty((len(batch), len(names)), np.float32)
+            gone = np.empty(features.shape, bool)
+            for at, (name, column) in enumerate(zip(names, columns, strict=True)):
+                features[:, at], gone[:, at] = self._numbers(arrow, name, column)
+        wrong = ~np.isfinite(features)
+        if wrong.any():
+            row, at = np.argwhere(wrong)[0].tolist()
+            name = names[min(at, len(names) - 1)]
+            raise DataError(
+                f"{self.path}, row {before + row + 1}: expected finite numbers (of float32's range) in {name!r}"
+            )
+        return features, gone.sum(axis=1, dtype=np.int32)
+
+    def _numbers(self, arrow: Any, name: str, column: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Float32 numbers, 0 where they are missing, and where that is."""
+        kinds = arrow.types
+        if not (kinds.is_integer(column.type) or kinds.is_floating(column.type) or kinds.is_boolean(column.type)):
+            raise DataError(f"{self.path}: expected numbers in column {name!r}, got {str(column.type)[:100]}")
+        lost = column.is_null().to_numpy(zero_copy_only=False)
+        with np.errstate(over="ignore"):  # told as what is not finite
+            values = column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float32)
+        return values, lost
+
+    def _strings(self, arrow: Any, name: str, column: Any, before: int) -> list[str]:
+        self._refuse(column.is_null().to_numpy(zero_copy_only=False), name, "a name", before)
+        return [value if isinstance(value, str) else str(value) for value in column.to_pylist()]
+
+    def _refuse(self, wrong: np.ndarray, name: str, expected: str, before: int) -> None:
+        if wrong.any():
+            raise DataError(
+                f"{self.path}, row {before + int(wrong.argmax()) + 1}: expected {expected} in column {name!r}"
+            )
+
+
+def _pyarrow(path: Path) -> Any:
+    try:
+        import pyarrow
+        import pyarrow.compute
+        import pyarrow.ipc
+        import pyarrow.parquet
+    except ModuleNotFoundError:
+        raise DataError(
+            f"{path}: Parquet and Arrow files are read by pyarrow, which is not installed; pip install 'rankstruct[arrow]'"
+        ) from None
+    return pyarrow

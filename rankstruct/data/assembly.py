@@ -1,0 +1,462 @@
+"""Lists from parts that come one after another: in memory, or beside the file that they are written to.
+
+A reader of a format makes parts, some ten megabytes of text each, and adds them in the order of the file. Nothing is
+held of a part but one entry a list, so that memory bounds no file; what was read is spooled to nameless temporary files,
+which end with the process however it ends, and then written as one file of arrays.
+"""
+
+from __future__ import annotations
+
+import glob
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from rankstruct.data.cache import LEFT_BEHIND, Stream, cache_folder, load_arrays, map_arrays, store_arrays, write_arrays
+from rankstruct.data.dataset import RankingData
+from rankstruct.data.errors import DataError
+from rankstruct.data.names import Names
+
+__all__ = ["read_rankdata"]
+
+_log = logging.getLogger(__name__)
+_STREAMED_FROM = 2**26  # bytes of a file from which on the cache is written part by part and then mapped
+_SPARSE_BELOW = 0.25
+_STEP = 2**20  # entries that are held at a time where columns are joined
+_NAMES = ("qids", "docids", "comments")
+_HALF = float(np.finfo(np.float16).max)
+
+
+class Column:
+    """Numbers `[any]` that are appended in pieces; in memory, or in a nameless file in `folder`."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.file: IO[bytes] | None = None if folder is None else tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
+        self.parts: list[np.ndarray] = []
+        self.size = 0
+        self.dtype = np.dtype(np.uint8)
+
+    def append(self, values: np.ndarray) -> None:
+        """Add some; all of one type."""
+        self.dtype = values.dtype
+        self.size += len(values)
+        if self.file is not None:
+            self.file.seek(0, os.SEEK_END)
+            self.file.write(np.ascontiguousarray(values).view(np.uint8).data)
+        elif len(values):
+            self.parts.append(values)
+
+    def take(self, first: int, last: int) -> np.ndarray:
+        """Entries first to last - 1."""
+        if self.file is None:
+            return self.whole()[first:last]
+        self.file.seek(first * self.dtype.itemsize)
+        return np.frombuffer(self.file.read((last - first) * self.dtype.itemsize), self.dtype)
+
+    def whole(self) -> np.ndarray:
+        """All of it; in memory without a second copy of it all."""
+        if self.file is not None:
+            return self.take(0, self.size)
+        if len(self.parts) != 1:
+            joined, at = np.empty(self.size, self.dtype), 0
+            for number, part in enumerate(self.parts):
+                joined[at : at + len(part)] = part
+                at += len(part)
+                self.parts[number] = part[:0]
+            self.parts = [joined]
+        return self.parts[0]
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        """All of it, in pieces."""
+        for first in range(0, self.size, _STEP):
+            yield self.take(first, min(first + _STEP, self.size))
+
+    def stream(self, *shape: int) -> Stream:
+        """It as an array of a shape, or flat."""
+        return Stream(self.dtype, shape or (self.size,), self.blocks)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some documents, one after another.
+
+    Args:
+        labels: `[n]` float32.
+        values: `[entries]` float32, the features that are there, document by document.
+        indices: `[entries]` int32, which they are, rising within a document; None where each has 0 to `width - 1`.
+        counts: `[n]` int32, how many each document has; None with `indices`.
+        width: how many features each document has, where `indices` is None.
+        starts: `[lists]`, the row that each list begins at, the first 0; empty where the lists come from elsewhere.
+        qids: `[lists]`, their names, or None.
+        places: `[lists]` int64, the line (or row) that each begins at, for messages.
+        docids: `[n]` or None.
+        comments: `[n]` or None.
+        missing: `[n]` int32 or None.
+    """
+
+    labels: np.ndarray
+    values: np.ndarray
+    indices: np.ndarray | None
+    counts: np.ndarray | None
+    width: int
+    starts: np.ndarray
+    qids: Names | None
+    places: np.ndarray
+    docids: Names | None = None
+    comments: Names | None = None
+    missing: np.ndarray | None = None
+
+
+class Assembly:
+    """Parts become lists; a context manager, which drops what it spooled.
+
+    Args:
+        folder: where to spool; None for memory.
+        half: features as float16.
+    """
+
+    def __init__(self, folder: Path | None = None, *, half: bool = False) -> None:
+        self.folder, self.half = folder, half
+        self.columns: dict[str, Column] = {}
+        self.rows = self.entries = self.lists = self.width = 0
+        self.complete = True  # every document so far has the features 0 to width - 1
+        self.places: list[np.ndarray] = []
+        self.last_qid: str | None = None
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def __enter__(self) -> Assembly:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        with ExitStack() as stack:
+            for column in self.columns.values():
+                if column.file is not None:
+                    stack.callback(column.file.close)
+
+    def column(self, name: str) -> Column:
+        """A column by name, made where it is new."""
+        if name not in self.columns:
+            self.columns[name] = Column(self.folder)
+        return self.columns[name]
+
+    def add(self, part: Part) -> None:
+        """Add the next documents."""
+        self.column("labels").append(part.labels)
+        self._add_lists(part)
+        self._add_features(part)
+        for name in ("docids", "comments"):
+            self._add_names(name, getattr(part, name), len(part.labels))
+        if part.missing is not None or "missing" in self.columns:
+            self._fill("missing", self.rows, np.int32)
+            self.column("missing").append(
+                np.zeros(len(part.labels), np.int32) if part.missing is None else part.missing
+            )
+        self.rows += len(part.labels)
+
+    def _add_lists(self, part: Part) -> None:
+        if part.qids is None or not len(part.qids):
+            return
+        skip = int(self.last_qid is not None and part.qids[0] == self.last_qid)  # a list goes on
+        self.last_qid = part.qids[-1]
+        self.column("offsets").append((part.starts[skip:] + self.rows).astype(np.int64))
+        self.places.append(part.places[skip:])
+        self._add_text("qids", part.qids[skip:] if skip else part.qids)
+        self.lists += len(part.qids) - skip
+
+    def _add_features(self, part: Part) -> None:
+        rows = len(part.labels)
+        indices, counts, width = part.indices, part.counts, part.width
+        if indices is not None and counts is not None:
+            width = int(indices.max(initial=-1)) + 1
+        if self.complete and (indices is not None or (self.rows and width != self.width)):
+            for first in range(0, self.rows, max(1, _STEP // max(self.width, 1))):
+                some = min(self.rows - first, max(1, _STEP // max(self.width, 1)))
+                self.column("indices").append(np.tile(np.arange(self.width, dtype=np.int32), some))
+            self.column("counts").append(np.full(self.rows, self.width, np.int32))
+            self.complete = False
+        if not self.complete:
+            if indices is None or counts is None:
+                indices = np.tile(np.arange(width, dtype=np.int32), rows)
+                counts = np.full(rows, width, np.int32)
+            self.column("indices").append(indices)
+            self.column("counts").append(counts)
+        self.column("values").append(
+            halved(part.values, f"documents from number {self.rows + 1} on") if self.half else part.values
+        )
+        self.width = max(self.width, width)
+        self.entries += len(part.values)
+
+    def _add_names(self, name: str, names: Names | None, rows: int) -> None:
+        if names is not None or f"{name}.offsets" in self.columns:
+            self._fill(f"{name}.offsets", self.rows, np.int64)
+            self._add_text(name, Names(np.zeros(0, np.uint8), np.zeros(rows + 1, np.int64)) if names is None else names)
+
+    def _add_text(self, name: str, names: Names) -> None:
+        text = self.column(f"{name}.text")
+        self.column(f"{name}.offsets").append(names.offsets[:-1] + text.size)
+        text.append(names.text)
+
+    def _fill(self, name: str, rows: int, dtype: Any) -> None:
+        """Zeros for the documents before the first that has something to say."""
+        if name not in self.columns:
+            self.column(name).append(np.zeros(rows, dtype))
+
+    def check_names(self, path: Path, line: str = ":", began: str = "line") -> None:
+        """Raise DataError where a list returns, with both places: `line` stands between path and number."""
+        if "qids.text" not in self.columns:
+            return
+        text, offsets = (self.column(f"qids.{of}").whole() for of in ("text", "offsets"))
+        qids = Names(text, np.append(offsets, len(text)))
+        if (found := qids.repeated()) is not None:
+            again, before = (int(np.concatenate(self.places)[at]) for at in found)
+            name = qids[found[0]]
+            name = name if len(name) <= 60 else f"{name[:60]}..."
+            raise DataError(
+                f"{path}{line}{again}: expected the documents of a query to be neighbours, got qid:{name} again, which "
+                f"began on {began} {before}; sort the file by qid"
+            )
+
+    def finish(
+        self, lengths: np.ndarray | None = None, num_features: int | None = None, sparse: bool | str = "auto"
+    ) -> dict[str, Stream]:
+        """All arrays, after the last part; `lengths` `[lists]` are those of the lists where parts have none."""
+        if lengths is not None:
+            self.column("offsets").append(
+                np.cumsum(np.concatenate([[0], lengths[:-1]])).astype(np.int64)[: len(lengths)]
+            )
+            self._add_text("qids", Names.of([str(number) for number in range(1, len(lengths) + 1)]))
+        self.column("offsets").append(np.array([self.rows], np.int64))
+        for name in _NAMES:
+            if f"{name}.offsets" in self.columns:
+                end = np.array([self.column(f"{name}.text").size], np.int64)
+                self.column(f"{name}.offsets").append(end)
+        rest = {
+            name: column.stream()
+            for name, column in self.columns.items()
+            if name not in ("values", "indices", "counts")
+        }
+        return self._features(num_features or self.width, sparse) | rest
+
+    def check_dense(self, dense: bool) -> None:
+        """Raise DataError where features are sparse and wanted as float16, which SciPy's matrices cannot hold."""
+        if self.half and not dense:
+            raise DataError("float16 is for dense features alone, and these are sparse; convert to float32")
+
+    def _features(self, width: int, sparse: bool | str) -> dict[str, Stream]:
+        values = self.column("values")
+        if sparse is True or (sparse == "auto" and self.entries < _SPARSE_BELOW * self.rows * width):
+            self.check_dense(False)
+            # SciPy copies unless both index arrays have one type
+            kind = np.dtype(np.int32 if self.entries < 2**31 else np.int64)
+            shape = np.array([self.rows, width])
+            return {
+                "values": values.stream(),
+                "indices": Stream(kind, (self.entries,), lambda: (each.astype(kind) for _, each, _ in self._blocks())),
+                "indptr": Stream(kind, (self.rows + 1,), lambda: self._pointers(kind)),
+                "shape": Stream.of(shape),
+            }
+        if self.complete and width == self.width:
+            return {"features": values.stream(self.rows, width)}
+        return {"features": Stream(values.dtype, (self.rows, width), lambda: self._dense(width))}
+
+    def _blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Values, indices and counts of some documents at a time."""
+        step = max(1, _STEP // max(1, self.width))
+        at = 0
+        for first in range(0, self.rows, step):
+            rows = min(step, self.rows - first)
+            if self.complete:
+                counts = np.full(rows, self.width, np.int32)
+                indices = np.tile(np.arange(self.width, dtype=np.int32), rows)
+            else:
+                counts = self.column("counts").take(first, first + rows)
+                indices = self.column("indices").take(at, at + int(counts.sum()))
+            yield self.column("values").take(at, at + len(indices)), indices, counts
+            at += len(indices)
+
+    def _pointers(self, kind: np.dtype) -> Iterator[np.ndarray]:
+        yield np.zeros(1, kind)
+        before = 0
+        for _, _, counts in self._blocks():
+            ends = before + np.cumsum(counts, dtype=np.int64)
+            before = int(ends[-1])
+            yield ends.astype(kind)
+
+    def _dense(self, width: int) -> Iterator[np.ndarray]:
+        for values, indices, counts in self._blocks():
+            rows = np.zeros((len(counts), width), values.dtype)
+            rows[np.repeat(np.arange(len(counts)), counts), indices] = values
+            yield rows.reshape(-1)
+
+
+def halved(values: np.ndarray, place: object) -> np.ndarray:
+    """Numbers as float16; raises DataError where one is too large."""
+    if len(values) and not max(abs(float(values.min())), abs(float(values.max()))) <= _HALF:
+        raise DataError(
+            f"{place}: float16 holds numbers up to {_HALF:g}, got {float(abs(values).max()):g}; convert to float32, or scale them"
+        )
+    return values.astype(np.float16)
+
+
+def made(stream: Stream, column: Column | None) -> np.ndarray:
+    """A stream as an array; without a copy where a column has it."""
+    if column is not None and column.size == np.prod(stream.shape) and column.dtype == stream.dtype:
+        return column.whole().reshape(stream.shape)
+    array, at = np.empty(int(np.prod(stream.shape)), stream.dtype), 0
+    for block in stream.blocks():
+        array[at : at + len(block)] = block
+        at += len(block)
+    return array.reshape(stream.shape)
+
+
+def to_arrays(data: RankingData) -> dict[str, np.ndarray]:
+    """What a file keeps of lists."""
+    arrays = {name: value for name, value in vars(data).items() if value is not None}
+    for name in _NAMES:
+        if name in arrays:
+            names = arrays.pop(name)
+            arrays |= {f"{name}.text": names.text, f"{name}.offsets": names.offsets}
+    if data.is_sparse:
+        matrix = arrays.pop("features")
+        shape = np.array(matrix.shape)
+        arrays |= {"values": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr, "shape": shape}
+    return arrays
+
+
+def from_arrays(arrays: Mapping[str, np.ndarray]) -> RankingData:
+    """The lists of a file; raises DataError where the arrays do not fit together."""
+    given: dict[str, Any] = dict(arrays)
+    try:
+        for name in _NAMES:
+            if f"{name}.text" in given:
+                kind = bytes if name == "comments" else str
+                given[name] = Names(given.pop(f"{name}.text"), given.pop(f"{name}.offsets"), kind)
+        if "features" not in given:
+            given["features"] = _matrix(*(given.pop(name) for name in ("values", "indices", "indptr", "shape")))
+        return RankingData(**given)
+    except DataError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
+        raise DataError(f"expected the arrays of lists, got {', '.join(map(str, arrays))}"[:200]) from error
+
+
+def _matrix(values: np.ndarray, indices: np.ndarray, pointers: np.ndarray, shape: np.ndarray) -> Any:
+    rows, width = (int(each) for each in shape.tolist())
+    fits = len(pointers) == rows + 1 and pointers[0] == 0 and pointers[-1] == len(indices) == len(values)
+    if (
+        not fits
+        or (pointers[1:] < pointers[:-1]).any()
+        or not (not len(indices) or (indices.min() >= 0 and indices.max() < width))
+    ):
+        raise DataError("the features are no sparse matrix: their pointers or indices lead out of it")
+    matrix = sp.csr_array((rows, width), dtype=np.float32)
+    # Given to the constructor, arrays that are a small part of a mapped file would be copied.
+    matrix.data, matrix.indices, matrix.indptr = values, indices, pointers
+    return matrix
+
+
+def read_rankdata(
+    path: str | os.PathLike[str], *, num_features: int | None = None, labels: str = "real", cache: object = None
+) -> RankingData:
+    """Lists of a file that `convert_lists` wrote, mapped and not copied.
+
+    Args:
+        path: the file.
+        num_features: the least number of features; a file of dense ones must have them.
+        labels: `"grades"` refuses labels that are no integers from 0.
+        cache: not used, since nothing is parsed.
+
+    Raises:
+        DataError: the file is absent, damaged, or has fewer features or other labels than asked for.
+    """
+    try:
+        arrays = map_arrays(path)
+        if num_features is not None and "shape" in arrays and arrays["shape"].shape == (2,):
+            arrays["shape"] = np.maximum(arrays["shape"], [0, num_features])  # a sparse matrix is widened for nothing
+        data = from_arrays(arrays)
+    except DataError as error:
+        raise error if str(path) in str(error) else DataError(f"{path}: {error}") from None
+    if num_features is not None and data.num_features < num_features:
+        raise DataError(
+            f"{path}: expected {num_features} features, got {data.num_features}; convert with num_features="
+        )
+    if labels == "grades" and ((data.labels < 0) | (data.labels % 1 != 0)).any():
+        raise DataError(
+            f"{path}: expected grades (integers from 0) as labels, got others; labels='real' takes any number"
+        )
+    return data
+
+
+Fill = Callable[[Assembly], dict[str, Stream]]
+
+
+def assemble(path: Path, fill: Fill, cache: bool | str | os.PathLike[str], key: Callable[[], str]) -> RankingData:
+    """Lists that `fill` adds to an `Assembly`, kept in the cache folder by `key()` and mapped at the next reading.
+
+    A large file goes to the cache part by part, so that reading it takes no more memory than converting it.
+    """
+    folder = cache_folder(cache)
+    kept = None
+    if folder is not None:
+        kept = folder / f"{path.stem[:80]}-{key()}.rankdata"
+        if (found := _kept(kept)) is not None:
+            return found
+        if path.stat().st_size >= _STREAMED_FROM and (found := _through(kept, fill)) is not None:
+            return found
+    with Assembly() as assembly:
+        streams = fill(assembly)
+        columns = {**assembly.columns, "features": assembly.columns.get("values")}
+        data = from_arrays({name: made(stream, columns.get(name)) for name, stream in streams.items()})
+    if kept is not None:
+        store_arrays(kept, to_arrays(data))
+    return data
+
+
+def _kept(path: Path) -> RankingData | None:
+    """The lists of a file of the cache; None if it is absent or damaged."""
+    arrays = load_arrays(path)
+    try:
+        return None if arrays is None else from_arrays(arrays)
+    except DataError as error:  # a file with a right checksum that nobody here wrote
+        _log.warning("%s is damaged (%s); it is made anew", path, error)
+        return None
+
+
+def _through(kept: Path, fill: Fill) -> RankingData | None:
+    """A large file by way of the cache; None where that cannot be written."""
+    try:
+        with Assembly(kept.parent) as assembly:
+            if store_arrays(kept, fill(assembly)):
+                return _kept(kept)
+    except OSError as error:
+        _log.info("nothing is cached: %s", error)
+    return None
+
+
+def write_assembled(target: Path, fill: Fill, *, half: bool = False) -> None:
+    """Write the lists that `fill` adds as one file, in memory that does not grow with them; raises OSError and as `fill` does."""
+    for path in target.parent.glob(f"{glob.escape(target.name)}.*.part"):
+        if (process := LEFT_BEHIND.search(path.name)) and not _is_running(int(process[1])):
+            path.unlink(missing_ok=True)
+    with Assembly(target.parent, half=half) as assembly:
+        write_arrays(target, fill(assembly))
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # another user's; no number of a process
+        return True
+    return True

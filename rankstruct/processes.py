@@ -1,0 +1,129 @@
+"""Several processes of `torch.distributed` that share the lists: which one this is, sums over all of them, and their end."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, distributed
+
+__all__ = ["Team", "copy_from_first", "end_with_launcher", "find_team", "gather", "joined", "summed"]
+
+_LAUNCHER = "RANKSTRUCT_LAUNCHER"
+_LOOK = 0.5  # seconds between two looks whether the launcher is there
+
+
+class Team(NamedTuple):
+    """The processes that share the work, as one of them sees them; all must do the same calls of its methods in the same order.
+
+    Attributes:
+        rank: the number of this process, from 0.
+        world_size: how many there are.
+    """
+
+    rank: int = 0
+    world_size: int = 1
+
+    def sum(self, vector: np.ndarray) -> np.ndarray:
+        """The sum of an array over all processes, the same bits on all."""
+        return vector if self.world_size == 1 else summed(torch.from_numpy(vector)).numpy()
+
+    def hand_out(self, value: Any) -> Any:
+        """What the first process gave; any object that can be pickled."""
+        given = [value]
+        if self.world_size > 1:
+            distributed.broadcast_object_list(given, 0)
+        return given[0]
+
+
+def find_team() -> Team:
+    """The processes of `torch.distributed`; this one alone where that was not initialised.
+
+    >>> find_team()
+    Team(rank=0, world_size=1)
+    """
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return Team()
+    return Team(distributed.get_rank(), distributed.get_world_size())
+
+
+@contextmanager
+def joined() -> Iterator[Team]:
+    """The processes that `torchrun` started (or whatever else sets RANK and WORLD_SIZE), joined for a block; else this one alone.
+
+    What they send each other is on the CPU.
+    """
+    started = int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
+    if not started or find_team().world_size > 1:
+        yield find_team()
+        return
+    end_with_launcher()
+    distributed.init_process_group("gloo")
+    try:
+        yield find_team()
+    finally:
+        distributed.destroy_process_group()
+
+
+def summed(values: Tensor) -> Tensor:
+    """The sum of `values`, of one shape and dtype, over all processes, each of which must call this; the same bits on all."""
+    if find_team().world_size == 1:
+        return values
+    total = _where_it_is_sent(values.detach().clone())
+    distributed.all_reduce(total)
+    return total.to(values.device)
+
+
+def copy_from_first(tensors: Iterable[Tensor]) -> None:
+    """Overwrite tensors, in place, with those of the first process; all processes must call this."""
+    if find_team().world_size == 1:
+        return
+    with torch.no_grad():
+        for tensor in tensors:
+            sent = _where_it_is_sent(tensor.detach().clone())
+            distributed.broadcast(sent, 0)
+            tensor.copy_(sent)
+
+
+def gather(values: Tensor) -> list[Tensor]:
+    """`values` of one shape and dtype of all processes, in order, each of which must call this."""
+    size = find_team().world_size
+    if size == 1:
+        return [values]
+    sent = _where_it_is_sent(values.detach())
+    found = [torch.empty_like(sent) for _ in range(size)]
+    distributed.all_gather(found, sent)
+    return [one.to(values.device) for one in found]
+
+
+def _where_it_is_sent(values: Tensor) -> Tensor:
+    return values.cuda() if distributed.get_backend() == "nccl" else values
+
+
+def end_with_launcher() -> None:
+    """Let this process end with the one that started it as one of several, even if that is killed.
+
+    What starts the others is `torchrun`, or the first of them for Lightning. A process that nothing of the kind started only
+    leaves word that it may be such a first one.
+    """
+    launcher = os.environ.get(_LAUNCHER)
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        parent = os.getppid()
+    elif launcher is not None and os.environ.get("LOCAL_RANK", "0") != "0":
+        parent = int(launcher)
+    else:
+        os.environ[_LAUNCHER] = str(os.getpid())
+        return
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_LOOK)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True, name="rankstruct-launcher").start()

@@ -1,0 +1,144 @@
+"""A risk whose terms several processes hold, some each.
+
+    R(w) = (1/Q) sum_p Q_p R_p(w),      Q = sum_p Q_p
+
+The first process runs the solver. Where it asks for R at a point, it sends the point, each evaluates its own terms there, and the
+values and subgradients are added up: vectors of length d go round and nothing else. So what decides when to stop, a clock, a
+callback or the last bit of a sum, decides once, and every solver that asks for the whole risk works as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from rankstruct.solvers.solution import Solution
+
+__all__ = ["NoTerms", "solve_together"]
+
+_FOUND, _FAILED = -1.0, -2.0  # in place of the number of a risk
+
+
+class Team(Protocol):
+    """Processes that do the same calls in the same order; see `rankstruct.processes.Team`."""
+
+    @property
+    def rank(self) -> int:
+        """The number of this process, from 0."""
+
+    @property
+    def world_size(self) -> int:
+        """How many there are."""
+
+    def sum(self, vector: np.ndarray) -> np.ndarray:
+        """The sum of a float64 vector over all processes, the same on all."""
+
+    def hand_out(self, value: Any) -> Any:
+        """What the first process gave."""
+
+
+class NoTerms:
+    """The risk of a process that has no terms."""
+
+    terms = 0
+
+    def __init__(self, dimension: int) -> None:
+        self.dimension = dimension
+
+    def __call__(self, w: np.ndarray) -> tuple[float, np.ndarray]:
+        """Nothing, to be added to what others have."""
+        return 0.0, np.zeros(self.dimension)
+
+
+def solve_together(risks: Sequence[Any], solve: Callable[[Sequence[Any]], Solution], team: Team) -> Solution:
+    """Let the first process run `solve` on the risks over the terms of all processes; its solution is returned in each.
+
+    Args:
+        risks: each a `Risk` of this process' own terms, or `NoTerms`; in all processes as many, of one dimension.
+        solve: called in the first process alone, with as many risks over all terms, which have no `term_planes`.
+        team: the processes, all of which must call this; `rankstruct.processes.find_team()`.
+
+    Returns:
+        The solution; without planes but in the first process.
+
+    Raises:
+        ValueError: `solve` failed, or a risk in any of the processes.
+
+    >>> from rankstruct.processes import find_team
+    >>> from rankstruct.solvers import Bundle, LinearRisk
+    >>> risk = LinearRisk(np.ones((1, 1)), [0, 1], lambda scores: (np.abs(scores - 1), np.sign(scores - 1)))
+    >>> solve_together([risk], lambda shared: Bundle().minimise(shared[0], C=10.0), find_team()).w.round(3)
+    array([1.])
+    """
+    if team.world_size == 1:
+        return solve(risks)
+    totals = team.sum(np.array([risk.terms for risk in risks], float))
+    shared = [_Shared(number, risk, totals[number], team) for number, risk in enumerate(risks)]
+    if team.rank:
+        return _serve(shared, team)
+    try:
+        solution = solve(shared)
+    except BaseException as error:
+        shared[0].send(_FAILED, None)
+        team.hand_out(f"{type(error).__name__}: {error}")
+        raise
+    shared[0].send(_FOUND, None)
+    team.hand_out(replace(solution, planes=None))
+    return solution
+
+
+class _Shared:
+    """The risk over all terms, for the first process to ask; and this process' part in the answer."""
+
+    def __init__(self, number: int, own: Any, terms: float, team: Team) -> None:
+        self.number, self.own, self.team = number, own, team
+        self.terms, self.dimension = int(terms), own.dimension
+
+    def send(self, number: float, w: np.ndarray | None) -> np.ndarray:
+        """What the first process wants: the number of a risk and the point; the others send nothing to be added to it."""
+        message = np.zeros(self.dimension + 1)
+        if w is not None:
+            message[1:] = w
+        message[0] = number
+        return self.team.sum(message)
+
+    def answer(self, w: np.ndarray) -> tuple[np.ndarray, BaseException | None]:
+        """Sums of values and subgradients; NaN where a process failed, with the error if it was this one."""
+        answer, failed = np.full(self.dimension + 1, np.nan), None
+        try:
+            value, gradient = self.own(w)
+            answer[0], answer[1:] = self.own.terms * value, self.own.terms * np.asarray(gradient)
+        except BaseException as error:  # the others wait for the sum
+            failed = error
+        return self.team.sum(answer), failed
+
+    def __call__(self, w: np.ndarray) -> tuple[float, np.ndarray]:
+        self.send(self.number, w)
+        total, failed = self.answer(w)
+        if failed is not None:
+            raise failed
+        if not np.isfinite(total).all():
+            raise ValueError("the risk is not finite, or could not be evaluated, in one of the processes")
+        return float(total[0]) / self.terms, total[1:] / self.terms
+
+    def term_planes(self, w: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        raise ValueError("several processes are asked for the whole risk alone, as the bundle method does; take that")
+
+
+def _serve(shared: Sequence[_Shared], team: Team) -> Solution:
+    """Answer the first process until it has solved the problem."""
+    failed: BaseException | None = None
+    while True:
+        message = shared[0].send(0.0, None)
+        if message[0] < 0:
+            break
+        failed = shared[int(message[0])].answer(message[1:])[1] or failed
+    found = team.hand_out(None)
+    if failed is not None:
+        raise failed
+    if message[0] == _FAILED:
+        raise ValueError(f"the first process failed: {found}")
+    return found

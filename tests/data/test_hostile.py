@@ -1,0 +1,270 @@
+"""What files hold that mean harm, or that nobody looked at: one line that says what and where, in little memory and time."""
+
+import csv
+import gzip
+import os
+import struct
+import zlib
+
+import numpy as np
+import pytest
+
+import rankstruct.data.text as text
+from rankstruct.data import (
+    DataError,
+    RankingData,
+    join_run,
+    read_arff,
+    read_csv,
+    read_lists,
+    read_qrels,
+    read_run,
+    read_scores,
+    read_svmlight,
+)
+from rankstruct.data.assembly import from_arrays, to_arrays
+from rankstruct.data.cache import load_arrays, map_arrays, write_arrays
+
+READERS = (read_svmlight, read_csv, read_arff, read_run, read_qrels, read_scores, read_lists)
+
+
+def refused(reader, path, message, **options):
+    with pytest.raises(DataError, match=message) as found:
+        reader(path, **options)
+    assert "\n" not in str(found.value)
+    assert len(str(found.value)) < 600
+    assert str(path.name) in str(found.value)
+
+
+def write(path, content):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+@pytest.mark.parametrize("number", ["1_000", "１２", "٣", "1e1_0", "0x10", "9" * 5000 + "x"])
+def test_numbers_are_in_ascii_digits(tmp_path, number):
+    shown = number[:40]
+    refused(read_scores, write(tmp_path / "scores", f"1.5\n{number}\n"), f"scores:2: expected a finite number.*{shown}")
+    refused(read_run, write(tmp_path / "run", f"q Q0 d 1 {number} t\n"), "run:1: expected a finite number as score")
+    refused(read_qrels, write(tmp_path / "qrels", f"q 0 d {number}\n"), "qrels:1: expected an integer as label")
+    refused(read_csv, write(tmp_path / "a.csv", f"x,kind\n1,a\n{number},b\n"), "a.csv, line 3: expected numbers")
+    arff = f"@attribute x real\n@attribute k {{a,b}}\n@data\n{number},a\n"
+    refused(read_arff, write(tmp_path / "a.arff", arff), "a.arff, line 4: expected numbers")
+    refused(
+        read_svmlight, write(tmp_path / "a.txt", f"1 qid:1 1:{number}\n"), "a.txt:1: expected a finite", cache=False
+    )
+
+
+def test_labels_of_too_many_digits_for_an_integer(tmp_path):
+    refused(read_qrels, write(tmp_path / "qrels", f"q 0 d {'9' * 5000}\n"), "qrels:1: expected an integer as label")
+
+
+def test_text_that_is_not_utf_8(tmp_path):
+    for reader, start in ((read_csv, b"x,kind\n1,a\n"), (read_run, b"q Q0 d 1 2 t\n"), (read_scores, b"1\n")):
+        refused(
+            reader,
+            write(tmp_path / "file", start + b"\xff\xfe,1\n"),
+            "expected text in UTF-8, got the byte 0xff on line",
+        )
+
+
+def test_fields_beyond_the_limit_of_csv(tmp_path):
+    path = write(tmp_path / "wide.csv", "x,kind\n1," + "a" * (csv.field_size_limit() + 1) + "\n")
+    refused(read_csv, path, "wide.csv, line 2: expected comma-separated values, got: field larger than field limit")
+
+
+def test_messages_are_cut(tmp_path):
+    long = "z" * 100_000
+    for reader, content in (
+        (read_svmlight, f"1 qid:1 1:{long}\n"),
+        (read_svmlight, f"1 qid:1 {long}\n"),
+        (read_svmlight, f"1 qid:{long} 1:1\n0 qid:b 1:1\n1 qid:{long} 1:1\n"),
+        (read_svmlight, f"{long} qid:1 1:1\n"),
+        (read_svmlight, f"0.5{'0' * 90_000} qid:1 1:1\n"),
+        (read_svmlight, b"1 qid:1 1:1 # docid = " + b"\xff" * 100_000 + b"\n"),
+        (read_run, f"{long} {long}\n"),
+        (read_run, f"{long} Q0 {long} 1 2 t\n" * 2),
+        (read_scores, long),
+        (read_csv, f"x,kind\n{long},a\n"),
+        (read_arff, f"@attribute '{long}"),
+    ):
+        refused(
+            reader,
+            write(tmp_path / "file", content),
+            "expected",
+            **({"cache": False} if reader is read_svmlight else {}),
+        )
+    with pytest.raises(DataError, match=r"in common; got run queries zzz") as found:
+        join_run({long: {"d": 1}}, {"q": {"d": 1}})
+    assert len(str(found.value)) < 300
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "broken link"])
+def test_only_regular_files_are_read(tmp_path, kind):
+    path = tmp_path / "odd"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to(tmp_path / "nothing")
+    for reader in READERS:
+        refused(reader, path, f"expected a file that can be read, got: (a {kind};|No such file)")
+    refused(map_arrays, path, "expected a file that can be read")
+    assert load_arrays(path) is None
+
+
+def test_an_empty_side_file_beside_qids_is_of_no_account(tmp_path):
+    path = write(tmp_path / "train.txt", "1 qid:a 1:1\n0 qid:b 1:2\n")
+    write(tmp_path / "train.txt.query", "")
+    assert read_svmlight(path, cache=False).num_lists == 2
+    refused(read_svmlight, write(path, "1 1:1\n"), "expected sizes that sum to the 1 documents", cache=False)
+
+
+@pytest.mark.parametrize("digits", [10, 11, 12, 19, 20, 500])
+def test_feature_ids_of_many_digits(tmp_path, digits):
+    path = write(tmp_path / "ids.txt", f"1 qid:1 1:1\n1 qid:1 {'9' * digits}:1\n")
+    refused(
+        read_svmlight,
+        path,
+        "ids.txt:2: expected a feature as id:value with ids up to 2147483646, got '999",
+        cache=False,
+    )
+    write(path, f"1 qid:1 {'0' * digits}1:5 {'0' * digits}2:7\n")
+    assert read_svmlight(path, cache=False).features.tolist() == [[5, 7]]
+
+
+HUGE = [
+    "9223372036854775807 9223372036854775807 5",  # sums to 3 in int64
+    "9223372036854775808 3",
+    "18446744073709551616 3",
+    "9" * 5000,
+    "-1 4",
+    "٣",
+]
+
+
+@pytest.mark.parametrize("sizes", HUGE, ids=lambda sizes: sizes[:20])
+def test_group_files_that_overflow(tmp_path, sizes):
+    path = write(tmp_path / "rank.train", "0 1:1\n1 1:2\n2 1:3\n")
+    side = write(tmp_path / "rank.train.query", sizes)
+    with pytest.raises(DataError, match=f"{side.name}:1: expected the number of documents of a list, got") as found:
+        read_svmlight(path, cache=False)
+    assert len(str(found.value)) < 600
+    write(side, "0003\n0")
+    assert read_svmlight(path, cache=False).lengths.tolist() == [3, 0]
+
+
+def test_offsets_that_overflow_are_refused():
+    offsets = np.array([0, 2**63 - 1, -(2**63), -2, 3])  # whose differences rise
+    with pytest.raises(DataError, match="offsets must rise from 0 to the number of documents, 3"):
+        RankingData(np.zeros((3, 1), np.float32), np.zeros(3, np.float32), offsets, np.array(["a", "b", "c", "d"]))
+
+
+def test_gzip_bombs(tmp_path, monkeypatch):
+    monkeypatch.setattr(text, "_UNPACKED", 10**5)
+    for content in (b"\n" * 10**7, b"0 qid:1 1:1\n" * 10**6, bytes(10**7)):
+        path = write(tmp_path / "bomb.txt.gz", gzip.compress(content))
+        for reader in (read_svmlight, read_run, read_scores):
+            refused(reader, path, "expected", **({"cache": False} if reader is read_svmlight else {}))
+        refused(
+            read_svmlight,
+            path,
+            "bomb.txt.gz: expected a gzip file of lines, got one of .* unpacks to more",
+            cache=False,
+        )
+    write(path, gzip.compress(b"1 qid:a 1:1\n0 qid:a 1:2\n"))
+    assert read_lists(path, cache=False).num_documents == 2
+    write(path, gzip.compress(b"0.5\n2\n"))
+    assert read_scores(path).tolist() == [0.5, 2]
+
+
+def test_a_line_without_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(text, "_LONGEST_LINE", 10**6)
+    path = write(tmp_path / "endless.txt", b"1 qid:1 1:1\n" + b" " * (2**24 + 10**6))
+    refused(read_svmlight, path, "endless.txt:2: expected lines of at most 1000000 bytes", cache=False)
+
+
+def crafted(path, header, body=bytes(64)):
+    """A file of arrays with a header of one's own and the right checksum."""
+    content = struct.pack("<Q", len(header)) + header
+    content += bytes(-(12 + len(content)) % 64) + body
+    path.write_bytes(struct.pack("<8sI", b"rankdat2", zlib.crc32(content)) + content)
+    return path
+
+
+HEADERS = [
+    b'{"a": ["|O", [1], 0, 8]}',
+    b'{"a": ["<f4", [16], 0, 128]}',
+    b'{"a": ["<f4", [16], 64, 64]}',
+    b'{"a": ["<f4", [16], -64, 64]}',
+    b'{"a": ["<f4", [-1, -16], 0, 64]}',
+    b'{"a": ["<f4", [4611686018427387904, 4], 0, 0]}',
+    b'{"a": ["<f4", [0, 99999999999999999999999], 0, 0]}',
+    b'{"a": ["<f4", 16, 0, 64]}',
+    b'{"a": ["<f4", [1.5], 0, 6]}',
+    b'{"a": ["<f4", [true], 0, 4]}',
+    b'{"a": [["<f4"], [1], 0, 4]}',
+    b'{"a": ["nonsense", [1], 0, 4]}',
+    b'{"a": ["(1000000000000,)f4", [1], 0, 4]}',
+    b'{"a": []}',
+    b'{"a": null}',
+    b"[1, 2]",
+    b"7",
+    b"\xff",
+    b"[" * 100_000,
+    b"",
+]
+
+
+@pytest.mark.parametrize("header", HEADERS, ids=lambda header: header[:30].decode("latin-1"))
+def test_crafted_headers(tmp_path, caplog, header):
+    path = crafted(tmp_path / "crafted.rankdata", header)
+    assert load_arrays(path) is None
+    assert "crafted.rankdata is damaged" in caplog.text
+    assert "\n" not in caplog.records[0].getMessage()
+    refused(read_lists, path, "crafted.rankdata is damaged or no file of this version")
+    path.write_bytes(struct.pack("<8sIQ", b"rankdat2", zlib.crc32(struct.pack("<Q", 2**63)), 2**63))
+    refused(read_lists, path, "crafted.rankdata is damaged")
+
+
+def test_crafted_arrays_that_do_not_fit_together(tmp_path):
+    data = read_svmlight(write(tmp_path / "a.txt", "1 qid:a 7:1 # docid = d\n0 qid:b 9:2\n"), cache=False)
+    assert data.is_sparse
+    good = to_arrays(data)
+    path = tmp_path / "a.rankdata"
+    write_arrays(path, good)
+    assert read_lists(path).docids.tolist() == ["d", ""]
+    for name, value in (
+        ("indices", np.array([7, 10**6], np.int32)),
+        ("indices", np.array([-1, 3], np.int32)),
+        ("indptr", np.array([0, 5, 2], np.int32)),
+        ("indptr", np.array([0, 2, 1], np.int32)),
+        ("indptr", np.array([0], np.int32)),
+        ("shape", np.array([2])),
+        ("shape", np.array([10**12, 9])),
+        ("offsets", np.array([0, 3, 2])),
+        ("offsets", np.array([0.0, 1.0, 2.0])),
+        ("labels", np.array([np.nan, 0], np.float32)),
+        ("labels", np.zeros((2, 1), np.float32)),
+        ("qids.offsets", np.array([0, 2**62, 2])),
+        ("docids.text", np.zeros(9, np.uint8)),
+        ("missing", np.zeros(3, np.int32)),
+        ("values", np.zeros(9, np.float32)),
+        ("surplus", np.zeros(1)),
+    ):
+        write_arrays(path, good | {name: value})
+        with pytest.raises(DataError) as found:
+            read_lists(path)
+        assert len(str(found.value)) < 600
+    cached = tmp_path / "cache"  # what the cache holds is made anew
+    source = write(tmp_path / "b.txt", "1 qid:a 1:1\n0 qid:b 1:2\n")
+    read_svmlight(source, cache=cached)
+    (kept,) = cached.iterdir()
+    write_arrays(kept, map_arrays(kept) | {"offsets": np.array([0, 2**63 - 1, 2])})
+    assert read_svmlight(source, cache=cached).lengths.tolist() == [1, 1]
+    del good["labels"]
+    with pytest.raises(DataError, match="expected the arrays of lists, got"):
+        from_arrays(good)
