@@ -45,8 +45,10 @@ from rankstruct.commands.cells import Cell, CellFolders
 from rankstruct.data import (
     DataError,
     RankingData,
+    convert_lists,
     read_arff,
     read_csv,
+    read_lists,
     read_qrels,
     read_run,
     read_scores,
@@ -360,6 +362,15 @@ def cache_input(rng: Random) -> Input:
         return next(Path(folder).glob("*.rankdata")).read_bytes(), {"documents": text, "crafted": rng.random() < 0.2}
 
 
+def map_input(rng: Random) -> Input:
+    """A converted file, which is read where it is."""
+    text = document_lines(rng, with_qid=True).encode()
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "lists.txt").write_bytes(text)
+        convert_lists(f"{folder}/lists.txt", f"{folder}/lists.rankdata", omitted="zero")
+        return Path(folder, "lists.rankdata").read_bytes(), {"documents": text}
+
+
 def read_through_cache(path: Path, documents: bytes, crafted: bool) -> dict:
     content = path.read_bytes()
     if crafted and len(content) > 12:  # magic, CRC-32 of what follows, the rest
@@ -561,6 +572,13 @@ KINDS = {
     "ratings": Kind(ratings_input, ratings_of, lambda content, form: plain.ratings(content, *RATINGS[form]), 3),
     "titles": Kind(titles_input, read_titles, plain.titles, 0.5),
     "cache": Kind(cache_input, read_through_cache, expect_cached, 1),
+    "map": Kind(
+        map_input,
+        lambda path, documents: lists_of(read_lists(path)),
+        lambda content, documents: Either(plain.svmlight(documents, omitted="zero")),
+        1,
+        "lists.rankdata",
+    ),
     "cell": Kind(cell_input, read_cell, expect_cell, 1, "given.json", _VALUE),
     "measure": Kind(measure_input, read_measure, expect_measure, 1, errors=_VALUE),
     "scorer": Kind(scorer_input, read_weights, expect_weights, 1, "scorer.pt", _VALUE),
