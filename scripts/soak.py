@@ -83,7 +83,7 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "fit": Command("fit --config {data}/fit.yaml --data.path {data}/Fold1 --output {out}", go_on_fit),
-    "fit, two processes": Command(
+    "fit-ddp": Command(
         "fit --config {data}/fit.yaml --data.path {data}/Fold1 --trainer.strategy ddp --trainer.devices 2 --output {out}",
         go_on_fit,
         fresh=True,
