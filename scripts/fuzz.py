@@ -2,8 +2,8 @@
 
 An input is a small valid file that a seed decides, damaged by a few mutations (bits, pieces, lines, numbers, encodings). What
 the library makes of it must equal what the plain parsers of tests/plain_parsers.py read, or be the documented error where
-those refuse the file; within 10 seconds of a processor and 1 GB. Inputs go to processes with these limits, so that a crash or a hang is a
-finding too.
+those refuse the file; within 10 seconds of a processor and 1 GB. Inputs go to processes with these limits, so that a crash
+or a hang is a finding too.
 The input number n of a kind is the same in every run with the same seed: `--kind svmlight --only n` runs it alone.
 
 This runs from a checkout, on Linux.
