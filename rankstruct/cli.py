@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from rankstruct._version import __version__
+from rankstruct.commands._arguments import check_configs, one_line
 
 #: Module of `rankstruct.commands` and what it does; a new command is one line here.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -61,11 +62,17 @@ def main(args: Sequence[str] | None = None) -> int:
         print(f"{usage()}\nrankstruct: unknown command {name!r}", file=sys.stderr)
         return 2
     try:
+        check_configs(args)
         importlib.import_module(f"rankstruct.commands.{COMMANDS[name][0]}").main(args)
     except KeyboardInterrupt as stop:
-        print(f"rankstruct {name}: {str(stop) or 'stopped'}", file=sys.stderr)
-        return 130
+        return _say(name, str(stop) or "stopped", 130)
     except (ValueError, OSError) as error:
-        print(f"rankstruct {name}: {error}", file=sys.stderr)
-        return 1
+        return _say(name, str(error), 1)
+    except MemoryError as error:
+        return _say(name, f"out of memory: {error}" if str(error) else "out of memory", 1)
     return 0
+
+
+def _say(name: str, message: str, status: int) -> int:
+    print(f"rankstruct {name}: {one_line(message)}", file=sys.stderr)
+    return status

@@ -16,7 +16,7 @@ from torch import Tensor, distributed
 __all__ = ["Team", "copy_from_first", "end_with_launcher", "find_team", "gather", "joined", "summed"]
 
 _LAUNCHER = "RANKSTRUCT_LAUNCHER"
-_LOOK = 0.5  # seconds between two looks whether the launcher is there
+_LOOK = 0.2  # seconds between two looks whether the launcher is there
 
 
 class Team(NamedTuple):

@@ -2,8 +2,8 @@
 
 An input is a small valid file that a seed decides, damaged by a few mutations (bits, pieces, lines, numbers, encodings). What
 the library makes of it must equal what the plain parsers of tests/plain_parsers.py read, or be the documented error where
-those refuse the file; within 10 seconds and 1 GB. Inputs go to processes with these limits, so that a crash or a hang is a
-finding too.
+those refuse the file; within 10 seconds of a processor and 1 GB. Inputs go to processes with these limits, so that a crash
+or a hang is a finding too.
 The input number n of a kind is the same in every run with the same seed: `--kind svmlight --only n` runs it alone.
 
 This runs from a checkout, on Linux.
@@ -45,8 +45,10 @@ from rankstruct.commands.cells import Cell, CellFolders
 from rankstruct.data import (
     DataError,
     RankingData,
+    convert_lists,
     read_arff,
     read_csv,
+    read_lists,
     read_qrels,
     read_run,
     read_scores,
@@ -360,6 +362,15 @@ def cache_input(rng: Random) -> Input:
         return next(Path(folder).glob("*.rankdata")).read_bytes(), {"documents": text, "crafted": rng.random() < 0.2}
 
 
+def map_input(rng: Random) -> Input:
+    """A converted file, which is read where it is."""
+    text = document_lines(rng, with_qid=True).encode()
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "lists.txt").write_bytes(text)
+        convert_lists(f"{folder}/lists.txt", f"{folder}/lists.rankdata", omitted="zero")
+        return Path(folder, "lists.rankdata").read_bytes(), {"documents": text}
+
+
 def read_through_cache(path: Path, documents: bytes, crafted: bool) -> dict:
     content = path.read_bytes()
     if crafted and len(content) > 12:  # magic, CRC-32 of what follows, the rest
@@ -449,7 +460,7 @@ def command(*arguments: str) -> str:
             code = end.code
     said = err.getvalue().strip()
     if code in (1, 2) and said and "Traceback" not in said:
-        raise Said(" ".join(said.split()))  # the parser of configs says several lines
+        raise Said(" ".join(said.split())[:MESSAGE])  # the parser of configs says several lines, with what was given
     if code not in (0, None):
         raise AssertionError(f"exit code {code!r} with {len(said.splitlines())} lines: {said[-300:]}")
     return out.getvalue()
@@ -474,7 +485,7 @@ def config_input(pattern: str) -> Callable[[Random], Input]:
 def numbers_in(content: bytes) -> dict[str, float]:
     """The numbers of a YAML file by the names that lead to them."""
     found: dict[str, float] = {}
-    if b"&" in content:  # aliases may make it endless
+    if b"&" in content or b"\t" in content:  # aliases may make it endless; what tabs are depends on the YAML library
         return found
     try:
         every = yaml.safe_load(content)
@@ -561,6 +572,13 @@ KINDS = {
     "ratings": Kind(ratings_input, ratings_of, lambda content, form: plain.ratings(content, *RATINGS[form]), 3),
     "titles": Kind(titles_input, read_titles, plain.titles, 0.5),
     "cache": Kind(cache_input, read_through_cache, expect_cached, 1),
+    "map": Kind(
+        map_input,
+        lambda path, documents: lists_of(read_lists(path)),
+        lambda content, documents: Either(plain.svmlight(documents, omitted="zero")),
+        1,
+        "lists.rankdata",
+    ),
     "cell": Kind(cell_input, read_cell, expect_cell, 1, "given.json", _VALUE),
     "measure": Kind(measure_input, read_measure, expect_measure, 1, errors=_VALUE),
     "scorer": Kind(scorer_input, read_weights, expect_weights, 1, "scorer.pt", _VALUE),
@@ -625,7 +643,8 @@ def judge(kind: str, content: bytes, options: dict[str, Any], path: Path) -> str
 
 def work(kind: str, seed: int, numbers: range, folder: str, answers: Connection) -> None:
     """Judge inputs one after another; the system ends this process at one that takes too long, or gives it no more memory."""
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    for each in (signal.SIGALRM, signal.SIGPROF):
+        signal.signal(each, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     used = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_DATA, (used + BYTES, used + BYTES))
@@ -633,15 +652,20 @@ def work(kind: str, seed: int, numbers: range, folder: str, answers: Connection)
     path = Path(tempfile.mkdtemp(dir=folder)) / KINDS[kind].name
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     for number in numbers:
-        start = time.perf_counter()
         content, options = make_input(kind, seed, number)
-        signal.alarm(SECONDS)
-        start = time.perf_counter()
+        limit(SECONDS)
+        start = time.process_time()
         said = judge(kind, content, options, path)
-        spent = time.perf_counter() - start
-        signal.alarm(0)
+        spent = time.process_time() - start
+        limit(0)
         answers.send((number, said, spent, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))
     answers.close()
+
+
+def limit(seconds: int) -> None:
+    """End this process after so many seconds of its processor, or of waiting for nothing; 0 for never."""
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.alarm(30 * seconds)
 
 
 class Outcome(NamedTuple):
@@ -653,8 +677,8 @@ class Outcome(NamedTuple):
     kilobytes: int = 0
 
 
-def outcomes(kind: str, seed: int, inputs: int, processes: int, folder: str) -> Iterator[Outcome]:
-    """Those of all inputs of a kind; a process that ends before its last input is replaced, from the next one on."""
+def outcomes(kind: str, seed: int, numbers: range, processes: int, folder: str) -> Iterator[Outcome]:
+    """Those of inputs of a kind; a process that ends before its last input is replaced, from the next one on."""
     context = multiprocessing.get_context("fork")
     alive: dict[Connection, tuple[Any, range]] = {}
 
@@ -666,51 +690,67 @@ def outcomes(kind: str, seed: int, inputs: int, processes: int, folder: str) -> 
         alive[ours] = (process, numbers)
 
     try:
-        for first in range(min(processes, inputs)):
-            start(range(first, inputs, processes))
+        for first in range(min(processes, len(numbers))):
+            start(numbers[first::processes])
         while alive:
             for ready in wait(list(alive)):
-                process, numbers = alive.pop(ready)  # type: ignore[call-overload]
+                process, left = alive.pop(ready)  # type: ignore[call-overload]
                 try:
                     outcome = Outcome(*ready.recv())  # type: ignore[union-attr]
                 except EOFError:
                     process.join()
-                    if numbers:
-                        how = "too slow" if process.exitcode == -signal.SIGALRM else f"ended with {process.exitcode}"
-                        yield Outcome(numbers[0], f"the process was {how}")
-                        start(numbers[1:])
+                    if left:
+                        slow = process.exitcode in (-signal.SIGALRM, -signal.SIGPROF)
+                        how = "too slow" if slow else f"ended with {process.exitcode}"
+                        yield Outcome(left[0], f"the process was {how}")
+                        start(left[1:])
                     continue
-                alive[ready] = (process, numbers[1:])  # type: ignore[index]
+                alive[ready] = (process, left[1:])  # type: ignore[index]
                 yield outcome
     finally:
         for process, _ in alive.values():
             process.kill()
 
 
-def fuzz(kind: str, options: argparse.Namespace, inputs: int, folder: str, bar: tqdm) -> list:
-    """Run the inputs of a kind; the row of the table."""
-    counts: Counter[str] = Counter()
-    shown: Counter[str] = Counter()
-    slowest, least, most = 0.0, math.inf, 0
-    for number, said, seconds, kilobytes in outcomes(kind, options.seed, inputs, options.processes, folder):
-        counts[said if said in ("equal", "refused") else "finding"] += 1
-        slowest = max(slowest, seconds)
-        if kilobytes:
-            least, most = min(least, kilobytes), max(most, kilobytes)
-        bar.update()
-        if said in ("equal", "refused"):
-            continue
-        shown[said[:40]] += 1
-        if shown[said[:40]] <= options.show:
-            bar.write(f"{kind} {number}: {said}")
-        if options.save:
-            Path(options.save).mkdir(parents=True, exist_ok=True)
-            content, given = make_input(kind, options.seed, number)
-            name = f"{kind.replace(' ', '-')}-{options.seed}-{number}"
-            Path(options.save, f"{name}.bin").write_bytes(content)
-            write_text(Path(options.save, f"{name}.txt"), f"{said}\n{given}\n")
-    grown = 0 if least == math.inf else (most - least) / 1024
-    return [kind, inputs, counts["equal"], counts["refused"], counts["finding"], f"{slowest:.2f}", round(grown)]
+class Tally:
+    """What became of the inputs of a kind."""
+
+    def __init__(self, kind: str, options: argparse.Namespace) -> None:
+        self.kind, self.options = kind, options
+        self.counts: Counter[str] = Counter()
+        self.shown: Counter[str] = Counter()
+        self.slowest, self.grown = 0.0, 0.0
+
+    def run(self, numbers: range, folder: str, bar: tqdm, end: float) -> None:
+        """Judge inputs until a time."""
+        least = math.inf
+        for outcome in outcomes(self.kind, self.options.seed, numbers, self.options.processes, folder):
+            self.counts[outcome.said if outcome.said in ("equal", "refused") else "finding"] += 1
+            self.slowest = max(self.slowest, outcome.seconds)
+            if outcome.kilobytes:
+                least = min(least, outcome.kilobytes)
+                self.grown = max(self.grown, (outcome.kilobytes - least) / 1024)
+            bar.update()
+            if outcome.said not in ("equal", "refused"):
+                self.note(outcome, bar)
+            if time.monotonic() > end:
+                return
+
+    def note(self, outcome: Outcome, bar: tqdm) -> None:
+        """Print a finding, the first few of its sort, and keep its input."""
+        self.shown[outcome.said[:40]] += 1
+        if self.shown[outcome.said[:40]] <= self.options.show:
+            bar.write(f"{self.kind} {outcome.number}: {outcome.said}")
+        if self.options.save:
+            content, given = make_input(self.kind, self.options.seed, outcome.number)
+            path = Path(self.options.save, f"{self.kind.replace(' ', '-')}-{self.options.seed}-{outcome.number}")
+            write_text(f"{path}.txt", f"{outcome.said}\n{given}\n")
+            Path(f"{path}.bin").write_bytes(content)
+
+    def row(self) -> list:
+        """Of the table."""
+        counts = [sum(self.counts.values()), *(self.counts[name] for name in ("equal", "refused", "finding"))]
+        return [self.kind, *counts, f"{self.slowest:.2f}", round(self.grown)]
 
 
 def warm(kinds: list[str]) -> None:
@@ -722,9 +762,25 @@ def warm(kinds: list[str]) -> None:
             judge(kind, content, options, Path(folder, KINDS[kind].name))
 
 
+def fuzz(options: argparse.Namespace, folder: str) -> list[list]:
+    """The rows of the table; kinds take turns, so that a run that is stopped by time has seen all of them."""
+    shares = sum(KINDS[kind].share for kind in options.kind)
+    counts = {kind: math.ceil(options.inputs * KINDS[kind].share / shares) for kind in options.kind}
+    tallies = {kind: Tally(kind, options) for kind in options.kind}
+    turns = 1 + options.inputs // 10_000
+    end = time.monotonic() + options.seconds
+    with tqdm(total=sum(counts.values()), unit="input") as bar:
+        for turn in range(turns):
+            for kind, tally in tallies.items():
+                if time.monotonic() < end:
+                    tally.run(range(counts[kind] * turn // turns, counts[kind] * (turn + 1) // turns), folder, bar, end)
+    return [tally.row() for tally in tallies.values()]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--inputs", type=int, default=10_000, help="of all kinds together (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="stop after so many (default: never)")
     parser.add_argument("--kind", nargs="+", choices=list(KINDS), default=list(KINDS), help="(default: all)")
     parser.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
     parser.add_argument("--only", type=int, help="the number of one input, judged in this process")
@@ -745,12 +801,9 @@ def main() -> int:
                 )
             return 0
         warm(options.kind)
-        shares = sum(KINDS[kind].share for kind in options.kind)
-        counts = {kind: math.ceil(options.inputs * KINDS[kind].share / shares) for kind in options.kind}
-        with tqdm(total=sum(counts.values()), unit="input") as bar:
-            rows = [fuzz(kind, options, count, folder, bar) for kind, count in counts.items()]
+        rows = fuzz(options, folder)
+    rows.append(["all", *(sum(row[i] for row in rows) for i in range(1, 5)), "", ""])
     header = ["kind", "inputs", "equal", "refused", "findings", "slowest, s", "memory, MB"]
-    rows.append(["all", *(sum(row[i] for row in rows) for i in range(1, 5)), max(row[5] for row in rows), ""])
     print(format_table(header, rows))
     return 1 if rows[-1][4] else 0
 

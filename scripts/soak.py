@@ -31,7 +31,7 @@ import torch
 import yaml
 from tqdm.auto import tqdm
 
-from rankstruct.data import synthetic
+from rankstruct.data import read_lists, synthetic
 from rankstruct.tables import format_table
 
 PATIENCE, LIMIT = 5, 600  # seconds until all is gone after a kill; and of a whole run
@@ -44,10 +44,10 @@ save_every_steps: 7
 model: {scorer: {class_path: rankstruct.MLPScorer, init_args: {dropout: 0.3}}, measures: [AP, RR@10], regularization: 0.001}
 data: {lists_per_batch: 3, max_list_size: 20, cache: false}
 early_stopping: {patience: 1000}
-trainer: {max_epochs: 12, accelerator: cpu, enable_progress_bar: false}
+trainer: {max_epochs: 8, accelerator: cpu, enable_progress_bar: false}
 """
 EXACT = """
-ranker: {class_path: rankstruct.LinearRanker, init_args: {measure: AP, C: [0.1, 1.0, 10.0, 100.0], tolerance: 1.0e-5}}
+ranker: {class_path: rankstruct.LinearRanker, init_args: {measure: AP, C: [0.1, 1.0, 10.0], tolerance: 1.0e-4}}
 data: {cache: false}
 """
 EXPERIMENT = """
@@ -60,7 +60,7 @@ trainers:
   regression: {trainer: regression, alpha: 1.0}
   chance: {trainer: random}
 """
-GRID = ("--folds", "1", "2", "--grid", "model.regularization=0.001,0.1", "--trainer.max_epochs", "5")
+GRID = ("--folds", "1", "2", "--grid", "model.regularization=0.001,0.1", "--trainer.max_epochs", "3")
 
 
 def go_on_fit(arguments: Sequence[str], out: Path) -> Sequence[str]:
@@ -70,15 +70,24 @@ def go_on_fit(arguments: Sequence[str], out: Path) -> Sequence[str]:
 
 
 class Command(NamedTuple):
-    """Arguments, in which {data}, {out} and {processes} are replaced, and those to go on with after a kill."""
+    """Arguments, in which {data}, {out} and {processes} are replaced, and those to go on with after a kill.
+
+    What starts itself again, for more processes, is never forked.
+    """
 
     arguments: str
     go_on: Callable[[Sequence[str], Path], Sequence[str]] = lambda arguments, out: arguments
     options: Sequence[str] = ()
+    fresh: bool = False
 
 
 COMMANDS = {
     "fit": Command("fit --config {data}/fit.yaml --data.path {data}/Fold1 --output {out}", go_on_fit),
+    "fit-ddp": Command(
+        "fit --config {data}/fit.yaml --data.path {data}/Fold1 --trainer.strategy ddp --trainer.devices 2 --output {out}",
+        go_on_fit,
+        fresh=True,
+    ),
     "predict": Command("predict --run {out} --trainer.enable_progress_bar false"),
     "fit-exact": Command(
         "fit-exact --config {data}/exact.yaml --data.path {data} --folds 1 2 --processes {processes} --output {out}"
@@ -90,6 +99,7 @@ COMMANDS = {
     "compare": Command(
         "compare --configs {data}/fit.yaml --data.path {data} --processes {processes} --output {out}", options=GRID
     ),
+    "convert": Command("convert {data} --output {out}"),
     "experiment": Command("experiment --config {data}/experiment.yaml --processes {processes} --output {out}"),
 }
 
@@ -216,6 +226,8 @@ def damage(path: Path) -> str:
             [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
         elif path.suffix in (".ckpt", ".pt"):
             torch.load(path, weights_only=True, map_location="cpu")
+        elif path.suffix == ".rankdata":
+            read_lists(path)
         elif path.suffix == ".pkl":
             pickle.loads(path.read_bytes())
         elif path.suffix == ".yaml":
@@ -243,6 +255,8 @@ def results(folder: Path) -> dict[str, Any]:
             content = torch.load(path, weights_only=True, map_location="cpu")
             kept = hashlib.sha256(b"".join(v.numpy().tobytes() for v in content["state_dict"].values())).hexdigest()
             found[name] = [kept, content.get("epoch"), content.get("global_step")]
+        elif path.suffix == ".rankdata":
+            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
         elif path.suffix in (".csv", ".txt") and path.stem not in ("times", "split"):
             found[name] = path.read_text()
     return found
@@ -275,6 +289,10 @@ class Bench(NamedTuple):
     processes: int
     fork: bool
 
+    def start(self, name: str, arguments: Sequence[str], log: Path) -> Started:
+        """Start a command."""
+        return Started(arguments, log, fork=self.fork and not COMMANDS[name].fresh)
+
     def arguments(self, name: str, out: Path) -> list[str]:
         """Of a command's first start, for which `out` is made ready."""
         command = COMMANDS[name]
@@ -301,7 +319,7 @@ def run_whole(bench: Bench, name: str) -> Whole:
     out = bench.folder / f"{name}-whole"
     arguments = bench.arguments(name, out)
     before, start = newest(out), time.monotonic()
-    with Started(arguments, bench.folder / f"{name}-whole.log", fork=bench.fork) as process:
+    with bench.start(name, arguments, bench.folder / f"{name}-whole.log") as process:
         process.wait(LIMIT, lambda: newest(out) > before)
         begun = time.monotonic() - start
         process.wait(LIMIT)
@@ -348,7 +366,7 @@ def one_round(
     wrong: list[str] = []
     given, length, missed = arguments, whole, 0
     while kills and missed < 5:
-        with Started(given, log, fork=bench.fork) as process:
+        with bench.start(name, given, log) as process:
             how, found = kill(process, length, out, rng)
         wrong += found
         given = COMMANDS[name].go_on(arguments, out)
@@ -358,7 +376,7 @@ def one_round(
         else:
             counts[how.name] += 1
             kills -= 1
-    with Started(given, log, fork=bench.fork) as process:
+    with bench.start(name, given, log) as process:
         process.wait(LIMIT)
         code = process.ended()
     if code != 0:

@@ -132,6 +132,8 @@ def _docid(comment: bytes) -> bytes:
 def group_sizes(content: bytes) -> list[int]:
     """Sizes of lists, apart by blanks."""
     words = content.split()
+    if content.decode("utf-8", "replace").split() != [word.decode("utf-8", "replace") for word in words]:
+        raise Unsure("blanks beyond ASCII")
     if not all(word.isdigit() and len(word.lstrip(b"0")) < 19 for word in words):
         raise Refused("no size")
     return [int(word.lstrip(b"0") or b"0") for word in words]
@@ -140,7 +142,7 @@ def group_sizes(content: bytes) -> list[int]:
 def table(content: bytes, columns: int, column: int, *, whole: bool) -> dict:
     """Runs (score in column 4) and qrels (label, whole, in column 3), by query and document."""
     found: dict = {}
-    for line in lines(utf8(content)):
+    for line in lines(utf8(content).removeprefix("\ufeff")):
         if line.startswith("#") or not line.strip():
             continue
         words = line.split()
@@ -161,7 +163,7 @@ def table(content: bytes, columns: int, column: int, *, whole: bool) -> dict:
 
 def scores(content: bytes) -> list[float]:
     """The last word of each line."""
-    every = lines(utf8(content))
+    every = lines(utf8(content).removeprefix("\ufeff"))
     if every[-1] == "":
         every.pop()
     found = [number((line.split() or [""])[-1]) for line in every]

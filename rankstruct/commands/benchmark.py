@@ -11,10 +11,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rankstruct.benchmarks import exact, losses, oracles
+from rankstruct.benchmarks import exact, large, losses, oracles
 from rankstruct.benchmarks.timing import machine
 from rankstruct.data import read_folds
-from rankstruct.files import write_text
+from rankstruct.files import whole_file, write_text
 from rankstruct.tables import format_table
 
 
@@ -65,6 +65,20 @@ def _exact(options: argparse.Namespace) -> dict[str, Any]:
     return {"rows": rows}
 
 
+def _large(options: argparse.Namespace) -> dict[str, Any]:
+    names = list(large.STAGES) if options.stages is None else options.stages
+    if options.stages is None and importlib.util.find_spec("lightgbm") is None:
+        names.remove("lightgbm")
+    given = {"C": options.C, "tolerance": options.tolerance, "threads": options.threads, "seed": options.seed}
+    rows = large.benchmark_large(options.folder, options.scales, names, **given)
+    print(f"the shape of MSLR-WEB10K, 136 features; {options.threads} threads; a process each, with its peak of memory")
+    print(format_table(*large.as_rows(rows)))
+    if options.plot:
+        with whole_file(options.plot, "wb") as file:
+            large.draw_growth(rows).savefig(file, format="png", dpi=120)
+    return {"rows": rows, **given}
+
+
 def _print_rows(rows: Sequence[dict[str, float | str]]) -> None:
     header = list(dict.fromkeys(key for row in rows for key in row))
     print(format_table(header, [[str(row.get(key, "")) for key in header] for row in rows]))
@@ -107,6 +121,17 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--folds", nargs="+", type=int, default=[1, 2, 3, 4, 5], help="(default: %(default)s)")
     one.add_argument("--rankers", nargs="+", help="names; all, and LightGBM where it is installed, if not given")
     one.add_argument("--tolerance", type=float, default=1e-3, help="relative gap (default: %(default)s)")
+
+    web = "Conversion, exact training and SGD on lists of MSLR-WEB10K's shape, beside scikit-learn and LightGBM."
+    one = kind("large", _large, web)
+    one.add_argument("--folder", required=True, help="where the lists are written, some 1.6 GB at scale 1")
+    one.add_argument("--scales", nargs="+", type=float, default=large.SCALES, help="1 is 720,000 documents")
+    one.add_argument("--stages", nargs="+", choices=list(large.STAGES), help="all that can run, if not given")
+    one.add_argument("--C", type=float, default=100.0, help="of the exact fit (default: %(default)s)")
+    one.add_argument("--tolerance", type=float, default=1e-2, help="relative gap (default: %(default)s)")
+    one.add_argument("--threads", type=int, default=2, help="(default: %(default)s)")
+    one.add_argument("--seed", type=int, default=0, help="of the lists (default: %(default)s)")
+    one.add_argument("--plot", type=Path, help="file to draw the growth to")
     return parser
 
 

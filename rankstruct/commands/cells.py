@@ -177,6 +177,10 @@ class CellFolders(Cells):
         Raises:
             ValueError: the folder holds the cell of another request. What an older request does not name counts as the same.
         """
+        if not (self.folder / cell.name).resolve().is_relative_to(self.folder.resolve()):
+            raise ValueError(
+                f"{cell.name!r} is no name of a folder in {self.folder}; values of --grid become part of it"
+            )
         note, target = self.folder / cell.name / "request.json", self.folder / cell.name / "result.json"
         if not note.is_file():
             write_text(note, json.dumps(cell.request, indent=2))

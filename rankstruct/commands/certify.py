@@ -29,18 +29,21 @@ def certify_run(run: str | Path, *, tolerance: float = 1e-3) -> Certificate:
     folder = Path(run)
     if not (folder / "config.yaml").is_file():
         raise ValueError(f"{folder} holds no run: there is no config.yaml")
-    config = yaml.safe_load((folder / "config.yaml").read_text())
-    model, data = config["model"], config["data"]
+    try:
+        config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+        model, data, seed = config["model"], config["data"], int(config["seed_everything"])
+        trusted = [model["scorer"]["class_path"]]  # the run's own config names it
+        data, loss, regularization = dict(data), model["loss"], float(model["regularization"])
+    except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{folder / 'config.yaml'} is not the config of a run: {error}") from error
     if data.get("max_list_size") is not None:
         raise ValueError("the run sampled its training lists (data.max_list_size), so its objective is another one")
     if model.get("regularize_towards", "zero") != "zero":
         raise ValueError("the run is regularised towards its start; a certificate is for w0 = 0")
     given = {each.name: data[each.name] for each in fields(Source) if each.name in data}
-    seed = int(config["seed_everything"])  # the data module's seed is linked to it
-    train = Source(**{**given, "seed": seed}).read().train
-    loss = _build_loss(model["loss"])
-    scorer = load_scorer(folder, trusted=[model["scorer"]["class_path"]])  # what the run's own config names
-    return certify(scorer, loss, train, model["regularization"], tolerance=tolerance)[0]
+    train = Source(**{**given, "seed": seed}).read().train  # the data module's seed is linked to that of the run
+    scorer = load_scorer(folder, trusted=trusted)
+    return certify(scorer, _build_loss(loss), train, regularization, tolerance=tolerance)[0]
 
 
 def _build_loss(spec: dict[str, Any] | None) -> nn.Module:
@@ -52,7 +55,10 @@ def _build_loss(spec: dict[str, Any] | None) -> nn.Module:
         return StructuredHingeLoss("AP")
     parser = jsonargparse.ArgumentParser(exit_on_error=False)
     parser.add_subclass_arguments(nn.Module, "loss")
-    loss: nn.Module = parser.instantiate_classes(parser.parse_object({"loss": spec})).loss
+    try:
+        loss: nn.Module = parser.instantiate_classes(parser.parse_object({"loss": spec})).loss
+    except (jsonargparse.ArgumentError, TypeError) as error:
+        raise ValueError(f"the loss of the run's config cannot be built: {error}") from error
     return loss
 
 

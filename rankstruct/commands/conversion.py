@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rankstruct.data import convert_folder, convert_lists, read_lists
+from rankstruct.data import convert_folder, convert_lists
 from rankstruct.tables import format_table
 
 
@@ -49,15 +49,8 @@ def main(args: Sequence[str]) -> None:
             parser.error("a folder needs --output, the folder to write to")
         made = convert_folder(given.source, given.output, given.folds, progress=True, **options)
     else:
-        target = given.output or given.source.with_name(given.source.name.removesuffix(".gz")).with_suffix(".rankdata")
-        convert_lists(given.source, target, progress=True, **options)
-        made = [target]
+        made = [convert_lists(given.source, given.output, progress=True, **options)]
     seconds = time.perf_counter() - start
-    rows = []
-    for path in made:
-        data = read_lists(path, labels="real")
-        rows.append(
-            [str(path), data.num_lists, data.num_documents, data.num_features, f"{path.stat().st_size / 1e6:.1f}"]
-        )
+    rows = [[str(each.path), *each[1:], f"{each.path.stat().st_size / 1e6:.1f}"] for each in made]
     print(format_table(["file", "lists", "documents", "features", "MB"], rows))
     print(f"took {seconds:.1f} s")

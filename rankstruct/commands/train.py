@@ -17,17 +17,22 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn
 
 import pytorch_lightning as pl
+import torch
 import yaml
+from jsonargparse import Namespace
+from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.callbacks import Callback, EarlyStopping, ModelCheckpoint
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
-from pytorch_lightning.loggers import TensorBoardLogger
+from pytorch_lightning.loggers import Logger, TensorBoardLogger
 from pytorch_lightning.utilities import rank_zero_only
 
+from rankstruct.commands._arguments import one_line
 from rankstruct.commands.cells import locked
 from rankstruct.data import Source
 from rankstruct.data.source import digest_of
+from rankstruct.feature_maps import FeatureMap
 from rankstruct.files import write_text
-from rankstruct.measures import parse_measure
+from rankstruct.measures import Measure, parse_measure
 from rankstruct.models.saving import read_checkpoint
 from rankstruct.processes import end_with_launcher
 from rankstruct.recommenders.reading import RatingsSource
@@ -63,7 +68,7 @@ class _Parser(LightningArgumentParser):
 
 def _misused(message: str) -> NoReturn:
     """End the program as argparse does, in one line."""
-    print(f"rankstruct: {message}", file=sys.stderr)
+    print(f"rankstruct: {one_line(message)}", file=sys.stderr)
     raise SystemExit(2)
 
 
@@ -104,9 +109,17 @@ def _find_task(args: Sequence[str]) -> str:
             except (yaml.YAMLError, UnicodeDecodeError):  # the parser says what is wrong with it
                 continue
             task = content.get("task", task) if isinstance(content, dict) else task
-    if task not in TASKS:
+    if not isinstance(task, str) or task not in TASKS:
         _misused(f"task must be one of {', '.join(TASKS)}, got {task!r}")
     return task
+
+
+class _SaveConfig(SaveConfigCallback):
+    """`config.yaml` in the run's folder, whole or as it was: without it the run could not be used again."""
+
+    def save_config(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Write it."""
+        write_text(Path(str(trainer.log_dir)) / "config.yaml", self.parser.dump(self.config, skip_none=False))
 
 
 class RankingCLI(LightningCLI):
@@ -122,10 +135,9 @@ class RankingCLI(LightningCLI):
             super().__init__(
                 self._task.module,
                 self._task.data,
-                save_config_callback=SaveConfigCallback
-                if args[0] == "fit"
-                else None,  # the others leave the run's own alone
-                save_config_kwargs={"overwrite": True},
+                # The other commands leave the run's own alone.
+                save_config_callback=_SaveConfig if args[0] == "fit" else None,
+                save_config_kwargs={"save_to_log_dir": False},
                 seed_everything_default=0,
                 auto_configure_optimizers=False,
                 parser_class=_Parser,
@@ -171,11 +183,19 @@ class RankingCLI(LightningCLI):
         for source, argument in self._task.links.items():
             parser.link_arguments(source, f"model.scorer.init_args.{argument}", apply_on="instantiate")
 
+    def _set_seed(self) -> None:
+        seed = self.config[self.config.subcommand].seed_everything
+        if seed is not None and seed is not True and not 0 <= seed < 2**32:
+            raise ValueError(f"seed_everything must be from 0 to {2**32 - 1}, got {seed}")
+        super()._set_seed()
+
     def before_instantiate_classes(self) -> None:
         """Keep the data's path as it is from anywhere, and ask for a checkpoint where one is needed."""
         config = self.config[self.config.subcommand]
         if config.data.path is not None:
             config.data.path = str(Path(config.data.path).resolve())
+        _refuse_strangers(config)
+        _check_sizes(config)
         if self.config.subcommand != "fit" and config.ckpt_path is None:
             raise ValueError(f"{self.config.subcommand} needs a trained model: give --run FOLDER or --ckpt_path FILE")
 
@@ -305,6 +325,63 @@ class RankingCLI(LightningCLI):
         write_text(self.folder / "metrics.json", json.dumps(report, indent=2))
 
 
+#: What a config may name a class of. Lightning's own take the place of parts of the trainer.
+_KINDS = (
+    torch.nn.Module,
+    torch.optim.Optimizer,
+    torch.optim.lr_scheduler.LRScheduler,
+    Callback,
+    Logger,
+    pl.LightningDataModule,
+    Measure,
+    FeatureMap,
+)
+_PACKAGES = ("rankstruct.", "pytorch_lightning.", "lightning_fabric.")
+
+
+def _refuse_strangers(config: Any) -> None:
+    """Raise ValueError where a config names a class of another kind, which would be called with what it says.
+
+    The parser compares classes with the types of arguments; some arguments, of a user's class or in `**kwargs`, have none.
+    """
+    if isinstance(config, dict | Namespace):
+        values = dict(config.items() if isinstance(config, dict) else vars(config))
+        path = values.get("class_path")
+        if isinstance(path, str) and not _is_known_kind(path):
+            raise ValueError(
+                f"{path} is no Module, Optimizer, learning rate scheduler, Callback, Logger, data module, measure or feature "
+                "map, and a config may name no other class"
+            )
+        config = list(values.values())
+    for each in config if isinstance(config, list | tuple) else ():
+        _refuse_strangers(each)
+
+
+def _is_known_kind(path: str) -> bool:
+    if path.startswith(_PACKAGES):
+        return True
+    module, _, name = path.rpartition(".")
+    kind = getattr(sys.modules.get(module), name, None)  # the parser has imported what an argument's type allows
+    if not isinstance(kind, type):  # a function that makes one
+        kind = getattr(kind, "__annotations__", {}).get("return")
+    return isinstance(kind, type) and issubclass(kind, _KINDS)
+
+
+def _check_sizes(config: Any) -> None:
+    """Raise ValueError for sizes that nothing else refuses, and for a checkpoint outside the run's folder."""
+    for name in ("lists_per_batch", "documents_per_batch", "max_list_size"):
+        if (config.data.get(name) or 0) > 2**31:
+            raise ValueError(f"data.{name} must be at most {2**31}, got {config.data[name]}")
+    for name in ("check_val_every_n_epoch", "accumulate_grad_batches"):
+        if config.trainer.get(name) is not None and config.trainer[name] < 1:
+            raise ValueError(f"trainer.{name} must be at least 1, got {config.trainer[name]}")
+    name = config.checkpoint.filename
+    if name is not None and (Path(name).is_absolute() or ".." in Path(name).parts):
+        raise ValueError(
+            f"checkpoint.filename must stay in the run's folder, got {name!r}; to write elsewhere, give checkpoint.dirpath"
+        )
+
+
 def _claim_folder(output: Path) -> Path:
     """Make and return the first free `version_<n>` in `output`; of two runs that start together, each gets its own.
 
@@ -419,6 +496,8 @@ def main(args: Sequence[str]) -> RankingCLI:
         _misused(f"{expanded[0]} needs --config FILE, such as configs/quickstart.yaml, or --run FOLDER")
     try:
         return RankingCLI(expanded, folder)
+    except MisconfigurationException as error:
+        raise ValueError(str(error)) from error
     except SystemExit as end:  # Lightning's answer to Ctrl-C
         if isinstance(end.__context__, KeyboardInterrupt):
             raise KeyboardInterrupt from None

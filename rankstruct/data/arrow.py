@@ -64,7 +64,7 @@ class Rows:
     """One reading of one file."""
 
     def __init__(
-        self, path: Path, num_features: int | None, labels: str, columns: tuple[str, str, str], progress: bool = False
+        self, path: Path, num_features: int | None, labels: str, columns: tuple[str, ...], progress: bool = False
     ) -> None:
         self.path, self.num_features, self.labels, self.columns = path, num_features, labels, columns
         self.progress = progress
@@ -84,9 +84,8 @@ class Rows:
         """Add all documents, and return the arrays that they make."""
         arrow = _pyarrow(self.path)
         try:
-            with tqdm(
-                unit=" rows", unit_scale=True, desc=self.path.name, disable=not self.progress, leave=False
-            ) as bar:
+            hidden = None if self.progress else True  # None: shown where there is a terminal
+            with tqdm(unit=" rows", unit_scale=True, desc=self.path.name, disable=hidden, leave=False) as bar:
                 for batch in self._batches(arrow):
                     if len(batch):
                         assembly.add(self._part(arrow, batch, assembly.rows))

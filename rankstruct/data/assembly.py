@@ -1,6 +1,6 @@
 """Lists from parts that come one after another: in memory, or beside the file that they are written to.
 
-A reader of a format makes parts, some ten megabytes of text each, and adds them in the order of the file. Nothing is
+A reader of a format makes parts, some megabytes of text each, and adds them in the order of the file. Nothing is
 held of a part but one entry a list, so that memory bounds no file; what was read is spooled to nameless temporary files,
 which end with the process however it ends, and then written as one file of arrays.
 """
@@ -443,13 +443,18 @@ def _through(kept: Path, fill: Fill) -> RankingData | None:
     return None
 
 
-def write_assembled(target: Path, fill: Fill, *, half: bool = False) -> None:
-    """Write the lists that `fill` adds as one file, in memory that does not grow with them; raises OSError and as `fill` does."""
+def write_assembled(target: Path, fill: Fill, *, half: bool = False) -> tuple[int, int, int]:
+    """Write the lists that `fill` adds as one file, in memory that does not grow with them; returns how many lists, documents and
+    features they are; raises OSError and as `fill` does.
+    """
     for path in target.parent.glob(f"{glob.escape(target.name)}.*.part"):
         if (process := LEFT_BEHIND.search(path.name)) and not _is_running(int(process[1])):
             path.unlink(missing_ok=True)
     with Assembly(target.parent, half=half) as assembly:
-        write_arrays(target, fill(assembly))
+        streams = fill(assembly)
+        write_arrays(target, streams)
+    width = streams["features"].shape[1] if "features" in streams else int(next(iter(streams["shape"].blocks()))[1])
+    return streams["offsets"].shape[0] - 1, streams["labels"].shape[0], width
 
 
 def _is_running(process: int) -> bool:

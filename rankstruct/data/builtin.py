@@ -182,8 +182,8 @@ def write_web_lists(path: str | os.PathLike[str], scale: float = 1.0, seed: int 
     ...     write_web_lists(f"{folder}/train.txt", scale=0.001)
     (6, 720)
     """
+    check_least(0.001, scale=scale)
     lists, documents = max(1, round(6000 * scale)), max(2, round(720_000 * scale))
-    check_least(1, documents_a_list=documents // lists)
     rng = np.random.default_rng(seed)
     shares = np.cumsum(rng.lognormal(sigma=0.6, size=lists))
     ends = np.arange(1, lists + 1) + np.round(shares / shares[-1] * (documents - lists)).astype(np.int64)

@@ -5,20 +5,29 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rankstruct.data.arrow import Rows, read_arrow
-from rankstruct.data.assembly import Assembly, halved, read_rankdata, to_arrays, write_assembled
+from rankstruct.data.assembly import Assembly, Fill, halved, to_arrays, write_assembled
 from rankstruct.data.cache import SUFFIX, Stream
-from rankstruct.data.dataset import RankingData
 from rankstruct.data.errors import shortened
 from rankstruct.data.folds import fold_files
 from rankstruct.data.formats import FORMATS, read_lists, suffix_of
 from rankstruct.data.svmlight import Lines, Options, read_svmlight
 
-__all__ = ["convert_folder", "convert_lists"]
+__all__ = ["Converted", "convert_folder", "convert_lists"]
 
 _DTYPES = ("float32", "float16")
+_COLUMNS = ("label", "qid", "docid")
+
+
+class Converted(NamedTuple):
+    """A file that was written, and how many lists, documents and features it holds."""
+
+    path: Path
+    lists: int
+    documents: int
+    features: int
 
 
 def convert_lists(
@@ -28,7 +37,7 @@ def convert_lists(
     dtype: str = "float32",
     progress: bool = False,
     **options: Any,
-) -> RankingData:
+) -> Converted:
     r"""Write a file of lists as one that is mapped; what other readers take in its place, by its suffix `.rankdata`.
 
     SVMlight, LETOR, Parquet and Arrow files of any size are converted in memory that does not grow with them (beside one entry
@@ -39,21 +48,22 @@ def convert_lists(
         source: the file, in any format that `read_lists` knows.
         target: the file to write; `source` with the suffix `.rankdata` if None.
         dtype: of the features: `"float32"`, or `"float16"` for half the room, three digits and numbers up to 65504.
-        progress: show a bar.
+        progress: show a bar, where there is a terminal.
         options: those of the format's reader, such as `labels`, `num_features`, `group_file`.
 
     Returns:
-        The lists, mapped.
+        The new file and what it holds; `read_lists` maps it.
 
     Raises:
         DataError: as the format's reader, or a number that float16 does not hold.
-        ValueError: another `dtype`, or source and target are one file.
+        ValueError: another `dtype`, an option that the format has not, or source and target are one file.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = Path(folder, "train.txt").write_text("2 qid:a 1:0.5 2:1\n0 qid:a 1:0.25 2:3\n")
-    ...     print(convert_lists(Path(folder, "train.txt")).features.tolist(), read_lists(Path(folder, "train.rankdata")).labels)
-    [[0.5, 1.0], [0.25, 3.0]] [2. 0.]
+    ...     made = convert_lists(Path(folder, "train.txt"))
+    ...     print(made.lists, made.documents, made.features, read_lists(made.path).features.tolist())
+    1 2 2 [[0.5, 1.0], [0.25, 3.0]]
     """
     source = Path(source)
     target = source.with_name(source.name.removesuffix(".gz")).with_suffix(SUFFIX) if target is None else Path(target)
@@ -63,43 +73,44 @@ def convert_lists(
         raise ValueError(f"target must end in {SUFFIX}, by which it is known, got {target}")
     if target.exists() and source.exists() and target.samefile(source):
         raise ValueError(f"source and target must be two files, got {source} for both")
+    return Converted(target, *write_assembled(target, _fill_from(source, options, progress), half=dtype == "float16"))
+
+
+def _fill_from(source: Path, options: dict[str, Any], progress: bool) -> Fill:
+    """What adds the lists of a file, part by part where its format can."""
     reader = FORMATS.get(suffix_of(source), read_svmlight)
     if reader is read_svmlight:
-        given = {name: options.pop(name) for name in tuple(options) if name in Options.__dataclass_fields__}
-        fill = Lines(source, Options(**given), progress=progress, **options).fill
-    elif reader is read_arrow:
-        fill = _rows(source, progress, **options).fill
-    else:
-        data = read_lists(source, **options)
+        _check_options(source, options, [*Options.__dataclass_fields__, "group_file"])
+        group = options.pop("group_file", None)
+        return Lines(source, Options(**options), group, progress=progress).fill
+    if reader is read_arrow:
+        _check_options(source, options, ["num_features", "labels", *_COLUMNS])
+        columns = tuple(str(options.pop(name, name)) for name in _COLUMNS)
+        return Rows(source, options.get("num_features"), options.get("labels", "grades"), columns, progress).fill
+    data = read_lists(source, **options)
 
-        def fill(assembly: Assembly) -> dict[str, Stream]:
-            arrays = to_arrays(data)
-            if assembly.half:
-                assembly.check_dense(not data.is_sparse)
-                arrays["features"] = halved(arrays["features"], source)
-            return {name: Stream.of(array) for name, array in arrays.items()}
+    def fill(assembly: Assembly) -> dict[str, Stream]:
+        arrays = to_arrays(data)
+        if assembly.half:
+            assembly.check_dense(not data.is_sparse)
+            arrays["features"] = halved(arrays["features"], source)
+        return {name: Stream.of(array) for name, array in arrays.items()}
 
-    write_assembled(target, fill, half=dtype == "float16")
-    return read_rankdata(target)
+    return fill
 
 
-def _rows(
-    source: Path,
-    progress: bool,
-    *,
-    num_features: int | None = None,
-    labels: str = "grades",
-    label: str = "label",
-    qid: str = "qid",
-    docid: str = "docid",
-) -> Rows:
-    return Rows(source, num_features, labels, (label, qid, docid), progress)
+def _check_options(source: Path, options: dict[str, Any], known: Sequence[str]) -> None:
+    for name in options:
+        if name not in known:
+            raise ValueError(
+                f"{source}: there is no option {name!r} for a {suffix_of(source)} file, but {', '.join(known)}"
+            )
 
 
 def convert_folder(
     source: str | os.PathLike[str], target: str | os.PathLike[str], folds: Sequence[int] | None = None, **options: Any
-) -> list[Path]:
-    """Convert `train`, `vali` and `test` of a folder, or of its `Fold<n>`, to those of another; returns the new files.
+) -> list[Converted]:
+    """Convert `train`, `vali` and `test` of a folder, or of its `Fold<n>`, to those of another; returns what was made.
 
     `options` are those of `convert_lists`; raises as it and `read_folds` do.
     """
@@ -111,6 +122,6 @@ def convert_folder(
         pairs = [(file, target / f"Fold{number}") for number in numbers for file in fold_files(source, number)]
     made = []
     for file, folder in pairs:
-        made.append(folder / Path(file.name.removesuffix(".gz")).with_suffix(SUFFIX).name)
-        convert_lists(file, made[-1], **options)
+        name = Path(file.name.removesuffix(".gz")).with_suffix(SUFFIX).name
+        made.append(convert_lists(file, folder / name, **options))
     return made

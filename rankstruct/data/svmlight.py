@@ -126,7 +126,7 @@ class Lines:
         options: Options,
         group_file: str | os.PathLike[str] | None = None,
         *,
-        progress: bool | None = False,
+        progress: bool = False,
     ) -> None:
         self.path, self.options, self.progress = path, options, progress
         if check_file(path) == 0:
@@ -172,7 +172,7 @@ class Lines:
         threads = torch.get_num_threads()
         pieces = whole_lines(self.path)
         size = self.path.stat().st_size
-        hidden = True if self.progress is False else None if self.progress is None else False
+        hidden = None if self.progress else True  # None: shown where there is a terminal
         with (
             ThreadPoolExecutor(threads) as pool,
             tqdm(total=size, unit="B", unit_scale=True, desc=self.path.name, disable=hidden, leave=False) as bar,

@@ -15,7 +15,7 @@ from typing import IO, NamedTuple
 
 from rankstruct.data.errors import DataError, shortened
 
-BLOCK = 2**24  # bytes read at a time
+BLOCK = 2**22  # bytes read at a time
 _LONGEST_LINE = 2**28
 _UNPACKED, _RATIO = 2**28, 100  # what gzip may unpack to: so many bytes, or as many times its size if that is more
 _KINDS = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"))

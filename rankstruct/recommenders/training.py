@@ -224,7 +224,7 @@ class FactorizationModule(RankingModule):
         self._item_weights: Tensor | None = None
 
     def as_input(self, features: Tensor) -> Tensor:
-        """Users and items, which no other precision holds."""
+        """Users and items as they are: bfloat16 does not tell 257 from 256."""
         return features
 
     def norms(self, users: Tensor | None = None) -> tuple[Tensor, Tensor]:

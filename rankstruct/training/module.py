@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
@@ -47,7 +48,8 @@ class RankingModule(pl.LightningModule):
         regularize_towards: w0 of the objective: `"zero"`, or the `"start"`, which suits losses that are not convex.
 
     Raises:
-        ValueError: a negative regularization, or an online schedule without one; an unknown option.
+        ValueError: a regularization that is not finite and >= 0, or an online schedule without one; no measure; an unknown
+            option.
 
     >>> import rankstruct as rs
     >>> module = RankingModule(rs.LinearScorer(3), rs.StructuredHingeLoss("AP"), regularization=0.1)
@@ -66,8 +68,10 @@ class RankingModule(pl.LightningModule):
         regularize_towards: Literal["zero", "start"] = "zero",
     ) -> None:
         super().__init__()
-        if regularization < 0:
-            raise ValueError(f"regularization must be >= 0, got {regularization}")
+        if not 0 <= regularization < math.inf:
+            raise ValueError(f"regularization must be >= 0 and finite, got {regularization}")
+        if not measures:
+            raise ValueError("measures must name one at least: the first steers the training")
         for name, value, known in (
             ("schedule", schedule, ("constant", "online")),
             ("start", start, ("given", "regression")),
@@ -112,8 +116,9 @@ class RankingModule(pl.LightningModule):
         return self.scorer(self.as_input(features))
 
     def as_input(self, features: Tensor) -> Tensor:
-        """Features in the precision of the weights, which `Trainer(precision=...)` chooses; ids that stand as features stay."""
-        return features.to(self.dtype)
+        """Features in the precision of the scorer's weights, which `Trainer(precision=...)` chooses."""
+        weight = next((weight for weight in self.scorer.parameters() if weight.is_floating_point()), features)
+        return features.to(weight.dtype) if features.is_floating_point() else features
 
     def squared_norm(self) -> Tensor:
         """||w - w0||^2 over all weights of the scorer, a scalar; w0 is 0 unless `regularize_towards` says otherwise."""

@@ -166,3 +166,12 @@ def test_configs_are_told_apart_by_their_names(tmp_path):
         different_names([tmp_path / "b.yaml"])
     with pytest.raises(ValueError, match="there are several of a"):
         different_names([tmp_path / "a.yaml"] * 2)
+
+
+def test_a_cell_does_not_leave_the_folder(tmp_path):
+    with CellFolders(tmp_path / "out") as store:
+        for name in ("../up", "fold1_path=../../../up", "/tmp/up"):
+            with pytest.raises(ValueError, match=r"is no name of a folder in .*out; values of --grid"):
+                store.run(square, [Cell(name, {}, (1, str(tmp_path)))], processes=0)
+        assert store.run(square, [Cell("fold1_path=a/b", {}, (1, str(tmp_path)))], processes=0).reused == 0
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["out"]

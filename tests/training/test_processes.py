@@ -93,7 +93,7 @@ def test_two_processes_train_test_stop_and_resume(data, tmp_path):
     length = ["--trainer.max_epochs", "7"]
     whole, ended = (fit(data, tmp_path / name, *length) for name in ("whole", "ended"))
     last = Path("version_0", "checkpoints", "last.ckpt")
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 240
     while not (tmp_path / "ended" / last).is_file():
         assert time.monotonic() < deadline
         assert ended.poll() is None, ended.communicate()

@@ -1,0 +1,203 @@
+"""Data of MSLR-WEB10K's shape at growing scales: conversion, exact training, one epoch of SGD, beside scikit-learn and LightGBM.
+
+Each stage runs in a process of its own, so that its peak of memory is its own: `VmHWM`, what was resident at most, mapped
+files included. Seconds are those on the clock and those of the processor, since a machine may have other work; the load of
+the machine before a stage stands beside them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rankstruct.data import BatchLoader, convert_lists, read_lists, write_web_lists
+
+SCALES = (0.1, 1 / 3, 1.0)
+LABELS = {
+    "convert": "conversion",
+    "scikit-learn": "scikit-learn's reader",
+    "exact": "exact SVMmap, gap 1e-2",
+    "mlp": "MLP (256, 128), AP hinge, one epoch",
+    "lightgbm": "LightGBM lambdarank, 100 trees",
+}
+
+
+def _convert(text: Path, options: dict[str, Any]) -> dict[str, Any]:
+    made, seconds = _timed(lambda: convert_lists(text))
+    return {**seconds, "documents": made.documents, "megabytes": text.stat().st_size / 1e6}
+
+
+def _read_by_scikit_learn(text: Path, options: dict[str, Any]) -> dict[str, Any]:
+    from sklearn.datasets import load_svmlight_file
+
+    found, seconds = _timed(lambda: load_svmlight_file(str(text), query_id=True, dtype=np.float32))
+    return {**seconds, "documents": found[0].shape[0], "megabytes": text.stat().st_size / 1e6}
+
+
+def _exact(text: Path, options: dict[str, Any]) -> dict[str, Any]:
+    from rankstruct.estimators import LinearRanker  # each stage imports what it needs alone, which counts as its memory
+
+    data = read_lists(text.with_suffix(".rankdata"))
+    ranker = LinearRanker("AP", C=options["C"], tolerance=options["tolerance"])
+    few = data.select(np.arange(2))
+    ranker.fit(few.features, few.labels, few.list_numbers)  # compile
+    _, seconds = _timed(lambda: ranker.fit(data.features, data.labels, data.list_numbers))
+    found = {name: getattr(ranker.solution_, name) for name in ("objective", "gap", "iterations")}
+    status = str(ranker.solution_.status)
+    return {**seconds, **found, "status": status, "left_out": ranker.left_out_, "documents": data.num_documents}
+
+
+def _mlp(text: Path, options: dict[str, Any]) -> dict[str, Any]:
+    from rankstruct.losses import StructuredHingeLoss
+    from rankstruct.models import MLPScorer
+
+    data = read_lists(text.with_suffix(".rankdata"))
+    torch.manual_seed(0)
+    scorer, loss = MLPScorer(data.num_features, (256, 128)), StructuredHingeLoss("AP")
+    optimizer = torch.optim.Adam(scorer.parameters(), 1e-3)
+    losses: list[float] = []
+
+    def epoch() -> None:
+        for batch in BatchLoader(data, documents_per_batch=4096, shuffle=True, drop_empty=True):
+            optimizer.zero_grad()
+            value = loss(scorer(batch.features), batch.labels, where=batch.where)
+            value.backward()
+            optimizer.step()
+            losses.append(float(value.detach()))
+
+    _, seconds = _timed(epoch)
+    tenth = max(1, len(losses) // 10)
+    means = {"first_loss": float(np.mean(losses[:tenth])), "last_loss": float(np.mean(losses[-tenth:]))}
+    return {**seconds, **means, "batches": len(losses), "documents": data.num_documents}
+
+
+def _lightgbm(text: Path, options: dict[str, Any]) -> dict[str, Any]:
+    import lightgbm
+
+    data = read_lists(text.with_suffix(".rankdata"))
+    given = {"objective": "lambdarank", "num_threads": torch.get_num_threads(), "seed": 0, "verbose": -1}
+
+    def fit() -> object:
+        lists = lightgbm.Dataset(data.features, data.labels, group=data.lengths)
+        return lightgbm.train(given, lists, num_boost_round=100)
+
+    return {**_timed(fit)[1], "documents": data.num_documents}
+
+
+STAGES: dict[str, Callable[[Path, dict[str, Any]], dict[str, Any]]] = {
+    "convert": _convert,
+    "scikit-learn": _read_by_scikit_learn,
+    "exact": _exact,
+    "mlp": _mlp,
+    "lightgbm": _lightgbm,
+}
+
+
+def benchmark_large(
+    folder: str | os.PathLike[str],
+    scales: Sequence[float] = SCALES,
+    stages: Sequence[str] = tuple(STAGES),
+    *,
+    C: float = 100.0,
+    tolerance: float = 1e-2,
+    threads: int = 2,
+    seed: int = 0,
+) -> list[dict[str, Any]]:
+    """Run every stage at every scale.
+
+    Args:
+        folder: where the lists are written, up to 1.4 GB in all at scale 1; those that are there are used again.
+        scales: of `write_web_lists`.
+        stages: of `STAGES`; conversion is needed by those after it.
+        C: of the exact fit.
+        tolerance: relative gap of the exact fit.
+        threads: that each stage may use.
+        seed: of the lists.
+
+    Returns:
+        A row a stage and scale: `stage`, `scale`, `documents`, `seconds`, `cpu_seconds`, `peak_mb`, `base_mb` (before the stage
+        began), `load` (of the machine, before), and what is the stage's own, such as `megabytes` or `gap`.
+
+    Raises:
+        ValueError: an unknown stage.
+        RuntimeError: a stage failed; the message is the last line of what it said.
+    """
+    unknown = [stage for stage in stages if stage not in STAGES]
+    if unknown:
+        raise ValueError(f"unknown stage {unknown[0]!r}; there are: {', '.join(STAGES)}")
+    rows = []
+    options = {"C": C, "tolerance": tolerance}
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}
+    for scale in scales:
+        text = Path(folder) / f"web-{scale:.3f}-{seed}.txt"
+        if not text.exists():
+            write_web_lists(text, scale, seed)
+        for stage in stages:
+            load = os.getloadavg()[0]
+            command = [sys.executable, "-m", __name__, stage, str(text), json.dumps(options)]
+            run = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+            if run.returncode:
+                raise RuntimeError(f"{stage} at scale {scale:g}: {(run.stderr.strip().splitlines() or ['killed'])[-1]}")
+            rows.append({"stage": stage, "scale": scale, "load": load, **json.loads(run.stdout.splitlines()[-1])})
+    return rows
+
+
+def as_rows(found: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[Any]]]:
+    """Header and rows for a table."""
+    header = ["stage", "documents", "seconds", "CPU s", "MB/s", "peak MB", "load", "remark"]
+    rows = []
+    for row in found:
+        rate = f"{row['megabytes'] / row['seconds']:.0f}" if "megabytes" in row else ""
+        remark = f"gap {row['gap']:.1e}, {row['iterations']} iterations" if "gap" in row else ""
+        if "batches" in row:
+            remark = f"{row['batches']} batches, loss {row['first_loss']:.3f} to {row['last_loss']:.3f}"
+        seconds = [f"{row[name]:.1f}" for name in ("seconds", "cpu_seconds")]
+        peak, load = f"{row['peak_mb']:.0f}", f"{row['load']:.1f}"
+        rows.append([LABELS[row["stage"]], row["documents"], *seconds, rate, peak, load, remark])
+    return header, rows
+
+
+def draw_growth(found: Sequence[dict[str, Any]]) -> Any:
+    """Processor seconds against documents, a line a stage, both axes logarithmic, with a line of proportion."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.subplots()
+    for stage in dict.fromkeys(row["stage"] for row in found):
+        points = [(row["documents"], row["cpu_seconds"]) for row in found if row["stage"] == stage]
+        axes.loglog(*zip(*points, strict=True), marker="o", label=LABELS[stage])
+        x, y = points[0]
+        ends = [each for each, _ in points]
+        axes.loglog(ends, [y * each / x for each in ends], color="0.8", linewidth=1, zorder=0)
+    axes.set(xlabel="documents", ylabel="processor seconds", title="136 features; grey: in proportion")
+    axes.legend()
+    return figure
+
+
+def _timed(work: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
+    base = _peak()
+    wall, processor = time.perf_counter(), time.process_time()
+    result = work()
+    seconds = {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - processor}
+    return result, seconds | {"base_mb": base, "peak_mb": _peak()}
+
+
+def _peak() -> float:
+    """What this process had resident at most, in MB; that of its parent does not count, as it does in `ru_maxrss`."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) * 1024 / 1e6
+    return float("nan")
+
+
+if __name__ == "__main__":
+    print(json.dumps(STAGES[sys.argv[1]](Path(sys.argv[2]), json.loads(sys.argv[3]))))

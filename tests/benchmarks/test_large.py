@@ -1,0 +1,39 @@
+"""The benchmark of growing data: every stage on few lists, the table and the figure."""
+
+import pytest
+
+from rankstruct.benchmarks import large
+from rankstruct.data import read_svmlight, write_web_lists
+
+
+def test_the_shape_is_as_it_says(tmp_path):
+    assert write_web_lists(tmp_path / "one.txt", 0.01, seed=3) == (60, 7200)
+    write_web_lists(tmp_path / "two.txt", 0.01, seed=3)
+    assert (tmp_path / "one.txt").read_bytes() == (tmp_path / "two.txt").read_bytes()
+    data = read_svmlight(tmp_path / "one.txt", cache=False)
+    assert (data.num_lists, data.num_documents, data.num_features) == (60, 7200, 136)
+    assert data.lengths.max() > 2 * data.lengths.min()
+    shares = [(data.labels == grade).mean() for grade in range(5)]
+    assert shares == pytest.approx([0.52, 0.32, 0.13, 0.02, 0.01], abs=0.04)
+    with pytest.raises(ValueError, match="scale must be at least"):
+        write_web_lists(tmp_path / "none.txt", 0)
+
+
+def test_stages_table_and_figure(tmp_path):
+    pytest.importorskip("lightgbm")
+    text = tmp_path / "web.txt"
+    write_web_lists(text, 0.002)
+    rows = []
+    for scale in (0.002, 0.004):
+        for stage, run in large.STAGES.items():
+            found = run(text, {"C": 1.0, "tolerance": 0.05})
+            assert found["documents"] == 1440
+            assert found["peak_mb"] >= found["base_mb"]
+            rows.append({"stage": stage, "scale": scale, "load": 0.0, **found, "documents": round(720_000 * scale)})
+    header, table = large.as_rows(rows)
+    assert len(table) == 10
+    assert all(len(row) == len(header) for row in table)
+    with open(tmp_path / "growth.png", "wb") as file:
+        large.draw_growth(rows).savefig(file, format="png")
+    with pytest.raises(ValueError, match="unknown stage 'sort'; there are: convert"):
+        large.benchmark_large(tmp_path, stages=["sort"])
