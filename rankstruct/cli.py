@@ -66,6 +66,10 @@ def main(args: Sequence[str] | None = None) -> int:
         importlib.import_module(f"rankstruct.commands.{COMMANDS[name][0]}").main(args)
     except KeyboardInterrupt as stop:
         return _say(name, str(stop) or "stopped", 130)
+    except ImportError as error:
+        if not isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
+            raise
+        return _say(name, "stopped", 130)  # Ctrl-C while an extension module was loaded
     except (ValueError, OSError) as error:
         return _say(name, str(error), 1)
     except MemoryError as error:

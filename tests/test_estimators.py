@@ -383,7 +383,7 @@ def test_a_bound_that_is_lowest_at_zero_says_so(kind):
     X, qid = rng.normal(size=(300, 3)), np.repeat(np.arange(10), 30)
     y = rng.integers(0, 3, size=300)  # noise
     with pytest.warns(
-        UserWarning, match=r"C = 10: no better than w = 0: all documents tie there: take reference='ideal-tied'"
+        UserWarning, match=r"C = 10: no better than w = 0, where all documents tie: take reference='ideal-tied'"
     ):
         stuck = kind("RR@10", feature_map="first-relevant", reference="ideal", C=10.0).fit(X, y, qid)
     assert stuck.solution_.status is Status.NO_BETTER_THAN_ZERO

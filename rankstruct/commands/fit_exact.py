@@ -25,6 +25,7 @@ from rankstruct.estimators import LinearRanker
 from rankstruct.files import whole_file, write_text
 from rankstruct.models import save_scorer
 from rankstruct.processes import Team, find_team, joined
+from rankstruct.solvers import Status
 from rankstruct.tables import format_table
 
 
@@ -91,6 +92,8 @@ def _write_board(folder: Path, ranker: LinearRanker, path: list[dict[str, Any]])
                 if np.isfinite(record.lower_bound):
                     board.add_scalar(f"C={row['C']:g}/lower_bound", record.lower_bound, step)
         for step, row in enumerate(path):
+            if row["status"] == str(Status.NO_BETTER_THAN_ZERO):
+                board.add_text("status", f"C = {row['C']:g}: {row['status']}", step)
             for name in ("slack", "objective_over_zero", "squared_norm", "planes", "iterations"):
                 if row[name] is not None:
                     board.add_scalar(f"path/{name}", row[name], step)
@@ -220,6 +223,13 @@ def left_out_note(cells: list[dict[str, Any]]) -> str:
     )
 
 
+def stuck_note(cells: list[dict[str, Any]]) -> str:
+    """A line on fits whose chosen C learned nothing; "" where all did."""
+    said = [row["status"] for cell in cells for row in cell["path"] if row["chosen"]]
+    stuck = said.count(str(Status.NO_BETTER_THAN_ZERO))
+    return f"{stuck} of {len(said)} fits are {Status.NO_BETTER_THAN_ZERO}" if stuck else ""
+
+
 def main(args: Sequence[str]) -> None:
     """Print the tables, write `exact.json`, `exact.png`, rankers and TensorBoard logs."""
     parser = argparse.ArgumentParser(
@@ -244,7 +254,8 @@ def main(args: Sequence[str]) -> None:
     for name, cells in found.items():
         print(f"\n{name}" + (f", means over {len(cells)} folds" if len(cells) > 1 else ""))
         print(format_table(*path_table(cells)))
-        print(left_out_note(cells), end="\n" * bool(left_out_note(cells)))
+        for note in filter(None, (left_out_note(cells), stuck_note(cells))):
+            print(note)
     print("\nC chosen on validation")
     print(format_table(*selected_table(found)))
     output = Path(options.output)

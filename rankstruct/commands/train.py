@@ -49,7 +49,7 @@ from rankstruct.training.callbacks import (
     TrainingBoard,
 )
 from rankstruct.training.datamodule import RankingDataModule
-from rankstruct.training.module import RankingModule
+from rankstruct.training.module import STUCK, RankingModule
 
 
 def _monitored(measures: Sequence[str]) -> str:
@@ -311,6 +311,8 @@ class RankingCLI(LightningCLI):
             judged, columns = f"{judged}; a list where a measure is not defined counts 0", [*columns, "not defined"]
         print(judged)
         print(format_table(columns, [row[: len(columns)] for row in rows]))
+        if self.model.stuck.get(stage):
+            print(STUCK)
         for remark in self.datamodule.remarks():
             print(remark)
 
@@ -321,6 +323,8 @@ class RankingCLI(LightningCLI):
         parameters = {**module.describe(), "optimizer": optimizer, **data.describe()}
         if isinstance(self.trainer.logger, TensorBoardLogger):
             self.trainer.logger.log_hyperparams(parameters, {f"final/{name}": v for name, v in measures.items()})
+            if module.stuck.get("test"):
+                self.trainer.logger.experiment.add_text("status", STUCK)
         report = {"best": best, "test": measures, "parameters": parameters}
         write_text(self.folder / "metrics.json", json.dumps(report, indent=2))
 

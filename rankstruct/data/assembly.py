@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import glob
 import logging
+import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -312,7 +313,7 @@ def made(stream: Stream, column: Column | None) -> np.ndarray:
     """A stream as an array; without a copy where a column has it."""
     if column is not None and column.size == np.prod(stream.shape) and column.dtype == stream.dtype:
         return column.whole().reshape(stream.shape)
-    array, at = np.empty(int(np.prod(stream.shape)), stream.dtype), 0
+    array, at = np.empty(math.prod(stream.shape), stream.dtype), 0
     for block in stream.blocks():
         array[at : at + len(block)] = block
         at += len(block)
@@ -416,7 +417,14 @@ def assemble(path: Path, fill: Fill, cache: bool | str | os.PathLike[str], key: 
     with Assembly() as assembly:
         streams = fill(assembly)
         columns = {**assembly.columns, "features": assembly.columns.get("values")}
-        data = from_arrays({name: made(stream, columns.get(name)) for name, stream in streams.items()})
+        try:
+            data = from_arrays({name: made(stream, columns.get(name)) for name, stream in streams.items()})
+        except MemoryError:
+            shape = streams["features"].shape if "features" in streams else ()
+            raise DataError(
+                f"{path}: more numbers than there is memory for, features {' x '.join(map(str, shape))}; give sparse=True where "
+                "most are 0, or convert the file"
+            ) from None
     if kept is not None:
         store_arrays(kept, to_arrays(data))
     return data

@@ -66,14 +66,19 @@ def convert_lists(
     1 2 2 [[0.5, 1.0], [0.25, 3.0]]
     """
     source = Path(source)
-    target = source.with_name(source.name.removesuffix(".gz")).with_suffix(SUFFIX) if target is None else Path(target)
     if dtype not in _DTYPES:
         raise ValueError(f"dtype must be one of {', '.join(_DTYPES)}, got {shortened(dtype)}")
+    target = _target_of(source, target)
+    return Converted(target, *write_assembled(target, _fill_from(source, options, progress), half=dtype == "float16"))
+
+
+def _target_of(source: Path, target: str | os.PathLike[str] | None) -> Path:
+    target = source.with_name(source.name.removesuffix(".gz")).with_suffix(SUFFIX) if target is None else Path(target)
     if target.suffix != SUFFIX:
         raise ValueError(f"target must end in {SUFFIX}, by which it is known, got {target}")
     if target.exists() and source.exists() and target.samefile(source):
         raise ValueError(f"source and target must be two files, got {source} for both")
-    return Converted(target, *write_assembled(target, _fill_from(source, options, progress), half=dtype == "float16"))
+    return target
 
 
 def _fill_from(source: Path, options: dict[str, Any], progress: bool) -> Fill:

@@ -26,7 +26,7 @@ class Status(str, Enum):
     INTERRUPTED = "interrupted"
     CALLBACK = "stopped by callback"
     STALLED = "stalled"
-    NO_BETTER_THAN_ZERO = "no better than w = 0"
+    NO_BETTER_THAN_ZERO = "no better than w = 0, where all documents tie"
 
     @property
     def advice(self) -> str:
@@ -43,8 +43,7 @@ _ADVICE = {
     Status.INTERRUPTED: "best so far; pass this solution as warm_start to go on",
     Status.CALLBACK: "best so far; pass this solution as warm_start to go on",
     Status.STALLED: "rounding hides any further progress; loosen tolerance, scale the features, or lower C",
-    Status.NO_BETTER_THAN_ZERO: "all documents tie there: take reference='ideal-tied', a CombinedLoss with GradedLoss('AUC'), "
-    "or a larger C",
+    Status.NO_BETTER_THAN_ZERO: "take reference='ideal-tied', a CombinedLoss with GradedLoss('AUC'), or a larger C",
 }
 
 

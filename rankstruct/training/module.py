@@ -9,17 +9,22 @@ from typing import Any, Literal
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.utilities import rank_zero_warn
 from torch import Tensor, nn
 
 from rankstruct.data import Batch, BatchLoader
 from rankstruct.losses import StructuredHingeLoss, takes_groups
+from rankstruct.losses.base import differs
 from rankstruct.measures import DiscountedGain, nDCG
 from rankstruct.metric import RankingMetric
 from rankstruct.models.saving import describe_scorer
 from rankstruct.processes import copy_from_first, find_team, gather, summed
+from rankstruct.solvers import Status
 from rankstruct.training.start import fit_regression
 
 __all__ = ["RankingModule"]
+
+STUCK = f"the model is {Status.NO_BETTER_THAN_ZERO}, or another scorer"
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
@@ -97,6 +102,8 @@ class RankingModule(pl.LightningModule):
         self.test_metric = RankingMetric(list(measures))
         #: For each stage and measure, how many lists it was not defined for at the last evaluation.
         self.empty_lists: dict[str, dict[str, int]] = {}
+        self.stuck: dict[str, bool] = {}  # by stage, whether the scores of every list tied
+        self._apart: Tensor | float = 0.0  # lists whose scores did not, of this stage so far
         self._random_state: Tensor | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RankingModule:
@@ -210,6 +217,7 @@ class RankingModule(pl.LightningModule):
     def validation_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Update the measures; returns the scores for whoever watches."""
         scores = self(batch.features)
+        self._apart = self._apart + differs(scores, batch.where).sum()
         self.validation_metric.update(scores, batch.labels, batch.where, groups=batch.groups)
         return scores
 
@@ -219,7 +227,9 @@ class RankingModule(pl.LightningModule):
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
         """Update the measures."""
-        self.test_metric.update(self(batch.features), batch.labels, batch.where, groups=batch.groups)
+        scores = self(batch.features)
+        self._apart = self._apart + differs(scores, batch.where).sum()
+        self.test_metric.update(scores, batch.labels, batch.where, groups=batch.groups)
 
     def on_test_epoch_end(self) -> None:
         """Log every measure."""
@@ -234,7 +244,14 @@ class RankingModule(pl.LightningModule):
         for number, (name, value) in enumerate(metric.compute().items()):
             self.log(f"{stage}/{name}", value.float(), prog_bar=number == 0, sync_dist=True)
         self.empty_lists[stage] = metric.empty_lists()
+        self.stuck[stage] = float(summed(torch.as_tensor(self._apart, device=self.device).float())) == 0
+        self._apart = 0.0
         metric.reset()
+
+    def on_train_end(self) -> None:
+        """Warn where nothing was learned."""
+        if self.stuck.get("val"):
+            rank_zero_warn(STUCK)
 
     def configure_optimizers(self) -> Any:
         """The optimizer, with the online schedule if asked for."""

@@ -105,3 +105,12 @@ def test_predict_of_a_bad_or_missing_file_is_one_line(tmp_path, capsys):
         assert name in last
     assert cli.main(["test", "--run", str(tmp_path / "nothing")]) == 1
     assert "rankstruct test: " in capsys.readouterr().err
+
+
+def test_ctrl_c_while_a_module_is_loaded(monkeypatch, capsys):
+    def load(name):
+        raise ImportError("initialization failed") from KeyboardInterrupt()
+
+    monkeypatch.setattr("rankstruct.cli.importlib.import_module", load)
+    assert cli.main(["fit"]) == 130
+    assert capsys.readouterr().err == "rankstruct fit: stopped\n"

@@ -268,3 +268,18 @@ def test_crafted_arrays_that_do_not_fit_together(tmp_path):
     del good["labels"]
     with pytest.raises(DataError, match="expected the arrays of lists, got"):
         from_arrays(good)
+
+
+def test_a_dense_array_that_no_memory_holds(tmp_path, monkeypatch):
+    def no_memory(*given):
+        raise MemoryError
+
+    path = write(tmp_path / "train.txt", "1 qid:1 1:1 2147483646:1\n0 qid:1 1:0.5\n")
+    monkeypatch.setattr("rankstruct.data.assembly.made", no_memory)
+    refused(
+        read_svmlight,
+        path,
+        "more numbers than there is memory for, features 2 x 2147483646; give sparse=True",
+        sparse=False,
+        cache=False,
+    )

@@ -290,3 +290,26 @@ def test_a_missing_checkpoint_is_named(quickstart, tmp_path, capsys):
     with pytest.raises((SystemExit, ValueError, FileNotFoundError)) as caught:
         main(["test", "--config", str(quickstart[0] / "config.yaml"), "--ckpt_path", str(tmp_path / "no.ckpt")])
     assert "no.ckpt" in str(caught.value) + capsys.readouterr().err
+
+
+def test_a_run_that_learned_nothing_says_so(tmp_path, capsys):
+    """In a warning, below the table, and as text in TensorBoard."""
+    loss = ["--model.loss", "rankstruct.StructuredHingeLoss", "--model.loss.init_args.measure", "AP"]
+    still = [
+        "--model.scorer",
+        "rankstruct.LinearScorer",
+        "--model.optimizer",
+        "torch.optim.SGD",
+        "--model.optimizer.lr",
+        "0.0",
+    ]
+    given = ["--data.builtin", "synthetic", "--output", str(tmp_path), "--trainer.max_epochs", "1"]
+    with pytest.warns(UserWarning, match="no better than w = 0, where all documents tie"):
+        main(["fit", *given, *loss, *still, "--trainer.enable_progress_bar", "false"])
+    assert (
+        "the model is no better than w = 0, where all documents tie: take reference='ideal-tied'"
+        in capsys.readouterr().out
+    )
+    events = EventAccumulator(str(tmp_path / "version_0"), {"tensors": 0})
+    events.Reload()
+    assert any("status" in tag for tag in events.Tags()["tensors"])
