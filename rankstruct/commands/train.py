@@ -117,9 +117,14 @@ def _find_task(args: Sequence[str]) -> str:
 class _SaveConfig(SaveConfigCallback):
     """`config.yaml` in the run's folder, whole or as it was: without it the run could not be used again."""
 
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Ask for the folder, which all processes must do together; then the first one writes."""
+        self._folder = Path(str(trainer.log_dir))
+        super().setup(trainer, pl_module, stage)
+
     def save_config(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Write it."""
-        write_text(Path(str(trainer.log_dir)) / "config.yaml", self.parser.dump(self.config, skip_none=False))
+        write_text(self._folder / "config.yaml", self.parser.dump(self.config, skip_none=False))
 
 
 class RankingCLI(LightningCLI):

@@ -236,6 +236,8 @@ def test_a_full_disk_is_one_line_and_keeps_what_is_there(run, tmp_path, capsys):
         (["fit-exact", "--config", "x"], "rankstruct.commands.fit_exact.different_names"),
         (["experiment", "--config", "x"], "rankstruct.commands.experiment.read_plan"),
         (["evaluate", "x", "--labels", "x"], "rankstruct.commands.evaluate.evaluate_scores"),
+        (["convert", "x"], "rankstruct.commands.conversion.convert_lists"),
+        (["cache", "--clear"], "rankstruct.commands.kept.evict"),
         (["benchmark", "oracles"], "rankstruct.commands.benchmark._oracles"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",

@@ -66,7 +66,7 @@ def test_reports_every_C(fitted):
 
 def test_slack_is_the_mean_loss_where_the_regulariser_draws_elsewhere():
     splits = digits(seed=0)
-    ranker = rs.LinearRanker("AP", C=0.1, reference="predicted", regularize_towards="start")
+    ranker = rs.LinearRanker("AP", C=0.1, reference="predicted", start="regression", regularize_towards="start")
     (row,) = fit_path(ranker, *splits, ["AP"])
     qid = np.repeat(np.arange(splits.train.num_lists), splits.train.lengths)
     risk = ranker.risk(splits.train.features, splits.train.labels, qid)
@@ -208,7 +208,8 @@ def test_certificate_of_a_run_with_groups(tmp_path):
     ]
     more = ["--model.regularization", "0.1", "--model.measures", "[diverse_RR@5]", "--trainer.max_epochs", "2"]
     train(["fit", *options, *loss, *more, "--trainer.enable_progress_bar", "false"])
-    found = certify_run(tmp_path / "version_0")
+    with pytest.warns(UserWarning, match="no better than w = 0"):
+        found = certify_run(tmp_path / "version_0")
     data = read_splits(builtin="synthetic-groups").train
     lists = (data.features, data.labels, data.list_numbers)
     with pytest.warns(UserWarning, match="no better than w = 0"):

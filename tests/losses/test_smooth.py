@@ -118,7 +118,15 @@ def test_sigma_is_saved_and_what_is_refused():
         rs.SmoothLoss("nDCG", sigma=0)
 
 
-def test_gradient_is_zero_where_all_scores_tie():
-    scores = torch.zeros(2, 5, requires_grad=True)
-    rs.smooth_loss(scores, torch.tensor([[0, 1, 2, 0, 1]] * 2), "nDCG").backward()
-    assert torch.equal(scores.grad, torch.zeros(2, 5))
+def test_where_all_scores_tie_the_gradient_goes_up_with_the_label():
+    """That of the smoothed measure is 0 there; the value is the measure's own."""
+    scores = torch.full((2, 5), 3.0, requires_grad=True)
+    labels, where = torch.tensor([[0, 1, 2, 0, 1], [1, 1, 1, 1, 0]]), torch.tensor([[True] * 5, [True] * 4 + [False]])
+    loss = rs.smooth_loss(scores, labels, "nDCG", where=where, reduction="sum")
+    loss.backward()
+    assert (scores.grad[0].argsort().diff() != 0).all()
+    assert scores.grad[0, 2] < scores.grad[0, 1] < 0 < scores.grad[0, 0]
+    assert scores.grad[0].sum() == pytest.approx(0, abs=1e-7)
+    assert torch.equal(scores.grad[1], torch.zeros(5))
+    expected = rs.smooth_loss(scores.detach() + 1e-4 * torch.arange(5), labels, "nDCG", where=where, reduction="sum")
+    assert loss.item() == pytest.approx(expected.item(), abs=1e-3)

@@ -54,7 +54,7 @@ def test_bounds_the_task_loss_of_the_ranking_by_score_and_is_convex(seed, scale,
     scores = scores * scale
 
     def hinge(s):
-        return rs.structured_hinge_loss(s, labels, measure, where=where, reduction="none")
+        return rs.structured_hinge_loss(s, labels, measure, reference="ideal", where=where, reduction="none")
 
     found = hinge(scores)
     name = rs.parse_measure(measure).name

@@ -261,7 +261,7 @@ def test_a_discount_that_ends_before_the_cut_off_ends_the_diverse_ranks():
         ({"reference": "best"}, "reference must be one of 'ideal', 'ideal-tied', 'predicted' for .*, got 'best'"),
         ({"scores": torch.tensor([0.0, torch.nan, 1.0])}, r"scores must be finite; document \[1\] is nan"),
         ({"labels": torch.tensor([0.0, 1.0, -1.0]), "measure": "DCG@2"}, r"gains must be >= 0; document \[2\]"),
-        ({"reference_scores": torch.zeros(3)}, "'ideal' does not depend on scores"),
+        ({"reference": "ideal", "reference_scores": torch.zeros(3)}, "'ideal' does not depend on scores"),
         (
             {"reference": "predicted", "reference_scores": torch.tensor([0.0, torch.inf, 0.0])},
             "reference_scores must be finite",

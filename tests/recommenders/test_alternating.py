@@ -41,7 +41,7 @@ def objective(scorer, ratings, loss, regularization):
     "loss",
     [
         rs.StructuredHingeLoss("AUC"),
-        rs.StructuredHingeLoss("nDCG@5", feature_map="positional"),
+        rs.StructuredHingeLoss("nDCG@5", reference="ideal"),
         rs.SquaredLoss(),
     ],
     ids=["AUC", "nDCG@5", "squared"],

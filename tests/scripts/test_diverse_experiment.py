@@ -53,6 +53,7 @@ def lines(path):
     path.write_text("".join(text))
 
 
+@pytest.mark.filterwarnings("ignore:.*no better than w = 0")  # the convex bound
 def test_the_script_prints_a_table_and_writes_values(tmp_path, capsys):
     lines(tmp_path / "some_train.txt")
     target = tmp_path / "values.json"

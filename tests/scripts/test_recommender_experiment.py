@@ -25,7 +25,7 @@ METHODS = ["popularity", "item means", START, "squared", "ListNet", "alternating
 @pytest.fixture
 def quick(monkeypatch):
     def alternating(_):
-        return StructuredHingeLoss("nDCG@5", feature_map="positional")
+        return StructuredHingeLoss("nDCG@5", reference="ideal")
 
     recipes = {
         START: Recipe(lambda _: SquaredLoss(), "standardised", (0.1, 0.3), learning_rate=0.03, steps=40),
