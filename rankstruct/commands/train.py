@@ -330,6 +330,7 @@ class RankingCLI(LightningCLI):
             self.trainer.logger.log_hyperparams(parameters, {f"final/{name}": v for name, v in measures.items()})
             if module.stuck.get("test"):
                 self.trainer.logger.experiment.add_text("status", STUCK)
+                self.trainer.logger.experiment.flush()
         report = {"best": best, "test": measures, "parameters": parameters}
         write_text(self.folder / "metrics.json", json.dumps(report, indent=2))
 

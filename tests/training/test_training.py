@@ -137,6 +137,7 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
     assert not list(tmp_path.glob("killed/version_1"))
 
 
+@pytest.mark.filterwarnings("ignore:.*no better than w = 0")  # steps of no length
 def test_last_checkpoint_is_that_of_the_last_epoch_and_not_of_the_best(tmp_path):
     """A measure that is best at once: the best checkpoint is the first, the last one that of the end."""
     stuck = [
