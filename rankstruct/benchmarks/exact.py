@@ -104,7 +104,7 @@ def _ranker(name: str, folds: Sequence[Splits], Cs: Sequence[float], tolerance: 
         "passes": sum(row["passes"] for row in rows),
         "argmax": sum(row["oracle_seconds"] for row in rows) / spent,
         "qp": sum(row["qp_seconds"] for row in rows) / spent,
-        "converged": sum(row["status"] == "converged" for row in rows),
+        "converged": sum(row["status"].startswith(("converged", "no better than w = 0")) for row in rows),
         "fits": len(rows),
         **{measure: float(np.mean([test[measure] for test in tests])) for measure in MEASURES},
     }
