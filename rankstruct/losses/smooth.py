@@ -10,6 +10,8 @@ Only positions with a discount count: O(list_size * k) memory at a cut-off k.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
@@ -104,7 +106,12 @@ def _with_a_way_out(regret: Tensor, scores: Tensor, labels: Tensor, where: Tenso
     """Where all scores of a list tie, every ranking is as near as any other and the gradient is 0, for ever: take there that of
     the mean score less the mean score by label. The value stays.
     """
-    tied = ~differs(scores.detach(), where) & differs(labels, where)
+    tied = ~differs(scores.detach(), where)
+    if not torch.compiler.is_compiling() and tied.device.type == "cpu" and type(tied) is Tensor:
+        with suppress(RuntimeError):  # vmap reads no value back
+            if not bool(tied.any()):  # the usual case
+                return regret
+    tied = tied & differs(labels, where)
     shares = torch.where(where, 1.0, 0.0).to(scores.dtype) / where.sum(-1, keepdim=True).clamp(min=1)
     above = torch.where(where, labels - torch.where(where, labels, torch.inf).amin(-1, keepdim=True), 0.0)
     above = above / above.amax(-1, keepdim=True).clamp(min=torch.finfo(above.dtype).tiny)
