@@ -9,6 +9,7 @@ measures by L-BFGS with annealing.
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -122,18 +123,6 @@ class _Lists(NamedTuple):
         large = self.X.ndim == 2 and not sp.issparse(self.X) and np.prod(self.X.shape) * self.X.dtype.itemsize > _COPIED
         X = RowsOf(self.X, np.arange(len(self.labels))[rows]) if large else self.X[rows]
         return _Lists(X, self.labels[rows], offsets, groups)
-
-
-def _judged(solution: Solution, C: float, loss: nn.Module, lists: _Lists, w0: np.ndarray) -> Solution:
-    """The solution, with a status that says so where it is no better than w = 0 or ties all documents of each list."""
-    scores, starts = linear_scores(lists.X, solution.w), lists.offsets[:-1]
-    learned = bool((np.minimum.reduceat(scores, starts) < np.maximum.reduceat(scores, starts)).any())
-    if (
-        learned and solution.status is Status.CONVERGED and not isinstance(loss, SmoothLoss)
-    ):  # that bounds nothing at ties
-        at_zero = ranking_risk(loss, *lists)(np.zeros(len(solution.w)))[0] + float(w0 @ w0) / (2 * C)
-        learned = solution.objective < at_zero * (1 - 1e-9)
-    return solution if learned else replace(solution, status=Status.NO_BETTER_THAN_ZERO)
 
 
 def _bring_together(X: Any, y: np.ndarray, qid: np.ndarray, groups: np.ndarray | None) -> _Lists:
@@ -272,10 +261,12 @@ class LinearRanker(BaseEstimator):
         start = self._start(loss, lists)
         self.w0_ = start if self._draws_to_start(loss) else np.zeros(lists.X.shape[1])
         self.left_out_ = self._total(len(np.unique(qid)) - (len(lists.offsets) - 1))
+        # Where all scores tie, a smoothed measure bounds nothing.
+        at_zero = math.inf if isinstance(loss, SmoothLoss) else self._mean(loss, lists, np.zeros(lists.X.shape[1]))
         solution, chosen = None, 0
         for number, C in enumerate(Cs):
             solution = self._solve(loss, lists, C, self.w0_, start, solution)
-            self.path_.append(_judged(solution, C, loss, lists, self.w0_))
+            self.path_.append(self._judged(solution, C, at_zero, lists))
             self.use_path(number)
             if self.validation_ is not None:
                 values = self._values(X_valid, y_valid, qid_valid, groups_valid)
@@ -284,6 +275,15 @@ class LinearRanker(BaseEstimator):
         if self.path_[chosen].status is Status.NO_BETTER_THAN_ZERO:
             warnings.warn(f"{type(self).__name__}, C = {Cs[chosen]:g}: {self.path_[chosen].status}", stacklevel=2)
         return self.use_path(chosen)
+
+    def _judged(self, solution: Solution, C: float, at_zero: float, lists: _Lists) -> Solution:
+        """With a status that says so where it is no better than w = 0 or ties all documents of each list."""
+        scores, starts = linear_scores(lists.X, solution.w), lists.offsets[:-1]
+        apart = np.minimum.reduceat(scores, starts) < np.maximum.reduceat(scores, starts) if len(starts) else starts
+        learned = self._total(int(apart.sum())) > 0
+        if learned and solution.status is Status.CONVERGED:
+            learned = solution.objective < (at_zero + float(self.w0_ @ self.w0_) / (2 * C)) * (1 - 1e-9)
+        return solution if learned else replace(solution, status=Status.NO_BETTER_THAN_ZERO)
 
     def _has_validation(self, X_valid: Any, y_valid: Any, qid_valid: Any, groups_valid: Any) -> bool:
         given = are_given(X_valid, y_valid, qid_valid)
@@ -502,8 +502,12 @@ class LinearRanker(BaseEstimator):
         loss = self.ranking_loss()
         if isinstance(loss, SmoothLoss):
             loss = SmoothLoss(loss.measure, sigma=self._annealing(loss).last_sigma)
-        risk = _risk(loss, self._lists_of(X, y, qid, groups))
-        value = risk(np.asarray(w, np.float64))[0]
+        return self._mean(loss, self._lists_of(X, y, qid, groups), np.asarray(w, np.float64))
+
+    def _mean(self, loss: nn.Module, lists: _Lists, w: np.ndarray) -> float:
+        """The mean loss at `w`, over the lists of all processes."""
+        risk = _risk(loss, lists)
+        value = risk(w)[0]
         return self._total(value * risk.terms) / self._total(risk.terms) if self.distributed else value
 
     def objective(
