@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, distributed
 
-__all__ = ["Team", "copy_from_first", "end_with_launcher", "find_team", "gather", "joined", "summed"]
+__all__ = ["Team", "copy_from_first", "end_with_launcher", "find_team", "joined", "summed"]
 
 _LAUNCHER = "RANKSTRUCT_LAUNCHER"
 _LOOK = 0.2  # seconds between two looks whether the launcher is there
@@ -96,17 +96,6 @@ def copy_from_first(tensors: Iterable[Tensor]) -> None:
             sent = _where_it_is_sent(tensor.detach().clone())
             distributed.broadcast(sent, 0)
             tensor.copy_(sent)
-
-
-def gather(values: Tensor) -> list[Tensor]:
-    """`values` of one shape and dtype of all processes, in order, each of which must call this."""
-    size = find_team().world_size
-    if size == 1:
-        return [values]
-    sent = _where_it_is_sent(values.detach())
-    found = [torch.empty_like(sent) for _ in range(size)]
-    distributed.all_gather(found, sent)
-    return [one.to(values.device) for one in found]
 
 
 def _where_it_is_sent(values: Tensor) -> Tensor:

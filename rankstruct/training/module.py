@@ -18,7 +18,7 @@ from rankstruct.losses.base import differs
 from rankstruct.measures import DiscountedGain, nDCG
 from rankstruct.metric import RankingMetric
 from rankstruct.models.saving import describe_scorer
-from rankstruct.processes import copy_from_first, find_team, gather, summed
+from rankstruct.processes import copy_from_first, find_team, summed
 from rankstruct.solvers import Status
 from rankstruct.training.start import fit_regression
 
@@ -216,10 +216,7 @@ class RankingModule(pl.LightningModule):
 
     def validation_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Update the measures; returns the scores for whoever watches."""
-        scores = self(batch.features)
-        self._apart = self._apart + differs(scores, batch.where).sum()
-        self.validation_metric.update(scores, batch.labels, batch.where, groups=batch.groups)
-        return scores
+        return self._evaluate(batch, self.validation_metric)
 
     def on_validation_epoch_end(self) -> None:
         """Log every measure, the first one in the progress bar too."""
@@ -227,9 +224,7 @@ class RankingModule(pl.LightningModule):
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
         """Update the measures."""
-        scores = self(batch.features)
-        self._apart = self._apart + differs(scores, batch.where).sum()
-        self.test_metric.update(scores, batch.labels, batch.where, groups=batch.groups)
+        self._evaluate(batch, self.test_metric)
 
     def on_test_epoch_end(self) -> None:
         """Log every measure."""
@@ -239,6 +234,12 @@ class RankingModule(pl.LightningModule):
         """`(positions, scores)` of the real documents of a batch, both flat."""
         scores = self(batch.features)
         return batch.positions[batch.where], scores[batch.where]
+
+    def _evaluate(self, batch: Batch, metric: RankingMetric) -> Tensor:
+        scores = self(batch.features)
+        self._apart = self._apart + differs(scores, batch.where).sum()
+        metric.update(scores, batch.labels, batch.where, groups=batch.groups)
+        return scores
 
     def _log_measures(self, stage: str, metric: RankingMetric) -> None:
         for number, (name, value) in enumerate(metric.compute().items()):
@@ -266,7 +267,7 @@ class RankingModule(pl.LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the scorer as `load_scorer` reads it, and torch's random states, which dropout draws from."""
         checkpoint.update(describe_scorer(self.scorer))
-        checkpoint["random_state"], *others = gather(torch.get_rng_state())
+        checkpoint["random_state"], *others = find_team().gathered(torch.get_rng_state())
         if others:
             checkpoint["random_states_of_others"] = others
 
