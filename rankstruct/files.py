@@ -45,3 +45,11 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Write a file as `whole_file` does."""
     with whole_file(path) as file:
         file.write(text)
+
+
+def add_to_digest(digest: Any, path: str | os.PathLike[str]) -> int:
+    """Update a digest of `hashlib` with all bytes of a file, a block at a time; returns how many they are."""
+    with open(path, "rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+        return file.tell()

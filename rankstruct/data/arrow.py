@@ -22,6 +22,7 @@ from rankstruct.data.dataset import RankingData
 from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.names import Names
 from rankstruct.data.text import check_file
+from rankstruct.files import add_to_digest
 
 __all__ = ["read_arrow"]
 
@@ -75,9 +76,7 @@ class Rows:
     def key(self) -> str:
         """Thirty-two letters that change with the content of the file and the options."""
         digest = hashlib.sha256(json.dumps([_FORMAT, self.num_features, self.labels, self.columns]).encode())
-        with open(self.path, "rb") as file:
-            while block := file.read(2**20):
-                digest.update(block)
+        add_to_digest(digest, self.path)
         return digest.hexdigest()[:32]
 
     def fill(self, assembly: Assembly) -> dict[str, Stream]:

@@ -17,6 +17,7 @@ from rankstruct.data.folds import PARTS, fold_files, read_folds
 from rankstruct.data.formats import CLASS_FORMATS, has_classes, read_lists, suffix_of
 from rankstruct.data.protocols import PROTOCOLS, class_splits, cross_validation_parts, trial_parts
 from rankstruct.data.scale import check_preparation, parse_preparation, prepare_splits
+from rankstruct.files import add_to_digest
 
 __all__ = ["Source", "read_splits"]
 
@@ -217,9 +218,7 @@ def _read_digest(files: tuple[tuple[str, Path, int, int, int, int], ...]) -> str
     digest = hashlib.sha256()
     for name, file, *_ in files:
         digest.update(name.encode())
-        with file.open("rb") as stream:
-            while block := stream.read(2**20):
-                digest.update(block)
+        add_to_digest(digest, file)
     return digest.hexdigest()[:16] if files else ""
 
 

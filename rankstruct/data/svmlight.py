@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NoReturn
+from typing import Literal, NoReturn
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ from rankstruct.data.dataset import RankingData
 from rankstruct.data.errors import DataError, check_least, shortened
 from rankstruct.data.names import Names
 from rankstruct.data.text import Piece, check_file, read_blocks, whole_lines
+from rankstruct.files import add_to_digest
 
 __all__ = ["read_svmlight"]
 
@@ -139,9 +140,8 @@ class Lines:
     def key(self) -> str:
         """Thirty-two letters that change with the content of the files and the options."""
         # SHA-256: the fastest hash of hashlib where the processor knows it, and no two files will ever share one.
-        with open(self.path, "rb") as file:
-            digest = hashlib.file_digest(file, "sha256") if hasattr(hashlib, "file_digest") else _digest(file)
-            size = file.tell()
+        digest = hashlib.sha256()
+        size = add_to_digest(digest, self.path)
         given = [_FORMAT, size, self.required, self.sizes is None, vars(self.options)]
         digest.update(json.dumps(given).encode())
         digest.update(self.sizes or b"")
@@ -221,14 +221,6 @@ class Lines:
                 f"{len(sizes)} lists; pass the side file of this file"
             )
         return np.array(sizes, np.int64)
-
-
-def _digest(file: BinaryIO) -> Any:
-    """`hashlib.file_digest`, which Python has from 3.11 on."""
-    digest = hashlib.sha256()
-    while block := file.read(2**20):
-        digest.update(block)
-    return digest
 
 
 @dataclass(frozen=True)
