@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from rankstruct.benchmarks.timing import peak_kilobytes
 from rankstruct.data import BatchLoader, convert_lists, read_lists, write_web_lists
 
 SCALES = (0.1, 1 / 3, 1.0)
@@ -184,19 +185,11 @@ def draw_growth(found: Sequence[dict[str, Any]]) -> Any:
 
 
 def _timed(work: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
-    base = _peak()
+    base = peak_kilobytes() * 1024 / 1e6
     wall, processor = time.perf_counter(), time.process_time()
     result = work()
     seconds = {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - processor}
-    return result, seconds | {"base_mb": base, "peak_mb": _peak()}
-
-
-def _peak() -> float:
-    """What this process had resident at most, in MB; that of its parent does not count, as it does in `ru_maxrss`."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM"):
-            return int(line.split()[1]) * 1024 / 1e6
-    return float("nan")
+    return result, seconds | {"base_mb": base, "peak_mb": peak_kilobytes() * 1024 / 1e6}
 
 
 if __name__ == "__main__":

@@ -53,26 +53,22 @@ LOSSES: dict[str, Callable[[], nn.Module]] = {
     "direct nDCG@10 both sides": partial(rl.DirectLoss, "nDCG@10", feature_map="positional", side="both"),
 }
 
-# Run as a program of its own. Linux lets a process forget its peak, which imports and compilation may have set high; there it is
-# read from the status, since ru_maxrss begins at that of the parent.
+# Run as a program of its own. Linux lets a process forget its peak, which imports and compilation may have set high.
 _PEAK = """
-import contextlib, json, resource, sys, torch
+import contextlib, json, sys, torch
 from pathlib import Path
 from rankstruct.benchmarks import losses as b
+from rankstruct.benchmarks.timing import peak_kilobytes
 name, lists, size, share, seed, grades = json.loads(sys.argv[1])
 torch.set_num_threads(1)
 b.both_ways(b.LOSSES[name](), *b.draw(2, 20, share, seed, grades))
 scores, labels = b.draw(lists, size, share, seed, grades)
 loss = b.LOSSES[name]()
-def peak():
-    with contextlib.suppress(OSError, StopIteration):
-        return next(int(line.split()[1]) for line in Path("/proc/self/status").open() if line.startswith("VmHWM"))
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 with contextlib.suppress(OSError):
     Path("/proc/self/clear_refs").write_text("5")
-before = peak()
+before = peak_kilobytes()
 b.both_ways(loss, scores, labels)
-print(peak() - before)
+print(peak_kilobytes() - before)
 """
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -52,6 +53,22 @@ def threads_of_torch(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def peak_kilobytes() -> int:
+    """What this process had resident at most.
+
+    On Linux it is read from the status: there `ru_maxrss` begins at that of the parent.
+    """
+    import resource
+
+    with suppress(OSError, StopIteration):
+        return next(
+            int(line.split()[1])
+            for line in Path("/proc/self/status").read_text().splitlines()
+            if line.startswith("VmHWM")
+        )
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def machine() -> dict[str, str]:
