@@ -29,6 +29,7 @@ import warnings
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from gzip import compress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -512,25 +513,18 @@ def expect_numbers(content: bytes) -> Either:
     return Either(numbers_in(content))
 
 
-def read_exact_config(path: Path) -> dict[str, float]:
+def read_config(path: Path, name: str) -> dict[str, float]:
     nowhere = str(path.parent / "nowhere")
     try:
-        command("fit-exact", "--config", str(path), "--output", f"{nowhere}-out", "--data.path", nowhere)
+        command(name, "--config", str(path), "--output", f"{nowhere}-out", "--data.path", nowhere)
     except Said as said:
         if "no such file or folder" not in str(said):
             raise
     return numbers_in(path.read_bytes())
 
 
-def read_plan_config(path: Path) -> dict[str, float]:
-    nowhere = str(path.parent / "nowhere")
-    try:
-        command("experiment", "--config", str(path), "--output", f"{nowhere}-out", "--data.path", nowhere)
-    except Said as said:
-        if "no such file or folder" not in str(said):
-            raise
-    return numbers_in(path.read_bytes())
-
+read_exact_config = partial(read_config, name="fit-exact")
+read_plan_config = partial(read_config, name="experiment")
 
 MEASURES = [
     "AP",
@@ -584,7 +578,14 @@ KINDS = {
     "scorer": Kind(scorer_input, read_weights, expect_weights, 1, "scorer.pt", _VALUE),
     "fit config": Kind(config_input("[l-s]*.yaml"), read_fit_config, expect_numbers, 0.1, "c.yaml", _VALUE),
     "exact config": Kind(config_input("exact-*.yaml"), read_exact_config, expect_numbers, 0.3, "c.yaml", _VALUE),
-    "plan config": Kind(config_input("experiment-*.yaml"), read_plan_config, expect_numbers, 0.2, "c.yaml", _VALUE),
+    "plan config": Kind(
+        config_input("experiment-*.yaml"),
+        read_plan_config,
+        expect_numbers,
+        0.2,
+        "c.yaml",
+        _VALUE,
+    ),
 }
 
 

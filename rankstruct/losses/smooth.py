@@ -39,9 +39,8 @@ def smooth_loss(
     Smooth but not convex: start from a sensible scorer (regression), with a `sigma` of the size of score differences, and
     halve it as training converges (`AnnealSigma`). Where all scores of a list tie, as those of a scorer with zero weights, the
     gradient is zero; there that of the mean score less the mean by label is taken. As sigma goes to 0 the loss tends to the
-    measure's regret. Documents
-    with equal scores share their ranks' gains, which is the expected value over their orders; their gradient depends on which of
-    them the sort puts first.
+    measure's regret. Documents with equal scores share their ranks' gains, which is the expected value over their orders; their
+    gradient depends on which of them the sort puts first.
 
     Args:
         scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
