@@ -1,27 +1,25 @@
 """Which bound each measure should take by default: the papers' convex one, the two that are not convex, and where they begin.
 
 Linear scorers on raw features, five folds, documents shuffled within each query, C chosen on the validation lists by the measure
-that is trained for. Writes every value to a JSON file and a table to the standard output:
+that is trained for. Every value is kept in the folder `--output`, and what is there is not run again; prints a table:
 
-    python scripts/default_bounds.py --path OHSUMED MQ2008 --output bounds.json
+    python scripts/default_bounds.py --path OHSUMED MQ2008 --output runs/bounds
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
-import json
 import sys
 import warnings
 from pathlib import Path
 
 import torch
-from tqdm import tqdm
 
 import rankstruct as rs
+from rankstruct.commands.cells import Cell, CellFolders, CellsFailed
 from rankstruct.data import Source, shuffle_documents
 from rankstruct.diagnostics import arrays_of, mean_measures
-from rankstruct.files import whole_file
 from rankstruct.tables import markdown_table
 
 MEASURES = ("nDCG@10", "P@10", "RR@10")
@@ -38,11 +36,12 @@ BOUNDS = {
 }
 
 
-def test_value(path: str, fold: int, measure: str, options: dict) -> float:
-    """The test measure of the C that the validation lists choose; NaN where the bound does not take the labels."""
+def test_value(path: str, fold: int, measure: str, bound: str) -> float | None:
+    """The test measure of the C that the validation lists choose; None where the bound does not take the labels."""
+    torch.set_num_threads(1)
     parts = Source(path=path, fold=fold).read()
     train, vali, test = (shuffle_documents(part, seed=3 * fold + at) for at, part in enumerate(parts))
-    ranker = rs.LinearRanker(measure, C=COSTS, **options)
+    ranker = rs.LinearRanker(measure, C=COSTS, **BOUNDS[bound])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a bound stays at w = 0 is what the table shows
         try:
@@ -50,41 +49,48 @@ def test_value(path: str, fold: int, measure: str, options: dict) -> float:
         except ValueError as error:
             if "more than one grade" not in str(error):
                 raise
-            return float("nan")
+            return None
     return mean_measures(ranker.predict(test.features), test, [measure])[measure]
 
 
+def run_cell(path: str, folds: list[int], measure: str, bound: str) -> dict:
+    """The values of all folds, and what made them."""
+    made = f"{datetime.date.today()}, rankstruct {rs.__version__}, torch {torch.__version__}"
+    return {"made": made, "values": [test_value(path, fold, measure, bound) for fold in folds]}
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """Run what the file does not hold yet."""
+    """Run what the folder does not hold yet, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--path", nargs="+", required=True, help="folders with Fold1 ... Fold5")
     parser.add_argument("--folds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
-    parser.add_argument("--output", default="bounds.json", help="the values; what it holds already is not run again")
+    parser.add_argument("--output", default="runs/bounds", help="folder of the values (default: %(default)s)")
+    parser.add_argument("--processes", type=int, default=1, help="cells at once (default: %(default)s)")
     given = parser.parse_args(arguments)
-    output, values = Path(given.output), {}
-    if output.exists():
-        values = json.loads(output.read_text())["values"]
-    torch.set_num_threads(1)
-    cells = [(path, m, b, f) for path in given.path for m in MEASURES for b in BOUNDS for f in given.folds]
-    for path, measure, bound, fold in tqdm(cells, desc="bounds", disable=None):
-        key = f"{Path(path).name} | {measure} | {bound} | {fold}"
-        if key not in values:
-            values[key] = test_value(path, fold, measure, BOUNDS[bound])
-            made = f"{datetime.date.today()}, rankstruct {rs.__version__}, torch {torch.__version__}"
-            with whole_file(output) as file:
-                json.dump({"made": made, "values": values}, file, indent=1)
-    print(f"{json.loads(output.read_text())['made']}; means of folds {', '.join(map(str, given.folds))}\n")
-    names = [Path(path).name for path in given.path]
-    rows = []
-    for bound in BOUNDS:
-        row = [bound]
-        for name in names:
-            for measure in MEASURES:
-                found = [values[f"{name} | {measure} | {bound} | {fold}"] for fold in given.folds]
-                row.append(f"{sum(found) / len(found):.4f}".replace("nan", "refused"))
-        rows.append(row)
-    print(markdown_table(["bound", *(f"{name} {measure}" for name in names for measure in MEASURES)], rows))
+    cells = {}
+    for path in given.path:
+        content = Source(path=path, fold=given.folds[0]).digest()
+        for measure in MEASURES:
+            for number, bound in enumerate(BOUNDS):
+                request = {"bound": bound, "folds": given.folds, "content": content}
+                name = f"{Path(path).name}/{measure}/{number}"
+                cells[path, measure, bound] = Cell(name, request, (path, given.folds, measure, bound))
+    try:
+        with CellFolders(Path(given.output)) as store:
+            results = store.run(run_cell, list(cells.values()), processes=given.processes, what="bounds").results
+    except (ValueError, OSError, CellsFailed) as error:
+        print(f"default_bounds: {error}", file=sys.stderr)
+        return 1
+    found = {key: results[cell.name] for key, cell in cells.items()}
+    print(f"{max(each['made'] for each in found.values())}; means of folds {', '.join(map(str, given.folds))}\n")
+    columns = [(path, measure) for path in given.path for measure in MEASURES]
+    rows = [[bound, *(_mean(found[path, measure, bound]["values"]) for path, measure in columns)] for bound in BOUNDS]
+    print(markdown_table(["bound", *(f"{Path(path).name} {measure}" for path, measure in columns)], rows))
     return 0
+
+
+def _mean(values: list[float | None]) -> str:
+    return "refused" if None in values else f"{sum(values) / len(values):.4f}"
 
 
 if __name__ == "__main__":

@@ -143,7 +143,13 @@ def register_oracle(
 
 
 def set_default_bound(measure: type[Measure], feature_map: FeatureMap, reference: str) -> None:
-    """Take this feature map and this reference for a kind of measure, and its subclasses, where none are named."""
+    """Take this feature map and this reference for a kind of measure, and its subclasses, where none are named.
+
+    What the oracle of the pair does not know is refused where the bound is made. For those that are there:
+
+    >>> import rankstruct as rs
+    >>> set_default_bound(rs.AP, rs.Pairwise(), "ideal")
+    """
     _DEFAULTS[measure] = feature_map, reference
 
 
