@@ -58,6 +58,17 @@ def check_lists(scores: Tensor, labels: Tensor, where: Tensor | None = None, off
             raise ValueError(f"with offsets, scores must be flat, shape [documents]; got {tuple(scores.shape)}")
 
 
+def is_plain(values: Tensor) -> bool:
+    """Whether the values lie in memory and may be looked at at no cost: on the CPU, neither traced nor under torch.func.
+
+    >>> is_plain(torch.zeros(3)), is_plain(torch.zeros(3, device="meta"))
+    (True, False)
+    """
+    if type(values) is not Tensor or values.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    return not torch._C._functorch.is_functorch_wrapped_tensor(values)  # torch.func has no public way to ask
+
+
 def known_ids(name: str, ids: Any) -> np.ndarray:
     """Ids, numbers or strings, as an array in which none is missing.
 

@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
+import torch
 
 # What a shell starts in the background is deaf to Ctrl-C, and so would be the processes that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -13,6 +14,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Tests side by side (pytest -n): each has one thread, or they take each other's.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(autouse=True)
+def same_numbers_in_any_order() -> None:
+    """Seed every test alike, so that none depends on which others ran before it in the same process."""
+    torch.manual_seed(0)
 
 
 @pytest.fixture(scope="session")

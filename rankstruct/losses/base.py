@@ -51,7 +51,7 @@ from torch import Tensor
 from typing_extensions import TypedDict, Unpack
 
 from rankstruct.feature_maps import FeatureMap
-from rankstruct.lists import batch_first, check_lists, check_offsets
+from rankstruct.lists import batch_first, check_lists, check_offsets, is_plain
 from rankstruct.measures import DiscountedGain, Measure, nDCG, parse_measure
 from rankstruct.oracles.registry import Resolved, resolve
 
@@ -341,23 +341,20 @@ def reduce_lists(
 
     Raises:
         ValueError: unknown reduction, weights of another shape, or (on the CPU; elsewhere the loss is NaN) below 0 or not finite;
-            a loss that the dtype cannot hold (on the CPU, outside `torch.compile` and vmap; elsewhere it is inf or NaN).
+            a loss that the dtype cannot hold (on the CPU, outside `torch.compile` and torch.func; elsewhere it is inf or NaN).
     """
     check_reduction(reduction)
     dtype = values.dtype
     if dtype in (torch.float16, torch.bfloat16):  # half precision cannot count to 70,000
         values = values.float()
     reduced = _reduced(values, where, offsets, weights, reduction)
-    if not torch.compiler.is_compiling() and type(values) is Tensor and values.device.type == "cpu":
+    if is_plain(reduced):
         _refuse_overflow(reduced.detach(), values.detach())
     return reduced.to(dtype)
 
 
 def _refuse_overflow(reduced: Tensor, values: Tensor) -> None:
-    try:
-        if math.isfinite((reduced if reduced.dim() == 0 else reduced.sum()).item()):
-            return
-    except RuntimeError:  # vmap reads no value back
+    if math.isfinite((reduced if reduced.dim() == 0 else reduced.sum()).item()):
         return
     if reduced.dim() and bool(reduced.isfinite().all()):  # their sum alone overflowed
         return
@@ -408,6 +405,8 @@ def refuse(values: Tensor, wrong: Tensor, rule: str, what: str = "document") -> 
     ...
     ValueError: weights must be >= 0; that of list 1 is -2
     """
+    if is_plain(wrong) and not bool(wrong.any()):  # the usual case, at less than an operator's cost
+        return values
     return torch.where(_refuse(values.detach(), wrong, rule, what), torch.nan, values)
 
 

@@ -10,13 +10,12 @@ Only positions with a discount count: O(list_size * k) memory at a cut-off k.
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from typing_extensions import Unpack
 
+from rankstruct.lists import is_plain
 from rankstruct.losses.base import ListOptions, RankingLoss, check_positive, checked_gains, differs, list_loss
 from rankstruct.measures import DiscountedGain, Measure, parse_measure
 
@@ -106,10 +105,8 @@ def _with_a_way_out(regret: Tensor, scores: Tensor, labels: Tensor, where: Tenso
     the mean score less the mean score by label. The value stays.
     """
     tied = ~differs(scores.detach(), where)
-    if not torch.compiler.is_compiling() and tied.device.type == "cpu" and type(tied) is Tensor:
-        with suppress(RuntimeError):  # vmap reads no value back
-            if not bool(tied.any()):  # the usual case
-                return regret
+    if is_plain(tied) and not bool(tied.any()):  # the usual case
+        return regret
     tied = tied & differs(labels, where)
     shares = torch.where(where, 1.0, 0.0).to(scores.dtype) / where.sum(-1, keepdim=True).clamp(min=1)
     above = torch.where(where, labels - torch.where(where, labels, torch.inf).amin(-1, keepdim=True), 0.0)

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rankstruct.lists import is_plain
+
 _VECTORS, _SHARE = 64, 32768  # a whole number of vectors, however wide; what torch does not divide between threads
 
 
@@ -27,7 +29,7 @@ def row_sums(values: Tensor) -> Tensor:
 
 def elementwise(function: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
     """`function(values)` of any shape for an elementwise function, each result of its value alone and not of its place."""
-    if not _is_plain(values):
+    if not is_plain(values):
         return function(values)
     flat, size = values.reshape(-1), values.numel()
     filled = values.new_empty(size + -size % _VECTORS)
@@ -45,7 +47,7 @@ def by_label(function: Callable[[Tensor], Tensor], labels: Tensor) -> Tensor:
     tensor([[0.0000, 9.0000],
             [9.0000, 0.2500]])
     """
-    if not _is_plain(labels) or not labels.numel():
+    if not is_plain(labels) or not labels.numel():
         return function(labels)
     low, high = labels.aminmax()
     places = labels.long() if low >= 0 and high < 256 else None
@@ -65,7 +67,7 @@ def exponential_gain(labels: Tensor) -> Tensor:
     >>> exponential_gain(torch.tensor([0.0, 2.0]))
     tensor([0., 3.], dtype=torch.float64)
     """
-    if _is_plain(labels):
+    if is_plain(labels):
         return _exponential_gain(labels)
     return _traced_gain(labels) if labels.device.type == "cpu" else torch.exp2(labels.double()) - 1
 
@@ -94,10 +96,3 @@ def _(labels: Tensor) -> Tensor:
 @_traced_gain.register_vmap
 def _(info: Any, in_dims: Any, labels: Tensor) -> Any:
     return _traced_gain(labels), in_dims[0]
-
-
-def _is_plain(values: Tensor) -> bool:
-    """Whether the values lie in memory and may be looked at at no cost: on the CPU, under neither torch.compile nor vmap."""
-    if values.device.type != "cpu" or torch.compiler.is_compiling():
-        return False
-    return not torch._C._functorch.is_functorch_wrapped_tensor(values)

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from rankstruct.feature_maps import FeatureMap, Positional
 from rankstruct.kernels.dispatch import Answer, FlatLists, define_kernel, discount_table, load_kernel
+from rankstruct.lists import is_plain
 from rankstruct.measures import RR, DiscountedGain, Diverse, Measure, mWTA
 from rankstruct.measures.ranked import is_relevant
 from rankstruct.oracles.registry import REFERENCES, Oracle, register_oracle
@@ -151,8 +152,7 @@ def rank_tables(measure: Measure, feature_map: Positional, scores: Tensor) -> tu
         return _make_tables(measure, feature_map, size)
     if tables is None:
         tables = _make_tables(measure, feature_map, size)
-        # torch.func has no public way to ask.
-        if any(map(torch._C._functorch.is_functorch_wrapped_tensor, tables)):
+        if not all(map(is_plain, tables)):
             return tables
         _TABLES[key] = tables
         if len(_TABLES) > _MOST_TABLES:

@@ -78,12 +78,11 @@ def test_tends_to_the_measure(measure):
     where = torch.rand(20, 12) < 0.8
     parsed = rs.parse_measure(measure)
     regret = parsed.best_value(labels, where) - rs.evaluate(scores, labels, [measure], where=where)[parsed.name]
-    errors = [
+    wide, narrow = (
         (rs.smooth_loss(scores, labels, measure, sigma=sigma, where=where, reduction="none") - regret).abs().max()
-        for sigma in (1.0, 1e-1, 1e-5)
-    ]
-    assert errors[2] < 1e-9
-    assert errors[2] < errors[1] < errors[0]
+        for sigma in (1.0, 1e-5)
+    )
+    assert narrow < 1e-9 < 1e-2 < wide
 
 
 def test_gradient_and_second_derivative():
