@@ -24,7 +24,7 @@ SHARES = (0.05, 0.3)
 MEASURES = ("AP", "AUC", "nDCG", "nDCG@10", "RR@10", "P@10")
 DENSE = "all pairs, dense torch"
 MOST_DENSE_BYTES = 2e9
-ARRANGEMENTS = ("random", "near-sorted", "anti-sorted", "tied")
+ARRANGEMENTS = ("random", "near-sorted", "anti-sorted", "tied", "real-valued labels")
 
 
 @dataclass(frozen=True)
@@ -167,12 +167,15 @@ def benchmark_assignment(
         a, c = measure.position_weights(size).numpy(), decay.weights(size).numpy()
         for arrangement in ARRANGEMENTS:
             labels = rng.choice(5, p=[0.5, 0.2, 0.15, 0.1, 0.05], size=size)
+            if arrangement == "real-valued labels":
+                labels = rng.random(size)
             noise = rng.normal(size=size)
             scores = {
                 "random": noise,
                 "near-sorted": labels + 0.1 * noise,
                 "anti-sorted": -labels + 0.1 * noise,
                 "tied": np.round(noise),
+                "real-valued labels": noise,
             }[arrangement]
             given = torch.tensor(scores), torch.tensor(labels)
             call = partial(most_violated, *given, measure, feature_map=decay, reference="predicted")

@@ -22,13 +22,18 @@ first of class g that is not in its place. Position by position, from the last o
 and through[i, x, y] > 0 is an improvement: position i becomes y. Each position needs one at most (successive longest
 paths), after which the positions behind that it touches are looked at again; so the end is a certificate. In 64-bit
 integers: floating point has small positive cycles.
+
+Prices. The first i + 1 documents by dc_i s - da_i b are the best set inside boundary i, were there no other. Where each of these
+sets holds the one before, as nearly always, they are the optimum; and a threshold t_i between the last inside and the first
+outside makes prices, sum over i >= j of t_i for position j, at which every document likes its own position best. Elsewhere some
+documents want the same position: shortest augmenting paths move them, and the prices, to the optimum.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from rankstruct.kernels.compilation import compile_kernel, compile_part
+from rankstruct.kernels.compilation import compile_kernel, compile_part, compile_vectorised
 
 _IMPOSSIBLE = -(2**60)  # three of these are no overflow, and what is possible stays above half of it
 _ROUNDING = 2.0**-50
@@ -402,3 +407,118 @@ def by_sweep(class_score, starts, group, gain, c, a, k, most, classes):
         if placed[group[q]] < 0:
             classes[position] = group[q]
             position += 1
+
+
+@compile_part
+def _threshold_prices(score, gain, c, a, price):
+    """Fill `price` [n] of the positions from the best set inside each boundary by itself; scores by descending score."""
+    n = score.shape[0]
+    s, b = score.copy(), gain.copy()  # in the order of the last boundary, which is nearly that of the next
+    for i in range(n - 1):
+        step_c, step_a = c[i] - c[i + 1], a[i] - a[i + 1]
+        before = step_c * s[0] - step_a * b[0]
+        for q in range(1, n):
+            here = step_c * s[q] - step_a * b[q]
+            if here <= before:
+                before = here
+                continue
+            its_s, its_b, to = s[q], b[q], q
+            while to > 0 and here > step_c * s[to - 1] - step_a * b[to - 1]:
+                s[to], b[to] = s[to - 1], b[to - 1]
+                to -= 1
+            s[to], b[to] = its_s, its_b
+        price[i] = 0.5 * (step_c * (s[i] + s[i + 1]) - step_a * (b[i] + b[i + 1]))
+    price[n - 1] = 0.0
+    for i in range(n - 2, -1, -1):
+        price[i] += price[i + 1]
+
+
+@compile_vectorised
+def _least_costs(s, b, c, a, price, shift, cost):
+    """Fill `cost` [n] with what each position costs a document, less `shift`; returns the least."""
+    least = np.inf
+    for j in range(c.shape[0]):
+        cost[j] = b * a[j] - s * c[j] + price[j] - shift
+        least = min(least, cost[j])
+    return least
+
+
+@compile_vectorised
+def _relax(s, b, c, a, price, shift, document, cost, previous):
+    """Lower `cost` [n] to that of the way by this document, where it is the shorter one; returns the least."""
+    least = np.inf
+    for j in range(c.shape[0]):
+        way = b * a[j] - s * c[j] + price[j] - shift
+        previous[j] = document if way < cost[j] else previous[j]
+        cost[j] = min(cost[j], way)
+        least = min(least, cost[j])
+    return least
+
+
+@compile_part
+def _augment(document, score, gain, c, a, price, holder, place):
+    """Give a document without a position one, along a shortest path of changes, and change the prices accordingly."""
+    n = score.shape[0]
+    cost, previous = np.empty(n), np.full(n, document)
+    left = price.copy()  # infinite for positions whose shortest way is known
+    known, distance, count = np.empty(n, np.int64), np.empty(n), 0
+    least = _least_costs(score[document], gain[document], c, a, price, 0.0, cost)
+    while True:
+        j = 0
+        while cost[j] != least:
+            j += 1
+        if holder[j] < 0:
+            break
+        known[count], distance[count] = j, least
+        count += 1
+        cost[j] = left[j] = np.inf
+        by = holder[j]
+        shift = gain[by] * a[j] - score[by] * c[j] + price[j] - least
+        least = _relax(score[by], gain[by], c, a, left, shift, by, cost, previous)
+    for i in range(count):
+        price[known[i]] += least - distance[i]
+    while True:
+        by = previous[j]
+        holder[j] = by
+        j, place[by] = place[by], j
+        if by == document:
+            break
+
+
+@compile_kernel
+def by_prices(score, group, gain, c, a, classes):
+    """Any gains: prices from thresholds, then shortest augmenting paths.
+
+    Takes the documents by descending score: `score` [n], and `group` [n], the class of each. O(n^2) where the best sets of the
+    boundaries lie in one another, at worst O(n^3); O(n) memory.
+
+    Source of the paths: Jonker and Volgenant, "A shortest augmenting path algorithm for dense and sparse linear assignment
+    problems", Computing, 1987.
+    """
+    n = score.shape[0]
+    fall_c, fall_a = c[0] - c[n - 1], a[0] - a[n - 1]
+    bound = max(fall_c * max(abs(score[0]), abs(score[n - 1])), fall_a * gain[0])
+    place = np.full(n, -1)
+    if not 1e-280 < bound < np.inf:  # nothing to choose between
+        classes[:] = group
+        return
+    # Relative to the last rank and to the largest, so that no sum overflows.
+    decay = (c - c[n - 1]) / fall_c if fall_c > 0.0 else np.zeros(n)
+    discount = (a - a[n - 1]) / fall_a if fall_a > 0.0 else np.zeros(n)
+    s, b = score * (fall_c / bound), np.empty(n)
+    for q in range(n):
+        b[q] = gain[group[q]] * (fall_a / bound)
+    price, cost, holder = np.empty(n), np.empty(n), np.full(n, -1)
+    _threshold_prices(s, b, decay, discount, price)
+    for q in range(n):
+        least = _least_costs(s[q], b[q], decay, discount, price, 0.0, cost)
+        j = 0
+        while j < n and (cost[j] != least or holder[j] >= 0):
+            j += 1
+        if j < n:
+            holder[j], place[q] = q, j
+    for q in range(n):
+        if place[q] < 0:
+            _augment(q, s, b, decay, discount, price, holder, place)
+    for q in range(n):
+        classes[place[q]] = group[q]

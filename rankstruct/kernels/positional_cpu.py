@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankstruct.kernels.assignment_cpu import by_lattice, by_sweep
+from rankstruct.kernels.assignment_cpu import by_lattice, by_prices, by_sweep
 from rankstruct.kernels.compilation import compile_kernel, compile_part
 from rankstruct.kernels.sorting import longest_list, sort_descending, sort_space
 
@@ -21,9 +21,7 @@ IDEAL, IDEAL_TIED, PREDICTED = range(3)  # the order of `oracles.registry.REFERE
 WIDEST = 1e301  # how far scores of a list may be apart, so that no sum of as many as there are ranks overflows
 
 # The order of the methods in `oracles.positional`.
-NOTHING, PROPORTIONAL, LATTICE, SWEEP, TOO_MANY_CLASSES, RECIPROCAL = range(6)
-
-MOST_CLASSES = 64  # the sweep keeps n L^2 numbers; beyond, SciPy's general assignment takes over
+NOTHING, PROPORTIONAL, LATTICE, SWEEP, PRICES, RECIPROCAL = range(6)
 
 
 class RankLists(NamedTuple):
@@ -84,10 +82,15 @@ class Batch(NamedTuple):
     method: Any
 
 
-# Nanoseconds, of one thread of a 2-core x86 virtual machine, lists of 10 to 3000 documents of two gains, decay i^-0.5, cut-offs
-# 1, 10, 50 and none: the lattice took 2.3 to 4.6 a cell, the sweep 4 a document and 45 a rank before the cut-off.
+# Nanoseconds, of one thread of a 2-core x86 virtual machine, lists of 10 to 3000 documents, decay i^-0.5, cut-offs 1, 10, 50 and
+# none. Of two gains the lattice took 2.3 to 4.6 a cell, the sweep 4 a document and 45 a rank before the cut-off; of L gains, 3 to
+# 64, 40 + 1.4 L^2 a rank. Without a cut-off it may need its other start beyond 32, which takes 10 times as long. The prices took
+# 1.4 a pair of documents, 4 to 17 with a cut-off.
 _LATTICE_CELL = 2.4
-_SWEEP_DOCUMENT, _SWEEP_RANK = 4.0, 45.0
+_SWEEP_DOCUMENT, _SWEEP_RANK, _SWEEP_EXCHANGE = 4.0, 40.0, 1.4
+_PRICED_PAIR, _PRICED_PAIR_CUT = 1.4, 4.2
+_MOST_CLASSES, _MOST_CUT = 32, 2**21  # of L, and with a cut-off of k L^2, the numbers that the sweep keeps
+_FEW_CLASSES = 16  # no fewer are looked for
 
 
 @compile_kernel
@@ -97,9 +100,45 @@ def choose_method(n, classes, pairs, k, proportional):
     """
     if proportional:
         return PROPORTIONAL
-    if classes == 2 and _LATTICE_CELL * pairs <= _SWEEP_DOCUMENT * n + _SWEEP_RANK * k:
+    sweep = _SWEEP_DOCUMENT * n + (_SWEEP_RANK + _SWEEP_EXCHANGE * classes**2) * k
+    if classes == 2 and _LATTICE_CELL * pairs <= sweep:
         return LATTICE
-    return SWEEP if classes <= MOST_CLASSES else TOO_MANY_CLASSES
+    if k < n:
+        return SWEEP if classes**2 * k <= _MOST_CUT and sweep <= _PRICED_PAIR_CUT * n**2 else PRICES
+    return SWEEP if classes <= _MOST_CLASSES and sweep <= _PRICED_PAIR * n**2 else PRICES
+
+
+@compile_part
+def _merge_classes(group, gain, classes, cut):
+    """Give documents that no best ranking needs before the cut-off the highest gain; returns how many gains are left.
+
+    Such a document has as many documents as there are ranks before the cut-off that have no lower score and no higher gain:
+    one of them is behind, where gains count nothing, and could change places with it. With a higher gain it is not wanted in
+    front either. `group` [n] is the class of each document by descending score, `gain` that of each class; both are changed.
+    """
+    largest, count = np.empty(cut, np.int64), 0  # of the classes so far, descending
+    number = np.full(classes, -1)
+    number[0] = 0
+    for q in range(group.shape[0]):
+        g = group[q]
+        if count == cut and g <= largest[cut - 1]:
+            group[q] = 0
+            continue
+        number[g] = 0
+        count = min(count + 1, cut)
+        at = count - 1
+        while at > 0 and largest[at - 1] < g:
+            largest[at] = largest[at - 1]
+            at -= 1
+        largest[at] = g
+    left = 0
+    for g in range(classes):
+        if number[g] == 0:
+            number[g], gain[left] = left, gain[g]
+            left += 1
+    for q in range(group.shape[0]):
+        group[q] = number[group[q]]
+    return left
 
 
 @compile_kernel
@@ -166,6 +205,9 @@ def begin_lists(batch, first, last):
             if c[i] * a[0] != (a[i] * c[0] if i < cut else 0.0):
                 proportional = False
                 break
+        if classes > _FEW_CLASSES and cut < n and not proportional:
+            classes = _merge_classes(group[:n], gain, classes, cut)
+            batch.classes[index] = classes
         p = 0
         for q in range(n if classes == 2 else 0):
             p += group[q]
@@ -247,6 +289,19 @@ def sweep_lists(batch, first, last):
             start = batch.lists.offsets[index]
             group = batch.group[start : start + members.shape[0]]
             by_sweep(class_score, starts, group, gain, c, a, batch.cut[index], 3 * group.shape[0], classes)
+            _rank_classes(batch, index, members, starts, classes)
+    return -1
+
+
+@compile_kernel
+def price_lists(batch, first, last):
+    """The lists of the prices."""
+    for index in range(first, last):
+        if batch.method[index] == PRICES:
+            _, starts, gain, c, a, members = _problem(batch, index)
+            start, n = batch.lists.offsets[index], members.shape[0]
+            classes = np.empty(n, np.int64)
+            by_prices(batch.score[start : start + n], batch.group[start : start + n], gain, c, a, classes)
             _rank_classes(batch, index, members, starts, classes)
     return -1
 

@@ -4,7 +4,7 @@
 
 with the decay c of the map, the discount a and the gains b of the measure. Documents of one gain stay in score order. The
 method is chosen list by list: sorting where c is proportional to a; a lattice programme for two gains and few documents;
-the residual sweep otherwise, of the ranks up to the cut-off; SciPy's general assignment beyond 64 distinct gains.
+the residual sweep of a few gains, of the ranks up to the cut-off; prices of the positions for many.
 
 Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures" (equations 20 to 22 for the references); Le and Smola,
 "Direct Optimization of Ranking Measures", 2007.
@@ -49,7 +49,7 @@ _METHODS = (
         "about O(n + k L^2) after the sort; k is n without a cut-off",
         "sweep_lists",
     ),
-    RankMethod("general assignment (SciPy)", "O(n^3)"),
+    RankMethod("prices from thresholds, then shortest augmenting paths", "O(n^2), at worst O(n^3)", "price_lists"),
     RankMethod(
         "every rank of the highest-scored relevant document", "O(n + min(k, m) p) after the sort", "reciprocal_lists"
     ),
@@ -111,26 +111,9 @@ def _solve_flat(flat: FlatLists, results: tuple[np.ndarray, ...], lists: RankLis
     if wrong != -1:
         return wrong
     for number in set(batch.method.tolist()) - {cpu.NOTHING}:
-        if number == cpu.TOO_MANY_CLASSES:
-            for index in np.flatnonzero(batch.method == number):
-                _assign(batch, int(index))
-        else:
-            loop = getattr(cpu, _METHODS[number].loop)
-            flat.run(lambda first, last, loop=loop: loop(batch, first, last))  # type: ignore[misc]
+        loop = getattr(cpu, _METHODS[number].loop)
+        flat.run(lambda first, last, loop=loop: loop(batch, first, last))  # type: ignore[misc]
     return flat.run(lambda first, last: cpu.score_lists(batch, first, last, reference, *results))
-
-
-def _assign(batch: Any, index: int) -> None:
-    """One list by SciPy's general assignment, where there are too many distinct gains for anything better."""
-    from scipy.optimize import linear_sum_assignment
-
-    start, n, cut = batch.lists.offsets[index], batch.size[index], batch.cut[index]
-    here = slice(start, start + n)
-    gains = batch.gain[here][batch.group[here]]
-    weights = np.where(np.arange(n) < cut, batch.lists.weights[:n], 0.0)
-    cost = np.outer(batch.score[here], batch.lists.decay[:n]) - np.outer(gains, weights)
-    rows, columns = linear_sum_assignment(cost, maximize=True)
-    batch.rank[batch.by_score[here][rows]] = columns
 
 
 _TABLES: OrderedDict[tuple[Measure, Positional, int], tuple[Tensor, Tensor]] = OrderedDict()

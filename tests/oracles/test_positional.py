@@ -6,13 +6,13 @@ import torch
 from scipy.optimize import linear_sum_assignment
 
 import rankstruct as rs
-from rankstruct.kernels.assignment_cpu import _first_by_score, by_lattice, by_sweep
+from rankstruct.kernels.assignment_cpu import _first_by_score, by_lattice, by_prices, by_sweep
 from rankstruct.kernels.dispatch import discount_table
 from rankstruct.kernels.positional_cpu import (
     LATTICE,
+    PRICES,
     PROPORTIONAL,
     SWEEP,
-    TOO_MANY_CLASSES,
     choose_method,
 )
 from rankstruct.oracles import positional
@@ -58,6 +58,7 @@ def found_by(arguments, k):
     found, by_class = {}, score[members]
     if len(gain) == 2:
         by_lattice(by_class, starts, gain, c, a, found.setdefault("lattice", np.empty(len(score), np.int64)))
+    by_prices(score, group, gain, c, a, found.setdefault("prices", np.empty(len(score), np.int64)))
     for method, most in (("greedy start", 2**62), ("usual", 3 * len(score)), ("multilevel start", 0)):
         found[method] = np.empty(len(score), np.int64)
         by_sweep(by_class, starts, group, gain, c, a, k, most, found[method])
@@ -183,7 +184,43 @@ def test_the_choice_of_a_method():
     assert choose_method(30, 2, 225, 30, False) == LATTICE
     assert choose_method(1000, 2, 250_000, 1000, False) == SWEEP
     assert choose_method(1000, 2, 250_000, 10, False) == SWEEP
-    assert choose_method(1000, 65, 0, 1000, False) == TOO_MANY_CLASSES
+    assert choose_method(1000, 33, 0, 1000, False) == PRICES
+    assert choose_method(100, 30, 0, 100, False) == PRICES
+    assert choose_method(1000, 100, 0, 10, False) == SWEEP
+    assert choose_method(1000, 1000, 0, 10, False) == PRICES
+
+
+@pytest.mark.parametrize("kind", ["random", "by gain", "against gain", "few scores", "few gains", "tied"])
+@pytest.mark.parametrize(
+    "measure", ["nDCG(gain='linear')", "nDCG@1", "nDCG@5", "DCG(discount='letor')@20", "ERU(d=0,half_life=5)"]
+)
+def test_real_valued_targets_have_scipys_value(measure, kind):
+    """As many gains as documents: most lists are solved by prices, those with a cut-off by the sweep of what is left of them."""
+    rng = np.random.default_rng(5)
+    parsed, decay = rs.parse_measure(measure), rs.Positional("i^-1/3")
+    for n in (17, 18, 40, 90, 200):
+        labels = rng.random((5, n)) * rng.choice([0.3, 3.0], size=(5, 1))
+        labels = np.round(labels * 20) / 20 if kind == "few gains" else labels
+        noise = rng.normal(size=(5, n))
+        scores = {
+            "random": noise,
+            "few gains": noise,
+            "by gain": labels + 0.2 * noise,
+            "against gain": -labels + 0.2 * noise,
+            "few scores": np.round(2 * noise) / 2,
+            "tied": np.zeros((5, n)),
+        }[kind]
+        given = torch.tensor(scores), torch.tensor(labels)
+        found = rs.most_violated(*given, parsed, feature_map=decay, reference="ideal")
+        c, a = decay.weights(n).numpy(), parsed.position_weights(n).numpy()
+        for i in range(5):
+            gains = parsed.document_gains(given[1][i]).numpy()
+            best = np.sort(gains)[::-1] @ a
+            unit = best if parsed.normalized else 1.0
+            cost = np.outer(scores[i], c) - np.outer(gains, a) / unit
+            expected = cost[linear_sum_assignment(cost, maximize=True)].sum() + best / unit
+            expected -= scores[i][np.argsort(-labels[i], kind="stable")] @ c
+            assert found.value[i].item() == pytest.approx(expected, abs=1e-9), (n, i)
 
 
 def answer(measure, size, decay="i^-0.5"):
