@@ -33,8 +33,8 @@ thresholds of the grades (`min_relevant`), and the sum of the surrogates bounds 
 **Slack rescaling**, Delta(r) (1 + F(r) - F(r*)), asks the same margin of every wrong ranking. It is exact where all ranks that
 count count the same (P@k, WTA, recall): Delta is then a number of swaps, and each number has its own best margin, as above. For
 nDCG@k and AP the best Delta and the best margin are different rankings' at the same number of swaps. A search over multipliers
-of margin-rescaled maxima finds only rankings on the convex hull of the pairs (Delta, margin): it is not exact, and we know no
-algorithm near the cost of a sort. They are refused.
+of margin-rescaled maxima finds only rankings on the convex hull of the pairs (Delta, margin): it is not exact, nor are the
+prefix sums above, and we know no algorithm near the cost of a sort. They are refused.
 """
 
 from __future__ import annotations
@@ -128,9 +128,8 @@ def _swaps(scores: Tensor, labels: Tensor, where: Tensor, measure: DiscountedGai
     differences = torch.where(rank < torch.minimum(p, n - p), a[:ranks] - a[(n - 1 - rank).clamp(min=0)], 0.0)
     unit = gains.sum(-1, keepdim=True) / p.clamp(min=1)
     w = differences * (unit / torch.where(best > 0, best, 1.0).unsqueeze(-1) if measure.normalized else unit)
-    scores = (
-        scores - torch.where(where, scores, -torch.inf).amax(-1, keepdim=True).detach()
-    )  # large ones that tie do not add up
+    # Shifted, which changes nothing but keeps sums of large scores that tie finite.
+    scores = scores - torch.where(where, scores, -torch.inf).amax(-1, keepdim=True).detach()
     intruders, regret = _highest(scores, where & ~relevant, ranks), _sums(w)
     if kind == "max":
         return regret, _sums(w * (intruders + _highest(-scores, relevant, ranks)))

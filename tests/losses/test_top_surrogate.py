@@ -115,6 +115,23 @@ def test_it_is_convex_and_its_gradient_a_subgradient(measure, kind, rescaling):
     assert (loss(others, labels) >= values + (gradient * (others - scores)).sum(-1) - 1e-12).all()
 
 
+@pytest.mark.parametrize("kind", ["average", "max"])
+def test_a_gain_is_its_unit_unless_the_measure_is_normalized(kind):
+    scores, labels = draw()
+    for measure, unit in (("DCG@3", 3), ("nDCG@3", 1)):
+        once, more = (
+            rs.top_surrogate_loss(scores, y, measure, kind=kind, reduction="none") for y in (labels, 2 * labels)
+        )
+        torch.testing.assert_close(more, unit * once)
+
+
+def test_long_lists_are_summed_in_float64():
+    scores, labels = draw(n=5000)
+    scores = scores[:20].float()
+    found, exact = (rs.top_surrogate_loss(s, labels[:20], "P@10", reduction="none") for s in (scores, scores.double()))
+    assert torch.equal(found, exact.float())
+
+
 def test_recall_is_a_discounted_gain_of_one_s_own():
     @dataclass(frozen=True)
     class Recall(rs.DiscountedGain):
