@@ -1,7 +1,8 @@
 """Compare every oracle with all rankings of random short lists: `python scripts/verify_oracles.py --lists 100000`.
 
-The oracles of diverse rankings are compared with all diverse ones. The slow twins live in tests/brute_force.py, so this runs
-from a checkout.
+The oracles of diverse rankings are compared with all diverse ones; the surrogates of measures of the top, on as many lists
+again and in both precisions, with all rankings that swap their intruders. The slow twins live in tests/brute_force.py, so
+this runs from a checkout.
 """
 
 import argparse
@@ -17,8 +18,61 @@ import rankstruct as rs
 from rankstruct.tables import format_table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from brute_force import diverse_decay, diverse_hinges, hinges, random_groups, random_list
+from brute_force import diverse_decay, diverse_hinges, hinges, random_groups, random_list, surrogates_of_lists
 from combinations import diverse_combinations, legal_combinations
+
+BINARY = "nDCG(min_relevant=1"
+MEASURES = [f"{name}@{k}" for name in ("P", f"{BINARY})", "DCG") for k in (1, 3, 10)]
+MEASURES += ["WTA", f"{BINARY})", f"{BINARY},discount='letor')@3", "nERU(d=0,half_life=3)@3"]
+#: Measure, surrogate, rescaling.
+SURROGATES = [
+    *((measure, kind, "margin") for measure in MEASURES for kind in ("average", "max")),
+    *((measure, kind, "slack") for measure in ("P@1", "P@2", "P@3", "P@10", "WTA") for kind in ("average", "max")),
+]
+
+
+def verify_surrogates(rng: np.random.Generator, lists: int, most: int) -> dict[tuple[str, str], list[float]]:
+    """Counts as the table has them: lists, comparisons, failures and the largest error of each surrogate and precision."""
+    counts: dict[tuple[str, str], list[float]] = {}
+    bar, done = tqdm(total=lists, unit="list"), 0
+    while done < lists:
+        for measure, kind, rescaling in SURROGATES:
+            batch, n = int(rng.integers(1, 65)), int(rng.integers(0, most + 1))
+            p, size = int(rng.integers(0, n + 1)), n + int(rng.integers(0, 3))
+            scores = rng.normal(size=(batch, n)) * 10.0 ** rng.integers(-3, 4, size=(batch, 1))
+            scores = np.where(rng.random((batch, 1)) < 0.4, np.round(scores * 2) / 2, scores)
+            scores = scores.astype(np.float32).astype(float)
+            expected = surrogates_of_lists(rs.parse_measure(measure), kind, rescaling, p, scores)
+            largest = np.maximum(1, np.abs(scores).max(1, initial=0))
+            real, given, labels = np.arange(size) < n, np.full((batch, size), np.nan), rng.normal(size=(batch, size))
+            given[:, :n], labels[:, :n] = scores, np.arange(n) < p
+            if not measure.startswith(("DCG", "nERU")):  # of the same relevance
+                labels[:, :n] *= rng.integers(2, 9, size=(batch, n)) / 2
+            places = rng.permuted(np.tile(np.arange(size), (batch, 1)), axis=1)
+            given, labels = (np.take_along_axis(values, places, 1) for values in (given, labels))
+            for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 1e-5)):
+                found = rs.top_surrogate_loss(
+                    torch.tensor(given, dtype=dtype),
+                    torch.tensor(labels),
+                    measure,
+                    kind=kind,
+                    rescaling=rescaling,
+                    where=torch.tensor(real[places]),
+                    reduction="none",
+                )
+                errors = np.abs(found.numpy() - expected) / largest
+                row = counts.setdefault((f"{kind}, {rescaling}", str(dtype).removeprefix("torch.")), [0, 0, 0, 0.0])
+                row[0] += batch
+                row[1] += batch
+                row[2] += int((errors > tolerance).sum())
+                row[3] = max(row[3], errors.max())
+                if (errors > tolerance).any():
+                    at = int(errors.argmax())
+                    print(f"FAILED {measure} {kind} {rescaling} {dtype}: {scores[at].tolist()}, the first {p} relevant")
+            done += batch
+            bar.update(batch)
+    bar.close()
+    return counts
 
 
 def main() -> int:
@@ -76,12 +130,25 @@ def main() -> int:
             done += 1
             bar.update()
     bar.close()
-    rows = [[*name, int(a), int(b), int(c), f"{d:.1e}"] for name, (a, b, c, d) in counts.items()]
-    print(format_table(["measure", "feature map", "lists", "comparisons", "failures", "largest error"], rows))
-    failures = sum(row[4] for row in rows)
-    print(f"{len(pairs)} pairs of measure and feature map, {done} lists, {sum(r[3] for r in rows)} comparisons")
+    failures = print_table(("measure", "feature map"), counts)
+    print(f"{len(pairs)} pairs of measure and feature map, {done} lists, {comparisons(counts)} comparisons")
+    surrogates = verify_surrogates(rng, options.lists, options.most)
+    failures += print_table(("surrogate", "scores"), surrogates)
+    print(f"{len(SURROGATES)} surrogates, {comparisons(surrogates) // 2} lists, {comparisons(surrogates)} comparisons")
     print(f"failures: {failures}")
     return 1 if failures else 0
+
+
+def print_table(names: tuple[str, str], counts: dict[tuple[str, str], list[float]]) -> int:
+    """A row for each two names; returns the failures."""
+    rows = [[*name, int(a), int(b), int(c), f"{d:.1e}"] for name, (a, b, c, d) in counts.items()]
+    print(format_table([*names, "lists", "comparisons", "failures", "largest error"], rows))
+    return sum(row[4] for row in rows)
+
+
+def comparisons(counts: dict[tuple[str, str], list[float]]) -> int:
+    """All comparisons of a table."""
+    return int(sum(row[1] for row in counts.values()))
 
 
 if __name__ == "__main__":

@@ -220,6 +220,41 @@ def hinges_of_lists(measure, feature_map, p: int, scores: np.ndarray) -> np.ndar
     return ((values.max() - values)[:, None] + difference @ scores.T).max(0)
 
 
+def surrogates_of_lists(measure, kind: str, rescaling: str, p: int, scores: np.ndarray) -> np.ndarray:
+    """The average or max surrogate of many lists [lists, documents] whose first p documents have grade 1, others 0."""
+    rows = _perfected(measure, kind, p, scores.shape[1])
+    regret, margin = rows[:, :1], rows[:, 1:] @ scores.T
+    return (regret + margin if rescaling == "margin" else regret * (1 + margin)).max(0)
+
+
+@functools.cache
+def _perfected(measure, kind: str, p: int, n: int) -> np.ndarray:
+    """Each ranking, and each perfect one that swaps its intruders with missed documents: regret, F(r) - F(r*) by document."""
+    labels, ranks = (np.arange(n) < p).astype(float), all_ranks(n)
+    values = measure_values(measure, labels, ranks)
+    best = values.max()
+    a = np.array([single_discount(measure, rank) for rank in range(1, n + 1)])
+    first = min(int((a > 0).sum()), p)
+    a /= a[:p].sum() if type(measure).__name__ in ("nDCG", "nERU") and p else 1
+    rows = set()
+    for rank_of, value in zip(ranks, values, strict=True):
+        document = np.argsort(rank_of)
+        intruders = [i for i in range(first) if document[i] >= p]
+        missed = [i for i in range(first, n) if document[i] < p]
+        for partners in itertools.permutations(missed, len(intruders)):
+            perfect, margin = document.copy(), np.zeros(n)
+            perfect[[*intruders, *partners]] = document[[*partners, *intruders]]
+            assert measure_values(measure, labels, 1 + np.argsort(perfect)[None])[0] > best - 1e-12
+            if kind == "max":
+                np.add.at(margin, document, a)
+                np.add.at(margin, perfect, -a)
+            for i, j in zip(intruders, partners, strict=True) if kind == "average" else ():
+                margin[document[i]] += a[i] - a[j]
+                margin[document[missed]] -= (a[i] - a[j]) / len(missed)
+            rows.add((round(best - value, 13), *margin.round(13)))
+    return np.array(sorted(rows))
+
+
 def diverse_rankings(groups, k: int) -> list[tuple[int, ...]]:
     """Every way to show min(k, number of groups) documents, no two of one group: documents by rank."""
     m = min(k, len(set(groups)))

@@ -41,6 +41,7 @@ LOSSES: dict[str, Callable[[], nn.Module]] = {
     "RankNet": rl.RankNetLoss,
     "LambdaLoss ndcg2": rl.LambdaLoss,
     "ApproxNDCG": rl.ApproxNDCGLoss,
+    "P@10 average surrogate": partial(rl.TopSurrogateLoss, "P@10"),
     "AP predicted": partial(rl.StructuredHingeLoss, "AP", reference="predicted"),
     "nDCG@10 positional predicted": partial(
         rl.StructuredHingeLoss, "nDCG@10", feature_map="positional", reference="predicted"

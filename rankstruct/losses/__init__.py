@@ -11,3 +11,4 @@ from rankstruct.losses.pairs import *
 from rankstruct.losses.pointwise import *
 from rankstruct.losses.smooth import *
 from rankstruct.losses.structured_hinge import *
+from rankstruct.losses.top_surrogate import *

@@ -23,6 +23,7 @@ BASELINES = {
     "squared": rs.SquaredLoss,
     "classification": rs.ClassificationLoss,
     "ordinal": rs.OrdinalLoss,
+    "precision-average": rs.TopSurrogateLoss,
 }
 
 
