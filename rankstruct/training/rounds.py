@@ -124,14 +124,15 @@ class DCRounds(pl.Callback):
 
 
 class AnnealSigma(pl.Callback):
-    """Halve the sigma of a `SmoothLoss` each time training has converged, and stop after the last halving.
+    """Halve the sigma of a `SmoothLoss` each time training has converged, or has had its epochs, and stop after the last one.
 
-    Converged means: for `patience` epochs the mean training loss did not fall by more than `tolerance` of itself. Logged as
-    `train/sigma`.
+    Converged means: for `patience` epochs the mean training loss did not fall by more than `tolerance` of itself. Early stopping
+    waits anew at each halving, so that it does not end a run whose next sigma would be better. Logged as `train/sigma`.
 
     Args:
         patience: epochs without progress before the next halving.
         tolerance: the smallest relative progress that counts.
+        epochs: the most at one sigma; small steps may go on to lower the loss a little for hundreds.
         factor: what sigma is multiplied by, between 0 and 1.
         lowest: training stops instead of taking sigma below it.
 
@@ -145,15 +146,21 @@ class AnnealSigma(pl.Callback):
     """
 
     def __init__(
-        self, patience: int = 3, tolerance: float = 1e-3, factor: float = 0.5, lowest: float = 2.0**-6
+        self,
+        patience: int = 3,
+        tolerance: float = 1e-3,
+        factor: float = 0.5,
+        lowest: float = 2.0**-6,
+        epochs: int = 10,
     ) -> None:
-        if patience < 1 or tolerance < 0 or not 0 < factor < 1 or lowest <= 0:
+        if patience < 1 or tolerance < 0 or not 0 < factor < 1 or lowest <= 0 or epochs < 1:
             raise ValueError(
-                "AnnealSigma needs patience >= 1, tolerance >= 0, 0 < factor < 1 and lowest > 0; got "
-                f"{patience}, {tolerance}, {factor}, {lowest}"
+                "AnnealSigma needs patience >= 1, tolerance >= 0, 0 < factor < 1, lowest > 0 and epochs >= 1; got "
+                f"{patience}, {tolerance}, {factor}, {lowest}, {epochs}"
             )
         self.patience, self.tolerance, self.factor, self.lowest = patience, tolerance, factor, lowest
-        self._best, self._waited = math.inf, 0
+        self.epochs = epochs
+        self._best, self._waited, self._epoch = math.inf, 0, 0
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Check the loss."""
@@ -166,23 +173,27 @@ class AnnealSigma(pl.Callback):
         assert isinstance(loss, SmoothLoss)
         current = float(trainer.callback_metrics["train/loss_epoch"])
         pl_module.log("train/sigma", loss.sigma.clone(), on_step=False, on_epoch=True, batch_size=1, sync_dist=True)
+        self._epoch += 1
         if current < self._best - self.tolerance * abs(self._best) or math.isinf(self._best):
             self._best, self._waited = current, 0
-            return
-        self._waited += 1
-        if self._waited < self.patience:
+        else:
+            self._waited += 1
+        if self._waited < self.patience and self._epoch < self.epochs:
             return
         if float(loss.sigma) * self.factor < self.lowest:
             trainer.should_stop = True
             return
         with torch.no_grad():
             loss.sigma.mul_(self.factor)
-        self._best, self._waited = math.inf, 0  # another objective
+        self._best, self._waited, self._epoch = math.inf, 0, 0  # another objective
+        for callback in trainer.early_stopping_callbacks:
+            callback.wait_count = 0
 
     def state_dict(self) -> dict[str, Any]:
         """How long it has waited, for the checkpoint; sigma is in the loss."""
-        return {"best": self._best, "waited": self._waited}
+        return {"best": self._best, "waited": self._waited, "epoch": self._epoch}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on waiting."""
         self._best, self._waited = state_dict["best"], state_dict["waited"]
+        self._epoch = state_dict.get("epoch", 0)  # absent in checkpoints of earlier versions

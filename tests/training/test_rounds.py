@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.callbacks import EarlyStopping
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import rankstruct as rs
@@ -144,6 +145,16 @@ def test_sigma_halves_when_training_has_converged_and_then_stops():
     # No epoch makes half as much progress: one epoch to see a loss, one to wait, for 1, 1/2 and 1/4.
     assert module.loss.sigma == 0.25
     assert trainer.current_epoch == 6
+
+
+def test_sigma_halves_after_its_epochs_and_early_stopping_waits_for_all_of_them():
+    data = small_data()
+    module = RankingModule(rs.LinearScorer(5), rs.SmoothLoss("nDCG@5", sigma=1.0), start="regression", measures=["AP"])
+    # Nothing counts as better, so that it would stop after the third epoch.
+    stopping = EarlyStopping("val/AP", mode="max", patience=2, min_delta=1.0)
+    trainer = fit(module, data, [AnnealSigma(tolerance=0.0, patience=99, lowest=0.2, epochs=2), stopping], epochs=50)
+    assert module.loss.sigma == 0.25
+    assert trainer.current_epoch == 6  # two epochs each for 1, 1/2 and 1/4
 
 
 def test_slacks_of_a_combined_loss_are_logged():
