@@ -150,8 +150,8 @@ def test_sigma_halves_when_training_has_converged_and_then_stops():
 def test_sigma_halves_after_its_epochs_and_early_stopping_waits_for_all_of_them():
     data = small_data()
     module = RankingModule(rs.LinearScorer(5), rs.SmoothLoss("nDCG@5", sigma=1.0), start="regression", measures=["AP"])
-    # Nothing counts as better, so that it would stop after the third epoch.
-    stopping = EarlyStopping("val/AP", mode="max", patience=2, min_delta=1.0)
+    # Nothing counts as better, so that alone it would stop after the fourth epoch.
+    stopping = EarlyStopping("val/AP", mode="max", patience=3, min_delta=1.0)
     trainer = fit(module, data, [AnnealSigma(tolerance=0.0, patience=99, lowest=0.2, epochs=2), stopping], epochs=50)
     assert module.loss.sigma == 0.25
     assert trainer.current_epoch == 6  # two epochs each for 1, 1/2 and 1/4
