@@ -166,7 +166,7 @@ def benchmark_assignment(
         assert isinstance(measure, DiscountedGain)
         a, c = measure.position_weights(size).numpy(), decay.weights(size).numpy()
         for arrangement in ARRANGEMENTS:
-            labels = rng.choice(5, p=[0.5, 0.2, 0.15, 0.1, 0.05], size=size)
+            labels: np.ndarray = rng.choice(5, p=[0.5, 0.2, 0.15, 0.1, 0.05], size=size)
             if arrangement == "real-valued labels":
                 labels = rng.random(size)
             noise = rng.normal(size=size)

@@ -129,5 +129,6 @@ def compile_part(function: _Function) -> _Function:
 
 
 def compile_vectorised(function: _Function) -> _Function:
-    """`compile_part` for a loop over numbers that are no NaN, whose least or highest vector instructions may find."""
-    return compile_kernel(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, fastmath={"nnan", "nsz"})
+    """`compile_part` for a loop over numbers that are no NaN, which vector instructions may take several at a time."""
+    fastmath = {"nnan", "nsz", "reassoc", "contract"}
+    return compile_kernel(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, fastmath=fastmath)

@@ -124,7 +124,8 @@ class FlatLists:
         if len(self.shape) == 1 and self.lists:
             found = int(np.searchsorted(self.bounds, at, side="right")) - 1
             return f"document {at} (list {found})"
-        return f"document {list(map(int, np.unravel_index(at, self.shape)))}"
+        index = [int(i) for i in np.unravel_index(at, self.shape)]
+        return f"document {index[0] if len(index) == 1 else index}"
 
     def run(self, loop: Callable[[int, int], int]) -> int:
         """Do `loop(first, last)` for all lists, by as many threads as torch is set to use where there is enough to do.
@@ -147,7 +148,10 @@ class FlatLists:
                 f"scores of a list are too far apart for their dtype; {self.place(at)} is {self.scores[at]:g}. Scale them down"
             )
         if at != -1:
-            raise ValueError(f"gains must be >= 0; {self.place(at)} has gain {self.labels[at]:g}")
+            raise ValueError(
+                f"gains must be >= 0; {self.place(at)} has gain {self.labels[at]:g}: shift the labels, or choose another "
+                "gain= or min_relevant="
+            )
 
 
 class PaddedLists(NamedTuple):

@@ -304,17 +304,50 @@ class _Piecewise(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         direction, offsets = ctx.saved_tensors
-        if offsets is None:
-            each = grads[0].unsqueeze(-1)
-        else:
-            lengths = offsets.diff().to(direction.device)
-            each = grads[0].repeat_interleave(lengths, output_size=direction.shape[0])
-        return each * direction, None, None, None
+        return _spread(grads[0], direction, offsets) * direction, None, None, None
+
+
+def _spread(values: Tensor, documents: Tensor, offsets: Tensor | None) -> Tensor:
+    """One value a list, as one a document."""
+    if offsets is None:
+        return values.unsqueeze(-1)
+    return values.repeat_interleave(offsets.diff().to(documents.device), output_size=documents.shape[0])
 
 
 def with_gradient(scores: Tensor, value: Tensor, direction: Tensor, offsets: Tensor | None = None) -> Tensor:
     """`value`, one a list, as a function of `scores` `[..., list_size]`, or flat with `offsets`, with gradient `direction`."""
     return _Piecewise.apply(scores, value, direction, offsets)
+
+
+class _Smooth(torch.autograd.Function):
+    """`_Piecewise` of a smooth function: derivatives of higher order are those of `again(scores)`, which has the same values."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        scores: Tensor,
+        value: Tensor,
+        direction: Tensor,
+        offsets: Tensor | None,
+        again: Callable[[Tensor], Tensor],
+    ) -> Tensor:
+        ctx.save_for_backward(scores, direction, offsets)
+        ctx.again = again
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
+        scores, direction, offsets = ctx.saved_tensors
+        if torch.is_grad_enabled():  # create_graph=True
+            return *torch.autograd.grad(ctx.again(scores), scores, grads[0], create_graph=True), None, None, None, None
+        return _spread(grads[0], direction, offsets) * direction, None, None, None, None
+
+
+def with_curvature(
+    scores: Tensor, value: Tensor, direction: Tensor, offsets: Tensor | None, again: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """`with_gradient` of a smooth function, `again`, of which value and direction were found in another way."""
+    return _Smooth.apply(scores, value, direction, offsets, again)
 
 
 def check_reduction(reduction: str) -> None:

@@ -6,6 +6,8 @@ A list without such a pair (one document, equal labels, all padding) costs exact
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import torch
@@ -13,10 +15,11 @@ from torch import Tensor
 from torch.nn.functional import softplus
 from typing_extensions import Unpack
 
-from rankstruct.kernels import pairwise_hinge
-from rankstruct.lists import check_lists
+from rankstruct.kernels import pairwise_hinge, pairwise_logistic
+from rankstruct.lists import check_lists, is_plain
 from rankstruct.losses.base import (
     ListOptions,
+    PerList,
     RankingLoss,
     check_choice,
     check_positive,
@@ -25,6 +28,7 @@ from rankstruct.losses.base import (
     normalized_gains,
     normalized_measure,
     reduce_lists,
+    with_curvature,
     with_gradient,
 )
 from rankstruct.measures import DiscountedGain, Measure
@@ -88,7 +92,7 @@ class RankSVMLoss(RankingLoss):
 def ranknet_loss(scores: Tensor, labels: Tensor, *, sigma: float = 1.0, **lists: Unpack[ListOptions]) -> Tensor:
     """Pairwise logistic (RankNet): the mean of log(1 + exp(-sigma (s_i - s_j))) over all pairs of a list with y_i > y_j.
 
-    O(n^2) time and memory.
+    O(n^2) time; O(n) memory on the CPU, O(n^2) elsewhere and for second derivatives.
 
     Args:
         scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
@@ -106,7 +110,13 @@ def ranknet_loss(scores: Tensor, labels: Tensor, *, sigma: float = 1.0, **lists:
         each = torch.where(pairs, softplus(-sigma * _differences(scores)), 0.0)
         return each.sum((-2, -1)) / pairs.sum((-2, -1)).clamp(min=1)
 
-    return list_loss(per_list, scores, labels, **lists)
+    if not is_plain(scores):
+        return list_loss(per_list, scores, labels, **lists)
+    nothing = torch.empty(0)
+    tables = (nothing, nothing, 0)  # all ranks count alike
+    return _by_loops(
+        per_list, scores, labels, torch.Tensor.double, lambda size: tables, scheme="uniform", sigma=sigma, **lists
+    )
 
 
 class RankNetLoss(RankingLoss):
@@ -145,7 +155,8 @@ def lambda_loss(
 
     The ranks are those of the current scores and no gradient passes through them; equal scores rank in input order. Without
     a cut-off, ndcg1 and ndcg2 are at least 1 - nDCG. Behind a cut-off d(r) is 0; d(k) knows none, but a pair with both
-    documents behind it weighs 0. O(n^2) time and memory.
+    documents behind it weighs 0. O(n^2) time, O(n k) with a cut-off k, and O(n) memory on the CPU; O(n^2) of both elsewhere
+    and for second derivatives.
 
     Args:
         scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
@@ -166,7 +177,52 @@ def lambda_loss(
         each = weight * softplus(-sigma * _differences(scores)) / math.log(2)
         return torch.where(can_err, torch.where(pairs, each, 0.0).sum((-2, -1)), 0.0)
 
-    return list_loss(per_list, scores, labels, **lists)
+    if not is_plain(scores):
+        return list_loss(per_list, scores, labels, **lists)
+
+    def tables(size: int) -> tuple[Tensor, Tensor, int]:
+        kept = size if chosen.cutoff is None else min(chosen.cutoff, size)
+        return chosen.unchecked_weights(size), _steps(chosen, size), kept
+
+    loops = partial(_by_loops, scheme=scheme, sigma=sigma, mu=mu, unit=math.log(2))
+    return loops(per_list, scores, labels, chosen.document_gains, tables, **lists)
+
+
+def _by_loops(
+    per_list: PerList,
+    scores: Tensor,
+    labels: Tensor,
+    gains: Callable[[Tensor], Tensor],
+    tables: Callable[[int], tuple[Tensor, Tensor, int]],
+    *,
+    scheme: str,
+    sigma: float,
+    mu: float = 0.0,
+    unit: float = 1.0,
+    where: Tensor | None = None,
+    offsets: Tensor | None = None,
+    weights: Tensor | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """`per_list` by compiled loops, which keep nothing of n x n; derivatives of higher order are its own.
+
+    Args:
+        per_list, scores, labels, where, offsets, weights, reduction: as in `list_loss`.
+        gains: of labels; `tables`, of the longest list: discounts, their falls, and how many ranks have one.
+        scheme, sigma, mu: of `pairwise_logistic`, whose value is divided by `unit`.
+    """
+    check_reduction(reduction)
+    check_lists(scores, labels, where, offsets)
+    wide = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
+
+    def again(scores: Tensor) -> Tensor:
+        return list_loss(per_list, scores, labels, where=where, offsets=offsets, reduction="none")
+
+    size = scores.shape[-1] if offsets is None else int(offsets.diff().max()) if len(offsets) > 1 else 0
+    lists = (wide.detach(), gains(labels.detach()), where, offsets, None, None)
+    _, value, direction = pairwise_logistic(*lists, *tables(max(size, 1)), scheme, float(sigma), float(mu))
+    values = with_curvature(wide, value / unit, direction / unit, offsets, again)
+    return reduce_lists(values, where=where, offsets=offsets, weights=weights, reduction=reduction).to(scores.dtype)
 
 
 def _weighted_pairs(
@@ -186,13 +242,18 @@ def _weighted_pairs(
     pairs = pairs & (gains.unsqueeze(-1) > gains.unsqueeze(-2))
     swap: Tensor | float = _differences(own).abs() if scheme != "ndcg2" else 0.0
     if scheme != "lambdarank":
-        plain = measure.discounts(torch.arange(1, size + 2, dtype=torch.float64, device=device))
-        steps = torch.cat([plain.new_zeros(1), -plain.diff()]).to(scores.dtype)  # of k = 0, 1, ..., size
+        steps = _steps(measure, size, device).to(scores.dtype)
         swap = swap + (mu if scheme == "ndcg2++" else 1.0) * steps[_differences(ranks).abs()]
         if measure.cutoff is not None:
             within = ranks < measure.cutoff
             pairs = pairs & (within.unsqueeze(-1) | within.unsqueeze(-2))
     return pairs, _differences(gains) * swap, can_err
+
+
+def _steps(measure: DiscountedGain, size: int, device: torch.device | None = None) -> Tensor:
+    """d(k) - d(k + 1) for k = 0, 1, ..., size, without a cut-off, and 0 for k = 0; float64 `[size + 1]`."""
+    plain = measure.discounts(torch.arange(1, size + 2, dtype=torch.float64, device=device))
+    return torch.cat([plain.new_zeros(1), -plain.diff()])
 
 
 class LambdaLoss(RankingLoss):

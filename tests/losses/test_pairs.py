@@ -1,6 +1,7 @@
 """Pairwise losses against loops over all pairs."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -164,5 +165,47 @@ def test_options_are_checked():
         rs.LambdaLoss(scheme="ndcg3")
     with pytest.raises(ValueError, match="LambdaLoss takes nDCG or another normalised discounted gain, got AP"):
         rs.LambdaLoss("AP")
-    with pytest.raises(ValueError, match=r"finite gains >= 0 under nDCG .*; that of document 1 is -0.5"):
+    with pytest.raises(ValueError, match=r"gains must be >= 0; document 1 has gain -0.5: shift the labels"):
         rs.lambda_loss(scores, torch.tensor([1, -1]))
+
+
+@pytest.mark.parametrize("scheme", ["uniform", "ndcg1", "ndcg2", "ndcg2++", "lambdarank"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_compiled_loops_have_the_value_and_the_gradients_of_all_pairs(scheme, dtype):
+    """Lists of any length, padded and flat, scores that tie or are far apart, labels with fractions, a second derivative."""
+    for size, spread, cutoff in (
+        (1, 1.0, None),
+        (2, 1.0, 1),
+        (9, 0.0, 3),
+        (30, 3.0, None),
+        (70, 100.0, 10),
+        (300, 1000.0, None),
+    ):
+        scores = (torch.randn(6, size) * spread).round(decimals=1).to(dtype).requires_grad_()
+        labels = torch.randint(0, 7, (6, size)) / 2
+        labels[0] = 1.5
+        where = torch.rand(6, size) < 0.8
+        where[1] = False
+        if scheme == "uniform":
+            loss = partial(rs.ranknet_loss, sigma=0.7, reduction="none")
+        else:
+            loss = partial(rs.lambda_loss, measure=rs.nDCG(cutoff), scheme=scheme, sigma=0.7, mu=3.0, reduction="none")
+        weights = torch.rand(6, dtype=dtype)
+        found = loss(scores, labels, where=where)
+        (slope,) = torch.autograd.grad(found, scores, weights, create_graph=True)
+        (plain,) = torch.autograd.grad(loss(scores, labels, where=where), scores, weights)
+        # vmap goes through all pairs.
+        dense = torch.vmap(lambda s, y, w, loss=loss: loss(s, y, where=w))(scores, labels, where)
+        (expected,) = torch.autograd.grad(dense, scores, weights, create_graph=True)
+        tolerance = {"rtol": 1e-4, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 1e-8, "atol": 1e-9}
+        for got, wanted in ((found, dense), (plain, expected), (slope, expected)):
+            torch.testing.assert_close(got, wanted, **tolerance)
+        if size > 1 and dtype == torch.float64:
+            bends = [torch.autograd.grad(each, scores, scores.detach().cos())[0] for each in (slope, expected)]
+            torch.testing.assert_close(*bends, **tolerance)
+
+        offsets = torch.cat([torch.zeros(1, dtype=torch.long), where.sum(-1).cumsum(0)])
+        flat = scores.detach()[where].requires_grad_()
+        from_flat = loss(flat, labels[where], offsets=offsets)
+        torch.testing.assert_close(from_flat, found, **tolerance)
+        torch.testing.assert_close(torch.autograd.grad(from_flat, flat, weights)[0], plain[where], **tolerance)

@@ -196,7 +196,7 @@ def test_decays_as_numbers_and_functions():
 
 
 def test_negative_gains_are_refused():
-    with pytest.raises(ValueError, match=r"gains must be >= 0; document \[1\] has gain -0.5"):
+    with pytest.raises(ValueError, match=r"gains must be >= 0; document 1 has gain -0.5"):
         rs.most_violated(torch.zeros(2), torch.tensor([1.0, -1.0]), "DCG")
 
 
