@@ -236,7 +236,10 @@ def read_documents(path: Path, **options: Any) -> dict:
 
 
 def expect_documents(content: bytes, sparse: object = None, **options: Any) -> dict:
-    return plain.svmlight(content, **options)
+    found = plain.svmlight(content, **options)
+    if sparse is False and len(found["rows"]) * found["width"] > BYTES // 16:
+        raise Unsure("whether there is memory for so many numbers, and for looking at them")
+    return found
 
 
 def group_input(rng: Random) -> Input:
@@ -626,6 +629,8 @@ def judge(kind: str, content: bytes, options: dict[str, Any], path: Path) -> str
             return f"refused what the plain parser reads: {said.replace(str(path.parent), '')}"
         return "refused"
     except Exception as error:
+        if isinstance(error, MemoryError) and isinstance(refused, Unsure):
+            return "refused"
         return f"{type(error).__name__} in place of {KINDS[kind].errors[0].__name__}: {str(error)[:200]}"
     if isinstance(refused, Refused):
         return f"taken, where the plain parser says: {refused}"

@@ -214,7 +214,7 @@ def csv_classes(content: bytes) -> dict:
 def arff_classes(content: bytes) -> dict:
     """Dense ARFF: names of attributes, and rows after `@data`."""
     names: list[str] = []
-    every = lines(content.decode("utf-8", "replace"))
+    every = lines(content.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace"))
     for place, line in enumerate(every):
         said = line.strip()
         if said.lower() == "@data":

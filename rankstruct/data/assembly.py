@@ -415,9 +415,10 @@ def assemble(path: Path, fill: Fill, cache: bool | str | os.PathLike[str], key: 
         if path.stat().st_size >= _STREAMED_FROM and (found := _through(kept, fill)) is not None:
             return found
     with Assembly() as assembly:
-        streams = fill(assembly)
-        columns = {**assembly.columns, "features": assembly.columns.get("values")}
+        streams: dict[str, Stream] = {}
         try:
+            streams = fill(assembly)
+            columns = {**assembly.columns, "features": assembly.columns.get("values")}
             data = from_arrays({name: made(stream, columns.get(name)) for name, stream in streams.items()})
         except MemoryError:
             shape = streams["features"].shape if "features" in streams else ()
