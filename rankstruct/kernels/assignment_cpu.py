@@ -274,20 +274,31 @@ def _sweep(classes, k, group, class_score, starts, gain, c, a, most):
 def _start(classes, k, class_score, starts, gain, c, a):
     """Fill the first k of `classes` one by one with what the boundary behind the position would like best.
 
-    Optimal where what the boundaries would like best is nested.
+    Returns whether no boundary before them would like any other documents inside: for k = n that is an optimum.
     """
     n, groups = class_score.shape[0], gain.shape[0]
     pointer = starts[:-1].copy()
+    nested = True
     for i in range(k):
         step_c, step_a = (c[i] - c[i + 1], a[i] - a[i + 1]) if i + 1 < n else (0.0, 0.0)
-        chosen, highest = -1, -np.inf
+        chosen, highest, second, lowest = -1, -np.inf, -np.inf, np.inf  # of those outside, and of those inside
         for g in range(groups):
-            if pointer[g] < starts[g + 1]:
-                value = step_c * class_score[pointer[g]] - step_a * gain[g]
+            at = pointer[g]
+            if at < starts[g + 1]:
+                value = step_c * class_score[at] - step_a * gain[g]
                 if chosen < 0 or value > highest:
-                    chosen, highest = g, value
+                    chosen, highest, second = g, value, highest
+                else:
+                    second = max(second, value)
+            if at > starts[g]:
+                lowest = min(lowest, step_c * class_score[at - 1] - step_a * gain[g])
         classes[i] = chosen
         pointer[chosen] += 1
+        at = pointer[chosen]
+        if at < starts[chosen + 1]:
+            second = max(second, step_c * class_score[at] - step_a * gain[chosen])
+        nested = nested and lowest >= second
+    return nested
 
 
 @compile_part
@@ -349,18 +360,10 @@ def _first_by_score(class_score, starts, group, gain, c, a):
     return i
 
 
-@compile_kernel
-def by_sweep(class_score, starts, group, gain, c, a, k, most, classes):
-    """Any gains, discount 0 behind rank k (n without a cut-off): the residual sweep of the first k ranks.
-
-    `group` [n] is the class of each document by descending score, the order behind. Without a cut-off k is the rank behind
-    which that order is the best one anyway, if there is one. From a greedy start on, in practice O(n + k L^2). A list that
-    would take more than `most` steps of the sweep gets a multilevel start: a coarser level's solution, each document
-    `_TOGETHER` times, leaves little to improve. O(n L^2) in practice, at worst O(n^2 L^2).
-    """
+@compile_part
+def _by_levels(class_score, starts, group, gain, c, a, k, classes):
+    """The sweep from a coarser level's solution, each document `_TOGETHER` times, which leaves little to improve."""
     n, groups = group.shape[0], gain.shape[0]
-    if k == n:
-        k = _first_by_score(class_score, starts, group, gain, c, a)
     space = 2 * n + 32 * groups + 32
     scores, decays, discounts = np.empty(space), np.empty(space), np.empty(space)
     level_starts = np.zeros((32, groups + 1), np.int64)
@@ -371,34 +374,50 @@ def by_sweep(class_score, starts, group, gain, c, a, k, most, classes):
         level_starts[0, g] = starts[g]
     offset[1] = n
     placed = np.empty(groups, np.int64)
-    level, greedy = 0, True
-    while True:
-        here, there = offset[level], offset[level + 1]
-        ranks = there - here if level else k
-        its_starts = level_starts[level]
+    level = _coarsen(scores, decays, discounts, level_starts, offset) - 1
+    for at in range(level, -1, -1):
+        here, there = offset[at], offset[at + 1]
+        ranks = there - here if at else k
+        its_starts = level_starts[at]
         numbers = scores[here:there], its_starts, gain, decays[here:there], discounts[here:there]
-        if greedy:
+        if at == level:
             _start(classes, ranks, *numbers)
-        if not _sweep(classes, ranks, group[: 0 if level else n], *numbers, most):
-            level, most = _coarsen(scores, decays, discounts, level_starts, offset) - 1, 2**62
-            continue
-        if level == 0:
+        _sweep(classes, ranks, group[: 0 if at else n], *numbers, 2**62)
+        if at == 0:
             break
         # Expand from the back, in place: the last of a class may stand for fewer documents.
-        level, greedy = level - 1, False
-        fine = level_starts[level]
+        fine = level_starts[at - 1]
         for g in range(groups):
             placed[g] = its_starts[g + 1] - its_starts[g]
-        at = fine[groups]
+        to = fine[groups]
         for i in range(ranks - 1, -1, -1):
             g = classes[i]
             placed[g] -= 1
             for _ in range(min(_TOGETHER, fine[g + 1] - fine[g] - _TOGETHER * placed[g])):
-                at -= 1
-                classes[at] = g
+                to -= 1
+                classes[to] = g
 
-    for g in range(groups):
-        placed[g] = 0
+
+@compile_kernel
+def by_sweep(class_score, starts, group, gain, c, a, k, most, classes):
+    """Any gains, discount 0 behind rank k (n without a cut-off): the residual sweep of the first k ranks.
+
+    `group` [n] is the class of each document by descending score, the order behind. Without a cut-off the greedy start is
+    often an optimum already, O(n L); and k is the rank behind which that order is the best one anyway, if there is one. From a
+    greedy start on, in practice O(n + k L^2). A list that would take more than `most` steps of the sweep gets a multilevel
+    start. O(n L^2) in practice, at worst O(n^2 L^2).
+    """
+    n, groups = group.shape[0], gain.shape[0]
+    problem = class_score, starts, gain, c, a
+    if k == n:
+        if _start(classes, k, *problem):
+            return
+        k = _first_by_score(class_score, starts, group, gain, c, a)
+    else:
+        _start(classes, k, *problem)
+    if not _sweep(classes, k, group, *problem, most):
+        _by_levels(class_score, starts, group, gain, c, a, k, classes)
+    placed = np.zeros(groups, np.int64)
     for i in range(k):
         placed[classes[i]] += 1
     position = k

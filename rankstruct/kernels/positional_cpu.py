@@ -84,9 +84,9 @@ class Batch(NamedTuple):
 
 # Nanoseconds, of one thread of a 2-core x86 virtual machine, lists of 10 to 3000 documents, decay i^-0.5, cut-offs 1, 10, 50 and
 # none. Of two gains the lattice took 2.3 to 4.6 a cell, the sweep 4 a document and 45 a rank before the cut-off; of L gains, 3 to
-# 64, 40 + 1.4 L^2 a rank. Without a cut-off it may need its other start beyond 32, which takes 10 times as long. The prices took
-# 1.4 a pair of documents, 4 to 17 with a cut-off.
-_LATTICE_CELL = 2.4
+# 64, 40 + 1.4 L^2 a rank. Without a cut-off its start was often an optimum, at 15 a rank of two gains; or it may need its other
+# start beyond 32, which takes 10 times as long. The prices took 1.4 a pair of documents, 4 to 17 with a cut-off.
+_LATTICE_CELL, _GREEDY_RANK = 2.4, 15.0
 _SWEEP_DOCUMENT, _SWEEP_RANK, _SWEEP_EXCHANGE = 4.0, 40.0, 1.4
 _PRICED_PAIR, _PRICED_PAIR_CUT = 1.4, 4.2
 _MOST_CLASSES, _MOST_CUT = 32, 2**21  # of L, and with a cut-off of k L^2, the numbers that the sweep keeps
@@ -101,7 +101,7 @@ def choose_method(n, classes, pairs, k, proportional):
     if proportional:
         return PROPORTIONAL
     sweep = _SWEEP_DOCUMENT * n + (_SWEEP_RANK + _SWEEP_EXCHANGE * classes**2) * k
-    if classes == 2 and _LATTICE_CELL * pairs <= sweep:
+    if classes == 2 and _LATTICE_CELL * pairs <= (sweep if k < n else _GREEDY_RANK * n):
         return LATTICE
     if k < n:
         return SWEEP if classes**2 * k <= _MOST_CUT and sweep <= _PRICED_PAIR_CUT * n**2 else PRICES
