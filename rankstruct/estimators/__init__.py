@@ -1,0 +1,4 @@
+"""Rankers with the conventions of scikit-learn: `fit(X, y, qid)`, `predict(X)`."""
+
+from rankstruct.estimators.kernel import *
+from rankstruct.estimators.linear import *
