@@ -276,7 +276,9 @@ class LinearRanker(Ranker):
 
     def _fit_preparation(self, X: Any, qid: np.ndarray) -> Any:
         if self.distributed and len(self.prepare):
-            raise ValueError("with distributed=True prepare the documents before: no process has all, to fit the steps to")
+            raise ValueError(
+                "with distributed=True prepare the documents before: no process has all, to fit the steps to"
+            )
         return super()._fit_preparation(X, qid)
 
     def _fit_features(self, X: Any) -> Any:

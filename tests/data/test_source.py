@@ -13,6 +13,7 @@ from rankstruct.data import (
     Source,
     concatenate,
     formats,
+    parse_steps,
     read_lists,
     read_splits,
     register_format,
