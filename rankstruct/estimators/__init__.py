@@ -2,3 +2,4 @@
 
 from rankstruct.estimators.kernel import *
 from rankstruct.estimators.linear import *
+from rankstruct.estimators.mlp import *

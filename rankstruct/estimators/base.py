@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -12,6 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 from torch import nn
 
+from rankstruct import losses
 from rankstruct.lists import known_ids
 from rankstruct.measures import AP, Diverse, Measure, evaluate, parse_measure
 from rankstruct.models.saving import build_module, describe_module
@@ -65,7 +67,7 @@ class Ranker(BaseEstimator):
     """
 
     measure: str | Measure | None
-    loss: nn.Module | None
+    loss: str | nn.Module | None
     prepare: Sequence[str]
     drop_empty: bool
     preparation_: Preparation
@@ -134,7 +136,7 @@ class Ranker(BaseEstimator):
     def _measure(self) -> Measure:
         if self.measure is not None:
             return parse_measure(self.measure)
-        measure = getattr(self.loss, "measure", None)
+        measure = getattr(named_loss(self.loss), "measure", None)
         return measure if isinstance(measure, Diverse) else AP()
 
     def _has_validation(self, X_valid: Any, y_valid: Any, qid_valid: Any, groups_valid: Any) -> bool:
@@ -205,6 +207,34 @@ def _from_plain(value: Any) -> Any:
     module = build_module(value["module"])
     module.load_state_dict({name: torch.as_tensor(array) for name, array in value["state"].items()})
     return module.eval()
+
+
+def named_loss(loss: Any) -> nn.Module | None:
+    """A loss as estimators take it: a module, None, or the name of one, with its arguments if there are any.
+
+    Raises:
+        ValueError: anything else, such as a name that is none.
+
+    >>> named_loss("ListNetLoss"), named_loss("ListNetLoss(target='gain')")
+    (ListNetLoss(target=grade, reduction=mean), ListNetLoss(target=gain, reduction=mean))
+    """
+    if loss is None or isinstance(loss, nn.Module):
+        return loss
+    try:
+        call = ast.parse(loss, mode="eval").body
+        if not isinstance(call, ast.Call):
+            call = ast.Call(call, [], [])
+        given = [ast.literal_eval(each) for each in call.args]
+        named = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
+        found = getattr(losses, call.func.id)(*given, **named)  # type: ignore[attr-defined]
+    except (SyntaxError, AttributeError, TypeError, ValueError) as error:
+        raise ValueError(
+            "loss must be a loss module such as rankstruct.RankSVMLoss(), or its name and arguments, such as "
+            f"\"LambdaLoss('nDCG@10')\", got {loss!r}; a measure goes first ({error})"
+        ) from error
+    if not isinstance(found, nn.Module):
+        raise ValueError(f"loss must name a loss module of rankstruct, got {loss!r}")
+    return found
 
 
 def are_given(X_valid: Any, y_valid: Any, qid_valid: Any) -> bool:

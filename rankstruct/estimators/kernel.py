@@ -57,7 +57,7 @@ class KernelRanker(LinearRanker):
         C: float | Sequence[float] = 100.0,
         feature_map: str | FeatureMap | None = None,
         reference: str | None = None,
-        loss: nn.Module | None = None,
+        loss: str | nn.Module | None = None,
         prepare: Sequence[str] = (),
         solver: str | Solver | DC | Annealing = "bundle",
         tolerance: float = 1e-3,

@@ -20,7 +20,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from rankstruct.estimators.base import GROUPS, Lists, Ranker, check_ids
+from rankstruct.estimators.base import GROUPS, Lists, Ranker, check_ids, named_loss
 from rankstruct.feature_maps import FeatureMap
 from rankstruct.losses import (
     GradedLoss,
@@ -108,8 +108,9 @@ class LinearRanker(Ranker):
         reference: the reference ranking of the bound; the measure's own default if None. `"ideal"` is convex, but where a measure
             looks at the top alone its optimum may be w = 0; `"ideal-tied"` and `"predicted"` are tighter and solved by rounds of
             DC programming.
-        loss: any loss module of rankstruct in place of the structured hinge of `measure`, such as `CombinedLoss` (SVMcombo) or
-            `SmoothLoss` (SmoothGrad) or `DiverseHingeLoss`; then `feature_map` and `reference` are not used.
+        loss: any loss of rankstruct in place of the structured hinge of `measure`, a module such as `CombinedLoss` (SVMcombo),
+            `SmoothLoss` (SmoothGrad) or `DiverseHingeLoss`, or its name and arguments, such as `"GradedLoss('AUC')"`; then
+            `feature_map` and `reference` are not used.
         prepare: steps that raw features go through, fitted to the training documents, such as `["append-log", "standardize"]`;
             see `rankstruct.preparation.Preparation`.
         solver: `"bundle"`, `"cutting-plane"` (n-slack), `"frank-wolfe"`, or a solver of `rankstruct.solvers` with options of its
@@ -163,7 +164,7 @@ class LinearRanker(Ranker):
         C: float | Sequence[float] = 100.0,
         feature_map: str | FeatureMap | None = None,
         reference: str | None = None,
-        loss: nn.Module | None = None,
+        loss: str | nn.Module | None = None,
         prepare: Sequence[str] = (),
         solver: str | Solver | DC | Annealing = "bundle",
         tolerance: float = 1e-3,
@@ -215,13 +216,9 @@ class LinearRanker(Ranker):
             raise ValueError(
                 f"C has {len(Cs)} values; give X_valid, y_valid and qid_valid to choose among them, or a single C"
             )
-        if self.distributed and len(self.prepare):
-            raise ValueError(
-                "with distributed=True, prepare the documents before: no process has all, to fit the steps to"
-            )
         X, y = self._check(X, y, reset=True)
         qid, groups = check_ids(X, qid, groups)
-        lists = self._training_lists(self._fit_features(self._fit_preparation(X, qid)), y, qid, groups)
+        lists = self._fitted_lists(X, y, qid, groups)
         self.path_: list[Solution] = []
         self.validation_: list[float] | None = [] if held_out else None
         loss = self.ranking_loss()
@@ -281,6 +278,9 @@ class LinearRanker(Ranker):
             )
         return super()._fit_preparation(X, qid)
 
+    def _fitted_lists(self, X: Any, y: np.ndarray, qid: np.ndarray, groups: np.ndarray | None) -> Lists:
+        return self._training_lists(self._fit_features(self._fit_preparation(X, qid)), y, qid, groups)
+
     def _fit_features(self, X: Any) -> Any:
         """What the weights are multiplied with, for training documents."""
         return X
@@ -291,16 +291,10 @@ class LinearRanker(Ranker):
 
     def ranking_loss(self) -> nn.Module:
         """The loss that `fit` minimises: `loss`, or the structured hinge of `measure`; raises ValueError if it is none."""
-        if self.loss is not None:
-            if not isinstance(self.loss, nn.Module):
-                raise ValueError(
-                    f"loss must be a loss module such as rankstruct.RankSVMLoss(), got {self.loss!r}; a measure goes first"
-                )
-            if any(True for _ in self.loss.parameters()):
-                raise ValueError(
-                    f"{type(self.loss).__name__} has parameters of its own, which only training by SGD fits"
-                )
-            return self.loss
+        if (loss := named_loss(self.loss)) is not None:
+            if any(True for _ in loss.parameters()):
+                raise ValueError(f"{type(loss).__name__} has parameters of its own, which only training by SGD fits")
+            return loss
         measure, options = self._measure(), {"feature_map": self.feature_map, "reference": self.reference}
         return StructuredHingeLoss(measure, **options)  # type: ignore[arg-type]
 
@@ -448,11 +442,10 @@ class LinearRanker(Ranker):
         fitted = hasattr(self, "coef_")
         X, y = self._check(X, y, reset=not fitted)
         if fitted:
-            features = self._features(self._prepared(X, qid))
-        else:
-            features = self._fit_features(self._fit_preparation(X, qid))
-            del self.n_features_in_, self.preparation_
-        return self._training_lists(features, y, qid, groups)
+            return self._training_lists(self._features(self._prepared(X, qid)), y, qid, groups)
+        lists = self._fitted_lists(X, y, qid, groups)
+        del self.n_features_in_, self.preparation_
+        return lists
 
     def _annealing(self, loss: SmoothLoss) -> Annealing:
         if isinstance(self.solver, Annealing):
