@@ -70,7 +70,7 @@ class MLPRanker(Ranker):
         measure: str | Measure | None = None,
         *,
         loss: str | nn.Module | None = None,
-        prepare: Sequence[str] = ("append-log", "standardize"),
+        prepare: Sequence[str] = ("append-quantile", "standardize"),
         hidden: Sequence[int] = (64, 32),
         dropout: float = 0.2,
         learning_rate: float = 1e-3,
