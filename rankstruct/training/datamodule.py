@@ -144,21 +144,19 @@ class RankingDataModule(ListsDataModule):
         size = {"lists_per_batch": lists_per_batch, "documents_per_batch": documents_per_batch}
         sampling = {"max_list_size": max_list_size, "keep_relevant": keep_relevant}
         super().__init__({**size, **sampling, "drop_empty": drop_empty}, seed)
-        self.predict_path = predict_path
+        self.predict_path, self._steps = predict_path, Steps()
 
-    @property
+    @cached_property
     def splits(self) -> Splits:
         """Training, validation and test lists, read and prepared at first use."""
-        return self._prepared[0]
+        splits, self._steps = self.source.prepare_splits(self.source.read_raw())
+        return splits
 
     @property
     def preparation(self) -> Preparation:
         """What raw features go through, as fitted to the training lists or taken by `use_preparation`."""
-        return self._prepared[1].preparation
-
-    @cached_property
-    def _prepared(self) -> tuple[Splits, Steps]:
-        return self.source.prepare_splits(self.source.read_raw())
+        _ = self.splits  # which are what it is fitted to
+        return self._steps.preparation
 
     def use_preparation(self, preparation: Preparation | None) -> None:
         """Prepare the lists as a model's were; None is that of an earlier version, of which a checkpoint does not tell.
@@ -172,9 +170,8 @@ class RankingDataModule(ListsDataModule):
             preparation = Preparation(names, mine.num_features, mine.fitted)
         if preparation.equals(mine):
             return
-        steps = self._prepared[1].with_preparation(preparation)
-        raw = self.source.read_raw()
-        self._prepared = self.source.prepare_parts(Splits(*map(steps, raw))), steps
+        self._steps = self._steps.with_preparation(preparation)
+        self.splits = self.source.prepare_parts(Splits(*map(self._steps, self.source.read_raw())))
 
     @property
     def data_name(self) -> str:
@@ -203,7 +200,6 @@ class RankingDataModule(ListsDataModule):
         """The lists that `predict` scores: `predict_path`, or else the test part."""
         if self.predict_path is None:
             return self.splits.test
-        splits, steps = self._prepared
-        num_features = steps.preparation.num_features or splits.train.num_features
+        num_features = self.preparation.num_features or self.splits.train.num_features
         known = {"num_features": num_features, "labels": self.source.labels, "cache": self.source.cache}
-        return parse_steps(self.source.prepare_test)(steps(read_lists(self.predict_path, **known)))
+        return parse_steps(self.source.prepare_test)(self._steps(read_lists(self.predict_path, **known)))
