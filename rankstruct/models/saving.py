@@ -21,12 +21,12 @@ from rankstruct.preparation import Preparation
 __all__ = ["load_scorer", "save_scorer"]
 
 
-class _RefusedError(ValueError):
-    """A class that is not to be built; the message goes on behind the name of the file."""
-
-
 _KEY = "rankstruct_scorer"
 _PREFIX = "scorer."  # where a training checkpoint keeps the scorer's weights
+
+
+class _RefusedError(ValueError):
+    """A class that is not to be built; the message goes on behind the name of the file."""
 
 
 def describe_scorer(scorer: nn.Module, preparation: Preparation | None = None) -> dict[str, Any]:
@@ -48,17 +48,17 @@ def described_preparation(content: dict[str, Any]) -> Preparation | None:
     return preparation
 
 
-def describe_module(scorer: nn.Module) -> dict[str, Any]:
+def describe_module(module: nn.Module) -> dict[str, Any]:
     """Class and arguments, as in `describe_scorer`."""
-    kind = type(scorer)
+    kind = type(module)
     parameters = list(inspect.signature(kind.__init__).parameters.values())[1:]
-    missing = [p.name for p in parameters if p.default is p.empty and not hasattr(scorer, p.name)]
+    missing = [p.name for p in parameters if p.default is p.empty and not hasattr(module, p.name)]
     if missing:
         raise ValueError(
             f"{kind.__name__} cannot be saved: its constructor takes {', '.join(missing)}, but it has no attribute of "
             "that name; store the argument as self.<name>"
         )
-    arguments = {p.name: getattr(scorer, p.name) for p in parameters if hasattr(scorer, p.name)}
+    arguments = {p.name: getattr(module, p.name) for p in parameters if hasattr(module, p.name)}
     for name, value in arguments.items():
         if isinstance(value, nn.ModuleList):
             arguments[name] = [describe_module(each) for each in value]
