@@ -72,7 +72,7 @@ class MLPRanker(Ranker):
         loss: str | nn.Module | None = None,
         prepare: Sequence[str] = ("append-quantile", "standardize"),
         hidden: Sequence[int] = (64, 32),
-        dropout: float = 0.2,
+        dropout: float = 0.5,
         learning_rate: float = 1e-3,
         weight_decay: float = 1e-2,
         lists_per_batch: int = 8,
