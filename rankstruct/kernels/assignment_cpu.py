@@ -271,7 +271,7 @@ def _sweep(classes, k, group, class_score, starts, gain, c, a, most):
 
 
 @compile_part
-def _start(classes, k, class_score, starts, gain, c, a):
+def greedy(classes, k, class_score, starts, gain, c, a):
     """Fill the first k of `classes` one by one with what the boundary behind the position would like best.
 
     Returns whether no boundary before them would like any other documents inside: for k = n that is an optimum.
@@ -381,7 +381,7 @@ def _by_levels(class_score, starts, group, gain, c, a, k, classes):
         its_starts = level_starts[at]
         numbers = scores[here:there], its_starts, gain, decays[here:there], discounts[here:there]
         if at == level:
-            _start(classes, ranks, *numbers)
+            greedy(classes, ranks, *numbers)
         _sweep(classes, ranks, group[: 0 if at else n], *numbers, 2**62)
         if at == 0:
             break
@@ -410,11 +410,11 @@ def by_sweep(class_score, starts, group, gain, c, a, k, most, classes):
     n, groups = group.shape[0], gain.shape[0]
     problem = class_score, starts, gain, c, a
     if k == n:
-        if _start(classes, k, *problem):
+        if greedy(classes, k, *problem):
             return
         k = _first_by_score(class_score, starts, group, gain, c, a)
     else:
-        _start(classes, k, *problem)
+        greedy(classes, k, *problem)
     if not _sweep(classes, k, group, *problem, most):
         _by_levels(class_score, starts, group, gain, c, a, k, classes)
     placed = np.zeros(groups, np.int64)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankstruct.kernels.assignment_cpu import by_lattice, by_prices, by_sweep
+from rankstruct.kernels.assignment_cpu import by_lattice, by_prices, by_sweep, greedy
 from rankstruct.kernels.compilation import compile_kernel, compile_part
 from rankstruct.kernels.sorting import longest_list, sort_descending, sort_space
 
@@ -84,11 +84,11 @@ class Batch(NamedTuple):
 
 # Nanoseconds, of one thread of a 2-core x86 virtual machine, lists of 10 to 3000 documents, decay i^-0.5, cut-offs 1, 10, 50 and
 # none. Of two gains the lattice took 2.3 to 4.6 a cell, the sweep 4 a document and 45 a rank before the cut-off; of L gains, 3 to
-# 64, 40 + 1.4 L^2 a rank. Without a cut-off its start was often an optimum, at 15 a rank of two gains; or it may need its other
-# start beyond 32, which takes 10 times as long. The prices took 1.4 a pair of documents, 4 to 17 with a cut-off.
+# 64, 40 + 1.4 L^2 a rank. Without a cut-off its greedy start was nearly always an optimum, at 15 a rank of two gains; else it may
+# need its other start beyond 32, which takes 10 times as long. The prices took 1.4 a pair of documents, 4 to 17 with a cut-off.
 _LATTICE_CELL, _GREEDY_RANK = 2.4, 15.0
 _SWEEP_DOCUMENT, _SWEEP_RANK, _SWEEP_EXCHANGE = 4.0, 40.0, 1.4
-_PRICED_PAIR, _PRICED_PAIR_CUT = 1.4, 4.2
+_PRICED_PAIR = 4.2
 _MOST_CLASSES, _MOST_CUT = 32, 2**21  # of L, and with a cut-off of k L^2, the numbers that the sweep keeps
 _FEW_CLASSES = 16  # no fewer are looked for
 
@@ -104,8 +104,8 @@ def choose_method(n, classes, pairs, k, proportional):
     if classes == 2 and _LATTICE_CELL * pairs <= (sweep if k < n else _GREEDY_RANK * n):
         return LATTICE
     if k < n:
-        return SWEEP if classes**2 * k <= _MOST_CUT and sweep <= _PRICED_PAIR_CUT * n**2 else PRICES
-    return SWEEP if classes <= _MOST_CLASSES and sweep <= _PRICED_PAIR * n**2 else PRICES
+        return SWEEP if classes**2 * k <= _MOST_CUT and sweep <= _PRICED_PAIR * n**2 else PRICES
+    return SWEEP if classes <= _MOST_CLASSES else PRICES
 
 
 @compile_part
@@ -298,10 +298,11 @@ def price_lists(batch, first, last):
     """The lists of the prices."""
     for index in range(first, last):
         if batch.method[index] == PRICES:
-            _, starts, gain, c, a, members = _problem(batch, index)
+            class_score, starts, gain, c, a, members = _problem(batch, index)
             start, n = batch.lists.offsets[index], members.shape[0]
             classes = np.empty(n, np.int64)
-            by_prices(batch.score[start : start + n], batch.group[start : start + n], gain, c, a, classes)
+            if batch.cut[index] < n or not greedy(classes, n, class_score, starts, gain, c, a):
+                by_prices(batch.score[start : start + n], batch.group[start : start + n], gain, c, a, classes)
             _rank_classes(batch, index, members, starts, classes)
     return -1
 

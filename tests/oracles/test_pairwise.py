@@ -229,10 +229,10 @@ def test_leading_dimensions_and_dtypes_are_kept():
         (
             {"scores": torch.tensor([0.0, float("nan"), 1.0])},
             ValueError,
-            r"scores must be finite; document \[1\] is nan",
+            r"scores must be finite; document 1 is nan",
         ),
-        ({"scores": torch.tensor([0.0, 1.0, float("-inf")])}, ValueError, r"document \[2\] is -inf"),
-        ({"labels": torch.tensor([0.0, float("nan"), 1.0])}, ValueError, r"labels must be finite; document \[1\]"),
+        ({"scores": torch.tensor([0.0, 1.0, float("-inf")])}, ValueError, r"document 2 is -inf"),
+        ({"labels": torch.tensor([0.0, float("nan"), 1.0])}, ValueError, r"labels must be finite; document 1"),
         ({"labels": torch.tensor([0, 1])}, ValueError, r"labels must have the shape of scores.*\(2,\).*\(3,\)"),
         ({"labels": [0, 1, 0]}, TypeError, "labels must be a torch.Tensor, got list"),
         ({"scores": torch.tensor([1, 2, 3])}, TypeError, "scores must be floating point, got torch.int64"),

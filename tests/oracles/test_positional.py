@@ -181,11 +181,11 @@ def test_the_choice_of_a_method():
     assert choose_method(1000, 5, 0, 10, True) == PROPORTIONAL
     assert choose_method(1000, 5, 0, 10, False) == SWEEP
     assert choose_method(1000, 5, 0, 1000, False) == SWEEP
-    assert choose_method(30, 2, 225, 30, False) == LATTICE
+    assert choose_method(20, 2, 100, 20, False) == LATTICE
+    assert choose_method(30, 2, 225, 30, False) == SWEEP
     assert choose_method(1000, 2, 250_000, 1000, False) == SWEEP
     assert choose_method(1000, 2, 250_000, 10, False) == SWEEP
     assert choose_method(1000, 33, 0, 1000, False) == PRICES
-    assert choose_method(100, 30, 0, 100, False) == PRICES
     assert choose_method(1000, 100, 0, 10, False) == SWEEP
     assert choose_method(1000, 1000, 0, 10, False) == PRICES
 
