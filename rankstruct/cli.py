@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from rankstruct._version import __version__
 from rankstruct.commands._arguments import check_configs, one_line
+from rankstruct.launcher import end_with_launcher
 
 #: Module of `rankstruct.commands` and what it does; a new command is one line here.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -61,6 +62,7 @@ def main(args: Sequence[str] | None = None) -> int:
     if name not in COMMANDS:
         print(f"{usage()}\nrankstruct: unknown command {name!r}", file=sys.stderr)
         return 2
+    end_with_launcher()
     try:
         check_configs(args)
         importlib.import_module(f"rankstruct.commands.{COMMANDS[name][0]}").main(args)

@@ -1,10 +1,8 @@
-"""Several processes of `torch.distributed` that share the lists: which one this is, sums over all of them, and their end."""
+"""Several processes of `torch.distributed` that share the lists: which one this is, and sums over all of them."""
 
 from __future__ import annotations
 
 import os
-import threading
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -13,10 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, distributed
 
-__all__ = ["Team", "copy_from_first", "end_with_launcher", "find_team", "joined", "summed"]
+from rankstruct.launcher import end_with_launcher
 
-_LAUNCHER = "RANKSTRUCT_LAUNCHER"
-_LOOK = 0.2  # seconds between two looks whether the launcher is there
+__all__ = ["Team", "copy_from_first", "find_team", "joined", "summed"]
 
 
 class Team(NamedTuple):
@@ -100,26 +97,3 @@ def copy_from_first(tensors: Iterable[Tensor]) -> None:
 
 def _where_it_is_sent(values: Tensor) -> Tensor:
     return values.cuda() if distributed.get_backend() == "nccl" else values
-
-
-def end_with_launcher() -> None:
-    """Let this process end with the one that started it as one of several, even if that is killed.
-
-    What starts the others is `torchrun`, or the first of them for Lightning. A process that nothing of the kind started only
-    leaves word that it may be such a first one.
-    """
-    launcher = os.environ.get(_LAUNCHER)
-    if "TORCHELASTIC_RUN_ID" in os.environ:
-        parent = os.getppid()
-    elif launcher is not None and os.environ.get("LOCAL_RANK", "0") != "0":
-        parent = int(launcher)
-    else:
-        os.environ[_LAUNCHER] = str(os.getpid())
-        return
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(_LOOK)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True, name="rankstruct-launcher").start()

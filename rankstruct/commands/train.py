@@ -32,9 +32,9 @@ from rankstruct.data import Source
 from rankstruct.data.source import digest_of
 from rankstruct.feature_maps import FeatureMap
 from rankstruct.files import write_text
+from rankstruct.launcher import end_with_launcher
 from rankstruct.measures import Measure, parse_measure
 from rankstruct.models.saving import read_checkpoint
-from rankstruct.processes import end_with_launcher
 from rankstruct.recommenders.reading import RatingsSource
 from rankstruct.recommenders.training import FactorizationModule, RecommendationWriter, SplitRatingsDataModule
 from rankstruct.tables import format_table
