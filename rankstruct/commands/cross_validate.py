@@ -16,12 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from rankstruct.commands.cells import Cell, CellFolders, different_names
 from rankstruct.commands.train import RankingCLI, check_data
+from rankstruct.data.runs import write_scores
 from rankstruct.files import write_text
-from rankstruct.statistics import spread
+from rankstruct.measures import evaluate
+from rankstruct.statistics import bootstrap_interval, spread
 from rankstruct.tables import format_table
+from rankstruct.training.module import RankingModule
 
 
 @dataclass(frozen=True)
@@ -49,9 +53,31 @@ class Run:
 def _train(arguments: Sequence[str], folder: str) -> dict[str, Any]:
     """Train one cell; returns its `metrics.json` with the seconds it took."""
     start, cpu = time.perf_counter(), time.process_time()
-    RankingCLI(arguments, run_folder=Path(folder), quiet=True)
+    cli = RankingCLI(arguments, run_folder=Path(folder), quiet=True)
     result = json.loads((Path(folder) / "metrics.json").read_text())
-    return result | {"seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - cpu}
+    seconds = {"seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - cpu}
+    return result | seconds | {"test_values": _keep_scores(cli, Path(folder))}
+
+
+def _keep_scores(cli: RankingCLI, folder: Path) -> dict[str, list[float]]:
+    """Write the scores of the validation and test documents, by the best checkpoint; returns each measure of each test list."""
+    module, data = cli.model, cli.datamodule
+    values: dict[str, torch.Tensor] = {}
+    if not isinstance(module, RankingModule):
+        return {}
+    module.eval()
+    for part, loader in (("vali", data.val_dataloader()), ("test", data.test_dataloader())):
+        lists = data.part(part)
+        scores = torch.zeros(lists.num_documents)
+        with torch.no_grad():
+            for batch in loader:
+                places, found = module.predict_step(batch, 0)
+                scores[places] = found
+        write_scores(folder / f"{part}-scores.txt", scores)
+        groups = None if lists.groups is None else torch.as_tensor(lists.groups)
+        given = scores, torch.as_tensor(lists.labels), module.test_metric.measures
+        values = evaluate(*given, offsets=torch.as_tensor(lists.offsets), groups=groups)
+    return {name: each.tolist() for name, each in values.items()}
 
 
 def cross_validate(
@@ -80,8 +106,10 @@ def cross_validate(
 
     Returns:
         `{"folds": [{"fold", "point", "validation", "test": {measure: value}}, ...], "mean": {measure: value}, "by_seed":
-        {measure: values}, "seconds", "cpu_seconds"}`: the mean over folds and that of each seed; the seconds of training all
-        cells, the `reused` ones of `runs` included, and those of the processor, which do not count what else the machine did.
+        {measure: values}, "interval": {measure: [low, high]}, "seconds", "cpu_seconds"}`: the mean over folds and that of each
+        seed; the 95 % bootstrap interval over all test lists; the seconds of training all cells, the `reused` ones of `runs`
+        included, and those of the processor, which do not count what else the machine did. Each run's folder has the scores of
+        its validation and test documents, `vali-scores.txt` and `test-scores.txt`.
 
     Raises:
         ValueError: `seeds` is below 1; there are no such data; the output folder holds runs of another config, other options or
@@ -145,10 +173,22 @@ def _gather(chosen: Sequence[Sequence[Run]], results: dict[str, dict[str, Any]])
         "folds": folds,
         "mean": {name: float(values.mean()) for name, values in tests.items()},
         "by_seed": {name: values.mean(0).tolist() for name, values in tests.items()},
+        "interval": {name: _interval(name, chosen, results) for name in names},
         "seconds": sum(result["seconds"] for result in results.values()),
         "cpu_seconds": sum(result["cpu_seconds"] for result in results.values()),
         "runs": len(results),
     }
+
+
+def _interval(name: str, chosen: Sequence[Sequence[Run]], results: dict[str, dict[str, Any]]) -> list[float] | None:
+    """The bootstrap interval of a measure over the test lists of all folds, means over seeds.
+
+    None where a cell of an earlier version does not know them.
+    """
+    kept = [[results[run.name].get("test_values", {}).get(name) for run in runs] for runs in chosen]
+    if any(values is None for runs in kept for values in runs):
+        return None
+    return list(bootstrap_interval(np.concatenate([np.mean(runs, axis=0) for runs in kept])))
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -202,6 +242,9 @@ def main(args: Sequence[str]) -> None:
         rows.append([str(each["fold"]), point, each["epoch"], each["validation"], *tests])
     validation = float(np.mean([each["validation"] for each in found["folds"]]))
     rows.append(["mean", "", "", validation, *(str(spread(found["by_seed"][name])) for name in names)])
+    if any(found["interval"].values()):
+        ends = [found["interval"][name] for name in names]
+        rows.append(["95 %", "", "", "", *("" if each is None else f"{each[0]:.4f} to {each[1]:.4f}" for each in ends)])
     print(format_table(["fold", "chosen", "epoch", "validation", *(f"test {name}" for name in names)], rows))
     print(
         f"training took {found['seconds']:.0f} s ({found['cpu_seconds']:.0f} s of processor time), summed over "

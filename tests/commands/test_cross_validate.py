@@ -6,10 +6,11 @@ import shutil
 import numpy as np
 import pytest
 
+import rankstruct as rs
 from rankstruct.cli import main as rankstruct
 from rankstruct.commands.cells import CellFolders, CellsFailed, locked
 from rankstruct.commands.cross_validate import cross_validate
-from rankstruct.data import synthetic
+from rankstruct.data import Source, read_scores, synthetic
 
 CONFIG = """
 seed_everything: 0
@@ -66,6 +67,16 @@ def test_selects_by_validation_and_reuses_finished_cells(folder, capsys):
         assert each["test"] == best["test"]
     assert found["mean"]["AP"] == pytest.approx(sum(each["test"]["AP"] for each in found["folds"]) / 2)
     assert 0.5 < found["mean"]["AP"] <= 1
+    low, high = found["interval"]["AP"]
+    assert low < found["mean"]["AP"] < high
+
+    # Every run keeps its scores, with which it is measured again.
+    for name, cell in cells.items():
+        data = Source(str(folder), fold=int(name[4]), cache=False).read().test
+        scores = read_scores(folder / "out" / name / "run" / "test-scores.txt")
+        values = rs.evaluate(scores, data.labels, "AP", offsets=data.offsets)["AP"]
+        assert float(values.mean()) == pytest.approx(cell["test"]["AP"], abs=1e-6)
+        assert cell["test_values"]["AP"] == pytest.approx(values.tolist(), abs=1e-9)
 
     # A cell that is there is taken as it is, whatever it says.
     target = folder / "out" / "fold1_regularization=0.01" / "result.json"
@@ -87,6 +98,7 @@ def test_selects_by_validation_and_reuses_finished_cells(folder, capsys):
     assert main([*arguments, *grid]) == 0
     out = capsys.readouterr().out
     assert "0.1230" in out
+    assert f"{low:.4f} to {high:.4f}" in out
     assert "4 runs, 4 of them reused" in out
     assert json.loads((folder / "out" / "cross_validation.json").read_text())["folds"] == again["folds"]
 
