@@ -51,7 +51,7 @@ from torch import Tensor
 from typing_extensions import TypedDict, Unpack
 
 from rankstruct.feature_maps import FeatureMap
-from rankstruct.lists import batch_first, check_lists, check_offsets, is_plain
+from rankstruct.lists import batch_first, check_lists, check_offsets, is_plain, pad
 from rankstruct.measures import DiscountedGain, Measure, nDCG, parse_measure
 from rankstruct.oracles.registry import Resolved, resolve
 
@@ -120,6 +120,19 @@ def list_loss(
     return reduce_lists(values, where=real, offsets=None, weights=weights, reduction=reduction).to(dtype)
 
 
+def document_values(per_list: PerList, scores: Tensor, labels: Tensor, offsets: Tensor) -> Tensor:
+    """What a function of padded lists says of each document, `[documents]`, of flat lists.
+
+    Args:
+        per_list: `(scores, labels, where)` to `[lists, longest list]`, of the same shape each, 0 in the padding.
+        scores, labels, offsets: the list contract.
+    """
+    if not scores.shape[0]:
+        return scores.clone()
+    padded, where = pad(scores, offsets)
+    return per_list(padded, pad(labels.to(scores.dtype), offsets)[0], where)[where]
+
+
 class RankingLoss(torch.nn.Module):
     """A loss function and its options as a module: the base of every loss; see the module for the list contract.
 
@@ -139,6 +152,13 @@ class RankingLoss(torch.nn.Module):
     takes_groups: bool = False
     #: Whether it has a reference that `reference_scores=` can freeze: a bound that is not convex.
     takes_reference_scores: bool = False
+
+    def second_derivatives(self, scores: Tensor, labels: Tensor, offsets: Tensor) -> Tensor | None:
+        """Of the loss of each list, twice by the score of the same document, `[documents]`: the diagonal of its Hessian.
+
+        Of flat lists. None, as here, where the loss is made of linear pieces, is not convex, or nobody has worked them out.
+        """
+        return None
 
     def __init__(self, reduction: str = "mean", **options: Any) -> None:
         super().__init__()
