@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rankstruct.metric import *
     from rankstruct.models import *
     from rankstruct.oracles import *
+    from rankstruct.preparation import *
     from rankstruct.recommenders.factorization import *
 else:
     from rankstruct._lazy import attach
@@ -28,6 +29,7 @@ else:
     __getattr__, __dir__ = attach(
         __name__,
         "feature_maps",
+        "preparation",
         "measures",
         "oracles",
         "losses",

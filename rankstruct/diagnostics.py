@@ -74,8 +74,8 @@ def fit_path(
                 "loss_at_zero": loss_at_zero,
                 "objective_at_zero": at_zero,
                 "objective_over_zero": solution.objective / at_zero if at_zero else None,
-                "validation": mean_measures(ranker.predict(vali.features), vali, measures),
-                "test": mean_measures(ranker.predict(test.features), test, measures),
+                "validation": mean_measures(ranker.predict(vali.features, vali.list_numbers), vali, measures),
+                "test": mean_measures(ranker.predict(test.features, test.list_numbers), test, measures),
                 "selected": None if ranker.validation_ is None else ranker.validation_[number],
                 "chosen": chosen == C,
             }

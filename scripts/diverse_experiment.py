@@ -21,7 +21,7 @@ import numpy as np
 from torch import nn
 from tqdm import tqdm
 
-from rankstruct.data import DataError, RankingData, parse_preparation, read_splits, read_svmlight
+from rankstruct.data import DataError, RankingData, fit_preparation, read_splits, read_svmlight
 from rankstruct.data.dataset import concatenate
 from rankstruct.estimators import LinearRanker
 from rankstruct.feature_maps import Positional
@@ -201,7 +201,7 @@ def run(options: argparse.Namespace) -> None:
     data = (
         read_splits(builtin="synthetic-groups").train if options.synthetic else read_hosts(options.data, options.host)
     )
-    data = parse_preparation(options.prepare)(data)
+    data = fit_preparation(options.prepare, data)[1]
     judge: list[Measure] = [diverse_nDCG(options.k, gain=options.gain), nDCG(options.k, gain=options.gain)]
     judge += [alpha_nDCG(options.k), StRecall(options.k)]
     everything = {}

@@ -14,7 +14,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import rankstruct as rs
-from rankstruct.estimators import group_documents, ranking_risk
+from rankstruct.estimators.base import group_documents
+from rankstruct.estimators.linear import ranking_risk
 from rankstruct.solvers import DC, Bundle, RowsOf, Status, group_regression
 
 
@@ -366,9 +367,9 @@ def test_large_features_are_not_copied(monkeypatch, kind, solver):
     order = rng.permutation(400)
     X, y, qid = X[order], y[order], qid[order]
     copied = rs.LinearRanker("AP", C=1.0, solver=solver, start="regression").fit(X, y, qid)
-    monkeypatch.setattr("rankstruct.estimators._COPIED", 0)
+    monkeypatch.setattr("rankstruct.estimators.base._COPIED", 0)
     taken = []
-    monkeypatch.setattr("rankstruct.estimators.RowsOf", lambda *given: taken.append(RowsOf(*given)) or taken[-1])
+    monkeypatch.setattr("rankstruct.estimators.base.RowsOf", lambda *given: taken.append(RowsOf(*given)) or taken[-1])
     gathered = rs.LinearRanker("AP", C=1.0, solver=solver, start="regression").fit(X, y, qid)
     assert taken
     assert all(np.shares_memory(rows.X, X) for rows in taken)

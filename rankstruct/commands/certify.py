@@ -17,6 +17,7 @@ from rankstruct.data import Source
 from rankstruct.diagnostics import Certificate, certify
 from rankstruct.files import write_text
 from rankstruct.models import load_scorer
+from rankstruct.models.scorers import split_preparation
 from rankstruct.tables import format_table
 
 
@@ -42,7 +43,7 @@ def certify_run(run: str | Path, *, tolerance: float = 1e-3) -> Certificate:
         raise ValueError("the run is regularised towards its start; a certificate is for w0 = 0")
     given = {each.name: data[each.name] for each in fields(Source) if each.name in data}
     train = Source(**{**given, "seed": seed}).read().train  # the data module's seed is linked to that of the run
-    scorer = load_scorer(folder, trusted=trusted)
+    scorer, _ = split_preparation(load_scorer(folder, trusted=trusted))  # the lists are prepared already
     return certify(scorer, _build_loss(loss), train, regularization, tolerance=tolerance)[0]
 
 

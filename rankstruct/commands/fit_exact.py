@@ -19,7 +19,7 @@ import jsonargparse
 import numpy as np
 
 from rankstruct.commands.cells import Cell, CellFolders, different_names
-from rankstruct.data import RankingData, Source, parse_preparation
+from rankstruct.data import RankingData, Source, check_preparation
 from rankstruct.diagnostics import draw_paths, fit_path
 from rankstruct.estimators import LinearRanker
 from rankstruct.files import whole_file, write_text
@@ -40,7 +40,7 @@ def _parse(config: str | Path, overrides: Sequence[str] = ()) -> tuple[LinearRan
         found = parser.instantiate_classes(parser.parse_args(["--config", str(config), *overrides]))
     except (jsonargparse.ArgumentError, TypeError) as error:
         raise ValueError(f"{config}: {error}") from error
-    parse_preparation(found.data.prepare)  # refuses what is fitted: the rankers that are saved would be without it
+    check_preparation(found.data.prepare)
     return found.ranker, found.data, found.measures
 
 
@@ -50,7 +50,9 @@ def _fit_cell(
     """Fit one config on one fold; returns what `result.json` holds. Several processes share the training lists."""
     ranker, team = copy.deepcopy(ranker), find_team()  # a copy, where cells are run in one process
     start = time.perf_counter()
-    train, vali, test = source.read()
+    # The ranker's own steps are fitted here too, to the lists of all processes, and once.
+    (train, vali, test), steps = source.prepare_splits(source.read_raw(), ranker.prepare)
+    ranker.set_params(prepare=())
     read = time.perf_counter()
     lists = {"lists": train.num_lists}
     if team.world_size > 1:
@@ -62,11 +64,12 @@ def _fit_cell(
         return {}  # the first one writes
     if team.world_size > 1:
         ranker.set_params(distributed=False)
+    _write_board(Path(folder), ranker, path)
+    ranker.behind(steps.preparation)
     with whole_file(Path(folder) / "ranker.pkl", "wb") as file:
         pickle.dump(ranker, file)
     if type(ranker) is LinearRanker:
         save_scorer(ranker.to_scorer(), Path(folder) / "scorer.pt")
-    _write_board(Path(folder), ranker, path)
     return {"path": path, "fold": fold, **lists, **seconds}
 
 

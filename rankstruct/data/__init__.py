@@ -13,7 +13,7 @@ from rankstruct.data.formats import *
 from rankstruct.data.names import *
 from rankstruct.data.protocols import *
 from rankstruct.data.runs import *
-from rankstruct.data.scale import *
 from rankstruct.data.source import *
+from rankstruct.data.steps import *
 from rankstruct.data.svmlight import *
 from rankstruct.data.tabular import *

@@ -16,7 +16,7 @@ from rankstruct.data.errors import DataError
 from rankstruct.data.folds import PARTS, fold_files, read_folds
 from rankstruct.data.formats import CLASS_FORMATS, has_classes, read_lists, suffix_of
 from rankstruct.data.protocols import PROTOCOLS, class_splits, cross_validation_parts, trial_parts
-from rankstruct.data.scale import check_preparation, parse_preparation, prepare_splits
+from rankstruct.data.steps import Steps, check_preparation, parse_steps, prepare_splits
 from rankstruct.files import add_to_digest
 
 __all__ = ["Source", "read_splits"]
@@ -44,7 +44,7 @@ class Source:
             classes (ARFF, CSV), which are divided; or give `builtin`.
         fold: which `Fold<n>` of the folder, where it has them; the number of the part or trial under the other protocols, from 1.
         builtin: `"digits"` (real), `"synthetic"` or `"synthetic-groups"` (with groups), which need no files.
-        prepare: preparation steps by name, for all parts; see `prepare_splits`.
+        prepare: preparation steps by name, for all parts; see `fit_preparation`.
         labels: `"grades"` takes non-negative integers alone, `"real"` any number.
         groups: where documents' groups come from: a regular expression with one pair of parentheses for the comments, such as
             `"host = (\S+)"`, or the number of a column before any preparation, from 0. None for those that the data have.
@@ -57,7 +57,7 @@ class Source:
         queries: of each part of a file of classes, which cross-validation divides by rows.
         documents: of such a query.
         relevant: the class with label 1; None for the rarest.
-        prepare_train: more steps, for the training lists alone; none that is fitted.
+        prepare_train: more steps, for the training lists alone; none that changes features.
         prepare_test: as `prepare_train`, for validation and test lists.
 
     >>> Source(builtin="synthetic", prepare=["query-minmax"]).read().train.num_lists
@@ -96,18 +96,22 @@ class Source:
 
     def read(self) -> Splits:
         """The three parts, grouped and prepared; raises ValueError as `check` does, and for broken files."""
-        return self.prepare_splits(self.read_raw())
+        return self.prepare_splits(self.read_raw())[0]
 
     def read_raw(self) -> Splits:
         """The three parts, grouped but not prepared; raises as `read` does."""
         self.check()
         return Splits(*(part.grouped_by(self.groups) for part in self._divided()))
 
-    def prepare_splits(self, raw: Splits, extra: Sequence[str] = ()) -> Splits:
-        """Prepare what `read_raw` gave; `extra` are further steps for all parts."""
-        train, vali, test = prepare_splits([*self.prepare, *extra], raw)
-        more = parse_preparation(self.prepare_test)
-        return Splits(parse_preparation(self.prepare_train)(train), more(vali), more(test))
+    def prepare_splits(self, raw: Splits, extra: Sequence[str] = ()) -> tuple[Splits, Steps]:
+        """Prepare what `read_raw` gave; `extra` are further steps for all parts. Also the steps of all parts, as fitted."""
+        prepared, steps = prepare_splits([*self.prepare, *extra], raw)
+        return self.prepare_parts(prepared), steps
+
+    def prepare_parts(self, prepared: Splits) -> Splits:
+        """The steps of single parts, which come last."""
+        more = parse_steps(self.prepare_test)
+        return Splits(parse_steps(self.prepare_train)(prepared.train), more(prepared.vali), more(prepared.test))
 
     def check(self) -> None:
         """Look, without reading, whether this can be read.
@@ -120,7 +124,7 @@ class Source:
                 raise ValueError(f"data.{name}: {name} must be one of {', '.join(map(repr, known))}, got {value!r}")
         check_preparation(self.prepare)
         for steps in (self.prepare_train, self.prepare_test):
-            parse_preparation(steps)
+            parse_steps(steps)
         if isinstance(self.groups, str):
             try:
                 re.compile(self.groups)

@@ -30,7 +30,9 @@ from sklearn.utils.validation import check_array, check_is_fitted, check_X_y
 from torch import nn
 
 from rankstruct.diagnostics import describe
-from rankstruct.estimators import LinearRanker, are_given, group_documents, ranking_risk
+from rankstruct.estimators import LinearRanker, MLPRanker
+from rankstruct.estimators.base import are_given, group_documents
+from rankstruct.estimators.linear import ranking_risk
 from rankstruct.feature_maps import Positional
 from rankstruct.lists import pad
 from rankstruct.losses import (
@@ -824,6 +826,8 @@ TRAINERS: dict[str, Callable[..., Any]] = {
     "listnet": functools.partial(GradientRanker, ListNetLoss()),
     "ranknet": functools.partial(GradientRanker, RankNetLoss()),
     "lambdarank": functools.partial(GradientRanker, LambdaLoss(measure="nDCG", scheme="lambdarank")),
+    "linear": functools.partial(LinearRanker, prepare=()),  # on any loss; the plan prepares the features
+    "mlp": functools.partial(MLPRanker, prepare=()),
     "feature": SingleFeature,
     "random": RandomRanker,
 }

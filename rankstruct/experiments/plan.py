@@ -20,6 +20,7 @@ import jsonargparse
 import numpy as np
 
 from rankstruct.data import RankingData, Source, Splits, check_preparation, shuffle_documents
+from rankstruct.data.steps import full_names
 from rankstruct.diagnostics import arrays_of
 from rankstruct.experiments.baselines import (
     CHANGED_DEFAULTS,
@@ -201,8 +202,11 @@ class Plan:
         data = {k: v for k, v in data.items() if k not in _LATER or v != _LATER[k]}
         if self.data.protocol == "cross-validation":
             data["folds"] = self.data.parts
+        spec = CHANGED_DEFAULTS.get(cell.spec["trainer"], {}) | cell.spec
+        for entry in (spec, data):  # results of a name tell nothing where its number was another
+            entry |= {"prepare": full_names(entry["prepare"])} if "prepare" in entry else {}
         wanted: dict[str, Any] = {
-            "spec": CHANGED_DEFAULTS.get(cell.spec["trainer"], {}) | cell.spec,
+            "spec": spec,
             "data": data,
             "measures": sorted(self.all_measures),
             "select": self.select,
@@ -274,7 +278,7 @@ def run_cell(plan: Plan, cell: PlanCell) -> dict[str, Any]:
     source = plan.data.of(cell.set_name, cell.fold)
     raw = source.read_raw()
     shuffled = Splits(*(shuffle_documents(part, seed=3 * cell.seed + at) for at, part in enumerate(raw)))
-    prepared = source.prepare_splits(shuffled, cell.spec.get("prepare", ()))
+    prepared, _ = source.prepare_splits(shuffled, cell.spec.get("prepare", ()))
     train, vali, test = prepared
     if "lists" in cell.spec and "lists" not in cell.options:
         train = _fewer_lists(train, int(cell.spec["lists"]), [cell.seed, cell.fold])

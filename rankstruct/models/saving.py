@@ -15,31 +15,69 @@ import torch
 from torch import nn
 
 from rankstruct.files import whole_file
+from rankstruct.models.scorers import split_preparation, with_preparation
+from rankstruct.preparation import Preparation
 
 __all__ = ["load_scorer", "save_scorer"]
+
 
 _KEY = "rankstruct_scorer"
 _PREFIX = "scorer."  # where a training checkpoint keeps the scorer's weights
 
 
-def describe_scorer(scorer: nn.Module) -> dict[str, Any]:
-    """Class and arguments of a scorer as plain data, under the one key that `load_scorer` looks for.
+class _RefusedError(ValueError):
+    """A class that is not to be built; the message goes on behind the name of the file."""
 
-    The arguments are read from the attributes that have the names of the constructor's parameters.
+
+def describe_scorer(scorer: nn.Module, preparation: Preparation | None = None) -> dict[str, Any]:
+    """Class and arguments of a scorer as plain data, under the one key that `load_scorer` looks for, and its preparation.
+
+    The arguments are read from the attributes that have the names of the constructor's parameters; modules among them are
+    described in turn. The weights are no part of it, but what the preparation was fitted to is.
 
     Raises:
         ValueError: a parameter of the constructor has no attribute of its name.
     """
-    kind = type(scorer)
+    preparation = Preparation() if preparation is None else preparation
+    return {_KEY: describe_module(scorer)[_KEY] | {"preparation": describe_module(preparation)}}
+
+
+def described_preparation(content: dict[str, Any]) -> Preparation | None:
+    """The preparation in what `describe_scorer` gave; None where an earlier version wrote it, which kept none."""
+    preparation: Preparation | None = build_module(content.get(_KEY, {}).get("preparation"))
+    return preparation
+
+
+def describe_module(module: nn.Module) -> dict[str, Any]:
+    """Class and arguments, as in `describe_scorer`."""
+    kind = type(module)
     parameters = list(inspect.signature(kind.__init__).parameters.values())[1:]
-    missing = [p.name for p in parameters if p.default is p.empty and not hasattr(scorer, p.name)]
+    missing = [p.name for p in parameters if p.default is p.empty and not hasattr(module, p.name)]
     if missing:
         raise ValueError(
             f"{kind.__name__} cannot be saved: its constructor takes {', '.join(missing)}, but it has no attribute of "
             "that name; store the argument as self.<name>"
         )
-    arguments = {p.name: getattr(scorer, p.name) for p in parameters if hasattr(scorer, p.name)}
+    arguments = {p.name: getattr(module, p.name) for p in parameters if hasattr(module, p.name)}
+    for name, value in arguments.items():
+        if isinstance(value, nn.ModuleList):
+            arguments[name] = [describe_module(each) for each in value]
+        elif isinstance(value, nn.Module):
+            arguments[name] = describe_module(value)
     return {_KEY: {"class": _public_name(kind), "arguments": arguments}}
+
+
+def build_module(described: Any, trusted: Sequence[str | type] = ()) -> Any:
+    """What `describe_module` describes, its modules without their weights; other data as they are."""
+    if isinstance(described, list | tuple):
+        return type(described)(build_module(each, trusted) for each in described)
+    if not isinstance(described, dict) or _KEY not in described:
+        return described
+    name, arguments = described[_KEY]["class"], described[_KEY]["arguments"]
+    kind = _find_class(name, trusted)
+    if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
+        raise _RefusedError(f"holds a {name}, which is not a torch module")
+    return kind(**{key: build_module(value, trusted) for key, value in arguments.items()})
 
 
 def _public_name(kind: type) -> str:
@@ -53,7 +91,7 @@ def _public_name(kind: type) -> str:
 
 
 def _find_class(path: str, trusted: Sequence[str | type]) -> Any:
-    """The class that a file names, which may have moved inside rankstruct since; a ValueError says why there is none.
+    """The class that a file names, which may have moved inside rankstruct since; a _RefusedError says why there is none.
 
     Nothing is imported but what is rankstruct's, torch's own modules and what the caller names.
     """
@@ -62,7 +100,7 @@ def _find_class(path: str, trusted: Sequence[str | type]) -> Any:
             return each
     named = ("rankstruct", "torch.nn", *(each for each in trusted if isinstance(each, str)))
     if not any(path == name or path.startswith(f"{name}.") for name in named):
-        raise ValueError(
+        raise _RefusedError(
             f"holds a {path}, which is not a torch module of rankstruct or torch.nn, and cannot be imported unless you trust "
             f"its code: load_scorer(..., trusted=[{path!r}])"
         )
@@ -74,13 +112,14 @@ def _find_class(path: str, trusted: Sequence[str | type]) -> Any:
         for place in places:
             if found := getattr(importlib.import_module(place), name, None):
                 return found
-        raise ValueError(f"holds a {path}, which cannot be imported here: {error}") from error
+        raise _RefusedError(f"holds a {path}, which cannot be imported here: {error}") from error
 
 
 def save_scorer(scorer: nn.Module, path: str | Path) -> None:
     """Write a scorer to a file, which is whole or not there at all.
 
-    The scorer keeps its constructor's arguments as attributes of the same names; one that does not raises ValueError.
+    The scorer keeps its constructor's arguments as attributes of the same names; one that does not raises ValueError. What a
+    `PreparedScorer`'s preparation was fitted to is in the file.
 
     >>> import tempfile
     >>> from rankstruct.models import LinearScorer
@@ -91,16 +130,19 @@ def save_scorer(scorer: nn.Module, path: str | Path) -> None:
       (linear): Linear(in_features=3, out_features=1, bias=False)
     )
     """
+    scorer, preparation = split_preparation(scorer)
     state = {f"{_PREFIX}{name}": value for name, value in scorer.state_dict().items()}
     with whole_file(path, "wb") as file:
-        torch.save({**describe_scorer(scorer), "state_dict": state}, file)
+        torch.save({**describe_scorer(scorer, preparation), "state_dict": state}, file)
 
 
 def load_scorer(path: str | Path, *, trusted: Sequence[str | type] = ()) -> nn.Module:
     """A trained scorer from a file of `save_scorer` or from a training checkpoint, in evaluation mode, on the CPU.
 
-    The folder of a run is taken to mean its best checkpoint. A file cannot run code of its own, but it names a class, whose
-    module has to be imported: one of rankstruct or of `torch.nn`, and no other unless it is trusted.
+    It takes raw features: one that was trained behind preparation is a `PreparedScorer`. (Files of earlier versions hold no
+    preparation; theirs takes prepared ones.) The folder of a run is taken to mean its best checkpoint. A file cannot run code of
+    its own, but it names a class, whose module has to be imported: one of rankstruct or of `torch.nn`, and no other unless it is
+    trusted.
 
     Args:
         path: of the file or folder.
@@ -120,15 +162,12 @@ def load_scorer(path: str | Path, *, trusted: Sequence[str | type] = ()) -> nn.M
     if not isinstance(described, dict) or not isinstance(described.get("class"), str):
         raise ValueError(f"{path} holds no scorer; expected a file of save_scorer or a checkpoint of rankstruct")
     try:
-        kind = _find_class(described["class"], trusted)
-    except ValueError as error:
-        raise ValueError(f"{path} {error}") from error
-    if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
-        raise ValueError(f"{path} holds a {described['class']}, which is not a torch module")
-    try:
         state = {k.removeprefix(_PREFIX): v for k, v in content["state_dict"].items() if k.startswith(_PREFIX)}
-        scorer = kind(**described["arguments"])
+        scorer = build_module({_KEY: described}, trusted)
         scorer.load_state_dict(state)
+        scorer = with_preparation(scorer, described_preparation(content) or Preparation())
+    except _RefusedError as error:
+        raise ValueError(f"{path} {error}") from error
     except Exception as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{path} holds a {described['class']} that cannot be built: {reason}") from error

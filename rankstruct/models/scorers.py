@@ -1,12 +1,18 @@
-"""Scorers: features `[..., list_size, d]` to scores `[..., list_size]`; each document is scored by itself."""
+"""Scorers: features `[..., list_size, d]` to scores `[..., list_size]`; each document is scored by itself.
+
+A `PreparedScorer` takes raw features, whose preparation may look at whole lists.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
 
-__all__ = ["LinearScorer", "MLPScorer"]
+from rankstruct.preparation import Preparation
+
+__all__ = ["LinearScorer", "MLPScorer", "MeanScorer", "PreparedScorer"]
 
 
 class LinearScorer(nn.Module):
@@ -70,6 +76,67 @@ class MLPScorer(nn.Module):
         """Scores `[..., list_size]` of features `[..., list_size, d]`; raises ValueError for another d."""
         _check_features(features, self.num_features)
         return self.layers(features).squeeze(-1)
+
+
+class MeanScorer(nn.Module):
+    """The mean score of several scorers.
+
+    Args:
+        scorers: of the same features.
+
+    >>> import torch
+    >>> MeanScorer([MLPScorer(3), MLPScorer(3)])(torch.ones(2, 5, 3)).shape
+    torch.Size([2, 5])
+    """
+
+    def __init__(self, scorers: Sequence[nn.Module]) -> None:
+        super().__init__()
+        if not scorers:
+            raise ValueError("scorers must be one or more")
+        self.scorers = nn.ModuleList(scorers)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Scores `[..., list_size]` of features `[..., list_size, d]`."""
+        return torch.stack([scorer(features) for scorer in self.scorers]).mean(0)
+
+
+class PreparedScorer(nn.Module):
+    """A scorer with the preparation that it was trained behind: it takes raw features.
+
+    Args:
+        scorer: prepared features `[..., list_size, any]` to scores `[..., list_size]`.
+        preparation: as fitted to the training data.
+
+    >>> import torch
+    >>> preparation = Preparation.fit(["standardize"], torch.randn(9, 3).numpy())
+    >>> PreparedScorer(LinearScorer(3), preparation)(torch.ones(2, 5, 3)).shape
+    torch.Size([2, 5])
+    """
+
+    def __init__(self, scorer: nn.Module, preparation: Preparation) -> None:
+        super().__init__()
+        self.scorer, self.preparation = scorer, preparation
+
+    def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
+        """Scores `[..., list_size]` of raw features `[..., list_size, d]`.
+
+        Where the preparation looks at lists (`preparation.by_list`), `where` says which documents are real, or `offsets` where
+        the lists of flat features `[documents, d]` begin; without both the last dimension but one is the list.
+
+        Raises:
+            ValueError: another number of features, or shapes that do not fit.
+        """
+        return self.scorer(self.preparation(features, where=where, offsets=offsets))
+
+
+def with_preparation(scorer: nn.Module, preparation: Preparation) -> nn.Module:
+    """A scorer that takes what the preparation does; the scorer itself where there is no step."""
+    return PreparedScorer(scorer, preparation) if preparation.names else scorer
+
+
+def split_preparation(scorer: nn.Module) -> tuple[nn.Module, Preparation]:
+    """The scorer of prepared features, and the preparation, which may have no step."""
+    return (scorer.scorer, scorer.preparation) if isinstance(scorer, PreparedScorer) else (scorer, Preparation())
 
 
 def _check_features(features: Tensor, num_features: int) -> None:

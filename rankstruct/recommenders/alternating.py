@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from rankstruct.data import RankingData
 from rankstruct.data.errors import check_least
-from rankstruct.estimators import ranking_risk
+from rankstruct.estimators.linear import ranking_risk
 from rankstruct.losses import is_convex, takes_reference_scores
 from rankstruct.recommenders.factorization import MatrixFactorization
 from rankstruct.recommenders.ratings import Labels, Ratings

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytorch_lightning as pl
 
-from rankstruct.data import BatchLoader, RankingData, Source, Splits, parse_preparation, read_lists
+from rankstruct.data import BatchLoader, RankingData, Source, Splits, Steps, parse_steps, read_lists
+from rankstruct.preparation import Preparation, full_name
 
 __all__ = ["RankingDataModule"]
 
@@ -114,7 +115,7 @@ class RankingDataModule(ListsDataModule):
         drop_empty: leave out training lists that no ranking can get wrong.
         predict_path: a file to predict; the test part if None.
         seed: of shuffling and sampling, which depend on it and the epoch alone, and of `source`.
-        source: more arguments of `rankstruct.data.Source`; no step of preparation that is fitted.
+        source: more arguments of `rankstruct.data.Source`.
 
     Raises:
         ValueError: options that do not fit together, an unknown name, or a path that does not exist; one line.
@@ -136,7 +137,6 @@ class RankingDataModule(ListsDataModule):
     ) -> None:
         self.source = Source(path=path, fold=fold, builtin=builtin, seed=seed, **source)
         self.source.check()
-        self.prepare = parse_preparation([*self.source.prepare, *self.source.prepare_test])
         if lists_per_batch is not None and documents_per_batch is not None:
             raise ValueError("give lists_per_batch or documents_per_batch, not both")
         if lists_per_batch is None and documents_per_batch is None:
@@ -144,14 +144,34 @@ class RankingDataModule(ListsDataModule):
         size = {"lists_per_batch": lists_per_batch, "documents_per_batch": documents_per_batch}
         sampling = {"max_list_size": max_list_size, "keep_relevant": keep_relevant}
         super().__init__({**size, **sampling, "drop_empty": drop_empty}, seed)
-        self.predict_path = predict_path
+        self.predict_path, self._steps = predict_path, Steps()
 
     @cached_property
     def splits(self) -> Splits:
         """Training, validation and test lists, read and prepared at first use."""
-        raw = self.source.read_raw()
-        self._raw_num_features = raw.train.num_features
-        return self.source.prepare_splits(raw)
+        splits, self._steps = self.source.prepare_splits(self.source.read_raw())
+        return splits
+
+    @property
+    def preparation(self) -> Preparation:
+        """What raw features go through, as fitted to the training lists or taken by `use_preparation`."""
+        _ = self.splits  # which are what it is fitted to
+        return self._steps.preparation
+
+    def use_preparation(self, preparation: Preparation | None) -> None:
+        """Prepare the lists as a model's were; None is that of an earlier version, of which a checkpoint does not tell.
+
+        Raises:
+            ValueError: it has other steps than the data.
+        """
+        mine = self.preparation
+        if preparation is None:  # where a logarithm's unit was 1
+            names = [name.replace(full_name("log"), "log:1") for name in mine.names]
+            preparation = Preparation(names, mine.num_features, mine.fitted)
+        if preparation.equals(mine):
+            return
+        self._steps = self._steps.with_preparation(preparation)
+        self.splits = self.source.prepare_parts(Splits(*map(self._steps, self.source.read_raw())))
 
     @property
     def data_name(self) -> str:
@@ -178,8 +198,8 @@ class RankingDataModule(ListsDataModule):
     @cached_property
     def predict_data(self) -> RankingData:
         """The lists that `predict` scores: `predict_path`, or else the test part."""
-        splits = self.splits  # which, once read, say how many raw features there are
         if self.predict_path is None:
-            return splits.test
-        known = {"num_features": self._raw_num_features, "labels": self.source.labels, "cache": self.source.cache}
-        return self.prepare(read_lists(self.predict_path, **known))
+            return self.splits.test
+        num_features = self.preparation.num_features or self.splits.train.num_features
+        known = {"num_features": num_features, "labels": self.source.labels, "cache": self.source.cache}
+        return parse_steps(self.source.prepare_test)(self._steps(read_lists(self.predict_path, **known)))

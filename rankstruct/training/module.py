@@ -17,7 +17,7 @@ from rankstruct.losses import StructuredHingeLoss, takes_groups
 from rankstruct.losses.base import differs
 from rankstruct.measures import DiscountedGain, nDCG
 from rankstruct.metric import RankingMetric
-from rankstruct.models.saving import describe_scorer
+from rankstruct.models.saving import describe_scorer, described_preparation
 from rankstruct.processes import copy_from_first, find_team, summed
 from rankstruct.solvers import Status
 from rankstruct.training.start import fit_regression
@@ -265,14 +265,18 @@ class RankingModule(pl.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the scorer as `load_scorer` reads it, and torch's random states, which dropout draws from."""
-        checkpoint.update(describe_scorer(self.scorer))
+        """Add scorer and preparation as `load_scorer` reads them, and torch's random states, which dropout draws from."""
+        data = getattr(self.trainer, "datamodule", None)
+        checkpoint.update(describe_scorer(self.scorer, getattr(data, "preparation", None)))
         checkpoint["random_state"], *others = find_team().gathered(torch.get_rng_state())
         if others:
             checkpoint["random_states_of_others"] = others
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Remember this process' random state until training starts."""
+        """Remember this process' random state until training starts; the data are prepared as those of the checkpoint were."""
+        data: Any = getattr(self.trainer, "datamodule", None)
+        if hasattr(data, "use_preparation"):
+            data.use_preparation(described_preparation(checkpoint))
         states = [checkpoint.get("random_state"), *checkpoint.get("random_states_of_others", [])]
         rank = find_team().rank
         self._random_state = states[rank if rank < len(states) else 0]

@@ -116,7 +116,7 @@ def test_finished_fits_are_reused_and_others_refused(fitted, capsys):
         (("builtin: synthetic", "builtin: letters"), "data.builtin must be one of digits, synthetic"),
         (("measures:", "mesures:"), "mesures"),
         (("LinearRanker", "LineRanker"), "LineRanker"),
-        (("synthetic}", "synthetic, prepare: [standardize]}"), "standardize, bins are fitted to training data"),
+        (("synthetic}", "synthetic, prepare: [standard]}"), "unknown preparation step 'standard'"),
     ],
 )
 def test_a_wrong_config_is_said_in_one_line(change, message, tmp_path, capsys):

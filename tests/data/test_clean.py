@@ -1,4 +1,4 @@
-"""Steps that remove, shuffle and relabel documents; fitted steps; readers of multi-class data."""
+"""Steps that remove, shuffle and relabel documents; readers of multi-class data."""
 
 import logging
 from dataclasses import fields
@@ -8,19 +8,12 @@ import pytest
 import scipy.sparse as sp
 
 from rankstruct.data import (
-    Bins,
     DataError,
-    QueryPercentile,
     RankingData,
     RemoveNearDuplicates,
     RemoveZeroRows,
-    Splits,
-    Standardize,
-    check_preparation,
     concatenate,
     keep_documents,
-    parse_preparation,
-    prepare_splits,
     read_arff,
     read_csv,
     sample_queries,
@@ -116,53 +109,9 @@ def test_shuffling_keeps_lists_and_rows_together():
     np.testing.assert_array_equal(found.labels, data.labels[rows])
 
 
-def test_percentiles_by_list():
-    data = draw()
-    found = QueryPercentile()(data).features
-    for start, stop in zip(data.offsets[:-1], data.offsets[1:], strict=True):
-        for f in range(data.num_features):
-            x = data.features[start:stop, f]
-            wanted = [(np.sum(x < v) + 0.5 * np.sum(x == v)) / len(x) for v in x]
-            np.testing.assert_allclose(found[start:stop, f], wanted, rtol=1e-6)
-
-
-def test_bins_are_thresholds_of_the_training_data():
-    train, test = draw(seed=1), draw(seed=2)
-    found = prepare_splits(["bins:5"], Splits(train, test, test))
-    low, high = train.features.min(0), train.features.max(0)
-    wanted = [
-        [float(x[f] >= low[f] + (high[f] - low[f]) * k / 6) for f in range(4) for k in range(1, 6)]
-        for x in test.features
-    ]
-    assert found.test.is_sparse
-    np.testing.assert_array_equal(found.test.features.toarray(), wanted)
-    with pytest.raises(DataError, match="fitted to 4 features, got 20"):
-        Bins.fit(train)(found.test)
-
-
-def test_fitted_steps_see_what_the_steps_before_them_made():
-    train, test = draw(seed=1), draw(seed=2)
-    found = prepare_splits(["remove-zero-rows", "standardize"], Splits(train, test, test))
-    clean = RemoveZeroRows()(train)
-    np.testing.assert_array_equal(found.test.features, Standardize.fit(clean)(RemoveZeroRows()(test)).features)
-
-
-def test_names_of_steps():
-    data = parse_preparation(["unlabelled-as-irrelevant", "binarize:2"])(
-        RankingData.from_arrays([[0.0]] * 4, [-1, 1, 2, 3], [1] * 4)
-    )
-    assert data.labels.tolist() == [0, 0, 1, 1]
-    check_preparation(["bins:50", "append-log"])
-    for names, message in (
-        (["bins:50"], "fitted to training data"),
-        (["log:3"], "take a number"),
-        (["binarize:x"], "expected a number"),
-        (["clean"], "unknown preparation step 'clean'"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            parse_preparation(names)
+def test_kept_documents_have_a_mask():
     with pytest.raises(DataError, match="shape"):
-        keep_documents(data, [True])
+        keep_documents(draw(), [True])
 
 
 ARFF = """% a comment

@@ -10,10 +10,10 @@ from rankstruct.data import (
     BatchLoader,
     DataError,
     ListDataset,
-    QueryMinMax,
     RankingData,
     collate,
     concatenate,
+    fit_preparation,
     make_batch,
     read_svmlight,
 )
@@ -80,7 +80,7 @@ def test_groups_that_are_no_integers_are_refused():
 def test_they_go_along():
     data = make().with_groups([3, 1, 3, 2])
     assert data.select([1, 0]).groups.tolist() == [1, 2, 0, 2]
-    assert QueryMinMax()(data).groups.tolist() == data.groups.tolist()
+    assert fit_preparation(["query-minmax"], data)[1].groups.tolist() == data.groups.tolist()
     first, second = data.select([0]), data.select([1])
     assert concatenate([first, second]).groups.tolist() == [2, 0, 2, 1]
     assert concatenate([make().select([0]), second]).groups is None

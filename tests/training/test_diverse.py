@@ -78,7 +78,7 @@ def test_the_exact_solvers_take_groups_through_the_risk():
     import numpy as np
 
     from rankstruct.data import synthetic_groups
-    from rankstruct.estimators import ranking_risk
+    from rankstruct.estimators.linear import ranking_risk
     from rankstruct.solvers import Bundle, CuttingPlane
 
     data, _ = synthetic_groups(lists=20, seed=0)

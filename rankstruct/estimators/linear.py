@@ -1,4 +1,4 @@
-"""Rankers with the conventions of scikit-learn, trained exactly: `fit(X, y, qid)`, `predict(X)`.
+"""Linear rankers, trained exactly.
 
     minimise  1/(2 C) ||w - w0||^2 + (1/Q) sum over lists of the loss of their scores X w
 
@@ -13,17 +13,15 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 import torch
-from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
+from rankstruct.estimators.base import GROUPS, Lists, Ranker, check_ids, named_loss
 from rankstruct.feature_maps import FeatureMap
-from rankstruct.lists import known_ids
 from rankstruct.losses import (
     GradedLoss,
     SmoothLoss,
@@ -33,8 +31,10 @@ from rankstruct.losses import (
     takes_groups,
     takes_reference_scores,
 )
-from rankstruct.measures import AP, DiscountedGain, Diverse, Measure, evaluate, nDCG, parse_measure
+from rankstruct.measures import DiscountedGain, Diverse, Measure, nDCG
 from rankstruct.models import LinearScorer
+from rankstruct.models.scorers import split_preparation, with_preparation
+from rankstruct.preparation import Preparation
 from rankstruct.processes import Team, find_team
 from rankstruct.solvers import (
     DC,
@@ -42,11 +42,8 @@ from rankstruct.solvers import (
     Bundle,
     CuttingPlane,
     FrankWolfe,
-    Kernel,
-    KernelMap,
     LinearRisk,
     NoTerms,
-    RowsOf,
     Solution,
     Solver,
     Status,
@@ -55,20 +52,10 @@ from rankstruct.solvers import (
     solve_together,
 )
 
-__all__ = ["KernelRanker", "LinearRanker"]
+__all__ = ["LinearRanker"]
 
-_COPIED = 2**26  # bytes of features that are copied rather than gathered again and again
-_DTYPES = [np.float64, np.float32, np.float16]  # what is used as it comes
 _START_C, _MOST_GRADES = 10.0, 8  # of `start="auc"`
 _SOLVERS = {"bundle": Bundle, "cutting-plane": CuttingPlane, "frank-wolfe": FrankWolfe}
-_ROUTING = (
-    "inside GridSearchCV and the like, turn routing on with sklearn.set_config(enable_metadata_routing=True) and pass "
-    "fit(X, y, qid=qid, groups=qid) with cv=GroupKFold()"
-)
-_GROUPS = (
-    "one id a document: its host or topic; inside GridSearchCV and the like, where groups= is the splitter's, ask for them under "
-    "another name, ranker.set_fit_request(groups='hosts').set_score_request(groups='hosts'), and pass fit(..., hosts=hosts)"
-)
 
 
 def ranking_risk(
@@ -87,7 +74,7 @@ def ranking_risk(
     (0.7, array([-3.]))
     """
     if takes_groups(loss) and groups is None:
-        raise ValueError(f"{type(loss).__name__} needs groups=, {_GROUPS}")
+        raise ValueError(f"{type(loss).__name__} needs groups=, {GROUPS}")
     loss = copy.deepcopy(loss)
     loss.reduction = "none"  # type: ignore[assignment]
     bounds, given = torch.tensor(np.asarray(offsets, np.int64)), {"y": torch.tensor(labels)}
@@ -108,31 +95,7 @@ def ranking_risk(
     return LinearRisk(X, offsets, lambda scores: ask(scores, bounds, **given), term_oracle=terms)
 
 
-class _Lists(NamedTuple):
-    """What `ranking_risk` takes: documents of each list side by side, and their groups if there are any."""
-
-    X: Any
-    labels: np.ndarray
-    offsets: np.ndarray
-    groups: np.ndarray | None
-
-    def rows(self, rows: np.ndarray, offsets: np.ndarray) -> _Lists:
-        """Some documents, or all in another order, which have other offsets."""
-        groups = None if self.groups is None else self.groups[rows]
-        # A copy is faster to compute with, but of large features there is not to be a second one.
-        large = self.X.ndim == 2 and not sp.issparse(self.X) and np.prod(self.X.shape) * self.X.dtype.itemsize > _COPIED
-        X = RowsOf(self.X, np.arange(len(self.labels))[rows]) if large else self.X[rows]
-        return _Lists(X, self.labels[rows], offsets, groups)
-
-
-def _bring_together(X: Any, y: np.ndarray, qid: np.ndarray, groups: np.ndarray | None) -> _Lists:
-    """The documents of each list side by side, without a copy where they are already."""
-    order, offsets = group_documents(qid)
-    lists = _Lists(X, y, offsets, groups)
-    return lists if order is None else lists.rows(order, offsets)
-
-
-class LinearRanker(BaseEstimator):
+class LinearRanker(Ranker):
     """A linear ranker, trained to the optimum of a ranking loss.
 
     Args:
@@ -145,8 +108,11 @@ class LinearRanker(BaseEstimator):
         reference: the reference ranking of the bound; the measure's own default if None. `"ideal"` is convex, but where a measure
             looks at the top alone its optimum may be w = 0; `"ideal-tied"` and `"predicted"` are tighter and solved by rounds of
             DC programming.
-        loss: any loss module of rankstruct in place of the structured hinge of `measure`, such as `CombinedLoss` (SVMcombo) or
-            `SmoothLoss` (SmoothGrad) or `DiverseHingeLoss`; then `feature_map` and `reference` are not used.
+        loss: any loss of rankstruct in place of the structured hinge of `measure`, a module such as `CombinedLoss` (SVMcombo),
+            `SmoothLoss` (SmoothGrad) or `DiverseHingeLoss`, or its name and arguments, such as `"GradedLoss('AUC')"`; then
+            `feature_map` and `reference` are not used.
+        prepare: steps that raw features go through, fitted to the training documents, such as `["append-log", "standardize"]`;
+            see `rankstruct.preparation.Preparation`.
         solver: `"bundle"`, `"cutting-plane"` (n-slack), `"frank-wolfe"`, or a solver of `rankstruct.solvers` with options of its
             own, `DC` and `Annealing` included where the loss is for them.
         tolerance: relative gap to stop at. A `SmoothLoss` has none; give `solver=Annealing(...)` for its options.
@@ -161,14 +127,15 @@ class LinearRanker(BaseEstimator):
             `torch.distributed` fit one ranker to the lists of all; each must call `fit`, and also `mean_loss` and `objective`.
 
     Attributes:
-        coef_: `[d]`, the weights.
+        preparation_: the steps, as fitted.
+        coef_: `[d]`, the weights, of prepared features.
         C_: the C that was chosen.
         solution_: of that C, with `objective`, `lower_bound`, `gap`, `status`, `history`.
         path_: one `Solution` for each C, ascending.
         validation_: the measure on the validation lists for each of these C; None without them.
         w0_: `[d]`, what the regulariser draws to.
         left_out_: how many training lists `drop_empty` left out.
-        n_features_in_: d.
+        n_features_in_: how many a raw document has.
 
     Documents of one `qid` form a list, wherever their rows are. Routing of `qid` through scikit-learn is requested by default:
 
@@ -190,10 +157,6 @@ class LinearRanker(BaseEstimator):
     True
     """
 
-    # The splitter's groups are lists, ours are hosts.
-    __metadata_request__fit: ClassVar[dict] = {"qid": True, "groups": False}
-    __metadata_request__score: ClassVar[dict] = {"qid": True, "groups": False, "sample_weight": True}
-
     def __init__(
         self,
         measure: str | Measure | None = None,
@@ -201,7 +164,8 @@ class LinearRanker(BaseEstimator):
         C: float | Sequence[float] = 100.0,
         feature_map: str | FeatureMap | None = None,
         reference: str | None = None,
-        loss: nn.Module | None = None,
+        loss: str | nn.Module | None = None,
+        prepare: Sequence[str] = (),
         solver: str | Solver | DC | Annealing = "bundle",
         tolerance: float = 1e-3,
         max_iterations: int = 10_000,
@@ -213,7 +177,7 @@ class LinearRanker(BaseEstimator):
     ) -> None:
         self.measure, self.feature_map, self.reference, self.loss = measure, feature_map, reference, loss
         self.C, self.solver, self.tolerance, self.max_iterations = C, solver, tolerance, max_iterations
-        self.start, self.regularize_towards = start, regularize_towards
+        self.prepare, self.start, self.regularize_towards = prepare, start, regularize_towards
         self.drop_empty, self.verbose, self.distributed = drop_empty, verbose, distributed
 
     def fit(
@@ -253,8 +217,8 @@ class LinearRanker(BaseEstimator):
                 f"C has {len(Cs)} values; give X_valid, y_valid and qid_valid to choose among them, or a single C"
             )
         X, y = self._check(X, y, reset=True)
-        qid, groups = _check_ids(X, qid, groups)
-        lists = self._training_lists(self._fit_features(X), y, qid, groups)
+        qid, groups = check_ids(X, qid, groups)
+        lists = self._fitted_lists(X, y, qid, groups)
         self.path_: list[Solution] = []
         self.validation_: list[float] | None = [] if held_out else None
         loss = self.ranking_loss()
@@ -276,7 +240,7 @@ class LinearRanker(BaseEstimator):
             warnings.warn(f"{type(self).__name__}, C = {Cs[chosen]:g}: {self.path_[chosen].status}", stacklevel=2)
         return self.use_path(chosen)
 
-    def _judged(self, solution: Solution, C: float, at_zero: float, lists: _Lists) -> Solution:
+    def _judged(self, solution: Solution, C: float, at_zero: float, lists: Lists) -> Solution:
         """With a status that says so where it is no better than w = 0 or ties all documents of each list."""
         scores, starts = linear_scores(lists.X, solution.w), lists.offsets[:-1]
         apart = np.minimum.reduceat(scores, starts) < np.maximum.reduceat(scores, starts) if len(starts) else starts
@@ -284,16 +248,6 @@ class LinearRanker(BaseEstimator):
         if learned and solution.status is Status.CONVERGED:
             learned = solution.objective < (at_zero + float(self.w0_ @ self.w0_) / (2 * C)) * (1 - 1e-9)
         return solution if learned else replace(solution, status=Status.NO_BETTER_THAN_ZERO)
-
-    def _has_validation(self, X_valid: Any, y_valid: Any, qid_valid: Any, groups_valid: Any) -> bool:
-        given = are_given(X_valid, y_valid, qid_valid)
-        if groups_valid is not None and not given:
-            raise ValueError("groups_valid goes with X_valid, y_valid and qid_valid; give them too or leave it out")
-        if given and groups_valid is None and self._measure().takes_groups:
-            raise ValueError(
-                f"{self._measure().name} needs groups_valid=, one id a validation document: its host or topic"
-            )
-        return given
 
     def use_path(self, number: int) -> LinearRanker:
         """Take the solution of another C of the path, the `number`-th in ascending order, from 0; returns the ranker itself."""
@@ -304,10 +258,6 @@ class LinearRanker(BaseEstimator):
 
     def _team(self) -> Team:
         return find_team() if self.distributed else Team()
-
-    def _total(self, value: Any) -> Any:
-        """A number, added up over the processes."""
-        return type(value)(self._team().sum(np.array([value], float))[0])
 
     def _costs(self) -> list[float]:
         Cs = sorted(float(C) for C in np.ravel(np.asarray(self.C, dtype=float)))
@@ -321,9 +271,15 @@ class LinearRanker(BaseEstimator):
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {getattr(self, name)!r}")
         return Cs
 
-    def _check(self, X: Any, y: Any = None, *, reset: bool) -> Any:
-        labels = {} if y is None else {"y": y, "y_numeric": True}
-        return validate_data(self, X, **labels, accept_sparse="csr", dtype=_DTYPES, reset=reset)
+    def _fit_preparation(self, X: Any, qid: np.ndarray) -> Any:
+        if self.distributed and len(self.prepare):
+            raise ValueError(
+                "with distributed=True prepare the documents before: no process has all, to fit the steps to"
+            )
+        return super()._fit_preparation(X, qid)
+
+    def _fitted_lists(self, X: Any, y: np.ndarray, qid: np.ndarray, groups: np.ndarray | None) -> Lists:
+        return self._training_lists(self._fit_features(self._fit_preparation(X, qid)), y, qid, groups)
 
     def _fit_features(self, X: Any) -> Any:
         """What the weights are multiplied with, for training documents."""
@@ -333,38 +289,12 @@ class LinearRanker(BaseEstimator):
         """What the weights are multiplied with."""
         return X
 
-    def _training_lists(self, X: Any, y: np.ndarray, qid: np.ndarray, groups: np.ndarray | None = None) -> _Lists:
-        """The documents of each list side by side, empty lists left out."""
-        lists = _bring_together(X, y, qid, groups)
-        if not self.drop_empty:
-            return lists
-        starts, lengths = lists.offsets[:-1], np.diff(lists.offsets)
-        kept = np.minimum.reduceat(lists.labels, starts) < np.maximum.reduceat(lists.labels, starts)
-        if not self._total(int(kept.sum())):
-            raise ValueError(
-                f"there is no list that a ranking can get wrong: in each of {len(kept)} all labels are equal"
-            )
-        offsets = np.concatenate([[0], np.cumsum(lengths[kept])])
-        return lists if kept.all() else lists.rows(np.repeat(kept, lengths), offsets)
-
-    def _measure(self) -> Measure:
-        if self.measure is not None:
-            return parse_measure(self.measure)
-        measure = getattr(self.loss, "measure", None)
-        return measure if isinstance(measure, Diverse) else AP()
-
     def ranking_loss(self) -> nn.Module:
         """The loss that `fit` minimises: `loss`, or the structured hinge of `measure`; raises ValueError if it is none."""
-        if self.loss is not None:
-            if not isinstance(self.loss, nn.Module):
-                raise ValueError(
-                    f"loss must be a loss module such as rankstruct.RankSVMLoss(), got {self.loss!r}; a measure goes first"
-                )
-            if any(True for _ in self.loss.parameters()):
-                raise ValueError(
-                    f"{type(self.loss).__name__} has parameters of its own, which only training by SGD fits"
-                )
-            return self.loss
+        if (loss := named_loss(self.loss)) is not None:
+            if any(True for _ in loss.parameters()):
+                raise ValueError(f"{type(loss).__name__} has parameters of its own, which only training by SGD fits")
+            return loss
         measure, options = self._measure(), {"feature_map": self.feature_map, "reference": self.reference}
         return StructuredHingeLoss(measure, **options)  # type: ignore[arg-type]
 
@@ -372,7 +302,7 @@ class LinearRanker(BaseEstimator):
         towards = self.regularize_towards
         return towards == "start" or (towards is None and not is_convex(loss) and takes_reference_scores(loss))
 
-    def _start(self, loss: nn.Module, lists: _Lists) -> np.ndarray:
+    def _start(self, loss: nn.Module, lists: Lists) -> np.ndarray:
         kind = self.start or ("zero" if is_convex(loss) else "auc" if takes_reference_scores(loss) else "regression")
         if kind == "zero" and isinstance(loss, SmoothLoss):
             raise ValueError("start must not be 'zero' for a SmoothLoss: where all scores tie its gradient is 0")
@@ -385,7 +315,7 @@ class LinearRanker(BaseEstimator):
         gains = (measure if isinstance(measure, DiscountedGain) else nDCG()).document_gains(torch.tensor(lists.labels))
         return self._team().hand_out(group_regression(lists.X, gains.numpy(), lists.offsets, self._team()))
 
-    def _best_auc(self, lists: _Lists) -> np.ndarray:
+    def _best_auc(self, lists: Lists) -> np.ndarray:
         """The weights of `GradedLoss("AUC")`: a convex bound that learned wherever it was tried, so that others begin there."""
         grades = np.unique(np.concatenate(self._team().gathered(np.unique(lists.labels))))[1:]
         if len(grades) > _MOST_GRADES:
@@ -394,7 +324,7 @@ class LinearRanker(BaseEstimator):
         return solve_together([risk], lambda risks: Bundle(tolerance=1e-2).minimise(risks[0], _START_C), self._team()).w
 
     def _solve(
-        self, loss: nn.Module, lists: _Lists, C: float, w0: np.ndarray, start: np.ndarray, before: Solution | None
+        self, loss: nn.Module, lists: Lists, C: float, w0: np.ndarray, start: np.ndarray, before: Solution | None
     ) -> Solution:
         starts = [start] if before is None else [before.w, start]
         losses: list[nn.Module]
@@ -443,52 +373,39 @@ class LinearRanker(BaseEstimator):
         kind = _SOLVERS[self.solver]
         return kind(tolerance=self.tolerance, max_iterations=self.max_iterations, progress=self.verbose)
 
-    def predict(self, X: Any) -> np.ndarray:
-        """Scores `[documents]`, float64: higher is better, comparable within a list."""
-        check_is_fitted(self)
-        return linear_scores(self._check(X, reset=False), self.coef_)
+    def predict(self, X: Any, qid: Any = None) -> np.ndarray:
+        """Scores `[documents]`, float64: higher is better, comparable within a list.
 
-    def score(self, X: Any, y: Any, qid: Any = None, *, groups: Any = None, sample_weight: None = None) -> float:
-        """The mean of `measure` over the lists of `qid`; tied scores by expectation, lists with nothing relevant 0.
-
-        A measure of diversity needs `groups`, as in `fit`; a `Diverse` one re-ranks each list before. Pipelines pass
-        `sample_weight`; it must be None.
+        `qid` `[documents]` is needed where a step of `prepare` looks at whole lists.
         """
-        if sample_weight is not None:
-            raise ValueError("sample_weight must be None: every list counts alike")
-        return float(self._values(X, y, qid, groups).mean())
+        check_is_fitted(self)
+        return linear_scores(self._prepared(self._check(X, reset=False), qid), self.coef_)
 
-    def _values(self, X: Any, y: Any, qid: Any, groups: Any) -> torch.Tensor:
-        """The measure of each list."""
-        measure = self._measure()
-        qid, groups = _check_ids(X, qid, groups)
-        if measure.takes_groups and groups is None:
-            raise ValueError(f"{measure.name} needs groups=, {_GROUPS}")
-        scores, labels, offsets, groups = _bring_together(self.predict(X), np.asarray(y), qid, groups)
-        lists = {"offsets": torch.tensor(offsets), "groups": groups}
-        return evaluate(torch.tensor(scores), torch.tensor(labels), [measure], **lists)[measure.name]
-
-    def to_scorer(self) -> LinearScorer:
-        """The weights as the scorer that Lightning trains, float32."""
+    def to_scorer(self) -> nn.Module:
+        """The weights as the scorer that Lightning trains, float32; it takes raw features too."""
         check_is_fitted(self)
         scorer = LinearScorer(len(self.coef_))
         with torch.no_grad():
             scorer.linear.weight.copy_(torch.as_tensor(self.coef_))
-        return scorer
+        return with_preparation(scorer, self.preparation_)
 
     @classmethod
-    def from_scorer(cls, scorer: LinearScorer, **options: Any) -> LinearRanker:
+    def from_scorer(cls, scorer: nn.Module, **options: Any) -> LinearRanker:
         """A ranker with a copy of the weights of a linear scorer, trained by Lightning say, to predict, score and compare with.
 
-        The options are those of the ranker.
+        The options are those of the ranker, but for `prepare`, which is the scorer's.
 
         >>> LinearRanker.from_scorer(LinearScorer(2)).predict(np.ones((1, 2)))
         array([0.])
         """
         ranker = cls(**options)
+        scorer, preparation = split_preparation(scorer)
+        if not isinstance(scorer, LinearScorer):
+            raise TypeError(f"scorer must be a LinearScorer, prepared or not; got a {type(scorer).__name__}")
+        ranker.preparation_ = Preparation()
         ranker.coef_ = scorer.linear.weight.detach().double().cpu().numpy()[0].copy()
         ranker.n_features_in_ = len(ranker.coef_)
-        return ranker
+        return ranker.behind(preparation)
 
     def risk(self, X: Any, y: Any, qid: Any, *, groups: Any = None) -> LinearRisk:
         """The mean loss as a function of the weights, over the lists that `fit` would train on; for `rankstruct.solvers`."""
@@ -504,7 +421,7 @@ class LinearRanker(BaseEstimator):
             loss = SmoothLoss(loss.measure, sigma=self._annealing(loss).last_sigma)
         return self._mean(loss, self._lists_of(X, y, qid, groups), np.asarray(w, np.float64))
 
-    def _mean(self, loss: nn.Module, lists: _Lists, w: np.ndarray) -> float:
+    def _mean(self, loss: nn.Module, lists: Lists, w: np.ndarray) -> float:
         """The mean loss at `w`, over the lists of all processes."""
         risk = _risk(loss, lists)
         value = risk(w)[0]
@@ -520,14 +437,15 @@ class LinearRanker(BaseEstimator):
         C = self._costs()[0] if C is None else C
         return float(away @ away) / (2 * C) + self.mean_loss(w, X, y, qid, groups=groups)
 
-    def _lists_of(self, X: Any, y: Any, qid: Any, groups: Any) -> _Lists:
-        qid, groups = _check_ids(X, qid, groups)
+    def _lists_of(self, X: Any, y: Any, qid: Any, groups: Any) -> Lists:
+        qid, groups = check_ids(X, qid, groups)
         fitted = hasattr(self, "coef_")
         X, y = self._check(X, y, reset=not fitted)
-        features = self._features(X) if fitted else self._fit_features(X)
-        if not fitted:
-            del self.n_features_in_
-        return self._training_lists(features, y, qid, groups)
+        if fitted:
+            return self._training_lists(self._features(self._prepared(X, qid)), y, qid, groups)
+        lists = self._fitted_lists(X, y, qid, groups)
+        del self.n_features_in_, self.preparation_
+        return lists
 
     def _annealing(self, loss: SmoothLoss) -> Annealing:
         if isinstance(self.solver, Annealing):
@@ -536,92 +454,7 @@ class LinearRanker(BaseEstimator):
         return Annealing(sigma=float(loss.sigma), progress=self.verbose)
 
 
-class KernelRanker(LinearRanker):
-    """A ranker in the feature space of a kernel, trained to the optimum of a ranking loss.
-
-    Args:
-        measure: as in `LinearRanker`, and so are all arguments that are not listed here.
-        kernel: `"rbf"`, `"polynomial"`, `"linear"` or `"precomputed"` (X then holds the kernel values with all training rows).
-        gamma: of the first two; 1 / number of features if None.
-        degree: of the polynomial.
-        offset: of the polynomial.
-        exact_up_to: with so many training rows or fewer the kernel is exact; beyond, by Nystroem.
-        landmarks: rows that Nystroem takes.
-        random_state: seed of their choice.
-
-    Attributes:
-        map_: the `KernelMap`; `map_.exact` says whether Nystroem was needed.
-        dual_coef_: `[basis]`, the score of x is `sum_j dual_coef_[j] k(x_j, x)` over the basis rows.
-        coef_: the weights in the space of `map_`.
-
-    >>> rng = np.random.default_rng(0)
-    >>> X, qid = rng.normal(size=(200, 2)), np.repeat(np.arange(20), 10)
-    >>> y = (np.square(X).sum(1) < 0.5).astype(int)           # relevant is what is near the origin
-    >>> ranker = KernelRanker("AP", kernel="rbf", C=100.0).fit(X, y, qid)
-    >>> ranker.score(X, y, qid) > 0.85 > 0.5 > LinearRanker("AP").fit(X, y, qid).score(X, y, qid)
-    True
-    """
-
-    def __init__(
-        self,
-        measure: str | Measure | None = None,
-        *,
-        kernel: str = "rbf",
-        gamma: float | None = None,
-        degree: int = 3,
-        offset: float = 1.0,
-        exact_up_to: int = 3000,
-        landmarks: int = 1000,
-        random_state: int = 0,
-        C: float | Sequence[float] = 100.0,
-        feature_map: str | FeatureMap | None = None,
-        reference: str | None = None,
-        loss: nn.Module | None = None,
-        solver: str | Solver | DC | Annealing = "bundle",
-        tolerance: float = 1e-3,
-        max_iterations: int = 10_000,
-        start: str | None = None,
-        regularize_towards: str | None = None,
-        drop_empty: bool = True,
-        verbose: bool = False,
-    ) -> None:
-        super().__init__(measure, C=C, feature_map=feature_map, reference=reference, loss=loss, solver=solver)
-        self.tolerance, self.max_iterations, self.start = tolerance, max_iterations, start
-        self.regularize_towards, self.drop_empty, self.verbose = regularize_towards, drop_empty, verbose
-        self.kernel, self.gamma, self.degree, self.offset = kernel, gamma, degree, offset
-        self.exact_up_to, self.landmarks, self.random_state = exact_up_to, landmarks, random_state
-
-    def _fit_features(self, X: Any) -> Any:
-        kernel = Kernel(self.kernel, gamma=self.gamma, degree=self.degree, offset=self.offset)
-        sizes = {"exact_up_to": self.exact_up_to, "landmarks": self.landmarks}
-        self.map_ = KernelMap.fit(kernel, X, **sizes, seed=self.random_state)
-        return self.map_(X)
-
-    def _features(self, X: Any) -> Any:
-        return self.map_(X)
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Scores `[documents]`, float64: higher is better, comparable within a list."""
-        check_is_fitted(self)
-        return self.map_.predict(self._check(X, reset=False), self.coef_)
-
-    @property
-    def dual_coef_(self) -> np.ndarray:
-        """`[basis]`, the coefficients of the representer form."""
-        check_is_fitted(self)
-        return self.map_.representer(self.coef_)
-
-    @classmethod
-    def from_scorer(cls, scorer: LinearScorer, **options: Any) -> LinearRanker:
-        """There is none: raises ValueError."""
-        raise ValueError("a linear scorer has no kernel; use LinearRanker.from_scorer")
-
-    def to_scorer(self) -> LinearScorer:
-        """There is none: raises ValueError."""
-        raise ValueError("a KernelRanker is no linear function of the features; use its predict")
-
-
-def _risk(loss: nn.Module, lists: _Lists) -> LinearRisk | NoTerms:
+def _risk(loss: nn.Module, lists: Lists) -> LinearRisk | NoTerms:
     """The mean loss over this process' lists, if it has any."""
     return ranking_risk(loss, *lists) if len(lists.offsets) > 1 else NoTerms(lists.X.shape[1])
 
@@ -631,45 +464,3 @@ def _lowest(risk: Any, C: float, w0: np.ndarray, points: Sequence[np.ndarray]) -
     if len(points) == 1:
         return points[0]
     return min(points, key=lambda w: float((w - w0) @ (w - w0)) / (2 * C) + risk(w)[0])
-
-
-def are_given(X_valid: Any, y_valid: Any, qid_valid: Any) -> bool:
-    """Whether there are validation lists; raises ValueError if some of what they need is missing."""
-    given = [value is not None for value in (X_valid, y_valid, qid_valid)]
-    if any(given) != all(given):
-        raise ValueError("X_valid, y_valid and qid_valid go together; give all three or none")
-    return any(given)
-
-
-def group_documents(qid: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
-    """How rows are brought together by `qid` `[documents]`: `(order, offsets)`, lists by first appearance.
-
-    `order` is None where the rows of every list are neighbours already.
-
-    >>> group_documents(np.array(["b", "a", "b"]))
-    (array([0, 2, 1]), array([0, 2, 3]))
-    """
-    _, first, inverse, counts = np.unique(qid, return_index=True, return_inverse=True, return_counts=True)
-    by_appearance = np.argsort(first, kind="stable")
-    number = np.empty(len(first), np.intp)
-    number[by_appearance] = np.arange(len(first))
-    of_row = number[inverse]
-    offsets = np.concatenate([[0], np.cumsum(counts[by_appearance])])
-    if (np.diff(of_row) >= 0).all():
-        return None, offsets
-    return np.argsort(of_row, kind="stable"), offsets
-
-
-def _check_ids(X: Any, qid: Any, groups: Any) -> tuple[np.ndarray, np.ndarray | None]:
-    """`qid` as it is, numbers or strings, and the groups as int64 or None; both `[documents]`."""
-    if qid is None:
-        raise ValueError(f"qid is missing: which list each document belongs to, [documents]; {_ROUTING}")
-    found: list[np.ndarray] = []
-    for name, given in (("qid", qid), *([] if groups is None else [("groups", groups)])):
-        ids = known_ids(name, given)
-        if ids.dtype.kind == "O":  # strings of a frame; mixed kinds have no order
-            ids = ids.astype(str)
-        if ids.shape != np.shape(X)[:1]:
-            raise ValueError(f"{name} must have one entry a document, shape {np.shape(X)[:1]}; got {ids.shape}")
-        found.append(ids)
-    return found[0], None if groups is None else np.unique(found[1], return_inverse=True)[1].astype(np.int64)

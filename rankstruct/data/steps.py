@@ -1,0 +1,159 @@
+"""Steps by name from `RankingData` to `RankingData`.
+
+Those of `rankstruct.preparation` change features and go with a model; others change which documents there are, or their labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rankstruct.data.clean import Binarize, RemoveNearDuplicates, RemoveZeroRows, UnlabelledAsIrrelevant
+from rankstruct.data.dataset import RankingData, Splits
+from rankstruct.preparation import KNOWN, Preparation, check_names, full_name
+
+__all__ = ["Steps", "check_preparation", "fit_preparation", "parse_steps", "prepare_splits"]
+
+_CHANGES: dict[str, Callable[..., Callable[[RankingData], RankingData]]] = {
+    "remove-zero-rows": RemoveZeroRows,
+    "remove-near-duplicates": RemoveNearDuplicates,
+    "binarize": Binarize,
+    "unlabelled-as-irrelevant": UnlabelledAsIrrelevant,
+    "unlabelled-as-bad": UnlabelledAsIrrelevant,  # as earlier runs name it
+}
+_WITH_NUMBER = ("remove-near-duplicates", "binarize")
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """Steps one after another, as fitted; without steps, the data as they are.
+
+    Attributes:
+        steps: each either a `Preparation` of one step or a function of the data.
+    """
+
+    steps: tuple[Preparation | Callable[[RankingData], RankingData], ...] = ()
+
+    def __call__(self, data: RankingData) -> RankingData:
+        """The data changed; raises ValueError for another number of features, or sparse ones where a step moves zeros."""
+        for step in self.steps:
+            if isinstance(step, Preparation):
+                data = data.with_features(step.transform(data.features, data.offsets))
+            else:
+                data = step(data)
+        return data
+
+    @property
+    def preparation(self) -> Preparation:
+        """The steps that change features: what a model carries that was trained behind these steps."""
+        whole = Preparation()
+        for step in self.steps:
+            whole = whole.then(step) if isinstance(step, Preparation) else whole
+        return whole
+
+    def with_preparation(self, preparation: Preparation) -> Steps:
+        """The same with what a model carries in place of what was fitted here; raises ValueError where it has other steps."""
+        own = [step for step in self.steps if isinstance(step, Preparation)]
+        if [_kind(step.names[0]) for step in own] != list(map(_kind, preparation.names)):
+            raise ValueError(
+                f"the model was trained behind {list(preparation.names)}, and the data are prepared by "
+                f"{list(self.preparation.names)}; give data.prepare as it was"
+            )
+        named = iter(zip(preparation.names, preparation.fitted, strict=True))
+        steps = []
+        for step in self.steps:
+            if isinstance(step, Preparation):
+                name, fitted = next(named)
+                step = Preparation([name], step.num_features, [fitted])
+            steps.append(step)
+        return Steps(tuple(steps))
+
+
+def check_preparation(names: Sequence[str]) -> None:
+    """Raise ValueError unless all names are those of steps."""
+    for name in check_names(names):
+        if not _changes_features(name):
+            _parse_change(name)
+
+
+def fit_preparation(names: Sequence[str], data: RankingData) -> tuple[Steps, RankingData]:
+    """Steps from names, fitted to training data, each to what those before it make; and these data prepared.
+
+    Names are those of `Preparation`; "remove-zero-rows", "remove-near-duplicates" or "remove-near-duplicates:0.99" (cosine),
+    "binarize" or "binarize:2" (grade), "unlabelled-as-irrelevant".
+
+    Raises:
+        ValueError: an unknown name, the message lists the known ones; sparse features where a step moves zeros.
+
+    >>> data = RankingData.from_arrays([[1.0], [3.0]], [0, 3], [1, 1])
+    >>> steps, prepared = fit_preparation(["append-standardize", "binarize:2"], data)
+    >>> prepared.features, prepared.labels
+    (array([[ 1., -1.],
+           [ 3.,  1.]], dtype=float32), array([0., 1.], dtype=float32))
+    """
+    check_preparation(names)
+    steps: list[Preparation | Callable[[RankingData], RankingData]] = []
+    for name in names:
+        if _changes_features(name):
+            fitted, features = Preparation.fit_transform([name], data.features, data.offsets)
+            steps.append(fitted)
+            data = data.with_features(features)
+        else:
+            change = _parse_change(name)
+            steps.append(change)
+            data = change(data)
+    return Steps(tuple(steps)), data
+
+
+def prepare_splits(names: Sequence[str], splits: Splits) -> tuple[Splits, Steps]:
+    """Prepare training, validation and test data by steps in turn, which are fitted to the training data; and these steps.
+
+    >>> from rankstruct.data.builtin import digits
+    >>> prepare_splits(["bins:2"], digits())[0].test.num_features
+    128
+    """
+    steps, train = fit_preparation(names, splits.train)
+    return Splits(train, steps(splits.vali), steps(splits.test)), steps
+
+
+def parse_steps(names: Sequence[str]) -> Steps:
+    """Steps that change documents or labels alone, from names; others raise ValueError.
+
+    >>> parse_steps(["binarize:2"])
+    Steps(steps=(Binarize(grade=2.0),))
+    """
+    check_preparation(names)
+    for name in names:
+        if _changes_features(name):
+            raise ValueError(f"{name} changes features, and so it must be a step of all parts: give it in data.prepare")
+    return Steps(tuple(_parse_change(name) for name in names))
+
+
+def full_names(names: Sequence[str]) -> list[str]:
+    """Names with the numbers that they stand for."""
+    return [full_name(name) if _changes_features(name) else name for name in names]
+
+
+def _kind(name: str) -> str:
+    return name.partition(":")[0]
+
+
+def _changes_features(name: str) -> bool:
+    if _kind(name) not in KNOWN:
+        return False
+    full_name(name)  # which says what is wrong with its number
+    return True
+
+
+def _parse_change(name: str) -> Callable[[RankingData], RankingData]:
+    plain, colon, number = name.partition(":")
+    if plain not in _CHANGES:
+        raise ValueError(f"unknown preparation step {name!r}; known are {', '.join([*KNOWN, *_CHANGES])}")
+    if not colon:
+        return _CHANGES[plain]()
+    if plain not in _WITH_NUMBER:
+        raise ValueError(f"{plain} takes no number, got {name!r}")
+    try:
+        return _CHANGES[plain](float(number))
+    except ValueError:
+        raise ValueError(f"expected a number after the colon, got {name!r}") from None

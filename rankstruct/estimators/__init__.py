@@ -1,0 +1,5 @@
+"""Rankers with the conventions of scikit-learn: `fit(X, y, qid)`, `predict(X)`."""
+
+from rankstruct.estimators.kernel import *
+from rankstruct.estimators.linear import *
+from rankstruct.estimators.mlp import *

@@ -1,0 +1,286 @@
+"""Multilayer perceptrons, trained on any loss by mini-batches of lists and stopped early on a measure."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from rankstruct.estimators.base import GROUPS, Lists, Ranker, bring_together, check_ids, named_loss
+from rankstruct.losses import GradedLoss, takes_groups
+from rankstruct.measures import Measure, evaluate
+from rankstruct.models import MeanScorer, MLPScorer
+from rankstruct.models.scorers import with_preparation
+
+__all__ = ["MLPRanker"]
+
+_DOCUMENTS = 2**16  # that are scored at a time
+
+
+class MLPRanker(Ranker):
+    """A multilayer perceptron, or the mean score of several, trained on a ranking loss.
+
+    Training lists are shuffled each epoch; batches are flat, so that no list is padded. The weights that are validated and kept
+    are an average over all steps, late ones counting more (see `AverageWeights`), of the epoch with the best validation measure.
+
+    Args:
+        measure: what chooses the epoch and what `score` reports, a measure or its name; AP if None.
+        loss: any loss of rankstruct, a module or its name with arguments, such as `"LambdaLoss('nDCG@10')"`; the hinge of the
+            ROC area at every threshold of the grades, `GradedLoss("AUC")`, if None.
+        prepare: steps that raw features go through, fitted to the training documents; see `rankstruct.preparation.Preparation`.
+        hidden: the widths of the hidden layers.
+        dropout: the probability that a hidden unit is left out in training.
+        learning_rate: of AdamW.
+        weight_decay: of AdamW.
+        lists_per_batch: lists a step.
+        max_epochs: the most passes over the training lists.
+        patience: epochs without a better validation measure after which training ends.
+        seeds: how many networks are trained, whose scores are averaged; `random_state` and the numbers that follow it.
+        validation_share: of the lists, which are held out where `fit` is given no validation lists; 0 trains on all lists for
+            `max_epochs` epochs.
+        drop_empty: leave lists whose labels are all equal out of training.
+        device: such as `"cpu"` or `"cuda:1"`; the first GPU, if there is one, if None.
+        random_state: seed of weights, batches, dropout and of what is held out.
+        verbose: show a bar with the validation measure.
+
+    Attributes:
+        preparation_: the steps, as fitted.
+        scorer_: the network of prepared features on the CPU, a `MeanScorer` of several.
+        history_: for each network, `{"epoch", "loss", "validation"}` of each epoch; validation is None without such lists.
+        best_epochs_: the epoch that was kept of each, from 1.
+        n_features_in_: how many a raw document has.
+
+    >>> rng = np.random.default_rng(0)
+    >>> X, qid = rng.normal(size=(400, 2)), np.repeat(np.arange(40), 10)
+    >>> y = (np.square(X).sum(1) < 0.5).astype(int)           # relevant is what is near the origin
+    >>> ranker = MLPRanker(seeds=2, max_epochs=30, device="cpu").fit(X, y, qid)
+    >>> ranker.score(X, y, qid) > 0.85, ranker.to_scorer()(torch.zeros(5, 2)).shape
+    (True, torch.Size([5]))
+    """
+
+    def __init__(
+        self,
+        measure: str | Measure | None = None,
+        *,
+        loss: str | nn.Module | None = None,
+        prepare: Sequence[str] = ("append-quantile", "standardize"),
+        hidden: Sequence[int] = (64, 32),
+        dropout: float = 0.5,
+        learning_rate: float = 1e-3,
+        weight_decay: float = 1e-2,
+        lists_per_batch: int = 8,
+        max_epochs: int = 100,
+        patience: int = 20,
+        seeds: int = 1,
+        validation_share: float = 0.2,
+        drop_empty: bool = True,
+        device: str | torch.device | None = None,
+        random_state: int = 0,
+        verbose: bool = False,
+    ) -> None:
+        self.measure, self.loss, self.prepare = measure, loss, prepare
+        self.hidden, self.dropout = hidden, dropout
+        self.learning_rate, self.weight_decay = learning_rate, weight_decay
+        self.lists_per_batch, self.max_epochs, self.patience = lists_per_batch, max_epochs, patience
+        self.seeds, self.validation_share, self.drop_empty = seeds, validation_share, drop_empty
+        self.device, self.random_state, self.verbose = device, random_state, verbose
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        qid: Any = None,
+        *,
+        groups: Any = None,
+        X_valid: Any = None,
+        y_valid: Any = None,
+        qid_valid: Any = None,
+        groups_valid: Any = None,
+    ) -> MLPRanker:
+        """Train; arguments and errors are those of `LinearRanker.fit`, but that validation lists choose the epoch.
+
+        Raises:
+            ValueError: wrong shapes or values, no `qid`, no groups where they are needed, too few lists, or a wrong option.
+        """
+        self._check_options()
+        held_out = self._has_validation(X_valid, y_valid, qid_valid, groups_valid)
+        X, y = self._check(X, y, reset=True)
+        qid, groups = check_ids(X, qid, groups)
+        if takes_groups(loss := self.ranking_loss()) and groups is None:
+            raise ValueError(f"{type(loss).__name__} needs groups=, {GROUPS}")
+        valid: Any = None
+        if held_out:
+            X_valid, y_valid = self._check(X_valid, reset=False), np.asarray(y_valid)
+            valid = X_valid, y_valid, *check_ids(X_valid, qid_valid, groups_valid)
+        elif self.validation_share:
+            held = self._held_out(qid)
+            valid, (X, y, qid, groups) = (_rows(which, X, y, qid, groups) for which in (held, ~held))
+        lists = _Tensors(self._training_lists(_dense(self._fit_preparation(X, qid)), y, qid, groups), self._place())
+        if valid is not None:
+            X_valid, y_valid, qid_valid, groups_valid = valid
+            features = _dense(self._prepared(X_valid, qid_valid))
+            valid = _Tensors(bring_together(features, y_valid, qid_valid, groups_valid), self._place())
+        self._train(loss, lists, valid)
+        return self
+
+    def _check_options(self) -> None:
+        for name, least in (("lists_per_batch", 1), ("max_epochs", 1), ("patience", 1), ("seeds", 1)):
+            if not getattr(self, name) >= least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        for name in ("dropout", "validation_share"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be from 0 to below 1, got {getattr(self, name)}")
+        if not (self.learning_rate > 0 and self.weight_decay >= 0):
+            raise ValueError(
+                f"learning_rate must be above 0 and weight_decay 0 or more; got {self.learning_rate} and {self.weight_decay}"
+            )
+
+    def ranking_loss(self) -> nn.Module:
+        """The loss that `fit` minimises; raises ValueError if `loss` is none."""
+        loss = copy.deepcopy(named_loss(self.loss))
+        return GradedLoss("AUC") if loss is None else loss
+
+    def _place(self) -> torch.device:
+        return torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+    def _held_out(self, qid: np.ndarray) -> np.ndarray:
+        """The documents of the lists that are held out, `[documents]` booleans."""
+        names, of_row = np.unique(qid, return_inverse=True)
+        number = round(self.validation_share * len(names))
+        if not 0 < number < len(names):
+            raise ValueError(
+                f"validation_share {self.validation_share:g} of {len(names)} lists are {number}; give X_valid, y_valid and "
+                "qid_valid, or validation_share=0 to train for max_epochs epochs"
+            )
+        taken = np.random.default_rng(self.random_state).permutation(len(names))[:number]
+        return np.isin(of_row, taken)
+
+    def _train(self, loss: nn.Module, lists: _Tensors, valid: _Tensors | None) -> None:
+        scorers = []
+        self.history_: list[list[dict[str, float | None]]] = []
+        self.best_epochs_: list[int] = []
+        devices = [lists.X.device] if lists.X.device.type == "cuda" else []
+        for number in range(self.seeds):
+            with torch.random.fork_rng(devices):
+                torch.manual_seed(self.random_state + number)
+                network = _Network(self, copy.deepcopy(loss), lists, self.random_state + number)
+                shown = {"disable": not self.verbose, "desc": f"network {number + 1} of {self.seeds}", "leave": False}
+                with tqdm(range(self.max_epochs), unit=" epochs", **shown) as bar:
+                    for _ in bar:
+                        if not network.learn(valid):
+                            break
+                        bar.set_postfix_str(
+                            "" if network.best is None else f"{self._measure().name} {network.best:.4f}"
+                        )
+            scorers.append(network.kept.cpu().eval())
+            self.history_.append(network.history)
+            self.best_epochs_.append(network.best_epoch)
+        self.scorer_ = scorers[0] if len(scorers) == 1 else MeanScorer(scorers)
+
+    def predict(self, X: Any, qid: Any = None) -> np.ndarray:
+        """Scores `[documents]`, float64: higher is better, comparable within a list.
+
+        `qid` `[documents]` is needed where a step of `prepare` looks at whole lists.
+        """
+        check_is_fitted(self)
+        features = torch.as_tensor(_dense(self._prepared(self._check(X, reset=False), qid)), dtype=torch.float32)
+        return _scores(self.scorer_, features).double().numpy()
+
+    def to_scorer(self) -> nn.Module:
+        """The networks as a scorer for torch, float32, which takes raw features too; see `save_scorer`."""
+        check_is_fitted(self)
+        return with_preparation(copy.deepcopy(self.scorer_), self.preparation_)
+
+
+class _Tensors:
+    """Lists side by side on a device."""
+
+    def __init__(self, lists: Lists, device: torch.device) -> None:
+        self.X = torch.as_tensor(lists.X, dtype=torch.float32, device=device)
+        self.labels = torch.as_tensor(lists.labels, dtype=torch.float32, device=device)
+        self.groups = None if lists.groups is None else torch.as_tensor(lists.groups, device=device)
+        self.starts, self.lengths = lists.offsets[:-1], np.diff(lists.offsets)
+        self.offsets = torch.as_tensor(lists.offsets, device=device)
+
+    def batch(self, numbers: np.ndarray) -> tuple[Tensor, dict[str, Tensor]]:
+        """Features, and what a loss takes, of some lists."""
+        lengths = self.lengths[numbers]
+        offsets = np.concatenate([[0], lengths.cumsum()])
+        rows = np.arange(offsets[-1]) + np.repeat(self.starts[numbers] - offsets[:-1], lengths)
+        at = torch.as_tensor(rows, device=self.X.device)
+        given = {"labels": self.labels[at], "offsets": torch.as_tensor(offsets, device=self.X.device)}
+        return self.X[at], given if self.groups is None else given | {"groups": self.groups[at]}
+
+
+class _Network:
+    """One network in training: its weights, their average, and the best average so far."""
+
+    def __init__(self, options: MLPRanker, loss: nn.Module, lists: _Tensors, seed: int) -> None:
+        self.options, self.loss, self.lists = options, loss.to(lists.X.device), lists
+        network = MLPScorer(lists.X.shape[1], tuple(options.hidden), options.dropout)
+        self.scorer = network.to(lists.X.device)
+        self.average, self.kept = copy.deepcopy(self.scorer).eval(), copy.deepcopy(self.scorer)
+        weights = [*self.scorer.parameters(), *self.loss.parameters()]
+        self.optimizer = torch.optim.AdamW(weights, lr=options.learning_rate, weight_decay=options.weight_decay)
+        self.order = np.random.default_rng(seed)
+        self.history: list[dict[str, float | None]] = []
+        self.best: float | None = None
+        self.best_epoch = self.steps = 0
+
+    def learn(self, valid: _Tensors | None) -> bool:
+        """Train for an epoch and look at the validation lists; returns whether to go on."""
+        epoch, losses = len(self.history) + 1, []
+        numbers = self.order.permutation(len(self.lists.lengths))
+        self.scorer.train()
+        for first in range(0, len(numbers), self.options.lists_per_batch):
+            features, given = self.lists.batch(numbers[first : first + self.options.lists_per_batch])
+            value = self._loss(self.scorer(features), **given)
+            self.optimizer.zero_grad()
+            value.backward()
+            self.optimizer.step()
+            self._add_to_average()
+            losses.append(value.detach())
+        found = None if valid is None else self._measured(valid)
+        self.history.append({"epoch": epoch, "loss": float(torch.stack(losses).mean()), "validation": found})
+        if found is None or self.best is None or found > self.best:
+            self.best, self.best_epoch = found, epoch
+            self.kept.load_state_dict(self.average.state_dict())
+        return epoch - self.best_epoch < self.options.patience
+
+    def _loss(self, scores: Tensor, labels: Tensor, groups: Tensor | None = None, **lists: Tensor) -> Tensor:
+        more = {"groups": groups} if takes_groups(self.loss) else {}
+        return self.loss(scores, labels, **lists, **more)
+
+    @torch.no_grad()
+    def _add_to_average(self) -> None:
+        """With the weight (d + 1) / (t + d) at step t, d = 3, as `AverageWeights` does."""
+        self.steps += 1
+        for mean, new in zip(self.average.parameters(), self.scorer.parameters(), strict=True):
+            mean.lerp_(new, 4.0 / (self.steps + 3.0))
+
+    def _measured(self, valid: _Tensors) -> float:
+        measure, scores = self.options._measure(), _scores(self.average, valid.X)
+        values = evaluate(scores, valid.labels, [measure], offsets=valid.offsets, groups=valid.groups)
+        return float(values[measure.name].mean())
+
+
+@torch.no_grad()
+def _scores(scorer: nn.Module, features: Tensor) -> Tensor:
+    parts = [scorer(part) for part in features.split(_DOCUMENTS)]
+    return torch.cat(parts) if parts else features.new_zeros(0)
+
+
+def _rows(chosen: np.ndarray, *values: Any) -> list[Any]:
+    """The documents of a mask, of everything that has one entry a document."""
+    return [None if each is None else each[chosen] for each in values]
+
+
+def _dense(X: Any) -> np.ndarray:
+    return X.toarray() if sp.issparse(X) else X

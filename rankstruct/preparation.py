@@ -1,0 +1,480 @@
+"""Preparation of features: from names of steps to what a scorer takes; fitted to training documents, kept with the scorer.
+
+A step takes features `[documents, d]` in float64 and gives those of the same documents, any number of them. Those that begin with
+"query-" look at one list at a time and need no fitting. The same code prepares arrays of training data and the tensors of a
+model that is served. A constant feature becomes exactly 0 wherever a step would divide by its spread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor, nn
+
+from rankstruct.lists import check_offsets
+
+__all__ = ["Preparation"]
+
+_MOST_KNOTS = 1000  # of a feature's distribution, as kept for normal quantiles
+_CHUNK = 2**14  # documents that are put into bins at a time
+
+
+class Step(nn.Module):
+    """One step; what it was fitted to are buffers.
+
+    Args:
+        number: what stands behind the colon in its name; the class' own if None.
+        fitted: the buffers.
+    """
+
+    by_list: ClassVar[bool] = False  #: whether it looks at one list at a time
+    keeps_zeros: ClassVar[bool] = (
+        False  #: and does the same to every feature, so that it takes those that are stored alone
+    )
+    default: ClassVar[float | None] = None  #: of the number; None for a step without one
+
+    def __init__(self, number: float | None = None, **fitted: Any) -> None:
+        super().__init__()
+        self.number = float((self.default if number is None else number) or 0)
+        for name, values in fitted.items():
+            self.register_buffer(name, torch.as_tensor(values, dtype=torch.float64))
+
+    def fit(self, features: Tensor) -> dict[str, Tensor]:
+        """The buffers for features `[documents, d]` of training."""
+        return {}
+
+    def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
+        """Features `[documents, d]` changed; `lengths` `[lists]` are those of the lists, if the step looks at them."""
+        raise NotImplementedError
+
+
+class Log(Step):
+    """sign(x) log(1 + |x| / unit): log(|x| + unit), moved to keep 0; the number is the unit."""
+
+    keeps_zeros, default = True, 0.001
+
+    def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
+        """Changed features."""
+        return features.sign() * (features.abs() / self.number).log1p()
+
+
+class Standardize(Step):
+    """Mean 0 and standard deviation 1 over the training documents."""
+
+    mean: Tensor
+    deviation: Tensor
+
+    def fit(self, features: Tensor) -> dict[str, Tensor]:
+        """Mean and standard deviation."""
+        if not len(features):
+            raise ValueError("standardize needs documents to be fitted to, got none")
+        varies = features.amin(0) < features.amax(0)
+        deviation = torch.where(varies, features.std(0, correction=0), 0.0)
+        return {"mean": features.mean(0), "deviation": deviation}
+
+    def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
+        """Changed features."""
+        return _divided(features - self.mean, self.deviation)
+
+
+class Quantile(Step):
+    """The standard normal's value where it has the share of training documents that are lower, equal ones counted half.
+
+    Between training values linear, beyond them constant. Knots are the training values, at most 1000 a feature.
+    """
+
+    values: Tensor
+    quantiles: Tensor
+
+    def fit(self, features: Tensor) -> dict[str, Tensor]:
+        """Values and their normal quantiles, `[d, knots]`."""
+        if not len(features):
+            raise ValueError("quantile needs documents to be fitted to, got none")
+        knots = []
+        for column in features.T:
+            values, counts = column.unique(return_counts=True)
+            shares = (counts.cumsum(0) - 0.5 * counts) / len(column)
+            if len(values) > _MOST_KNOTS:
+                wanted = torch.linspace(0, 1, _MOST_KNOTS, dtype=shares.dtype)
+                chosen = torch.searchsorted(shares, wanted).clamp(max=len(values) - 1).unique()
+                values, shares = values[chosen], shares[chosen]
+            knots.append((values, torch.special.ndtri(shares)))
+        most = max([2, *(len(values) for values, _ in knots)])
+        last = [torch.arange(most).clamp(max=len(values) - 1) for values, _ in knots]  # repeated up to one length
+        names = ("values", "quantiles")
+        return {
+            name: torch.stack([knot[at][rows] for knot, rows in zip(knots, last, strict=True)])
+            if knots
+            else torch.zeros(0, most)
+            for at, name in enumerate(names)
+        }
+
+    def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
+        """Changed features."""
+        columns = features.T.contiguous()
+        right = torch.searchsorted(self.values, columns).clamp(1, self.values.shape[-1] - 1)
+        low, high = self.values.gather(-1, right - 1), self.values.gather(-1, right)
+        share = torch.where(high > low, ((columns - low) / (high - low)).clamp(0, 1), 1.0)
+        below, above = self.quantiles.gather(-1, right - 1), self.quantiles.gather(-1, right)
+        return (below + share * (above - below)).T
+
+
+class Bins(Step):
+    """One indicator a threshold, whether the value is at least that; the number is how many thresholds a feature has.
+
+    They are evenly spaced inside its range over the training documents. A linear function of the indicators is any step function
+    of each feature. Thresholds that no training value separates are kept, so that feature f's indicators are columns f n to
+    f n + n - 1.
+
+    Source: Yue, Finley, Radlinski, Joachims, SIGIR 2007, section 4.2 (50 thresholds a feature).
+    """
+
+    default = 50
+    thresholds: Tensor
+
+    def fit(self, features: Tensor) -> dict[str, Tensor]:
+        """Thresholds, `[d, n]`."""
+        if not len(features):
+            raise ValueError("bins need documents to be fitted to, got none")
+        low, high = features.amin(0)[:, None], features.amax(0)[:, None]
+        count = int(self.number)
+        return {"thresholds": low + (high - low) * torch.arange(1, count + 1) / (count + 1)}
+
+    def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
+        """Changed features."""
+        return (features[:, :, None] >= self.thresholds).flatten(1).to(features.dtype)
+
+
+class QueryMinMax(Step):
+    """To [0, 1] within each list, `(x - min) / (max - min)`; 0 where the feature is constant in the list.
+
+    LETOR's query-level normalisation (Qin, Liu, Xu, Li, "LETOR: A Benchmark Collection for Research on Learning to Rank
+    for Information Retrieval", Information Retrieval, 2010).
+    """
+
+    by_list = True
+
+    def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
+        """Changed features."""
+        low, high = (_of_lists(features, lengths, kind) for kind in ("min", "max"))
+        return _divided(features - low, high - low)
+
+
+class QueryCenter(Step):
+    """Mean 0 within each list."""
+
+    by_list = True
+
+    def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
+        """Changed features."""
+        varies = _of_lists(features, lengths, "min") < _of_lists(features, lengths, "max")
+        return torch.where(varies, features - _of_lists(features, lengths, "mean"), 0.0)
+
+
+class QueryZScore(QueryCenter):
+    """Mean 0 and standard deviation 1 within each list; 0 where the feature is constant in the list."""
+
+    def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
+        """Changed features."""
+        centred = super().forward(features, lengths)
+        return _divided(centred, _of_lists(centred.square(), lengths, "mean").sqrt())
+
+
+class QueryPercentile(Step):
+    """The share of the list's documents that have a lower value, equal ones counted half.
+
+    With it a linear SVM is SVMacc3 of Yue, Finley, Radlinski, Joachims, SIGIR 2007, section 5.2.1 (with query-minmax it is
+    SVMacc4).
+    """
+
+    by_list = True
+
+    def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
+        """Changed features."""
+        places = torch.arange(len(features), device=features.device)[:, None].expand_as(features)
+        lists = torch.repeat_interleave(lengths)
+        order = features.argsort(dim=0, stable=True)
+        order = order.gather(0, lists[order].argsort(dim=0, stable=True))  # by list, then by value
+        ordered = features.gather(0, order)
+        begins = torch.ones_like(ordered, dtype=torch.bool)
+        begins[1:] = (ordered[1:] != ordered[:-1]) | (lists[1:] != lists[:-1])[:, None]
+        ends = torch.cat([begins[1:], torch.ones_like(begins[:1])])
+        first = torch.where(begins, places, 0).cummax(0).values
+        last = torch.where(ends, places, len(features)).flip(0).cummin(0).values.flip(0)
+        middle = (first + last).to(features.dtype) / 2 + 0.5
+        starts = torch.repeat_interleave(lengths.cumsum(0) - lengths, lengths)
+        shares = (middle - starts[:, None]) / lengths[lists][:, None]
+        return torch.empty_like(features).scatter(0, order, shares)
+
+
+class Append(Step):
+    """The features as they come, followed by what another step makes of them."""
+
+    def __init__(self, step: Step) -> None:
+        super().__init__()
+        self.step, self.by_list = step, step.by_list  # type: ignore[misc]
+
+    def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
+        """Changed features."""
+        return torch.cat([features, self.step(features, lengths)], -1)
+
+
+_KINDS: dict[str, type[Step]] = {
+    "query-minmax": QueryMinMax,
+    "query-zscore": QueryZScore,
+    "query-percentile": QueryPercentile,
+    "query-center": QueryCenter,
+    "log": Log,
+    "standardize": Standardize,
+    "quantile": Quantile,
+    "bins": Bins,
+}
+KNOWN = (*_KINDS, *(f"append-{name}" for name in _KINDS))  #: all names, without numbers
+
+
+def full_name(name: str) -> str:
+    """The name with its number, if the step has one.
+
+    Raises:
+        ValueError: an unknown name, or a number that is none, not positive, or not the step's to have.
+
+    >>> full_name("append-log"), full_name("bins:5"), full_name("standardize")
+    ('append-log:0.001', 'bins:5', 'standardize')
+    """
+    kind, number = _parse(name)
+    return name.partition(":")[0] + ("" if kind.default is None else f":{number!r}".removesuffix(".0"))
+
+
+class Preparation(nn.Module):
+    """Steps from raw features to those that a scorer takes, as fitted.
+
+    `fit` makes one. Steps are "query-minmax", "query-zscore", "query-percentile" and "query-center", which look at one list at
+    a time; "log" or "log:0.001" (sign(x) log(1 + |x| / 0.001)); "standardize", "quantile" (normal quantiles) and "bins" or
+    "bins:50" (thresholds a feature), fitted to all documents; and each with "append-" in front, which keeps the features it
+    finds.
+
+    Attributes:
+        names: of the steps, with their numbers.
+        num_features: d, of a raw document; None without steps.
+        by_list: whether a step looks at lists, so that the lists have to be known.
+
+    >>> train = np.array([[1.0], [3.0]], np.float32)
+    >>> preparation = Preparation.fit(["append-standardize"], train)
+    >>> preparation(torch.tensor([[5.0]]))
+    tensor([[5., 3.]])
+    >>> preparation.names, preparation.num_features
+    (('append-standardize',), 1)
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str] = (),
+        num_features: int | None = None,
+        fitted: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        super().__init__()
+        self.names = tuple(map(full_name, check_names(names)))
+        self.num_features = num_features
+        self.steps = nn.ModuleList(_make(*each) for each in zip(self.names, fitted, strict=True))
+        self.by_list = any(step.by_list for step in self.steps)
+
+    @classmethod
+    def fit(cls, names: Sequence[str], X: Any, offsets: np.ndarray | None = None) -> Preparation:
+        """Steps fitted to training documents `X` `[documents, d]`, an array or a CSR array, each to what those before it make.
+
+        List i is `[offsets[i], offsets[i + 1])`; without offsets there is no step that looks at lists.
+
+        Raises:
+            ValueError: an unknown name; no lists, or no dense features, where a step needs them.
+        """
+        return cls.fit_transform(names, X, offsets)[0]
+
+    @classmethod
+    def fit_transform(
+        cls, names: Sequence[str], X: Any, offsets: np.ndarray | None = None
+    ) -> tuple[Preparation, np.ndarray | sp.csr_array]:
+        """The same, and the documents prepared, as `transform` gives them."""
+        whole = cls()
+        for name in check_names(names):
+            fitted = cls([name], X.shape[1], [_fit(name, X)])
+            X = fitted.transform(X, offsets)
+            whole = whole.then(fitted)
+        return whole, X
+
+    def then(self, other: Preparation) -> Preparation:
+        """These steps and then those of another."""
+        d = other.num_features if self.num_features is None else self.num_features
+        return Preparation([*self.names, *other.names], d, [*self.fitted, *other.fitted])
+
+    @property
+    def fitted(self) -> list[dict[str, Tensor]]:
+        """What each step was fitted to; with `names` and `num_features` all that there is."""
+        return [
+            dict(each.step.named_buffers() if isinstance(each, Append) else each.named_buffers()) for each in self.steps
+        ]
+
+    def equals(self, other: Preparation) -> bool:
+        """Whether it is the same to the last bit."""
+        pairs = zip(self.buffers(), other.buffers(), strict=True)
+        return self.names == other.names and all(torch.equal(mine, theirs) for mine, theirs in pairs)
+
+    def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
+        """Prepared features `[..., list_size, any]` of raw ones `[..., list_size, d]`, in the dtype of these.
+
+        Args:
+            features: raw. The last dimension but one is the list, all before it are batch.
+            where: `[..., list_size]`, False for padding, which may hold anything; prepared padding means nothing.
+            offsets: `[lists + 1]`; then features are flat, `[documents, d]`.
+
+        Raises:
+            ValueError: another number of features than in the fit, or shapes that do not fit; no list where a step needs one.
+        """
+        if not self.names:
+            return features
+        if features.dim() < 1 or features.shape[-1] != self.num_features:
+            raise ValueError(
+                f"features must be the raw ones, [..., list_size, {self.num_features}]: {', '.join(self.names)} "
+                f"{'was' if len(self.names) == 1 else 'were'} fitted to {self.num_features} features, got {tuple(features.shape)}"
+            )
+        if not self.by_list:
+            found = self._prepared(features.reshape(-1, features.shape[-1]), torch.zeros(0, dtype=torch.int64))
+            return found.reshape(*features.shape[:-1], found.shape[-1])
+        if offsets is not None:
+            if where is not None or features.dim() != 2:
+                raise ValueError(
+                    f"with offsets, give features [documents, d] and no where; got {tuple(features.shape)}"
+                )
+            check_offsets(offsets, len(features))
+            return self._prepared(features, offsets.diff())
+        if features.dim() < 2 or (where is not None and where.shape != features.shape[:-1]):
+            raise ValueError(
+                f"{', '.join(self.names)} looks at whole lists: give features [..., list_size, d] and where= "
+                f"[..., list_size], or [documents, d] and offsets=; got {tuple(features.shape)}"
+            )
+        if where is None:
+            where = torch.ones(features.shape[:-1], dtype=torch.bool, device=features.device)
+        found = self._prepared(features[where], where.sum(-1).flatten())
+        return found.new_zeros(*where.shape, found.shape[-1]).masked_scatter(where[..., None], found)
+
+    def _prepared(self, features: Tensor, lengths: Tensor) -> Tensor:
+        # Between steps as between those that training data go through, so that thresholds are met by the same numbers.
+        wide, kept = _precisions(features)
+        for step in self.steps:
+            features = step(features.to(wide), lengths).to(kept)
+        return features
+
+    @torch.no_grad()
+    def transform(self, X: Any, offsets: np.ndarray | None = None) -> np.ndarray | sp.csr_array:
+        """Prepared documents `[documents, any]` of raw ones `[documents, d]`: float64 if these are, float32 otherwise.
+
+        List i is `[offsets[i], offsets[i + 1])`. Sparse features stay so where every step keeps zeros, and become so by bins.
+
+        Raises:
+            ValueError: another number of features than in the fit; no lists, or no dense features, where a step needs them.
+        """
+        if not self.names:
+            return X
+        if X.shape[1] != self.num_features:
+            raise ValueError(f"{', '.join(self.names)}: fitted to {self.num_features} features, got {X.shape[1]}")
+        if self.by_list and offsets is None:
+            raise ValueError(
+                f"{', '.join(self.names)} looks at whole lists, which are not known: give qid=, one id a document"
+            )
+        lengths = torch.as_tensor(np.diff(np.zeros(1, np.int64) if offsets is None else offsets))
+        for step in self.steps:
+            X = _changed(step, X, lengths)
+        return X
+
+    def extra_repr(self) -> str:
+        """The names and the number of features."""
+        return f"{list(self.names)}, num_features={self.num_features}"
+
+
+def check_names(names: Sequence[str]) -> Sequence[str]:
+    """`names`, unless they are one string: that raises ValueError."""
+    if isinstance(names, str):
+        raise ValueError(f"preparation must be a list of names, got the string {names!r}; write [{names!r}]")
+    return names
+
+
+def _parse(name: str) -> tuple[type[Step], float | None]:
+    """The kind of a step, whether appended or not, and its number."""
+    plain, colon, number = name.partition(":")
+    if plain not in KNOWN:
+        raise ValueError(f"unknown preparation step {name!r}; known are {', '.join(KNOWN)}")
+    kind = _KINDS[plain.removeprefix("append-")]
+    if not colon:
+        return kind, kind.default
+    if kind.default is None:
+        raise ValueError(f"{plain} takes no number, got {name!r}")
+    try:
+        found = type(kind.default)(number)
+    except ValueError:
+        raise ValueError(f"expected a number after the colon, got {name!r}") from None
+    if not 0 < found < float("inf"):
+        raise ValueError(f"expected a number above 0 after the colon, got {name!r}")
+    return kind, found
+
+
+def _make(name: str, fitted: Mapping[str, Any]) -> Step:
+    kind, number = _parse(name)
+    return Append(kind(number, **fitted)) if name.startswith("append-") else kind(number, **fitted)
+
+
+def _fit(name: str, X: Any) -> dict[str, Tensor]:
+    kind, number = _parse(name)
+    if kind.fit is Step.fit:
+        return {}
+    if kind is not Bins:
+        _check_dense(name, X)
+    return kind(number).fit(torch.tensor(X.toarray() if sp.issparse(X) else X, dtype=torch.float64))
+
+
+def _changed(step: Any, X: Any, lengths: Tensor) -> Any:
+    if isinstance(step, Append):
+        parts = [X, _changed(step.step, X, lengths)]
+        return sp.hstack(parts, format="csr") if any(map(sp.issparse, parts)) else np.hstack(parts)
+    kept = torch.float64 if X.dtype == np.float64 else torch.float32
+
+    def change(values: Any) -> np.ndarray:
+        found: np.ndarray = step(torch.tensor(values, dtype=torch.float64), lengths).to(kept).numpy()
+        return found
+
+    if isinstance(step, Bins):
+        rows = [X[at : at + _CHUNK] for at in range(0, max(X.shape[0], 1), _CHUNK)]
+        return sp.vstack([sp.csr_array(change(r.toarray() if sp.issparse(r) else r)) for r in rows], format="csr")
+    if sp.issparse(X) and step.keeps_zeros:
+        return sp.csr_array((change(X.data), X.indices, X.indptr), shape=X.shape)
+    _check_dense(next(name for name, kind in _KINDS.items() if type(step) is kind), X)
+    return change(X)
+
+
+def _check_dense(name: str, X: Any) -> None:
+    if sp.issparse(X):
+        raise ValueError(
+            f"{name} needs dense features, since it moves zeros; got sparse ones: read them with sparse=False, "
+            "or use 'log', which keeps zeros"
+        )
+
+
+def _precisions(features: Tensor) -> tuple[torch.dtype, torch.dtype]:
+    """What steps compute in, and what they give."""
+    kept = features.dtype if features.is_floating_point() else torch.get_default_dtype()
+    return (torch.float32 if features.device.type == "mps" else torch.float64), kept  # which has no float64
+
+
+def _of_lists(features: Tensor, lengths: Tensor, kind: str) -> Tensor:
+    """A statistic of each list, for each of its documents."""
+    if not len(features):  # which segment_reduce does not take
+        return features
+    found = torch.segment_reduce(features, kind, lengths=lengths, axis=0)
+    return torch.repeat_interleave(found, lengths, dim=0)
+
+
+def _divided(values: Tensor, scale: Tensor) -> Tensor:
+    """`values / scale`, 0 where the scale is 0."""
+    return torch.where(scale > 0, values / scale, 0.0)

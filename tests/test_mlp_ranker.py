@@ -1,0 +1,257 @@
+"""MLPRanker: what it learns, early stopping, averages of networks, any loss, files, what is refused."""
+
+import pickle
+
+import joblib
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import sklearn
+import torch
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, GroupKFold
+
+import rankstruct as rs
+from rankstruct.estimators.base import named_loss
+
+QUICK = {"max_epochs": 3, "hidden": (8,), "device": "cpu"}
+
+
+def make(lists=30, size=8, seed=0, grades=3, dtype=np.float32):
+    """Relevant is what is near a circle, which no linear ranker sees; values over orders of magnitude, one feature constant."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(lists * size, 4))
+    y = np.clip(np.floor(3 - 4 * np.abs(np.hypot(X[:, 0], X[:, 1]) - 1)), 0, grades - 1)
+    X[:, 2] = np.exp(X[:, 2] * 3)
+    X[:, 3] = 0.1
+    return X.astype(dtype), y, np.repeat([f"q{i}" for i in range(lists)], size)
+
+
+def held_out(seed=1):
+    return dict(zip(("X_valid", "y_valid", "qid_valid"), make(seed=seed), strict=True))
+
+
+def test_learns_what_no_linear_ranker_does():
+    lists, test = make(lists=60), make(seed=5)
+    ranker = rs.MLPRanker(max_epochs=25, device="cpu", dropout=0.0, learning_rate=0.02).fit(*lists, **held_out())
+    linear = rs.LinearRanker(loss=rs.GradedLoss("AUC"), prepare=["append-log", "standardize"]).fit(*lists)
+    assert ranker.score(*test) > 0.85 > 0.75 > linear.score(*test)
+
+
+def test_the_best_epoch_is_kept_and_patience_ends_the_training():
+    valid = held_out()
+    options = {**QUICK, "max_epochs": 60, "patience": 4, "learning_rate": 0.05}
+    ranker = rs.MLPRanker("nDCG@5", **options).fit(*make(), **valid)
+    (history,), (best,) = ranker.history_, ranker.best_epochs_
+    values = [each["validation"] for each in history]
+    assert values[best - 1] == max(values)
+    assert values.index(max(values)) == best - 1
+    assert len(history) == min(best + 4, 60) < 60
+    assert [each["epoch"] for each in history] == list(range(1, len(history) + 1))
+    assert ranker.score(*valid.values()) == pytest.approx(max(values), abs=1e-9)
+    again = rs.MLPRanker("nDCG@5", **{**options, "max_epochs": best}).fit(*make(), **valid)
+    np.testing.assert_array_equal(again.predict(make()[0]), ranker.predict(make()[0]))
+
+
+def test_weights_are_averaged_over_the_steps():
+    """With one step an epoch and no validation lists, the average of t weights has the shares of `AverageWeights`."""
+    X, y, qid = make()
+    options = {**QUICK, "validation_share": 0, "lists_per_batch": 30, "dropout": 0.0}
+    rankers = [rs.MLPRanker(**{**options, "max_epochs": n}).fit(X, y, qid) for n in (1, 2, 3)]
+    assert [ranker.best_epochs_ for ranker in rankers] == [[1], [2], [3]]
+    means = [dict(ranker.scorer_.named_parameters()) for ranker in rankers]
+    for name in means[0]:
+        first, second, third = (mean[name].detach() for mean in means)
+        steps = [first, first + (second - first) * 5 / 4, second + (third - second) * 6 / 4]
+        whole = steps[0]
+        for t, weights in enumerate(steps[1:], 2):
+            whole = whole + (weights - whole) * 4 / (t + 3)
+        torch.testing.assert_close(whole, third)
+        assert name == "layers.0.bias" or not torch.equal(first, second)
+
+
+def test_several_networks_are_averaged_and_a_run_can_be_repeated():
+    X, y, qid = make()
+    before = torch.get_rng_state()
+    both = rs.MLPRanker(seeds=2, random_state=4, **QUICK).fit(X, y, qid, **held_out())
+    assert torch.equal(torch.get_rng_state(), before)
+    alone = [rs.MLPRanker(random_state=seed, **QUICK).fit(X, y, qid, **held_out()) for seed in (4, 5)]
+    first, second = (ranker.predict(X) for ranker in alone)
+    assert not np.allclose(first, second)
+    np.testing.assert_allclose(both.predict(X), (first + second) / 2, atol=1e-6)
+    assert len(both.history_) == len(both.best_epochs_) == 2
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_in_any_order_and_any_type(dtype):
+    X, y, qid = make(dtype=dtype)
+    ranker = rs.MLPRanker(**QUICK).fit(X, y, qid)
+    shuffle = np.random.default_rng(1).permutation(len(y))
+    found = ranker.predict(X[shuffle])
+    np.testing.assert_allclose(found, ranker.predict(X)[shuffle], atol=1e-6)
+    assert found.dtype == np.float64
+    assert ranker.score(X[shuffle], y[shuffle], qid[shuffle]) == pytest.approx(ranker.score(X, y, qid))
+    # Lists by first appearance, documents in another order: the same problem up to rounding.
+    within = np.concatenate([np.random.default_rng(i).permutation(8) + 8 * i for i in range(30)])
+    again = rs.MLPRanker(**{**QUICK, "dropout": 0.0}).fit(X[within], y[within], qid[within])
+    plain = rs.MLPRanker(**{**QUICK, "dropout": 0.0}).fit(X, y, qid)
+    shift = again.predict(X) - plain.predict(X)  # no loss sees what all scores have in common
+    np.testing.assert_allclose(shift, shift.mean(), atol=1e-3)
+    sparse = rs.MLPRanker(prepare=["append-log"], **QUICK).fit(sp.csr_matrix(X), y, qid)
+    dense = rs.MLPRanker(prepare=["append-log"], **QUICK).fit(X, y, qid)
+    np.testing.assert_allclose(sparse.predict(sp.csr_matrix(X)), dense.predict(X), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        None,
+        rs.StructuredHingeLoss("AP"),
+        "StructuredHingeLoss('nDCG@3')",
+        "SmoothLoss('nDCG@3', sigma=1.0)",
+        "DirectLoss('AP', epsilon=0.1)",
+        "SquaredLoss",
+        "ClassificationLoss()",
+        "OrdinalLoss(3)",
+        "RankSVMLoss",
+        "RankNetLoss",
+        "LambdaLoss('nDCG@10', scheme='ndcg2')",
+        "ListNetLoss",
+        "ListMLELoss",
+        "ApproxNDCGLoss('nDCG@10')",
+        "DiverseHingeLoss('diverse_nDCG@3')",
+    ],
+    ids=str,
+)
+def test_any_loss_by_object_or_name(loss):
+    X, y, qid = make()
+    groups = {"groups": np.arange(len(y)) % 3} if "Diverse" in str(loss) else {}
+    options = {"dropout": 0.0, "learning_rate": 0.01, "max_epochs": 12, "hidden": (8,), "device": "cpu"}
+    ranker = rs.MLPRanker(loss=loss, **options).fit(X, y, qid, **groups)
+    assert np.ptp(ranker.predict(X)) > 0
+    losses = [each["loss"] for each in ranker.history_[0]]
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("prepare", [["append-log", "standardize"], ["query-center", "quantile"], ["bins:4"], []])
+def test_saved_it_takes_raw_features(prepare, tmp_path):
+    X, y, qid = make()
+    ranker = rs.MLPRanker(prepare=prepare, seeds=2, loss=rs.GradedLoss("AUC"), **QUICK).fit(X, y, qid)
+    wanted = ranker.predict(X, qid)
+    joblib.dump(ranker, tmp_path / "ranker.joblib")
+    for again in (joblib.load(tmp_path / "ranker.joblib"), pickle.loads(pickle.dumps(ranker))):
+        np.testing.assert_allclose(again.predict(X, qid), wanted, rtol=0, atol=1e-7)
+    rs.save_scorer(ranker.to_scorer(), tmp_path / "scorer.pt")
+    scorer, features = rs.load_scorer(tmp_path / "scorer.pt"), torch.tensor(X)
+    with torch.no_grad():
+        np.testing.assert_allclose(scorer(features.view(30, 8, 4)).flatten().numpy(), wanted, atol=1e-6)
+        flat = {"offsets": torch.arange(0, 241, 8)} if prepare else {}
+        np.testing.assert_allclose(scorer(features, **flat).numpy(), wanted, atol=1e-6)
+
+
+def test_goes_through_skops(tmp_path):
+    skops = pytest.importorskip("skops.io")
+    X, y, qid = make()
+    ranker = rs.MLPRanker(loss="LambdaLoss('nDCG@10')", seeds=2, **QUICK).fit(X, y, qid)
+    skops.dump(ranker, tmp_path / "ranker.skops")
+    unknown = skops.get_untrusted_types(file=tmp_path / "ranker.skops")
+    assert all(kind.startswith("rankstruct.") for kind in unknown)
+    np.testing.assert_array_equal(skops.load(tmp_path / "ranker.skops", trusted=unknown).predict(X), ranker.predict(X))
+
+
+def test_conventions_of_scikit_learn():
+    X, y, qid = make()
+    ranker = rs.MLPRanker("AP", loss=rs.GradedLoss("AUC"), **QUICK)
+    copied = clone(ranker).fit(X, y, qid)
+    assert not hasattr(ranker, "scorer_")
+    assert copied.n_features_in_ == 4
+    with sklearn.config_context(enable_metadata_routing=True):
+        search = GridSearchCV(ranker, {"hidden": [(4,), (8,)]}, cv=GroupKFold(3)).fit(X, y, qid=qid, groups=qid)
+    assert search.best_score_ > 0.3
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X, columns=list("abcd"))
+    framed = rs.MLPRanker(**QUICK).fit(frame, pandas.Series(y), pandas.Series(qid))
+    np.testing.assert_allclose(framed.predict(frame), rs.MLPRanker(**QUICK).fit(X, y, qid).predict(X), atol=1e-5)
+    with pytest.raises(ValueError, match="feature names"):
+        framed.predict(frame.rename(columns={"a": "z"}))
+
+
+def test_odd_lists():
+    """One document, nothing relevant, fractional grades; all of it in one query."""
+    X, y, qid = make(lists=6)
+    y = y / 2
+    y[:8] = 0
+    qid = qid.copy()
+    qid[8:16] = [f"single {i}" for i in range(8)]
+    ranker = rs.MLPRanker(loss="ListNetLoss", validation_share=0, **QUICK).fit(X, y, qid)
+    assert np.isfinite(ranker.predict(X)).all()
+    assert ranker.history_[0][0]["validation"] is None
+    assert len(ranker.predict(X[:1])) == 1
+    one = rs.MLPRanker(loss="ListNetLoss", validation_share=0, **QUICK).fit(X[16:24], y[16:24], qid[16:24])
+    assert np.isfinite(one.predict(X)).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seeds": 0}, "seeds must be at least 1, got 0"),
+        ({"patience": 0}, "patience must be at least 1"),
+        ({"dropout": 1.0}, "dropout must be from 0 to below 1"),
+        ({"learning_rate": 0.0}, "learning_rate must be above 0"),
+        ({"validation_share": 0.001}, r"validation_share 0.001 of 30 lists are 0; give X_valid.*validation_share=0"),
+        ({"loss": "NoLoss"}, "loss must be a loss module.*got 'NoLoss'"),
+        ({"loss": "is_convex(3)"}, "must name a loss module"),
+        ({"loss": 3}, "loss must be a loss module"),
+        ({"loss": "LambdaLoss(print('x'))"}, "loss must be a loss module"),
+        ({"loss": "DiverseHingeLoss('diverse_nDCG@3')"}, "needs groups"),
+        ({"prepare": ["binarize:1"]}, "unknown preparation step 'binarize:1'"),
+    ],
+)
+def test_wrong_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        rs.MLPRanker(**{**QUICK, **options}).fit(*make())
+
+
+def test_wrong_data():
+    X, y, qid = make()
+    ranker = rs.MLPRanker(**QUICK).fit(X, y, qid)
+    for given, message in (
+        ((X, y), "qid is missing"),
+        ((X, np.zeros(len(y)), qid), "no list that a ranking can get wrong"),
+        ((X, y, qid[:-1]), "one entry a document"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            rs.MLPRanker(**QUICK).fit(*given)
+    for value, message in ((np.nan, "NaN"), (np.inf, "infinity")):
+        broken = X.copy()
+        broken[3, 1] = value
+        with pytest.raises(ValueError, match=message):
+            rs.MLPRanker(**QUICK).fit(broken, y, qid)
+        with pytest.raises(ValueError, match=message):
+            ranker.predict(broken)
+    with pytest.raises(ValueError, match="4 features"):
+        ranker.predict(X[:, :3])
+    with pytest.raises(ValueError, match="go together"):
+        rs.MLPRanker(**QUICK).fit(X, y, qid, X_valid=X)
+    by_list = rs.MLPRanker(prepare=["query-zscore"], **QUICK).fit(X, y, qid)
+    with pytest.raises(ValueError, match=r"query-zscore looks at whole lists.*give qid="):
+        by_list.predict(X)
+
+
+def test_names_of_losses():
+    assert named_loss(None) is None
+    assert named_loss(loss := rs.RankSVMLoss()) is loss
+    assert type(named_loss("LambdaLoss('nDCG@5', scheme='ndcg1')")) is rs.LambdaLoss
+    ranker = rs.LinearRanker(loss="GradedLoss('AUC')", C=1.0).fit(*make())
+    np.testing.assert_array_equal(ranker.coef_, rs.LinearRanker(loss=rs.GradedLoss("AUC"), C=1.0).fit(*make()).coef_)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_a_gpu():
+    X, y, qid = make()
+    ranker = rs.MLPRanker(seeds=2, hidden=(8,), max_epochs=10).fit(X, y, qid, **held_out())
+    assert next(ranker.scorer_.parameters()).device.type == "cpu"
+    same = rs.MLPRanker(seeds=2, hidden=(8,), max_epochs=10, dropout=0.0, device="cpu").fit(X, y, qid, **held_out())
+    other = rs.MLPRanker(seeds=2, hidden=(8,), max_epochs=10, dropout=0.0, device="cuda").fit(X, y, qid, **held_out())
+    np.testing.assert_allclose(same.predict(X), other.predict(X), atol=1e-3)
