@@ -141,6 +141,16 @@ def test_an_estimator_goes_through_skops(name, tmp_path):
     np.testing.assert_array_equal(again.predict(X, qid), ranker.predict(X, qid))
 
 
+def test_a_ranker_that_an_earlier_version_saved_has_no_preparation():
+    train = draw(0)
+    ranker = rs.LinearRanker("AP", C=10.0).fit(*arrays(train))
+    state = {name: value for name, value in ranker.__getstate__().items() if not name.startswith("prep")}
+    old = rs.LinearRanker.__new__(rs.LinearRanker)
+    old.__setstate__(state)
+    np.testing.assert_array_equal(old.predict(train.features), ranker.predict(train.features))
+    assert isinstance(old.to_scorer(), rs.LinearScorer)
+
+
 def test_a_kernel_ranker_is_prepared_too():
     train, more = draw(0), draw(3)
     names = ["append-log", "standardize"]
