@@ -237,7 +237,7 @@ class BoostedRanker(Ranker):
         start: Ranker | None = None,
         n_estimators: int = 1000,
         learning_rate: float = 0.05,
-        num_leaves: int = 15,
+        num_leaves: int = 7,
         min_child_samples: int = 20,
         subsample: float = 0.8,
         colsample_bytree: float = 0.5,
@@ -298,7 +298,9 @@ class BoostedRanker(Ranker):
         self._fit_start(X, y, qid, groups, valid)
         train = self._documents(X, self._fit_preparation(X, qid), y, qid, groups, self._training_lists)
         if valid is not None:
-            valid = self._documents(valid[0], self._prepared(valid[0], valid[2]), *valid[1:], bring_together)
+            X_valid, y_valid, qid_valid, groups_valid = valid
+            prepared = self._prepared(X_valid, qid_valid)
+            valid = self._documents(X_valid, prepared, y_valid, qid_valid, groups_valid, bring_together)
         self.models_: list[Any] = []
         self.history_: list[list[float]] = []
         self.best_iterations_: list[int] = []
@@ -345,9 +347,9 @@ class BoostedRanker(Ranker):
                 model.add_tree()
                 if valid is None:
                     continue
-                measure, lists = self._measure(), {"offsets": torch.tensor(valid.offsets), "groups": valid.groups}
-                found = evaluate(model.valid_scores(), valid.labels, [measure], **lists)
-                history.append(float(found[measure.name].mean()))
+                lists: dict[str, Any] = {"offsets": torch.tensor(valid.offsets), "groups": valid.groups}
+                (values,) = evaluate(model.valid_scores(), valid.labels, [self._measure()], **lists).values()
+                history.append(float(values.mean()))
                 best = int(np.argmax(history)) + 1
                 bar.set_postfix_str(f"{self._measure().name} {history[best - 1]:.4f}")
                 if len(history) - best >= self.patience:
@@ -365,7 +367,7 @@ class BoostedRanker(Ranker):
         check_is_fitted(self)
         X = self._check(X, reset=False)
         features, predict = _features(self._prepared(X, qid)), _LIBRARIES[self.library].predict
-        found: np.ndarray = np.mean([predict(model, features) for model in self.models_], axis=0, dtype=np.float64)
+        found = np.stack([predict(model, features) for model in self.models_]).mean(0, dtype=np.float64)
         return found if self.start_ is None else found + self.start_.predict(X, qid)
 
     def __getstate__(self) -> dict[str, Any]:
