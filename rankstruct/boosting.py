@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from rankstruct.estimators.base import GROUPS, Lists, Ranker, bring_together, check_ids, named_loss, rows_of
-from rankstruct.losses import GradedLoss, StructuredHingeLoss, takes_groups
+from rankstruct.losses import GradedLoss, StructuredHingeLoss, second_derivatives, takes_groups
 from rankstruct.measures import Measure, evaluate, parse_measure
 
 __all__ = ["BoostedRanker", "BoostingMetric", "BoostingObjective", "boosting_metric", "boosting_objective"]
@@ -106,7 +106,7 @@ class BoostingObjective:
             self._lists, self._spread = (np.array(labels), sizes), None
         factors = np.repeat(_list_weights(weight, sizes) * (len(labels) / len(sizes)), sizes)
         gradient = _gradient(self.loss, scores, lists)
-        known = getattr(self.loss, "second_derivatives", lambda *_: None)(scores, lists["labels"], lists["offsets"])
+        known = second_derivatives(self.loss, scores, lists["labels"], lists["offsets"])
         if known is None:
             if self._spread is None:
                 self._spread = _spread(self.loss, scores, lists)

@@ -59,6 +59,14 @@ def test_second_derivatives_are_the_diagonal_of_the_hessian(loss, dtype, ties):
     assert loss.second_derivatives(scores[:0], labels[:0], offsets[:1]).shape == (0,)
 
 
+def test_second_derivatives_are_known_of_smooth_convex_losses_alone():
+    lists = draw()
+    shared = rs.CombinedLoss([rs.ListNetLoss(), rs.RankNetLoss()], slack="shared")
+    mixed = rs.CombinedLoss([rs.ListNetLoss(), rs.RankSVMLoss()])
+    for loss in (rs.GradedLoss("AUC"), rs.OrdinalLoss(4, "hinge"), rs.SmoothLoss(), shared, mixed, torch.nn.Identity()):
+        assert rs.losses.second_derivatives(loss, *lists) is None
+
+
 @pytest.mark.parametrize("loss", [rs.ListNetLoss(), rs.ListMLELoss(), rs.RankNetLoss()])
 def test_second_derivatives_far_apart_are_finite(loss):
     scores, labels, offsets = draw(torch.float32)

@@ -55,7 +55,15 @@ from rankstruct.lists import batch_first, check_lists, check_offsets, is_plain, 
 from rankstruct.measures import DiscountedGain, Measure, nDCG, parse_measure
 from rankstruct.oracles.registry import Resolved, resolve
 
-__all__ = ["HingeLoss", "RankingLoss", "is_convex", "list_loss", "takes_groups", "takes_reference_scores"]
+__all__ = [
+    "HingeLoss",
+    "RankingLoss",
+    "is_convex",
+    "list_loss",
+    "second_derivatives",
+    "takes_groups",
+    "takes_reference_scores",
+]
 
 REDUCTIONS = ("mean", "sum", "none")
 TARGETS = ("grade", "gain")
@@ -305,6 +313,16 @@ def takes_groups(loss: torch.nn.Module) -> bool:
 def takes_reference_scores(loss: torch.nn.Module) -> bool:
     """Whether a loss has a reference that `reference_scores` can freeze: a bound that is not convex."""
     return bool(getattr(loss, "takes_reference_scores", False))
+
+
+def second_derivatives(loss: torch.nn.Module, scores: Tensor, labels: Tensor, offsets: Tensor) -> Tensor | None:
+    """What a loss says its second derivatives are, `[documents]`, of flat lists; None where it says nothing.
+
+    >>> import rankstruct as rs
+    >>> second_derivatives(rs.ListNetLoss(), torch.zeros(4), torch.tensor([1, 0, 0, 0]), torch.tensor([0, 4]))
+    tensor([0.1875, 0.1875, 0.1875, 0.1875])
+    """
+    return getattr(loss, "second_derivatives", lambda *_: None)(scores, labels, offsets)
 
 
 class _Piecewise(torch.autograd.Function):
