@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rankstruct._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from rankstruct.boosting import *
     from rankstruct.estimators import *
     from rankstruct.feature_maps import *
     from rankstruct.losses import *
@@ -34,6 +35,7 @@ else:
         "losses",
         "models",
         "estimators",
+        "boosting",
         "recommenders.factorization",
         "metric",
     )

@@ -51,11 +51,19 @@ from torch import Tensor
 from typing_extensions import TypedDict, Unpack
 
 from rankstruct.feature_maps import FeatureMap
-from rankstruct.lists import batch_first, check_lists, check_offsets, is_plain
+from rankstruct.lists import batch_first, check_lists, check_offsets, is_plain, pad
 from rankstruct.measures import DiscountedGain, Measure, nDCG, parse_measure
 from rankstruct.oracles.registry import Resolved, resolve
 
-__all__ = ["HingeLoss", "RankingLoss", "is_convex", "list_loss", "takes_groups", "takes_reference_scores"]
+__all__ = [
+    "HingeLoss",
+    "RankingLoss",
+    "is_convex",
+    "list_loss",
+    "second_derivatives",
+    "takes_groups",
+    "takes_reference_scores",
+]
 
 REDUCTIONS = ("mean", "sum", "none")
 TARGETS = ("grade", "gain")
@@ -120,6 +128,19 @@ def list_loss(
     return reduce_lists(values, where=real, offsets=None, weights=weights, reduction=reduction).to(dtype)
 
 
+def document_values(per_list: PerList, scores: Tensor, labels: Tensor, offsets: Tensor) -> Tensor:
+    """What a function of padded lists says of each document, `[documents]`, of flat lists.
+
+    Args:
+        per_list: `(scores, labels, where)` to `[lists, longest list]`, of the same shape each, 0 in the padding.
+        scores, labels, offsets: the list contract.
+    """
+    if not scores.shape[0]:
+        return scores.clone()
+    padded, where = pad(scores, offsets)
+    return per_list(padded, pad(labels.to(scores.dtype), offsets)[0], where)[where]
+
+
 class RankingLoss(torch.nn.Module):
     """A loss function and its options as a module: the base of every loss; see the module for the list contract.
 
@@ -139,6 +160,13 @@ class RankingLoss(torch.nn.Module):
     takes_groups: bool = False
     #: Whether it has a reference that `reference_scores=` can freeze: a bound that is not convex.
     takes_reference_scores: bool = False
+
+    def second_derivatives(self, scores: Tensor, labels: Tensor, offsets: Tensor) -> Tensor | None:
+        """Of the loss of each list, twice by the score of the same document, `[documents]`: the diagonal of its Hessian.
+
+        Of flat lists. None, as here, where the loss is made of linear pieces, is not convex, or nobody has worked them out.
+        """
+        return None
 
     def __init__(self, reduction: str = "mean", **options: Any) -> None:
         super().__init__()
@@ -285,6 +313,16 @@ def takes_groups(loss: torch.nn.Module) -> bool:
 def takes_reference_scores(loss: torch.nn.Module) -> bool:
     """Whether a loss has a reference that `reference_scores` can freeze: a bound that is not convex."""
     return bool(getattr(loss, "takes_reference_scores", False))
+
+
+def second_derivatives(loss: torch.nn.Module, scores: Tensor, labels: Tensor, offsets: Tensor) -> Tensor | None:
+    """What a loss says its second derivatives are, `[documents]`, of flat lists; None where it says nothing.
+
+    >>> import rankstruct as rs
+    >>> second_derivatives(rs.ListNetLoss(), torch.zeros(4), torch.tensor([1, 0, 0, 0]), torch.tensor([0, 4]))
+    tensor([0.1875, 0.1875, 0.1875, 0.1875])
+    """
+    return getattr(loss, "second_derivatives", lambda *_: None)(scores, labels, offsets)
 
 
 class _Piecewise(torch.autograd.Function):

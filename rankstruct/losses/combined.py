@@ -14,6 +14,7 @@ from rankstruct.losses.base import (
     check_choice,
     is_convex,
     reduce_lists,
+    second_derivatives,
     takes_groups,
     takes_reference_scores,
 )
@@ -98,6 +99,13 @@ class CombinedLoss(RankingLoss):
     def takes_reference_scores(self) -> bool:  # type: ignore[override]
         """Whether any component does."""
         return any(map(takes_reference_scores, self.losses))
+
+    def second_derivatives(self, scores: Tensor, labels: Tensor, offsets: Tensor) -> Tensor | None:
+        """Of the weighted sum, `[documents]`; None where those of a component are not known, or with one slack for all."""
+        found = [second_derivatives(loss, scores, labels, offsets) for loss in self.losses]
+        if self.slack == "shared" or any(each is None for each in found):
+            return None
+        return torch.stack([weight * each for weight, each in zip(self.weights, found, strict=True)]).sum(0)
 
     def forward(  # type: ignore[override]
         self,

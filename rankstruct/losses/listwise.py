@@ -18,6 +18,7 @@ from rankstruct.losses.base import (
     check_choice,
     check_positive,
     differs,
+    document_values,
     list_loss,
     normalized_gains,
     normalized_measure,
@@ -67,6 +68,15 @@ class ListNetLoss(RankingLoss):
         check_choice("target", target, TARGETS)
         super().__init__(reduction, target=target)
 
+    def second_derivatives(self, scores: Tensor, labels: Tensor, offsets: Tensor) -> Tensor:
+        """Of the loss of each list, `[documents]`: q (1 - q)."""
+
+        def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
+            q = torch.where(where, scores, torch.finfo(scores.dtype).min).softmax(-1)
+            return torch.where(differs(labels, where).unsqueeze(-1), q * (1 - q), 0.0)
+
+        return document_values(per_list, scores, labels, offsets)
+
 
 def listmle_loss(scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
     """Likelihood of the ranking by label (ListMLE): the sum over ranks r of log(sum over q >= r of exp(s_q)) - s_r.
@@ -84,19 +94,25 @@ def listmle_loss(scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -
     """
 
     def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
-        by_score = torch.where(where, scores.detach(), -torch.inf).argsort(dim=-1, descending=True, stable=True)
-        graded = torch.where(where, labels, -torch.inf).gather(-1, by_score)
-        order = by_score.gather(-1, graded.argsort(dim=-1, descending=True, stable=True))  # padding last
-        # Relative to the highest, which changes nothing and keeps the digits of what is close to it.
-        ranked = scores.gather(-1, order)
-        real = where.gather(-1, order)
-        ranked = ranked - torch.where(real, ranked.detach(), torch.finfo(scores.dtype).min).amax(-1, keepdim=True)
-        # No more than the dtype can hold below it: what is that far behind adds nothing to a sum, but inf - inf is NaN.
-        ranked = torch.where(real, ranked, -torch.inf).clamp(min=torch.finfo(scores.dtype).min)
+        _, ranked, real = _ranked_by_label(scores, labels, where)
         rest = ranked.flip(-1).logcumsumexp(-1).flip(-1)
         return torch.where(differs(labels, where), torch.where(real, rest - ranked, 0.0).sum(-1), 0.0)
 
     return list_loss(per_list, scores, labels, **lists)
+
+
+def _ranked_by_label(scores: Tensor, labels: Tensor, where: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The order by label and then by score, the scores in it less the highest, and which of them are real."""
+    by_score = torch.where(where, scores.detach(), -torch.inf).argsort(dim=-1, descending=True, stable=True)
+    graded = torch.where(where, labels, -torch.inf).gather(-1, by_score)
+    order = by_score.gather(-1, graded.argsort(dim=-1, descending=True, stable=True))  # padding last
+    # Relative to the highest, which changes nothing and keeps the digits of what is close to it.
+    ranked = scores.gather(-1, order)
+    real = where.gather(-1, order)
+    ranked = ranked - torch.where(real, ranked.detach(), torch.finfo(scores.dtype).min).amax(-1, keepdim=True)
+    # No more than the dtype can hold below it: what is that far behind adds nothing to a sum, but inf - inf is NaN.
+    ranked = torch.where(real, ranked, -torch.inf).clamp(min=torch.finfo(scores.dtype).min)
+    return order, ranked, real
 
 
 class ListMLELoss(RankingLoss):
@@ -110,6 +126,18 @@ class ListMLELoss(RankingLoss):
 
     def __init__(self, *, reduction: str = "mean") -> None:
         super().__init__(reduction)
+
+    def second_derivatives(self, scores: Tensor, labels: Tensor, offsets: Tensor) -> Tensor:
+        """Of the loss of each list, `[documents]`: the sum of q (1 - q) over the ranks at which the document is left."""
+
+        def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
+            order, ranked, real = _ranked_by_label(scores, labels, where)
+            rest = ranked.flip(-1).logcumsumexp(-1).flip(-1)
+            sums = [torch.exp(power * ranked + (-power * rest).logcumsumexp(-1)) for power in (1, 2)]  # of q and of q^2
+            each = torch.where(real & differs(labels, where).unsqueeze(-1), (sums[0] - sums[1]).clamp(min=0.0), 0.0)
+            return torch.zeros_like(each).scatter(-1, order, each)
+
+        return document_values(per_list, scores, labels, offsets)
 
 
 def approx_ndcg_loss(

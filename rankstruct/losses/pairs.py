@@ -24,6 +24,7 @@ from rankstruct.losses.base import (
     check_choice,
     check_positive,
     check_reduction,
+    document_values,
     list_loss,
     normalized_gains,
     normalized_measure,
@@ -128,10 +129,20 @@ class RankNetLoss(RankingLoss):
 
     function = staticmethod(ranknet_loss)
     convex = True
+    sigma: float
 
     def __init__(self, sigma: float = 1.0, *, reduction: str = "mean") -> None:
         check_positive("sigma", sigma)
         super().__init__(reduction, sigma=sigma)
+
+    def second_derivatives(self, scores: Tensor, labels: Tensor, offsets: Tensor) -> Tensor:
+        """Of the loss of each list, `[documents]`."""
+
+        def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
+            pairs = _ordered_pairs(labels, where)
+            return _curvature(pairs / pairs.sum((-2, -1), keepdim=True).clamp(min=1), scores, self.sigma)
+
+        return document_values(per_list, scores, labels, offsets)
 
 
 def lambda_loss(
@@ -264,6 +275,10 @@ class LambdaLoss(RankingLoss):
     """
 
     function = staticmethod(lambda_loss)
+    measure: DiscountedGain
+    scheme: str
+    sigma: float
+    mu: float
 
     def __init__(
         self,
@@ -277,6 +292,16 @@ class LambdaLoss(RankingLoss):
         chosen = _check_lambda(measure, scheme, sigma, mu)
         super().__init__(reduction, measure=chosen, scheme=scheme, sigma=sigma, mu=mu)
 
+    def second_derivatives(self, scores: Tensor, labels: Tensor, offsets: Tensor) -> Tensor:
+        """Of the loss of each list, `[documents]`, the ranks staying as they are."""
+
+        def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
+            pairs, weight, can_err = _weighted_pairs(scores, labels, where, self.measure, self.scheme, self.mu)
+            counts = pairs & can_err[..., None, None]
+            return _curvature(torch.where(counts, weight, 0.0) / math.log(2), scores, self.sigma)
+
+        return document_values(per_list, scores, labels, offsets)
+
 
 def _check_lambda(measure: str | Measure, scheme: str, sigma: float, mu: float) -> DiscountedGain:
     check_choice("scheme", scheme, SCHEMES)
@@ -288,6 +313,13 @@ def _check_lambda(measure: str | Measure, scheme: str, sigma: float, mu: float) 
 def _differences(values: Tensor) -> Tensor:
     """`[..., i, j]`: value i less value j."""
     return values.unsqueeze(-1) - values.unsqueeze(-2)
+
+
+def _curvature(weights: Tensor, scores: Tensor, sigma: float) -> Tensor:
+    """Second derivatives of sum over i, j of w_ij log(1 + exp(-sigma (s_i - s_j))) by each score, `[..., list_size]`."""
+    wrong = torch.sigmoid(-sigma * _differences(scores))
+    each = sigma**2 * weights * wrong * (1 - wrong)
+    return each.sum(-1) + each.sum(-2)
 
 
 def _ordered_pairs(labels: Tensor, where: Tensor) -> Tensor:

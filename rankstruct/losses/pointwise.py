@@ -66,6 +66,11 @@ class SquaredLoss(RankingLoss):
         check_choice("target", target, TARGETS)
         super().__init__(reduction, target=target)
 
+    def second_derivatives(self, scores: Tensor, labels: Tensor, offsets: Tensor) -> Tensor:
+        """Of the loss of each list, `[documents]`: 2 over the length of the list."""
+        lengths = offsets.diff()
+        return (2 / lengths.to(scores)).repeat_interleave(lengths)
+
 
 def classification_loss(
     scores: Tensor,
@@ -239,6 +244,14 @@ class OrdinalLoss(RankingLoss):
     def options(self) -> dict[str, Any]:
         """With the thresholds as they are now."""
         return {"thresholds": self.thresholds(), "surrogate": self.surrogate}
+
+    def second_derivatives(self, scores: Tensor, labels: Tensor, offsets: Tensor) -> Tensor | None:
+        """Of the loss of each list, `[documents]`; None of the hinge."""
+        if self.surrogate == "hinge":
+            return None
+        above = torch.sigmoid(scores.unsqueeze(-1) - self.thresholds().detach().to(scores))
+        lengths = offsets.diff()
+        return (above * (1 - above)).sum(-1) / lengths.repeat_interleave(lengths)
 
     def extra_repr(self) -> str:
         """The number of grades, the surrogate and the reduction."""

@@ -1,0 +1,534 @@
+"""Boosted trees of LightGBM and XGBoost on any loss: a ranker, custom objectives, and measures as evaluation functions.
+
+A round of boosting fits a tree to Newton steps: the value of a leaf is minus the sum of its documents' gradients over the sum of
+their second derivatives. The losses give
+
+    gradient    of the mean loss over lists, times the number of documents: a document weighs as much as in a regression
+    Hessian     its diagonal. Of a smooth convex loss (squared, logistic, of ListNet, of ListMLE, LambdaLoss) the true one. Others
+                are linear in pieces or not convex; smoothed by standard normal noise z, their second derivative is E[g_i z_i],
+                by Stein's lemma, and so at most the root mean square of the gradient, E[g_i^2]^(1/2), which stands for it,
+                taken once, around equal scores: for the hinge of a pair about the weight of the pair. It is never below |g_i|,
+                so that no document goes farther in a step than 1, the margin.
+
+Source of the Newton step: Chen and Guestrin, "XGBoost: A Scalable Tree Boosting System", KDD 2016, equations 5 and 6.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from rankstruct.estimators.base import GROUPS, Lists, Ranker, bring_together, check_ids, named_loss, rows_of
+from rankstruct.losses import GradedLoss, StructuredHingeLoss, second_derivatives, takes_groups
+from rankstruct.measures import Measure, evaluate, parse_measure
+
+__all__ = ["BoostedRanker", "BoostingMetric", "BoostingObjective", "boosting_metric", "boosting_objective"]
+
+_DRAWS = 16  # of noise; documents with the same label in a list share what they find
+
+
+def boosting_objective(loss: nn.Module | Measure | str, *, groups: Any = None) -> BoostingObjective:
+    """Any loss of the library as the custom objective of LightGBM or XGBoost.
+
+    Args:
+        loss: a loss module; or a measure or its name, for its structured hinge. Parameters of its own stay as they are.
+        groups: `[documents]`, the group (host, topic) of each training document, for a loss over diverse rankings.
+
+    Raises:
+        ValueError: a loss over diverse rankings without groups; a name that is no measure.
+
+    Where objectives are given, it is one: `lightgbm.train({"objective": objective}, data)`, `LGBMRanker(objective=objective)`,
+    `xgboost.train(params, data, obj=objective)` with `"base_score": 0`. The data need their lists, `group=` of sizes (XGBoost's
+    `qid=` too), and may have weights, one a list. XGBRanker takes no custom objective, and CatBoost's sees blocks of documents
+    that cut lists apart.
+
+    >>> objective = boosting_objective("AUC")
+    >>> gradient, hessian = objective(np.array([1.0, 0.0, 0.0]), np.zeros(3), None, np.array([3]))
+    >>> gradient, hessian.round(1)
+    (array([-6.,  3.,  3.]), array([6., 3., 3.]))
+    """
+    return BoostingObjective(loss, groups=groups)
+
+
+def boosting_metric(measure: Measure | str) -> BoostingMetric:
+    """A measure of the library as the evaluation function of LightGBM or XGBoost: its mean over lists, higher is better.
+
+    It goes where theirs go: `lightgbm.train(..., feval=metric)`, `LGBMRanker().fit(..., eval_metric=metric)`,
+    `xgboost.train(..., custom_metric=metric)`, which has to be told `maximize=True` where it stops early.
+
+    >>> boosting_metric("AP")(np.array([1.0, 0.0]), np.array([0.5, 0.7]), None, np.array([2]))
+    ('AP', 0.5, True)
+    """
+    return BoostingMetric(measure)
+
+
+class BoostingObjective:
+    """A loss as a function of what a library of boosted trees gives; see `boosting_objective`.
+
+    Called with (predictions, data set) or (labels, predictions, weights, sizes of the lists), it gives gradient and second
+    derivatives, `[documents]` each.
+    """
+
+    def __init__(self, loss: nn.Module | Measure | str, *, groups: Any = None) -> None:
+        self.loss = copy.deepcopy(loss) if isinstance(loss, nn.Module) else StructuredHingeLoss(loss)
+        self.groups = None if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
+        if takes_groups(self.loss) and groups is None:
+            raise ValueError(f"{type(self.loss).__name__} needs groups=, one id a training document: its host or topic")
+        for module in self.loss.modules():
+            if hasattr(module, "reduction"):
+                module.reduction = "none"  # type: ignore[assignment]
+        self._lists: tuple[np.ndarray, ...] = ()
+        self._spread: Tensor | None = None  # of the lists that were seen last
+
+    def __repr__(self) -> str:
+        """As it is made."""
+        return f"boosting_objective({self.loss!r})"
+
+    def __call__(self, first: Any, second: Any, weight: Any = None, group: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        """Gradient and second derivatives; raises ValueError where lists, labels or weights are not what they have to be."""
+        predictions, labels, weight, sizes = _given(first, second, weight, group)
+        scores = torch.as_tensor(predictions)
+        lists = {"labels": torch.as_tensor(labels), "offsets": torch.tensor(np.concatenate([[0], sizes.cumsum()]))}
+        if self.groups is not None:
+            if len(self.groups) != len(labels):
+                raise ValueError(f"groups are {len(self.groups)}, one a training document; there are {len(labels)}")
+            lists["groups"] = torch.as_tensor(self.groups)
+        if not (self._lists and np.array_equal(self._lists[0], labels) and np.array_equal(self._lists[1], sizes)):
+            self._lists, self._spread = (np.array(labels), sizes), None
+        factors = np.repeat(_list_weights(weight, sizes) * (len(labels) / len(sizes)), sizes)
+        gradient = _gradient(self.loss, scores, lists)
+        known = second_derivatives(self.loss, scores, lists["labels"], lists["offsets"])
+        if known is None:
+            if self._spread is None:
+                self._spread = _spread(self.loss, scores, lists)
+            known = torch.maximum(self._spread, gradient.abs())
+        return gradient.numpy() * factors, known.numpy() * factors
+
+
+class BoostingMetric:
+    """A measure as a function of what a library of boosted trees gives; see `boosting_metric`."""
+
+    def __init__(self, measure: Measure | str) -> None:
+        self.measure = parse_measure(measure)
+
+    def __repr__(self) -> str:
+        """As it is made."""
+        return f"boosting_metric({self.measure.name!r})"
+
+    def __call__(self, first: Any, second: Any, weight: Any = None, group: Any = None) -> tuple:
+        """Name, mean over lists and, for LightGBM, that higher is better."""
+        predictions, labels, weight, sizes = _given(first, second, weight, group)
+        offsets = np.concatenate([[0], sizes.cumsum()])
+        values = evaluate(predictions, labels, [self.measure], offsets=offsets)[self.measure.name].numpy()
+        found = self.measure.name, float(np.average(values, weights=_list_weights(weight, sizes)))
+        return found if hasattr(second, "get_base_margin") else (*found, True)
+
+
+def _given(first: Any, second: Any, weight: Any, group: Any) -> tuple[np.ndarray, np.ndarray, Any, np.ndarray]:
+    """Predictions, labels, weights and the sizes of the lists, of both ways to call."""
+    labels, predictions = first, second
+    if hasattr(second, "get_label"):
+        predictions, labels, weight, group = first, second.get_label(), second.get_weight(), second.get_group()
+    if group is None or not len(group):
+        raise ValueError(
+            "the lists are not known; give the training data group=, the sizes of the lists in their order"
+        )
+    sizes = np.asarray(group, np.int64)
+    if sizes.sum() != len(labels):
+        raise ValueError(f"group must be the sizes of the lists, which add up to {len(labels)}; got {sizes.sum()}")
+    return np.asarray(predictions), np.asarray(labels), weight, sizes
+
+
+def _list_weights(weight: Any, sizes: np.ndarray) -> np.ndarray:
+    """One a list, of what is one a list or the same for all documents of a list."""
+    if weight is None or not len(weight):
+        return np.ones(len(sizes))
+    weight = np.asarray(weight, float)
+    if len(weight) == len(sizes):
+        return weight
+    starts = sizes.cumsum() - sizes
+    if len(weight) != sizes.sum() or not np.array_equal(weight, np.repeat(weight[starts], sizes)):
+        raise ValueError("weights must be one a list, or the same for all documents of each list")
+    return weight[starts]
+
+
+def _gradient(loss: nn.Module, scores: Tensor, lists: dict[str, Tensor]) -> Tensor:
+    """Of the sum of a loss over lists, `[documents]`."""
+    leaf = scores.detach().clone().requires_grad_()
+    given = lists if takes_groups(loss) else {name: lists[name] for name in ("labels", "offsets")}
+    (gradient,) = torch.autograd.grad(loss(leaf, **given).sum(), leaf)
+    return gradient
+
+
+def _spread(loss: nn.Module, scores: Tensor, lists: dict[str, Tensor]) -> Tensor:
+    """The root mean square of the gradient at standard normal scores, over draws and documents of one label in a list."""
+    noise = torch.randn(_DRAWS, len(scores), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    squares = torch.stack([_gradient(loss, each.to(scores), lists) for each in noise]).square().mean(0).numpy()
+    lengths = lists["offsets"].diff()
+    numbers = np.repeat(np.arange(len(lengths)), lengths)
+    _, kind = np.unique(np.stack([numbers, lists["labels"].numpy()]), axis=1, return_inverse=True)
+    means = np.bincount(kind, squares) / np.bincount(kind)
+    return torch.from_numpy(np.sqrt(means[kind])).to(scores)
+
+
+class BoostedRanker(Ranker):
+    """Boosted trees of LightGBM or XGBoost, or the mean score of several such models, trained on a ranking loss.
+
+    Args:
+        measure: what chooses the number of trees and what `score` reports, a measure or its name; AP if None.
+        loss: any loss of rankstruct, a module or its name with arguments, such as `"LambdaLoss('nDCG@10')"`; the hinge of the
+            ROC area at every threshold of the grades, `GradedLoss("AUC")`, if None.
+        library: `"lightgbm"` or `"xgboost"`, which has to be installed: `pip install 'rankstruct[boosting]'`.
+        prepare: steps that raw features go through, fitted to the training documents; see `rankstruct.preparation.Preparation`.
+        start: a ranker that is not fitted, such as `LinearRanker()`: it is fitted to the same raw documents, and the trees add to
+            its scores.
+        n_estimators: the most trees of a model.
+        learning_rate: by which the values of leaves are multiplied.
+        num_leaves: the most leaves of a tree.
+        min_child_samples: the fewest documents of a leaf; in XGBoost the least sum of second derivatives.
+        subsample: the share of the documents that a tree is grown on.
+        colsample_bytree: the share of the features.
+        reg_lambda: what is added to the sum of second derivatives of a leaf.
+        options: further parameters of the library, by its names.
+        patience: trees without a better validation measure after which training ends.
+        seeds: how many models are trained, whose scores are averaged; `random_state` and the numbers that follow it.
+        validation_share: of the lists, which are held out where `fit` is given no validation lists; 0 trains `n_estimators` trees
+            on all lists.
+        drop_empty: leave lists whose labels are all equal out of training.
+        n_jobs: threads; all that the library sees if None.
+        random_state: seed of the samples and of what is held out.
+        verbose: show a bar with the validation measure.
+
+    Attributes:
+        preparation_: the steps, as fitted.
+        start_: `start`, as fitted.
+        models_: the boosters of the library, with the trees that were kept.
+        history_: for each, the validation measure after every tree; empty without validation lists.
+        best_iterations_: how many trees were kept of each.
+        n_features_in_: how many a raw document has.
+
+    Missing features (NaN) may be given where there is neither `prepare` nor `start`: trees can take them.
+
+    >>> import pytest
+    >>> _ = pytest.importorskip("lightgbm")
+    >>> rng = np.random.default_rng(0)
+    >>> X, qid = rng.normal(size=(2000, 2)), np.repeat(np.arange(100), 20)
+    >>> y = (np.square(X).sum(1) < 0.5).astype(int)           # relevant is what is near the origin
+    >>> BoostedRanker(n_estimators=50).fit(X, y, qid).score(X, y, qid) > 0.9
+    True
+    """
+
+    def __init__(
+        self,
+        measure: str | Measure | None = None,
+        *,
+        loss: str | nn.Module | None = None,
+        library: str = "lightgbm",
+        prepare: Sequence[str] = (),
+        start: Ranker | None = None,
+        n_estimators: int = 1000,
+        learning_rate: float = 0.05,
+        num_leaves: int = 7,
+        min_child_samples: int = 20,
+        subsample: float = 0.8,
+        colsample_bytree: float = 0.5,
+        reg_lambda: float = 0.0,
+        options: Mapping[str, Any] | None = None,
+        patience: int = 50,
+        seeds: int = 1,
+        validation_share: float = 0.2,
+        drop_empty: bool = True,
+        n_jobs: int | None = None,
+        random_state: int = 0,
+        verbose: bool = False,
+    ) -> None:
+        self.measure, self.loss, self.library, self.prepare, self.start = measure, loss, library, prepare, start
+        self.n_estimators, self.learning_rate, self.num_leaves = n_estimators, learning_rate, num_leaves
+        self.min_child_samples, self.subsample, self.colsample_bytree = min_child_samples, subsample, colsample_bytree
+        self.reg_lambda, self.options, self.patience = reg_lambda, options, patience
+        self.seeds, self.validation_share, self.drop_empty = seeds, validation_share, drop_empty
+        self.n_jobs, self.random_state, self.verbose = n_jobs, random_state, verbose
+
+    @property
+    def finite(self) -> bool | str:  # type: ignore[override]
+        """Missing features are the library's to take, where nothing looks at them before."""
+        return True if len(self.prepare) or self.start is not None else "allow-nan"
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        qid: Any = None,
+        *,
+        groups: Any = None,
+        X_valid: Any = None,
+        y_valid: Any = None,
+        qid_valid: Any = None,
+        groups_valid: Any = None,
+    ) -> BoostedRanker:
+        """Train; arguments and errors are those of `LinearRanker.fit`, but that validation lists choose the number of trees.
+
+        Raises:
+            ImportError: the library is not installed.
+            ValueError: wrong shapes or values, no `qid`, no groups where they are needed, too few lists, or a wrong option.
+        """
+        self._check_options()
+        _installed(self.library)
+        held_out = self._has_validation(X_valid, y_valid, qid_valid, groups_valid)
+        X, y = self._check(X, y, reset=True)
+        qid, groups = check_ids(X, qid, groups)
+        if takes_groups(loss := self.ranking_loss()) and groups is None:
+            raise ValueError(f"{type(loss).__name__} needs groups=, {GROUPS}")
+        valid: Any = None
+        if held_out:
+            X_valid, y_valid = self._check(X_valid, reset=False), np.asarray(y_valid)
+            valid = X_valid, y_valid, *check_ids(X_valid, qid_valid, groups_valid)
+        elif self.validation_share:
+            held = self._held_out(qid)
+            valid, (X, y, qid, groups) = (rows_of(which, X, y, qid, groups) for which in (held, ~held))
+        self._fit_start(X, y, qid, groups, valid)
+        train = self._documents(X, self._fit_preparation(X, qid), y, qid, groups, self._training_lists)
+        if valid is not None:
+            X_valid, y_valid, qid_valid, groups_valid = valid
+            prepared = self._prepared(X_valid, qid_valid)
+            valid = self._documents(X_valid, prepared, y_valid, qid_valid, groups_valid, bring_together)
+        self.models_: list[Any] = []
+        self.history_: list[list[float]] = []
+        self.best_iterations_: list[int] = []
+        for seed in range(self.random_state, self.random_state + self.seeds):
+            objective = boosting_objective(loss, groups=train.groups)
+            self._train(_LIBRARIES[self.library](self, objective, train, valid, seed), valid)
+        return self
+
+    def _check_options(self) -> None:
+        if self.library not in _LIBRARIES:
+            more = "; CatBoost shows a custom objective blocks of documents that cut lists apart"
+            raise ValueError(f"library must be one of {', '.join(map(repr, _LIBRARIES))}, got {self.library!r}{more}")
+        for name, least in (("n_estimators", 1), ("num_leaves", 2), ("patience", 1), ("seeds", 1)):
+            if not getattr(self, name) >= least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if not 0 <= self.validation_share < 1:
+            raise ValueError(f"validation_share must be from 0 to below 1, got {self.validation_share}")
+
+    def ranking_loss(self) -> nn.Module:
+        """The loss that `fit` minimises; raises ValueError if `loss` is none."""
+        loss = named_loss(self.loss)
+        return GradedLoss("AUC") if loss is None else loss
+
+    def _fit_start(self, X: Any, y: np.ndarray, qid: np.ndarray, groups: Any, valid: Any) -> None:
+        self.start_ = None if self.start is None else clone(self.start)
+        if self.start_ is not None:
+            names = ("X_valid", "y_valid", "qid_valid", "groups_valid")
+            held_out = {} if valid is None else dict(zip(names, valid, strict=True))
+            self.start_.fit(X, y, qid, groups=groups, **held_out)
+
+    def _documents(
+        self, X: Any, prepared: Any, y: np.ndarray, qid: np.ndarray, groups: Any, together: Callable[..., Lists]
+    ) -> _Documents:
+        """What trees are grown on, the lists side by side."""
+        rows, labels, offsets, groups = together(np.arange(len(y)), y, qid, groups)
+        start = None if self.start_ is None else self.start_.predict(X, qid)[rows]
+        return _Documents(_features(prepared[rows]), labels, offsets, groups, start)
+
+    def _train(self, model: Any, valid: _Documents | None) -> None:
+        """Add trees until the validation measure has stopped growing."""
+        history: list[float] = []
+        with tqdm(range(self.n_estimators), unit=" trees", disable=not self.verbose, leave=False) as bar:
+            for _ in bar:
+                model.add_tree()
+                if valid is None:
+                    continue
+                lists: dict[str, Any] = {"offsets": torch.tensor(valid.offsets), "groups": valid.groups}
+                (values,) = evaluate(model.valid_scores(), valid.labels, [self._measure()], **lists).values()
+                history.append(float(values.mean()))
+                best = int(np.argmax(history)) + 1
+                bar.set_postfix_str(f"{self._measure().name} {history[best - 1]:.4f}")
+                if len(history) - best >= self.patience:
+                    break
+        kept = int(np.argmax(history)) + 1 if history else self.n_estimators
+        self.models_.append(model.kept(kept))
+        self.history_.append(history)
+        self.best_iterations_.append(kept)
+
+    def predict(self, X: Any, qid: Any = None) -> np.ndarray:
+        """Scores `[documents]`, float64: higher is better, comparable within a list.
+
+        `qid` `[documents]` is needed where a step of `prepare` looks at whole lists.
+        """
+        check_is_fitted(self)
+        X = self._check(X, reset=False)
+        features, predict = _features(self._prepared(X, qid)), _LIBRARIES[self.library].predict
+        found = np.stack([predict(model, features) for model in self.models_]).mean(0, dtype=np.float64)
+        return found if self.start_ is None else found + self.start_.predict(X, qid)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The trees as the text of the library."""
+        state = super().__getstate__()
+        if "models_" in state:
+            state["models_"] = [_LIBRARIES[self.library].text(model) for model in state["models_"]]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Read them again."""
+        super().__setstate__(state)
+        if "models_" in state:
+            self.models_ = [_LIBRARIES[self.library].read(text) for text in state["models_"]]
+
+
+class _Documents(NamedTuple):
+    """What trees are grown on: lists side by side, and the scores that they add to."""
+
+    X: Any
+    labels: np.ndarray
+    offsets: np.ndarray
+    groups: np.ndarray | None
+    start: np.ndarray | None
+
+
+class _LightGBM:
+    """A model of LightGBM in training."""
+
+    def __init__(
+        self,
+        ranker: BoostedRanker,
+        objective: BoostingObjective,
+        train: _Documents,
+        valid: _Documents | None,
+        seed: int,
+    ) -> None:
+        library, self.objective = _installed("lightgbm"), objective
+        options = {
+            "learning_rate": ranker.learning_rate,
+            "num_leaves": ranker.num_leaves,
+            "min_data_in_leaf": ranker.min_child_samples,
+            "bagging_fraction": ranker.subsample,
+            "bagging_freq": 1,
+            "feature_fraction": ranker.colsample_bytree,
+            "lambda_l2": ranker.reg_lambda,
+            "objective": "none",
+            "metric": "none",
+            "seed": seed,
+            "deterministic": True,
+            "num_threads": ranker.n_jobs or 0,
+            "verbosity": -1,
+            **(ranker.options or {}),
+        }
+        data = library.Dataset(
+            train.X, train.labels, group=np.diff(train.offsets), init_score=train.start, params=options
+        )
+        self.booster = library.Booster(options, data)
+        if valid is not None:
+            lists = {"group": np.diff(valid.offsets), "init_score": valid.start, "reference": data}
+            self.booster.add_valid(library.Dataset(valid.X, valid.labels, **lists), "valid")
+
+    def add_tree(self) -> None:
+        self.booster.update(fobj=self.objective)
+
+    def valid_scores(self) -> np.ndarray:
+        seen: list[np.ndarray] = []
+
+        def look(scores: np.ndarray, _: Any) -> tuple[str, float, bool]:
+            seen.append(scores)
+            return "seen", 0.0, True
+
+        self.booster.eval_valid(look)
+        return seen[0]
+
+    def kept(self, trees: int) -> Any:
+        return self.read(self.booster.model_to_string(num_iteration=trees))
+
+    @staticmethod
+    def predict(booster: Any, X: Any) -> np.ndarray:
+        return booster.predict(X)
+
+    @staticmethod
+    def text(booster: Any) -> str:
+        return booster.model_to_string()
+
+    @staticmethod
+    def read(text: str) -> Any:
+        return _installed("lightgbm").Booster(model_str=text)
+
+
+class _XGBoost:
+    """A model of XGBoost in training."""
+
+    def __init__(
+        self,
+        ranker: BoostedRanker,
+        objective: BoostingObjective,
+        train: _Documents,
+        valid: _Documents | None,
+        seed: int,
+    ) -> None:
+        library, self.objective, self.trees = _installed("xgboost"), objective, 0
+        options = {
+            "learning_rate": ranker.learning_rate,
+            "grow_policy": "lossguide",
+            "max_depth": 0,
+            "max_leaves": ranker.num_leaves,
+            "min_child_weight": ranker.min_child_samples,
+            "subsample": ranker.subsample,
+            "colsample_bytree": ranker.colsample_bytree,
+            "reg_lambda": ranker.reg_lambda,
+            "base_score": 0.0,
+            "seed": seed,
+            "nthread": ranker.n_jobs or 0,
+            "verbosity": 0,
+            **(ranker.options or {}),
+        }
+        self.train, *self.valid = [
+            library.DMatrix(part.X, part.labels, group=np.diff(part.offsets), base_margin=part.start)
+            for part in (train, valid)
+            if part is not None
+        ]
+        self.booster = library.Booster(options, [self.train, *self.valid])
+
+    def add_tree(self) -> None:
+        self.booster.update(self.train, self.trees, fobj=self.objective)
+        self.trees += 1
+
+    def valid_scores(self) -> np.ndarray:
+        return self.booster.predict(self.valid[0], output_margin=True)
+
+    def kept(self, trees: int) -> Any:
+        return self.booster[:trees]
+
+    @staticmethod
+    def predict(booster: Any, X: Any) -> np.ndarray:
+        return booster.predict(_installed("xgboost").DMatrix(X), output_margin=True)
+
+    @staticmethod
+    def text(booster: Any) -> str:
+        return booster.save_raw("json").decode()
+
+    @staticmethod
+    def read(text: str) -> Any:
+        booster = _installed("xgboost").Booster()
+        booster.load_model(bytearray(text.encode()))
+        return booster
+
+
+_LIBRARIES: dict[str, Any] = {"lightgbm": _LightGBM, "xgboost": _XGBoost}
+
+
+def _installed(library: str) -> Any:
+    """The library; raises ImportError where it is not installed."""
+    try:
+        return importlib.import_module(library)
+    except ImportError as error:
+        raise ImportError(f"{library} is not installed: pip install 'rankstruct[boosting]'") from error
+
+
+def _features(X: Any) -> Any:
+    """Without float16, which no library takes."""
+    return X.astype(np.float32) if X.dtype == np.float16 else X

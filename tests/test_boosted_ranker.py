@@ -1,0 +1,165 @@
+"""BoostedRanker: what it learns, early stopping, averages of models, any loss, files, what is refused."""
+
+import pickle
+import sys
+
+import joblib
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import sklearn
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, GroupKFold
+from test_mlp_ranker import held_out, make
+
+import rankstruct as rs
+
+QUICK = {"n_estimators": 8, "learning_rate": 0.3, "min_child_samples": 5, "n_jobs": 1}
+
+
+@pytest.fixture(params=["lightgbm", "xgboost"])
+def library(request):
+    pytest.importorskip(request.param)
+    return request.param
+
+
+def test_learns_what_no_linear_ranker_does(library):
+    lists, test = make(lists=120), make(seed=5)
+    options = {"library": library, "min_child_samples": 5, "n_jobs": 1, "colsample_bytree": 1.0, "learning_rate": 0.2}
+    ranker = rs.BoostedRanker(n_estimators=60, **options).fit(*lists, **held_out())
+    assert ranker.score(*test) > 0.8
+    assert (
+        ranker.score(*test)
+        > rs.LinearRanker(loss=rs.GradedLoss("AUC"), prepare=["append-log"]).fit(*lists).score(*test) + 0.05
+    )
+
+
+def test_the_best_number_of_trees_is_kept_and_patience_ends_the_training(library):
+    valid = held_out()
+    options = {**QUICK, "library": library, "n_estimators": 200, "patience": 5}
+    ranker = rs.BoostedRanker("nDCG@5", **options).fit(*make(), **valid)
+    (history,), (best,) = ranker.history_, ranker.best_iterations_
+    assert history.index(max(history)) == best - 1
+    assert len(history) == best + 5 < 200
+    assert ranker.score(*valid.values()) == pytest.approx(max(history), abs=1e-6)
+    again = rs.BoostedRanker("nDCG@5", **{**options, "n_estimators": best}).fit(*make(), **valid)
+    np.testing.assert_array_equal(again.predict(make()[0]), ranker.predict(make()[0]))
+    everything = rs.BoostedRanker(validation_share=0, library=library, **QUICK).fit(*make())
+    assert everything.history_ == [[]]
+    assert everything.best_iterations_ == [8]
+
+
+def test_several_models_are_averaged_and_a_run_can_be_repeated(library):
+    X, y, qid = make()
+    options = {**QUICK, "library": library}
+    both = rs.BoostedRanker(seeds=2, random_state=4, **options).fit(X, y, qid, **held_out())
+    alone = [rs.BoostedRanker(random_state=seed, **options).fit(X, y, qid, **held_out()) for seed in (4, 5)]
+    first, second = (ranker.predict(X) for ranker in alone)
+    assert not np.allclose(first, second)
+    assert both.predict(X).dtype == np.float64
+    np.testing.assert_allclose(both.predict(X), (first + second) / 2, atol=1e-6)
+
+
+def test_rows_in_any_order_sparse_or_missing(library):
+    X, y, qid = make()
+    options = {**QUICK, "library": library, "subsample": 1.0}
+    ranker = rs.BoostedRanker(**options).fit(X, y, qid)
+    # Lists by first appearance, and their documents in order: the same data.
+    shuffle = np.argsort(np.tile(np.arange(8), 30), kind="stable")
+    again = rs.BoostedRanker(**options).fit(X[shuffle], y[shuffle], qid[shuffle])
+    np.testing.assert_array_equal(again.predict(X), ranker.predict(X))
+    halves = rs.BoostedRanker(**options).fit(X.astype(np.float16), y, qid)
+    assert halves.predict(X.astype(np.float16)).shape == y.shape
+    sparse = rs.BoostedRanker(**options).fit(sp.csr_matrix(X), y, qid).predict(sp.csr_matrix(X))
+    assert rs.evaluate(sparse.reshape(30, 8), y.reshape(30, 8), ["AP"])["AP"].mean() > 0.5
+    X[::3, 0] = np.nan
+    assert np.isfinite(rs.BoostedRanker(**options).fit(X, y, qid).predict(X)).all()
+    for more in ({"prepare": ["append-log"]}, {"start": rs.LinearRanker()}):
+        with pytest.raises(ValueError, match="NaN"):
+            rs.BoostedRanker(**options, **more).fit(X, y, qid)
+
+
+@pytest.mark.parametrize(
+    "loss", [None, rs.StructuredHingeLoss("nDCG@3"), "LambdaLoss('nDCG@10')", "ListNetLoss", "SquaredLoss"]
+)
+def test_any_loss(loss, library):
+    X, y, qid = make(lists=60)
+    ranker = rs.BoostedRanker("nDCG@5", loss=loss, library=library, **QUICK).fit(X, y, qid, **held_out())
+    assert ranker.score(X, y, qid) > rs.evaluate(np.zeros((60, 8)), y.reshape(60, 8), ["nDCG@5"])["nDCG@5"].mean() + 0.1
+
+
+def test_diverse_losses_take_groups(library):
+    X, y, qid = make()
+    hosts, valid = np.resize(["a", "b", "c"], len(y)), held_out()
+    loss = rs.DiverseHingeLoss("nDCG@3", reference="ideal-tied")
+    ranker = rs.BoostedRanker(loss=loss, library=library, **QUICK)
+    assert ranker.fit(X, y, qid, groups=hosts, **valid, groups_valid=hosts).score(X, y, qid, groups=hosts) > 0.3
+    with pytest.raises(ValueError, match="DiverseHingeLoss needs groups="):
+        rs.BoostedRanker("AP", loss=loss, library=library).fit(X, y, qid)
+
+
+def test_preparation_and_start_travel_with_the_model(library, tmp_path):
+    X, y, qid = make()
+    start = rs.LinearRanker(loss=rs.GradedLoss("AUC"), C=[0.1, 1.0], prepare=["log"])
+    prepare = ["append-query-zscore"]
+    ranker = rs.BoostedRanker(start=start, prepare=prepare, library=library, **QUICK).fit(X, y, qid, **held_out())
+    assert not hasattr(start, "coef_")
+    trees = rs.BoostedRanker(prepare=prepare, library=library, **QUICK).fit(X, y, qid, **held_out())
+    assert not np.allclose(trees.predict(X, qid), ranker.predict(X, qid))
+    zeros = np.zeros_like(X)  # in all of which the trees say the same
+    shift = ranker.predict(zeros, qid) - ranker.start_.predict(zeros)
+    np.testing.assert_allclose(shift, shift[0], atol=1e-6)
+    joblib.dump(ranker, tmp_path / "ranker.joblib")
+    for again in (joblib.load(tmp_path / "ranker.joblib"), pickle.loads(pickle.dumps(ranker))):
+        np.testing.assert_allclose(again.predict(X, qid), ranker.predict(X, qid), atol=1e-6)
+        assert again.score(X, y, qid) == pytest.approx(ranker.score(X, y, qid))
+
+
+def test_scikit_learn(library):
+    X, y, qid = make()
+    ranker = clone(rs.BoostedRanker(library=library, **QUICK))
+    with sklearn.config_context(enable_metadata_routing=True):
+        search = GridSearchCV(ranker, {"num_leaves": [2, 6]}, cv=GroupKFold(2)).fit(X, y, qid=qid, groups=qid)
+    assert search.best_score_ > 0.4
+    with pytest.raises(ValueError, match="4 features"):
+        search.best_estimator_.predict(X[:, :3])
+
+
+def test_options_of_the_library(library):
+    X, y, qid = make()
+    name = {"lightgbm": "max_depth", "xgboost": "max_leaves"}[library]
+    stumps = {"lightgbm": 1, "xgboost": 2}[library]
+    few = rs.BoostedRanker(library=library, **QUICK, options={name: stumps}).fit(X, y, qid).predict(X)
+    many = rs.BoostedRanker(library=library, **QUICK).fit(X, y, qid).predict(X)
+    assert len(np.unique(few)) < len(np.unique(many))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"library": "catboost"}, "library must be one of 'lightgbm', 'xgboost', got 'catboost'; CatBoost shows"),
+        ({"n_estimators": 0}, "n_estimators must be at least 1, got 0"),
+        ({"num_leaves": 1}, "num_leaves must be at least 2"),
+        ({"seeds": 0}, "seeds must be at least 1"),
+        ({"patience": 0}, "patience must be at least 1"),
+        ({"validation_share": 1.0}, "validation_share must be from 0 to below 1"),
+        ({"validation_share": 0.001}, "of 30 lists are 0"),
+        ({"loss": "NoLoss"}, "loss must be a loss module"),
+    ],
+)
+def test_wrong_options_are_named(options, message):
+    pytest.importorskip("lightgbm")
+    with pytest.raises(ValueError, match=message):
+        rs.BoostedRanker(**options).fit(*make())
+
+
+def test_a_missing_library_is_named_in_a_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    with pytest.raises(ImportError, match=r"^lightgbm is not installed: pip install 'rankstruct\[boosting\]'$"):
+        rs.BoostedRanker().fit(*make())
+
+
+def test_lists_without_a_difference_are_refused(library):
+    X, y, qid = make()
+    with pytest.raises(ValueError, match="no list that a ranking can get wrong"):
+        rs.BoostedRanker(library=library).fit(X, np.zeros_like(y), qid)
