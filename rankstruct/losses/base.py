@@ -51,7 +51,7 @@ from torch import Tensor
 from typing_extensions import TypedDict, Unpack
 
 from rankstruct.feature_maps import FeatureMap
-from rankstruct.lists import batch_first, check_lists, check_offsets, is_plain, pad
+from rankstruct.lists import batch_first, check_lists, check_offsets, is_plain, length_buckets
 from rankstruct.measures import DiscountedGain, Measure, nDCG, parse_measure
 from rankstruct.oracles.registry import Resolved, resolve
 
@@ -64,6 +64,8 @@ __all__ = [
     "takes_groups",
     "takes_reference_scores",
 ]
+
+_PAIRS = 2**23  # of documents of one list, in the lists that are looked at together
 
 REDUCTIONS = ("mean", "sum", "none")
 TARGETS = ("grade", "gain")
@@ -129,16 +131,24 @@ def list_loss(
 
 
 def document_values(per_list: PerList, scores: Tensor, labels: Tensor, offsets: Tensor) -> Tensor:
-    """What a function of padded lists says of each document, `[documents]`, of flat lists.
+    """What a function of padded lists says of each document, `[documents]`, of flat lists on the CPU, some at a time.
 
     Args:
         per_list: `(scores, labels, where)` to `[lists, longest list]`, of the same shape each, 0 in the padding.
         scores, labels, offsets: the list contract.
     """
-    if not scores.shape[0]:
-        return scores.clone()
-    padded, where = pad(scores, offsets)
-    return per_list(padded, pad(labels.to(scores.dtype), offsets)[0], where)[where]
+    found = torch.zeros_like(scores)
+    lengths, labels = offsets.diff(), labels.to(scores.dtype)
+    for bucket in length_buckets(offsets):
+        longest = int(lengths[bucket].max())
+        for lists in bucket.split(max(1, _PAIRS // longest**2)) if longest else ():
+            columns = torch.arange(longest)
+            where = columns < lengths[lists].unsqueeze(1)
+            places = (offsets[lists].unsqueeze(1) + columns)[where]
+            padded = torch.zeros((2, *where.shape), dtype=scores.dtype)
+            padded[:, where] = torch.stack([scores[places], labels[places]])
+            found[places] = per_list(padded[0], padded[1], where)[where]
+    return found
 
 
 class RankingLoss(torch.nn.Module):
