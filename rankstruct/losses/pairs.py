@@ -140,7 +140,8 @@ class RankNetLoss(RankingLoss):
 
         def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
             pairs = _ordered_pairs(labels, where)
-            return _curvature(pairs / pairs.sum((-2, -1), keepdim=True).clamp(min=1), scores, self.sigma)
+            weight = pairs.to(scores.dtype) / pairs.sum((-2, -1), keepdim=True).clamp(min=1)
+            return _curvature(weight, scores, self.sigma)
 
         return document_values(per_list, scores, labels, offsets)
 
