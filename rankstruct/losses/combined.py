@@ -102,10 +102,13 @@ class CombinedLoss(RankingLoss):
 
     def second_derivatives(self, scores: Tensor, labels: Tensor, offsets: Tensor) -> Tensor | None:
         """Of the weighted sum, `[documents]`; None where those of a component are not known, or with one slack for all."""
-        found = [second_derivatives(loss, scores, labels, offsets) for loss in self.losses]
-        if self.slack == "shared" or any(each is None for each in found):
-            return None
-        return torch.stack([weight * each for weight, each in zip(self.weights, found, strict=True)]).sum(0)
+        weighted = []
+        for weight, loss in zip(self.weights, self.losses, strict=True):
+            found = second_derivatives(loss, scores, labels, offsets)
+            if found is None or self.slack == "shared":
+                return None
+            weighted.append(weight * found)
+        return torch.stack(weighted).sum(0)
 
     def forward(  # type: ignore[override]
         self,
