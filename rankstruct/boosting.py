@@ -49,7 +49,9 @@ def boosting_objective(loss: nn.Module | Measure | str, *, groups: Any = None) -
     Where objectives are given, it is one: `lightgbm.train({"objective": objective}, data)`, `LGBMRanker(objective=objective)`,
     `xgboost.train(params, data, obj=objective)` with `"base_score": 0`. The data need their lists, `group=` of sizes (XGBoost's
     `qid=` too), and may have weights, one a list. XGBRanker takes no custom objective, and CatBoost's sees blocks of documents
-    that cut lists apart.
+    that cut lists apart. Trees learn more of what holds for other lists where scores are noisy, `PerturbedLoss(loss, sigma=0.5,
+    samples=1)`; a `LambdaLoss` of scheme `"ndcg2"`, which weighs pairs by their ranks, needs it, as the ranks of tied documents
+    are those of the input. A `SmoothLoss` needs sensible scores to start from (`init_score`, `base_margin`).
 
     >>> objective = boosting_objective("AUC")
     >>> gradient, hessian = objective(np.array([1.0, 0.0, 0.0]), np.zeros(3), None, np.array([3]))
@@ -187,7 +189,8 @@ class BoostedRanker(Ranker):
         measure: what chooses the number of trees and what `score` reports, a measure or its name; AP if None.
         loss: any loss of rankstruct, a module or its name with arguments, such as `"LambdaLoss('nDCG@10')"`; the hinge of the
             ROC area at every threshold of the grades, `GradedLoss("AUC")`, if None.
-        noise: the standard deviation of what is added to the scores before each gradient, as `PerturbedLoss` does; 0 for none.
+        noise: the standard deviation of what is added to the scores before each gradient, as by `PerturbedLoss`; 0 for none. On
+            OHSUMED and MQ2008 validation AP was better with 0.5 than with none under all four losses that were tried.
         library: `"lightgbm"` or `"xgboost"`, which has to be installed: `pip install 'rankstruct[boosting]'`.
         prepare: steps that raw features go through, fitted to the training documents; see `rankstruct.preparation.Preparation`.
         start: a ranker that is not fitted, such as `LinearRanker()`: it is fitted to the same raw documents, and the trees add to
