@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from rankstruct.estimators.base import GROUPS, Lists, Ranker, bring_together, check_ids, named_loss, rows_of
-from rankstruct.losses import GradedLoss, StructuredHingeLoss, second_derivatives, takes_groups
+from rankstruct.losses import GradedLoss, PerturbedLoss, StructuredHingeLoss, second_derivatives, takes_groups
 from rankstruct.measures import Measure, evaluate, parse_measure
 
 __all__ = ["BoostedRanker", "BoostingMetric", "BoostingObjective", "boosting_metric", "boosting_objective"]
@@ -49,7 +49,9 @@ def boosting_objective(loss: nn.Module | Measure | str, *, groups: Any = None) -
     Where objectives are given, it is one: `lightgbm.train({"objective": objective}, data)`, `LGBMRanker(objective=objective)`,
     `xgboost.train(params, data, obj=objective)` with `"base_score": 0`. The data need their lists, `group=` of sizes (XGBoost's
     `qid=` too), and may have weights, one a list. XGBRanker takes no custom objective, and CatBoost's sees blocks of documents
-    that cut lists apart.
+    that cut lists apart. Trees learn more of what holds for other lists where scores are noisy, `PerturbedLoss(loss, sigma=0.5,
+    samples=1)`; a `LambdaLoss` of scheme `"ndcg2"`, which weighs pairs by their ranks, needs it, as the ranks of tied documents
+    are those of the input. A `SmoothLoss` needs sensible scores to start from (`init_score`, `base_margin`).
 
     >>> objective = boosting_objective("AUC")
     >>> gradient, hessian = objective(np.array([1.0, 0.0, 0.0]), np.zeros(3), None, np.array([3]))
@@ -187,6 +189,8 @@ class BoostedRanker(Ranker):
         measure: what chooses the number of trees and what `score` reports, a measure or its name; AP if None.
         loss: any loss of rankstruct, a module or its name with arguments, such as `"LambdaLoss('nDCG@10')"`; the hinge of the
             ROC area at every threshold of the grades, `GradedLoss("AUC")`, if None.
+        noise: the standard deviation of what is added to the scores before each gradient, as by `PerturbedLoss`; 0 for none. On
+            OHSUMED and MQ2008 validation AP was better with 0.5 than with none under all four losses that were tried.
         library: `"lightgbm"` or `"xgboost"`, which has to be installed: `pip install 'rankstruct[boosting]'`.
         prepare: steps that raw features go through, fitted to the training documents; see `rankstruct.preparation.Preparation`.
         start: a ranker that is not fitted, such as `LinearRanker()`: it is fitted to the same raw documents, and the trees add to
@@ -232,6 +236,7 @@ class BoostedRanker(Ranker):
         measure: str | Measure | None = None,
         *,
         loss: str | nn.Module | None = None,
+        noise: float = 0.5,
         library: str = "lightgbm",
         prepare: Sequence[str] = (),
         start: Ranker | None = None,
@@ -251,7 +256,8 @@ class BoostedRanker(Ranker):
         random_state: int = 0,
         verbose: bool = False,
     ) -> None:
-        self.measure, self.loss, self.library, self.prepare, self.start = measure, loss, library, prepare, start
+        self.measure, self.loss, self.noise, self.library = measure, loss, noise, library
+        self.prepare, self.start = prepare, start
         self.n_estimators, self.learning_rate, self.num_leaves = n_estimators, learning_rate, num_leaves
         self.min_child_samples, self.subsample, self.colsample_bytree = min_child_samples, subsample, colsample_bytree
         self.reg_lambda, self.options, self.patience = reg_lambda, options, patience
@@ -301,12 +307,16 @@ class BoostedRanker(Ranker):
             X_valid, y_valid, qid_valid, groups_valid = valid
             prepared = self._prepared(X_valid, qid_valid)
             valid = self._documents(X_valid, prepared, y_valid, qid_valid, groups_valid, bring_together)
+        if self.noise:
+            loss = PerturbedLoss(loss, sigma=self.noise, samples=1)
         self.models_: list[Any] = []
         self.history_: list[list[float]] = []
         self.best_iterations_: list[int] = []
         for seed in range(self.random_state, self.random_state + self.seeds):
-            objective = boosting_objective(loss, groups=train.groups)
-            self._train(_LIBRARIES[self.library](self, objective, train, valid, seed), valid)
+            with torch.random.fork_rng([]):
+                torch.manual_seed(seed)
+                objective = boosting_objective(loss, groups=train.groups)
+                self._train(_LIBRARIES[self.library](self, objective, train, valid, seed), valid)
         return self
 
     def _check_options(self) -> None:
@@ -318,10 +328,12 @@ class BoostedRanker(Ranker):
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
         if not 0 <= self.validation_share < 1:
             raise ValueError(f"validation_share must be from 0 to below 1, got {self.validation_share}")
+        if not 0 <= self.noise < np.inf:
+            raise ValueError(f"noise must be finite and 0 or more, got {self.noise}")
 
     def ranking_loss(self) -> nn.Module:
-        """The loss that `fit` minimises; raises ValueError if `loss` is none."""
-        loss = named_loss(self.loss)
+        """The loss that `fit` minimises, but for its noise; raises ValueError if `loss` is none."""
+        loss = copy.deepcopy(named_loss(self.loss))
         return GradedLoss("AUC") if loss is None else loss
 
     def _fit_start(self, X: Any, y: np.ndarray, qid: np.ndarray, groups: Any, valid: Any) -> None:

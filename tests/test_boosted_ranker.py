@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import sklearn
+import torch
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, GroupKFold
 from test_mlp_ranker import held_out, make
@@ -125,6 +126,22 @@ def test_scikit_learn(library):
         search.best_estimator_.predict(X[:, :3])
 
 
+def test_noise_is_that_of_the_seed_and_can_be_left_out(library):
+    X, y, qid = make()
+    options = {**QUICK, "library": library, "subsample": 1.0, "colsample_bytree": 1.0}
+    state = torch.get_rng_state()
+    first, again, other, none = (
+        rs.BoostedRanker(random_state=seed, noise=noise, **options).fit(X, y, qid, **held_out()).predict(X)
+        for seed, noise in ((0, 0.5), (0, 0.5), (1, 0.5), (0, 0.0))
+    )
+    assert torch.equal(torch.get_rng_state(), state)
+    np.testing.assert_array_equal(first, again)
+    assert not np.allclose(first, other)
+    assert not np.allclose(first, none)
+    plain = rs.BoostedRanker(random_state=1, noise=0.0, **options).fit(X, y, qid, **held_out()).predict(X)
+    np.testing.assert_array_equal(plain, none)
+
+
 def test_options_of_the_library(library):
     X, y, qid = make()
     name = {"lightgbm": "max_depth", "xgboost": "max_leaves"}[library]
@@ -144,6 +161,7 @@ def test_options_of_the_library(library):
         ({"patience": 0}, "patience must be at least 1"),
         ({"validation_share": 1.0}, "validation_share must be from 0 to below 1"),
         ({"validation_share": 0.001}, "of 30 lists are 0"),
+        ({"noise": -1.0}, "noise must be finite and 0 or more, got -1"),
         ({"loss": "NoLoss"}, "loss must be a loss module"),
     ],
 )
