@@ -70,6 +70,8 @@ class Ranker(BaseEstimator):
     loss: str | nn.Module | None
     prepare: Sequence[str]
     drop_empty: bool
+    validation_share: float
+    random_state: int
     preparation_: Preparation
     n_features_in_: int
 
@@ -139,6 +141,18 @@ class Ranker(BaseEstimator):
         measure = getattr(named_loss(self.loss), "measure", None)
         return measure if isinstance(measure, Diverse) else AP()
 
+    def _held_out(self, qid: np.ndarray) -> np.ndarray:
+        """The documents of the lists that are held out, `[documents]` booleans."""
+        names, of_row = np.unique(qid, return_inverse=True)
+        number = round(self.validation_share * len(names))
+        if not 0 < number < len(names):
+            raise ValueError(
+                f"validation_share {self.validation_share:g} of {len(names)} lists are {number}; give X_valid, y_valid and "
+                "qid_valid, or validation_share=0 to train for max_epochs epochs"
+            )
+        taken = np.random.default_rng(self.random_state).permutation(len(names))[:number]
+        return np.isin(of_row, taken)
+
     def _has_validation(self, X_valid: Any, y_valid: Any, qid_valid: Any, groups_valid: Any) -> bool:
         given = are_given(X_valid, y_valid, qid_valid)
         if groups_valid is not None and not given:
@@ -183,6 +197,11 @@ class Ranker(BaseEstimator):
         `qid` `[documents]` is needed where a step of preparation looks at whole lists.
         """
         raise NotImplementedError
+
+
+def rows_of(chosen: np.ndarray, *values: Any) -> list[Any]:
+    """The documents of a mask, of everything that has one entry a document."""
+    return [None if each is None else each[chosen] for each in values]
 
 
 def _as_plain(value: Any) -> Any:

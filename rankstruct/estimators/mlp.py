@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from rankstruct.estimators.base import GROUPS, Lists, Ranker, bring_together, check_ids, named_loss
+from rankstruct.estimators.base import GROUPS, Lists, Ranker, bring_together, check_ids, named_loss, rows_of
 from rankstruct.losses import GradedLoss, takes_groups
 from rankstruct.measures import Measure, evaluate
 from rankstruct.models import MeanScorer, MLPScorer
@@ -121,7 +121,7 @@ class MLPRanker(Ranker):
             valid = X_valid, y_valid, *check_ids(X_valid, qid_valid, groups_valid)
         elif self.validation_share:
             held = self._held_out(qid)
-            valid, (X, y, qid, groups) = (_rows(which, X, y, qid, groups) for which in (held, ~held))
+            valid, (X, y, qid, groups) = (rows_of(which, X, y, qid, groups) for which in (held, ~held))
         lists = _Tensors(self._training_lists(_dense(self._fit_preparation(X, qid)), y, qid, groups), self._place())
         if valid is not None:
             X_valid, y_valid, qid_valid, groups_valid = valid
@@ -149,18 +149,6 @@ class MLPRanker(Ranker):
 
     def _place(self) -> torch.device:
         return torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-
-    def _held_out(self, qid: np.ndarray) -> np.ndarray:
-        """The documents of the lists that are held out, `[documents]` booleans."""
-        names, of_row = np.unique(qid, return_inverse=True)
-        number = round(self.validation_share * len(names))
-        if not 0 < number < len(names):
-            raise ValueError(
-                f"validation_share {self.validation_share:g} of {len(names)} lists are {number}; give X_valid, y_valid and "
-                "qid_valid, or validation_share=0 to train for max_epochs epochs"
-            )
-        taken = np.random.default_rng(self.random_state).permutation(len(names))[:number]
-        return np.isin(of_row, taken)
 
     def _train(self, loss: nn.Module, lists: _Tensors, valid: _Tensors | None) -> None:
         scorers = []
@@ -275,11 +263,6 @@ class _Network:
 def _scores(scorer: nn.Module, features: Tensor) -> Tensor:
     parts = [scorer(part) for part in features.split(_DOCUMENTS)]
     return torch.cat(parts) if parts else features.new_zeros(0)
-
-
-def _rows(chosen: np.ndarray, *values: Any) -> list[Any]:
-    """The documents of a mask, of everything that has one entry a document."""
-    return [None if each is None else each[chosen] for each in values]
 
 
 def _dense(X: Any) -> np.ndarray:
