@@ -120,7 +120,7 @@ class AutoRanker(Ranker):
                 wrong option.
         """
         began = time.perf_counter()
-        self._check_options()
+        self.check_options()
         held_out = self._has_validation(X_valid, y_valid, qid_valid, None)
         X, y = self._check(X, y, reset=True)
         qid = check_ids(X, qid, None)[0]
@@ -137,7 +137,8 @@ class AutoRanker(Ranker):
         self._take_best(self._trained(began, (X, y, qid), valid), valid)
         return self
 
-    def _check_options(self) -> None:
+    def check_options(self) -> None:
+        """Raise ValueError for a wrong option, as `fit` does."""
         if self._measure().takes_groups:
             raise ValueError(f"select must be a measure without groups, got {self._measure().name}; take LinearRanker")
         if self.time_budget is not None and not self.time_budget >= 0:
