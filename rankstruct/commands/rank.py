@@ -113,8 +113,7 @@ def rank(files: Files, output: str | Path, measures: Sequence[str], *, verbose: 
 def _fitted(ranker: AutoRanker, lists: dict[str, RankingData], measures: Sequence[str]) -> dict[str, Any]:
     """Fit and test; returns what `result.json` holds."""
     start = time.perf_counter()
-    given = arrays_of(lists["train"]) | (arrays_of(lists["valid"], "_valid") if "valid" in lists else {})
-    ranker.fit(**{name: value for name, value in given.items() if not name.startswith("groups")})
+    ranker.fit(**arrays_of(lists["train"]), **(arrays_of(lists["valid"], "_valid") if "valid" in lists else {}))
     seconds = time.perf_counter() - start
     return {
         "recipe": ranker.recipe_,

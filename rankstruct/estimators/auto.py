@@ -111,9 +111,20 @@ class AutoRanker(Ranker):
         self.random_state, self.verbose = random_state, verbose
 
     def fit(
-        self, X: Any, y: Any, qid: Any = None, *, X_valid: Any = None, y_valid: Any = None, qid_valid: Any = None
+        self,
+        X: Any,
+        y: Any,
+        qid: Any = None,
+        *,
+        groups: Any = None,
+        X_valid: Any = None,
+        y_valid: Any = None,
+        qid_valid: Any = None,
+        groups_valid: Any = None,
     ) -> AutoRanker:
-        """Train the recipes and take one; arguments and errors are those of `LinearRanker.fit`. Sparse features are made dense.
+        """Train the recipes and take one; arguments and errors are those of `LinearRanker.fit`.
+
+        Sparse features are made dense. No recipe looks at groups.
 
         Raises:
             ValueError: wrong shapes or values, NaN among them, no `qid`, too few lists, a measure that looks at groups, or a
@@ -121,7 +132,7 @@ class AutoRanker(Ranker):
         """
         began = time.perf_counter()
         self.check_options()
-        held_out = self._has_validation(X_valid, y_valid, qid_valid, None)
+        held_out = self._has_validation(X_valid, y_valid, qid_valid, groups_valid)
         X, y = self._check(X, y, reset=True)
         qid = check_ids(X, qid, None)[0]
         if held_out:
