@@ -227,13 +227,13 @@ class AutoRanker(Ranker):
         elif best != self.recipe_:
             said += (
                 f"; that of '{best}' is the highest, but {ahead:.4f} more on {self.validation_lists_} lists is not above two "
-                f"standard errors ({error:.4f})"
+                f"standard errors (of {error:.4f})"
             )
         elif best == ENSEMBLE:
             said += f", the highest of {len(means)}"
         else:
             ahead = means[best] - means[ENSEMBLE]
-            said += f", higher than the ensemble's by {ahead:.4f}, more than two standard errors ({error:.4f})"
+            said += f", higher than the ensemble's by {ahead:.4f}, more than two standard errors (of {error:.4f})"
         left_out = [f"'{row['recipe']}' ({row['note']})" for row in self.results_ if row["note"]]
         return said + (f"; left out: {', '.join(left_out)}" if left_out else "")
 
