@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rankstruct.data.dataset import Splits
+from rankstruct.data.dataset import RankingData, Splits
 from rankstruct.data.errors import DataError
 from rankstruct.data.formats import FORMATS, read_lists
 
-__all__ = ["read_folds"]
+__all__ = ["read_alike", "read_folds"]
 
 PARTS = ("train", "vali", "test")
 _FILES = ", ".join(f"{part}.txt" for part in PARTS)
@@ -32,12 +33,16 @@ def read_folds(path: str | os.PathLike[str], fold: int | None = None, **options:
     >>> splits.train.num_lists  # doctest: +SKIP
     63
     """
-    files = fold_files(path, fold)
+    return Splits(*read_alike(fold_files(path, fold), **options))
+
+
+def read_alike(files: Sequence[str | os.PathLike[str]], **options: Any) -> list[RankingData]:
+    """Read files of lists, with the same number of features; options and errors are those of `read_lists`."""
     parts = [read_lists(file, **options) for file in files]
     widths = {part.num_features for part in parts}
     if len(widths) > 1:  # sparse files need not mention the last features
         parts = [read_lists(file, **{**options, "num_features": max(widths)}) for file in files]
-    return Splits(*parts)
+    return parts
 
 
 def fold_files(path: str | os.PathLike[str], fold: int | None = None) -> list[Path]:

@@ -30,7 +30,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, check_X_y
 from torch import nn
 
 from rankstruct.diagnostics import describe
-from rankstruct.estimators import LinearRanker, MLPRanker
+from rankstruct.estimators import AutoRanker, LinearRanker, MLPRanker
 from rankstruct.estimators.base import are_given, group_documents
 from rankstruct.estimators.linear import ranking_risk
 from rankstruct.feature_maps import Positional
@@ -65,8 +65,8 @@ class Trainer(Protocol):
     def fit(self, X: Any, y: Any, qid: Any = None, **more: Any) -> Any:
         """Train on documents `[documents, d]`, labels and lists `[documents]`; see `LinearRanker.fit` for the keywords."""
 
-    def predict(self, X: Any) -> np.ndarray:
-        """Scores `[documents]`, float64."""
+    def predict(self, X: Any, qid: Any = None) -> np.ndarray:
+        """Scores `[documents]`, float64; some trainers look at the lists."""
 
 
 class HeldOut(NamedTuple):
@@ -153,8 +153,8 @@ class _Baseline(BaseEstimator):
     def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: HeldOut | None) -> None:
         """Set `coef_`, or what `_score` needs; lists are side by side."""
 
-    def predict(self, X: Any) -> np.ndarray:
-        """Scores `[documents]`, float64: higher is better, comparable within a list."""
+    def predict(self, X: Any, qid: Any = None) -> np.ndarray:
+        """Scores `[documents]`, float64: higher is better, comparable within a list. No baseline looks at `qid`."""
         check_is_fitted(self, "n_features_in_")
         X = self._rows(X)
         if X.shape[1] != self.n_features_in_:
@@ -219,6 +219,8 @@ def choice_of(trainer: Any) -> dict[str, Any]:
     """What a fitted trainer chose by the validation lists, for the record."""
     if isinstance(trainer, LinearRanker):
         return {"C": trainer.C_}
+    if isinstance(trainer, AutoRanker):
+        return {"recipe": trainer.recipe_}
     return dict(getattr(trainer, "choice_", {}))
 
 
@@ -828,6 +830,7 @@ TRAINERS: dict[str, Callable[..., Any]] = {
     "lambdarank": functools.partial(GradientRanker, LambdaLoss(measure="nDCG", scheme="lambdarank")),
     "linear": functools.partial(LinearRanker, prepare=()),  # on any loss; the plan prepares the features
     "mlp": functools.partial(MLPRanker, prepare=()),
+    "auto": AutoRanker,  # which prepares the features itself
     "feature": SingleFeature,
     "random": RandomRanker,
 }

@@ -288,7 +288,7 @@ def run_cell(plan: Plan, cell: PlanCell) -> dict[str, Any]:
         warnings.simplefilter("always", UserWarning)
         trainer.fit(**arrays_of(train), **arrays_of(vali, "_valid"))
     seconds = time.perf_counter() - start
-    scores = trainer.predict(test.features)
+    scores = trainer.predict(test.features, test.list_numbers)
     values = evaluate(scores, test.labels, plan.all_measures, offsets=test.offsets, groups=test.groups)
     return {
         "cell": list(cell.key),

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from rankstruct.preparation import Preparation
+from rankstruct.lists import check_offsets
+from rankstruct.preparation import Preparation, QueryZScore
 
-__all__ = ["LinearScorer", "MLPScorer", "MeanScorer", "PreparedScorer"]
+__all__ = ["EnsembleScorer", "LinearScorer", "MLPScorer", "MeanScorer", "PreparedScorer"]
 
 
 class LinearScorer(nn.Module):
@@ -126,7 +127,75 @@ class PreparedScorer(nn.Module):
         Raises:
             ValueError: another number of features, or shapes that do not fit.
         """
-        return self.scorer(self.preparation(features, where=where, offsets=offsets))
+        return _asked(self.scorer, self.preparation(features, where=where, offsets=offsets), where, offsets)
+
+
+class EnsembleScorer(nn.Module):
+    """A weighted mean of several scorers, each standardised within each list: its mean is 0 and its standard deviation 1.
+
+    Args:
+        scorers: of the same features.
+        weights: one a scorer, with sum 1; all equal if None. A scorer whose weight is 0 is not asked.
+
+    >>> import torch
+    >>> EnsembleScorer([MLPScorer(3), LinearScorer(3)])(torch.ones(2, 5, 3)).shape
+    torch.Size([2, 5])
+    """
+
+    def __init__(self, scorers: Sequence[nn.Module], weights: Sequence[float] | None = None) -> None:
+        super().__init__()
+        if not scorers:
+            raise ValueError("scorers must be one or more")
+        self.scorers = nn.ModuleList(scorers)
+        self.weights = check_weights(weights, len(scorers))
+
+    def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
+        """Scores `[..., list_size]` of features `[..., list_size, d]`.
+
+        `where` says which documents are real, or `offsets` where the lists of flat features `[documents, d]` begin; without both
+        the last dimension but one is the list. Padding scores 0.
+
+        Raises:
+            ValueError: shapes that do not fit.
+        """
+        asked = zip(self.scorers, self.weights, strict=True)
+        scores = [_asked(scorer, features, where, offsets) for scorer, weight in asked if weight]
+        weights = [weight for weight in self.weights if weight]
+        if offsets is not None:
+            check_offsets(offsets, len(features))
+            return mean_of_z_scores(torch.stack(scores, -1), weights, offsets.diff())
+        if where is None:
+            where = torch.ones(features.shape[:-1], dtype=torch.bool, device=features.device)
+        real = torch.stack([each[where] for each in scores], -1)
+        found = mean_of_z_scores(real, weights, where.sum(-1).flatten())
+        return found.new_zeros(where.shape).masked_scatter(where, found)
+
+
+def _asked(scorer: nn.Module, features: Tensor, where: Tensor | None, offsets: Tensor | None) -> Tensor:
+    """Scores of a scorer, which is told the lists if it looks at them."""
+    if isinstance(scorer, PreparedScorer | EnsembleScorer):
+        return scorer(features, where=where, offsets=offsets)
+    return scorer(features)
+
+
+def mean_of_z_scores(scores: Tensor, weights: Sequence[float], lengths: Tensor) -> Tensor:
+    """The weighted mean `[documents]` of scores `[documents, members]`, each standardised within each list of these lengths.
+
+    A member that scores all documents of a list alike adds 0 to them.
+
+    >>> mean_of_z_scores(torch.tensor([[0.0, 7.0], [1.0, 7.0]]), [0.5, 0.5], torch.tensor([2]))
+    tensor([-0.5000,  0.5000])
+    """
+    wide = scores.to(torch.float32 if scores.device.type == "mps" else torch.float64)
+    return (QueryZScore()(wide, lengths) @ wide.new_tensor(weights)).to(scores.dtype)
+
+
+def check_weights(weights: Sequence[float] | None, members: int) -> tuple[float, ...]:
+    """One weight a member, scaled to sum 1; raises ValueError unless they are as many, 0 or more, and not all 0."""
+    found = [1.0] * members if weights is None else [float(each) for each in weights]
+    if len(found) != members or not all(0 <= each < float("inf") for each in found) or not sum(found):
+        raise ValueError(f"weights must be {members} numbers, 0 or more and not all 0, one a member; got {weights!r}")
+    return tuple(each / sum(found) for each in found)
 
 
 def with_preparation(scorer: nn.Module, preparation: Preparation) -> nn.Module:

@@ -9,6 +9,7 @@ import torch
 
 import rankstruct as rs
 from rankstruct.data import synthetic
+from rankstruct.estimators import auto
 from rankstruct.experiments.baselines import (
     TRAINERS,
     AllPairsLoss,
@@ -37,6 +38,18 @@ SMALL = {
 }
 
 
+@pytest.fixture(autouse=True)
+def quick_recipes(monkeypatch):
+    """A short training in place of AutoRanker's."""
+
+    def mlp(options):
+        return rs.MLPRanker(
+            options.select, prepare=(), hidden=(8,), max_epochs=10, device="cpu", random_state=options.random_state
+        )
+
+    monkeypatch.setattr(auto, "MEMBERS", {"MLP": mlp})
+
+
 def arrays(data):
     return data.features, data.labels, np.repeat(np.arange(data.num_lists), data.lengths)
 
@@ -62,23 +75,23 @@ def fit(name, parts, **options):
 def test_learns_to_rank_and_is_repeatable(name, parts):
     X, y, qid = parts[2]
     trainer = fit(name, parts)
-    scores = trainer.predict(X)
+    scores = trainer.predict(X, qid)
     assert scores.shape == y.shape
     assert scores.dtype == np.float64
     value, chance = mean_measure(scores, y, qid, "nDCG"), mean_measure(np.zeros(len(y)), y, qid, "nDCG")
     assert value < chance + 0.05 if name == "random" else value > chance + 0.03
-    np.testing.assert_array_equal(fit(name, parts).predict(X), scores)
+    np.testing.assert_array_equal(fit(name, parts).predict(X, qid), scores)
     assert isinstance(choice_of(trainer), dict)
     if is_stochastic(name):
-        assert (fit(name, parts, random_state=1).predict(X) != scores).any()
+        assert (fit(name, parts, random_state=1).predict(X, qid) != scores).any()
 
 
 @pytest.mark.parametrize("name", [name for name in TRAINERS if name not in ("lambdamart", "random")])
 def test_rows_of_a_list_need_not_be_neighbours(name, parts):
     (X, y, qid), held_out, test = parts
     order = np.random.default_rng(0).permutation(len(y))
-    expected = fit(name, parts).predict(test[0])
-    found = fit(name, ((X[order], y[order], qid[order]), held_out, test)).predict(test[0])
+    expected = fit(name, parts).predict(test[0], test[2])
+    found = fit(name, ((X[order], y[order], qid[order]), held_out, test)).predict(test[0], test[2])
     assert np.corrcoef(expected, found)[0, 1] > 0.99
 
 

@@ -1,0 +1,240 @@
+"""`rankstruct rank`: from files to a tested ranker in one folder, without a config.
+
+The folder has `scorer.pt`, `ranker.pkl`, a model card (`README.md`) and, written last, `result.json`: where
+that is, all is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pickle
+import platform
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rankstruct._version import __version__
+from rankstruct.commands.cells import Cell, CellFolders
+from rankstruct.data import DataError, RankingData, read_alike
+from rankstruct.data.folds import fold_files
+from rankstruct.data.source import digest_of
+from rankstruct.diagnostics import arrays_of
+from rankstruct.estimators import AutoRanker
+from rankstruct.files import whole_file, write_text
+from rankstruct.measures import evaluate, parse_measure
+from rankstruct.models import save_scorer
+from rankstruct.statistics import bootstrap_interval
+from rankstruct.tables import format_table
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files of lists; validation and test may be absent."""
+
+    train: Path
+    valid: Path | None = None
+    test: Path | None = None
+
+    def given(self) -> dict[str, Path]:
+        """Those that there are, by their parts."""
+        return {name: path for name, path in vars(self).items() if path is not None}
+
+    def read(self) -> dict[str, RankingData]:
+        """Their lists, with the same number of features; raises DataError where a file is absent or breaks its format."""
+        return dict(zip(self.given(), read_alike(list(self.given().values())), strict=True))
+
+    def digests(self) -> dict[str, str]:
+        """Sixteen letters for the content of each."""
+        return {name: digest_of(str(path)) for name, path in self.given().items()}
+
+
+def find_files(folder: str | None, fold: int | None, train: str | None, valid: str | None, test: str | None) -> Files:
+    """The files of a folder and fold, or those that are named.
+
+    Raises:
+        ValueError: both or neither, or files that are not there.
+    """
+    if (folder is None) == (train is None) or (folder and (valid or test)) or (train and fold is not None):
+        raise ValueError(
+            "give FOLDER, with --fold where it has folds, or --train FILE, with --valid and --test; not both"
+        )
+    if folder is not None:
+        folds = sorted(path.name for path in Path(folder).glob("Fold*"))
+        if fold is None and folds and not list(Path(folder).glob("train.*")):
+            raise DataError(f"{folder} has {', '.join(folds)}: choose one, such as --fold 1")
+        return Files(*fold_files(folder, fold))
+    files = Files(*(None if path is None else Path(path) for path in (train, valid, test)))  # type: ignore[arg-type]
+    for path in files.given().values():
+        if not path.is_file():
+            raise DataError(f"{path}: no such file")
+    return files
+
+
+def rank(files: Files, output: str | Path, measures: Sequence[str], *, verbose: bool = False, **options: Any) -> Any:
+    """Train an `AutoRanker`, test it, and write a folder; a finished one of the same request is only read.
+
+    Args:
+        files: the lists.
+        output: the folder.
+        measures: for the test lists.
+        verbose: show a bar.
+        options: of `AutoRanker`.
+
+    Returns:
+        What `result.json` holds.
+
+    Raises:
+        ValueError: the files break their format, or the folder has something else or the result of another request.
+    """
+    names = [parse_measure(name).name for name in measures]
+    request = {"version": __version__, "data": files.digests(), "measures": names, "options": options}
+    AutoRanker(**options).check_options()
+    there = {path.name for path in Path(output).glob("*") if path.suffix != ".part"} - {".lock"}
+    if there and "request.json" not in there:
+        raise ValueError(f"{output} has files that are no result of this command; choose another --output")
+    with CellFolders(output) as store:
+        cell = Cell(".", request, ())
+        if (found := store.find(cell)) is None:
+            ranker = AutoRanker(**options, verbose=verbose)
+            found = _fitted(ranker, files.read(), names)
+            save_scorer(ranker.to_scorer(), Path(output) / "scorer.pt")
+            with whole_file(Path(output) / "ranker.pkl", "wb") as file:
+                pickle.dump(ranker, file)
+            write_text(Path(output) / "README.md", model_card(found, request))
+            store.keep(cell, found)
+    return found
+
+
+def _fitted(ranker: AutoRanker, lists: dict[str, RankingData], measures: Sequence[str]) -> dict[str, Any]:
+    """Fit and test; returns what `result.json` holds."""
+    start = time.perf_counter()
+    ranker.fit(**arrays_of(lists["train"]), **(arrays_of(lists["valid"], "_valid") if "valid" in lists else {}))
+    seconds = time.perf_counter() - start
+    return {
+        "recipe": ranker.recipe_,
+        "reason": ranker.reason_,
+        "recipes": ranker.results_,
+        "validation_lists": ranker.validation_lists_,
+        "seconds": seconds,
+        "test": _tested(ranker, lists["test"], measures) if "test" in lists else {},
+        "lists": {name: [data.num_lists, data.num_documents] for name, data in lists.items()},
+        "features": lists["train"].num_features,
+        "versions": {
+            "rankstruct": __version__,
+            **{name: version(name) for name in ("torch", "numpy", "scikit-learn")},
+            "python": platform.python_version(),
+        },
+    }
+
+
+def _tested(ranker: AutoRanker, test: RankingData, measures: Sequence[str]) -> dict[str, Any]:
+    """Mean and interval of each measure over the test lists."""
+    scores = torch.tensor(ranker.predict(test.features, test.list_numbers))
+    values = evaluate(scores, torch.tensor(test.labels), list(measures), offsets=torch.tensor(test.offsets))
+    found = {name: each.numpy() for name, each in values.items()}
+    return {name: {"mean": float(v.mean()), "interval": list(bootstrap_interval(v))} for name, v in found.items()}
+
+
+def recipe_table(result: dict[str, Any]) -> tuple[list[str], list[list[Any]]]:
+    """Header and rows of the recipes: validation means, seconds, why one was left out."""
+    names = list(result["recipes"][0]["validation"])  # the first is never left out
+    rows = [
+        [row["recipe"], *(row["validation"].get(name, "") for name in names), f"{row['seconds']:.1f}", row["note"]]
+        for row in result["recipes"]
+    ]
+    return ["recipe", *(f"validation {name}" for name in names), "seconds", "left out"], rows
+
+
+def test_table(result: dict[str, Any]) -> tuple[list[str], list[list[Any]]]:
+    """Header and rows of the test measures."""
+    rows = [[name, each["mean"], *each["interval"]] for name, each in result["test"].items()]
+    return ["measure", "test mean", "95 % from", "to"], rows
+
+
+def model_card(result: dict[str, Any], request: dict[str, Any]) -> str:
+    """`README.md`: what the model is, what it was trained and tested on, how it is loaded."""
+    digests = [[name, *result["lists"][name], digest] for name, digest in request["data"].items()]
+    data = format_table(["part", "lists", "documents", "SHA-256, first 16"], digests, "github")
+    tested = "There were no test lists."
+    if result["test"]:
+        tested = f"""{format_table(*test_table(result), "github")}
+
+Means over the test lists, ties by expectation, lists with nothing relevant 0; 95 % bootstrap intervals over lists."""
+    versions = ", ".join(map(" ".join, result["versions"].items()))
+    features, options = result["features"], (" ".join(map(str, each)) for each in request["options"].items())
+    return f"""# A ranker: {result["recipe"]}
+
+{result["reason"]}.
+
+## Data
+
+{data}
+
+{features} raw features a document. {result["validation_lists"]} lists chose settings and recipe\
+{"" if "valid" in request["data"] else ", held out of the training lists"}.
+
+## Test
+
+{tested}
+
+## Recipes
+
+{format_table(*recipe_table(result), "github")}
+
+Options: {", ".join(options)}. Training took {result["seconds"]:.1f} s with {versions}.
+
+## Use
+
+```python
+import rankstruct as rs, torch
+
+scorer = rs.load_scorer("scorer.pt")  # of raw features [..., list_size, {features}]; no code runs from the file
+scores = scorer(torch.zeros(3, 10, {features}))  # the highest goes first
+scores = scorer(torch.zeros(30, {features}), offsets=torch.tensor([0, 10, 30]))  # lists side by side; padded ones with where=
+```
+
+`ranker.pkl` is the same as an estimator, `pickle.load(file).predict(X, qid)`; a pickle can run code, so load your own alone.
+"""
+
+
+def main(args: Sequence[str]) -> None:
+    """Train, test, write, and print the tables."""
+    parser = argparse.ArgumentParser(
+        prog="rankstruct rank",
+        description="Train a ranker on files of lists: a few fixed recipes, one of which is taken by validation. Tests it and "
+        "writes one folder with the scorer, the estimator and a model card.",
+    )
+    parser.add_argument("folder", nargs="?", metavar="FOLDER", help="with train.txt, vali.txt and test.txt, or folds")
+    parser.add_argument("--fold", type=int, help="number of the fold, where FOLDER has Fold1 and so on")
+    parser.add_argument("--train", metavar="FILE", help="training lists, in place of FOLDER")
+    parser.add_argument("--valid", metavar="FILE", help="validation lists (default: a fifth of the training lists)")
+    parser.add_argument("--test", metavar="FILE", help="test lists (default: none)")
+    parser.add_argument("--select", default="AP", help="the measure that chooses (default: %(default)s)")
+    parser.add_argument(
+        "--measures", nargs="+", default=["AP", "nDCG@10", "RR@10"], help="of the test (default: %(default)s)"
+    )
+    parser.add_argument("--time-budget", type=float, metavar="SECONDS", help="leave out recipes that might take longer")
+    parser.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
+    parser.add_argument("--output", default="runs/rank", help="folder of the result (default: %(default)s)")
+    given = parser.parse_args(args[1:])
+    if given.folder is None and given.train is None:
+        parser.error("give FOLDER or --train FILE")
+    files = find_files(given.folder, given.fold, given.train, given.valid, given.test)
+    options = {"select": given.select, "time_budget": given.time_budget, "random_state": given.seed}
+    try:
+        result = rank(files, given.output, given.measures, verbose=True, **options)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"stopped; {given.output} is not finished, the same command begins it again") from None
+    print(format_table(*recipe_table(result)))
+    print(f"\n{result['reason']}\n")
+    if result["test"]:
+        print(format_table(*test_table(result)))
+        print(f"over {result['lists']['test'][0]} test lists, intervals by bootstrap")
+    print(
+        f"training took {result['seconds']:.1f} s; written: {given.output}/README.md, scorer.pt, ranker.pkl, result.json"
+    )

@@ -1,0 +1,274 @@
+"""A ranker that chooses its own recipe: a few fixed ones are trained, and validation lists say which is taken."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils.validation import check_is_fitted
+from torch import nn
+from tqdm import tqdm
+
+from rankstruct.estimators.base import Ranker, bring_together, check_ids, rows_of
+from rankstruct.estimators.ensemble import EnsembleRanker
+from rankstruct.estimators.linear import LinearRanker
+from rankstruct.estimators.mlp import MLPRanker
+from rankstruct.measures import Measure, evaluate, parse_measure
+from rankstruct.models.scorers import with_preparation
+
+__all__ = ["AutoRanker"]
+
+
+def _linear(options: AutoRanker) -> Ranker:
+    return LinearRanker(options.select, loss="GradedLoss('AUC')", C=[0.001, 0.01, 0.1, 1.0, 10.0])
+
+
+def _mlp(loss: str) -> Callable[[AutoRanker], Ranker]:
+    def make(options: AutoRanker) -> Ranker:
+        given: dict[str, Any] = {
+            "device": options.device,
+            "random_state": options.random_state,
+            "verbose": options.verbose,
+        }
+        return MLPRanker(options.select, loss=loss, prepare=(), seeds=3, **given)
+
+    return make
+
+
+#: What is trained, by its name, on prepared features, the first one whatever the time.
+MEMBERS: dict[str, Callable[[AutoRanker], Ranker]] = {
+    "linear, graded AUC": _linear,
+    "3 MLPs, graded AUC": _mlp("GradedLoss('AUC')"),
+    "3 MLPs, LambdaLoss nDCG@10": _mlp("LambdaLoss('nDCG@10')"),
+    "3 MLPs, LambdaLoss nDCG": _mlp("LambdaLoss('nDCG')"),
+}
+ENSEMBLE, WEIGHTED = "ensemble of all", "ensemble of all, weights chosen"
+_ERRORS = 2.0  # by how many standard errors another recipe is to beat the ensemble
+_TRIAL = {"max_epochs": 1, "seeds": 1}  # options with which a member is timed
+
+
+class _Valid(NamedTuple):
+    X: Any
+    y: np.ndarray
+    qid: np.ndarray
+
+
+class AutoRanker(Ranker):
+    """The best of a few fixed recipes: a linear ranker, three perceptrons each on three losses, ensembles of all of them.
+
+    The ensemble with equal weights is taken unless another recipe is better on the validation lists by more than two standard
+    errors of the difference, list by list: of recipes as close as these, the best by few lists is mostly the luckiest.
+
+    Args:
+        select: the measure that chooses settings and recipe and that `score` reports, or its name.
+        time_budget: seconds that `fit` may take; a recipe that might not end in time, by an epoch that is timed, is left out. The
+            linear one never is. None is no limit.
+        prepare: steps that raw features go through, fitted to the training documents; see `rankstruct.preparation.Preparation`.
+        validation_share: of the lists, which are held out where `fit` is given no validation lists.
+        device: of the perceptrons, as in `MLPRanker`.
+        random_state: seed of what is trained and held out.
+        verbose: show a bar.
+
+    Attributes:
+        recipe_: the name of the one that was taken.
+        ranker_: that one, of prepared features.
+        results_: for each recipe `{"recipe", "validation", "seconds", "note"}`: means of measures on the validation lists
+            (none where it was left out), training time, and why it was left out.
+        reason_: a sentence that says what was taken and why.
+        validation_lists_: how many chose.
+        preparation_: the steps, as fitted.
+        n_features_in_: how many a raw document has.
+
+    >>> rng = np.random.default_rng(0)
+    >>> X, qid = rng.normal(size=(600, 2)), np.repeat(np.arange(60), 10)
+    >>> y = (X[:, 0] > 0.5).astype(int)
+    >>> ranker = AutoRanker(time_budget=0).fit(X, y, qid)  # no time but for the linear one
+    >>> ranker.recipe_, ranker.score(X, y, qid) > 0.9
+    ('linear, graded AUC', True)
+    """
+
+    loss, drop_empty = None, True
+
+    def __init__(
+        self,
+        select: str | Measure = "AP",
+        *,
+        time_budget: float | None = None,
+        prepare: Sequence[str] = ("append-quantile", "standardize"),
+        validation_share: float = 0.2,
+        device: str | torch.device | None = None,
+        random_state: int = 0,
+        verbose: bool = False,
+    ) -> None:
+        self.select, self.time_budget, self.prepare = select, time_budget, prepare
+        self.validation_share, self.device = validation_share, device
+        self.random_state, self.verbose = random_state, verbose
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        qid: Any = None,
+        *,
+        groups: Any = None,
+        X_valid: Any = None,
+        y_valid: Any = None,
+        qid_valid: Any = None,
+        groups_valid: Any = None,
+    ) -> AutoRanker:
+        """Train the recipes and take one; arguments and errors are those of `LinearRanker.fit`.
+
+        Sparse features are made dense. No recipe looks at groups.
+
+        Raises:
+            ValueError: wrong shapes or values, NaN among them, no `qid`, too few lists, a measure that looks at groups, or a
+                wrong option.
+        """
+        began = time.perf_counter()
+        self.check_options()
+        held_out = self._has_validation(X_valid, y_valid, qid_valid, groups_valid)
+        X, y = self._check(X, y, reset=True)
+        qid = check_ids(X, qid, None)[0]
+        if held_out:
+            valid = _Valid(
+                self._check(X_valid, reset=False), np.asarray(y_valid), check_ids(X_valid, qid_valid, None)[0]
+            )
+        else:
+            held = self._held_out(qid)
+            valid, (X, y, qid) = _Valid(*rows_of(held, X, y, qid)), rows_of(~held, X, y, qid)
+        X = self._fit_preparation(_dense(X), qid)
+        valid = valid._replace(X=self._prepared(_dense(valid.X), valid.qid))
+        self.validation_lists_ = len(np.unique(valid.qid))
+        self._take_best(self._trained(began, (X, y, qid), valid), valid)
+        return self
+
+    def check_options(self) -> None:
+        """Raise ValueError for a wrong option, as `fit` does."""
+        if self._measure().takes_groups:
+            raise ValueError(f"select must be a measure without groups, got {self._measure().name}; take LinearRanker")
+        if self.time_budget is not None and not self.time_budget >= 0:
+            raise ValueError(f"time_budget must be 0 or more seconds, or None for no limit; got {self.time_budget}")
+        if not 0 < self.validation_share < 1:
+            raise ValueError(f"validation_share must be between 0 and 1, got {self.validation_share}")
+
+    def _measure(self) -> Measure:
+        return parse_measure(self.select)
+
+    def _trained(self, began: float, train: tuple[Any, ...], valid: _Valid) -> dict[str, Any]:
+        """The members that there is time for, and ensembles of them, by name; begins `results_`."""
+        self.results_: list[dict[str, Any]] = []
+        found: dict[str, Any] = {}
+        shown = {"disable": not self.verbose, "unit": " recipes", "leave": False}
+        with tqdm(MEMBERS.items(), **shown) as bar:
+            for name, make in bar:
+                bar.set_postfix_str(name)
+                start, ranker = time.perf_counter(), make(self)
+                note = self._left_out(began, ranker, train, valid) if found else ""
+                if not note:
+                    found[name] = _fitted(ranker, train, valid)
+                self._add(name, time.perf_counter() - start, note)
+        if len(found) > 1:
+            members = [FrozenEstimator(ranker) for ranker in found.values()]
+            for name, weights in ((ENSEMBLE, "equal"), (WEIGHTED, "validation")):
+                start = time.perf_counter()
+                found[name] = _fitted(EnsembleRanker(members, weights=weights, measure=self.select), train, valid)
+                self._add(name, time.perf_counter() - start)
+        return found
+
+    def _add(self, name: str, seconds: float, note: str = "") -> None:
+        self.results_.append({"recipe": name, "validation": {}, "seconds": seconds, "note": note})
+
+    def _left_out(self, began: float, ranker: Ranker, train: tuple[Any, ...], valid: _Valid) -> str:
+        """Why there is no time for a ranker, "" if there is: what its shortest training takes tells that of the longest."""
+        if self.time_budget is None:
+            return ""
+        end, told = began + self.time_budget, f"in the budget of {self.time_budget:g} s"
+        if time.perf_counter() >= end:
+            return f"no time left {told}"
+        options = {name: value for name, value in _TRIAL.items() if name in ranker.get_params()}
+        trial = clone(ranker).set_params(**options, verbose=False)
+        few = rows_of(np.isin(train[2], _names_with_relevant(train[1], train[2], 2)), *train)
+        _fitted(clone(trial), tuple(few), _Valid(*few))  # loads what is compiled
+        start = time.perf_counter()
+        _fitted(trial, train, valid)
+        most = time.perf_counter() - start
+        for name, value in options.items():
+            most *= getattr(ranker, name) / value
+        left = end - time.perf_counter()
+        return "" if most <= left else f"may take {most:.1f} s, with {max(left, 0):.1f} s left {told}"
+
+    def _take_best(self, found: dict[str, Any], valid: _Valid) -> None:
+        """Measure the recipes on the validation lists and take one, by the rule."""
+        measures = {measure.name: measure for measure in (self._measure(), *map(parse_measure, ("AP", "nDCG@10")))}
+        values = {name: _measured(ranker, valid, list(measures.values())) for name, ranker in found.items()}
+        for row in self.results_:
+            row["validation"] = {name: float(v.mean()) for name, v in values.get(row["recipe"], {}).items()}
+        selected = {name: each[self._measure().name] for name, each in values.items()}
+        best = max(selected, key=lambda name: selected[name].mean())
+        standing = ENSEMBLE if ENSEMBLE in selected else best
+        ahead = selected[best] - selected[standing]
+        error = float(ahead.std(ddof=1)) / len(ahead) ** 0.5 if len(ahead) > 1 else 0.0
+        self.recipe_ = best if ahead.mean() > _ERRORS * error and len(ahead) > 1 else standing
+        self.ranker_ = found[self.recipe_]
+        self.reason_ = self._explained(best, {name: float(v.mean()) for name, v in selected.items()}, error)
+
+    def _explained(self, best: str, means: dict[str, float], error: float) -> str:
+        measure = self._measure().name
+        said = f"'{self.recipe_}' was taken: its validation {measure} is {means[self.recipe_]:.4f}"
+        ahead = means[best] - means[self.recipe_]
+        if len(means) == 1:
+            said += ", and no other was trained"
+        elif best != self.recipe_:
+            said += (
+                f"; that of '{best}' is the highest, but {ahead:.4f} more on {self.validation_lists_} lists is not above two "
+                f"standard errors (of {error:.4f})"
+            )
+        elif best == ENSEMBLE:
+            said += f", the highest of {len(means)}"
+        else:
+            ahead = means[best] - means[ENSEMBLE]
+            said += f", higher than the ensemble's by {ahead:.4f}, more than two standard errors (of {error:.4f})"
+        left_out = [f"'{row['recipe']}' ({row['note']})" for row in self.results_ if row["note"]]
+        return said + (f"; left out: {', '.join(left_out)}" if left_out else "")
+
+    def predict(self, X: Any, qid: Any = None) -> np.ndarray:
+        """Scores `[documents]`, float64: higher is better, comparable within a list.
+
+        `qid` `[documents]` says which documents are a list; without it all are one.
+        """
+        check_is_fitted(self)
+        X = self._check(X, reset=False)
+        return self.ranker_.predict(self._prepared(_dense(X), qid), qid)
+
+    def to_scorer(self) -> nn.Module:
+        """What was taken as a scorer for torch, float32, which takes raw features too; see `save_scorer`."""
+        check_is_fitted(self)
+        return with_preparation(self.ranker_.to_scorer(), self.preparation_)
+
+
+def _fitted(ranker: Any, train: tuple[Any, ...], valid: _Valid) -> Any:
+    return ranker.fit(*train, X_valid=valid.X, y_valid=valid.y, qid_valid=valid.qid)
+
+
+def _names_with_relevant(y: np.ndarray, qid: np.ndarray, number: int) -> np.ndarray:
+    """Some lists that a ranking can get wrong: the first of those with the most labels."""
+    pairs = np.unique(np.stack([np.unique(qid, return_inverse=True)[1], np.unique(y, return_inverse=True)[1]]), axis=1)
+    lists, counts = np.unique(pairs[0], return_counts=True)
+    return np.unique(qid)[lists[np.argsort(-counts, kind="stable")[:number]]]
+
+
+def _measured(ranker: Any, valid: _Valid, measures: Sequence[Measure]) -> dict[str, np.ndarray]:
+    """Measures of each validation list."""
+    scores, labels, offsets, _ = bring_together(ranker.predict(valid.X, valid.qid), valid.y, valid.qid, None)
+    found = evaluate(torch.tensor(scores), torch.tensor(labels), measures, offsets=torch.tensor(offsets))
+    return {name: values.numpy() for name, values in found.items()}
+
+
+def _dense(X: Any) -> np.ndarray:
+    return X.toarray() if sp.issparse(X) else X

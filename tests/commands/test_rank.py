@@ -1,0 +1,177 @@
+"""`rankstruct rank`: from files to a folder with a scorer, a ranker and a card; kills, reruns, what is refused."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import rankstruct as rs
+from rankstruct.cli import main as rankstruct
+from rankstruct.commands import rank
+from rankstruct.data import read_folds
+from rankstruct.statistics import bootstrap_interval
+
+QUICK = ["--time-budget", "0"]
+
+
+def write(folder, lists=30, size=6):
+    """The three files of a fold, sparse: the last feature is 0 in the test file."""
+    folder.mkdir(parents=True)
+    for seed, part in enumerate(("train", "vali", "test")):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(lists * size, 5))
+        y = np.clip(np.floor(X[:, 0] + 0.5 * rng.normal(size=len(X)) + 0.5), 0, 2).astype(int)
+        X[:, 3], X[:, 4] = 0.1, X[:, 4] * (part != "test")
+        lines = [
+            f"{y[i]} qid:{i // size} " + " ".join(f"{k + 1}:{v:.4f}" for k, v in enumerate(X[i]) if v)
+            for i in range(len(y))
+        ]
+        (folder / f"{part}.txt").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("data") / "Fold1").parent
+
+
+@pytest.fixture(scope="module")
+def finished(data):
+    output = data.parent / f"{data.name}-out"
+    assert rankstruct(["rank", str(data), "--fold", "1", *QUICK, "--output", str(output)]) == 0
+    return output
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_the_folder_has_a_tested_ranker_of_raw_features(finished, data):
+    assert set(contents(finished)) == {".lock", "README.md", "ranker.pkl", "request.json", "result.json", "scorer.pt"}
+    result = json.loads((finished / "result.json").read_text())
+    test = read_folds(data, 1).test
+    ranker = pickle.loads((finished / "ranker.pkl").read_bytes())
+    expected = ranker.predict(test.features, test.list_numbers)
+    scorer = rs.load_scorer(finished / "scorer.pt")
+    offsets = torch.tensor(test.offsets)
+    np.testing.assert_allclose(scorer(torch.tensor(test.features)).detach(), expected, atol=1e-6)
+    for name, each in rs.evaluate(expected, test.labels, ["AP", "nDCG@10", "RR@10"], offsets=offsets).items():
+        assert result["test"][name]["mean"] == pytest.approx(each.mean().item(), abs=1e-12)
+        assert result["test"][name]["interval"] == pytest.approx(bootstrap_interval(each.numpy()))
+    assert result["test"]["AP"]["mean"] > 0.7
+    assert result["recipe"] == ranker.recipe_ == "linear, graded AUC"
+
+
+def test_the_card_says_what_it_is(finished):
+    card, result = (finished / "README.md").read_text(), json.loads((finished / "result.json").read_text())
+    digests = json.loads((finished / "request.json").read_text())["data"].values()
+    assert len(set(digests)) == 3
+    means = [f"{value:.4f}" for each in result["test"].values() for value in (each["mean"], *each["interval"])]
+    chosen = [f"{value:.4f}" for value in result["recipes"][0]["validation"].values()]
+    versions = (rs.__version__, torch.__version__, np.__version__)
+    for text in (*digests, *means, *chosen, *versions, result["recipe"], result["reason"], "30 |         180 |"):
+        assert text in card
+    code = card.partition("```python\n")[2].partition("```")[0]
+    before = Path.cwd()
+    try:
+        os.chdir(finished)
+        exec(code, names := {})
+    finally:
+        os.chdir(before)
+    assert names["scores"].shape == (30,)
+
+
+def test_a_finished_one_is_read_and_another_is_refused(finished, data, capsys, monkeypatch):
+    before = contents(finished)
+    given = ["rank", str(data), "--fold", "1", *QUICK, "--output", str(finished)]
+    with monkeypatch.context() as patch:
+        patch.setattr(rank.AutoRanker, "fit", None)
+        assert rankstruct(given) == 0
+    assert "linear, graded AUC" in capsys.readouterr().out
+    assert rankstruct([*given, "--seed", "1"]) == 1
+    assert "another options; choose another --output" in capsys.readouterr().err
+    assert contents(finished) == before
+
+
+def test_a_folder_with_other_things_is_left_alone(data, capsys):
+    before = contents(data / "Fold1")
+    assert rankstruct(["rank", str(data), "--fold", "1", *QUICK, "--output", str(data / "Fold1")]) == 1
+    assert "no result of this command" in capsys.readouterr().err
+    assert contents(data / "Fold1") == before
+
+
+def test_a_killed_one_begins_again(data, tmp_path, finished):
+    given = ["rank", str(data), "--fold", "1", "--output", str(tmp_path / "out"), "--time-budget"]
+    process = subprocess.Popen([sys.executable, "-m", "rankstruct", *given, "1000"], stderr=subprocess.DEVNULL)
+    while not (tmp_path / "out" / "request.json").is_file():
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    assert not (tmp_path / "out" / "result.json").exists()
+    assert rankstruct([*given, "0"]) == 1  # which is another request
+    (tmp_path / "out" / "request.json").write_bytes((finished / "request.json").read_bytes())
+    (tmp_path / "out" / "scorer.pt.17.part").touch()
+    assert rankstruct([*given, "0"]) == 0
+    assert (
+        json.loads((tmp_path / "out" / "result.json").read_text())["test"]
+        == json.loads((finished / "result.json").read_text())["test"]
+    )
+
+
+def test_ctrl_c_says_that_nothing_is_finished(data, tmp_path, monkeypatch, capsys):
+    given = ["rank", str(data), "--fold", "1", *QUICK, "--output", str(tmp_path)]
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rank, "save_scorer", stop)
+        assert rankstruct(given) == 130
+    assert "is not finished, the same command begins it again" in capsys.readouterr().err
+    assert set(contents(tmp_path)) == {".lock", "request.json"}
+    assert rankstruct(given) == 0
+
+
+def test_files_without_validation_and_test(data, tmp_path):
+    train = str(data / "Fold1" / "train.txt")
+    assert rankstruct(["rank", "--train", train, *QUICK, "--output", str(tmp_path / "a")]) == 0
+    result = json.loads((tmp_path / "a" / "result.json").read_text())
+    assert (result["test"], result["validation_lists"], result["lists"]) == ({}, 6, {"train": [30, 180]})
+    card = (tmp_path / "a" / "README.md").read_text()
+    assert "6 lists chose settings and recipe, held out of the training lists." in card
+    assert "There were no test lists." in card
+    test = ["--test", str(data / "Fold1" / "test.txt")]
+    assert (
+        rankstruct(["rank", "--train", train, *test, *QUICK, "--output", str(tmp_path / "b"), "--measures", "P@3"]) == 0
+    )
+    assert list(json.loads((tmp_path / "b" / "result.json").read_text())["test"]) == ["P@3"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["{data}"], "has Fold1: choose one, such as --fold 1"),
+        (["{data}", "--fold", "7"], "Fold7: expected a folder with train.txt, vali.txt, test.txt, got none"),
+        (["{data}/nowhere"], "nowhere: expected a folder"),
+        (["{data}", "--train", "x.txt"], "not both"),
+        (["--train", "{data}/none.txt"], "none.txt: no such file"),
+        (["{data}", "--fold", "1", "--measures", "quality"], "quality"),
+        (["{data}", "--fold", "1", "--select", "quality"], "quality"),
+        (["{data}", "--fold", "1", "--time-budget", "-3"], "time_budget must be 0 or more"),
+    ],
+)
+def test_what_is_refused_is_one_line_and_leaves_nothing(given, said, data, tmp_path, capsys):
+    args = [each.format(data=data) for each in given]
+    assert rankstruct(["rank", *args, "--output", str(tmp_path / "out")]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("rankstruct rank: ")
+    assert said in line
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,182 @@
+"""AutoRanker: takes what validation says, keeps to its time, tells why, goes through files; what is refused."""
+
+import pickle
+import time
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from sklearn.base import BaseEstimator, clone
+
+import rankstruct as rs
+from rankstruct.estimators import auto
+
+
+def make(lists=40, size=8, seed=0, dtype=np.float32):
+    """Grades from the first feature; values over orders of magnitude, one feature constant."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(lists * size, 4))
+    y = np.clip(np.floor(X[:, 0] + 0.5 * rng.normal(size=len(X)) + 0.5), 0, 2)
+    X[:, 2] = np.exp(X[:, 2] * 3)
+    X[:, 3] = 0.1
+    return X.astype(dtype), y, np.repeat([f"q{i}" for i in range(lists)], size)
+
+
+def held_out(seed=1):
+    return dict(zip(("X_valid", "y_valid", "qid_valid"), make(seed=seed), strict=True))
+
+
+class Column(BaseEstimator):
+    """Scores by one column of the prepared features, plus noise; each epoch takes some time."""
+
+    def __init__(self, column=0, noise=0.0, sign=1, epoch=0.0, max_epochs=10, verbose=False):
+        self.column, self.noise, self.sign, self.epoch, self.max_epochs = column, noise, sign, epoch, max_epochs
+        self.verbose = verbose
+
+    def fit(self, X, y, qid, **valid):
+        time.sleep(self.epoch * self.max_epochs)
+        self.n_features_in_ = X.shape[1]
+        return self
+
+    def predict(self, X, qid=None):
+        noise = np.random.default_rng(3).normal(size=len(X))
+        return self.sign * (X[:, self.column].astype(float) + self.noise * noise)
+
+
+@pytest.fixture
+def members(monkeypatch):
+    """Makes the recipes be others."""
+    return lambda **made: monkeypatch.setattr(auto, "MEMBERS", {n: lambda _, r=r: clone(r) for n, r in made.items()})
+
+
+def values(ranker, valid, name):
+    data = valid["X_valid"], valid["y_valid"], valid["qid_valid"]
+    scores, lists = ranker.predict(data[0], data[2]), data[1].reshape(40, 8)
+    return rs.evaluate(scores.reshape(40, 8), lists, [name])[name].numpy()
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return rs.AutoRanker(device="cpu").fit(*make(), **held_out())
+
+
+def test_every_recipe_is_measured_on_validation(fitted):
+    names = [row["recipe"] for row in fitted.results_]
+    assert names == [*auto.MEMBERS, auto.ENSEMBLE, auto.WEIGHTED]
+    assert all(0 < row["validation"]["AP"] <= 1 and not row["note"] for row in fitted.results_)
+    found = {row["recipe"]: row["validation"] for row in fitted.results_}
+    assert found[fitted.recipe_]["AP"] == pytest.approx(values(fitted, held_out(), "AP").mean(), abs=1e-9)
+    assert found[fitted.recipe_]["nDCG@10"] == pytest.approx(values(fitted, held_out(), "nDCG@10").mean(), abs=1e-9)
+    assert fitted.recipe_ in fitted.reason_
+    assert f"{found[fitted.recipe_]['AP']:.4f}" in fitted.reason_
+    assert fitted.score(*make(seed=5)) > 0.75
+    assert found[auto.WEIGHTED]["AP"] >= found[auto.ENSEMBLE]["AP"]
+
+
+def test_a_recipe_that_is_clearly_better_is_taken(members):
+    members(good=Column(), bad=Column(0, sign=-1), worse=Column(1))
+    ranker = rs.AutoRanker(prepare=()).fit(*make(), **held_out())
+    assert ranker.recipe_ == "good"
+    assert "higher than the ensemble's" in ranker.reason_
+    members(bad=Column(0, sign=-1), good=Column(), worse=Column(1))
+    assert rs.AutoRanker(prepare=()).fit(*make(), **held_out()).recipe_ in ("good", auto.WEIGHTED)
+
+
+def test_a_recipe_that_may_be_better_by_chance_is_not(members):
+    valid = held_out()
+    near = [Column(noise=0.05), Column(noise=0.0)]
+    members(first=near[0], second=near[1])
+    ranker = rs.AutoRanker("nDCG", prepare=()).fit(*make(), **valid)
+    assert ranker.recipe_ == auto.ENSEMBLE
+    best = max(ranker.results_, key=lambda row: row["validation"]["nDCG"])
+    ahead = best["validation"]["nDCG"] - values(ranker, valid, "nDCG").mean()
+    assert 0 <= ahead < 0.02
+    assert ("is not above two standard errors" in ranker.reason_) == (ahead > 0)
+
+
+def test_the_rule_is_two_standard_errors(members):
+    """Over several noises, so that both sides of it are met."""
+    taken = []
+    for noise in (0.2, 0.5, 0.8, 1.2, 2.0):
+        members(clean=Column(), noisy=Column(noise=noise))
+        valid = held_out()
+        ranker = rs.AutoRanker(prepare=()).fit(*make(), **valid)
+        single = {name: values(Column(noise=n), valid, "AP") for name, n in (("clean", 0.0), ("noisy", noise))}
+        both = rs.EnsembleRanker([Column(), Column(noise=noise)]).fit(*make())
+        ahead = single["clean"] - values(both, valid, "AP")
+        wins = ahead.mean() > 2 * ahead.std(ddof=1) / np.sqrt(40)
+        taken.append(wins)
+        assert ranker.recipe_ == ("clean" if wins else auto.ENSEMBLE)
+    assert set(taken) == {True, False}
+
+
+def test_what_does_not_fit_into_the_time_is_left_out(members):
+    members(first=Column(epoch=0.02), quick=Column(epoch=0.001), slow=Column(epoch=0.3), last=Column(1))
+    start = time.perf_counter()
+    ranker = rs.AutoRanker(time_budget=2.0, prepare=()).fit(*make(), **held_out())
+    assert time.perf_counter() - start < 2.0
+    notes = {row["recipe"]: row["note"] for row in ranker.results_}
+    assert [name for name, note in notes.items() if note] == ["slow"]
+    assert notes["slow"].startswith("may take ")
+    assert "'slow' (may take " in ranker.reason_
+    assert ranker.results_[2]["validation"] == {}
+
+
+def test_without_time_there_is_still_the_linear_one():
+    ranker = rs.AutoRanker(time_budget=0).fit(*make(), **held_out())
+    assert ranker.recipe_ == next(iter(auto.MEMBERS))
+    assert [row["recipe"] for row in ranker.results_] == list(auto.MEMBERS)
+    assert ranker.reason_.count("no time left") == 3
+    given = {"loss": "GradedLoss('AUC')", "C": [0.001, 0.01, 0.1, 1.0, 10.0], "prepare": ranker.prepare}
+    linear = rs.LinearRanker("AP", **given).fit(*make(), **held_out())
+    np.testing.assert_allclose(ranker.predict(make(seed=2)[0]), linear.predict(make(seed=2)[0]), atol=1e-9)
+
+
+def test_a_share_is_held_out(members):
+    members(one=Column())
+    ranker = rs.AutoRanker(validation_share=0.25).fit(*make())
+    assert ranker.validation_lists_ == 10
+    X, y, qid = make()
+    order = np.random.default_rng(0).permutation(len(y))
+    again = rs.AutoRanker(validation_share=0.25).fit(X[order], y[order], qid[order])
+    assert again.results_[0]["validation"] == pytest.approx(ranker.results_[0]["validation"], abs=1e-9)
+
+
+def test_every_way_to_keep_it_gives_the_same_scores_of_raw_features(fitted, tmp_path):
+    X, _, qid = make(seed=9)
+    expected = fitted.predict(X, qid)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).predict(X, qid), expected)
+    rs.save_scorer(fitted.to_scorer(), tmp_path / "scorer.pt")
+    scorer = rs.load_scorer(tmp_path / "scorer.pt")
+    np.testing.assert_allclose(scorer(torch.tensor(X).view(40, 8, 4)).detach().flatten(), expected, atol=1e-6)
+    np.testing.assert_allclose(fitted.predict(sp.csr_array(X), qid), expected, atol=1e-6)
+
+
+def test_goes_through_skops(fitted, tmp_path):
+    skops = pytest.importorskip("skops.io")
+    skops.dump(fitted, tmp_path / "ranker.skops")
+    unknown = skops.get_untrusted_types(file=tmp_path / "ranker.skops")
+    again, (X, _, qid) = skops.load(tmp_path / "ranker.skops", trusted=unknown), make(seed=9)
+    assert all(kind.startswith(("rankstruct.", "sklearn.frozen.")) for kind in unknown)
+    np.testing.assert_array_equal(again.predict(X, qid), fitted.predict(X, qid))
+
+
+@pytest.mark.parametrize(
+    ("options", "change", "said"),
+    [
+        ({"time_budget": -1}, None, "time_budget must be 0 or more seconds"),
+        ({"validation_share": 0}, None, "validation_share must be between 0 and 1"),
+        ({"select": "alpha_nDCG@5"}, None, "select must be a measure without groups"),
+        ({"select": "quality"}, None, "quality"),
+        ({"prepare": ["logarithm"]}, None, "unknown preparation step"),
+        ({}, lambda X, y, qid: (np.where(X > 2, np.nan, X), y, qid), "NaN"),
+        ({}, lambda X, y, qid: (X, 0 * y, qid), "no list that a ranking can get wrong"),
+        ({}, lambda X, y, qid: (X, y, qid[:1].repeat(len(qid))), "validation_share 0.2 of 1 lists"),
+        ({}, lambda X, y, qid: (X, y, None), "qid is missing"),
+    ],
+)
+def test_what_is_refused(options, change, said):
+    data = make() if change is None else change(*make())
+    with pytest.raises(ValueError, match=said):
+        rs.AutoRanker(**{"time_budget": 0, **options}).fit(*data)

@@ -1,0 +1,149 @@
+"""EnsembleRanker: the mean of z-scores by numpy, weights, fitted members, files, what is refused."""
+
+import itertools
+import pickle
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+
+import rankstruct as rs
+
+RAW = ["append-quantile", "standardize"]
+LENGTHS = (1, 9, 4, 12, 7, 2, 8, 10, 6, 11)
+
+
+def make(seed=0, dtype=np.float32):
+    """Lists of several lengths, one document among them, values over orders of magnitude."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(sum(LENGTHS), 4))
+    y = np.clip(np.floor(X[:, 0] + 0.5 * X[:, 1] ** 2 + 0.3 * rng.normal(size=len(X))), 0, 2)
+    X[:, 2] = np.exp(3 * X[:, 2])
+    X[:, 3] = 0.1
+    return X.astype(dtype), y, np.repeat([f"q{i}" for i in range(len(LENGTHS))], LENGTHS)
+
+
+def held_out(seed=1):
+    return dict(zip(("X_valid", "y_valid", "qid_valid"), make(seed), strict=True))
+
+
+def members():
+    mlp = rs.MLPRanker(max_epochs=3, hidden=(8,), device="cpu", seeds=2, prepare=RAW)
+    return [rs.LinearRanker("AP", C=1.0, prepare=RAW), mlp, rs.LinearRanker("AUC", prepare=["query-center"])]
+
+
+def by_numpy(scores, weights, qid):
+    """Member by member and list by list; a list of one document scores 0."""
+    found = np.zeros(len(qid))
+    for name in np.unique(qid):
+        rows = qid == name
+        for member, weight in zip(scores, weights, strict=True):
+            if np.ptp(member[rows]):
+                found[rows] += weight * scipy.stats.zscore(member[rows])
+    return found
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return rs.EnsembleRanker(members(), weights=[1, 2, 1]).fit(*make(), **held_out())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_scores_are_the_mean_of_z_scores(fitted, dtype):
+    X, _, qid = make(5, dtype)
+    scores = [ranker.predict(X, qid) for ranker in fitted.rankers_]
+    assert fitted.weights_ == (0.25, 0.5, 0.25)
+    np.testing.assert_allclose(fitted.predict(X, qid), by_numpy(scores, fitted.weights_, qid), atol=1e-12)
+    shuffled = np.random.default_rng(0).permutation(len(X))
+    np.testing.assert_allclose(fitted.predict(X[shuffled], qid[shuffled]), fitted.predict(X, qid)[shuffled], atol=1e-6)
+    one = X[qid == "q3"]
+    np.testing.assert_allclose(fitted.predict(one), fitted.predict(X, qid)[qid == "q3"], atol=1e-5)
+
+
+def test_members_are_trained_as_if_alone(fitted):
+    X, y, qid = make()
+    assert not hasattr(fitted.rankers[0], "coef_")
+    for ranker, alone in zip(fitted.rankers_, members(), strict=True):
+        np.testing.assert_array_equal(ranker.predict(X, qid), alone.fit(X, y, qid, **held_out()).predict(X, qid))
+
+
+def test_a_member_that_ties_all_adds_nothing():
+    X, y, qid = make()
+    linear = rs.LinearRanker().fit(X, y, qid)
+    nothing = clone(linear).fit(X, y, qid)
+    nothing.coef_ = np.zeros(4)
+    ensemble = rs.EnsembleRanker([FrozenEstimator(linear), FrozenEstimator(nothing)]).fit(X, y, qid)
+    assert ensemble.rankers_[0].coef_ is linear.coef_  # a fitted one stays
+    np.testing.assert_allclose(ensemble.predict(X, qid), by_numpy([linear.predict(X)], [0.5], qid), atol=1e-12)
+
+
+def test_weights_are_the_best_on_validation():
+    X, y, qid = make()
+    valid = held_out()
+    ranker = rs.EnsembleRanker(members(), weights="validation", measure="nDCG@5").fit(X, y, qid, **valid)
+    grid = [w for w in itertools.product(range(5), repeat=3) if sum(w) == 4]
+    values = {}
+    for weights in [(1, 1, 1), *grid]:
+        scores = [each.predict(valid["X_valid"], valid["qid_valid"]) for each in ranker.rankers_]
+        mean = by_numpy(scores, np.array(weights) / sum(weights), valid["qid_valid"])
+        offsets = np.concatenate([[0], np.cumsum(LENGTHS)])
+        values[weights] = rs.evaluate(mean, valid["y_valid"], ["nDCG@5"], offsets=offsets)["nDCG@5"].mean().item()
+    assert len(grid) == 15
+    assert ranker.validation_ == pytest.approx(max(values.values()), abs=1e-9)
+    assert ranker.score(*valid.values()) == pytest.approx(ranker.validation_, abs=1e-9)
+    assert max(values.values()) > min(values.values())
+
+
+@pytest.mark.parametrize("prepare", [[], ["quantile"], ["query-zscore"]])
+def test_every_way_to_keep_it_gives_the_same_scores_of_raw_features(prepare, tmp_path):
+    X, y, qid = make()
+    ranker = rs.EnsembleRanker(members(), prepare=prepare, weights=[3, 1, 0]).fit(X, y, qid, **held_out())
+    X, _, qid = make(7)
+    expected = ranker.predict(X, qid)
+    assert np.std(expected) > 0.5
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(ranker)).predict(X, qid), expected)
+    rs.save_scorer(ranker.to_scorer(), tmp_path / "scorer.pt")
+    scorer = rs.load_scorer(tmp_path / "scorer.pt")
+    offsets = torch.tensor([0, *np.cumsum(LENGTHS)])
+    flat = scorer(torch.tensor(X), offsets=offsets).detach().numpy()
+    np.testing.assert_allclose(flat, expected, atol=1e-6)
+    where = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
+    padded = torch.full((*where.shape, 4), torch.nan)
+    padded[where] = torch.tensor(X)
+    found = scorer(padded, where=where).detach()
+    np.testing.assert_allclose(found[where].numpy(), expected, atol=1e-6)
+    assert (found[~where] == 0).all()
+    alone = scorer(torch.tensor(X[qid == "q3"])).detach().numpy()  # the last dimension but one is the list
+    np.testing.assert_allclose(alone, expected[qid == "q3"], atol=1e-6)
+
+
+def test_a_scorer_lets_gradients_through():
+    scorer = rs.EnsembleScorer([rs.MLPScorer(3), rs.MLPScorer(3)]).double()
+    features = torch.randn(2, 4, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(scorer, features)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"weights": "best"}, "'equal', 'validation' or 3 numbers, got 'best'"),
+        ({"weights": [1, 2]}, "weights must be 3 numbers"),
+        ({"weights": [0, 0, 0]}, "not all 0"),
+        ({"weights": "validation"}, "needs X_valid"),
+        ({"rankers": []}, "rankers must be one or more"),
+        ({"rankers": [rs.LinearRanker()] * 7, "weights": "validation"}, "at most 6 rankers, got 7"),
+    ],
+)
+def test_what_is_refused(options, said):
+    given = held_out() if len(options) > 1 else {}
+    with pytest.raises(ValueError, match=said):
+        rs.EnsembleRanker(**{"rankers": members(), **options}).fit(*make(), **given)
+
+
+def test_a_member_that_is_no_scorer_is_named():
+    kernel = rs.EnsembleRanker([rs.KernelRanker("AP")]).fit(*make())
+    with pytest.raises(ValueError, match="KernelRanker is no linear function"):
+        kernel.to_scorer()
