@@ -65,8 +65,11 @@ def find_files(folder: str | None, fold: int | None, train: str | None, valid: s
         )
     if folder is not None:
         folds = sorted(path.name for path in Path(folder).glob("Fold*"))
-        if fold is None and folds and not list(Path(folder).glob("train.*")):
+        here = any(Path(folder).glob("train.*"))
+        if fold is None and folds and not here:
             raise DataError(f"{folder} has {', '.join(folds)}: choose one, such as --fold 1")
+        if fold is not None and not folds and here:
+            raise DataError(f"{folder} has no folds but the files themselves: leave out --fold")
         return Files(*fold_files(folder, fold))
     files = Files(*(None if path is None else Path(path) for path in (train, valid, test)))  # type: ignore[arg-type]
     for path in files.given().values():

@@ -193,7 +193,7 @@ class AutoRanker(Ranker):
             return f"no time left {told}"
         options = {name: value for name, value in _TRIAL.items() if name in ranker.get_params()}
         trial = clone(ranker).set_params(**options, verbose=False)
-        few = rows_of(np.isin(train[2], _names_with_relevant(train[1], train[2], 2)), *train)
+        few = rows_of(np.isin(train[2], _varied_lists(train[1], train[2], 2)), *train)
         _fitted(clone(trial), tuple(few), _Valid(*few))  # loads what is compiled
         start = time.perf_counter()
         _fitted(trial, train, valid)
@@ -256,8 +256,8 @@ def _fitted(ranker: Any, train: tuple[Any, ...], valid: _Valid) -> Any:
     return ranker.fit(*train, X_valid=valid.X, y_valid=valid.y, qid_valid=valid.qid)
 
 
-def _names_with_relevant(y: np.ndarray, qid: np.ndarray, number: int) -> np.ndarray:
-    """Some lists that a ranking can get wrong: the first of those with the most labels."""
+def _varied_lists(y: np.ndarray, qid: np.ndarray, number: int) -> np.ndarray:
+    """The names of some lists that a ranking can get wrong: those with the most different labels."""
     pairs = np.unique(np.stack([np.unique(qid, return_inverse=True)[1], np.unique(y, return_inverse=True)[1]]), axis=1)
     lists, counts = np.unique(pairs[0], return_counts=True)
     return np.unique(qid)[lists[np.argsort(-counts, kind="stable")[:number]]]

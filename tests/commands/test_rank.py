@@ -160,6 +160,7 @@ def test_files_without_validation_and_test(data, tmp_path):
     [
         (["{data}"], "has Fold1: choose one, such as --fold 1"),
         (["{data}", "--fold", "7"], "Fold7: expected a folder with train.txt, vali.txt, test.txt, got none"),
+        (["{data}/Fold1", "--fold", "1"], "Fold1 has no folds but the files themselves: leave out --fold"),
         (["{data}/nowhere"], "nowhere: expected a folder"),
         (["{data}", "--train", "x.txt"], "not both"),
         (["--train", "{data}/none.txt"], "none.txt: no such file"),
