@@ -77,11 +77,10 @@ def test_growth_and_assignment_tables():
     assert row["measure"] == "AP"
     assert row["ratio"] > 0
     rows = benchmark_assignment(cases=[("nDCG@5", 40)], alone=[("nDCG", 60)], rounds=1)
-    assert [(r["n"], r["scores"]) for r in rows[:4]] == [
-        (40, s) for s in ("random", "near-sorted", "anti-sorted", "tied")
-    ]
-    assert all(float(r["difference"]) < 1e-9 for r in rows[:4])
-    assert all("SciPy ms" not in r for r in rows[4:])
+    arrangements = ("random", "near-sorted", "anti-sorted", "tied", "real-valued labels")
+    assert [(r["n"], r["scores"]) for r in rows[:5]] == [(40, s) for s in arrangements]
+    assert all(float(r["difference"]) < 1e-9 for r in rows[:5])
+    assert all("SciPy ms" not in r for r in rows[5:])
 
 
 def test_unknown_command_and_help(capsys):
