@@ -519,7 +519,8 @@ def by_prices(score, group, gain, c, a, classes):
     bound = max(fall_c * max(abs(score[0]), abs(score[n - 1])), fall_a * gain[0])
     place = np.full(n, -1)
     if not 1e-280 < bound < np.inf:  # nothing to choose between
-        classes[:] = group
+        for q in range(n):
+            classes[q] = group[q]
         return
     # Relative to the last rank and to the largest, so that no sum overflows.
     decay = (c - c[n - 1]) / fall_c if fall_c > 0.0 else np.zeros(n)

@@ -372,6 +372,13 @@ def reciprocal_lists(batch, first, last):
     return -1
 
 
+@compile_part
+def _copy(source, target):
+    """What `target[:] = source` does, without numba's seconds to compile how shapes are matched."""
+    for i in range(target.shape[0]):
+        target[i] = source[i]
+
+
 @compile_kernel
 def break_ties(order, key, by_second, start, begins, pointer, result):
     """Documents by `key`, as in `order`, and where it is equal as in `by_second`; keys from the list's start on. O(n)."""
@@ -444,12 +451,12 @@ def score_lists(batch, first, last, reference, task_loss, value, direction):
             chosen, ideal = by_score, by_gain
         else:
             chosen, ideal = by_chosen[:n], by_reference[:n]
-            chosen[:] = by_score
+            _copy(by_score, chosen)
             for i in range(n):
                 key[by_score[i] - start] = batch.score[start + i]
             if lists.chosen.size:
                 _, order = sort_descending(chosen_bits, lists.where, start, stop, space)
-                chosen[:] = order[:n]
+                _copy(order[:n], chosen)
                 for at in chosen:
                     key[at - start] = lists.chosen[at]
         if reference == PREDICTED:
@@ -459,7 +466,10 @@ def score_lists(batch, first, last, reference, task_loss, value, direction):
             lead = 0
             while gains[chosen[lead]] <= 0.0:
                 lead += 1
-            ideal[0], ideal[1 : lead + 1], ideal[lead + 1 :] = chosen[lead], chosen[:lead], chosen[lead + 1 :]
+            _copy(chosen, ideal)
+            for i in range(lead, 0, -1):
+                ideal[i] = ideal[i - 1]
+            ideal[0] = chosen[lead]
         elif reference == IDEAL_TIED:
             break_ties(by_gain, gains[start:stop], chosen, start, begins, pointer, ideal)
             steps = weights[:n].copy()

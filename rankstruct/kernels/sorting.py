@@ -95,7 +95,7 @@ def sort_descending(bits, where, start, stop, space):
     width = bits.itemsize * 8
     sign = np.uint64(1) << np.uint64(width - 1)
     rest = sign - np.uint64(1)
-    count = 0
+    count, none = np.int64(0), np.int64(0)  # of a type: numba compiles what it calls once more for a literal 0
     differing = sign ^ sign
     for at in range(start, stop):
         if where.size and not where[at]:
@@ -109,7 +109,7 @@ def sort_descending(bits, where, start, stop, space):
         _insert(count, key, order, count * count)
         return count, order
 
-    last = 0
+    last = none
     while last < width and differing >> np.uint64(last):
         last += 1
     passes = 2 if count < _TWO_PASSES_BELOW else 3 if count < _THREE_PASSES_BELOW else 4
@@ -118,5 +118,5 @@ def sort_descending(bits, where, start, stop, space):
         first, last, differing, count, key, order, spare_key, spare_order, histogram
     )
     if first and not _insert(count, key, order, _MOST_MOVES * count):
-        _, order, _, _ = _sort_by_bits(0, last, differing, count, key, order, spare_key, spare_order, histogram)
+        _, order, _, _ = _sort_by_bits(none, last, differing, count, key, order, spare_key, spare_order, histogram)
     return count, order
