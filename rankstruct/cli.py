@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "predict": ("train", "write scores and a TREC run file; of a factorisation also recommendations"),
     "cross-validate": ("cross_validate", "train over folds and a grid, select on validation, report the test folds"),
     "compare": ("compare", "cross-validate several configs, one line of a table each"),
+    "tune": ("tune", "search the values of a config with Optuna, test what validation chooses"),
     "fit-exact": ("fit_exact", "train linear and kernel rankers to the optimum, along C and over folds"),
     "certify": ("certify", "how far a run of SGD is from the optimum of its objective"),
     "experiment": (

@@ -182,16 +182,21 @@ class CellFolders(Cells):
                 f"{cell.name!r} is no name of a folder in {self.folder}; values of --grid become part of it"
             )
         note, target = self.folder / cell.name / "request.json", self.folder / cell.name / "result.json"
-        if not note.is_file():
+        present = self.request(cell.name)
+        if present is None:
             write_text(note, json.dumps(cell.request, indent=2))
             return None
-        present = _read_json(note)
         differs = [key for key, value in cell.request.items() if key in present and present[key] != value]
         if differs:
             raise ValueError(
                 f"{note.parent} holds a run with another {', '.join(differs)}; choose another --output, or delete it"
             )
         return _read_json(target) if target.is_file() else None
+
+    def request(self, name: str) -> Any:
+        """The request of a cell that was begun, else None."""
+        note = self.folder / name / "request.json"
+        return _read_json(note) if note.is_file() else None
 
     def keep(self, cell: Cell, result: Any) -> None:
         """See `Cells.keep`."""
