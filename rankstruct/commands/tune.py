@@ -228,7 +228,7 @@ def tune(
                 _tell(study, trial, found[-1])
             if not any(each["state"] == "complete" for each in found):
                 raise ValueError(f"none of the first {len(found)} trials could be trained: {found[0]['error']}")
-        return _test_best(root, found, fit, folds, processes=processes, seeds=seeds)
+        return _test_best(root, found, fit, folds, processes, seeds)
 
 
 def _tell(study: Any, trial: Any, found: dict[str, Any]) -> None:
@@ -243,14 +243,22 @@ def _tell(study: Any, trial: Any, found: dict[str, Any]) -> None:
 
 
 def _test_best(
-    root: Path, found: list[dict[str, Any]], fit: Sequence[str], folds: Sequence[int | None], **arguments: Any
+    root: Path,
+    found: list[dict[str, Any]],
+    fit: Sequence[str],
+    folds: Sequence[int | None],
+    processes: int,
+    seeds: int,
 ) -> dict[str, Any]:
     """Write the best trial's config, train it as `rankstruct fit` does, and test it."""
     best = max((each for each in found if each["state"] == "complete"), key=lambda each: each["validation"])
     run = Run(folds[0], tuple((key, str(value)) for key, value in best["point"].items()))
     shown = ["--trainer.enable_progress_bar", "true"]
     write_text(root / "best.yaml", complete_config([*fit, *shown, *run.arguments]))
-    test = cross_validate(root / "best.yaml", folds=folds, grid={}, output=root / best["trial"] / "best", **arguments)
+    if len(folds) * seeds == 1:  # no process of its own
+        processes = 0
+    target = root / best["trial"] / "best"
+    test = cross_validate(root / "best.yaml", folds=folds, grid={}, output=target, processes=processes, seeds=seeds)
     report = {"best": {key: best[key] for key in ("trial", "point", "validation")}, "test": test, "trials": found}
     write_text(root / "tune.json", json.dumps(report, indent=2))
     return report
