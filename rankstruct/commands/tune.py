@@ -64,8 +64,9 @@ class _Pruning(pl.Callback):
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Note the measure that steers early stopping, and look whether there is hope."""
         value = float(trainer.callback_metrics[trainer.early_stopping_callback.monitor])  # type: ignore[union-attr]
-        self._trial.report((sum(self._before) + value) / (len(self._before) + 1), len(self.curve))
-        self.curve.append((sum(self._before) + value) / (len(self._before) + 1))
+        mean = (sum(self._before) + value) / (len(self._before) + 1)
+        self._trial.report(mean, len(self.curve))
+        self.curve.append(mean)
         if self._trial.should_prune():
             trainer.should_stop = self.pruned = True
 
@@ -90,11 +91,15 @@ class _TrialCLI(RankingCLI):
         self.trainer.logger.log_hyperparams(self._point, {"final/validation": best})
 
 
+def _arguments(fold: int | None, point: dict[str, Any]) -> list[str]:
+    return Run(fold, tuple((key, str(value)) for key, value in point.items())).arguments
+
+
 def _try(
     fit: Sequence[str],
     folder: str,
-    folds: Sequence[int | None],
     point: dict[str, Any],
+    folds: Sequence[int | None],
     others: Sequence[Sequence[Sequence[float]]] | None,
 ) -> dict[str, Any]:
     """Train one trial; returns its curves of means over the folds so far, one a fold."""
@@ -103,9 +108,8 @@ def _try(
     bests: list[float] = []
     for number, fold in enumerate(folds):
         pruning = _Pruning(bests, None if others is None else [curves[number] for curves in others])
-        run = Run(fold, tuple((key, str(value)) for key, value in point.items()))
         try:
-            _TrialCLI([*fit, *run.arguments], Path(folder) / Run(fold, ()).name, point, pruning)
+            _TrialCLI([*fit, *_arguments(fold, point)], Path(folder) / Run(fold, ()).name, point, pruning)
             if not pruning.curve:
                 raise ValueError("no epoch was validated")
         except ValueError as error:  # such as scores that are not finite any more: the search goes on elsewhere
@@ -157,6 +161,71 @@ def parse_space(entries: Sequence[str]) -> dict[str, Any]:
     return space
 
 
+class _Search:
+    """Optuna's study, made again from what is kept, and how its trials went.
+
+    Args:
+        distributions: by the config's keys.
+        seed: of what is proposed; each trial has its own, so that what was proposed before does not matter, but how it went.
+    """
+
+    def __init__(self, distributions: dict[str, Any], seed: int) -> None:
+        self.found: list[dict[str, Any]] = []
+        self._distributions, self._seed = distributions, seed
+        self._study = _optuna().create_study(direction="maximize")
+        self._asked: dict[str, Any] = {}
+
+    @property
+    def complete(self) -> list[dict[str, Any]]:
+        """The trials that were trained to their end, the best first."""
+        complete = [each for each in self.found if each["state"] == "complete"]
+        return sorted(complete, key=lambda each: -each["validation"])
+
+    @property
+    def so_far(self) -> str:
+        """What the bar says of the best trial."""
+        return f", best {self.complete[0]['validation']:.4f}" if self.complete else ""
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """What `tune` returns of the trials."""
+        best = {key: self.complete[0][key] for key in ("trial", "point", "validation")}
+        return {"best": best, "trials": self.found}
+
+    def check(self, fit: Sequence[str]) -> None:
+        """Let the parser refuse keys and values that the config of a training command does not take."""
+        for key, ends in self._distributions.items():
+            for value in getattr(ends, "choices", None) or (ends.low, ends.high):
+                complete_config([*fit, f"--{key}", str(value)])
+
+    def ask(self, begun: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        """The values of the next trials, those that were begun earlier with the values they had."""
+        self._asked = {}
+        for number, (name, request) in enumerate(begun.items(), start=len(self.found)):
+            if request is not None:
+                self._study.enqueue_trial(request.get("point", {}))
+            self._study.sampler = _optuna().samplers.TPESampler(seed=10_000 * self._seed + number)
+            self._asked[name] = self._study.ask(self._distributions)
+        return {name: trial.params for name, trial in self._asked.items()}
+
+    def tell(self, results: dict[str, dict[str, Any]]) -> None:
+        """Tell how they went; of one that was pruned Optuna takes the last value.
+
+        Raises:
+            ValueError: not one went well so far.
+        """
+        states = _optuna().trial.TrialState
+        for name, trial in self._asked.items():
+            result = results[name]
+            self.found.append({"trial": name, "point": trial.params} | result)
+            for step, value in enumerate(value for curve in result.get("curves", []) for value in curve):
+                trial.report(value, step)
+            state = {"complete": states.COMPLETE, "pruned": states.PRUNED, "failed": states.FAIL}[result["state"]]
+            self._study.tell(trial, result["validation"] if state == states.COMPLETE else None, state)
+        if not self.complete:
+            raise ValueError(f"none of the first {len(self.found)} trials could be trained: {self.found[0]['error']}")
+
+
 def tune(
     config: str | Path,
     space: Sequence[str],
@@ -186,82 +255,48 @@ def tune(
         prune: whether trials that are below the median are ended early.
 
     Returns:
-        `{"best": {"trial", "point", "validation"}, "test", "trials": [{"trial", "point", "state", "validation", ...}, ...]}`;
-        `test` is what `cross_validate` returns for the best trial's config.
+        `{"best": {"trial", "point", "validation"}, "trials": [{"trial", "point", "state", "validation", ...}, ...], "test"}`, the
+        last as `cross_validate` returns it for the best trial's config.
 
     Raises:
-        ValueError: Optuna is not installed; a space, a key or a number is no such; there are no such data; the output folder
-            holds trials of another search; no trial could be trained.
+        ValueError: Optuna is not installed; there is no such space or data; the folder holds another search; no trial went well.
         CellsFailed: trials ended by what may not happen again; the others are kept.
     """
-    distributions = parse_space(space)
+    search = _Search(parse_space(space), seed)
     if trials < 1:
         raise ValueError(f"trials must be at least 1, got {trials}")
     different_names([config])
     root = Path(output)
     fit, request, unchanged = asked(config, folds, root, options)
-    for key, ends in distributions.items():  # the parser refuses what the config does not know
-        for value in getattr(ends, "choices", None) or (ends.low, ends.high):
-            complete_config(["fit", "--config", str(config), *options, f"--{key}", str(value)])
+    search.check(["fit", "--config", str(config), *options])
     request |= {"space": list(space), "folds": list(folds), "seed": seed, "prune": prune}
     with CellFolders(root) as store:
         write_text(root / "config.yaml", request["config"])
-        found: list[dict[str, Any]] = []
-        study = _optuna().create_study(direction="maximize")
-        together = max(_ROUND, processes)
-        for first in range(0, trials, together):
-            others = [each["curves"] for each in found if each["state"] == "complete"] if prune else None
-            asks, cells = [], []
-            for number in range(first, min(first + together, trials)):
-                name = f"trial-{number:04}"
-                if (begun := store.request(name)) is not None:
-                    study.enqueue_trial(begun.get("point", {}))
-                study.sampler = _optuna().samplers.TPESampler(seed=10_000 * seed + number)
-                asks.append(study.ask(distributions))
-                point, wanted = asks[-1].params, request | {"point": asks[-1].params}
-                cells.append(Cell(name, wanted, (fit, str(root / name), folds, point, others)))
-            best = max((each["validation"] for each in found if each["state"] == "complete"), default=math.nan)
-            what = f"trials {first + 1} to {first + len(cells)} of {trials}, best {best:.4f}"
-            done = store.run(_try, cells, processes=processes, what=what, unchanged=unchanged)
-            for trial, cell in zip(asks, cells, strict=True):
-                found.append({"trial": cell.name, "point": trial.params} | done.results[cell.name])
-                _tell(study, trial, found[-1])
-            if not any(each["state"] == "complete" for each in found):
-                raise ValueError(f"none of the first {len(found)} trials could be trained: {found[0]['error']}")
-        return _test_best(root, found, fit, folds, processes, seeds)
+        while (first := len(search.found)) < trials:
+            last = min(first + max(_ROUND, processes), trials)
+            points = search.ask({name: store.request(name) for name in map("trial-{:04}".format, range(first, last))})
+            given = folds, [each["curves"] for each in search.complete] if prune else None
+            cells = [
+                Cell(name, request | {"point": point}, (fit, str(root / name), point, *given))
+                for name, point in points.items()
+            ]
+            what = f"trials {first + 1} to {last} of {trials}{search.so_far}"
+            search.tell(store.run(_try, cells, processes=processes, what=what, unchanged=unchanged).results)
+        report = search.report | {"test": _test(search.complete[0], root, fit, folds, processes, seeds)}
+        write_text(root / "tune.json", json.dumps(report, indent=2))
+    return report
 
 
-def _tell(study: Any, trial: Any, found: dict[str, Any]) -> None:
-    """Tell Optuna how a trial went; of one that was pruned it takes the last value."""
-    states = _optuna().trial.TrialState
-    for step, value in enumerate(value for curve in found.get("curves", []) for value in curve):
-        trial.report(value, step)
-    if found["state"] == "complete":
-        study.tell(trial, found["validation"])
-    else:
-        study.tell(trial, state=states.PRUNED if found["state"] == "pruned" else states.FAIL)
-
-
-def _test_best(
-    root: Path,
-    found: list[dict[str, Any]],
-    fit: Sequence[str],
-    folds: Sequence[int | None],
-    processes: int,
-    seeds: int,
+def _test(
+    best: dict[str, Any], root: Path, fit: Sequence[str], folds: Sequence[int | None], processes: int, seeds: int
 ) -> dict[str, Any]:
     """Write the best trial's config, train it as `rankstruct fit` does, and test it."""
-    best = max((each for each in found if each["state"] == "complete"), key=lambda each: each["validation"])
-    run = Run(folds[0], tuple((key, str(value)) for key, value in best["point"].items()))
-    shown = ["--trainer.enable_progress_bar", "true"]
-    write_text(root / "best.yaml", complete_config([*fit, *shown, *run.arguments]))
+    config, output = root / "best.yaml", root / best["trial"] / "best"
+    shown = ["--trainer.enable_progress_bar", "true", *_arguments(folds[0], best["point"])]
+    write_text(config, complete_config([*fit, *shown]))
     if len(folds) * seeds == 1:  # no process of its own
         processes = 0
-    target = root / best["trial"] / "best"
-    test = cross_validate(root / "best.yaml", folds=folds, grid={}, output=target, processes=processes, seeds=seeds)
-    report = {"best": {key: best[key] for key in ("trial", "point", "validation")}, "test": test, "trials": found}
-    write_text(root / "tune.json", json.dumps(report, indent=2))
-    return report
+    return cross_validate(config, folds=folds, grid={}, output=output, processes=processes, seeds=seeds)
 
 
 def main(args: Sequence[str]) -> None:
@@ -287,31 +322,26 @@ def main(args: Sequence[str]) -> None:
     parser.add_argument("--no-prune", dest="prune", action="store_false", help="train every trial to its end")
     options, rest = parser.parse_known_args(args[1:])
     found = tune(**vars(options), options=rest)
-    states = [each["state"] for each in found["trials"]]
-    ranked = sorted((each for each in found["trials"] if "validation" in each), key=lambda each: -each["validation"])
-    rows = [
-        [each["trial"], each["state"], each["validation"], each["epochs"], *map(_shown, each["point"].values())]
-        for each in ranked[:_SHOWN]
-    ]
-    keys = [key.rpartition(".")[2] for key in found["best"]["point"]]
-    print(format_table(["trial", "state", "validation", "epochs", *keys], rows))
-    counts = ", ".join(f"{states.count(state)} {state}" for state in ("complete", "pruned", "failed"))
-    print(f"{len(states)} trials: {counts}; best: {found['best']['trial']}\n")
-    test = found["test"]
-    ends = [test["interval"][name] for name in test["mean"]]
-    print(
-        format_table(
-            ["measure", "test", "95 %"],
-            [
-                [name, str(spread(values)), "" if each is None else f"{each[0]:.4f} to {each[1]:.4f}"]
-                for (name, values), each in zip(test["by_seed"].items(), ends, strict=True)
-            ],
-        )
-    )
+    _print_report(found)
     best = Path(options.output) / "best.yaml"
     print(f"TensorBoard's table of all trials: tensorboard --logdir {options.output}")
     print(f"best config: {best}  (to train it: rankstruct fit --config {best})")
 
 
-def _shown(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+def _print_report(found: dict[str, Any]) -> None:
+    states = [each["state"] for each in found["trials"]]
+    trained = [each for each in found["trials"] if "validation" in each]
+    ranked = sorted(trained, key=lambda each: (each["state"] != "complete", -len(each["curves"]), -each["validation"]))
+    rows = []
+    for each in ranked[:_SHOWN]:
+        values = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in each["point"].values()]
+        rows.append([each["trial"], each["state"], each["validation"], each["epochs"], *values])
+    keys = [key.rpartition(".")[2] for key in found["best"]["point"]]
+    print(format_table(["trial", "state", "validation", "epochs", *keys], rows))
+    counts = ", ".join(f"{states.count(state)} {state}" for state in ("complete", "pruned", "failed"))
+    print(f"{len(states)} trials: {counts}; best: {found['best']['trial']}\n")
+    rows = []
+    for name, values in found["test"]["by_seed"].items():
+        ends = found["test"]["interval"][name]
+        rows.append([name, str(spread(values)), "" if ends is None else f"{ends[0]:.4f} to {ends[1]:.4f}"])
+    print(format_table(["measure", "test", "95 %"], rows))

@@ -107,7 +107,7 @@ def test_hopeless_trials_are_pruned_by_the_mean_over_folds(config, tmp_path):
     point = {"model.optimizer.init_args.lr": 1e-5}
 
     def state(name, folds, others):
-        found = _try(fit, str(tmp_path / name), folds, point, others)
+        found = _try(fit, str(tmp_path / name), point, folds, others)
         return found["state"], found["epochs"]
 
     assert state("none", [None], None) == ("complete", 7)
@@ -115,7 +115,7 @@ def test_hopeless_trials_are_pruned_by_the_mean_over_folds(config, tmp_path):
     assert state("few", [None], [[[1.0] * 7]] * 4) == ("complete", 7)
     assert state("better", [None], [[[1.0] * 7]] * 5) == ("pruned", 6)
     assert state("folds", [None, None], [[[0.1] * 7, [1.0] * 7]] * 5) == ("pruned", 13)
-    found = _try(fit, str(tmp_path / "mean"), [None, None], point, None)
+    found = _try(fit, str(tmp_path / "mean"), point, [None, None], None)
     first, second = found["curves"]
     assert second == pytest.approx([(max(first) + value) / 2 for value in first])  # the same fold twice
     assert found["validation"] == pytest.approx(max(first))
