@@ -194,9 +194,13 @@ class _Search:
 
     def check(self, fit: Sequence[str]) -> None:
         """Let the parser refuse keys and values that the config of a training command does not take."""
-        for key, ends in self._distributions.items():
-            for value in getattr(ends, "choices", None) or (ends.low, ends.high):
-                complete_config([*fit, f"--{key}", str(value)])
+        ends = {
+            key: getattr(each, "choices", None) or (each.low, each.high) for key, each in self._distributions.items()
+        }
+        first = {key: values[0] for key, values in ends.items()}
+        for key, values in ends.items():
+            for value in values:
+                complete_config([*fit, *_arguments(None, first | {key: value})])
 
     def ask(self, begun: dict[str, Any]) -> dict[str, dict[str, Any]]:
         """The values of the next trials, those that were begun earlier with the values they had."""

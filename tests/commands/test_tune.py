@@ -122,10 +122,14 @@ def test_hopeless_trials_are_pruned_by_the_mean_over_folds(config, tmp_path):
 
 
 def test_trials_that_cannot_be_trained_do_not_end_the_search(config, tmp_path, capsys):
-    space = ["model.regularization=choice:-1,0.1"]
+    space = [
+        "model.scorer=choice:rankstruct.MLPScorer",
+        "model.scorer.init_args.hidden=choice:[4],[8]",
+    ]  # needs the first
+    space += ["model.regularization=choice:-1,0.1"]
     found = tune(config, space, output=tmp_path / "some", trials=3, processes=0)
-    states = {each["point"]["model.regularization"]: each["state"] for each in found["trials"]}
-    assert states == {"-1": "failed", "0.1": "complete"}
+    states = {(each["point"]["model.regularization"], each["state"]) for each in found["trials"]}
+    assert states == {("-1", "failed"), ("0.1", "complete")}
     with pytest.raises(ValueError, match="none of the first 2 trials could be trained: regularization must be >= 0"):
         tune(config, ["model.regularization=uniform:-2,-1"], output=tmp_path / "none", trials=2, processes=0)
 
