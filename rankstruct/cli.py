@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "cross-validate": ("cross_validate", "train over folds and a grid, select on validation, report the test folds"),
     "compare": ("compare", "cross-validate several configs, one line of a table each"),
     "rank": ("rank", "train the best of a few recipes on files of lists, test it, write one folder with a model card"),
+    "tune": ("tune", "search the values of a config with Optuna, test what validation chooses"),
     "fit-exact": ("fit_exact", "train linear and kernel rankers to the optimum, along C and over folds"),
     "certify": ("certify", "how far a run of SGD is from the optimum of its objective"),
     "experiment": (

@@ -15,7 +15,7 @@ import signal
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -90,7 +90,7 @@ def locked(folder: str | Path) -> Iterator[None]:
 
 
 class Cells(ABC):
-    """Finished cells in a folder, to be used as a context, which locks it.
+    """Finished cells in a folder, to be used as a context, which locks it and ends the workers.
 
     Args:
         folder: of everything.
@@ -99,13 +99,17 @@ class Cells(ABC):
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self._held = ExitStack()
+        self._pools: dict[
+            int, ProcessPoolExecutor
+        ] = {}  # kept from one run to the next: a fresh interpreter takes seconds
 
     def __enter__(self) -> Any:
         self._held.enter_context(locked(self.folder))
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._held.close()
+        self._pools.clear()
+        self._held.__exit__(*error)  # type: ignore[arg-type]
 
     @abstractmethod
     def find(self, cell: Cell) -> Any:
@@ -144,7 +148,7 @@ class Cells(ABC):
         failed: dict[str, str] = {}
         with tqdm(total=len(cells), initial=len(cells) - len(missing), desc=what, unit="cell") as bar:
             try:
-                with closing(_outcomes(work, missing, processes)) as outcomes:
+                with closing(self._outcomes(work, missing, processes)) as outcomes:
                     for cell, outcome in outcomes:
                         if isinstance(outcome, BaseException):
                             failed[cell.name] = f"{type(outcome).__name__}: {outcome}"
@@ -167,6 +171,27 @@ class Cells(ABC):
             )
         return Finished(found, len(cells) - len(missing))
 
+    def _outcomes(
+        self, work: Callable[..., Any], cells: Sequence[Cell], processes: int
+    ) -> Generator[tuple[Cell, Any], None, None]:
+        """Each cell with its result or its exception, in the order in which they end."""
+        if processes == 0:
+            for cell in cells:
+                try:
+                    yield cell, work(*cell.arguments)
+                except Exception as error:  # noqa: PERF203
+                    yield cell, error
+            return
+        if processes < 1:
+            raise ValueError(f"processes must be at least 1, got {processes}")
+        if not cells:
+            return
+        if processes not in self._pools:
+            self._pools[processes] = self._held.enter_context(_workers(processes))
+        jobs = {self._pools[processes].submit(work, *cell.arguments): cell for cell in cells}
+        for job in as_completed(jobs):
+            yield jobs[job], job.exception() or job.result()
+
 
 class CellFolders(Cells):
     """A folder a cell: `request.json`, what the work writes beside it, and at last `result.json`."""
@@ -182,16 +207,21 @@ class CellFolders(Cells):
                 f"{cell.name!r} is no name of a folder in {self.folder}; values of --grid become part of it"
             )
         note, target = self.folder / cell.name / "request.json", self.folder / cell.name / "result.json"
-        if not note.is_file():
+        present = self.request(cell.name)
+        if present is None:
             write_text(note, json.dumps(cell.request, indent=2))
             return None
-        present = _read_json(note)
         differs = [key for key, value in cell.request.items() if key in present and present[key] != value]
         if differs:
             raise ValueError(
                 f"{note.parent} holds a run with another {', '.join(differs)}; choose another --output, or delete it"
             )
         return _read_json(target) if target.is_file() else None
+
+    def request(self, name: str) -> Any:
+        """The request of a cell that was begun, else None."""
+        note = self.folder / name / "request.json"
+        return _read_json(note) if note.is_file() else None
 
     def keep(self, cell: Cell, result: Any) -> None:
         """See `Cells.keep`."""
@@ -249,35 +279,19 @@ class CellLines(Cells):
         os.fsync(self._handle)
 
 
-def _outcomes(
-    work: Callable[..., Any], cells: Sequence[Cell], processes: int
-) -> Generator[tuple[Cell, Any], None, None]:
-    """Each cell with its result or its exception, in the order in which they end."""
-    if processes == 0:
-        for cell in cells:
-            try:
-                yield cell, work(*cell.arguments)
-            except Exception as error:  # noqa: PERF203
-                yield cell, error
-        return
-    if processes < 1:
-        raise ValueError(f"processes must be at least 1, got {processes}")
-    if not cells:
-        return
+@contextmanager
+def _workers(processes: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that are started as they are needed; an error ends them at once."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")  # of the processes that are started below
     # A fresh interpreter each: a forked one would inherit torch's threads in an unknown state.
     context = multiprocessing.get_context("spawn")
     # Nothing is ever sent. The workers hold the one end: when the other is closed, by us or by our death, they end.
     theirs, ours = context.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(
-        min(processes, len(cells)), mp_context=context, initializer=_begin_worker, initargs=(theirs,)
-    )
+    pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_begin_worker, initargs=(theirs,))
     with ours, theirs, pool:
         try:
-            jobs: dict[Future[Any], Cell] = {pool.submit(work, *cell.arguments): cell for cell in cells}
-            for job in as_completed(jobs):
-                yield jobs[job], job.exception() or job.result()
+            yield pool
         except BaseException:
             ours.close()
             pool.shutdown(cancel_futures=True)

@@ -32,7 +32,7 @@ from rankstruct.training.module import RankingModule
 class Run:
     """One training run: a fold, the config values of a grid point, and a seed; None is that of the config."""
 
-    fold: int
+    fold: int | None
     point: tuple[tuple[str, str], ...]
     seed: int | None = None
 
@@ -40,12 +40,14 @@ class Run:
     def name(self) -> str:
         """The folder's name, such as `fold1_regularization=0.01`."""
         values = [*self.point, *([] if self.seed is None else [("seed", str(self.seed))])]
-        return "_".join([f"fold{self.fold}", *(f"{key.rpartition('.')[2]}={value}" for key, value in values)])
+        fold = "run" if self.fold is None else f"fold{self.fold}"
+        return "_".join([fold, *(f"{key.rpartition('.')[2]}={value}" for key, value in values)])
 
     @property
     def arguments(self) -> list[str]:
         """Its options of `rankstruct fit`."""
-        values = [("data.fold", str(self.fold)), *self.point]
+        values = [] if self.fold is None else [("data.fold", str(self.fold))]
+        values += self.point
         values += [] if self.seed is None else [("seed_everything", str(self.seed))]
         return [part for key, value in values for part in (f"--{key}", value)]
 
@@ -83,7 +85,7 @@ def _keep_scores(cli: RankingCLI, folder: Path) -> dict[str, list[float]]:
 def cross_validate(
     config: str | Path,
     *,
-    folds: Sequence[int],
+    folds: Sequence[int | None],
     grid: dict[str, Sequence[str]],
     output: str | Path,
     options: Sequence[str] = (),
@@ -97,7 +99,7 @@ def cross_validate(
 
     Args:
         config: a training config; `data.fold` is set by the fold.
-        folds: numbers of the folds.
+        folds: numbers of the folds; `[None]` is that of the config alone.
         grid: config keys and their values, such as `{"model.regularization": ["0.1", "0.01"]}`.
         output: the folder of all cells; finished ones are reused.
         options: further command-line options of every cell, such as `["--data.path", folder]`.
@@ -119,10 +121,15 @@ def cross_validate(
     if seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {seeds}")
     different_names([config])
-    text, cell, unchanged = _asked(config, folds, Path(output), options)
+    fit, request, unchanged = asked(config, folds, Path(output), options)
     points = [tuple(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+
+    def cell(run: Run) -> Cell:
+        wanted = request | {"point": dict(run.point), "fold": run.fold} | ({"seed": run.seed} if run.seed else {})
+        return Cell(run.name, wanted, ([*fit, *run.arguments], str(Path(output) / run.name / "run")))
+
     with CellFolders(output) as store:
-        write_text(Path(output) / "config.yaml", text)
+        write_text(Path(output) / "config.yaml", request["config"])
         every = [cell(Run(fold, point)) for fold in folds for point in points]
         given = {"processes": processes, "unchanged": unchanged}
         first = store.run(_train, every, what="training runs", **given)
@@ -135,24 +142,20 @@ def cross_validate(
     return _gather(again, first.results | more.results) | {"reused": first.reused + more.reused}
 
 
-def _asked(
-    config: str | Path, folds: Sequence[int], output: Path, options: Sequence[str]
-) -> tuple[str, Callable[[Run], Cell], Callable[[Cell], bool]]:
-    """The config's text, the cell of a run, and whether a cell's data are still the same.
+def asked(
+    config: str | Path, folds: Sequence[int | None], output: Path, options: Sequence[str]
+) -> tuple[list[str], dict[str, Any], Callable[[Cell], bool]]:
+    """The training command of many runs, what they all depend on, and whether a cell's data are still the same.
 
-    Cells read a copy of the config: whoever edits it while they wait would change them behind their request.
+    Cells read a copy of the config, to be written to `output`: whoever edits it while they wait would change them behind their
+    request.
     """
     text = Path(config).read_text(encoding="utf-8")
     quiet = ["--trainer.enable_progress_bar", "false", *options]
     content = check_data(["fit", "--config", str(config), *quiet], folds)
     fit = ["fit", "--config", str(output / "config.yaml"), *quiet]
     request = {"config": text, "options": list(options), "content": content}
-
-    def cell(run: Run) -> Cell:
-        wanted = request | {"point": dict(run.point), "fold": run.fold} | ({"seed": run.seed} if run.seed else {})
-        return Cell(run.name, wanted, ([*fit, *run.arguments], str(output / run.name / "run")))
-
-    return text, cell, lambda cell: check_data(fit, folds) == content
+    return fit, request, lambda cell: check_data(fit, folds) == content
 
 
 def _gather(chosen: Sequence[Sequence[Run]], results: dict[str, dict[str, Any]]) -> dict[str, Any]:

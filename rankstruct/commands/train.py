@@ -444,12 +444,18 @@ class _Parsed(RankingCLI):
         pass
 
 
-def check_data(args: Sequence[str], folds: Sequence[int]) -> str:
+def complete_config(args: Sequence[str]) -> str:
+    """The config of a training command, such as `["fit", "--config", FILE]`, with every value written out, as YAML."""
+    cli = _Parsed(args)
+    return cli._parser(cli.subcommand).dump(cli.config[cli.subcommand], skip_none=False)
+
+
+def check_data(args: Sequence[str], folds: Sequence[int | None]) -> str:
     """Look whether the data of a training command are there, for each of these folds; returns a digest of their content.
 
     Args:
         args: such as `["fit", "--config", FILE]`.
-        folds: numbers.
+        folds: numbers; None is that of the command.
 
     Raises:
         ValueError: they are not; the message is one line.
@@ -459,7 +465,7 @@ def check_data(args: Sequence[str], folds: Sequence[int]) -> str:
     kind = RatingsSource if config.task == "ratings" else Source
     source = kind(**{each.name: config.data[each.name] for each in fields(kind) if each.name in config.data})
     for fold in folds:
-        replace(source, fold=fold).check()
+        (source if fold is None else replace(source, fold=fold)).check()
     if isinstance(source, Source):
         return source.digest(now=True)
     if source.path is None:

@@ -52,6 +52,16 @@ def test_lines_are_kept_skipped_and_go_on_past_failures(tmp_path, processes):
     assert len((out / "results.jsonl").read_text().splitlines()) == 4
 
 
+def test_workers_stay_for_the_next_run_and_end_with_the_folder(tmp_path):
+    with lines(tmp_path / "out") as store:
+        for number in (1, 2):
+            store.run(square, cells(tmp_path, number))
+    (pid,) = {int(path.name.split("-")[2]) for path in tmp_path.glob("asked-*")}
+    assert asked(tmp_path) == [1, 2]
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
 def test_a_worker_that_leaves_is_a_failed_cell(tmp_path):
     with lines(tmp_path) as store, pytest.raises(CellsFailed, match="14: SystemExit: fourteen"):
         store.run(square, cells(tmp_path, 14, 1))

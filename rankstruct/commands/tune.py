@@ -1,0 +1,351 @@
+"""`rankstruct tune`: search the values of a config with Optuna, by validation; test what is chosen, and nothing else.
+
+A cell is one trial: the values that Optuna proposed, trained on one fold after another. The cells are all that is kept: who goes
+on tells them to Optuna again. Trials are proposed a few at a time and pruned by those of the rounds before, so they are the same
+for any number of processes up to that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import yaml
+from pytorch_lightning.callbacks import ModelCheckpoint
+
+from rankstruct.commands._arguments import one_line
+from rankstruct.commands.cells import Cell, CellFolders, different_names
+from rankstruct.commands.cross_validate import Run, asked, cross_validate
+from rankstruct.commands.train import RankingCLI, complete_config
+from rankstruct.files import write_text
+from rankstruct.statistics import spread
+from rankstruct.tables import format_table
+
+_ROUND = 4  # trials that are proposed together
+_SHOWN = 10  # trials in the table
+
+
+def _optuna() -> Any:
+    try:
+        optuna = importlib.import_module("optuna")
+    except ImportError as error:
+        raise ValueError("tune needs Optuna, which is not installed: pip install 'rankstruct[tune]'") from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
+
+
+class _Pruning(pl.Callback):
+    """End a fold whose best validation measure is below the median of the finished trials, five at least, at this epoch.
+
+    Args:
+        before: the best values of the trial's earlier folds; a curve is of means over the folds so far.
+        others: curves of the finished trials for this fold; None prunes nothing.
+    """
+
+    def __init__(self, before: Sequence[float], others: Sequence[Sequence[float]] | None) -> None:
+        optuna = _optuna()
+        self.curve: list[float] = []
+        self.pruned = False
+        self._before = before
+        pruner = optuna.pruners.MedianPruner(n_warmup_steps=5) if others else optuna.pruners.NopPruner()
+        study = optuna.create_study(direction="maximize", pruner=pruner)
+        for curve in others or []:
+            kept = optuna.trial.create_trial(value=max(curve), intermediate_values=dict(enumerate(curve)))
+            study.add_trial(kept)
+        self._trial = study.ask()
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Note the measure that steers early stopping, and look whether there is hope."""
+        value = float(trainer.callback_metrics[trainer.early_stopping_callback.monitor])  # type: ignore[union-attr]
+        mean = (sum(self._before) + value) / (len(self._before) + 1)
+        self._trial.report(mean, len(self.curve))
+        self.curve.append(mean)
+        if self._trial.should_prune():
+            trainer.should_stop = self.pruned = True
+
+
+class _TrialCLI(RankingCLI):
+    """A training run that keeps no checkpoint and tests nothing; TensorBoard's table shows its values and its best measure."""
+
+    def __init__(self, args: Sequence[str], folder: Path, point: dict[str, Any], pruning: _Pruning) -> None:
+        self._point, self._pruning = point, pruning
+        super().__init__(args, folder, quiet=True)
+
+    def _instantiate_trainer(self, config: dict[str, Any], callbacks: list[pl.Callback]) -> pl.Trainer:
+        trainer = super()._instantiate_trainer(config, callbacks)
+        kept = [each for each in trainer.callbacks if not isinstance(each, ModelCheckpoint)]  # type: ignore[attr-defined]
+        trainer.callbacks = [*kept, self._pruning]  # type: ignore[attr-defined]
+        return trainer
+
+    def after_fit(self) -> None:
+        """Log what was tried."""
+        assert self.trainer.logger is not None
+        best = max(self._pruning.curve, default=math.nan)
+        self.trainer.logger.log_hyperparams(self._point, {"final/validation": best})
+
+
+def _arguments(fold: int | None, point: dict[str, Any]) -> list[str]:
+    return Run(fold, tuple((key, str(value)) for key, value in point.items())).arguments
+
+
+def _try(
+    fit: Sequence[str],
+    folder: str,
+    point: dict[str, Any],
+    folds: Sequence[int | None],
+    others: Sequence[Sequence[Sequence[float]]] | None,
+) -> dict[str, Any]:
+    """Train one trial; returns its curves of means over the folds so far, one a fold."""
+    start, pruned = time.process_time(), False
+    curves: list[list[float]] = []
+    bests: list[float] = []
+    for number, fold in enumerate(folds):
+        pruning = _Pruning(bests, None if others is None else [curves[number] for curves in others])
+        try:
+            _TrialCLI([*fit, *_arguments(fold, point)], Path(folder) / Run(fold, ()).name, point, pruning)
+            if not pruning.curve:
+                raise ValueError("no epoch was validated")
+        except ValueError as error:  # such as scores that are not finite any more: the search goes on elsewhere
+            return {"state": "failed", "error": one_line(str(error)), "cpu_seconds": time.process_time() - start}
+        curves.append(pruning.curve)
+        bests.append(max(pruning.curve) * (number + 1) - sum(bests))
+        if pruned := pruning.pruned:
+            break
+    state = "pruned" if pruned else "complete"
+    found = {"validation": max(curves[-1]), "epochs": sum(map(len, curves)), "curves": curves}
+    return {"state": state, "cpu_seconds": time.process_time() - start} | found
+
+
+def parse_space(entries: Sequence[str]) -> dict[str, Any]:
+    """Optuna's distributions by the config's keys.
+
+    Args:
+        entries: `KEY=log:LOW,HIGH`, `KEY=uniform:LOW,HIGH`, `KEY=int:LOW,HIGH` or `KEY=choice:VALUE,VALUE`; values as in YAML.
+
+    Raises:
+        ValueError: another form, a range that is empty, or a key that is there twice.
+    """
+    distributions, space = _optuna().distributions, {}
+    for entry in entries:
+        key, _, rest = entry.partition("=")
+        kind, _, text = rest.partition(":")
+        try:
+            values = yaml.safe_load(f"[{text}]")
+            if not key or key in space or not values:
+                raise ValueError("a key is given once, with values")
+            if kind == "choice":
+                values = [value if isinstance(value, str) else json.dumps(value) for value in values]
+                if len(set(values)) < len(values):
+                    raise ValueError("a value is there twice")
+                space[key] = distributions.CategoricalDistribution(values)
+                continue
+            low, high = map(int if kind == "int" else float, values)
+            if kind not in ("log", "uniform", "int") or not (math.isfinite(low) and low < high < math.inf):
+                raise ValueError("no such kind, or an empty range")
+            ranged = distributions.IntDistribution if kind == "int" else distributions.FloatDistribution
+            space[key] = ranged(low, high, log=kind == "log")
+        except (ValueError, TypeError, yaml.YAMLError) as error:
+            raise ValueError(
+                "--space takes KEY=log:LOW,HIGH, KEY=uniform:LOW,HIGH, KEY=int:LOW,HIGH or KEY=choice:VALUE,VALUE, "
+                f"got {entry!r} ({error})"
+            ) from error
+    if not space:
+        raise ValueError("there is nothing to search: give --space KEY=log:LOW,HIGH")
+    return space
+
+
+class _Search:
+    """Optuna's study, made again from what is kept, and how its trials went.
+
+    Args:
+        distributions: by the config's keys.
+        seed: of what is proposed; each trial has its own, so that what was proposed before does not matter, but how it went.
+    """
+
+    def __init__(self, distributions: dict[str, Any], seed: int) -> None:
+        self.found: list[dict[str, Any]] = []
+        self._distributions, self._seed = distributions, seed
+        self._study = _optuna().create_study(direction="maximize")
+        self._asked: dict[str, Any] = {}
+
+    @property
+    def complete(self) -> list[dict[str, Any]]:
+        """The trials that were trained to their end, the best first."""
+        complete = [each for each in self.found if each["state"] == "complete"]
+        return sorted(complete, key=lambda each: -each["validation"])
+
+    @property
+    def so_far(self) -> str:
+        """What the bar says of the best trial."""
+        return f", best {self.complete[0]['validation']:.4f}" if self.complete else ""
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """What `tune` returns of the trials."""
+        best = {key: self.complete[0][key] for key in ("trial", "point", "validation")}
+        return {"best": best, "trials": self.found}
+
+    def check(self, fit: Sequence[str]) -> None:
+        """Let the parser refuse keys and values that the config of a training command does not take."""
+        ends = {
+            key: getattr(each, "choices", None) or (each.low, each.high) for key, each in self._distributions.items()
+        }
+        first = {key: values[0] for key, values in ends.items()}
+        for key, values in ends.items():
+            for value in values:
+                complete_config([*fit, *_arguments(None, first | {key: value})])
+
+    def ask(self, begun: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        """The values of the next trials, those that were begun earlier with the values they had."""
+        self._asked = {}
+        for number, (name, request) in enumerate(begun.items(), start=len(self.found)):
+            if request is not None:
+                self._study.enqueue_trial(request.get("point", {}))
+            self._study.sampler = _optuna().samplers.TPESampler(seed=10_000 * self._seed + number)
+            self._asked[name] = self._study.ask(self._distributions)
+        return {name: trial.params for name, trial in self._asked.items()}
+
+    def tell(self, results: dict[str, dict[str, Any]]) -> None:
+        """Tell how they went; of one that was pruned Optuna takes the last value.
+
+        Raises:
+            ValueError: not one went well so far.
+        """
+        states = _optuna().trial.TrialState
+        for name, trial in self._asked.items():
+            result = results[name]
+            self.found.append({"trial": name, "point": trial.params} | result)
+            for step, value in enumerate(value for curve in result.get("curves", []) for value in curve):
+                trial.report(value, step)
+            state = {"complete": states.COMPLETE, "pruned": states.PRUNED, "failed": states.FAIL}[result["state"]]
+            self._study.tell(trial, result["validation"] if state == states.COMPLETE else None, state)
+        if not self.complete:
+            raise ValueError(f"none of the first {len(self.found)} trials could be trained: {self.found[0]['error']}")
+
+
+def tune(
+    config: str | Path,
+    space: Sequence[str],
+    *,
+    output: str | Path,
+    trials: int = 30,
+    folds: Sequence[int | None] = (None,),
+    options: Sequence[str] = (),
+    processes: int = 1,
+    seed: int = 0,
+    seeds: int = 1,
+    prune: bool = True,
+) -> dict[str, Any]:
+    """Search the values of a config that are best on validation, and test those.
+
+    Args:
+        config: a training config; the first of its `model.measures` is what is searched for.
+        space: see `parse_space`.
+        output: the folder of all trials; finished ones are reused, and more may be asked for. `best.yaml` in it is the best
+            trial's config with every value written out.
+        trials: how many, those that are there included.
+        folds: each trial is trained on all of them, and judged by the mean; `[None]` is the config's own.
+        options: further command-line options of every training run, such as `["--data.path", folder]`.
+        processes: trials trained at once, one thread each.
+        seed: of what Optuna proposes.
+        seeds: how many seeds the best trial is tested with; see `cross_validate`.
+        prune: whether trials that are below the median are ended early.
+
+    Returns:
+        `{"best": {"trial", "point", "validation"}, "trials": [{"trial", "point", "state", "validation", ...}, ...], "test"}`, the
+        last as `cross_validate` returns it for the best trial's config.
+
+    Raises:
+        ValueError: Optuna is not installed; there is no such space or data; the folder holds another search; no trial went well.
+        CellsFailed: trials ended by what may not happen again; the others are kept.
+    """
+    search = _Search(parse_space(space), seed)
+    if trials < 1:
+        raise ValueError(f"trials must be at least 1, got {trials}")
+    different_names([config])
+    root = Path(output)
+    fit, request, unchanged = asked(config, folds, root, options)
+    search.check(["fit", "--config", str(config), *options])
+    request |= {"space": list(space), "folds": list(folds), "seed": seed, "prune": prune}
+    with CellFolders(root) as store:
+        write_text(root / "config.yaml", request["config"])
+        while (first := len(search.found)) < trials:
+            last = min(first + max(_ROUND, processes), trials)
+            points = search.ask({name: store.request(name) for name in map("trial-{:04}".format, range(first, last))})
+            given = folds, [each["curves"] for each in search.complete] if prune else None
+            cells = [
+                Cell(name, request | {"point": point}, (fit, str(root / name), point, *given))
+                for name, point in points.items()
+            ]
+            what = f"trials {first + 1} to {last} of {trials}{search.so_far}"
+            search.tell(store.run(_try, cells, processes=processes, what=what, unchanged=unchanged).results)
+        report = search.report | {"test": _test(search.complete[0], root, fit, folds, processes, seeds)}
+        write_text(root / "tune.json", json.dumps(report, indent=2))
+    return report
+
+
+def _test(
+    best: dict[str, Any], root: Path, fit: Sequence[str], folds: Sequence[int | None], processes: int, seeds: int
+) -> dict[str, Any]:
+    """Write the best trial's config, train it as `rankstruct fit` does, and test it."""
+    config, output = root / "best.yaml", root / best["trial"] / "best"
+    shown = ["--trainer.enable_progress_bar", "true", *_arguments(folds[0], best["point"])]
+    write_text(config, complete_config([*fit, *shown]))
+    if len(folds) * seeds == 1:  # no process of its own
+        processes = 0
+    return cross_validate(config, folds=folds, grid={}, output=output, processes=processes, seeds=seeds)
+
+
+def main(args: Sequence[str]) -> None:
+    """Print the table of the best trials and the test measures of the best one."""
+    parser = argparse.ArgumentParser(
+        prog="rankstruct tune",
+        description="Search the values of a training config with Optuna, by validation; write the best config and test it. "
+        "Options that are not listed here go to every training run, such as --data.path FOLDER.",
+    )
+    parser.add_argument("--config", required=True, help="training config")
+    what = "what is searched: KEY=log:LOW,HIGH, uniform:LOW,HIGH, int:LOW,HIGH or choice:VALUE,VALUE; may be repeated"
+    parser.add_argument("--space", action="append", default=[], metavar="KEY=KIND:VALUES", help=what)
+    parser.add_argument("--output", required=True, help="folder of all trials; finished ones are reused")
+    parser.add_argument("--trials", type=int, default=30, help="how many in all (default: %(default)s)")
+    parser.add_argument(
+        "--folds", nargs="+", type=int, default=[None], help="folds of each trial (default: the config's)"
+    )
+    parser.add_argument(
+        "--processes", type=int, default=1, help="trials at once, one thread each (default: %(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of what is proposed (default: %(default)s)")
+    parser.add_argument("--seeds", type=int, default=1, help="test the best with so many seeds (default: %(default)s)")
+    parser.add_argument("--no-prune", dest="prune", action="store_false", help="train every trial to its end")
+    options, rest = parser.parse_known_args(args[1:])
+    found = tune(**vars(options), options=rest)
+    _print_report(found)
+    best = Path(options.output) / "best.yaml"
+    print(f"TensorBoard's table of all trials: tensorboard --logdir {options.output}")
+    print(f"best config: {best}  (to train it: rankstruct fit --config {best})")
+
+
+def _print_report(found: dict[str, Any]) -> None:
+    states = [each["state"] for each in found["trials"]]
+    trained = [each for each in found["trials"] if "validation" in each]
+    ranked = sorted(trained, key=lambda each: (each["state"] != "complete", -len(each["curves"]), -each["validation"]))
+    rows = []
+    for each in ranked[:_SHOWN]:
+        values = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in each["point"].values()]
+        rows.append([each["trial"], each["state"], each["validation"], each["epochs"], *values])
+    keys = [key.rpartition(".")[2] for key in found["best"]["point"]]
+    print(format_table(["trial", "state", "validation", "epochs", *keys], rows))
+    counts = ", ".join(f"{states.count(state)} {state}" for state in ("complete", "pruned", "failed"))
+    print(f"{len(states)} trials: {counts}; best: {found['best']['trial']}\n")
+    rows = []
+    for name, values in found["test"]["by_seed"].items():
+        ends = found["test"]["interval"][name]
+        rows.append([name, str(spread(values)), "" if ends is None else f"{ends[0]:.4f} to {ends[1]:.4f}"])
+    print(format_table(["measure", "test", "95 %"], rows))

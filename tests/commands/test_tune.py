@@ -1,0 +1,180 @@
+"""The search over a config's values: chosen by validation, resumable, pruned, and only the best is tested."""
+
+import json
+import sys
+
+import pytest
+import yaml
+
+from rankstruct.cli import main as rankstruct
+from rankstruct.commands.tune import _try, parse_space, tune
+
+optuna = pytest.importorskip("optuna")
+
+CONFIG = """
+seed_everything: 0
+model:
+  scorer: rankstruct.LinearScorer
+  measures: [AP, nDCG@10]
+  optimizer: {class_path: torch.optim.Adam, init_args: {lr: 0.1}}
+data: {builtin: synthetic, lists_per_batch: 50}
+trainer: {max_epochs: 2}
+"""
+SPACE = ["model.optimizer.init_args.lr=log:1e-5,1", "model.scorer=choice:rankstruct.LinearScorer,rankstruct.MLPScorer"]
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    path = tmp_path_factory.mktemp("tune") / "config.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+@pytest.fixture(scope="module")
+def searched(config):
+    return config.parent / "out", tune(config, SPACE, output=config.parent / "out", trials=6, processes=0)
+
+
+def _trials(found):
+    return [{key: each[key] for key in ("trial", "point", "state", "curves")} for each in found["trials"]]
+
+
+def test_the_best_by_validation_is_tested_and_nothing_else(searched, capsys):
+    folder, found = searched
+    assert [each["trial"] for each in found["trials"]] == [f"trial-{number:04}" for number in range(6)]
+    assert {each["point"]["model.scorer"] for each in found["trials"]} == {
+        "rankstruct.LinearScorer",
+        "rankstruct.MLPScorer",
+    }
+    assert len({each["point"]["model.optimizer.init_args.lr"] for each in found["trials"]}) == 6
+    best = max(found["trials"], key=lambda each: each["validation"])
+    assert found["best"] == {key: best[key] for key in ("trial", "point", "validation")}
+    assert best["validation"] == max(best["curves"][0]) > min(each["validation"] for each in found["trials"])
+    assert set(found["test"]["mean"]) == {"AP", "nDCG@10"}
+    assert [path.relative_to(folder).parts[:2] for path in folder.rglob("metrics.json")] == [(best["trial"], "best")]
+    assert not list(folder.glob("*/run/checkpoints"))
+    assert json.loads((folder / "tune.json").read_text())["trials"] == found["trials"]
+
+    # The config is complete, and trains to the very measure that it was chosen by.
+    content = yaml.safe_load((folder / "best.yaml").read_text())
+    assert content["model"]["optimizer"]["init_args"]["lr"] == best["point"]["model.optimizer.init_args.lr"]
+    assert rankstruct(["fit", "--config", str(folder / "best.yaml"), "--output", str(folder.parent / "fitted")]) == 0
+    report = json.loads((folder.parent / "fitted" / "version_0" / "metrics.json").read_text())
+    assert report["best"]["validation"] == best["validation"]
+    assert report["test"] == pytest.approx(found["test"]["mean"])
+
+
+def test_tensorboard_has_a_table_of_values_and_measures(searched):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    folder, found = searched
+    for each in found["trials"]:
+        events = EventAccumulator(str(folder / each["trial"] / "run")).Reload()
+        assert "_hparams_/session_start_info" in events.PluginTagToContent("hparams")
+        assert events.Scalars("final/validation")[-1].value == pytest.approx(each["validation"])
+
+
+def test_a_search_that_was_stopped_goes_on_to_the_same_trials(searched, config, tmp_path, capsys):
+    given = {"output": tmp_path / "out"}
+    tune(config, SPACE, trials=2, **given)  # in processes of their own
+    (tmp_path / "out" / "trial-0001" / "result.json").unlink()  # as after a kill
+    before = (tmp_path / "out" / "trial-0000" / "result.json").stat().st_mtime_ns
+    assert _trials(tune(config, SPACE, trials=6, processes=0, **given)) == _trials(searched[1])
+    assert (tmp_path / "out" / "trial-0000" / "result.json").stat().st_mtime_ns == before
+
+    arguments = [
+        "tune",
+        "--config",
+        str(config),
+        "--output",
+        str(tmp_path / "out"),
+        "--trials",
+        "6",
+        "--processes",
+        "0",
+    ]
+    spaces = [part for entry in SPACE for part in ("--space", entry)]
+    assert rankstruct([*arguments, *spaces]) == 0
+    out = capsys.readouterr().out
+    assert "6 trials: 6 complete, 0 pruned, 0 failed" in out
+    assert f"best: {searched[1]['best']['trial']}" in out
+    assert rankstruct([*arguments, *spaces, "--seed", "1"]) == 1
+    assert "holds a run with another seed" in capsys.readouterr().err
+
+
+def test_hopeless_trials_are_pruned_by_the_mean_over_folds(config, tmp_path):
+    fit = ["fit", "--config", str(config), "--trainer.enable_progress_bar", "false", "--trainer.max_epochs", "7"]
+    point = {"model.optimizer.init_args.lr": 1e-5}
+
+    def state(name, folds, others):
+        found = _try(fit, str(tmp_path / name), point, folds, others)
+        return found["state"], found["epochs"]
+
+    assert state("none", [None], None) == ("complete", 7)
+    assert state("worse", [None], [[[0.1] * 7]] * 5) == ("complete", 7)
+    assert state("few", [None], [[[1.0] * 7]] * 4) == ("complete", 7)
+    assert state("better", [None], [[[1.0] * 7]] * 5) == ("pruned", 6)
+    assert state("folds", [None, None], [[[0.1] * 7, [1.0] * 7]] * 5) == ("pruned", 13)
+    found = _try(fit, str(tmp_path / "mean"), point, [None, None], None)
+    first, second = found["curves"]
+    assert second == pytest.approx([(max(first) + value) / 2 for value in first])  # the same fold twice
+    assert found["validation"] == pytest.approx(max(first))
+
+
+def test_trials_that_cannot_be_trained_do_not_end_the_search(config, tmp_path, capsys):
+    space = [
+        "model.scorer=choice:rankstruct.MLPScorer",
+        "model.scorer.init_args.hidden=choice:[4],[8]",
+    ]  # needs the first
+    space += ["model.regularization=choice:-1,0.1"]
+    found = tune(config, space, output=tmp_path / "some", trials=3, processes=0)
+    states = {(each["point"]["model.regularization"], each["state"]) for each in found["trials"]}
+    assert states == {("-1", "failed"), ("0.1", "complete")}
+    with pytest.raises(ValueError, match="none of the first 2 trials could be trained: regularization must be >= 0"):
+        tune(config, ["model.regularization=uniform:-2,-1"], output=tmp_path / "none", trials=2, processes=0)
+
+
+@pytest.mark.parametrize("key", ["a", ""])
+@pytest.mark.parametrize("rest", ["", "log:1", "log:1,2,3", "int:1,x", "lg:1,2", "choice:", "choice:[1", "choice:1,1"])
+def test_malformed_spaces_are_refused(key, rest):
+    with pytest.raises(ValueError, match="--space takes KEY=log:LOW,HIGH"):
+        parse_space([f"{key}={rest}"])
+
+
+@pytest.mark.parametrize("space", ["a", "a=log:0,1", "a=uniform:1,1", "a=log:1,.inf", "a=uniform:.nan,1", "=log:1,2"])
+def test_empty_ranges_are_refused(space):
+    with pytest.raises(ValueError, match="--space takes KEY=log:LOW,HIGH"):
+        parse_space([space])
+
+
+def test_spaces_are_optunas_distributions():
+    found = parse_space(["a=log:1e-4,1", "b=uniform:-1,1", "c=int:1,8", "d=choice:[64],[128, 64],null,relu,1e-4"])
+    assert found["a"] == optuna.distributions.FloatDistribution(1e-4, 1, log=True)
+    assert found["b"] == optuna.distributions.FloatDistribution(-1, 1)
+    assert found["c"] == optuna.distributions.IntDistribution(1, 8)
+    assert found["d"].choices == ("[64]", "[128, 64]", "null", "relu", "1e-4")
+
+
+def test_wrong_usage_is_said_in_one_line(config, tmp_path, capsys, monkeypatch):
+    def message(*more, code=1):
+        arguments = ["tune", "--config", str(config), "--output", str(tmp_path / "out"), *more]
+        if code == 2:
+            with pytest.raises(SystemExit):
+                rankstruct(arguments)
+        else:
+            assert rankstruct(arguments) == code
+        (line,) = capsys.readouterr().err.splitlines()
+        return line
+
+    assert "unrecognized arguments: --model.regularisation" in message(
+        "--space", "model.regularisation=log:1,2", code=2
+    )
+    assert "Parser key" in message("--space", "trainer.max_epochs=choice:1,many", code=2)
+    assert "there is nothing to search" in message()
+    good = ["--space", "model.regularization=log:1,2"]
+    assert "trials must be at least 1, got 0" in message(*good, "--trials", "0")
+    assert "no such file or folder" in message(*good, "--data.builtin", "null", "--data.path", str(tmp_path / "none"))
+    assert "a key is given once" in message(*good, *good)
+    assert not (tmp_path / "out").exists()
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    assert "pip install 'rankstruct[tune]'" in message(*good)
