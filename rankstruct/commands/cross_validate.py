@@ -76,9 +76,9 @@ def _keep_scores(cli: RankingCLI, folder: Path) -> dict[str, list[float]]:
                 places, found = module.predict_step(batch, 0)
                 scores[places] = found
         write_scores(folder / f"{part}-scores.txt", scores)
-        groups = None if lists.groups is None else torch.as_tensor(lists.groups)
-        given = scores, torch.as_tensor(lists.labels), module.test_metric.measures
-        values = evaluate(*given, offsets=torch.as_tensor(lists.offsets), groups=groups)
+        groups = None if lists.groups is None else torch.tensor(lists.groups)
+        given = scores, torch.tensor(lists.labels), module.test_metric.measures  # copies: a map cannot be written to
+        values = evaluate(*given, offsets=torch.tensor(lists.offsets), groups=groups)
     return {name: each.tolist() for name, each in values.items()}
 
 

@@ -233,6 +233,11 @@ def test_a_full_disk_is_one_line_and_keeps_what_is_there(run, tmp_path, capsys):
         (["certify"], "rankstruct.commands.certify.certify"),
         (["cross-validate", "--config", "x", "--output", "x"], "rankstruct.commands.cross_validate.different_names"),
         (["compare", "--configs", "x", "--output", "x"], "rankstruct.commands.compare.different_names"),
+        (["rank", "x"], "rankstruct.commands.rank.find_files"),
+        (
+            ["tune", "--config", "x", "--output", "x", "--space", "x=int:1,2"],
+            "rankstruct.commands.tune.different_names",
+        ),
         (["fit-exact", "--config", "x"], "rankstruct.commands.fit_exact.different_names"),
         (["experiment", "--config", "x"], "rankstruct.commands.experiment.read_plan"),
         (["evaluate", "x", "--labels", "x"], "rankstruct.commands.evaluate.evaluate_scores"),
