@@ -27,7 +27,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from rankstruct.estimators.base import GROUPS, Lists, Ranker, bring_together, check_ids, named_loss, rows_of
+from rankstruct.estimators.base import GROUPS, Lists, Ranker, bring_together, check_ids, named_loss
 from rankstruct.losses import GradedLoss, PerturbedLoss, StructuredHingeLoss, second_derivatives, takes_groups
 from rankstruct.measures import Measure, evaluate, parse_measure
 
@@ -294,13 +294,8 @@ class BoostedRanker(Ranker):
         qid, groups = check_ids(X, qid, groups)
         if takes_groups(loss := self.ranking_loss()) and groups is None:
             raise ValueError(f"{type(loss).__name__} needs groups=, {GROUPS}")
-        valid: Any = None
-        if held_out:
-            X_valid, y_valid = self._check(X_valid, reset=False), np.asarray(y_valid)
-            valid = X_valid, y_valid, *check_ids(X_valid, qid_valid, groups_valid)
-        elif self.validation_share:
-            held = self._held_out(qid)
-            valid, (X, y, qid, groups) = (rows_of(which, X, y, qid, groups) for which in (held, ~held))
+        valid: Any = (X_valid, y_valid, qid_valid, groups_valid) if held_out else None
+        (X, y, qid, groups), valid = self._validated((X, y, qid, groups), valid)
         self._fit_start(X, y, qid, groups, valid)
         train = self._documents(X, self._fit_preparation(X, qid), y, qid, groups, self._training_lists)
         if valid is not None:

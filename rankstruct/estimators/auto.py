@@ -135,13 +135,10 @@ class AutoRanker(Ranker):
         held_out = self._has_validation(X_valid, y_valid, qid_valid, groups_valid)
         X, y = self._check(X, y, reset=True)
         qid = check_ids(X, qid, None)[0]
-        if held_out:
-            valid = _Valid(
-                self._check(X_valid, reset=False), np.asarray(y_valid), check_ids(X_valid, qid_valid, None)[0]
-            )
-        else:
-            held = self._held_out(qid)
-            valid, (X, y, qid) = _Valid(*rows_of(held, X, y, qid)), rows_of(~held, X, y, qid)
+        given = (X_valid, y_valid, qid_valid, None) if held_out else None
+        (X, y, qid, _), found = self._validated((X, y, qid, None), given)
+        assert found is not None  # the share is above 0
+        valid = _Valid(*found[:3])
         X = self._fit_preparation(_dense(X), qid)
         valid = valid._replace(X=self._prepared(_dense(valid.X), valid.qid))
         self.validation_lists_ = len(np.unique(valid.qid))

@@ -166,6 +166,22 @@ class Ranker(BaseEstimator):
             )
         return given
 
+    def _validated(
+        self, train: Sequence[Any], given: Sequence[Any] | None
+    ) -> tuple[Sequence[Any], Sequence[Any] | None]:
+        """Documents to train on and to validate on, each features, labels, lists and groups.
+
+        The latter are those that were given, checked, or lists held out of the former; None without a share of them.
+        """
+        if given is not None:
+            X, y, qid, groups = given
+            X = self._check(X, reset=False)
+            return train, (X, np.asarray(y), *check_ids(X, qid, groups))
+        if not self.validation_share:
+            return train, None
+        held = self._held_out(train[2])
+        return rows_of(~held, *train), rows_of(held, *train)
+
     def _team(self) -> Team:
         """The processes that fit together."""
         return Team()

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from rankstruct.estimators.base import GROUPS, Lists, Ranker, bring_together, check_ids, named_loss, rows_of
+from rankstruct.estimators.base import GROUPS, Lists, Ranker, bring_together, check_ids, named_loss
 from rankstruct.losses import GradedLoss, takes_groups
 from rankstruct.measures import Measure, evaluate
 from rankstruct.models import MeanScorer, MLPScorer
@@ -115,13 +115,8 @@ class MLPRanker(Ranker):
         qid, groups = check_ids(X, qid, groups)
         if takes_groups(loss := self.ranking_loss()) and groups is None:
             raise ValueError(f"{type(loss).__name__} needs groups=, {GROUPS}")
-        valid: Any = None
-        if held_out:
-            X_valid, y_valid = self._check(X_valid, reset=False), np.asarray(y_valid)
-            valid = X_valid, y_valid, *check_ids(X_valid, qid_valid, groups_valid)
-        elif self.validation_share:
-            held = self._held_out(qid)
-            valid, (X, y, qid, groups) = (rows_of(which, X, y, qid, groups) for which in (held, ~held))
+        valid: Any = (X_valid, y_valid, qid_valid, groups_valid) if held_out else None
+        (X, y, qid, groups), valid = self._validated((X, y, qid, groups), valid)
         lists = _Tensors(self._training_lists(_dense(self._fit_preparation(X, qid)), y, qid, groups), self._place())
         if valid is not None:
             X_valid, y_valid, qid_valid, groups_valid = valid
