@@ -27,7 +27,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from rankstruct.estimators.base import GROUPS, Lists, Ranker, bring_together, check_ids, named_loss
+from rankstruct.estimators.base import Lists, Ranker, bring_together, check_groups_of, check_ids, named_loss
 from rankstruct.losses import GradedLoss, PerturbedLoss, StructuredHingeLoss, second_derivatives, takes_groups
 from rankstruct.measures import Measure, evaluate, parse_measure
 
@@ -292,8 +292,7 @@ class BoostedRanker(Ranker):
         held_out = self._has_validation(X_valid, y_valid, qid_valid, groups_valid)
         X, y = self._check(X, y, reset=True)
         qid, groups = check_ids(X, qid, groups)
-        if takes_groups(loss := self.ranking_loss()) and groups is None:
-            raise ValueError(f"{type(loss).__name__} needs groups=, {GROUPS}")
+        check_groups_of(loss := self.ranking_loss(), groups)
         valid: Any = (X_valid, y_valid, qid_valid, groups_valid) if held_out else None
         (X, y, qid, groups), valid = self._validated((X, y, qid, groups), valid)
         self._fit_start(X, y, qid, groups, valid)

@@ -15,6 +15,7 @@ from torch import nn
 
 from rankstruct import losses
 from rankstruct.lists import known_ids
+from rankstruct.losses import takes_groups
 from rankstruct.measures import AP, Diverse, Measure, evaluate, parse_measure
 from rankstruct.models.saving import build_module, describe_module
 from rankstruct.preparation import Preparation
@@ -273,6 +274,12 @@ def named_loss(loss: Any) -> nn.Module | None:
     if not isinstance(found, nn.Module):
         raise ValueError(f"loss must name a loss module of rankstruct, got {loss!r}")
     return found
+
+
+def check_groups_of(loss: nn.Module, groups: Any) -> None:
+    """Raise ValueError if the loss takes groups and there are none."""
+    if takes_groups(loss) and groups is None:
+        raise ValueError(f"{type(loss).__name__} needs groups=, {GROUPS}")
 
 
 def are_given(X_valid: Any, y_valid: Any, qid_valid: Any) -> bool:

@@ -20,7 +20,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from rankstruct.estimators.base import GROUPS, Lists, Ranker, check_ids, named_loss
+from rankstruct.estimators.base import Lists, Ranker, check_groups_of, check_ids, named_loss
 from rankstruct.feature_maps import FeatureMap
 from rankstruct.losses import (
     GradedLoss,
@@ -73,8 +73,7 @@ def ranking_risk(
     >>> ranking_risk(StructuredHingeLoss("AUC"), X, labels, offsets)(np.array([0.1]))
     (0.7, array([-3.]))
     """
-    if takes_groups(loss) and groups is None:
-        raise ValueError(f"{type(loss).__name__} needs groups=, {GROUPS}")
+    check_groups_of(loss, groups)
     loss = copy.deepcopy(loss)
     loss.reduction = "none"  # type: ignore[assignment]
     bounds, given = torch.tensor(np.asarray(offsets, np.int64)), {"y": torch.tensor(labels)}

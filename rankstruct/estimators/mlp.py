@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from rankstruct.estimators.base import GROUPS, Lists, Ranker, bring_together, check_ids, named_loss
+from rankstruct.estimators.base import Lists, Ranker, bring_together, check_groups_of, check_ids, named_loss
 from rankstruct.losses import GradedLoss, takes_groups
 from rankstruct.measures import Measure, evaluate
 from rankstruct.models import MeanScorer, MLPScorer
@@ -113,8 +113,7 @@ class MLPRanker(Ranker):
         held_out = self._has_validation(X_valid, y_valid, qid_valid, groups_valid)
         X, y = self._check(X, y, reset=True)
         qid, groups = check_ids(X, qid, groups)
-        if takes_groups(loss := self.ranking_loss()) and groups is None:
-            raise ValueError(f"{type(loss).__name__} needs groups=, {GROUPS}")
+        check_groups_of(loss := self.ranking_loss(), groups)
         valid: Any = (X_valid, y_valid, qid_valid, groups_valid) if held_out else None
         (X, y, qid, groups), valid = self._validated((X, y, qid, groups), valid)
         lists = _Tensors(self._training_lists(_dense(self._fit_preparation(X, qid)), y, qid, groups), self._place())
