@@ -550,14 +550,14 @@ def checked_gains(measure: DiscountedGain, labels: Tensor, where: Tensor) -> tup
     gains = torch.where(where, measure.document_gains(labels), 0.0)
     gains = refuse(
         gains,
-        ~((gains >= 0) & gains.isfinite()),
+        ~((gains >= 0) & (gains < math.inf)),
         f"labels must have finite gains >= 0 under {measure.name} (shift them, or choose another gain= or min_relevant=)",
     )
     discounts = measure.unchecked_weights(labels.shape[-1], labels.device)
     kept = labels.shape[-1] if measure.cutoff is None else min(measure.cutoff, labels.shape[-1])
     best = gains.topk(kept, dim=-1).values @ discounts[:kept]
-    is_last = torch.arange(labels.shape[-1], device=labels.device) == where.sum(-1, keepdim=True) - 1
-    falls = torch.where(is_last, discounts[0] - discounts, 0.0).sum(-1) > 0
+    last = (where.sum(-1, keepdim=True) - 1).clamp(min=0)
+    falls = discounts.expand(where.shape).gather(-1, last).squeeze(-1) < discounts[0]
     return gains, best, differs(gains, where) & (best > 0) & falls
 
 

@@ -125,10 +125,10 @@ def _smoothed_regret(
         best = torch.ones_like(best)
     gains, best = gains.to(scores.dtype), best.to(scores.dtype)
 
-    # No difference of quarters overflows, and no square of a distance, whose gradient would be NaN.
-    scores, sigma = 0.25 * scores, 0.25 * torch.as_tensor(sigma, dtype=scores.dtype, device=scores.device)
+    # Scores in units of sqrt(2) sigma: h is exp of minus a square. Neither differences nor their squares overflow.
+    sigma = torch.as_tensor(sigma, dtype=scores.dtype, device=scores.device)
     largest = torch.linalg.vector_norm(scores.detach(), torch.inf, dim=-1, keepdim=True)
-    sigma = torch.maximum(sigma, _NARROW * largest)
+    scores = scores * 0.5**0.5 / torch.maximum(sigma, _NARROW * largest)
     size = scores.shape[-1]
     k = size if measure.cutoff is None else min(measure.cutoff, size)
     discounts = measure.unchecked_weights(size, scores.device).to(scores.dtype)
@@ -137,21 +137,18 @@ def _smoothed_regret(
     discounts = torch.where(torch.arange(k, device=scores.device) < where.sum(-1, keepdim=True), discounts[:k], 0.0)
     step = max(1, _BLOCK // max(scores.numel(), 1))
     if torch.compiler.is_compiling() or k <= step:  # the compiler may not know the size, and plans memory by itself
-        smoothed = _smoothed(scores, gains, where, centres, discounts, sigma)
+        smoothed = _smoothed(scores, gains, where, centres, discounts)
     else:
         smoothed = torch.zeros_like(best)
         for a in range(0, k, step):
-            part = (scores, gains, where, centres[..., a : a + step], discounts[..., a : a + step], sigma)
+            part = (scores, gains, where, centres[..., a : a + step], discounts[..., a : a + step])
             smoothed = smoothed + checkpoint(_smoothed, *part, use_reentrant=False)
     return torch.where(can_err, best - smoothed, 0.0)
 
 
-def _smoothed(
-    scores: Tensor, gains: Tensor, where: Tensor, centres: Tensor, discounts: Tensor, sigma: Tensor
-) -> Tensor:
-    """sum_j a_j (mean gain around centre j); `[..., list_size]` documents, `[..., k]` centres, `[..., 1]` sigma."""
-    distance = (scores.unsqueeze(-2) - centres.unsqueeze(-1)) / sigma.unsqueeze(-1)
-    near = torch.exp(-0.5 * distance.square())
+def _smoothed(scores: Tensor, gains: Tensor, where: Tensor, centres: Tensor, discounts: Tensor) -> Tensor:
+    """sum_j a_j (mean gain around centre j); `[..., list_size]` documents and `[..., k]` centres in units of sqrt(2) sigma."""
+    near = (scores.unsqueeze(-2) - centres.unsqueeze(-1)).square().neg_().exp_()
     # Padding is near too, but weighs nothing.
     gained, total = (near @ torch.stack([gains, where.to(gains.dtype)], -1)).unbind(-1)
     mean = gained / torch.where(discounts > 0, total, 1.0)
