@@ -25,11 +25,11 @@ import torch
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from rankstruct.estimators.base import Lists, Ranker, bring_together, check_groups_of, check_ids, named_loss
 from rankstruct.losses import GradedLoss, PerturbedLoss, StructuredHingeLoss, second_derivatives, takes_groups
 from rankstruct.measures import Measure, evaluate, parse_measure
+from rankstruct.progress import Progress
 
 __all__ = ["BoostedRanker", "BoostingMetric", "BoostingObjective", "boosting_metric", "boosting_objective"]
 
@@ -348,7 +348,7 @@ class BoostedRanker(Ranker):
     def _train(self, model: Any, valid: _Documents | None) -> None:
         """Add trees until the validation measure has stopped growing."""
         history: list[float] = []
-        with tqdm(range(self.n_estimators), unit=" trees", disable=not self.verbose, leave=False) as bar:
+        with Progress(range(self.n_estimators), unit=" trees", disable=not self.verbose, leave=False) as bar:
             for _ in bar:
                 model.add_tree()
                 if valid is None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from rankstruct import losses as rl
 from rankstruct.benchmarks.timing import threads_of_torch
@@ -15,6 +14,7 @@ from rankstruct.data import Splits
 from rankstruct.diagnostics import arrays_of, fit_path, mean_measures
 from rankstruct.estimators import LinearRanker
 from rankstruct.measures import Measure, nDCG
+from rankstruct.progress import Progress
 
 CS = (1.0, 10.0, 100.0, 1000.0, 10000.0)
 MEASURES = ("AP", "nDCG@10", "RR@10")
@@ -81,7 +81,7 @@ def benchmark_exact(
         raise ValueError(f"unknown ranker {unknown[0]!r}; there are: {', '.join([*RANKERS, LIGHTGBM])}")
     return [
         _lightgbm(folds) if name == LIGHTGBM else _ranker(name, folds, Cs, tolerance)
-        for name in tqdm(names, desc="exact training", unit="ranker", leave=False)
+        for name in Progress(names, desc="exact training", unit="ranker", leave=False)
     ]
 
 

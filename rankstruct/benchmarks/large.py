@@ -7,6 +7,7 @@ the machine before a stage stands beside them.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -21,6 +22,7 @@ import torch
 
 from rankstruct.benchmarks.timing import peak_kilobytes
 from rankstruct.data import BatchLoader, convert_lists, read_lists, write_web_lists
+from rankstruct.progress import Progress
 
 SCALES = (0.1, 1 / 3, 1.0)
 LABELS = {
@@ -138,17 +140,20 @@ def benchmark_large(
     rows = []
     options = {"C": C, "tolerance": tolerance}
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}
-    for scale in scales:
-        text = Path(folder) / f"web-{scale:.3f}-{seed}.txt"
-        if not text.exists():
-            write_web_lists(text, scale, seed)
-        for stage in stages:
+    with Progress(total=len(scales) * len(stages), desc="benchmark", unit="stage", leave=False) as bar:
+        for scale, stage in itertools.product(scales, stages):
+            text = Path(folder) / f"web-{scale:.3f}-{seed}.txt"
+            if not text.exists():
+                bar.set_postfix_str(f"writing lists, scale {scale:g}")
+                write_web_lists(text, scale, seed)
+            bar.set_postfix_str(f"{LABELS[stage]}, scale {scale:g}")
             load = os.getloadavg()[0]
             command = [sys.executable, "-m", __name__, stage, str(text), json.dumps(options)]
             run = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
             if run.returncode:
                 raise RuntimeError(f"{stage} at scale {scale:g}: {(run.stderr.strip().splitlines() or ['killed'])[-1]}")
             rows.append({"stage": stage, "scale": scale, "load": load, **json.loads(run.stdout.splitlines()[-1])})
+            bar.update()
     return rows
 
 

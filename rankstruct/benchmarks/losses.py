@@ -12,11 +12,11 @@ from functools import partial
 import numpy as np
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from rankstruct import losses as rl
 from rankstruct.benchmarks.timing import both_ways, figures, interleaved_ratios, threads_of_torch
 from rankstruct.measures import nDCG
+from rankstruct.progress import Progress
 
 SHAPE = (64, 1000)
 SHARES = (0.05, 0.3)
@@ -139,7 +139,7 @@ def benchmark_losses(
         if name not in LOSSES:
             raise ValueError(f"unknown loss {name!r}; there are: {', '.join(LOSSES)}")
     timings = []
-    for share in tqdm(shares, desc="benchmark", unit="case", leave=False):
+    for share in Progress(shares, desc="benchmark", unit="case", leave=False):
         scores, labels = draw(*shape, share, seed, grades)
         calls: dict[str, Callable[[], object]] = {"torch.sort": partial(torch.sort, scores, dim=-1, descending=True)}
         calls |= {name: partial(both_ways, LOSSES[name](), scores, labels) for name in names}

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
-from tqdm import tqdm
 
 from rankstruct.benchmarks.timing import both_ways, figures, interleaved_ratios, threads_of_torch
 from rankstruct.feature_maps import Positional
 from rankstruct.losses import structured_hinge_loss
 from rankstruct.measures import DiscountedGain, parse_measure
 from rankstruct.oracles import most_violated
+from rankstruct.progress import Progress
 
 SHAPES = ((256, 100), (64, 1000), (8, 10_000))
 SHARES = (0.05, 0.3)
@@ -67,7 +67,7 @@ def benchmark_oracles(
     generator = torch.Generator().manual_seed(seed)
     timings = []
     cases = [(t, shape, share) for t in threads for shape in shapes for share in shares]
-    for count, (lists, size), share in tqdm(cases, desc="benchmark", unit="case", leave=False):
+    for count, (lists, size), share in Progress(cases, desc="benchmark", unit="case", leave=False):
         torch.set_num_threads(count)
         scores = torch.randn(lists, size, generator=generator)
         labels = (torch.rand(lists, size, generator=generator) < share).long()

@@ -20,9 +20,8 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tqdm import tqdm
-
 from rankstruct.files import write_text
+from rankstruct.progress import Progress
 
 __all__ = ["Cell", "CellFolders", "CellLines", "Cells", "CellsFailed", "Finished", "different_names", "locked"]
 
@@ -146,7 +145,7 @@ class Cells(ABC):
         found = {cell.name: self.find(cell) for cell in cells}
         missing = [cell for cell in cells if found[cell.name] is None]
         failed: dict[str, str] = {}
-        with tqdm(total=len(cells), initial=len(cells) - len(missing), desc=what, unit="cell") as bar:
+        with Progress(total=len(cells), initial=len(cells) - len(missing), desc=what, unit="cell") as bar:
             try:
                 with closing(self._outcomes(work, missing, processes)) as outcomes:
                     for cell, outcome in outcomes:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from tqdm import tqdm
 
 from rankstruct.data.assembly import Assembly, Part, assemble
 from rankstruct.data.cache import Stream
@@ -23,6 +22,7 @@ from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.names import Names
 from rankstruct.data.text import check_file
 from rankstruct.files import add_to_digest
+from rankstruct.progress import Progress
 
 __all__ = ["read_arrow"]
 
@@ -83,8 +83,9 @@ class Rows:
         """Add all documents, and return the arrays that they make."""
         arrow = _pyarrow(self.path)
         try:
-            hidden = None if self.progress else True  # None: shown where there is a terminal
-            with tqdm(unit=" rows", unit_scale=True, desc=self.path.name, disable=hidden, leave=False) as bar:
+            with Progress(
+                unit=" rows", unit_scale=True, desc=self.path.name, disable=not self.progress, leave=False
+            ) as bar:
                 for batch in self._batches(arrow):
                     if len(batch):
                         assembly.add(self._part(arrow, batch, assembly.rows))

@@ -48,7 +48,7 @@ def convert_lists(
         source: the file, in any format that `read_lists` knows.
         target: the file to write; `source` with the suffix `.rankdata` if None.
         dtype: of the features: `"float32"`, or `"float16"` for half the room, three digits and numbers up to 65504.
-        progress: show a bar, where there is a terminal.
+        progress: show a bar, or lines in a log.
         options: those of the format's reader, such as `labels`, `num_features`, `group_file`.
 
     Returns:

@@ -21,7 +21,6 @@ from typing import Literal, NoReturn
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from rankstruct.data import _parse
 from rankstruct.data._parse import parse_lines
@@ -32,6 +31,7 @@ from rankstruct.data.errors import DataError, check_least, shortened
 from rankstruct.data.names import Names
 from rankstruct.data.text import Piece, check_file, read_blocks, whole_lines
 from rankstruct.files import add_to_digest
+from rankstruct.progress import Progress
 
 __all__ = ["read_svmlight"]
 
@@ -172,10 +172,11 @@ class Lines:
         threads = torch.get_num_threads()
         pieces = whole_lines(self.path)
         size = self.path.stat().st_size
-        hidden = None if self.progress else True  # None: shown where there is a terminal
         with (
             ThreadPoolExecutor(threads) as pool,
-            tqdm(total=size, unit="B", unit_scale=True, desc=self.path.name, disable=hidden, leave=False) as bar,
+            Progress(
+                total=size, unit="B", unit_scale=True, desc=self.path.name, disable=not self.progress, leave=False
+            ) as bar,
         ):
             waiting: deque[Future[_Lines]] = deque()
             for piece in pieces:
@@ -185,7 +186,7 @@ class Lines:
             while waiting:
                 yield from self._next(waiting, bar)
 
-    def _next(self, waiting: deque[Future[_Lines]], bar: tqdm) -> Iterator[_Lines]:
+    def _next(self, waiting: deque[Future[_Lines]], bar: Progress) -> Iterator[_Lines]:
         lines = waiting.popleft().result()
         bar.update(len(lines.text))
         if len(lines.labels):

@@ -13,7 +13,6 @@ from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
-from tqdm import tqdm
 
 from rankstruct.estimators.base import Ranker, bring_together, check_ids, rows_of
 from rankstruct.estimators.ensemble import EnsembleRanker
@@ -21,6 +20,7 @@ from rankstruct.estimators.linear import LinearRanker
 from rankstruct.estimators.mlp import MLPRanker
 from rankstruct.measures import Measure, evaluate, parse_measure
 from rankstruct.models.scorers import with_preparation
+from rankstruct.progress import Progress
 
 __all__ = ["AutoRanker"]
 
@@ -162,7 +162,7 @@ class AutoRanker(Ranker):
         self.results_: list[dict[str, Any]] = []
         found: dict[str, Any] = {}
         shown = {"disable": not self.verbose, "unit": " recipes", "leave": False}
-        with tqdm(MEMBERS.items(), **shown) as bar:
+        with Progress(MEMBERS.items(), **shown) as bar:
             for name, make in bar:
                 bar.set_postfix_str(name)
                 start, ranker = time.perf_counter(), make(self)

@@ -11,13 +11,13 @@ import scipy.sparse as sp
 import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from rankstruct.estimators.base import Lists, Ranker, bring_together, check_groups_of, check_ids, named_loss
 from rankstruct.losses import GradedLoss, takes_groups
 from rankstruct.measures import Measure, evaluate
 from rankstruct.models import MeanScorer, MLPScorer
 from rankstruct.models.scorers import with_preparation
+from rankstruct.progress import Progress
 
 __all__ = ["MLPRanker"]
 
@@ -154,7 +154,7 @@ class MLPRanker(Ranker):
                 torch.manual_seed(self.random_state + number)
                 network = _Network(self, copy.deepcopy(loss), lists, self.random_state + number)
                 shown = {"disable": not self.verbose, "desc": f"network {number + 1} of {self.seeds}", "leave": False}
-                with tqdm(range(self.max_epochs), unit=" epochs", **shown) as bar:
+                with Progress(range(self.max_epochs), unit=" epochs", **shown) as bar:
                     for _ in bar:
                         if not network.learn(valid):
                             break

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from tqdm import tqdm
 
+from rankstruct.progress import Progress
 from rankstruct.solvers.qp import PlaneQP
 from rankstruct.solvers.risk import Risk
 from rankstruct.solvers.solution import Planes, Record, Solution, Status, relative_gap
@@ -140,7 +140,7 @@ class Method:
         `problem.status` is why the method stops by itself; without one, the end of `steps` means that no progress is possible.
         """
         count = 0
-        with tqdm(disable=not self.progress, unit=unit, desc=f"C = {problem.C:g}") as bar:
+        with Progress(disable=not self.progress, unit=unit, desc=f"C = {problem.C:g}") as bar:
             try:
                 for held in steps:
                     count += 1

@@ -1,0 +1,66 @@
+"""Bars in a terminal, plain lines in a log."""
+
+import io
+
+import pytest
+
+from rankstruct.progress import Progress, shows_bars
+
+
+class Screen(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Seconds that pass when the test says so."""
+    now = [1000.0]
+    monkeypatch.setattr("tqdm.std.time", lambda: now[0])
+    return now
+
+
+def shown(file, clock, monkeypatch, steps=100, **options):
+    monkeypatch.setattr("sys.stderr", file)
+    with Progress(total=steps, desc="cells", **options) as bar:
+        for number in range(steps):
+            clock[0] += 1.0
+            bar.set_postfix_str(f"best {number}")
+            bar.update()
+    return file.getvalue()
+
+
+def test_a_log_has_a_line_every_ten_seconds_and_one_at_the_end(clock, monkeypatch):
+    text = shown(io.StringIO(), clock, monkeypatch)
+    assert "\r" not in text
+    lines = text.splitlines()
+    assert 9 <= len(lines) <= 12
+    assert lines[0] == "cells: 9 of 100, 00:10, about 01:41 left, best 9"
+    assert lines[-1] == "cells: 100 of 100, 01:40, best 99"
+
+
+def test_a_terminal_has_a_bar(clock, monkeypatch):
+    assert "\rcells: 100%|" in shown(Screen(), clock, monkeypatch)
+
+
+def test_what_is_short_and_not_to_stay_leaves_no_line(clock, monkeypatch):
+    assert shown(io.StringIO(), clock, monkeypatch, steps=5, leave=False) == ""
+    assert shown(io.StringIO(), clock, monkeypatch, steps=5) == "cells: 5 of 5, 00:05, best 4\n"
+    assert shown(io.StringIO(), clock, monkeypatch, disable=True) == ""
+    assert (
+        shown(io.StringIO(), clock, monkeypatch, steps=30, leave=False).splitlines()[-1].startswith("cells: 30 of 30")
+    )
+
+
+def test_sizes_without_a_total_and_iteration(clock, monkeypatch):
+    file = io.StringIO()
+    monkeypatch.setattr("sys.stderr", file)
+    with Progress(unit=" rows", unit_scale=True) as bar:
+        bar.update(12_345)
+    assert file.getvalue() == "12.3k rows, 00:00\n"
+    assert list(Progress(range(3), leave=False)) == [0, 1, 2]
+
+
+def test_one_file_that_is_no_terminal_is_enough_for_lines():
+    assert shows_bars(Screen(), Screen())
+    assert not shows_bars(Screen(), io.StringIO())
