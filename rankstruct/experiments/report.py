@@ -1,12 +1,13 @@
 """Tables (Markdown, CSV, LaTeX), plots (PNG, SVG) and an HTML page from the cells of an experiment.
 
+Trainers that draw their scores by chance are in the tables, but neither in the scale of the pictures nor among the curves.
+
 In a table of measures each trainer is tested against the best of the plan's baselines, measure by measure; Holm's correction is
 taken over all tests of one set. `++` and `+` mark what is better with p < 0.01 and p < 0.05, `--` and `-` what is worse.
 """
 
 from __future__ import annotations
 
-import base64
 import csv
 import html
 import io
@@ -14,20 +15,22 @@ import json
 import platform
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass, replace
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import matplotlib
 import numpy as np
 import yaml
 from matplotlib.figure import Figure
 
 from rankstruct._version import __version__
 from rankstruct.diagnostics import draw_paths, panels
+from rankstruct.experiments.page import Section, figure, page
 from rankstruct.experiments.plan import Plan
 from rankstruct.files import whole_file, write_text
 from rankstruct.statistics import PairedComparison, Spread, bootstrap_interval, compare_paired, holm, spread, stars
@@ -74,9 +77,9 @@ class Table:
         return self._shown("latex_raw", r"\textbf{", "}", _latex) + "\n"
 
     def html(self) -> str:
-        """A table with a heading."""
-        note = f"<p>{html.escape(self.note)}</p>" if self.note else ""
-        return f"<h2>{html.escape(self.title)}</h2>\n{self._shown('unsafehtml', '<b>', '</b>', html.escape)}\n{note}"
+        """The table and the note."""
+        note = f'<p class="note">{html.escape(self.note)}</p>' if self.note else ""
+        return f'<div class="wide">{self._shown("unsafehtml", "<b>", "</b>", html.escape)}</div>\n{note}'
 
     def csv(self) -> str:
         """Comma-separated values."""
@@ -212,6 +215,17 @@ def row_name(plan: Plan, row: Row) -> str:
     return row[0] if row[1] is None or plan.vary is None else f"{row[0]}, {plan.vary.option}={row[1]}"
 
 
+def by_chance(plan: Plan, rows: Sequence[Row]) -> list[bool]:
+    """Whether each row is of a trainer that draws its scores by chance; False for all where there is no other."""
+    found = [plan.trainers[name]["trainer"] == "random" for name, _ in rows]
+    return found if not all(found) else [False] * len(found)
+
+
+def _drawn(plan: Plan, gathered: Gathered) -> list[Row]:
+    """The rows that curves are drawn of."""
+    return [row for row, chance in zip(gathered.rows, by_chance(plan, gathered.rows), strict=True) if not chance]
+
+
 def measure_entries(plan: Plan, gathered: Gathered, set_name: str) -> list[Entry]:
     """Every trainer on every measure, tested against the best baseline of the measure, corrected over the set."""
     baselines = [row for row in gathered.rows if row[0] in plan.baselines]
@@ -309,20 +323,53 @@ def curve_table(plan: Plan, gathered: Gathered, set_name: str) -> Table:
     return Table(_title(set_name, "nDCG by cut-off"), ["trainer", *plan.curve], rows)
 
 
+def what_came_out(plan: Plan, gathered: Gathered, entries: Sequence[Entry], set_name: str) -> str:
+    """A sentence: who is best by the first measure, and whether that differs from the best baseline by more than chance."""
+    where = f"{set_name}: " if set_name else ""
+    if not gathered.rows:
+        return f"{where}no trainer has all its cells yet."
+    measure = plan.select if plan.select in plan.measures else plan.measures[0]
+    ranked = sorted((entry for entry in entries if entry.measure == measure), key=lambda entry: -entry.mean)
+
+    def told(entry: Entry) -> str:
+        return f"{row_name(plan, (entry.trainer, entry.value))} ({entry.mean:.4f})"
+
+    def verdict(entry: Entry) -> str:
+        sure = "significantly" if entry.p_holm < 0.05 else "not significantly"
+        p = "p < 0.001" if entry.p_holm < 0.001 else f"p = {entry.p_holm:.3f}"
+        side = "better" if entry.difference > 0 else "worse"
+        return f"{sure} {side} than the best baseline, {entry.baseline} ({p}, {plan.test} test, Holm's correction)"
+
+    first, tested = ranked[0], [entry for entry in ranked if entry.baseline]
+    best = f"{where}{told(first)} is best by test {measure}"
+    if first in tested:
+        return f"{best}, {verdict(first)}."
+    if tested:
+        return f"{best} and a baseline; the best other trainer, {told(tested[0])}, is {verdict(tested[0])}."
+    after = f", before {told(ranked[1])}" if len(ranked) > 1 else ""
+    return f"{best}{after}; nothing was tested against a baseline."
+
+
 def draw_heat(plan: Plan, gathered: Gathered, entries: Sequence[Entry], title: str) -> Figure:
-    """The table of measures as a picture: each column from its worst (light) to its best."""
+    """The table of measures as a picture: each column from its worst (light) to its best, of those that are not by chance."""
     means = np.array([f.mean for f in entries]).reshape(len(gathered.rows), len(plan.measures))
     marks = np.array([f.mark for f in entries]).reshape(means.shape)
-    span = np.ptp(means, axis=0)
-    shade = (means - means.min(0)) / np.where(span > 0, span, 1.0)
-    figure = Figure(figsize=(2.2 + 1.0 * len(plan.measures), 1.0 + 0.3 * len(gathered.rows)), layout="constrained")
+    scale = means[np.logical_not(by_chance(plan, gathered.rows))]
+    low, span = scale.min(0), np.ptp(scale, axis=0)
+    shade = np.clip((means - low) / np.where(span > 0, span, 1.0), 0, 1)
+    colours = matplotlib.colormaps["Blues"](0.6 * shade)  # light enough for black text
+    names = [row_name(plan, row) for row in gathered.rows]
+    width = 0.5 + 0.085 * max(map(len, names)) + 0.9 * len(plan.measures)
+    figure = Figure(figsize=(width, 1.0 + 0.3 * len(gathered.rows)), layout="constrained")
     axis = figure.subplots()
-    axis.imshow(shade, cmap="Blues", aspect="auto", vmin=0, vmax=1.4)
+    axis.imshow(colours, aspect="auto")
     axis.set_xticks(range(len(plan.measures)), plan.measures)
-    axis.set_yticks(range(len(gathered.rows)), [row_name(plan, row) for row in gathered.rows])
+    axis.set_yticks(range(len(gathered.rows)), names)
     axis.set(title=title, xlabel="tested by")
     for (i, j), mean in np.ndenumerate(means):
-        axis.text(j, i, f"{mean:.3f}{marks[i, j]}", ha="center", va="center", fontsize=8)
+        text = f"{mean:.3f} {marks[i, j]}".rstrip()
+        weight = "bold" if mean == means[:, j].max() else "normal"
+        axis.text(j, i, text, ha="center", va="center", fontsize=9, weight=weight)
     return figure
 
 
@@ -330,7 +377,7 @@ def draw_curves(plan: Plan, gathered: Gathered, title: str) -> Figure:
     """nDCG@k against k, a line a trainer."""
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axis = figure.subplots()
-    for number, row in enumerate(gathered.rows):
+    for number, row in enumerate(_drawn(plan, gathered)):
         heights = [gathered.mean(row, m).mean for m in plan.curve]
         style: dict[str, Any] = {"marker": "o", "ms": 3, "linestyle": ("-", "--", ":")[number // 10 % 3]}
         axis.plot(range(1, plan.cutoffs + 1), heights, label=row_name(plan, row), **style)
@@ -343,14 +390,14 @@ def draw_curves(plan: Plan, gathered: Gathered, title: str) -> Figure:
 def draw_varied(plan: Plan, gathered: Gathered, title: str) -> Figure:
     """Each measure against the option that varies, a line a trainer; a trainer that does not have it is a level line."""
     assert plan.vary is not None
-    values = plan.vary.values
+    values, drawn = plan.vary.values, _drawn(plan, gathered)
     figure, axes = panels(len(plan.measures), min(3, len(plan.measures)), 3.0)
     for axis, measure in zip(axes, plan.measures, strict=True):
         for name in plan.trainers:
-            heights = [gathered.mean((name, v), measure).mean for v in values if (name, v) in gathered.rows]
+            heights = [gathered.mean((name, v), measure).mean for v in values if (name, v) in drawn]
             if len(heights) == len(values):
                 axis.plot(range(len(values)), heights, marker="o", ms=3, label=name)
-            elif (name, None) in gathered.rows:
+            elif (name, None) in drawn:
                 level = gathered.mean((name, None), measure).mean
                 axis.plot(range(len(values)), [level] * len(values), "--", label=name)
         axis.set_xticks(range(len(values)), [str(v) for v in values])
@@ -412,80 +459,106 @@ def write_report(plan: Plan, records: Mapping[tuple, Mapping[str, Any]], output:
         title: of the page.
 
     Returns:
-        The tables of measures as plain text.
+        The tables of measures as plain text, and what came out.
     """
     folder = Path(output)
-    pages: list[str] = []
+    sections: list[Section] = []
     printed: list[str] = []
+    found: list[str] = []
     every: list[Entry] = []
     paths: dict[str, Gathered] = {}
     for set_name in plan.data.sets or ("",):
         gathered = Gathered(plan, records, set_name)
+        entries = measure_entries(plan, gathered, set_name)
+        found.append(what_came_out(plan, gathered, entries, set_name))
         if not gathered.rows:
             continue
-        entries = measure_entries(plan, gathered, set_name)
         every += entries
         tables, drawings = _of_set(plan, gathered, entries, set_name, title)
         if gathered.paths:
             paths[set_name] = gathered
-        pages += _write(folder, re.sub(r"[^\w.-]", "-", f"{set_name}-") if set_name else "", tables, drawings)
+        sections += _write(folder, set_name, tables, drawings)
         measured = tables["measures"]
         printed.append(f"\n{measured.title}\n{format_table(measured.header, measured.rows)}\n{measured.note}")
     if paths:
-        pages += _write(folder, "", {"split": split_table(plan, paths)}, {"split": draw_split(plan, paths)})
+        shares = Drawing(draw_split(plan, paths), "Share of the training time that the solvers spend in each part.")
+        sections += _write(folder, "", {"split": split_table(plan, paths)}, {"split": shares})
     with whole_file(folder / "figures.csv") as file:
         rows = [map(_plain, astuple(each)) for each in every]
         csv.writer(file, lineterminator="\n").writerows([Entry.__dataclass_fields__, *rows])
-    write_text(folder / "report.html", _page(title, pages, plan))
-    return "\n".join(printed)
+    config = yaml.safe_dump(json.loads(json.dumps(asdict(plan))), sort_keys=False, width=130, default_flow_style=None)
+    sections.append(Section("plan", "", "The plan", f"<pre>{html.escape(config)}</pre>"))
+    write_text(folder / "report.html", page(title, found, sections, f"{date.today()}; {versions()}"))
+    return "\n".join([*printed, "", *found])
+
+
+class Drawing(NamedTuple):
+    """A picture and what is said under it."""
+
+    figure: Figure
+    caption: str
+
+
+_TITLES = {
+    "measures": "Trained by row, tested by column",
+    "varied": "Along the option that varies",
+    "curves": "nDCG by cut-off",
+    "wins": "Wins and losses",
+    "times": "Training time and choices",
+    "paths": "Along C",
+    "split": "Time by part",
+}
 
 
 def _of_set(
     plan: Plan, gathered: Gathered, entries: Sequence[Entry], set_name: str, title: str
-) -> tuple[dict[str, Table], dict[str, Figure]]:
+) -> tuple[dict[str, Table], dict[str, Drawing]]:
     """The tables and the plots of one set."""
     title = set_name or title
+    chance = " Scores by chance do not count for the scale." if any(by_chance(plan, gathered.rows)) else ""
+    without = " Scores by chance are left out." if chance else ""
+    heat = f"Test means; the darker, the nearer to the best of the column, which is bold.{chance}"
     tables = {"measures": measure_table(plan, gathered, entries, set_name)}
-    drawings = {"measures": draw_heat(plan, gathered, entries, title)}
+    drawings = {"measures": Drawing(draw_heat(plan, gathered, entries, title), heat)}
     if plan.vary is not None:
-        drawings["varied"] = draw_varied(plan, gathered, title)
+        told = f"Test means along {plan.vary.option}; a trainer without that option is a level line.{without}"
+        drawings["varied"] = Drawing(draw_varied(plan, gathered, title), told)
     if plan.cutoffs:
         tables["curves"] = curve_table(plan, gathered, set_name)
-        drawings["curves"] = draw_curves(plan, gathered, title)
+        told = f"Mean nDCG of the first k documents.{without}"
+        drawings["curves"] = Drawing(draw_curves(plan, gathered, title), told)
     tables["wins"] = win_table(plan, gathered, set_name)
     tables["times"] = time_table(plan, gathered, set_name)
-    drawings["times"] = draw_times(plan, gathered, title)
+    drawings["times"] = Drawing(draw_times(plan, gathered, title), "Seconds of training, logarithmic.")
     lines = {row_name(plan, row): cells for row, cells in gathered.paths.items()}
     if any(len(cell["path"]) > 1 for cells in lines.values() for cell in cells):
-        drawings["paths"] = draw_paths(lines)
+        told = "What the max-margin trainers went through along C: means over folds, first seed."
+        drawings["paths"] = Drawing(draw_paths(lines), told)
     return tables, drawings
 
 
-def _write(folder: Path, prefix: str, tables: Mapping[str, Table], drawings: Mapping[str, Figure]) -> Iterator[str]:
-    """Write tables and plots; their parts of the page."""
+def _write(folder: Path, set_name: str, tables: Mapping[str, Table], drawings: Mapping[str, Drawing]) -> list[Section]:
+    """Write tables and plots; returns their parts of the page."""
+    prefix = re.sub(r"[^\w.-]", "-", f"{set_name}-") if set_name else ""
     for name, table in tables.items():
         for suffix, text in ((".md", table.markdown()), (".csv", table.csv()), (".tex", table.latex())):
             write_text(folder / "tables" / f"{prefix}{name}{suffix}", text)
-    for name in dict.fromkeys([*tables, *drawings]):
-        if name in tables:
-            yield tables[name].html()
-        if name in drawings:
-            picture = _save(drawings[name], folder / "figures" / f"{prefix}{name}")
-            yield f'<img alt="{html.escape(prefix + name)}" src="data:image/png;base64,{picture}">'
+    for name, drawing in drawings.items():
+        for suffix in ("svg", "png"):
+            with whole_file(folder / "figures" / f"{prefix}{name}.{suffix}", "wb") as file:
+                drawing.figure.savefig(file, format=suffix, dpi=110)
+    sections = []
+    for name in (name for name in _TITLES if name in tables or name in drawings):
+        parts = [figure(*drawings[name], f"{prefix}{name}")] if name in drawings else []
+        parts += [tables[name].html()] if name in tables else []
+        sections.append(Section(f"{prefix}{name}", set_name, _TITLES[name], "\n".join(parts)))
+    return sections
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return "" if np.isnan(value) else repr(value)
     return value if isinstance(value, str | int) else "" if value is None else json.dumps(value)
-
-
-def _save(figure: Figure, path: Path) -> str:
-    """Write PNG and SVG; returns the PNG in base64."""
-    for suffix in ("svg", "png"):
-        with whole_file(path.with_name(f"{path.name}.{suffix}"), "wb") as file:
-            figure.savefig(file, format=suffix, dpi=110)
-    return base64.b64encode(path.with_name(f"{path.name}.png").read_bytes()).decode()
 
 
 def versions() -> str:
@@ -495,20 +568,3 @@ def versions() -> str:
     with suppress(PackageNotFoundError):
         found["lightgbm"] = version("lightgbm")
     return ", ".join(f"{name} {number}" for name, number in found.items())
-
-
-_STYLE = """body { font-family: sans-serif; margin: 2em auto; max-width: 75em; padding: 0 1em }
-table { border-collapse: collapse; font-size: 90% }
-td, th { border-bottom: 1px solid #ccc; padding: 0.2em 0.6em; text-align: left }
-img { max-width: 100% } pre { background: #f4f4f4; padding: 1em; overflow: auto }"""
-
-
-def _page(title: str, parts: Sequence[str], plan: Plan) -> str:
-    config = yaml.safe_dump(json.loads(json.dumps(asdict(plan))), sort_keys=False, width=130, default_flow_style=None)
-    body = "\n".join(parts)
-    return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
-        f"<style>{_STYLE}</style></head><body>\n<h1>{html.escape(title)}</h1>\n"
-        f"<p>{date.today()}; {html.escape(versions())}</p>\n{body}\n"
-        f"<h2>The plan</h2>\n<pre>{html.escape(config)}</pre>\n</body></html>\n"
-    )
