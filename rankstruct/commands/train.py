@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, Literal, NamedTuple
 
 import pytorch_lightning as pl
 import torch
@@ -23,10 +24,10 @@ from jsonargparse import Namespace
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.callbacks import Callback, EarlyStopping, ModelCheckpoint
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
-from pytorch_lightning.loggers import Logger, TensorBoardLogger
+from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_only
 
-from rankstruct.commands._arguments import one_line
+from rankstruct.commands._help import Parser, library_losses, library_scorers, misused
 from rankstruct.commands.cells import locked
 from rankstruct.data import Source
 from rankstruct.data.source import digest_of
@@ -35,18 +36,22 @@ from rankstruct.files import write_text
 from rankstruct.launcher import end_with_launcher
 from rankstruct.measures import Measure, parse_measure
 from rankstruct.models.saving import read_checkpoint
+from rankstruct.progress import shows_bars
+from rankstruct.recommenders import factorization
 from rankstruct.recommenders.reading import RatingsSource
 from rankstruct.recommenders.training import FactorizationModule, RecommendationWriter, SplitRatingsDataModule
-from rankstruct.tables import format_table
+from rankstruct.tables import format_table, markdown_table
+from rankstruct.training.board import Board, TrainingBoard, log_test_lists
 from rankstruct.training.callbacks import (
     AtomicCheckpoints,
     AverageWeights,
+    EpochLines,
     Farewell,
     PredictionWriter,
     ProgressBar,
     StepCheckpoint,
     Terminable,
-    TrainingBoard,
+    TestScores,
 )
 from rankstruct.training.datamodule import RankingDataModule
 from rankstruct.training.module import STUCK, RankingModule
@@ -57,19 +62,6 @@ def _monitored(measures: Sequence[str]) -> str:
         return f"val/{parse_measure(measures[0]).name}"
     except (ValueError, IndexError):  # the module says what is wrong with them
         return "val/"
-
-
-class _Parser(LightningArgumentParser):
-    """A parser whose errors are one line, without a screen of usage before it."""
-
-    def error(self, message: str, *args: Any, **kwargs: Any) -> NoReturn:
-        _misused(message)
-
-
-def _misused(message: str) -> NoReturn:
-    """End the program as argparse does, in one line."""
-    print(f"rankstruct: {one_line(message)}", file=sys.stderr)
-    raise SystemExit(2)
 
 
 class _Task(NamedTuple):
@@ -110,7 +102,7 @@ def _find_task(args: Sequence[str]) -> str:
                 continue
             task = content.get("task", task) if isinstance(content, dict) else task
     if not isinstance(task, str) or task not in TASKS:
-        _misused(f"task must be one of {', '.join(TASKS)}, got {task!r}")
+        misused(f"task must be one of {', '.join(TASKS)}, got {task!r}")
     return task
 
 
@@ -123,8 +115,11 @@ class _SaveConfig(SaveConfigCallback):
         super().setup(trainer, pl_module, stage)
 
     def save_config(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Write it."""
+        """Write it, and show what of it is not the default in TensorBoard."""
         write_text(self._folder / "config.yaml", self.parser.dump(self.config, skip_none=False))
+        if isinstance(trainer.logger, Board):
+            chosen = self.parser.dump(self.config, skip_default=True)
+            trainer.logger.experiment.add_text("config", f"```\n{chosen}```")
 
 
 class RankingCLI(LightningCLI):
@@ -145,7 +140,7 @@ class RankingCLI(LightningCLI):
                 save_config_kwargs={"save_to_log_dir": False},
                 seed_everything_default=0,
                 auto_configure_optimizers=False,
-                parser_class=_Parser,
+                parser_class=Parser,
                 trainer_defaults=_TRAINER,
                 args=list(args),
             )
@@ -217,12 +212,15 @@ class RankingCLI(LightningCLI):
         parser = super()._prepare_subcommand_parser(klass, subcommand, **kwargs)
         if subcommand in ("test", "validate"):
             parser.set_defaults({"verbose": False})  # the table is ours
+        assert isinstance(parser, Parser)
+        scorers = library_scorers(set(self._task.links.values()), factorization)
+        parser.shorten(subcommand, {"model.scorer": scorers, "model.loss": library_losses()})
         return parser
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
         """A trainer that logs into the run's folder and writes checkpoints whole."""
         folder = self._run_folder
-        logger: TensorBoardLogger | bool
+        logger: Board | bool
         if self.subcommand != "fit":
             logger = False  # the log is that of training, and so are the checkpoints
             kwargs["enable_checkpointing"] = False
@@ -230,12 +228,15 @@ class RankingCLI(LightningCLI):
             folder = _claim_folder(Path(self._get(self.config, "output"))) if folder is None else folder
             if os.environ.get("LOCAL_RANK", "0") == "0":
                 self._held.enter_context(locked(folder))
-            logger = TensorBoardLogger(folder.parent, name="", version=folder.name, default_hp_metric=False)
+            logger = Board(folder, _monitored(self._get(self.config, "model.measures")).removeprefix("val/"))
         return super().instantiate_trainer(logger=logger, plugins=[AtomicCheckpoints()], **kwargs)
 
     def _instantiate_trainer(self, config: dict[str, Any], callbacks: list[Callback]) -> pl.Trainer:
         data = self.datamodule
         callbacks = [*callbacks, Terminable()]
+        # Lightning's bars are on stdout.
+        bars = not self._quiet and config.get("enable_progress_bar") is not False and shows_bars(sys.stdout, sys.stderr)
+        config["enable_progress_bar"] = bars
         if self._quiet and config.get("devices") == "auto":
             config["devices"] = 1  # one of many runs
         if self.subcommand == "fit":
@@ -245,9 +246,10 @@ class RankingCLI(LightningCLI):
             callbacks.append(ModelCheckpoint(filename="last", enable_version_counter=False))
             if steps := self._get(self.config, "save_every_steps"):
                 callbacks.append(StepCheckpoint(steps))
-            callbacks += [TrainingBoard(data.objective_batches()), Farewell()]
-            if config.get("enable_progress_bar") is not False:
-                callbacks.append(ProgressBar())
+            self._test_scores = TestScores()
+            callbacks += [TrainingBoard(data.objective_batches()), self._test_scores, Farewell()]
+            if not self._quiet:
+                callbacks.append(ProgressBar() if bars else EpochLines())
         else:
             callbacks = [c for c in callbacks if not isinstance(c, EarlyStopping | ModelCheckpoint)]
             if self.subcommand == "predict":
@@ -264,7 +266,7 @@ class RankingCLI(LightningCLI):
     @property
     def folder(self) -> Path:
         """The run's folder."""
-        assert isinstance(self.trainer.logger, TensorBoardLogger)
+        assert isinstance(self.trainer.logger, Board)
         return Path(self.trainer.logger.log_dir)
 
     def after_fit(self) -> None:
@@ -321,18 +323,42 @@ class RankingCLI(LightningCLI):
         for remark in self.datamodule.remarks():
             print(remark)
 
-    def _save_report(self, best: dict[str, float], measures: dict[str, float]) -> None:
-        """Write hyper-parameters and final measures for TensorBoard's table, and `metrics.json` for programs."""
-        module, data = self.model, self.datamodule
-        optimizer = type(module.trainer.optimizers[0]).__name__ if module.trainer.optimizers else ""
-        parameters = {**module.describe(), "optimizer": optimizer, **data.describe()}
-        if isinstance(self.trainer.logger, TensorBoardLogger):
-            self.trainer.logger.log_hyperparams(parameters, {f"final/{name}": v for name, v in measures.items()})
+    def _save_report(self, best: dict[str, Any], measures: dict[str, float]) -> None:
+        """Write what came out for TensorBoard, and `metrics.json` for programs."""
+        module, data, board = self.model, self.datamodule, self.trainer.logger
+        parameters = {**module.describe(), **_describe_optimizer(module.trainer.optimizers), **data.describe()}
+        if isinstance(board, Board):
+            steering = module.validation_metric.measures[0]
+            shown = parameters | _options_of(module.loss)
+            board.log_result(shown, {"best": {steering.name: best["validation"]}, "test": measures}, best["step"])
+            rows = [[name, f"{value:.4f}", str(module.empty_lists["test"][name])] for name, value in measures.items()]
+            table = markdown_table(["measure", "test mean", "lists where it is not defined"], rows)
+            told = f"validation {steering.name} {best['validation']:.4f} in epoch {best['epoch']}, the best"
+            board.experiment.add_text("result", f"{table}\n\n{told}")
             if module.stuck.get("test"):
-                self.trainer.logger.experiment.add_text("status", STUCK)
-                self.trainer.logger.experiment.flush()
+                board.experiment.add_text("status", STUCK)
+            log_test_lists(board.experiment, data.part("test"), self._test_scores.scores, steering)
+            board.save()
         report = {"best": best, "test": measures, "parameters": parameters}
         write_text(self.folder / "metrics.json", json.dumps(report, indent=2))
+
+
+def _options_of(loss: torch.nn.Module) -> dict[str, str]:
+    """Measure and name of a loss, and what it prints of its options, for a table whose first columns are shown."""
+    pairs = (each.rpartition("=") for each in re.split(r", (?=\w+=)", loss.extra_repr()) if each)
+    options = {name or "measure": value for name, _, value in pairs} | {"reduction": None}
+    if parts := [repr(each) for each in getattr(loss, "losses", [])]:  # of a combination
+        options["parts"] = ", ".join(parts)
+    name = f"{options.pop('measure', '')} {type(loss).__name__}".strip()
+    return {"loss": name} | {f"loss.{option}": value for option, value in options.items() if value is not None}
+
+
+def _describe_optimizer(optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, Any]:
+    """What a report says of it: its name, and the learning rate that it began with."""
+    if not optimizers:
+        return {"optimizer": ""}
+    group = optimizers[0].param_groups[0]
+    return {"optimizer": type(optimizers[0]).__name__, "learning_rate": group.get("initial_lr", group["lr"])}
 
 
 #: What a config may name a class of. Lightning's own take the place of parts of the trainer.
@@ -487,7 +513,7 @@ def expand_run(args: Sequence[str]) -> tuple[list[str], Path | None]:
         return args, None
     given = args.pop(at)
     if given == "--run" and at >= len(args):
-        _misused("--run needs the folder of a run, such as runs/quickstart/version_0")
+        misused("--run needs the folder of a run, such as runs/quickstart/version_0")
     folder = Path(args.pop(at) if given == "--run" else given.removeprefix("--run="))
     checkpoint = folder / "checkpoints" / ("last.ckpt" if args[0] == "fit" else "best.ckpt")
     for needed in (folder / "config.yaml", checkpoint):
@@ -508,8 +534,8 @@ def main(args: Sequence[str]) -> RankingCLI:
     end_with_launcher()
     expanded, folder = expand_run(args)
     starts = ("-c", "--config", "--model", "-h", "--help", "--print_config")
-    if not any(arg.startswith(starts) for arg in expanded):
-        _misused(f"{expanded[0]} needs --config FILE, such as configs/quickstart.yaml, or --run FOLDER")
+    if not any(arg.startswith(starts) or arg.endswith(".help") for arg in expanded):
+        misused(f"{expanded[0]} needs --config FILE, such as configs/quickstart.yaml, or --run FOLDER")
     try:
         return RankingCLI(expanded, folder)
     except MisconfigurationException as error:

@@ -27,6 +27,7 @@ from rankstruct.commands.train import RankingCLI, complete_config
 from rankstruct.files import write_text
 from rankstruct.statistics import spread
 from rankstruct.tables import format_table
+from rankstruct.training.board import Board
 
 _ROUND = 4  # trials that are proposed together
 _SHOWN = 10  # trials in the table
@@ -86,9 +87,9 @@ class _TrialCLI(RankingCLI):
 
     def after_fit(self) -> None:
         """Log what was tried."""
-        assert self.trainer.logger is not None
-        best = max(self._pruning.curve, default=math.nan)
-        self.trainer.logger.log_hyperparams(self._point, {"final/validation": best})
+        assert isinstance(self.trainer.logger, Board)
+        best = {self.model.validation_metric.measures[0].name: max(self._pruning.curve, default=math.nan)}
+        self.trainer.logger.log_result(self._point, {"best": best}, self.trainer.global_step)
 
 
 def _arguments(fold: int | None, point: dict[str, Any]) -> list[str]:

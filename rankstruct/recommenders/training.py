@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from rankstruct.data import Batch, RankingData, Splits
 from rankstruct.files import whole_file
+from rankstruct.metric import RankingMetric
 from rankstruct.models import load_scorer
 from rankstruct.recommenders.alternating import adopt_users
 from rankstruct.recommenders.factorization import MatrixFactorization
@@ -65,6 +66,7 @@ class RatingsDataModule(ListsDataModule):
         seed: int = 0,
     ) -> None:
         super().__init__({"lists_per_batch": users_per_batch, "max_list_size": max_items}, seed)
+        self.same_labels = labels == measured_labels
         if labels == "standardised":
             labels = standardised(train)
         measured, given = {"vali": vali, "test": test}, {"vali": vali_given, "test": test_given}
@@ -232,14 +234,14 @@ class FactorizationModule(RankingModule):
         of_users = _squared(self.scorer.user_factors, self.scorer.user_offsets, users).sum()
         return of_users, _squared(self.scorer.item_factors, self.scorer.item_offsets).sum()
 
-    def objective(self, batches: Iterable[Batch]) -> float:
-        """What training minimises, over all users of `batches`."""
+    def objective(self, batches: Iterable[Batch], metric: RankingMetric | None = None) -> float:
+        """What training minimises, over all users of `batches`; a metric takes their scores in too."""
         batches = list(batches)
         users = torch.cat([torch.zeros(0), *(batch.features[:, 0, 0].cpu() for batch in batches)]).long()
         with torch.no_grad():
             of_users, of_items = self.norms(users.to(self.device))
             penalty = self.user_regularization * of_users + self.item_regularization * of_items
-        return self.mean_loss(batches) + 0.5 * float(penalty) / max(len(users), 1)
+        return self.mean_loss(batches, metric=metric) + 0.5 * float(penalty) / max(len(users), 1)
 
     def describe(self) -> dict[str, Any]:
         """What a report says of the module."""

@@ -1,9 +1,11 @@
-"""What a run shows and writes: TensorBoard curves and figures, predictions; and checkpoints that are whole or absent."""
+"""What a run says and writes: bars or lines, predictions; and checkpoints that are whole or absent."""
 
 from __future__ import annotations
 
 import math
 import signal
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +13,14 @@ import pytorch_lightning as pl
 import torch
 from lightning_fabric.plugins import TorchCheckpointIO
 from lightning_fabric.plugins.environments import LightningEnvironment, TorchElasticEnvironment
-from matplotlib.figure import Figure
 from pytorch_lightning.callbacks import ModelCheckpoint, TQDMProgressBar, WeightAveraging
-from pytorch_lightning.loggers import TensorBoardLogger
 from torch import Tensor
 
-from rankstruct.data import Batch, BatchLoader, write_run, write_scores
+from rankstruct.data import Batch, write_run, write_scores
 from rankstruct.files import whole_file
-from rankstruct.metric import RankingMetric
 from rankstruct.processes import summed
-from rankstruct.training.module import RankingModule
 
-__all__ = ["AtomicCheckpoints", "AverageWeights", "PredictionWriter", "TrainingBoard"]
-
-_HISTOGRAM_SCORES = 100_000
+__all__ = ["AtomicCheckpoints", "AverageWeights", "PredictionWriter"]
 
 
 class AtomicCheckpoints(TorchCheckpointIO):
@@ -63,8 +59,27 @@ class ProgressBar(TQDMProgressBar):
     def get_metrics(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Any]:
         """The two numbers."""
         metrics = super().get_metrics(trainer, pl_module)
-        shown = {"loss": metrics["train/loss_step"]} if "train/loss_step" in metrics else {}
-        return {**shown, **{name: value for name, value in metrics.items() if name.startswith("val/")}}
+        return {name.removeprefix("optimisation/"): value for name, value in metrics.items() if name != "v_num"}
+
+
+class EpochLines(pl.Callback):
+    """In place of bars, one line an epoch on stderr: the mean training loss, two validation measures, seconds."""
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Look at the clock."""
+        self._start = time.perf_counter()
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Print the line."""
+        metrics = trainer.callback_metrics  # by all processes, which sum them
+        if not trainer.is_global_zero:
+            return
+        shown = [name for name in metrics if name.startswith("val/") and name != "val/loss"][:2]
+        values = [f"{name} {float(metrics[name]):.4f}" for name in shown]
+        if "train/loss" in metrics:
+            values.insert(0, f"loss {float(metrics['train/loss']):.4f}")
+        line = f"epoch {trainer.current_epoch}: {', '.join(values)} ({time.perf_counter() - self._start:.1f} s)"
+        print(line, file=sys.stderr, flush=True)
 
 
 class StepCheckpoint(ModelCheckpoint):
@@ -108,83 +123,44 @@ class Terminable(pl.Callback):
     on_validation_start = on_test_start = on_predict_start = on_train_start
 
 
-class TrainingBoard(pl.Callback):
-    """Log what tells whether a run learns: objective, weights, scores, nDCG along the cut-off.
+class _Scores:
+    """Scores of documents, gathered batch by batch."""
 
-    At each validation, with the weights that are validated: the exact objective over `objective_batches` (all training
-    lists, whole), the same relative to w = 0, where a run that is stuck stays at 1; ||w||^2; the distribution of the
-    validation scores (of several processes, those of the first one's lists); and, every `figure_every` epochs, a figure of
-    nDCG@1..10.
+    def __init__(self) -> None:
+        self._batches: list[tuple[Tensor, Tensor]] = []
 
-    Args:
-        objective_batches: the training lists in any order; None leaves the objective out.
-        figure_every: epochs between figures and histograms.
-    """
+    def add(self, positions: Tensor, scores: Tensor) -> None:
+        """Take in a batch, both `[documents]`."""
+        self._batches.append((positions.cpu(), scores.detach().float().cpu()))
 
-    def __init__(self, objective_batches: BatchLoader | None = None, figure_every: int = 5) -> None:
-        self._batches, self._figure_every = objective_batches, figure_every
-        self._at_zero = math.nan
-        self._curve = RankingMetric([f"nDCG@{k}" for k in range(1, 11)])
-        self._scores: list[Tensor] = []
+    def take(self, documents: int) -> Tensor:
+        """The scores of all processes, `[documents]`, NaN where there is none; begins anew."""
+        scores, seen = torch.zeros(2, documents)
+        for positions, found in self._batches:
+            scores[positions], seen[positions] = found, 1.0
+        self._batches.clear()
+        scores, seen = summed(torch.stack([scores, seen]))
+        scores[seen == 0] = math.nan
+        return scores
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Measure the objective at w = 0."""
-        assert isinstance(pl_module, RankingModule)
-        if self._batches is not None:
-            self._at_zero = pl_module.objective_at_zero(self._batches)
 
-    def on_validation_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Batch, batch_idx: int, dataloader_idx: int = 0
-    ) -> None:
-        """Before the first batch: the objective and ||w||^2 of the weights that are validated."""
-        if batch_idx > 0 or dataloader_idx > 0 or trainer.state.fn != "fit":
-            return
-        assert isinstance(pl_module, RankingModule)
-        values = {"train/squared_norm": float(pl_module.squared_norm())}
-        if self._batches is not None:
-            values["train/objective"] = objective = pl_module.objective(self._batches)
-            values["train/objective_over_zero"] = objective / self._at_zero if self._at_zero else math.nan
-        for optimizer in trainer.optimizers:
-            values["train/learning_rate"] = optimizer.param_groups[0]["lr"]
-        pl_module.log_dict(values, on_step=False, on_epoch=True, batch_size=1, sync_dist=True)
+class TestScores(pl.Callback):
+    """Keep the scores of the test documents in `scores`, `[documents]`, in the order of the data."""
 
-    def on_validation_batch_end(
+    scores: Tensor
+
+    def __init__(self) -> None:
+        self._found = _Scores()
+
+    def on_test_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Batch, *args: Any
     ) -> None:
-        """Collect scores and the curve."""
-        if self._draws(trainer):
-            self._curve.to(pl_module.device).update(outputs, batch.labels, batch.where)
-            if sum(map(len, self._scores)) < _HISTOGRAM_SCORES:
-                self._scores.append(outputs[batch.where].detach().float().cpu())
+        """Collect a batch's scores."""
+        self._found.add(batch.positions[batch.where], outputs[batch.where])
 
-    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Draw the figure and the histogram."""
-        if not self._draws(trainer) or not self._scores:
-            return
-        values = [float(value) for value in self._curve.compute().values()]  # by all processes, of the lists of all
-        if trainer.is_global_zero:
-            board = trainer.logger.experiment  # type: ignore[union-attr]
-            board.add_histogram("val/scores", torch.cat(self._scores), trainer.global_step)
-            board.add_figure("val/nDCG at 1 to 10", _cutoff_figure(values), trainer.global_step)
-        self._curve.reset()
-        self._scores.clear()
-
-    def _draws(self, trainer: pl.Trainer) -> bool:
-        return (
-            trainer.state.fn == "fit"
-            and isinstance(trainer.logger, TensorBoardLogger)
-            and trainer.current_epoch % self._figure_every == 0
-        )
-
-
-def _cutoff_figure(values: list[float]) -> Figure:
-    """A curve of nDCG at the cut-offs 1, 2, ...; `values` are its means, in order."""
-    figure = Figure(figsize=(5, 3), layout="constrained")
-    axes = figure.add_subplot()
-    axes.plot(range(1, len(values) + 1), values, marker="o")
-    axes.set(xlabel="cut-off k", ylabel="mean nDCG@k", ylim=(0, 1), xticks=range(1, len(values) + 1))
-    axes.grid(alpha=0.3)
-    return figure
+    def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Put them together."""
+        self.scores = self._found.take(trainer.datamodule.part("test").num_documents)  # type: ignore[attr-defined]
 
 
 class PredictionWriter(pl.Callback):
@@ -196,24 +172,18 @@ class PredictionWriter(pl.Callback):
 
     def __init__(self, folder: str | None = None) -> None:
         self.folder = folder
-        self._batches: list[tuple[Tensor, Tensor]] = []
+        self._found = _Scores()
 
     def on_predict_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *args: Any
     ) -> None:
         """Collect a batch's scores."""
-        positions, scores = outputs
-        self._batches.append((positions.cpu(), scores.float().cpu()))
+        self._found.add(*outputs)
 
     def on_predict_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write both files."""
         data = trainer.datamodule.predict_data  # type: ignore[attr-defined]
-        scores, seen = torch.zeros(2, data.num_documents)
-        for positions, found in self._batches:
-            scores[positions], seen[positions] = found, 1.0
-        self._batches.clear()
-        scores, seen = summed(torch.stack([scores, seen]))
-        scores[seen == 0] = math.nan
+        scores = self._found.take(data.num_documents)
         folder = Path(self.folder or trainer.log_dir or trainer.default_root_dir)  # all processes must ask
         if not trainer.is_global_zero:
             return

@@ -23,6 +23,8 @@ class ListsDataModule(pl.LightningDataModule):
     """
 
     evaluation_documents = 50_000  # a batch where nothing is learned
+    #: Whether the labels that are learned are those that are measured.
+    same_labels = True
 
     def __init__(self, training: dict[str, Any], seed: int) -> None:
         super().__init__()
@@ -180,7 +182,7 @@ class RankingDataModule(ListsDataModule):
 
     def describe(self) -> dict[str, Any]:
         """What a report says of the data."""
-        return super().describe() | {"fold": self.source.fold or 0}
+        return super().describe() | ({} if self.source.fold is None else {"fold": self.source.fold})
 
     def remarks(self) -> list[str]:
         """How many training lists were sampled."""

@@ -134,11 +134,16 @@ class RankingModule(pl.LightningModule):
             weights = [weight - start for weight, start in zip(weights, self.anchor, strict=True)]
         return torch.stack([weight.square().sum() for weight in weights]).sum()
 
-    def mean_loss(self, batches: Iterable[Batch], score: Callable[[Tensor], Tensor] | None = None) -> float:
+    def mean_loss(
+        self,
+        batches: Iterable[Batch],
+        score: Callable[[Tensor], Tensor] | None = None,
+        metric: RankingMetric | None = None,
+    ) -> float:
         """The mean loss over all lists of `batches`, without the regulariser, references not frozen.
 
-        What scores them is the module's scorer, unless `score` is given. Several processes must all call this; they share a
-        `BatchLoader` of all lists.
+        What scores them is the module's scorer, unless `score` is given; a metric takes the scores in too. Several processes
+        must all call this; they share a `BatchLoader` of all lists.
         """
         if isinstance(batches, BatchLoader) and batches.world_size == 1:
             batches = batches.share(*find_team())
@@ -149,15 +154,17 @@ class RankingModule(pl.LightningModule):
                 size = int(batch.where.any(-1).sum())
                 if size:
                     scores = (score or self)(batch.features)
-                    total += float(self._slack(scores, batch)) * size
+                    total += float(self.slack(scores, batch)) * size
                     lists += size
+                    if metric is not None:
+                        metric.update(scores, batch.labels, batch.where, groups=batch.groups)
         total, lists = summed(torch.tensor([total, lists], dtype=torch.float64)).tolist()
         return total / max(lists, 1)
 
-    def objective(self, batches: Iterable[Batch]) -> float:
-        """What training minimises, over all lists of `batches`."""
+    def objective(self, batches: Iterable[Batch], metric: RankingMetric | None = None) -> float:
+        """What training minimises, over all lists of `batches`; a metric takes their scores in too."""
         with torch.no_grad():
-            return self.mean_loss(batches) + 0.5 * self.regularization * float(self.squared_norm())
+            return self.mean_loss(batches, metric=metric) + 0.5 * self.regularization * float(self.squared_norm())
 
     def objective_at_zero(self, batches: Iterable[Batch]) -> float:
         """The same where all weights, and so all scores, are 0."""
@@ -197,14 +204,16 @@ class RankingModule(pl.LightningModule):
         if self._reference:
             with torch.no_grad():
                 chosen["reference_scores"] = self._reference[0](self.as_input(batch.features))
-        slack = self._slack(self(batch.features), batch, **chosen)
+        slack = self.slack(self(batch.features), batch, **chosen)
         size = len(batch.labels)
-        self.log("train/loss", slack, prog_bar=True, on_step=True, on_epoch=True, batch_size=size, sync_dist=True)
+        self.log("train/loss", slack, on_step=False, on_epoch=True, batch_size=size, sync_dist=True)
+        self.log("optimisation/loss", slack.detach(), prog_bar=True, on_step=True, on_epoch=False, sync_dist=True)
         for name, value in getattr(self.loss, "slacks", {}).items():  # of a combined loss
             self.log(f"train/slack/{name}", value, on_step=False, on_epoch=True, batch_size=size, sync_dist=True)
         return slack + 0.5 * self.regularization * self.squared_norm() if self.regularization else slack
 
-    def _slack(self, scores: Tensor, batch: Batch, **chosen: Tensor) -> Tensor:
+    def slack(self, scores: Tensor, batch: Batch, **chosen: Tensor) -> Tensor:
+        """The loss of a batch with these scores, `[lists, list_size]`, without the regulariser; a scalar."""
         if not takes_groups(self.loss):
             return self.loss(scores, batch.labels, where=batch.where, **chosen)
         if batch.groups is None:
@@ -222,9 +231,9 @@ class RankingModule(pl.LightningModule):
         """Log every measure, the first one in the progress bar too."""
         self._log_measures("val", self.validation_metric)
 
-    def test_step(self, batch: Batch, batch_idx: int) -> None:
-        """Update the measures."""
-        self._evaluate(batch, self.test_metric)
+    def test_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """Update the measures; returns the scores for whoever watches."""
+        return self._evaluate(batch, self.test_metric)
 
     def on_test_epoch_end(self) -> None:
         """Log every measure."""

@@ -127,7 +127,7 @@ class AnnealSigma(pl.Callback):
     """Halve the sigma of a `SmoothLoss` each time training has converged, or has had its epochs, and stop after the last one.
 
     Converged means: for `patience` epochs the mean training loss did not fall by more than `tolerance` of itself. Early stopping
-    waits anew at each halving, so that it does not end a run whose next sigma would be better. Logged as `train/sigma`.
+    waits anew at each halving, so that it does not end a run whose next sigma would be better. Logged as `optimisation/sigma`.
 
     Args:
         patience: epochs without progress before the next halving.
@@ -171,8 +171,10 @@ class AnnealSigma(pl.Callback):
         """Halve sigma if it is time."""
         loss = pl_module.loss
         assert isinstance(loss, SmoothLoss)
-        current = float(trainer.callback_metrics["train/loss_epoch"])
-        pl_module.log("train/sigma", loss.sigma.clone(), on_step=False, on_epoch=True, batch_size=1, sync_dist=True)
+        current = float(trainer.callback_metrics["train/loss"])
+        pl_module.log(
+            "optimisation/sigma", loss.sigma.clone(), on_step=False, on_epoch=True, batch_size=1, sync_dist=True
+        )
         self._epoch += 1
         if current < self._best - self.tolerance * abs(self._best) or math.isinf(self._best):
             self._best, self._waited = current, 0

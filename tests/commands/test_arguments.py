@@ -33,7 +33,9 @@ def outcome(args, capsys):
     except SystemExit as end:
         status = end.code
     lines = capsys.readouterr().err.splitlines()
-    return status, [line for line in lines if not line.startswith(("Seed set", "GPU available", "TPU available"))]
+    return status, [
+        line for line in lines if not line.startswith(("Seed set", "GPU available", "TPU available", "epoch "))
+    ]
 
 
 @pytest.mark.parametrize(

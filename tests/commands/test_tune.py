@@ -71,7 +71,8 @@ def test_tensorboard_has_a_table_of_values_and_measures(searched):
     for each in found["trials"]:
         events = EventAccumulator(str(folder / each["trial"] / "run")).Reload()
         assert "_hparams_/session_start_info" in events.PluginTagToContent("hparams")
-        assert events.Scalars("final/validation")[-1].value == pytest.approx(each["validation"])
+        best = EventAccumulator(str(folder / each["trial"] / "run" / "best")).Reload()
+        assert best.Scalars("curves/AP")[-1].value == pytest.approx(each["validation"])
 
 
 def test_a_search_that_was_stopped_goes_on_to_the_same_trials(searched, config, tmp_path, capsys):

@@ -201,7 +201,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(kind, tmp_path):
         assert torch.equal(value, states[1][0][name]), name
     assert states[0][1] == states[1][1]
     tags = EventAccumulator(str(tmp_path / "parts" / "version_0")).Reload().Tags()["scalars"]
-    assert ({"dc/objective", "dc/before", "dc/after"} if kind == "dc" else {"train/sigma"}) <= set(tags)
+    assert ({"dc/objective", "dc/before", "dc/after"} if kind == "dc" else {"optimisation/sigma"}) <= set(tags)
     assert RankingDataModule(builtin="synthetic").num_features == states[0][0]["scorer.linear.weight"].shape[1]
 
 

@@ -19,11 +19,13 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 import rankstruct as rs
-from rankstruct.commands.train import _claim_folder, main
-from rankstruct.data import read_run, read_scores
+from rankstruct.commands.train import _claim_folder, _options_of, main
+from rankstruct.data import RankingData, read_run, read_scores
 from rankstruct.training import AverageWeights, RankingDataModule, RankingModule, TrainingBoard
+from rankstruct.training.board import log_test_lists
 
 ROOT = Path(__file__).parents[2]
 QUICKSTART = ["fit", "--config", str(ROOT / "configs" / "quickstart.yaml")]
@@ -34,8 +36,8 @@ SMALL = ["--data.builtin", "synthetic", "--trainer.enable_progress_bar", "false"
 def quickstart(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        main([*QUICKSTART, "--output", str(folder), "--trainer.enable_progress_bar", "false"])
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        main([*QUICKSTART, "--output", str(folder)])
     return folder / "version_0", out.getvalue()
 
 
@@ -50,20 +52,142 @@ def test_quickstart_prints_its_measures_and_where_things_are(quickstart):
     assert (folder / "checkpoints" / "last.ckpt").is_file()
 
 
-def test_tensorboard_holds_every_curve(quickstart):
-    events = EventAccumulator(str(quickstart[0])).Reload()
-    scalars = events.Tags()["scalars"]
-    for tag in ["loss_step", "loss_epoch", "objective", "objective_over_zero", "squared_norm", "learning_rate"]:
-        assert f"train/{tag}" in scalars
-    for tag in ["val/AP", "val/nDCG_10", "val/RR_10", "val/AUC", "final/AP"]:
-        assert tag in scalars or tag.replace("_10", "@10") in scalars
-    assert len(events.Scalars("val/AP")) == torch.load(quickstart[0] / "checkpoints" / "last.ckpt")["epoch"] + 1
-    assert events.Tags()["histograms"] == ["val/scores"]
-    assert len(events.Tags()["images"]) == 1
-    over_zero = [event.value for event in events.Scalars("train/objective_over_zero")]
+def test_a_log_has_a_line_an_epoch(quickstart):
+    folder, printed = quickstart
+    epochs = torch.load(folder / "checkpoints" / "last.ckpt")["epoch"] + 1
+    lines = [line for line in printed.splitlines() if line.startswith("epoch ")]
+    assert len(lines) == epochs
+    value = r"\d\.\d{4}"
+    for number, line in enumerate(lines):
+        assert re.fullmatch(rf"epoch {number}: loss {value}, val/AP {value}, val/nDCG@10 {value} \(\d+\.\d s\)", line)
+    assert "\r" not in printed
+    assert len(printed) < 10_000
+
+
+@pytest.mark.parametrize(("terminal", "option"), [(True, []), (True, ["--trainer.enable_progress_bar", "false"])])
+def test_a_terminal_has_a_bar_unless_it_is_not_wanted(terminal, option, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("rankstruct.commands.train.shows_bars", lambda *files: terminal)
+    given = ["fit", "--data.builtin", "synthetic", "--model.scorer", "LinearScorer", "--trainer.max_epochs", "1"]
+    main([*given, "--output", str(tmp_path), *option])
+    printed = capsys.readouterr()
+    assert ("epoch 0: loss" in printed.err) == bool(option)
+    assert ("Epoch 0: 100%" in printed.out) == (not option)
+
+
+def events_of(folder):
+    return EventAccumulator(str(folder), {"tensors": 0, "scalars": 0}).Reload()
+
+
+def test_tensorboard_opens_on_the_curves(quickstart):
+    folder, _ = quickstart
+    report = json.loads((folder / "metrics.json").read_text())
+    epochs = torch.load(folder / "checkpoints" / "last.ckpt")["epoch"] + 1
+    runs = {name: events_of(folder / name) for name in (".", "train", "val", "best", "test")}
+    tags = {name: run.Tags()["scalars"] for name, run in runs.items()}
+    assert sorted(tags["train"]) == ["curves/AP", "curves/loss"]
+    assert sorted(tags["val"]) == ["curves/AP", "curves/loss", "measures/AUC", "measures/RR@10", "measures/nDCG@10"]
+    for part in ("train", "val"):
+        assert {len(runs[part].Scalars(tag)) for tag in tags[part]} == {epochs}
+    names = ["loss", "objective", "objective_over_zero", "squared_norm", "learning_rate"]
+    assert sorted(tags["."]) == sorted(f"optimisation/{name}" for name in names)  # no ramp of epochs, nothing final
+    assert min(len(runs["."].Scalars(tag)) for tag in tags["."]) >= epochs
+    over_zero = [event.value for event in runs["."].Scalars("optimisation/objective_over_zero")]
     assert over_zero[-1] < 0.7
     assert over_zero[-1] < over_zero[0]
-    assert "_hparams_/session_start_info" in events.summary_metadata
+    (best,), (test,) = runs["best"].Scalars("curves/AP"), runs["test"].Scalars("curves/AP")
+    assert best.step == test.step == report["best"]["step"]
+    assert (best.value, test.value) == pytest.approx((report["best"]["validation"], report["test"]["AP"]), abs=1e-6)
+    assert any(event.step == best.step + 1 or event.value == best.value for event in runs["val"].Scalars("curves/AP"))
+
+
+def test_the_table_of_runs_has_what_was_chosen_and_what_came_out(quickstart):
+    content = events_of(quickstart[0]).PluginTagToContent("hparams")
+    about = HParamsPluginData.FromString(content["_hparams_/experiment"]).experiment
+    places = {info.display_name: (info.name.group, info.name.tag) for info in about.metric_infos}
+    assert places["best AP"] == ("best", "curves/AP")
+    assert places["test RR@10"] == ("test", "measures/RR@10")
+    for group, tag in places.values():
+        assert tag in events_of(quickstart[0] / group).Tags()["scalars"]
+    start = HParamsPluginData.FromString(content["_hparams_/session_start_info"]).session_start_info.hparams
+    assert start["loss"].string_value == "AP StructuredHingeLoss"
+    assert (start["loss.feature_map"].string_value, start["loss.reference"].string_value) == ("pairwise", "ideal")
+    assert start["learning_rate"].number_value == 0.01
+    assert start["regularization"].number_value == 1e-3
+
+
+def test_a_combined_loss_has_its_parts_in_the_table():
+    parts = [rs.StructuredHingeLoss("AP"), rs.SquaredLoss()]
+    found = _options_of(rs.CombinedLoss(parts, weights=[1.0, 0.5]))
+    assert found == {
+        "loss": "CombinedLoss",
+        "loss.weights": "[1.0, 0.5]",
+        "loss.slack": "separate",
+        "loss.parts": f"{rs.CombinedLoss(parts).losses[0]}, {rs.CombinedLoss(parts).losses[1]}",
+    }
+    assert _options_of(torch.nn.MSELoss()) == {"loss": "MSELoss"}
+
+
+def text_of(events, tag):
+    return events.Tensors(f"{tag}/text_summary")[0].tensor_proto.string_val[0].decode()
+
+
+def test_config_result_and_lists_are_text_and_figures(quickstart):
+    folder, _ = quickstart
+    events = events_of(folder)
+    report = json.loads((folder / "metrics.json").read_text())
+    config = text_of(events, "config")
+    assert "regularization: 0.001" in config
+    assert "early_stopping" not in config  # all of it is as it is without saying
+    assert f"{report['test']['AP']:.4f}" in text_of(events, "result")
+    assert sorted(events.Tags()["images"]) == ["test/AP by list", "test/score by grade", "validation/nDCG at 1 to 10"]
+    assert events.Tags()["histograms"] == ["validation/scores"]
+    test = RankingDataModule(builtin="digits").splits.test
+    scores = rs.load_scorer(folder)(torch.tensor(test.features)).detach()
+    (values,) = rs.evaluate(scores, test.labels, ["AP"], offsets=test.offsets).values()
+    for title, at in ("worst", values.argmin()), ("best", values.argmax()):
+        first = text_of(events, f"test/{title} lists").splitlines()[2]
+        assert f"{float(values[at]):.4f}" in first
+        assert f" {test.lengths[at]} " in first
+
+
+class Kept:
+    """What is written, in place of TensorBoard."""
+
+    def __init__(self):
+        self.texts, self.figures = {}, {}
+
+    def add_text(self, tag, text):
+        self.texts[tag] = [line.split("|")[1].strip() for line in text.splitlines()[2:]]
+
+    def add_figure(self, tag, figure):
+        self.figures[tag] = figure.axes[0]
+
+
+def test_lists_without_a_measure_are_neither_worst_nor_best():
+    qid = np.repeat(["a", "b", "c", "none"], 3)
+    labels = [1, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0]
+    data = RankingData.from_arrays(np.zeros((12, 1)), labels, qid)
+    kept = Kept()
+    log_test_lists(kept, data, torch.tensor([3.0, 2, 1] * 4), rs.RR())
+    assert kept.texts == {"test/worst lists": ["c", "b"], "test/best lists": ["a"]}
+    bars = [bar.get_height() for bar in kept.figures["test/RR by list"].patches]
+    assert sum(bars) == 3
+    ticks = [tick.get_text() for tick in kept.figures["test/score by grade"].get_xticklabels()]
+    assert ticks == ["0\n9", "1\n2", "2\n1"]
+    kept = Kept()
+    log_test_lists(kept, data.select(np.array([3])), torch.zeros(3), rs.RR())
+    assert kept.figures == {}
+
+
+def test_many_labels_are_put_into_ranges():
+    labels = np.arange(30)
+    data = RankingData.from_arrays(np.zeros((30, 1)), labels, np.repeat(["a", "b"], 15))
+    kept = Kept()
+    log_test_lists(kept, data, torch.arange(30.0), rs.nDCG())
+    ticks = [tick.get_text() for tick in kept.figures["test/score by grade"].get_xticklabels()]
+    assert len(ticks) == 10
+    assert ticks[0] == "0 to 2.9\n3"
+    assert sum(int(tick.split("\n")[1]) for tick in ticks) == 30
 
 
 def test_best_checkpoint_is_the_scorer_that_was_tested(quickstart):
@@ -236,11 +360,42 @@ def test_board_logs_the_exact_objective(tmp_path, towards):
     norm = (module.scorer.linear.weight - w0).square().sum()
     at_zero = at_zero + 0.1 * w0.square().sum()
     logged = trainer.callback_metrics
-    assert logged["train/squared_norm"].item() == pytest.approx(norm.item(), rel=1e-5)
-    assert logged["train/objective"].item() == pytest.approx((slack + 0.1 * norm).item(), rel=1e-5)
-    assert logged["train/objective_over_zero"].item() == pytest.approx(
+    assert logged["optimisation/squared_norm"].item() == pytest.approx(norm.item(), rel=1e-5)
+    assert logged["optimisation/objective"].item() == pytest.approx((slack + 0.1 * norm).item(), rel=1e-5)
+    assert logged["optimisation/objective_over_zero"].item() == pytest.approx(
         ((slack + 0.1 * norm) / at_zero).item(), rel=1e-5
     )
+    (values,) = rs.evaluate(scores, kept.labels, ["AP"], offsets=kept.offsets).values()
+    assert logged["train/AP"].item() == pytest.approx(values.mean().item(), rel=1e-5)
+    vali = data.splits.vali
+    with torch.no_grad():
+        scores = module.scorer(torch.tensor(vali.features))
+    loss = rs.structured_hinge_loss(scores, torch.tensor(vali.labels), "AP", offsets=torch.tensor(vali.offsets))
+    assert logged["val/loss"].item() == pytest.approx(loss.item(), rel=1e-5)
+    assert logged["train/loss"] > 0
+
+
+class Unlike(RankingDataModule):
+    same_labels = False
+
+
+@pytest.mark.filterwarnings("ignore:the validation lists have no loss")
+@pytest.mark.parametrize("why", ["labels", "grades"])
+def test_what_cannot_be_compared_is_not_logged(tmp_path, why):
+    data = (Unlike if why == "labels" else RankingDataModule)(builtin="synthetic", lists_per_batch=10)
+    loss = rs.StructuredHingeLoss("AP") if why == "labels" else rs.OrdinalLoss(2)
+    if why == "grades":
+        train = data.splits.train
+        data.splits = data.splits._replace(train=dataclasses.replace(train, labels=np.minimum(train.labels, 1)))
+        assert data.splits.vali.labels.max() > 1
+    trainer = pl.Trainer(
+        max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        callbacks=[TrainingBoard(data.objective_batches())], enable_model_summary=False, default_root_dir=tmp_path,
+    )  # fmt: skip
+    trainer.fit(RankingModule(rs.LinearScorer(20), loss), data)
+    assert "val/loss" not in trainer.callback_metrics
+    assert ("train/AP" in trainer.callback_metrics) == (why == "grades")
+    assert "optimisation/objective" in trainer.callback_metrics
 
 
 def test_average_weights_fade_out_early_iterates():

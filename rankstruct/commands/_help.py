@@ -1,0 +1,220 @@
+"""What `rankstruct fit --help` and its like print: what most runs need, and where the rest is found.
+
+LightningCLI's own help is all of Lightning and the path of every class of torch. All options work, shown or not.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+import sys
+import textwrap
+from argparse import SUPPRESS, Action, _HelpAction
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import ModuleType, SimpleNamespace
+from typing import Any, NoReturn
+
+import docstring_parser
+from jsonargparse import DefaultHelpFormatter
+from pytorch_lightning.cli import LightningArgumentParser
+from torch import nn
+
+from rankstruct import losses, models
+from rankstruct._lazy import public_names
+from rankstruct.commands._arguments import one_line
+from rankstruct.losses import HingeLoss, RankingLoss
+
+_ABOUT = {
+    "fit": "Train from a config, test the best checkpoint, and keep all of it in a folder.",
+    "validate": "Measure a trained model on the validation lists.",
+    "test": "Measure a trained model on the test lists.",
+    "predict": "Write the scores of a trained model, and a TREC run.",
+}
+#: The groups of options in their order, by their prefix, and which are shown; all if None.
+_GROUPS: dict[str, tuple[str, set[str] | None]] = {
+    "": (
+        "the run",
+        {"help", "config", "seed_everything", "task", "output", "run", "average_weights", "ckpt_path"}
+        | {"print_config"},
+    ),
+    "model": ("the model", None),
+    "data": (
+        "the data",
+        {"path", "fold", "builtin", "prepare", "labels", "groups", "predict_path", "split", "num_train", "recommend"}
+        | {"lists_per_batch", "documents_per_batch", "users_per_batch", "max_list_size", "max_items", "separator"},
+    ),
+    "trainer": (
+        "the trainer, which is Lightning's",
+        {"max_epochs", "max_time", "accelerator", "devices", "precision", "gradient_clip_val", "deterministic"}
+        | {"check_val_every_n_epoch", "callbacks", "enable_progress_bar"},
+    ),
+    "checkpoint": ("the checkpoints, Lightning's too", {"dirpath", "save_weights_only"}),
+    "early_stopping": ("the end of training, Lightning's too", {"patience", "min_delta"}),
+}
+#: What is said of an option in place of its own words.
+_SAID = {
+    "config": "the config, a YAML file",
+    "print_config": "print the whole config as it would be used, and exit",
+    "seed_everything": "of all that is random",
+    "ckpt_path": "a checkpoint to begin from, in place of --run",
+    "model.optimizer": "such as torch.optim.SGD; AdamW with learning rate 0.01 and no weight decay if not given",
+    "trainer.accelerator": "cpu, gpu, mps or auto",
+    "trainer.precision": "such as 32-true, bf16-mixed or 16-mixed",
+    "trainer.callbacks": "such as rankstruct.training.AnnealSigma; --trainer.callbacks+ adds to those of the config",
+    "trainer.max_time": "stop after DD:HH:MM:SS",
+    "trainer.enable_progress_bar": "false for a line an epoch in place of a bar, as in a log",
+    "trainer.deterministic": "whether operations that are not deterministic are errors",
+    "checkpoint.dirpath": "where checkpoints go (default: checkpoints in the run's folder)",
+    "early_stopping.min_delta": "the least change of the first measure that counts as better",
+}
+_NAMED = {
+    "model.scorer": "what gives documents their scores: {}; or another class by its path, such as my.module.MyScorer",
+    "model.loss": "what is minimised: {}; or another class by its path; StructuredHingeLoss of AP if not given",
+}
+_VALUES = {"config": "FILE", "str": "TEXT", "float": "X", "int": "N", "bool": "BOOL"}
+
+
+def misused(message: str) -> NoReturn:
+    """End the program as argparse does, in one line."""
+    print(f"rankstruct: {one_line(message)}", file=sys.stderr)
+    raise SystemExit(2)
+
+
+def library_losses() -> list[str]:
+    """The names of the losses that a config can have: those that are called with the labels of lists."""
+    return [name for name, taken in _modules(losses, RankingLoss, "forward") if "labels" in taken]
+
+
+def library_scorers(sizes: set[str], *rooms: ModuleType) -> list[str]:
+    """The names of the scorers that a config can have: those that are made from the sizes of the data."""
+    return [
+        name for room in (models, *rooms) for name, taken in _modules(room, nn.Module, "__init__") if sizes <= taken
+    ]
+
+
+def _modules(room: ModuleType, base: type, method: str) -> list[tuple[str, set[str]]]:
+    kinds = [(name, getattr(room, name)) for name in sorted(public_names(room))]
+    kinds = [(name, kind) for name, kind in kinds if inspect.isclass(kind) and issubclass(kind, base)]
+    bases = (RankingLoss, HingeLoss)
+    return [
+        (name, set(inspect.signature(getattr(kind, method)).parameters)) for name, kind in kinds if kind not in bases
+    ]
+
+
+class _Formatter(DefaultHelpFormatter):
+    """All that is said of an option, with types; or, if not `whole`, the first sentence and the default if there is one."""
+
+    def __init__(self, prog: str, *, whole: bool = True) -> None:
+        super().__init__(prog, max_help_position=32)
+        self._whole = whole
+
+    def _get_help_string(self, action: Action) -> str:
+        text = re.sub(r", known subclasses: .*\)$", ")", super()._get_help_string(action), flags=re.DOTALL)
+        if self._whole:
+            return text
+        said = _SAID.get(action.dest) or re.split(r"(?<=[^.].)\.(?: |$)", " ".join((action.help or "").split()))[0]
+        known = action.default not in (None, SUPPRESS, (), "") and "efault" not in said
+        return said + (" (default: %(default)s)" if known else "")
+
+    def _get_default_metavar_for_optional(self, action: Action) -> str:
+        kinds = re.findall(r"\w+", self._get_type_str(action) or "")
+        return next((value for kind, value in _VALUES.items() if kind in (*kinds, action.dest)), "NAME")
+
+    def _format_action_invocation(self, action: Action) -> str:
+        names = [name for name in action.option_strings if not name.endswith("+")]
+        return super()._format_action_invocation(action).replace(f", {names[-1]}+", "\0").split("\0")[0]
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        filled = (textwrap.fill(line, width, subsequent_indent="  ") for line in text.splitlines())
+        return "\n".join(filled)
+
+
+class _GroupHelp(_HelpAction):
+    """`--trainer.help` and its like: all of a group."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        print(parser.format_group((option_string or "").removeprefix("--").removesuffix(".help")))
+        parser.exit()
+
+
+class Parser(LightningArgumentParser):
+    """A parser with a short help, whose errors are one line, without a screen of usage before it."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **{"formatter_class": _Formatter, **options})
+        self._command, self._named = "", dict[str, Sequence[str]]()
+
+    def shorten(self, command: str, named: Mapping[str, Sequence[str]]) -> None:
+        """Make the help of a command short.
+
+        Args:
+            command: such as `"fit"`.
+            named: the names of classes that an option takes, such as those of the losses for `"model.loss"`.
+        """
+        self._command, self._named = command, dict(named)
+        for action in self._actions:
+            if action.dest in named:
+                action.help = _NAMED[action.dest].format(", ".join(named[action.dest]))
+        self.usage = f"rankstruct {command} --config FILE [OPTIONS]\n       rankstruct {command} --run FOLDER [OPTIONS]"
+        self.description = f"{_ABOUT[command]}\nEvery value of a config is an option too."
+        long = [group for group, (_, shown) in _GROUPS.items() if group and shown is not None]
+        for group in long:
+            self.add_argument(f"--{group}.help", action=_GroupHelp, dest=SUPPRESS, default=SUPPRESS)
+        self.epilog = (
+            f"more help:\n  rankstruct {command} --model.loss.help NAME: the options of a loss; --model.scorer.help and "
+            f"--model.optimizer.help likewise\n  rankstruct {command} --trainer.help: all options of the trainer; "
+            f"{', '.join(f'--{group}.help' for group in long if group != 'trainer')} likewise"
+        )
+
+    def add_class_arguments(self, theclass: type, *args: Any, **options: Any) -> list[str]:
+        """Add a class; the options of a loss are told by the docstring of its function, where its own does not."""
+        added = super().add_class_arguments(theclass, *args, **options)
+        told = docstring_parser.parse(inspect.getdoc(getattr(theclass, "function", None)) or "")
+        texts = {each.arg_name: each.description for each in told.params}
+        for action in self._actions:
+            if action.dest in added and not action.help:
+                action.help = texts.get(action.dest.rpartition(".")[2])
+        return added
+
+    def error(self, message: str, *args: Any, **kwargs: Any) -> NoReturn:
+        """End the program; to an option that is wrong say where the right ones are."""
+        for option, names in self._named.items():
+            if f'"{option}"' in message:
+                words = {word.rpartition(".")[2] for word in re.findall(r"[\w.]+", message)} - set(names)
+                near = [found for word in words for found in difflib.get_close_matches(word, names, 1, 0.8)]
+                message += f"; did you mean {near[0]}?" if near else ""
+                message += f"; names: rankstruct {self._command} --help; options: --{option}.help NAME"
+        misused(message)
+
+    def format_help(self, *args: Any) -> str:
+        """The text; as jsonargparse has it where nothing was shortened."""
+        if not self._named:
+            return super().format_help(*args)
+        self.formatter_class = partial(_Formatter, whole=False)  # type: ignore[assignment]
+        return self._arranged(_GROUPS, super().format_help)
+
+    def format_group(self, group: str) -> str:
+        """All options of a group, with all that is said of them."""
+        self.description = self.epilog = None
+        return self._arranged({group: (_GROUPS[group][0], None)}, super().format_help)
+
+    def _arranged(self, groups: Mapping[str, tuple[str, set[str] | None]], call: Callable[[], str]) -> str:
+        """Call something that goes through the groups of options, which are these."""
+        kept, arranged = self._action_groups, []
+        for group, (title, shown) in groups.items():
+            places = [(*action.dest.rpartition(".")[::2], action) for action in self._actions if _is_option(action)]
+            chosen = [a for prefix, name, a in places if prefix == group and (shown is None or name in shown)]
+            arranged.append(SimpleNamespace(title=title, description=None, _group_actions=chosen))
+        self._action_groups = arranged  # type: ignore[assignment]
+        try:
+            return call()
+        finally:
+            self._action_groups = kept
+
+
+def _is_option(action: Action) -> bool:
+    """Whether it is no link between options, no `--model CONFIG` and no `--model.loss.help`."""
+    named = action.option_strings and action.option_strings[0].startswith("-")
+    return bool(named) and action.dest not in _GROUPS and not action.dest.endswith(".help")

@@ -1,0 +1,264 @@
+"""What a run shows in TensorBoard: curves of training and validation, what came out, how the test lists differ."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from matplotlib.figure import Figure
+from pytorch_lightning.loggers import TensorBoardLogger
+from pytorch_lightning.utilities import rank_zero_only, rank_zero_warn
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+from torch import Tensor
+from torch.utils.tensorboard import SummaryWriter
+from torch.utils.tensorboard.summary import hparams
+
+from rankstruct.data import Batch, BatchLoader, RankingData
+from rankstruct.measures import Measure, evaluate
+from rankstruct.metric import RankingMetric
+from rankstruct.processes import summed
+from rankstruct.tables import markdown_table
+from rankstruct.training.module import RankingModule
+
+__all__ = ["Board", "TrainingBoard"]
+
+_HISTOGRAM_SCORES = 100_000
+_SHOWN_LISTS = 10  # of the worst, and of the best
+
+
+class Board(TensorBoardLogger):
+    """TensorBoard's log of a run.
+
+    Training, validation and test stand in one chart: `train/loss` and `val/loss` are the chart `curves/loss` of two runs within
+    the run, named `train` and `val`; there are also `test` and `best`, the best of validation. Loss and first measure, which
+    steers, are the first charts; the other measures are `measures/...`. Whatever has another name keeps it. The number of the
+    epoch is no chart.
+
+    Args:
+        folder: of the run.
+        measure: name of the first measure.
+    """
+
+    _PARTS = ("train", "val", "best", "test")
+
+    def __init__(self, folder: str | Path, measure: str) -> None:
+        super().__init__(Path(folder).parent, name="", version=Path(folder).name, default_hp_metric=False)
+        self._measure = measure
+        self._writers: dict[str, SummaryWriter] = {}
+
+    def _tag(self, part: str, name: str) -> str:
+        return f"{'curves' if part == 'train' or name in ('loss', self._measure) else 'measures'}/{name}"
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        """Add a point to each chart."""
+        for name, value in metrics.items():
+            part, _, rest = name.partition("/")
+            if part in self._PARTS:
+                if part not in self._writers:
+                    self._writers[part] = SummaryWriter(str(Path(self.log_dir) / part))
+                self._writers[part].add_scalar(self._tag(part, rest), float(value), step)
+            elif name != "epoch":
+                super().log_metrics({name: value}, step)
+
+    @rank_zero_only
+    def log_result(self, parameters: Mapping[str, Any], measures: Mapping[str, Mapping[str, float]], step: int) -> None:
+        """What came out, as this run's line in the table of runs, and as points of the curves.
+
+        Args:
+            parameters: the columns that tell runs apart.
+            measures: by part, such as `{"best": {"AP": 0.5}, "test": {"AP": 0.4}}`, and name.
+            step: of the weights that were measured.
+        """
+        named = {f"{part}/{name}": value for part, values in measures.items() for name, value in values.items()}
+        self.log_metrics(named, step)
+        texts = {name: " ".join(value.split()) for name, value in parameters.items() if isinstance(value, str)}
+        about, *session = hparams({**parameters, **texts}, named)
+        place = about.value[0].metadata.plugin_data
+        data = HParamsPluginData.FromString(place.content)
+        for info in data.experiment.metric_infos:  # which torch takes to be in the run itself
+            part, _, name = info.name.tag.partition("/")
+            info.name.group, info.name.tag, info.display_name = part, self._tag(part, name), f"{part} {name}"
+        place.content = data.SerializeToString()
+        for each in (about, *session):
+            self.experiment._get_file_writer().add_summary(each)
+        self.save()
+
+    @rank_zero_only
+    def save(self) -> None:
+        """Write what is not yet on the disk."""
+        super().save()
+        for writer in self._writers.values():
+            writer.flush()
+
+    @rank_zero_only
+    def finalize(self, status: str) -> None:
+        """Write it and close the files, which open again if there is more."""
+        super().finalize(status)
+        for writer in self._writers.values():
+            writer.close()
+
+
+class TrainingBoard(pl.Callback):
+    """Log what tells whether a run learns: loss and first measure of training and validation, objective, weights, scores, nDCG.
+
+    At each validation, with the weights that are validated: over `objective_batches` (all training lists, whole) the exact
+    objective, the same relative to w = 0, where a run that is stuck stays at 1, and the first measure; the loss of the
+    validation lists; ||w||^2; the distribution of the validation scores (of several processes, those of the first one's
+    lists); and, every `figure_every` epochs, a figure of nDCG@1..10. Where the data module says that the labels are others in
+    training, the training lists are not measured, and the validation lists have no loss.
+
+    Args:
+        objective_batches: the training lists in any order; None leaves objective and training measure out.
+        figure_every: epochs between figures and histograms.
+    """
+
+    def __init__(self, objective_batches: BatchLoader | None = None, figure_every: int = 5) -> None:
+        self._batches, self._figure_every = objective_batches, figure_every
+        self._at_zero = math.nan
+        self._curve = RankingMetric([f"nDCG@{k}" for k in range(1, 11)])
+        self._scores: list[Tensor] = []
+        self._comparable = True
+        self._loss = torch.zeros(2, dtype=torch.float64)  # of the validation lists so far: sum, number
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Measure the objective at w = 0."""
+        assert isinstance(pl_module, RankingModule)
+        self._comparable = getattr(getattr(trainer, "datamodule", None), "same_labels", True)
+        if self._batches is not None:
+            self._at_zero = pl_module.objective_at_zero(self._batches)
+
+    def on_validation_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Batch, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Before the first batch: objective, measure and ||w||^2 of the weights that are validated."""
+        if batch_idx > 0 or dataloader_idx > 0 or trainer.state.fn != "fit":
+            return
+        assert isinstance(pl_module, RankingModule)
+        values = {"optimisation/squared_norm": float(pl_module.squared_norm())}
+        if self._batches is not None:
+            metric = (
+                RankingMetric(pl_module.validation_metric.measures[0]).to(pl_module.device)
+                if self._comparable
+                else None
+            )
+            values["optimisation/objective"] = objective = pl_module.objective(self._batches, metric)
+            values["optimisation/objective_over_zero"] = objective / self._at_zero if self._at_zero else math.nan
+            if metric is not None:
+                values |= {f"train/{name}": float(value) for name, value in metric.compute().items()}
+        for optimizer in trainer.optimizers:
+            values["optimisation/learning_rate"] = optimizer.param_groups[0]["lr"]
+        pl_module.log_dict(values, on_step=False, on_epoch=True, batch_size=1, sync_dist=True)
+
+    def on_validation_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Batch, *args: Any
+    ) -> None:
+        """Collect the loss, scores and the curve."""
+        assert isinstance(pl_module, RankingModule)
+        if trainer.state.fn == "fit" and self._comparable and (lists := int(batch.where.any(-1).sum())):
+            try:
+                self._loss += torch.tensor([float(pl_module.slack(outputs, batch)) * lists, lists], dtype=torch.float64)
+            except ValueError as error:  # such as a grade that no training list has
+                self._loss[0] = math.nan
+                rank_zero_warn(f"the validation lists have no loss: {error}")
+        if self._draws(trainer):
+            self._curve.to(pl_module.device).update(outputs, batch.labels, batch.where)
+            if sum(map(len, self._scores)) < _HISTOGRAM_SCORES:
+                self._scores.append(outputs[batch.where].detach().float().cpu())
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Log the loss, draw the figure and the histogram."""
+        total, lists = summed(self._loss).tolist()
+        self._loss.zero_()
+        if lists and not math.isnan(total):
+            pl_module.log("val/loss", total / lists, sync_dist=True)
+        if not self._draws(trainer) or not self._scores:
+            return
+        values = [float(value) for value in self._curve.compute().values()]  # by all processes, of the lists of all
+        if trainer.is_global_zero:
+            board = trainer.logger.experiment  # type: ignore[union-attr]
+            board.add_histogram("validation/scores", torch.cat(self._scores), trainer.global_step)
+            board.add_figure("validation/nDCG at 1 to 10", _cutoff_figure(values), trainer.global_step)
+        self._curve.reset()
+        self._scores.clear()
+
+    def _draws(self, trainer: pl.Trainer) -> bool:
+        return (
+            trainer.state.fn == "fit"
+            and isinstance(trainer.logger, TensorBoardLogger)
+            and trainer.current_epoch % self._figure_every == 0
+        )
+
+
+def _cutoff_figure(values: list[float]) -> Figure:
+    """A curve of nDCG at the cut-offs 1, 2, ...; `values` are its means, in order."""
+    figure = Figure(figsize=(5, 3), layout="constrained")
+    axes = figure.add_subplot()
+    axes.plot(range(1, len(values) + 1), values, marker="o")
+    axes.set(xlabel="cut-off k", ylabel="mean nDCG@k", ylim=(0, 1), xticks=range(1, len(values) + 1))
+    axes.grid(alpha=0.3)
+    return figure
+
+
+def log_test_lists(board: SummaryWriter, lists: RankingData, scores: Tensor, measure: Measure) -> None:
+    """Show how the test lists differ: the worst and the best, the distribution of the measure, the scores by grade.
+
+    Args:
+        board: where to.
+        lists: the test lists.
+        scores: `[documents]`, of all of them.
+        measure: what is looked at.
+    """
+    given: dict[str, Any] = {"offsets": lists.offsets, "groups": lists.groups, "empty": "skip"}
+    (values,) = (each.numpy() for each in evaluate(scores, lists.labels, [measure], **given).values())
+    order = np.argsort(values, kind="stable")[: np.isfinite(values).sum()]  # undefined ones are last
+    half = min(_SHOWN_LISTS, len(order) // 2)
+    starts = lists.offsets[:-1]
+    relevant = np.add.reduceat(np.append(lists.labels > 0, False), starts) * (lists.lengths > 0)
+    for title, chosen in ("worst", order[: len(order) - half][:_SHOWN_LISTS]), ("best", order[::-1][:half]):
+        rows = [[lists.qids[i], f"{values[i]:.4f}", str(lists.lengths[i]), str(relevant[i])] for i in chosen]
+        header = ["list", f"test {measure.name}", "documents", "label above 0"]
+        board.add_text(f"test/{title} lists", markdown_table(header, rows))
+    defined = values[order]
+    if len(defined):
+        board.add_figure(f"test/{measure.name} by list", _distribution_figure(defined, measure.name))
+        board.add_figure("test/score by grade", _grades_figure(lists, scores.numpy()))
+
+
+def _distribution_figure(values: np.ndarray, name: str) -> Figure:
+    """How a measure is distributed over lists, `[lists]`."""
+    figure = Figure(figsize=(5, 3), layout="constrained")
+    axes = figure.add_subplot()
+    axes.hist(values, bins=20, range=(min(0.0, values.min()), max(1.0, values.max())))
+    axes.axvline(values.mean(), color="black", linestyle="--", label=f"mean {values.mean():.3f}")
+    axes.axvline(np.median(values), color="black", linestyle=":", label=f"median {np.median(values):.3f}")
+    axes.set(xlabel=f"test {name}", ylabel="lists", title=f"{len(values)} test lists")
+    axes.legend()
+    return figure
+
+
+def _grades_figure(lists: RankingData, scores: np.ndarray) -> Figure:
+    """Scores less the mean of their list, by label: quartiles, whiskers from 5 to 95 %; many labels are put into ten ranges."""
+    means = np.bincount(lists.list_numbers, scores, lists.num_lists) / np.maximum(lists.lengths, 1)
+    centred, labels = scores - means[lists.list_numbers], lists.labels
+    grades = np.unique(labels)
+    names = [f"{grade:g}" for grade in grades]
+    if len(grades) > 10:
+        edges = np.linspace(grades[0], grades[-1], 11)
+        names = [f"{low:.3g} to {high:.3g}" for low, high in itertools.pairwise(edges)]
+        labels, grades = np.clip(np.searchsorted(edges, labels, "right") - 1, 0, 9), np.arange(10)
+    figure = Figure(figsize=(5, 3), layout="constrained")
+    axes = figure.add_subplot()
+    boxes = [centred[labels == grade] for grade in grades]
+    axes.boxplot(boxes, whis=(5, 95), showfliers=False)
+    counted = [f"{name}\n{len(box)}" for name, box in zip(names, boxes, strict=True)]
+    axes.set_xticks(range(1, len(names) + 1), counted, fontsize=9 if len(names) < 6 else 7)
+    axes.set(xlabel="label, number of documents", ylabel="score less its list's mean", title="test documents")
+    axes.grid(alpha=0.3, axis="y")
+    return figure

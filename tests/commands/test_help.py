@@ -1,0 +1,71 @@
+"""The help of the training commands: short, and true."""
+
+import inspect
+
+import pytest
+
+from rankstruct import losses
+from rankstruct.cli import main
+from rankstruct.commands._help import library_losses
+from rankstruct.commands.train import _Parsed
+
+GIVEN = ["fit", "--data.builtin", "synthetic", "--model.scorer", "LinearScorer"]
+
+
+def told(args, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(args)
+    assert end.value.code == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["fit", "validate", "test", "predict"])
+def test_help_is_short_and_names_scorers_and_losses(command, capsys):
+    for task, scorer in ("ranking", "MLPScorer"), ("ratings", "MatrixFactorization"):
+        text = told([command, "--task", task, "--help"], capsys)
+        assert len(text.splitlines()) <= 150
+        words = set(text.replace(",", " ").replace(";", " ").split())
+        assert {scorer, *library_losses()} <= words
+        assert {"--trainer.max_epochs", "--early_stopping.patience", "--run", "--model.loss.help"} <= words
+        assert "torch.nn" not in text
+        assert not {"RankingLoss", "HingeLoss", "PreparedScorer", "--checkpoint.mode"} & words
+
+
+def test_all_options_of_a_group_are_told_by_its_own_help(capsys):
+    text = told(["fit", "--trainer.help"], capsys)
+    assert "--trainer.gradient_clip_algorithm" in text
+    assert "--model.loss" not in text
+    assert "--checkpoint.every_n_epochs" in told(["fit", "--checkpoint.help"], capsys)
+    text = told(["fit", "--model.loss.help", "StructuredHingeLoss"], capsys)
+    assert "--model.loss.feature_map" in text
+    assert "how a ranking scores" in text  # of the function, whose module the loss is
+
+
+def test_every_loss_that_the_help_names_can_be_given_by_its_name():
+    cli = _Parsed(GIVEN)
+    parser = cli._parser("fit")
+    needed = {
+        "CombinedLoss": ["--model.loss.losses+=SquaredLoss"],
+        "PerturbedLoss": ["--model.loss.loss=SquaredLoss"],
+        "OrdinalLoss": ["--model.loss.grades=3"],
+    }
+    for name in library_losses():
+        kind = getattr(losses, name)
+        measure = inspect.signature(kind).parameters.get("measure")
+        more = ["--model.loss.measure=AP"] if measure is not None and measure.default is measure.empty else []
+        config = parser.parse_args([*GIVEN[1:], f"--model.loss={name}", *more, *needed.get(name, [])])
+        assert config.model.loss.class_path.rpartition(".")[2] == name
+        assert config.model.scorer.class_path == "rankstruct.LinearScorer"
+
+
+@pytest.mark.parametrize(
+    ("option", "wrong", "right"),
+    [("loss", "StructuredHingLoss", "StructuredHingeLoss"), ("scorer", "rankstruct.LinearScore", "LinearScorer")],
+)
+def test_a_name_that_is_nearly_right(option, wrong, right, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main([*GIVEN, f"--model.{option}", wrong])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert wrong in line
+    assert f"did you mean {right}?" in line
+    assert f"--model.{option}.help NAME" in line
