@@ -3,11 +3,14 @@
 import csv
 import hashlib
 import json
+import re
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import matplotlib.colors
 import numpy as np
 import pytest
 import scipy.stats
@@ -19,7 +22,17 @@ from rankstruct.commands.experiment import read_results, run_experiment
 from rankstruct.data import Source
 from rankstruct.experiments.baselines import make_trainer, mean_measure
 from rankstruct.experiments.plan import Plan, PlanCell, Sets, Vary, read_plan, run_cell
-from rankstruct.experiments.report import Gathered, Table, measure_entries, measure_table, win_table, write_report
+from rankstruct.experiments.report import (
+    Gathered,
+    Table,
+    draw_curves,
+    draw_heat,
+    measure_entries,
+    measure_table,
+    what_came_out,
+    win_table,
+    write_report,
+)
 
 CONFIG = """
 data: {builtin: synthetic, folds: [1, 2]}
@@ -88,7 +101,15 @@ def test_writes_tables_plots_and_a_page(finished, capsys):
         f"{name}.{suffix}" for name in ("curves", "measures", "paths", "split", "times") for suffix in ("png", "svg")
     )
     page = (out / "report.html").read_text()
-    assert page.count("<img") == 5
+    assert page.count("<svg") == page.count("<figcaption>") == 5
+    assert "<img" not in page
+    names = re.findall(r'\bid="([^"]+)"', page)
+    assert len(names) == len(set(names))
+    assert set(re.findall(r'href="#([^"]+)"', page)) <= set(names)
+    links = re.findall(r'<a href="#([^"]+)"', page)
+    assert links == ["measures", "curves", "wins", "times", "paths", "split", "plan"]
+    assert page.index('class="found">SVMmap (') < page.index("<nav") < page.index("<svg")
+    assert "src=" not in page  # nothing is loaded
     assert "chosen by fold" in page
     assert "seeds: 3" in page
     rows = list(csv.DictReader((out / "figures.csv").read_text().splitlines()))
@@ -97,6 +118,93 @@ def test_writes_tables_plots_and_a_page(finished, capsys):
     assert main(["experiment", "--config", str(folder / "small.yaml"), "--output", str(out)]) == 0
     assert "SVMmap" in capsys.readouterr().out
     assert len((out / "results.jsonl").read_text().splitlines()) == len(plan.cells())
+
+
+def contrast(one, other):
+    """As WCAG 2 defines it."""
+
+    def luminance(colour):
+        linear = np.where(colour <= 0.04045, colour / 12.92, ((colour + 0.055) / 1.055) ** 2.4)
+        return linear @ [0.2126, 0.7152, 0.0722]
+
+    low, high = sorted(luminance(np.array(matplotlib.colors.to_rgb(each))) for each in (one, other))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_every_number_of_the_heat_map_can_be_read_and_chance_has_no_part_in_its_scale(finished):
+    _, plan, records = finished
+    gathered = Gathered(plan, records, "")
+    axis = draw_heat(plan, gathered, measure_entries(plan, gathered, ""), "t").axes[0]
+    colours = axis.images[0].get_array()
+    assert colours.shape == (3, 2, 4)
+    assert len(axis.texts) == 6
+    for text in axis.texts:
+        column, row = text.get_position()
+        assert contrast(text.get_color(), tuple(colours[row, column, :3])) >= 4.5
+    means = [[gathered.mean(row, measure).mean for measure in plan.measures] for row in gathered.rows]
+    best, worst = np.argmax(means[:2], 0), np.argmin(means[:2], 0)
+    assert gathered.rows[2][0] == "chance"
+    for column in range(2):
+        shades = colours[:, column, 0].astype(float)  # the darker, the less red
+        assert shades[best[column]] == shades.min()
+        assert shades[worst[column]] == shades.max() == shades[2]
+        assert shades.max() - shades.min() > 0.5
+    lines = draw_curves(plan, gathered, "t").axes[0].get_lines()
+    assert [line.get_label() for line in lines] == ["SVMmap", "regression"]
+
+
+def test_what_came_out_is_said_first(finished):
+    _, plan, records = finished
+    names = {"SVMmap": "", "regression": "", "chance": ""}
+
+    def said(baselines, trainers=names, chosen=records, **options):
+        options |= {"trainers": {name: plan.trainers[name] for name in trainers}}
+        other = replace(plan, baselines=baselines, **options)
+        gathered = Gathered(other, chosen, "")
+        return what_came_out(other, gathered, measure_entries(other, gathered, ""), "")
+
+    entries = measure_entries(plan, Gathered(plan, records, ""), "")
+    mine, other, chance = (next(e for e in entries if (e.trainer, e.measure) == (name, "AP")) for name in names)
+    best, second = (mine, other) if mine.mean > other.mean else (other, mine)
+    first = f"{best.trainer} ({best.mean:.4f}) is best by test AP"
+    sure = "significantly" if mine.p_holm < 0.05 else "not significantly"
+    if best is mine:
+        assert said(["regression", "chance"]).startswith(
+            f"{first}, {sure} better than the best baseline, regression (p"
+        )
+    assert said(["chance"]).startswith(
+        f"{first}, significantly better than the best baseline, chance (p < 0.001, wilcoxon"
+    )
+    assert said([]) == f"{first}, before {second.trainer} ({second.mean:.4f}); nothing was tested against a baseline."
+    assert said(["SVMmap"], ["SVMmap", "chance"]) == (
+        f"SVMmap ({mine.mean:.4f}) is best by test AP and a baseline; the best other trainer, chance ({chance.mean:.4f}), is "
+        "significantly worse than the best baseline, SVMmap (p < 0.001, wilcoxon test, Holm's correction)."
+    )
+    assert said([], ["chance"]) == (
+        f"chance ({chance.mean:.4f}) is best by test AP; nothing was tested against a baseline."
+    )
+    assert said([], select="nDCG@10").split(") ")[1].startswith("is best by test nDCG@10")
+    assert said([], chosen={}) == "no trainer has all its cells yet."
+
+
+def test_the_page_of_one_trainer_and_of_a_set_without_cells(finished, tmp_path):
+    _, plan, records = finished
+    one = replace(plan, trainers={"chance": plan.trainers["chance"]}, baselines=[], cutoffs=0)
+    write_report(one, records, tmp_path / "one", "one")
+    page = (tmp_path / "one" / "report.html").read_text()
+    assert page.count("<svg") == 2
+    assert "nan" not in page
+    two = replace(plan, data=replace(plan.data, builtin=None, path="/nowhere", sets=("A & B", "C")))
+    some = {("A & B", *key[1:]): record for key, record in records.items()}
+    printed = write_report(two, some, tmp_path / "two", "two")
+    page = (tmp_path / "two" / "report.html").read_text()
+    assert printed.endswith("C: no trainer has all its cells yet.")
+    assert "<h2>A &amp; B</h2>" in page
+    assert "<h2>C</h2>" not in page
+    assert "C: no trainer has all its cells yet." in page
+    assert 'id="A---B-measures"' in page
+    write_report(plan, {}, tmp_path / "none", "none")
+    assert "no trainer has all its cells yet." in (tmp_path / "none" / "report.html").read_text()
 
 
 def test_keeps_what_max_margin_trainers_went_through_and_shows_where_the_time_went(finished):
