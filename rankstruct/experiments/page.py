@@ -24,7 +24,7 @@ nav p { margin: 0.2rem 0 } nav a { margin-right: 0.8rem }
 .wide { overflow-x: auto } figure { margin: 1rem 0 } figure svg { display: block; width: 100%; height: auto }
 table { border-collapse: collapse; font-size: 0.9rem; font-variant-numeric: tabular-nums }
 td, th { border-bottom: 1px solid var(--line); padding: 0.2rem 0.7rem 0.2rem 0; text-align: left }
-td { white-space: nowrap } td.long, th { white-space: normal }
+td { white-space: nowrap }
 pre { background: var(--soft); padding: 1rem; overflow: auto; font-size: 0.85rem }
 """
 _NARROWEST = 600  # pixels that a figure is not drawn smaller than; a smaller window scrolls it

@@ -65,8 +65,8 @@ class ProgressBar(TQDMProgressBar):
 class EpochLines(pl.Callback):
     """In place of bars, one line an epoch on stderr: the mean training loss, two validation measures, seconds."""
 
-    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Look at the clock."""
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Look at the clock; a run that goes on within an epoch does not start that one."""
         self._start = time.perf_counter()
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -78,8 +78,10 @@ class EpochLines(pl.Callback):
         values = [f"{name} {float(metrics[name]):.4f}" for name in shown]
         if "train/loss" in metrics:
             values.insert(0, f"loss {float(metrics['train/loss']):.4f}")
-        line = f"epoch {trainer.current_epoch}: {', '.join(values)} ({time.perf_counter() - self._start:.1f} s)"
+        now = time.perf_counter()
+        line = f"epoch {trainer.current_epoch}: {', '.join(values)} ({now - self._start:.1f} s)"
         print(line, file=sys.stderr, flush=True)
+        self._start = now
 
 
 class StepCheckpoint(ModelCheckpoint):
