@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 from rankstruct.commands.cells import CellsFailed, different_names, locked
 from rankstruct.commands.cross_validate import add_options, cross_validate, keywords
-from rankstruct.files import write_text
+from rankstruct.files import write_result, write_text
 from rankstruct.statistics import spread
 from rankstruct.tables import format_table, markdown_table
 
@@ -46,8 +45,11 @@ def compare_configs(configs: Sequence[str | Path], *, output: str | Path, **argu
             except CellsFailed as error:
                 failed.append(f"{name}: {error}")
                 continue
-            write_text(root / "comparison.json", json.dumps(found, indent=2))
-            write_text(root / "comparison.md", markdown_table(*comparison_table(found)) + "\n")
+            table = comparison_table(found)
+            write_result(
+                root / "comparison.json", ["compare", *map(str, configs)], {"comparison": table}, configs=found
+            )
+            write_text(root / "comparison.md", markdown_table(*table) + "\n")
     if failed:
         raise CellsFailed("; ".join(failed))
     return found

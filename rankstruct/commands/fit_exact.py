@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
 import pickle
 import time
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ from rankstruct.commands.cells import Cell, CellFolders, different_names
 from rankstruct.data import RankingData, Source, check_preparation
 from rankstruct.diagnostics import draw_paths, fit_path
 from rankstruct.estimators import LinearRanker
-from rankstruct.files import whole_file, write_text
+from rankstruct.files import whole_file, write_result
 from rankstruct.models import save_scorer
 from rankstruct.processes import Team, find_team, joined
 from rankstruct.solvers import Status
@@ -262,7 +261,8 @@ def main(args: Sequence[str]) -> None:
     print("\nC chosen on validation")
     print(format_table(*selected_table(found)))
     output = Path(options.output)
-    write_text(output / "exact.json", json.dumps(found, indent=2))
+    tables = {f"{name} along C": path_table(cells) for name, cells in found.items()}
+    write_result(output / "exact.json", args, tables | {"chosen": selected_table(found)}, configs=found)
     with whole_file(output / "exact.png", "wb") as file:
         draw_paths(found).savefig(file, format="png", dpi=120)
     print(f"took {time.perf_counter() - start:.1f} s; written: {output / 'exact.json'}, {output / 'exact.png'}")
