@@ -33,6 +33,12 @@ def pages(root: Path) -> list[Path]:
     return [root / "README.md", *sorted(path for path in root.glob("docs/**/*.md") if "_build" not in path.parts)]
 
 
+def read(path: Path) -> dict[str, Any]:
+    """A result file."""
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
 def filled(text: str, results: Path) -> str:
     """A page with the figures of the result files.
 
@@ -46,7 +52,7 @@ def filled(text: str, results: Path) -> str:
         path = results / f"{name}.json"
         if not path.is_file():
             raise ValueError(f"{begin}: there is no {path.name}")
-        result = json.loads(path.read_text(encoding="utf-8"))
+        result = read(path)
         if kind == "source":
             return f"{begin}\n{_source(result)}\n{end}"
         table, *cell = rest.split("; ")
@@ -76,7 +82,7 @@ def _shown(cell: Any) -> str:
 
 def _source(result: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in result["versions"].items())
-    machine = f", {result['machine']['description']}" if "description" in result.get("machine", {}) else ""
+    machine = ", {cores} cores of {processor}".format_map(result["machine"]) if "machine" in result else ""
     took = next((f", {result[unit]:.4g} {unit}" for unit in ("seconds", "minutes") if unit in result), "")
     origin = f"; {result['origin']}" if "origin" in result else ""
     return f"(`{result['command']}`, {result['date']}{took}{f', {versions}' if versions else ''}{machine}{origin}.)"

@@ -1,4 +1,4 @@
-"""The reference from the docstrings: a directive that documents every public name of a room, and Markdown turned to what Sphinx reads.
+"""The reference from the docstrings: a directive that documents the public names of a room, and Markdown as Sphinx reads it.
 
 .. room:: rankstruct.losses
 """
