@@ -84,9 +84,11 @@ def run(tmp_path_factory):
 
 
 def check_training(args, run):
-    """Parse a training command as it would be, `--run` being the run that there is."""
-    at = args.index("--run") + 1 if "--run" in args else None
-    complete_config(find_configs(args if at is None else [*args[:at], str(run), *args[at + 1 :]]))
+    """Parse a training command; `--run` is the run that there is."""
+    if "--run" in args:
+        at = args.index("--run")
+        args = [*args[:at], "--config", str(run / "config.yaml"), *args[at + 2 :]]
+    complete_config(find_configs(args))
 
 
 def check_rest(name, options, rest):
@@ -102,7 +104,7 @@ def check_rest(name, options, rest):
         for entry in getattr(options, "space", []):
             key, _, values = entry.partition("=")
             tried.append(f"--{key}={re.split(r',(?![^[]*])', values.partition(':')[2])[0]}")
-        for config in configs or options.configs:
+        for config in (configs or options.configs)[:2]:
             complete_config(["fit", "--config", config, *rest, *tried])
     else:
         assert not rest
@@ -170,7 +172,6 @@ QUICK = {
     "rankstruct cache": [],
     "rankstruct rank": ["--time-budget", "0"],
     "rankstruct predict": [],
-    "rankstruct fit-exact --config exact-diverse": [],
     "rankstruct fit --config quickstart": [
         *("--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1", "--trainer.enable_progress_bar", "false")
     ],
