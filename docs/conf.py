@@ -25,6 +25,7 @@ extensions = [
 exclude_patterns = ["_build", "_extensions"]
 nitpicky = False  # types in signatures name other libraries, whose inventories are not here
 
+smartquotes = False  # -- is a mark in tables
 html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["rankstruct.css"]
@@ -51,7 +52,9 @@ copybutton_prompt_is_regexp = True
 
 
 def setup(app):
-    """Put the notebooks, which live beside the documentation, among its pages; times stay, so that nothing is built twice."""
+    """Put the notebooks, which live beside the documentation, among its pages, and end snippets with their last line."""
+    # Doctest takes all up to an empty line for what is printed, so a snippet has one before its fence.
+    app.connect("source-read", lambda app, page, text: text.append(text.pop().replace("\n\n```\n", "\n```\n")))
     pages = HERE / "notebooks"
     for notebook in (HERE.parent / "notebooks").glob("*.ipynb"):
         page = pages / notebook.name

@@ -75,14 +75,14 @@ def write_result(
 
     Args:
         path: the file.
-        command: the arguments of `rankstruct`, its command first.
+        command: the words that were typed, the program first.
         tables: header and rows by name.
         found: the rest, such as values that the tables round.
     """
     shown = {
         name: {"header": list(header), "rows": [list(row) for row in rows]} for name, (header, rows) in tables.items()
     }
-    made = {"date": str(date.today()), "versions": versions(), "command": shlex.join(["rankstruct", *command])}
+    made = {"date": str(date.today()), "versions": versions(), "command": shlex.join(command)}
     write_text(path, json.dumps(made | {"tables": shown} | found, indent=2))
 
 

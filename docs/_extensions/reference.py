@@ -45,7 +45,7 @@ class Room(SphinxDirective):
         room = self.arguments[0]
         module = importlib.import_module(room)
         places = [place for name in public_names(module) if (place := documented()[name]).startswith(_home(name, room))]
-        lines = [".. autosummary::", "", *(f"   ~{place}" for place in places), ""]
+        lines = [".. autosummary::", "   :nosignatures:", "", *(f"   ~{place}" for place in places), ""]
         for place in places:
             thing = getattr(importlib.import_module(place.rpartition(".")[0]), place.rpartition(".")[2])
             if inspect.isclass(thing):

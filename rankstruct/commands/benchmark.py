@@ -147,4 +147,4 @@ def main(args: Sequence[str]) -> None:
     report = options.run(options)
     print(", ".join(f"{key} {value}" for key, value in machine().items()))
     if options.json:
-        write_result(options.json, args, report.pop("tables"), machine=machine(), **report)
+        write_result(options.json, ["rankstruct", *args], report.pop("tables"), machine=machine(), **report)

@@ -47,7 +47,10 @@ def compare_configs(configs: Sequence[str | Path], *, output: str | Path, **argu
                 continue
             table = comparison_table(found)
             write_result(
-                root / "comparison.json", ["compare", *map(str, configs)], {"comparison": table}, configs=found
+                root / "comparison.json",
+                ["rankstruct", "compare", *map(str, configs)],
+                {"comparison": table},
+                configs=found,
             )
             write_text(root / "comparison.md", markdown_table(*table) + "\n")
     if failed:

@@ -255,5 +255,5 @@ def main(args: Sequence[str]) -> None:
         f"{found['runs']} runs, {found['reused']} of them reused"
     )
     target = Path(options.output) / "cross_validation.json"
-    write_result(target, args, {"folds": (header, rows)}, **found)
+    write_result(target, ["rankstruct", *args], {"folds": (header, rows)}, **found)
     print(f"written: {target}")

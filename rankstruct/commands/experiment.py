@@ -112,7 +112,8 @@ def main(args: Sequence[str]) -> None:
         results = run_experiment(plan, output, processes=options.processes)
     except CellsFailed as error:
         failure, results = error, read_results(output, plan)
-    print(write_report(plan, results.records, output, title=Path(options.config).stem, command=args))
+    command = ["rankstruct", *args]
+    print(write_report(plan, results.records, output, title=Path(options.config).stem, command=command))
     if results.unused:
         print(f"{results.unused} finished cells of other requests are in {output / 'results.jsonl'} and not used")
     training = sum(record["seconds"] for record in results.records.values())

@@ -262,7 +262,9 @@ def main(args: Sequence[str]) -> None:
     print(format_table(*selected_table(found)))
     output = Path(options.output)
     tables = {f"{name} along C": path_table(cells) for name, cells in found.items()}
-    write_result(output / "exact.json", args, tables | {"chosen": selected_table(found)}, configs=found)
+    write_result(
+        output / "exact.json", ["rankstruct", *args], tables | {"chosen": selected_table(found)}, configs=found
+    )
     with whole_file(output / "exact.png", "wb") as file:
         draw_paths(found).savefig(file, format="png", dpi=120)
     print(f"took {time.perf_counter() - start:.1f} s; written: {output / 'exact.json'}, {output / 'exact.png'}")

@@ -408,7 +408,7 @@ def write_report(
         records: its finished cells, see `read_results`; trainers of which some are missing are left out.
         output: the folder.
         title: of the page.
-        command: the arguments of `rankstruct` that led here, for `tables.json`.
+        command: the words that led here, for `tables.json`.
 
     Returns:
         The tables of measures as plain text.
