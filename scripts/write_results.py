@@ -4,6 +4,7 @@ A result file is JSON with `date`, `versions`, `command` and `tables`, as `ranks
 write it; `origin` says where figures come from whose own file is lost. Pages name what is to stand between two comments:
 
     <!-- table FILE: TABLE -->                 the table of this name of FILE.json
+    <!-- table FILE: TABLE; COLUMN -->         the values of one column alone, of rows "trainer, option=value": a row a trainer
     <!-- figure FILE: TABLE; ROW; COLUMN -->   one cell; of ROW the first cells, with / between them
     <!-- source FILE -->                       by which command it was measured, when, with what
     <!-- end -->
@@ -60,10 +61,22 @@ def filled(text: str, results: Path) -> str:
             raise ValueError(f"{begin}: the tables of {path.name} are {', '.join(result['tables'])}")
         header, rows = result["tables"][table]["header"], result["tables"][table]["rows"]
         if kind == "table":
+            header, rows = _across(header, rows, cell[0], begin) if cell else (header, rows)
             return f"{begin}\n\n{markdown_table(header, [list(map(_shown, row)) for row in rows])}\n\n{end}"
         return f"{begin}{_cell(header, rows, cell, begin)}{end}"
 
     return PLACE.sub(found, text)
+
+
+def _across(header: list[str], rows: list[list[Any]], column: str, begin: str) -> tuple[list[str], list[list[Any]]]:
+    if column not in header:
+        raise ValueError(f"{begin}: the columns are {', '.join(header)}")
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        name, _, setting = str(row[0]).rpartition(", ")
+        found.setdefault(name, {})[setting.partition("=")[2]] = row[header.index(column)]
+    settings = list(dict.fromkeys(setting for each in found.values() for setting in each))
+    return [header[0], *settings], [[name, *(each.get(s, "") for s in settings)] for name, each in found.items()]
 
 
 def _cell(header: list[str], rows: list[list[Any]], cell: list[str], begin: str) -> str:

@@ -38,12 +38,11 @@ class Parsed(Exception):
     """What a command was about to do."""
 
 
-@pytest.fixture
-def stopped(monkeypatch):
-    """Commands end when their outermost parser has understood their arguments."""
+def options_of(args):
+    """What the parser of a command makes of its arguments, the command being stopped when it has."""
     depth = 0
 
-    def wrapped(method):
+    def stopping(method):
         def parse(self, *args, **kwargs):
             nonlocal depth
             depth += 1
@@ -51,19 +50,17 @@ def stopped(monkeypatch):
                 found = method(self, *args, **kwargs)
             finally:
                 depth -= 1
-            if depth == 0:
+            if depth == 0:  # the outermost parser: that of a kind of benchmark is asked by its command's
                 raise Parsed(*(found if isinstance(found, tuple) else (found, [])))
             return found
 
         return parse
 
-    for name in ("parse_args", "parse_known_args"):
-        monkeypatch.setattr(argparse.ArgumentParser, name, wrapped(getattr(argparse.ArgumentParser, name)))
-
-
-def options_of(args):
-    with pytest.raises(Parsed) as stop:
-        main(args)
+    with pytest.MonkeyPatch.context() as patched:
+        for name in ("parse_args", "parse_known_args"):
+            patched.setattr(argparse.ArgumentParser, name, stopping(getattr(argparse.ArgumentParser, name)))
+        with pytest.raises(Parsed) as stop:
+            main(args)
     return stop.value.args
 
 
@@ -88,6 +85,7 @@ def check_training(args, run):
     if "--run" in args:
         at = args.index("--run")
         args = [*args[:at], "--config", str(run / "config.yaml"), *args[at + 2 :]]
+        args += ["--ckpt_path", str(run / "checkpoints" / "best.ckpt")]
     complete_config(find_configs(args))
 
 
@@ -111,7 +109,7 @@ def check_rest(name, options, rest):
 
 
 @pytest.mark.parametrize("words", [words for _, words in WRITTEN], ids=[name for name, _ in WRITTEN])
-def test_a_command_on_a_page_is_understood(words, run, stopped, request):
+def test_a_command_on_a_page_is_understood(words, run):
     if words[0] == "torchrun":
         words = ["rankstruct", *words[words.index("rankstruct") + 1 :]]
     if words[0] == "python":
@@ -125,12 +123,9 @@ def test_a_command_on_a_page_is_understood(words, run, stopped, request):
         return
     assert name in COMMANDS
     if name in TRAINING:
-        request.getfixturevalue("monkeypatch").undo()
         check_training(args, run)
-        return
-    options, rest = options_of(args)
-    request.getfixturevalue("monkeypatch").undo()
-    check_rest(name, options, rest)
+    else:
+        check_rest(name, *options_of(args))
 
 
 def test_pages_have_commands_of_all_kinds():

@@ -131,12 +131,13 @@ def test_every_result_file_says_how_it_came_about_and_is_shown():
         result = write_results.read(path)
         assert re.fullmatch(r"\d{4}-\d\d-\d\d", result["date"])
         assert result["command"]
-        assert [name for name in result["tables"] if f" {path.stem}: {name}" not in shown] == []
+        assert [name for name in result["tables"] if f" {path.stem}: {name}" in shown]
         assert f"<!-- source {path.stem} -->" in shown
 
 
 RESULT = """{"date": "2026-01-02", "versions": {"torch": "2"}, "command": "rankstruct x", "tables":
-{"a b": {"header": ["loss", "AP"], "rows": [["x, y", 0.5], ["z|", "-"]]}}}"""
+{"a b": {"header": ["loss", "AP"], "rows": [["x, y", 0.5], ["z|", "-"]]},
+"c": {"header": ["trainer", "AP"], "rows": [["A, k=1", "0.1"], ["A, k=2", "0.2"]]}}}"""
 
 
 def test_places_of_a_page_are_filled_and_what_is_not_there_is_said(tmp_path, capsys):
@@ -151,7 +152,12 @@ def test_places_of_a_page_are_filled_and_what_is_not_there_is_said(tmp_path, cap
     assert "-->0.5000<!-- end" in page.read_text()
     assert "| z\\|" in page.read_text()
     assert write_results.main([*given, "--check"]) == 0
-    for wrong in ("figure r: a b; w; AP", "figure r: a b; x, y; RR", "table r: c", "table s: a b"):
+    page.write_text("<!-- table r: c; AP -->\n<!-- end -->\n")
+    assert write_results.main(given) == 0
+    assert [line.split("|")[1:-1] for line in page.read_text().splitlines() if "0." in line] == [
+        [" A         ", " 0.1 ", " 0.2 "]
+    ]
+    for wrong in ("table r: c; RR", "figure r: a b; w; AP", "figure r: a b; x, y; RR", "table r: d", "table s: a b"):
         page.write_text(f"<!-- {wrong} --><!-- end -->")
         assert write_results.main(given) == 2
         assert f"README.md: <!-- {wrong} -->" in capsys.readouterr().err
