@@ -840,7 +840,7 @@ TRAINERS: dict[str, Callable[..., Any]] = {
 TUNED: dict[str, dict[str, Any]] = {
     **{name: {"C": (1.0, 100.0, 10_000.0)} for name in ("ordinal", "listnet", "ranknet", "lambdarank")},
     **{name: {"leaves": (4, 8, 16)} for name in ("mcrank", "lambdamart")},
-    "regression": {"alpha": (0.01, 1.0, 10.0, 100.0, 1000.0)},
+    "regression": {"alpha": (0.01, 1.0, 10.0, 100.0, 1000.0, 10_000.0, 100_000.0)},
 }
 
 #: Defaults that were others before: results of older versions are not taken for those of now.

@@ -56,6 +56,7 @@ def is_elsewhere(link):
     return bool(re.match(r"[a-z]+:|//", link))
 
 
+@pytest.mark.slow
 def test_no_link_within_the_site_is_dead(site):
     _, pages = site
     dead = []
@@ -72,6 +73,7 @@ def test_no_link_within_the_site_is_dead(site):
     assert not dead
 
 
+@pytest.mark.slow
 def test_the_site_loads_nothing_from_elsewhere(site):
     html, pages = site
     outside = {
@@ -84,6 +86,7 @@ def test_the_site_loads_nothing_from_elsewhere(site):
     assert not styles
 
 
+@pytest.mark.slow
 def test_every_public_name_is_in_the_reference(site):
     html, pages = site
     anchors = {anchor for path, page in pages.items() if path.parent == html / "reference" for anchor in page.anchors}
@@ -97,6 +100,7 @@ def test_every_public_name_is_in_the_reference(site):
     assert not missing
 
 
+@pytest.mark.slow
 def test_every_page_is_reached_from_the_contents(site):
     html, pages = site
     contents = {urldefrag((html / link).resolve().as_posix())[0] for link in pages[html / "index.html"].links}
