@@ -4,7 +4,8 @@ A result file is JSON with `date`, `versions`, `command` and `tables`, as `ranks
 write it; `origin` says where figures come from whose own file is lost. Pages name what is to stand between two comments:
 
     <!-- table FILE: TABLE -->                 the table of this name of FILE.json
-    <!-- table FILE: TABLE; COLUMN -->         the values of one column alone, of rows "trainer, option=value": a row a trainer
+    <!-- table FILE: TABLE; across COLUMN -->  one column of rows "trainer, option=value": a row a trainer
+    <!-- table FILE: TABLE; C=100; A, B -->    the rows with this value of a column; these columns
     <!-- figure FILE: TABLE; ROW; COLUMN -->   one cell; of ROW the first cells, with / between them
     <!-- source FILE -->                       by which command it was measured, when, with what
     <!-- end -->
@@ -61,16 +62,24 @@ def filled(text: str, results: Path) -> str:
             raise ValueError(f"{begin}: the tables of {path.name} are {', '.join(result['tables'])}")
         header, rows = result["tables"][table]["header"], result["tables"][table]["rows"]
         if kind == "table":
-            header, rows = _across(header, rows, cell[0], begin) if cell else (header, rows)
+            for view in cell:
+                header, rows = _seen(header, rows, view, begin)
             return f"{begin}\n\n{markdown_table(header, [list(map(_shown, row)) for row in rows])}\n\n{end}"
         return f"{begin}{_cell(header, rows, cell, begin)}{end}"
 
     return PLACE.sub(found, text)
 
 
-def _across(header: list[str], rows: list[list[Any]], column: str, begin: str) -> tuple[list[str], list[list[Any]]]:
-    if column not in header:
-        raise ValueError(f"{begin}: the columns are {', '.join(header)}")
+def _seen(header: list[str], rows: list[list[Any]], view: str, begin: str) -> tuple[list[str], list[list[Any]]]:
+    """What a view shows of a table: `across COLUMN`, `COLUMN=VALUE`, or columns."""
+    column, equals, value = view.removeprefix("across ").partition("=")
+    across, columns = view.startswith("across "), [column] if equals else column.split(", ")
+    if unknown := [name for name in columns if name not in header]:
+        raise ValueError(f"{begin}: no column {unknown[0]!r}; the columns are {', '.join(header)}")
+    if equals:
+        return header, [row for row in rows if _shown(row[header.index(column)]) == value]
+    if not across:
+        return columns, [[row[header.index(name)] for name in columns] for row in rows]
     found: dict[str, dict[str, Any]] = {}
     for row in rows:
         name, _, setting = str(row[0]).rpartition(", ")

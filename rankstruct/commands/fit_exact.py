@@ -197,6 +197,16 @@ def path_table(cells: list[dict[str, Any]]) -> tuple[list[str], list[list]]:
     return ["C", *_MEANS, *(f"test {name}" for name in measures), "chosen in folds"], rows
 
 
+def paths_table(found: dict[str, list[dict[str, Any]]]) -> tuple[list[str], list[list]]:
+    """The rows of `path_table` of all configs, one under another; where one has no such measure, nothing."""
+    tables = {name: path_table(cells) for name, cells in found.items()}
+    header = list(dict.fromkeys(column for columns, _ in tables.values() for column in columns))
+    rows = []
+    for name, (columns, its) in tables.items():
+        rows += [[name, *(dict(zip(columns, row, strict=True)).get(column, "") for column in header)] for row in its]
+    return ["config", *header], rows
+
+
 def selected_table(found: dict[str, list[dict[str, Any]]]) -> tuple[list[str], list[list]]:
     """Header and rows, one a config: mean test measures with each fold's own choice of C, and seconds of all fits."""
     measures = list(dict.fromkeys(m for cells in found.values() for m in cells[0]["path"][0]["test"]))
@@ -261,7 +271,7 @@ def main(args: Sequence[str]) -> None:
     print("\nC chosen on validation")
     print(format_table(*selected_table(found)))
     output = Path(options.output)
-    tables = {f"{name} along C": path_table(cells) for name, cells in found.items()}
+    tables = {"along C": paths_table(found)}
     write_result(
         output / "exact.json", ["rankstruct", *args], tables | {"chosen": selected_table(found)}, configs=found
     )

@@ -41,8 +41,6 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """The pages by their path in the site."""
-    pytest.importorskip("furo")
-    pytest.importorskip("myst_nb")
     out = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "-d", str(out / "doctrees")]
     done = subprocess.run(
@@ -156,12 +154,15 @@ def test_places_of_a_page_are_filled_and_what_is_not_there_is_said(tmp_path, cap
     assert "-->0.5000<!-- end" in page.read_text()
     assert "| z\\|" in page.read_text()
     assert write_results.main([*given, "--check"]) == 0
-    page.write_text("<!-- table r: c; AP -->\n<!-- end -->\n")
+    page.write_text(
+        "<!-- table r: c; across AP -->\n<!-- end -->\n<!-- table r: a b; loss=x, y; AP -->\n<!-- end -->\n"
+    )
     assert write_results.main(given) == 0
-    assert [line.split("|")[1:-1] for line in page.read_text().splitlines() if "0." in line] == [
-        [" A         ", " 0.1 ", " 0.2 "]
-    ]
-    for wrong in ("table r: c; RR", "figure r: a b; w; AP", "figure r: a b; x, y; RR", "table r: d", "table s: a b"):
+    shown = [line.replace(" ", "") for line in page.read_text().splitlines()]
+    assert "|A|0.1|0.2|" in shown
+    assert [line for line in shown if "0.5" in line] == ["|0.5000|"]
+    wrongs = ["figure r: a b; w; AP", "figure r: a b; x, y; RR", "table r: d", "table s: a b"]
+    for wrong in [*wrongs, "table r: c; across RR", "table r: c; RR"]:
         page.write_text(f"<!-- {wrong} --><!-- end -->")
         assert write_results.main(given) == 2
         assert f"README.md: <!-- {wrong} -->" in capsys.readouterr().err
