@@ -45,4 +45,5 @@ def look(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
     return rs.structured_hinge_loss(scores, labels, "RR@10", where=where, reduction="none")
 
 
-rs.StructuredHingeLoss("AP", reduction="median")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+def mistaken() -> None:
+    rs.StructuredHingeLoss("AP", reduction="median")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
