@@ -6,6 +6,7 @@ write it; `origin` says where figures come from whose own file is lost. Pages na
     <!-- table FILE: TABLE -->                 the table of this name of FILE.json
     <!-- table FILE: TABLE; across COLUMN -->  one column of rows "trainer, option=value": a row a trainer
     <!-- table FILE: TABLE; C=100; A, B -->    the rows with this value of a column; these columns
+    <!-- note FILE: TABLE -->                  what the file says of the table
     <!-- figure FILE: TABLE; ROW; COLUMN -->   one cell; of ROW the first cells, with / between them
     <!-- source FILE -->                       by which command it was measured, when, with what
     <!-- end -->
@@ -27,7 +28,7 @@ from rankstruct.files import write_text
 from rankstruct.tables import markdown_table
 
 ROOT = Path(__file__).parents[1]
-PLACE = re.compile(r"(<!-- (table|figure|source) ([^>]*?) -->).*?(<!-- end -->)", re.DOTALL)
+PLACE = re.compile(r"(<!-- (table|note|figure|source) ([^>]*?) -->).*?(<!-- end -->)", re.DOTALL)
 
 
 def pages(root: Path) -> list[Path]:
@@ -58,6 +59,10 @@ def filled(text: str, results: Path) -> str:
         if kind == "source":
             return f"{begin}\n{_source(result)}\n{end}"
         table, *cell = rest.split("; ")
+        if kind == "note":
+            if table not in result.get("notes", {}):
+                raise ValueError(f"{begin}: {path.name} has no note on {table}")
+            return f"{begin}\n{result['notes'][table]}\n{end}"
         if table not in result["tables"]:
             raise ValueError(f"{begin}: the tables of {path.name} are {', '.join(result['tables'])}")
         header, rows = result["tables"][table]["header"], result["tables"][table]["rows"]

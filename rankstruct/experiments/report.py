@@ -418,7 +418,7 @@ def write_report(
     printed: list[str] = []
     every: list[Entry] = []
     paths: dict[str, Gathered] = {}
-    kept: dict[str, tuple[list[str], list[list[str]]]] = {}
+    kept: dict[str, Table] = {}
     for set_name in plan.data.sets or ("",):
         gathered = Gathered(plan, records, set_name)
         if not gathered.rows:
@@ -428,7 +428,7 @@ def write_report(
         tables, drawings = _of_set(plan, gathered, entries, set_name, title)
         if gathered.paths:
             paths[set_name] = gathered
-        kept |= {f"{set_name} {name}".strip(): (table.header, table.rows) for name, table in tables.items()}
+        kept |= {f"{set_name} {name}".strip(): table for name, table in tables.items()}
         pages += _write(folder, re.sub(r"[^\w.-]", "-", f"{set_name}-") if set_name else "", tables, drawings)
         measured = tables["measures"]
         printed.append(f"\n{measured.title}\n{format_table(measured.header, measured.rows)}\n{measured.note}")
@@ -437,7 +437,10 @@ def write_report(
     with whole_file(folder / "figures.csv") as file:
         rows = [map(_plain, astuple(each)) for each in every]
         csv.writer(file, lineterminator="\n").writerows([Entry.__dataclass_fields__, *rows])
-    write_result(folder / "tables.json", command, kept, seconds=sum(record["seconds"] for record in records.values()))
+    shown = {name: (table.header, table.rows) for name, table in kept.items()}
+    notes = {name: table.note for name, table in kept.items() if table.note}
+    seconds = sum(record["seconds"] for record in records.values())
+    write_result(folder / "tables.json", command, shown, notes=notes, seconds=seconds)
     write_text(folder / "report.html", _page(title, pages, plan))
     return "\n".join(printed)
 
