@@ -61,6 +61,12 @@ def _by_name(name: str) -> list[str]:
     return found
 
 
+def as_typed(args: Sequence[str]) -> list[str]:
+    """The words of a command for a result file: `rankstruct`, its name, and shipped configs by their names again."""
+    names = {str(path): name for name, path in shipped_configs().items()}
+    return ["rankstruct", *(names.get(arg, arg) for arg in args)]
+
+
 def check_configs(args: Sequence[str]) -> None:
     """Look at the config files that a command line names, also those of earlier runs.
 

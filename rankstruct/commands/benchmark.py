@@ -12,6 +12,7 @@ from typing import Any
 
 from rankstruct.benchmarks import exact, large, losses, oracles
 from rankstruct.benchmarks.timing import machine
+from rankstruct.commands._arguments import as_typed
 from rankstruct.data import read_folds
 from rankstruct.files import whole_file, write_result
 from rankstruct.tables import format_table
@@ -147,4 +148,4 @@ def main(args: Sequence[str]) -> None:
     report = options.run(options)
     print(", ".join(f"{key} {value}" for key, value in machine().items()))
     if options.json:
-        write_result(options.json, ["rankstruct", *args], report.pop("tables"), machine=machine(), **report)
+        write_result(options.json, as_typed(args), report.pop("tables"), machine=machine(), **report)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from rankstruct.commands._arguments import as_typed
 from rankstruct.commands.cells import Cell, CellFolders, different_names
 from rankstruct.commands.train import RankingCLI, check_data
 from rankstruct.data.runs import write_scores
@@ -255,5 +256,5 @@ def main(args: Sequence[str]) -> None:
         f"{found['runs']} runs, {found['reused']} of them reused"
     )
     target = Path(options.output) / "cross_validation.json"
-    write_result(target, ["rankstruct", *args], {"folds": (header, rows)}, **found)
+    write_result(target, as_typed(args), {"folds": (header, rows)}, **found)
     print(f"written: {target}")

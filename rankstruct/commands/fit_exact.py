@@ -17,6 +17,7 @@ from typing import Any
 import jsonargparse
 import numpy as np
 
+from rankstruct.commands._arguments import as_typed
 from rankstruct.commands.cells import Cell, CellFolders, different_names
 from rankstruct.data import RankingData, Source, check_preparation
 from rankstruct.diagnostics import draw_paths, fit_path
@@ -272,9 +273,7 @@ def main(args: Sequence[str]) -> None:
     print(format_table(*selected_table(found)))
     output = Path(options.output)
     tables = {"along C": paths_table(found)}
-    write_result(
-        output / "exact.json", ["rankstruct", *args], tables | {"chosen": selected_table(found)}, configs=found
-    )
+    write_result(output / "exact.json", as_typed(args), tables | {"chosen": selected_table(found)}, configs=found)
     with whole_file(output / "exact.png", "wb") as file:
         draw_paths(found).savefig(file, format="png", dpi=120)
     print(f"took {time.perf_counter() - start:.1f} s; written: {output / 'exact.json'}, {output / 'exact.png'}")

@@ -142,6 +142,7 @@ def test_compare_has_a_line_for_each_config(folder, capsys):
     assert compare([*arguments, *more, "--model.measures", "[RR@10, AP]"]) == 0
     printed = capsys.readouterr().out
     result = json.loads((folder / "compared" / "comparison.json").read_text())
+    assert result["command"].startswith("rankstruct compare --configs ")
     found = result["configs"]
     assert list(found) == ["config", "other"]
     assert [row[0] for row in result["tables"]["comparison"]["rows"]] == ["config", "other"]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rankstruct import cli
-from rankstruct.commands._arguments import find_configs, shipped_configs
+from rankstruct.commands._arguments import as_typed, find_configs, shipped_configs
 
 FOLDER = Path(__file__).parents[2] / "configs"
 
@@ -66,3 +66,8 @@ def test_one_is_printed_or_copied_but_never_over_a_file(tmp_path, capsys):
     assert target.read_text() == "mine"
     assert cli.main(["configs", "nothing"]) == 1
     assert "no config 'nothing'" in capsys.readouterr().err
+
+
+def test_a_result_file_has_the_command_as_it_was_typed():
+    typed = ["fit", "--config", "quickstart", "--output", "runs/a"]
+    assert as_typed(find_configs(typed)) == ["rankstruct", *typed]
