@@ -22,6 +22,9 @@ wheel:  ## build sdist and wheel, and try the wheel in an environment and a fold
 lowest:  ## the same with the lowest versions that pyproject.toml allows
 	python scripts/try_wheel.py --torch "$(TORCH)" --lowest
 
+results:  ## the tables of the pages and the README's figures, from docs/results
+	python scripts/write_results.py
+
 benchmark:  ## the figures of speed, for docs/results; some 20 minutes of an idle machine
 	rankstruct benchmark oracles --json docs/results/oracles.json
 	rankstruct benchmark losses --json docs/results/losses.json
