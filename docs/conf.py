@@ -30,6 +30,7 @@ html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["rankstruct.css"]
 html_copy_source = False
+html_show_copyright = False
 html_theme_options = {"navigation_with_keys": True}
 pygments_style = "default"
 
