@@ -15,14 +15,14 @@ _LONGEST = 600
 
 
 def one_line(message: str) -> str:
-    r"""A message without line breaks, and without its middle if it is very long.
+    r"""A message without line breaks and names of types, and without its middle if it is very long.
 
-    >>> one_line("Parser key x:\n  - expected a number")
-    'Parser key x: - expected a number'
+    >>> one_line("Parser key x:\n  Expected a typing.Literal[1, 2]. Got value: 3")
+    'Parser key x: Expected one of 1, 2. Got value: 3'
     >>> len(one_line("x" * 10_000))
     605
     """
-    text = " ".join(message.split())
+    text = re.sub(r"a typing\.Literal\[([^]]*)\]", r"one of \1", " ".join(message.split()))
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 200]} ... {text[-200:]}"
 
 
