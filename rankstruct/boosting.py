@@ -18,7 +18,7 @@ from __future__ import annotations
 import copy
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -237,7 +237,7 @@ class BoostedRanker(Ranker):
         *,
         loss: str | nn.Module | None = None,
         noise: float = 0.5,
-        library: str = "lightgbm",
+        library: Literal["lightgbm", "xgboost"] = "lightgbm",
         prepare: Sequence[str] = (),
         start: Ranker | None = None,
         n_estimators: int = 1000,

@@ -55,7 +55,7 @@ _GROUPS: dict[str, tuple[str, set[str] | None]] = {
 }
 #: What is said of an option in place of its own words.
 _SAID = {
-    "config": "the config, a YAML file",
+    "config": "a YAML file, or a name of `rankstruct configs`",
     "print_config": "print the whole config as it would be used, and exit",
     "seed_everything": "of all that is random",
     "ckpt_path": "a checkpoint to begin from, in place of --run",
@@ -73,7 +73,7 @@ _NAMED = {
     "model.scorer": "what gives documents their scores: {}; or another class by its path, such as my.module.MyScorer",
     "model.loss": "what is minimised: {}; or another class by its path; StructuredHingeLoss of AP if not given",
 }
-_VALUES = {"config": "FILE", "str": "TEXT", "float": "X", "int": "N", "bool": "BOOL"}
+_VALUES = {"config": "CONFIG", "str": "TEXT", "float": "X", "int": "N", "bool": "BOOL"}
 
 
 def misused(message: str) -> NoReturn:
@@ -157,7 +157,9 @@ class Parser(LightningArgumentParser):
         for action in self._actions:
             if action.dest in named:
                 action.help = _NAMED[action.dest].format(", ".join(named[action.dest]))
-        self.usage = f"rankstruct {command} --config FILE [OPTIONS]\n       rankstruct {command} --run FOLDER [OPTIONS]"
+        self.usage = (
+            f"rankstruct {command} --config CONFIG [OPTIONS]\n       rankstruct {command} --run FOLDER [OPTIONS]"
+        )
         self.description = f"{_ABOUT[command]}\nEvery value of a config is an option too."
         long = [group for group, (_, shown) in _GROUPS.items() if group and shown is not None]
         for group in long:

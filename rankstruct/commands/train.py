@@ -535,7 +535,9 @@ def main(args: Sequence[str]) -> RankingCLI:
     expanded, folder = expand_run(args)
     starts = ("-c", "--config", "--model", "-h", "--help", "--print_config")
     if not any(arg.startswith(starts) or arg.endswith(".help") for arg in expanded):
-        misused(f"{expanded[0]} needs --config FILE, such as configs/quickstart.yaml, or --run FOLDER")
+        misused(
+            f"{expanded[0]} needs --config, a file or a name of `rankstruct configs` such as quickstart, or --run FOLDER"
+        )
     try:
         return RankingCLI(expanded, folder)
     except MisconfigurationException as error:

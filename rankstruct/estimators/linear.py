@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
+from typing_extensions import Self
 
 from rankstruct.estimators.base import Lists, Ranker, check_groups_of, check_ids, named_loss
 from rankstruct.feature_maps import FeatureMap
@@ -34,6 +35,7 @@ from rankstruct.losses import (
 from rankstruct.measures import DiscountedGain, Diverse, Measure, nDCG
 from rankstruct.models import LinearScorer
 from rankstruct.models.scorers import split_preparation, with_preparation
+from rankstruct.oracles.registry import Reference
 from rankstruct.preparation import Preparation
 from rankstruct.processes import Team, find_team
 from rankstruct.solvers import (
@@ -162,7 +164,7 @@ class LinearRanker(Ranker):
         *,
         C: float | Sequence[float] = 100.0,
         feature_map: str | FeatureMap | None = None,
-        reference: str | None = None,
+        reference: Reference | None = None,
         loss: str | nn.Module | None = None,
         prepare: Sequence[str] = (),
         solver: str | Solver | DC | Annealing = "bundle",
@@ -190,7 +192,7 @@ class LinearRanker(Ranker):
         y_valid: Any = None,
         qid_valid: Any = None,
         groups_valid: Any = None,
-    ) -> LinearRanker:
+    ) -> Self:
         """Train.
 
         Args:

@@ -12,14 +12,11 @@ import csv
 import html
 import io
 import json
-import platform
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass, replace
 from datetime import date
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,11 +25,10 @@ import numpy as np
 import yaml
 from matplotlib.figure import Figure
 
-from rankstruct._version import __version__
 from rankstruct.diagnostics import draw_paths, panels
 from rankstruct.experiments.page import Section, figure, page
 from rankstruct.experiments.plan import Plan
-from rankstruct.files import whole_file, write_text
+from rankstruct.files import versions, whole_file, write_result, write_text
 from rankstruct.statistics import PairedComparison, Spread, bootstrap_interval, compare_paired, holm, spread, stars
 from rankstruct.tables import escape_markdown, format_table
 
@@ -449,14 +445,17 @@ def draw_split(plan: Plan, every: Mapping[str, Gathered]) -> Figure:
     return figure
 
 
-def write_report(plan: Plan, records: Mapping[tuple, Mapping[str, Any]], output: str | Path, title: str) -> str:
-    """Write `tables/`, `figures/`, `figures.csv` and `report.html` into a folder.
+def write_report(
+    plan: Plan, records: Mapping[tuple, Mapping[str, Any]], output: str | Path, title: str, command: Sequence[str] = ()
+) -> str:
+    """Write `tables/`, `figures/`, `figures.csv`, `tables.json` and `report.html` into a folder.
 
     Args:
         plan: the experiment.
         records: its finished cells, see `read_results`; trainers of which some are missing are left out.
         output: the folder.
         title: of the page.
+        command: the words that led here, for `tables.json`.
 
     Returns:
         The tables of measures as plain text, and what came out.
@@ -467,6 +466,7 @@ def write_report(plan: Plan, records: Mapping[tuple, Mapping[str, Any]], output:
     found: list[str] = []
     every: list[Entry] = []
     paths: dict[str, Gathered] = {}
+    kept: dict[str, Table] = {}
     for set_name in plan.data.sets or ("",):
         gathered = Gathered(plan, records, set_name)
         entries = measure_entries(plan, gathered, set_name)
@@ -477,6 +477,7 @@ def write_report(plan: Plan, records: Mapping[tuple, Mapping[str, Any]], output:
         tables, drawings = _of_set(plan, gathered, entries, set_name, title)
         if gathered.paths:
             paths[set_name] = gathered
+        kept |= {f"{set_name} {name}".strip(): table for name, table in tables.items()}
         sections += _write(folder, set_name, tables, drawings)
         measured = tables["measures"]
         printed.append(f"\n{measured.title}\n{format_table(measured.header, measured.rows)}\n{measured.note}")
@@ -486,9 +487,14 @@ def write_report(plan: Plan, records: Mapping[tuple, Mapping[str, Any]], output:
     with whole_file(folder / "figures.csv") as file:
         rows = [map(_plain, astuple(each)) for each in every]
         csv.writer(file, lineterminator="\n").writerows([Entry.__dataclass_fields__, *rows])
+    shown = {name: (table.header, table.rows) for name, table in kept.items()}
+    notes = {name: table.note for name, table in kept.items() if table.note}
+    seconds = sum(record["seconds"] for record in records.values())
+    write_result(folder / "tables.json", command, shown, notes=notes, seconds=seconds)
     config = yaml.safe_dump(json.loads(json.dumps(asdict(plan))), sort_keys=False, width=130, default_flow_style=None)
     sections.append(Section("plan", "", "The plan", f"<pre>{html.escape(config)}</pre>"))
-    write_text(folder / "report.html", page(title, found, sections, f"{date.today()}; {versions()}"))
+    made = ", ".join(f"{name} {number}" for name, number in versions().items())
+    write_text(folder / "report.html", page(title, found, sections, f"{date.today()}; {made}"))
     return "\n".join([*printed, "", *found])
 
 
@@ -559,12 +565,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return "" if np.isnan(value) else repr(value)
     return value if isinstance(value, str | int) else "" if value is None else json.dumps(value)
-
-
-def versions() -> str:
-    """The versions that a report names."""
-    found = {"rankstruct": __version__} | {name: version(name) for name in ("torch", "numpy", "scipy", "scikit-learn")}
-    found["python"] = platform.python_version()
-    with suppress(PackageNotFoundError):
-        found["lightgbm"] = version("lightgbm")
-    return ", ".join(f"{name} {number}" for name, number in found.items())

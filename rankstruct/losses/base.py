@@ -44,7 +44,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 from types import FunctionType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -53,7 +53,7 @@ from typing_extensions import TypedDict, Unpack
 from rankstruct.feature_maps import FeatureMap
 from rankstruct.lists import batch_first, check_lists, check_offsets, is_plain, length_buckets
 from rankstruct.measures import DiscountedGain, Measure, nDCG, parse_measure
-from rankstruct.oracles.registry import Resolved, resolve
+from rankstruct.oracles.registry import Reference, Resolved, resolve
 
 __all__ = [
     "HingeLoss",
@@ -67,8 +67,10 @@ __all__ = [
 
 _PAIRS = 2**23  # of documents of one list, in the lists that are looked at together
 
-REDUCTIONS = ("mean", "sum", "none")
-TARGETS = ("grade", "gain")
+Reduction = Literal["mean", "sum", "none"]
+Target = Literal["grade", "gain"]
+REDUCTIONS = get_args(Reduction)
+TARGETS = get_args(Target)
 
 PerList = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -79,7 +81,7 @@ class ListOptions(TypedDict, total=False):
     where: Tensor | None
     offsets: Tensor | None
     weights: Tensor | None
-    reduction: str
+    reduction: Reduction
 
 
 class HingeOptions(ListOptions, total=False):
@@ -97,7 +99,7 @@ def list_loss(
     where: Tensor | None = None,
     offsets: Tensor | None = None,
     weights: Tensor | None = None,
-    reduction: str = "mean",
+    reduction: Reduction = "mean",
 ) -> Tensor:
     """Apply a loss of padded lists to what a user gave, and reduce it; see the module for the contract and an example.
 
@@ -162,6 +164,7 @@ class RankingLoss(torch.nn.Module):
         options: what else the function takes.
     """
 
+    __call__: Callable[..., Tensor]  # forward, as torch's modules are called; for type checkers
     #: `(scores, labels, *, where, offsets, weights, reduction, ...)`
     function: ClassVar[Callable[..., Tensor]]
     #: Whether the loss of a list is a convex function of its scores.
@@ -178,7 +181,7 @@ class RankingLoss(torch.nn.Module):
         """
         return None
 
-    def __init__(self, reduction: str = "mean", **options: Any) -> None:
+    def __init__(self, reduction: Reduction = "mean", **options: Any) -> None:
         super().__init__()
         check_reduction(reduction)
         self.reduction = reduction
@@ -251,8 +254,8 @@ class HingeLoss(RankingLoss):
         measure: str | Measure,
         *,
         feature_map: str | FeatureMap | None = None,
-        reference: str | None = None,
-        reduction: str = "mean",
+        reference: Reference | None = None,
+        reduction: Reduction = "mean",
     ) -> None:
         resolved = resolve(measure, feature_map)
         super().__init__(reduction, resolved=resolved, reference=resolved.reference(reference))
@@ -301,7 +304,7 @@ def hinge(
     where: Tensor | None = None,
     offsets: Tensor | None = None,
     weights: Tensor | None = None,
-    reduction: str = "mean",
+    reduction: Reduction = "mean",
 ) -> Tensor:
     """The structured hinge loss of what `resolve` returned; see `structured_hinge_loss`."""
     check_lists(scores, labels, where, offsets)
@@ -409,7 +412,7 @@ def reduce_lists(
     where: Tensor | None = None,
     offsets: Tensor | None = None,
     weights: Tensor | None = None,
-    reduction: str = "mean",
+    reduction: Reduction = "mean",
 ) -> Tensor:
     """Weighted mean or sum over the lists that are not all padding, or the weighted values themselves.
 

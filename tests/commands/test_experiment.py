@@ -110,6 +110,9 @@ def test_writes_tables_plots_and_a_page(finished, capsys):
     assert links == ["measures", "curves", "wins", "times", "paths", "split", "plan"]
     assert page.index('class="found">SVMmap (') < page.index("<nav") < page.index("<svg")
     assert "src=" not in page  # nothing is loaded
+    result = json.loads((out / "tables.json").read_text())
+    assert result["command"].startswith("rankstruct experiment --config ")
+    assert [row[0] for row in next(iter(result["tables"].values()))["rows"]]
     assert "chosen by fold" in page
     assert "seeds: 3" in page
     rows = list(csv.DictReader((out / "figures.csv").read_text().splitlines()))
@@ -450,7 +453,7 @@ def test_fold_means_can_be_paired(finished):
         (("builtin: synthetic, ", ""), "data.path"),
         (("builtin: synthetic, ", "builtin: synthetic, prepare: [scale], "), "unknown preparation step 'scale'"),
         (("measures: [AP, ", "measures: [QAP, "), "QAP"),
-        (("seeds: 3", "test: z"), "test must be one of"),
+        (("seeds: 3", "test: z"), "Expected one of 'randomization', 'wilcoxon', 't'. Got value: z"),
         (("folds: [1, 2]", "folds: [1, 1]"), "data.folds has an entry twice"),
         (("folds: [1, 2]", "folds: []"), "data.folds must have an entry"),
         (("measures: [AP, ", "measures: [ap, AP, "), "measures has an entry twice"),
