@@ -19,13 +19,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankstruct.losses.base import RankingLoss, check_choice, check_reduction, reduce_lists, vmap_rule, with_gradient
+from rankstruct.lists import vmap_rule
+from rankstruct.losses.base import RankingLoss, check_choice, check_reduction, opened, reduce_lists, with_gradient
 
 __all__ = ["AssignmentHingeLoss", "AssignmentLayer", "assign_positions", "assignment_hinge_loss"]
 
 REFERENCES = ("ideal", "predicted")
 
 
+@opened
 def assignment_hinge_loss(
     scores: Tensor,
     cost: Tensor | None = None,

@@ -13,6 +13,7 @@ from rankstruct.losses.base import (
     RankingLoss,
     check_choice,
     is_convex,
+    opened,
     reduce_lists,
     second_derivatives,
     takes_groups,
@@ -110,6 +111,7 @@ class CombinedLoss(RankingLoss):
             total += weight * each
         return total
 
+    @opened
     def forward(  # type: ignore[override]
         self,
         scores: Tensor,
