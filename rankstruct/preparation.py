@@ -41,7 +41,9 @@ class Step(nn.Module):
         super().__init__()
         self.number = float((self.default if number is None else number) or 0)
         for name, values in fitted.items():
-            self.register_buffer(name, torch.as_tensor(values, dtype=torch.float64))
+            # Arrays are copied: those of a file may be mapped, and not to be written to.
+            values = values if isinstance(values, Tensor) else torch.tensor(values)
+            self.register_buffer(name, values.to(torch.float64))
 
     def fit(self, features: Tensor) -> dict[str, Tensor]:
         """The buffers for features `[documents, d]` of training."""
@@ -399,6 +401,16 @@ def check_names(names: Sequence[str]) -> Sequence[str]:
     if isinstance(names, str):
         raise ValueError(f"preparation must be a list of names, got the string {names!r}; write [{names!r}]")
     return names
+
+
+def takes_sparse(names: Sequence[str]) -> bool:
+    """Whether steps of these names, one behind the other, take sparse features.
+
+    >>> takes_sparse(["log", "bins:5"]), takes_sparse(["standardize"])
+    (True, False)
+    """
+    kinds = [_parse(name)[0] for name in check_names(names)]
+    return all(kind.keeps_zeros or kind is Bins for kind in kinds)
 
 
 def _parse(name: str) -> tuple[type[Step], float | None]:

@@ -216,7 +216,6 @@ def test_wrong_data():
     X, y, qid = make()
     ranker = rs.MLPRanker(**QUICK).fit(X, y, qid)
     for given, message in (
-        ((X, y), "qid is missing"),
         ((X, np.zeros(len(y)), qid), "no list that a ranking can get wrong"),
         ((X, y, qid[:-1]), "one entry a document"),
     ):
