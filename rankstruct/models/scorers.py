@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from rankstruct.lists import check_offsets
-from rankstruct.preparation import Preparation, QueryZScore
+from rankstruct.preparation import Preparation, QueryZScore, check_exported, equal_lengths
 
 __all__ = [
     "EnsembleScorer",
@@ -207,8 +207,8 @@ class TreeScorer(nn.Module):
             missing, unknown = self.missing.flatten()[node], value.isnan()
             none = unknown if self.single else unknown | (value.abs() <= _LIGHTGBM_ZERO)
             value = torch.where(none, 0.0, value)
-            gone = torch.where(missing == 1, none, (missing == 2) & unknown)
-            left = torch.where(gone, self.to_left.flatten()[node], value <= self.threshold.flatten()[node])
+            gone = ((missing == 1) & none) | ((missing == 2) & unknown)
+            left = (gone & self.to_left.flatten()[node]) | (~gone & (value <= self.threshold.flatten()[node]))
             at = torch.where(at < 0, at, self.below.flatten()[2 * node + (~left).long()])
         last = torch.arange(self.num_trees, device=rows.device) * (self.num_nodes + 1)
         return self.leaves.flatten()[-1 - at + last].sum(-1)
@@ -315,6 +315,7 @@ class EnsembleScorer(nn.Module):
         Raises:
             ValueError: shapes that do not fit.
         """
+        check_exported(where, offsets)
         asked = zip(self.scorers, self.weights, strict=True)
         scores = [_asked(scorer, features, where, offsets) for scorer, weight in asked if weight]
         weights = [weight for weight in self.weights if weight]
@@ -322,7 +323,9 @@ class EnsembleScorer(nn.Module):
             check_offsets(offsets, len(features))
             return mean_of_z_scores(torch.stack(scores, -1), weights, offsets.diff())
         if where is None:
-            where = torch.ones(features.shape[:-1], dtype=torch.bool, device=features.device)
+            lists = scores[0].reshape(-1, scores[0].shape[-1])
+            found = mean_of_z_scores(torch.stack(scores, -1).flatten(0, -2), weights, equal_lengths(lists))
+            return found.reshape(scores[0].shape)
         real = torch.stack([each[where] for each in scores], -1)
         found = mean_of_z_scores(real, weights, where.sum(-1).flatten())
         return found.new_zeros(where.shape).masked_scatter(where, found)
