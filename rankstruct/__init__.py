@@ -12,6 +12,18 @@ from typing import TYPE_CHECKING
 from rankstruct._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from rankstruct import benchmarks as benchmarks
+    from rankstruct import data as data
+    from rankstruct import diagnostics as diagnostics
+    from rankstruct import experiments as experiments
+    from rankstruct import losses as losses
+    from rankstruct import measures as measures
+    from rankstruct import models as models
+    from rankstruct import oracles as oracles
+    from rankstruct import recommenders as recommenders
+    from rankstruct import solvers as solvers
+    from rankstruct import statistics as statistics
+    from rankstruct import training as training
     from rankstruct.boosting import *
     from rankstruct.estimators import *
     from rankstruct.feature_maps import *

@@ -19,7 +19,7 @@ import copy
 import importlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -245,7 +245,7 @@ class BoostedRanker(Ranker):
         *,
         loss: str | nn.Module | None = None,
         noise: float = 0.5,
-        library: str = "lightgbm",
+        library: Literal["lightgbm", "xgboost"] = "lightgbm",
         prepare: Sequence[str] = (),
         start: Ranker | None = None,
         n_estimators: int = 1000,

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from rankstruct._version import __version__
-from rankstruct.commands._arguments import check_configs, one_line
+from rankstruct.commands._arguments import check_configs, find_configs, one_line
 from rankstruct.launcher import end_with_launcher
 
 #: Module of `rankstruct.commands` and what it does; a new command is one line here.
@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "evaluate": ("evaluate", "measure scores or a run against labels or qrels; compare two"),
     "convert": ("conversion", "write lists of any size as files that are mapped, in bounded memory"),
+    "configs": ("shipped", "list the configs that come with the package; print or copy one"),
     "cache": ("kept", "look at the parsed files that are kept, and remove them"),
     "benchmark": ("benchmark", "time oracles, losses or exact training"),
 }
@@ -46,7 +47,7 @@ def usage() -> str:
     lines = "\n".join(f"  {name:<16} {what}" for name, (_, what) in COMMANDS.items())
     return (
         f"usage: rankstruct COMMAND [OPTIONS]\n\n{lines}\n\n"
-        "fit, validate, test and predict take --config FILE, or --run FOLDER for an earlier run.\n"
+        "fit, validate, test and predict take --config, a file or a name of `rankstruct configs`, or --run, a folder.\n"
         "`rankstruct COMMAND --help` tells the options.\n"
     )
 
@@ -66,6 +67,7 @@ def main(args: Sequence[str] | None = None) -> int:
         return 2
     end_with_launcher()
     try:
+        args = find_configs(args)
         check_configs(args)
         importlib.import_module(f"rankstruct.commands.{COMMANDS[name][0]}").main(args)
     except KeyboardInterrupt as stop:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
+import platform
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import date
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO, Any
+
+from rankstruct._version import __version__
 
 
 @contextmanager
@@ -45,6 +52,38 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Write a file as `whole_file` does."""
     with whole_file(path) as file:
         file.write(text)
+
+
+def versions() -> dict[str, str]:
+    """The versions that a result depends on, by name."""
+    found = {"rankstruct": __version__, "python": platform.python_version()}
+    for name in ("torch", "numpy", "scipy", "scikit-learn", "lightgbm"):
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+def write_result(
+    path: str | os.PathLike[str],
+    command: Sequence[str],
+    tables: Mapping[str, tuple[Sequence[str], Sequence[Sequence[object]]]],
+    **found: Any,
+) -> None:
+    """Write what a command found, as JSON: `date`, `versions`, `command`, `tables`, and what else is given by name.
+
+    The documentation's tables of results are written from such files by `scripts/write_results.py`.
+
+    Args:
+        path: the file.
+        command: the words that were typed, the program first.
+        tables: header and rows by name.
+        found: the rest, such as values that the tables round.
+    """
+    shown = {
+        name: {"header": list(header), "rows": [list(row) for row in rows]} for name, (header, rows) in tables.items()
+    }
+    made = {"date": str(date.today()), "versions": versions(), "command": shlex.join(command)}
+    write_text(path, json.dumps(made | {"tables": shown} | found, indent=2))
 
 
 def add_to_digest(digest: Any, path: str | os.PathLike[str]) -> int:

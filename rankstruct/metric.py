@@ -10,7 +10,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from rankstruct.measures.base import Measure, parse_measures, resolve_policies
-from rankstruct.measures.ranked import TIES, rank_lists
+from rankstruct.measures.ranked import TIES, Convention, Empty, Ties, rank_lists
 
 __all__ = ["RankingMetric"]
 
@@ -43,9 +43,9 @@ class RankingMetric(Metric):
         self,
         measures: str | Measure | Iterable[str | Measure],
         *,
-        ties: str = "expected",
-        empty: int | str = 0,
-        convention: str | None = None,
+        ties: Ties = "expected",
+        empty: Empty = 0,
+        convention: Convention | None = None,
         prefix: str = "",
         **metric_options: Any,
     ) -> None:

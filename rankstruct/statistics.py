@@ -10,6 +10,7 @@ SciPy's statistics take half a second to import, so each function that needs the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,7 +29,8 @@ __all__ = [
     "unpaired_p_value",
 ]
 
-TESTS = ("randomization", "wilcoxon", "t")
+Test = Literal["randomization", "wilcoxon", "t"]
+TESTS = get_args(Test)
 ROUNDING = 1e-12
 """Values that differ by less, relative to the larger of them or to 1, are one value computed in two ways."""
 
@@ -55,7 +57,7 @@ class PairedComparison:
         return stars(self.p)
 
 
-def compare_paired(first: ArrayLike, second: ArrayLike, test: str = "wilcoxon", seed: int = 0) -> PairedComparison:
+def compare_paired(first: ArrayLike, second: ArrayLike, test: Test = "wilcoxon", seed: int = 0) -> PairedComparison:
     """Wins, losses and the p-value of `paired_p_value`, by default that of Wilcoxon's signed rank, which leaves draws out.
 
     Source of the layout (means, W/L, stars): Yue, Finley, Radlinski, Joachims, SIGIR 2007, tables 6 to 11.
@@ -83,7 +85,7 @@ def differences(first: ArrayLike, second: ArrayLike) -> np.ndarray:
     return difference
 
 
-def paired_p_value(first: ArrayLike, second: ArrayLike, test: str = "randomization", seed: int = 0) -> float:
+def paired_p_value(first: ArrayLike, second: ArrayLike, test: Test = "randomization", seed: int = 0) -> float:
     """The p-value of the hypothesis that two systems' values per query `[queries]` differ by chance alone.
 
     Args:

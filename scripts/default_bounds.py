@@ -1,7 +1,8 @@
 """Which bound each measure should take by default: the papers' convex one, the two that are not convex, and where they begin.
 
 Linear scorers on raw features, five folds, documents shuffled within each query, C chosen on the validation lists by the measure
-that is trained for. Every value is kept in the folder `--output`, and what is there is not run again; prints a table:
+that is trained for. Every value is kept in the folder `--output`, and what is there is not run again; prints a table, and writes
+it as `bounds.json`:
 
     python scripts/default_bounds.py --path OHSUMED MQ2008 --output runs/bounds
 """
@@ -20,6 +21,7 @@ import rankstruct as rs
 from rankstruct.commands.cells import Cell, CellFolders, CellsFailed
 from rankstruct.data import Source, shuffle_documents
 from rankstruct.diagnostics import arrays_of, mean_measures
+from rankstruct.files import write_result
 from rankstruct.tables import markdown_table
 
 MEASURES = ("nDCG@10", "P@10", "RR@10")
@@ -85,7 +87,10 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"{max(each['made'] for each in found.values())}; means of folds {', '.join(map(str, given.folds))}\n")
     columns = [(path, measure) for path in given.path for measure in MEASURES]
     rows = [[bound, *(_mean(found[path, measure, bound]["values"]) for path, measure in columns)] for bound in BOUNDS]
-    print(markdown_table(["bound", *(f"{Path(path).name} {measure}" for path, measure in columns)], rows))
+    header = ["bound", *(f"{Path(path).name} {measure}" for path, measure in columns)]
+    print(markdown_table(header, rows))
+    words = ["python", "scripts/default_bounds.py", *(sys.argv[1:] if arguments is None else arguments)]
+    write_result(Path(given.output) / "bounds.json", words, {"bounds": (header, rows)})
     return 0
 
 

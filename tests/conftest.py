@@ -5,15 +5,16 @@ import signal
 from pathlib import Path
 
 import pytest
+
+# Tests side by side (pytest -n): each has one thread, or they take each other's. It counts when torch is loaded.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import torch
 
 # What a shell starts in the background is deaf to Ctrl-C, and so would be the processes that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-# Tests side by side (pytest -n): each has one thread, or they take each other's.
-if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture(autouse=True)

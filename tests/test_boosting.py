@@ -150,6 +150,7 @@ def test_what_is_wrong_is_refused_in_a_line():
         rs.boosting_objective(rs.DiverseHingeLoss("nDCG@3"), groups=["a", "b", "a"])(y, zeros, None, sizes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("its", [pytest.param(its, id=name) for name, its in LOSSES if name not in STUCK])
 def test_no_loss_stays_where_it_starts_under_lightgbm(its, request):
     lightgbm = pytest.importorskip("lightgbm")

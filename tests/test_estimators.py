@@ -39,8 +39,11 @@ def objective(ranker, X, y, qid, w):
     return w @ w / (2 * ranker.C) + np.mean(values)
 
 
+SOLVERS = ["bundle", "cutting-plane", pytest.param("frank-wolfe", marks=pytest.mark.slow)]
+
+
 @pytest.mark.parametrize("measure", ["AP", "AUC", "nDCG@3", "RR@5"])
-@pytest.mark.parametrize("solver", ["bundle", "cutting-plane", "frank-wolfe"])
+@pytest.mark.parametrize("solver", SOLVERS)
 def test_reaches_the_optimum_with_every_solver(measure, solver):
     X, y, qid = make()
     bound = {"feature_map": "first-relevant" if measure == "RR@5" else "pairwise", "reference": "ideal"}
@@ -287,7 +290,7 @@ def test_odd_data_converge_for_every_C(C):
 
 
 @pytest.mark.filterwarnings("ignore:.*no better than w = 0")
-@pytest.mark.parametrize("solver", ["bundle", "cutting-plane", "frank-wolfe"])
+@pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize(("scale", "C"), [(1e12, 1.0), (1e10, 1.0), (1.0, 1e20), ("column", 100.0), ("column", 1e4)])
 def test_rounding_never_makes_a_false_certificate(scale, C, solver):
     """The differences of large numbers that a bound is made of may be wrong by more than the objective."""
@@ -351,7 +354,7 @@ def test_a_smooth_loss_does_not_start_where_all_scores_tie():
 
 
 @pytest.mark.parametrize("kind", ["float32", "float16", "float64"])
-@pytest.mark.parametrize("solver", ["bundle", "cutting-plane", "frank-wolfe"])
+@pytest.mark.parametrize("solver", SOLVERS)
 def test_large_features_are_not_copied(monkeypatch, kind, solver):
     """Rows out of order and lists that are left out are gathered in blocks; the fit is that of a copy."""
     rng = np.random.default_rng(0)

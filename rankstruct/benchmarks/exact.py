@@ -137,7 +137,10 @@ def as_rows(found: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[Any]]
     header = ["ranker", "seconds", "passes", "in argmax", "in QP", "converged", *(f"test {m}" for m in MEASURES)]
     rows = []
     for row in found:
-        exact = [row["passes"], f"{row['argmax']:.0%}", f"{row['qp']:.0%}"] if "passes" in row else ["", "", ""]
+        exact = (
+            [f"{row['passes']:.0f}", f"{row['argmax']:.0%}", f"{row['qp']:.0%}"] if "passes" in row else ["", "", ""]
+        )
         converged = f"{row['converged']} of {row['fits']}" if "passes" in row else ""
-        rows.append([row["name"], round(row["seconds"], 1), *exact, converged, *(row[measure] for measure in MEASURES)])
+        tests = (row[measure] for measure in MEASURES)
+        rows.append([row["name"], f"{row['seconds']:.1f}", *exact, converged, *tests])
     return header, rows

@@ -164,3 +164,16 @@ def as_rows(timings: Sequence[LossTiming]) -> tuple[list[str], list[list[object]
 
     rows = [[t.loss, f"{t.lists}x{t.list_size}", f"{t.relevant:.0%}", *shown(t)] for t in timings]
     return header, rows
+
+
+def by_share(timings: Sequence[LossTiming]) -> tuple[list[str], list[list[object]]]:
+    """Header and rows of the medians: a row a loss, a column a share of relevant documents, and the peak of memory."""
+    shares = list(dict.fromkeys(t.relevant for t in timings))
+    found = {(t.loss, t.relevant): t for t in timings}
+    rows: list[list[object]] = []
+    for loss in dict.fromkeys(t.loss for t in timings):
+        mine = [found[loss, share] for share in shares]
+        values = [*((t.median, 2) for t in mine), *((t.over_squared, 2) for t in mine), (mine[0].peak_megabytes, 1)]
+        rows.append([loss, *("-" if value is None else f"{value:.{digits}f}" for value, digits in values)])
+    over = [f"over {what}, {share:.0%} relevant" for what in ("sort", "squared") for share in shares]
+    return ["loss", *over, "peak MB"], rows

@@ -207,3 +207,18 @@ def as_rows(timings: Sequence[Timing]) -> tuple[list[str], list[list[object]]]:
 
     rows = [[t.what, f"{t.lists}x{t.list_size}", f"{t.relevant:.0%}", t.threads, *shown(t)] for t in timings]
     return header, rows
+
+
+def by_case(timings: Sequence[Timing]) -> tuple[list[str], list[list[object]]]:
+    """Header and rows of the medians at the first number of threads: a row a shape and share, a column a call."""
+    mine = [t for t in timings if t.threads == timings[0].threads and t.what != "torch.sort"]
+    # In order of time, but the calls beside which the losses stand come last.
+    calls = sorted(dict.fromkeys(t.what for t in mine), key=lambda what: not what.endswith(" loss"))
+    cases = dict.fromkeys((t.lists, t.list_size, t.relevant) for t in mine)
+    found = {(t.lists, t.list_size, t.relevant, t.what): t.median for t in mine}
+    rows: list[list[object]] = []
+    for lists, size, relevant in cases:
+        medians = [found[lists, size, relevant, what] for what in calls]
+        shown = ["-" if value is None else f"{value:.{2 if value < 10 else 0}f}" for value in medians]
+        rows.append([f"{lists} x {size}", f"{relevant:.0%}", *shown])
+    return ["lists x documents", "relevant", *(what.removesuffix(" loss") for what in calls)], rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -74,6 +75,7 @@ def peak_kilobytes() -> int:
 def machine() -> dict[str, str]:
     """What the figures were measured on."""
     return {
+        "cores": str(os.cpu_count()),
         "processor": platform.processor() or platform.machine(),
         "python": platform.python_version(),
         "torch": torch.__version__,

@@ -1,12 +1,15 @@
-"""What every command does with its arguments: config files are looked at before they are parsed, messages are one line."""
+"""What every command does with its arguments: configs are found by name and looked at before parsing, messages are one line."""
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-_OPTIONS = ("-c", "--config", "--configs", "--run")
+_CONFIGS = ("-c", "--config", "--configs")
 _MOST_BYTES, _MOST_VALUES = 2**20, 100_000
 _LONGEST = 600
 
@@ -23,6 +26,47 @@ def one_line(message: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 200]} ... {text[-200:]}"
 
 
+def shipped_configs() -> dict[str, Path]:
+    """The configs that come with the package, by name; in a checkout those of its folder `configs`."""
+    package = Path(__file__).parents[1]
+    folder = next((each for each in (package / "configs", package.parent / "configs") if each.is_dir()), package)
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"), key=lambda path: path.stem)}
+
+
+def find_configs(args: Sequence[str]) -> list[str]:
+    """The arguments with the paths of shipped configs for their names: `--config quickstart`, `--configs 'letor-*'`.
+
+    A file of that name comes first. What does not look like a name is left to the command.
+
+    Raises:
+        ValueError: a name that no config has.
+    """
+    found: list[str] = []
+    for arg, option, value in _with_options(args):
+        paths = _by_name(value) if value and option in _CONFIGS else [value]
+        found += [arg] if paths == [value] else [path if arg == value else f"{option}={path}" for path in paths]
+    return found
+
+
+def _by_name(name: str) -> list[str]:
+    if Path(name).is_file() or not re.fullmatch(r"[\w*?-]+(\.yaml)?", name):
+        return [name]
+    shipped = shipped_configs()
+    stem = name.removesuffix(".yaml")
+    found = [str(path) for each, path in shipped.items() if fnmatchcase(each, stem)]
+    if not found:
+        near = difflib.get_close_matches(stem, shipped, n=3, cutoff=0.5)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise ValueError(f"{name} is neither a file nor a config of `rankstruct configs`{hint}")
+    return found
+
+
+def as_typed(args: Sequence[str]) -> list[str]:
+    """The words of a command for a result file: `rankstruct`, its name, and shipped configs by their names again."""
+    names = {str(path): name for name, path in shipped_configs().items()}
+    return ["rankstruct", *(names.get(arg, arg) for arg in args)]
+
+
 def check_configs(args: Sequence[str]) -> None:
     """Look at the config files that a command line names, also those of earlier runs.
 
@@ -30,23 +74,22 @@ def check_configs(args: Sequence[str]) -> None:
         ValueError: a file is no text, too large, nested too deeply, or has more values than any config when its aliases (`*name`)
             are written out, each of which may stand for many others.
     """
-    for path in _named(args):
-        if path.is_file():
+    for _, option, value in _with_options(args):
+        path = Path(value, "config.yaml") if option == "--run" else Path(value)
+        if value and option in (*_CONFIGS, "--run") and path.is_file():
             check_config(path)
 
 
-def _named(args: Sequence[str]) -> Iterator[Path]:
+def _with_options(args: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """Each argument, the option that it is or belongs to, and the value it gives to it, if any."""
     option = ""
     for arg in args:
-        name, equals, value = arg.partition("=")
-        if name.startswith("-"):
-            option = name
-        elif option in _OPTIONS:
-            value = arg
-        if option in _OPTIONS and value:
-            yield Path(value, "config.yaml") if option == "--run" else Path(value)
-        if equals:
-            option = ""
+        if arg.startswith("-"):
+            option, equals, value = arg.partition("=")
+            yield arg, option, value
+            option = "" if equals else option
+        else:
+            yield arg, option, arg
 
 
 def check_config(path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -13,9 +12,12 @@ from typing import Any
 
 from rankstruct.benchmarks import exact, large, losses, oracles
 from rankstruct.benchmarks.timing import machine
+from rankstruct.commands._arguments import as_typed
 from rankstruct.data import read_folds
-from rankstruct.files import whole_file, write_text
+from rankstruct.files import whole_file, write_result
 from rankstruct.tables import format_table
+
+Table = tuple[list[str], list[list[object]]]
 
 
 def _oracles(options: argparse.Namespace) -> dict[str, Any]:
@@ -28,14 +30,15 @@ def _oracles(options: argparse.Namespace) -> dict[str, Any]:
         f"{oracles.DENSE}: a hinge over all relevant-irrelevant pairs as one matrix a list, - where that needs over 2 GB"
     )
     print(format_table(*oracles.as_rows(timings)))
-    report: dict[str, Any] = {"timings": [asdict(timing) for timing in timings]}
+    tables = {"oracles": oracles.by_case(timings)}
+    report: dict[str, Any] = {"timings": [asdict(timing) for timing in timings], "tables": tables}
     if not options.brief:
         report["growth"] = growth
         print("\none list of 1,000 and one of 100,000 documents, 1 % relevant, one thread")
-        _print_rows(growth)
+        tables["growth"] = _print_rows(growth)
         report["assignment"] = oracles.benchmark_assignment(seed=options.seed)
         print("\nmost violated ranking, positional map i^-0.5, five grades, one thread, against SciPy's assignment")
-        _print_rows(report["assignment"])
+        tables["assignment"] = _print_rows(report["assignment"])
     return report
 
 
@@ -51,7 +54,7 @@ def _losses(options: argparse.Namespace) -> dict[str, Any]:
     )
     print("losses, forward and backward, over torch.sort of the same float32 scores, round by round, one thread")
     print(format_table(*losses.as_rows(timings)))
-    return {"timings": [asdict(timing) for timing in timings]}
+    return {"timings": [asdict(timing) for timing in timings], "tables": {"losses": losses.by_share(timings)}}
 
 
 def _exact(options: argparse.Namespace) -> dict[str, Any]:
@@ -61,8 +64,9 @@ def _exact(options: argparse.Namespace) -> dict[str, Any]:
     folds = [read_folds(options.data, fold) for fold in options.folds]
     rows = exact.benchmark_exact(folds, names, exact.CS, options.tolerance)
     print(f"{len(exact.CS)} values of C on {len(folds)} folds, relative gap {options.tolerance:g}, one thread")
-    print(format_table(*exact.as_rows(rows)))
-    return {"rows": rows}
+    table = exact.as_rows(rows)
+    print(format_table(*table))
+    return {"rows": rows, "tables": {"exact": table}}
 
 
 def _large(options: argparse.Namespace) -> dict[str, Any]:
@@ -72,16 +76,19 @@ def _large(options: argparse.Namespace) -> dict[str, Any]:
     given = {"C": options.C, "tolerance": options.tolerance, "threads": options.threads, "seed": options.seed}
     rows = large.benchmark_large(options.folder, options.scales, names, **given)
     print(f"the shape of MSLR-WEB10K, 136 features; {options.threads} threads; a process each, with its peak of memory")
-    print(format_table(*large.as_rows(rows)))
+    table = large.as_rows(rows)
+    print(format_table(*table))
     if options.plot:
         with whole_file(options.plot, "wb") as file:
             large.draw_growth(rows).savefig(file, format="png", dpi=120)
-    return {"rows": rows, **given}
+    return {"rows": rows, "tables": {"large": table}, **given}
 
 
-def _print_rows(rows: Sequence[dict[str, float | str]]) -> None:
+def _print_rows(rows: Sequence[dict[str, float | str]]) -> Table:
     header = list(dict.fromkeys(key for row in rows for key in row))
-    print(format_table(header, [[str(row.get(key, "")) for key in header] for row in rows]))
+    cells: list[list[object]] = [[str(row.get(key, "")) for key in header] for row in rows]
+    print(format_table(header, cells))
+    return header, cells
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -138,7 +145,7 @@ def _parser() -> argparse.ArgumentParser:
 def main(args: Sequence[str]) -> None:
     """Time what was asked for."""
     options = _parser().parse_args(args[1:])
-    report = {"machine": machine()} | options.run(options)
+    report = options.run(options)
     print(", ".join(f"{key} {value}" for key, value in machine().items()))
     if options.json:
-        write_text(options.json, json.dumps(report, indent=2))
+        write_result(options.json, as_typed(args), report.pop("tables"), machine=machine(), **report)

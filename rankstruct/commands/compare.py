@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rankstruct.commands._arguments import as_typed
 from rankstruct.commands.cells import CellsFailed, different_names, locked
 from rankstruct.commands.cross_validate import add_options, cross_validate, keywords
-from rankstruct.files import write_text
+from rankstruct.files import write_result, write_text
 from rankstruct.statistics import spread
 from rankstruct.tables import format_table, markdown_table
 
 
-def compare_configs(configs: Sequence[str | Path], *, output: str | Path, **arguments: Any) -> dict[str, dict]:
+def compare_configs(
+    configs: Sequence[str | Path], *, output: str | Path, command: Sequence[str] = (), **arguments: Any
+) -> dict[str, dict]:
     """Run `cross_validate` for each config.
 
     After every config the results so far are written to `comparison.json` and, as a table, `comparison.md`; finished runs are
@@ -25,6 +27,7 @@ def compare_configs(configs: Sequence[str | Path], *, output: str | Path, **argu
     Args:
         configs: training configs with different file names, which name the lines.
         output: the folder; each config has one of its own in it.
+        command: the words that led here, for `comparison.json`.
         arguments: the others of `cross_validate`.
 
     Returns:
@@ -46,8 +49,9 @@ def compare_configs(configs: Sequence[str | Path], *, output: str | Path, **argu
             except CellsFailed as error:
                 failed.append(f"{name}: {error}")
                 continue
-            write_text(root / "comparison.json", json.dumps(found, indent=2))
-            write_text(root / "comparison.md", markdown_table(*comparison_table(found)) + "\n")
+            table = comparison_table(found)
+            write_result(root / "comparison.json", command, {"comparison": table}, configs=found)
+            write_text(root / "comparison.md", markdown_table(*table) + "\n")
     if failed:
         raise CellsFailed("; ".join(failed))
     return found
@@ -74,6 +78,6 @@ def main(args: Sequence[str]) -> None:
     parser.add_argument("--configs", nargs="+", required=True, help="training configs")
     add_options(parser)
     options, rest = parser.parse_known_args(args[1:])
-    found = compare_configs(options.configs, **keywords(options, rest))
+    found = compare_configs(options.configs, command=as_typed(args), **keywords(options, rest))
     print(format_table(*comparison_table(found)))
     print(f"written: {Path(options.output) / 'comparison.json'} and comparison.md")

@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from rankstruct.commands._arguments import as_typed
 from rankstruct.commands.cells import Cell, CellFolders, different_names
 from rankstruct.commands.train import RankingCLI, check_data
 from rankstruct.data.runs import write_scores
-from rankstruct.files import write_text
+from rankstruct.files import write_result, write_text
 from rankstruct.measures import evaluate
 from rankstruct.statistics import bootstrap_interval, spread
 from rankstruct.tables import format_table
@@ -248,11 +249,12 @@ def main(args: Sequence[str]) -> None:
     if any(found["interval"].values()):
         ends = [found["interval"][name] for name in names]
         rows.append(["95 %", "", "", "", *("" if each is None else f"{each[0]:.4f} to {each[1]:.4f}" for each in ends)])
-    print(format_table(["fold", "chosen", "epoch", "validation", *(f"test {name}" for name in names)], rows))
+    header = ["fold", "chosen", "epoch", "validation", *(f"test {name}" for name in names)]
+    print(format_table(header, rows))
     print(
         f"training took {found['seconds']:.0f} s ({found['cpu_seconds']:.0f} s of processor time), summed over "
         f"{found['runs']} runs, {found['reused']} of them reused"
     )
     target = Path(options.output) / "cross_validation.json"
-    write_text(target, json.dumps(found, indent=2))
+    write_result(target, as_typed(args), {"folds": (header, rows)}, **found)
     print(f"written: {target}")

@@ -15,7 +15,7 @@ import numpy as np
 from rankstruct.data import DataError, join_run, read_lists, read_qrels, read_run, read_scores
 from rankstruct.files import whole_file, write_text
 from rankstruct.measures import evaluate
-from rankstruct.statistics import TESTS, compare_paired
+from rankstruct.statistics import TESTS, Test, compare_paired
 from rankstruct.tables import format_table
 
 DEFAULT_MEASURES = ("AP", "nDCG@10", "RR@10", "P@10")
@@ -108,7 +108,7 @@ def evaluate_run(run: str | Path, qrels: str | Path, measures: Sequence[str], **
 
 
 def compare_systems(
-    first: Evaluated, second: Evaluated, test: str = "randomization"
+    first: Evaluated, second: Evaluated, test: Test = "randomization"
 ) -> list[dict[str, float | str | int]]:
     """Two systems side by side over the queries that both have, a row a measure.
 
@@ -181,7 +181,7 @@ def main(args: Sequence[str]) -> None:
         write_text(options.json, json.dumps(_without_nan(report), indent=2, allow_nan=False))
 
 
-def _print(systems: Sequence[Evaluated], rows: Sequence[dict[str, float | str | int]], test: str) -> None:
+def _print(systems: Sequence[Evaluated], rows: Sequence[dict[str, float | str | int]], test: Test) -> None:
     for system in systems:
         for note in system.notes:
             print(f"{system.name}: {note}")

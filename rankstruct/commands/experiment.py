@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rankstruct.commands._arguments import as_typed
 from rankstruct.commands.cells import Cell, CellLines, CellsFailed
 from rankstruct.data.source import content_digest
 from rankstruct.experiments.plan import Plan, PlanCell, read_plan, run_cell
@@ -112,7 +113,7 @@ def main(args: Sequence[str]) -> None:
         results = run_experiment(plan, output, processes=options.processes)
     except CellsFailed as error:
         failure, results = error, read_results(output, plan)
-    print(write_report(plan, results.records, output, title=Path(options.config).stem))
+    print(write_report(plan, results.records, output, title=Path(options.config).stem, command=as_typed(args)))
     if results.unused:
         print(f"{results.unused} finished cells of other requests are in {output / 'results.jsonl'} and not used")
     training = sum(record["seconds"] for record in results.records.values())

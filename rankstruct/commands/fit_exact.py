@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
 import pickle
 import time
 from collections.abc import Sequence
@@ -18,11 +17,12 @@ from typing import Any
 import jsonargparse
 import numpy as np
 
+from rankstruct.commands._arguments import as_typed
 from rankstruct.commands.cells import Cell, CellFolders, different_names
 from rankstruct.data import RankingData, Source, check_preparation
 from rankstruct.diagnostics import draw_paths, fit_path
 from rankstruct.estimators import LinearRanker
-from rankstruct.files import whole_file, write_text
+from rankstruct.files import whole_file, write_result
 from rankstruct.models import save_scorer
 from rankstruct.processes import Team, find_team, joined
 from rankstruct.solvers import Status
@@ -198,6 +198,16 @@ def path_table(cells: list[dict[str, Any]]) -> tuple[list[str], list[list]]:
     return ["C", *_MEANS, *(f"test {name}" for name in measures), "chosen in folds"], rows
 
 
+def paths_table(found: dict[str, list[dict[str, Any]]]) -> tuple[list[str], list[list]]:
+    """The rows of `path_table` of all configs, one under another; where one has no such measure, nothing."""
+    tables = {name: path_table(cells) for name, cells in found.items()}
+    header = list(dict.fromkeys(column for columns, _ in tables.values() for column in columns))
+    rows = []
+    for name, (columns, its) in tables.items():
+        rows += [[name, *(dict(zip(columns, row, strict=True)).get(column, "") for column in header)] for row in its]
+    return ["config", *header], rows
+
+
 def selected_table(found: dict[str, list[dict[str, Any]]]) -> tuple[list[str], list[list]]:
     """Header and rows, one a config: mean test measures with each fold's own choice of C, and seconds of all fits."""
     measures = list(dict.fromkeys(m for cells in found.values() for m in cells[0]["path"][0]["test"]))
@@ -262,7 +272,8 @@ def main(args: Sequence[str]) -> None:
     print("\nC chosen on validation")
     print(format_table(*selected_table(found)))
     output = Path(options.output)
-    write_text(output / "exact.json", json.dumps(found, indent=2))
+    tables = {"along C": paths_table(found)}
+    write_result(output / "exact.json", as_typed(args), tables | {"chosen": selected_table(found)}, configs=found)
     with whole_file(output / "exact.png", "wb") as file:
         draw_paths(found).savefig(file, format="png", dpi=120)
     print(f"took {time.perf_counter() - start:.1f} s; written: {output / 'exact.json'}, {output / 'exact.png'}")

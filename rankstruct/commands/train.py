@@ -509,7 +509,9 @@ def main(args: Sequence[str]) -> RankingCLI:
     expanded, folder = expand_run(args)
     starts = ("-c", "--config", "--model", "-h", "--help", "--print_config")
     if not any(arg.startswith(starts) for arg in expanded):
-        _misused(f"{expanded[0]} needs --config FILE, such as configs/quickstart.yaml, or --run FOLDER")
+        _misused(
+            f"{expanded[0]} needs --config, a file or a name of `rankstruct configs` such as quickstart, or --run FOLDER"
+        )
     try:
         return RankingCLI(expanded, folder)
     except MisconfigurationException as error:

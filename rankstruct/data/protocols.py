@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -12,7 +13,8 @@ from rankstruct.data.tabular import ClassTable, sample_queries
 
 __all__ = ["cross_validation_parts", "trial_parts"]
 
-PROTOCOLS = ("folds", "cross-validation", "trials")
+Protocol = Literal["folds", "cross-validation", "trials"]
+PROTOCOLS = get_args(Protocol)
 
 
 def cross_validation_parts(

@@ -15,7 +15,7 @@ from rankstruct.data.dataset import RankingData, Splits, concatenate
 from rankstruct.data.errors import DataError
 from rankstruct.data.folds import PARTS, fold_files, read_folds
 from rankstruct.data.formats import CLASS_FORMATS, has_classes, read_lists, suffix_of
-from rankstruct.data.protocols import PROTOCOLS, class_splits, cross_validation_parts, trial_parts
+from rankstruct.data.protocols import PROTOCOLS, Protocol, class_splits, cross_validation_parts, trial_parts
 from rankstruct.data.steps import Steps, check_preparation, parse_steps, prepare_splits
 from rankstruct.files import add_to_digest
 
@@ -72,7 +72,7 @@ class Source:
     groups: int | str | None = None
     seed: int = 0
     cache: bool = True
-    protocol: str = "folds"
+    protocol: Protocol = "folds"
     parts: int = 5
     sizes: tuple[int, ...] = (10, 5, 35)
     queries: int = 50

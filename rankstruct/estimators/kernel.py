@@ -19,6 +19,7 @@ from rankstruct.feature_maps import FeatureMap
 from rankstruct.measures import Measure
 from rankstruct.models import KernelScorer
 from rankstruct.models.scorers import with_preparation
+from rankstruct.oracles.registry import Reference
 from rankstruct.solvers import DC, Annealing, Kernel, KernelMap, Solver
 
 __all__ = ["KernelRanker"]
@@ -65,7 +66,7 @@ class KernelRanker(LinearRanker):
         random_state: int = 0,
         C: float | Sequence[float] = 100.0,
         feature_map: str | FeatureMap | None = None,
-        reference: str | None = None,
+        reference: Reference | None = None,
         loss: str | nn.Module | None = None,
         prepare: Sequence[str] = (),
         solver: str | Solver | DC | Annealing = "bundle",

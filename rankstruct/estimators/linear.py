@@ -35,6 +35,7 @@ from rankstruct.losses import (
 from rankstruct.measures import DiscountedGain, Diverse, Measure, nDCG
 from rankstruct.models import LinearScorer
 from rankstruct.models.scorers import split_preparation, with_preparation
+from rankstruct.oracles.registry import Reference
 from rankstruct.preparation import Preparation
 from rankstruct.processes import Team, find_team
 from rankstruct.solvers import (
@@ -174,7 +175,7 @@ class LinearRanker(Ranker):
         *,
         C: float | Sequence[float] = 100.0,
         feature_map: str | FeatureMap | None = None,
-        reference: str | None = None,
+        reference: Reference | None = None,
         loss: str | nn.Module | None = None,
         prepare: Sequence[str] = (),
         solver: str | Solver | DC | Annealing = "bundle",

@@ -48,8 +48,9 @@ from rankstruct.losses import (
     is_convex,
     ranksvm_loss,
 )
-from rankstruct.losses.base import reduce_lists
+from rankstruct.losses.base import Reduction, reduce_lists
 from rankstruct.measures import RR, P, evaluate, nDCG, parse_measure
+from rankstruct.oracles.registry import Reference
 from rankstruct.solvers import DC, Annealing, Bundle, Solution
 
 Several = float | Sequence[float]
@@ -264,7 +265,7 @@ def all_pairs_loss(
     where: torch.Tensor | None = None,
     offsets: torch.Tensor | None = None,
     weights: torch.Tensor | None = None,
-    reduction: str = "mean",
+    reduction: Reduction = "mean",
 ) -> torch.Tensor:
     """`AllPairsLoss` as a function."""
     values = ranksvm_loss(scores, labels, margin=margin, where=where, offsets=offsets, reduction="none")
@@ -749,7 +750,7 @@ def _hinge(
     *,
     feature_map: str | None = None,
     decay: str | None = None,
-    reference: str = "ideal",
+    reference: Reference = "ideal",
     max_rounds: int | None = None,
     tolerance: float = 1e-3,
     select: str | None = None,
@@ -761,7 +762,7 @@ def _hinge(
 
 
 def _papers_bound(
-    measure: str, feature_map: str | Positional | None = None, reference: str = "ideal"
+    measure: str, feature_map: str | Positional | None = None, reference: Reference = "ideal"
 ) -> StructuredHingeLoss:
     """The bound that the papers have for a measure, where the library's default is one that learns more often."""
     if feature_map is None:
@@ -839,7 +840,7 @@ TRAINERS: dict[str, Callable[..., Any]] = {
 TUNED: dict[str, dict[str, Any]] = {
     **{name: {"C": (1.0, 100.0, 10_000.0)} for name in ("ordinal", "listnet", "ranknet", "lambdarank")},
     **{name: {"leaves": (4, 8, 16)} for name in ("mcrank", "lambdamart")},
-    "regression": {"alpha": (0.01, 1.0, 10.0, 100.0, 1000.0)},
+    "regression": {"alpha": (0.01, 1.0, 10.0, 100.0, 1000.0, 10_000.0, 100_000.0)},
 }
 
 #: Defaults that were others before: results of older versions are not taken for those of now.

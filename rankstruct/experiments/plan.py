@@ -31,7 +31,7 @@ from rankstruct.experiments.baselines import (
     trainer_options,
 )
 from rankstruct.measures import evaluate, parse_measure
-from rankstruct.statistics import TESTS
+from rankstruct.statistics import TESTS, Test
 
 __all__ = ["Plan", "PlanCell", "Sets", "Vary", "read_plan", "run_cell"]
 
@@ -118,7 +118,7 @@ class Plan:
     reference: str | None = None
     seeds: int = 5
     vary: Vary | None = None
-    test: str = "wilcoxon"
+    test: Test = "wilcoxon"
     pairs: str = "query"
 
     def __post_init__(self) -> None:

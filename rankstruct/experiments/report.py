@@ -11,14 +11,11 @@ import csv
 import html
 import io
 import json
-import platform
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass, replace
 from datetime import date
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +23,9 @@ import numpy as np
 import yaml
 from matplotlib.figure import Figure
 
-from rankstruct._version import __version__
 from rankstruct.diagnostics import draw_paths, panels
 from rankstruct.experiments.plan import Plan
-from rankstruct.files import whole_file, write_text
+from rankstruct.files import versions, whole_file, write_result, write_text
 from rankstruct.statistics import PairedComparison, Spread, bootstrap_interval, compare_paired, holm, spread, stars
 from rankstruct.tables import escape_markdown, format_table
 
@@ -402,14 +398,17 @@ def draw_split(plan: Plan, every: Mapping[str, Gathered]) -> Figure:
     return figure
 
 
-def write_report(plan: Plan, records: Mapping[tuple, Mapping[str, Any]], output: str | Path, title: str) -> str:
-    """Write `tables/`, `figures/`, `figures.csv` and `report.html` into a folder.
+def write_report(
+    plan: Plan, records: Mapping[tuple, Mapping[str, Any]], output: str | Path, title: str, command: Sequence[str] = ()
+) -> str:
+    """Write `tables/`, `figures/`, `figures.csv`, `tables.json` and `report.html` into a folder.
 
     Args:
         plan: the experiment.
         records: its finished cells, see `read_results`; trainers of which some are missing are left out.
         output: the folder.
         title: of the page.
+        command: the words that led here, for `tables.json`.
 
     Returns:
         The tables of measures as plain text.
@@ -419,6 +418,7 @@ def write_report(plan: Plan, records: Mapping[tuple, Mapping[str, Any]], output:
     printed: list[str] = []
     every: list[Entry] = []
     paths: dict[str, Gathered] = {}
+    kept: dict[str, Table] = {}
     for set_name in plan.data.sets or ("",):
         gathered = Gathered(plan, records, set_name)
         if not gathered.rows:
@@ -428,6 +428,7 @@ def write_report(plan: Plan, records: Mapping[tuple, Mapping[str, Any]], output:
         tables, drawings = _of_set(plan, gathered, entries, set_name, title)
         if gathered.paths:
             paths[set_name] = gathered
+        kept |= {f"{set_name} {name}".strip(): table for name, table in tables.items()}
         pages += _write(folder, re.sub(r"[^\w.-]", "-", f"{set_name}-") if set_name else "", tables, drawings)
         measured = tables["measures"]
         printed.append(f"\n{measured.title}\n{format_table(measured.header, measured.rows)}\n{measured.note}")
@@ -436,6 +437,10 @@ def write_report(plan: Plan, records: Mapping[tuple, Mapping[str, Any]], output:
     with whole_file(folder / "figures.csv") as file:
         rows = [map(_plain, astuple(each)) for each in every]
         csv.writer(file, lineterminator="\n").writerows([Entry.__dataclass_fields__, *rows])
+    shown = {name: (table.header, table.rows) for name, table in kept.items()}
+    notes = {name: table.note for name, table in kept.items() if table.note}
+    seconds = sum(record["seconds"] for record in records.values())
+    write_result(folder / "tables.json", command, shown, notes=notes, seconds=seconds)
     write_text(folder / "report.html", _page(title, pages, plan))
     return "\n".join(printed)
 
@@ -488,15 +493,6 @@ def _save(figure: Figure, path: Path) -> str:
     return base64.b64encode(path.with_name(f"{path.name}.png").read_bytes()).decode()
 
 
-def versions() -> str:
-    """The versions that a report names."""
-    found = {"rankstruct": __version__} | {name: version(name) for name in ("torch", "numpy", "scipy", "scikit-learn")}
-    found["python"] = platform.python_version()
-    with suppress(PackageNotFoundError):
-        found["lightgbm"] = version("lightgbm")
-    return ", ".join(f"{name} {number}" for name, number in found.items())
-
-
 _STYLE = """body { font-family: sans-serif; margin: 2em auto; max-width: 75em; padding: 0 1em }
 table { border-collapse: collapse; font-size: 90% }
 td, th { border-bottom: 1px solid #ccc; padding: 0.2em 0.6em; text-align: left }
@@ -506,9 +502,10 @@ img { max-width: 100% } pre { background: #f4f4f4; padding: 1em; overflow: auto 
 def _page(title: str, parts: Sequence[str], plan: Plan) -> str:
     config = yaml.safe_dump(json.loads(json.dumps(asdict(plan))), sort_keys=False, width=130, default_flow_style=None)
     body = "\n".join(parts)
+    made = ", ".join(f"{name} {number}" for name, number in versions().items())
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
         f"<style>{_STYLE}</style></head><body>\n<h1>{html.escape(title)}</h1>\n"
-        f"<p>{date.today()}; {html.escape(versions())}</p>\n{body}\n"
+        f"<p>{date.today()}; {html.escape(made)}</p>\n{body}\n"
         f"<h2>The plan</h2>\n<pre>{html.escape(config)}</pre>\n</body></html>\n"
     )

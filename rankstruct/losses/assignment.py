@@ -13,18 +13,27 @@ SciPy, O(n^3) for n documents and positions.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from rankstruct.lists import vmap_rule
-from rankstruct.losses.base import RankingLoss, check_choice, check_reduction, opened, reduce_lists, with_gradient
+from rankstruct.losses.base import (
+    RankingLoss,
+    Reduction,
+    check_choice,
+    check_reduction,
+    opened,
+    reduce_lists,
+    with_gradient,
+)
 
 __all__ = ["AssignmentHingeLoss", "AssignmentLayer", "assign_positions", "assignment_hinge_loss"]
 
-REFERENCES = ("ideal", "predicted")
+AssignmentReference = Literal["ideal", "predicted"]
+REFERENCES = get_args(AssignmentReference)
 
 
 @opened
@@ -33,11 +42,11 @@ def assignment_hinge_loss(
     cost: Tensor | None = None,
     *,
     target: Tensor | None = None,
-    reference: str = "ideal",
+    reference: AssignmentReference = "ideal",
     where: Tensor | None = None,
     where_positions: Tensor | None = None,
     weights: Tensor | None = None,
-    reduction: str = "mean",
+    reduction: Reduction = "mean",
 ) -> Tensor:
     """Structured hinge loss of a matching: an upper bound of what the matching of highest score costs more than the target.
 
@@ -98,7 +107,7 @@ class AssignmentHingeLoss(RankingLoss):
 
     function = staticmethod(assignment_hinge_loss)
 
-    def __init__(self, *, reference: str = "ideal", reduction: str = "mean") -> None:
+    def __init__(self, *, reference: AssignmentReference = "ideal", reduction: Reduction = "mean") -> None:
         check_choice("reference", reference, REFERENCES)
         super().__init__(reduction, reference=reference)
 

@@ -46,7 +46,7 @@ import math
 from collections.abc import Callable
 from functools import partial, wraps
 from types import FunctionType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor
@@ -64,7 +64,7 @@ from rankstruct.lists import (
     refuse,
 )
 from rankstruct.measures import DiscountedGain, Measure, nDCG, parse_measure
-from rankstruct.oracles.registry import Resolved, resolve
+from rankstruct.oracles.registry import Reference, Resolved, resolve
 
 __all__ = [
     "HingeLoss",
@@ -79,8 +79,10 @@ __all__ = [
 _HALVES = (torch.float16, torch.bfloat16)
 _PAIRS = 2**23  # of documents of one list, in the lists that are looked at together
 
-REDUCTIONS = ("mean", "sum", "none")
-TARGETS = ("grade", "gain")
+Reduction = Literal["mean", "sum", "none"]
+Target = Literal["grade", "gain"]
+REDUCTIONS = get_args(Reduction)
+TARGETS = get_args(Target)
 
 PerList = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -91,7 +93,7 @@ class ListOptions(TypedDict, total=False):
     where: Tensor | None
     offsets: Tensor | None
     weights: Tensor | None
-    reduction: str
+    reduction: Reduction
 
 
 class HingeOptions(ListOptions, total=False):
@@ -132,7 +134,7 @@ def list_loss(
     where: Tensor | None = None,
     offsets: Tensor | None = None,
     weights: Tensor | None = None,
-    reduction: str = "mean",
+    reduction: Reduction = "mean",
     signed: bool = False,
 ) -> Tensor:
     """Apply a loss of padded lists to what a user gave, and reduce it; see the module for the contract and an example.
@@ -200,6 +202,7 @@ class RankingLoss(torch.nn.Module):
         options: what else the function takes.
     """
 
+    __call__: Callable[..., Tensor]  # forward, as torch's modules are called; for type checkers
     #: `(scores, labels, *, where, offsets, weights, reduction, ...)`
     function: ClassVar[Callable[..., Tensor]]
     #: Whether the loss of a list is a convex function of its scores.
@@ -216,7 +219,7 @@ class RankingLoss(torch.nn.Module):
         """
         return None
 
-    def __init__(self, reduction: str = "mean", **options: Any) -> None:
+    def __init__(self, reduction: Reduction = "mean", **options: Any) -> None:
         super().__init__()
         check_reduction(reduction)
         self.reduction = reduction
@@ -289,8 +292,8 @@ class HingeLoss(RankingLoss):
         measure: str | Measure,
         *,
         feature_map: str | FeatureMap | None = None,
-        reference: str | None = None,
-        reduction: str = "mean",
+        reference: Reference | None = None,
+        reduction: Reduction = "mean",
     ) -> None:
         resolved = resolve(measure, feature_map)
         super().__init__(reduction, resolved=resolved, reference=resolved.reference(reference))
@@ -340,7 +343,7 @@ def hinge(
     where: Tensor | None = None,
     offsets: Tensor | None = None,
     weights: Tensor | None = None,
-    reduction: str = "mean",
+    reduction: Reduction = "mean",
 ) -> Tensor:
     """The structured hinge loss of what `resolve` returned; see `structured_hinge_loss`."""
     check_lists(scores, labels, where, offsets)
@@ -448,7 +451,7 @@ def reduce_lists(
     where: Tensor | None = None,
     offsets: Tensor | None = None,
     weights: Tensor | None = None,
-    reduction: str = "mean",
+    reduction: Reduction = "mean",
 ) -> Tensor:
     """Weighted mean or sum over the lists that are not all padding, or the weighted values themselves.
 

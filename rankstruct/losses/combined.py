@@ -11,6 +11,7 @@ from torch import Tensor
 from rankstruct.losses.assignment import AssignmentHingeLoss
 from rankstruct.losses.base import (
     RankingLoss,
+    Reduction,
     check_choice,
     is_convex,
     opened,
@@ -63,7 +64,7 @@ class CombinedLoss(RankingLoss):
         weights: Sequence[float] | None = None,
         *,
         slack: str = "separate",
-        reduction: str = "mean",
+        reduction: Reduction = "mean",
     ) -> None:
         if isinstance(losses, Mapping):
             names, parts = list(losses), list(losses.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from rankstruct.losses.base import (
     HingeLoss,
     HingeOptions,
     RankingLoss,
+    Reduction,
     check_choice,
     check_positive,
     check_reduction,
@@ -28,9 +29,11 @@ from rankstruct.losses.base import (
     takes_groups,
 )
 from rankstruct.measures import DiscountedGain, Measure
-from rankstruct.oracles.registry import Resolved, resolve
+from rankstruct.oracles.registry import Reference, Resolved, resolve
 
 __all__ = ["DirectLoss", "PerturbedLoss", "direct_loss"]
+
+Side = Literal["positive", "negative", "both"]
 
 
 def direct_loss(
@@ -39,7 +42,7 @@ def direct_loss(
     measure: str | Measure,
     *,
     epsilon: float = 1.0,
-    side: str = "positive",
+    side: Side = "positive",
     feature_map: str | FeatureMap | None = None,
     **lists: Unpack[HingeOptions],
 ) -> Tensor:
@@ -83,13 +86,13 @@ def _direct(
     *,
     epsilon: float,
     side: str,
-    reference: str = "predicted",
+    reference: Reference = "predicted",
     reference_scores: Tensor | None = None,
     groups: Tensor | None = None,
     where: Tensor | None = None,
     offsets: Tensor | None = None,
     weights: Tensor | None = None,
-    reduction: str = "mean",
+    reduction: Reduction = "mean",
 ) -> Tensor:
     if reference_scores is not None:
         raise TypeError("the direct loss takes no reference_scores: its reference is the predicted ranking")
@@ -131,9 +134,9 @@ class DirectLoss(HingeLoss):
         measure: str | Measure,
         *,
         epsilon: float = 1.0,
-        side: str = "positive",
+        side: Side = "positive",
         feature_map: str | FeatureMap | None = None,
-        reduction: str = "mean",
+        reduction: Reduction = "mean",
     ) -> None:
         super().__init__(measure, feature_map=feature_map, reference="predicted", reduction=reduction)
         _checked(self.resolved, epsilon, side)
@@ -142,7 +145,7 @@ class DirectLoss(HingeLoss):
 
 def _checked(resolved: Resolved, epsilon: float, side: str) -> Resolved:
     check_positive("epsilon", epsilon)
-    check_choice("side", side, ("positive", "negative", "both"))
+    check_choice("side", side, get_args(Side))
     pair = isinstance(resolved.measure, DiscountedGain) and isinstance(resolved.feature_map, Positional)
     if side != "positive" and not pair:
         raise ValueError(
@@ -209,9 +212,9 @@ class PerturbedLoss(RankingLoss):
         self.samples = samples
 
     @property
-    def reduction(self) -> str:
+    def reduction(self) -> Reduction:
         """That of the loss."""
-        return str(self.loss.reduction)
+        return cast(Reduction, self.loss.reduction)
 
     @reduction.setter
     def reduction(self, value: str) -> None:

@@ -10,8 +10,10 @@ from typing import Any
 from torch import Tensor
 
 from rankstruct.feature_maps import FeatureMap
+from rankstruct.losses.base import Reduction
 from rankstruct.losses.structured_hinge import StructuredHingeLoss, structured_hinge_loss
 from rankstruct.measures import Diverse, Measure, parse_measure
+from rankstruct.oracles.registry import Reference
 
 __all__ = ["DiverseHingeLoss", "diverse_hinge_loss"]
 
@@ -54,8 +56,8 @@ class DiverseHingeLoss(StructuredHingeLoss):
         measure: str | Measure,
         *,
         feature_map: str | FeatureMap | None = None,
-        reference: str | None = None,
-        reduction: str = "mean",
+        reference: Reference | None = None,
+        reduction: Reduction = "mean",
     ) -> None:
         super().__init__(_diverse(measure), feature_map=feature_map, reference=reference, reduction=reduction)
 

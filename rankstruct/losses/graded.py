@@ -10,9 +10,18 @@ from typing_extensions import Unpack
 
 from rankstruct.feature_maps import FeatureMap
 from rankstruct.lists import check_lists
-from rankstruct.losses.base import HingeLoss, HingeOptions, check_reduction, check_values, hinge, opened, reduce_lists
+from rankstruct.losses.base import (
+    HingeLoss,
+    HingeOptions,
+    Reduction,
+    check_reduction,
+    check_values,
+    hinge,
+    opened,
+    reduce_lists,
+)
 from rankstruct.measures import Measure
-from rankstruct.oracles.registry import Resolved, resolve
+from rankstruct.oracles.registry import Reference, Resolved, resolve
 
 __all__ = ["GradedLoss", "graded_loss"]
 
@@ -27,7 +36,7 @@ def graded_loss(
     grades: Sequence[float] | None = None,
     grade_weights: Sequence[float] | None = None,
     feature_map: str | FeatureMap | None = None,
-    reference: str | None = None,
+    reference: Reference | None = None,
     **lists: Unpack[HingeOptions],
 ) -> Tensor:
     """The structured hinge of a binary measure, summed over thresholds: relevant is what has grade 1 or more, 2 or more, ...
@@ -49,8 +58,8 @@ def graded_loss(
     tensor(2.)
     """
     resolved = _without_threshold(resolve(measure, feature_map))
-    reference = resolved.reference(reference)
-    return _graded(scores, labels, resolved, grades=grades, grade_weights=grade_weights, reference=reference, **lists)
+    chosen = resolved.reference(reference)
+    return _graded(scores, labels, resolved, grades=grades, grade_weights=grade_weights, reference=chosen, **lists)
 
 
 @opened
@@ -67,7 +76,7 @@ def _graded(
     where: Tensor | None = None,
     offsets: Tensor | None = None,
     weights: Tensor | None = None,
-    reduction: str = "mean",
+    reduction: Reduction = "mean",
 ) -> Tensor:
     check_lists(scores, labels, where, offsets)
     check_reduction(reduction)
@@ -120,8 +129,8 @@ class GradedLoss(HingeLoss):
         grades: Sequence[float] | None = None,
         grade_weights: Sequence[float] | None = None,
         feature_map: str | FeatureMap | None = None,
-        reference: str | None = None,
-        reduction: str = "mean",
+        reference: Reference | None = None,
+        reduction: Reduction = "mean",
     ) -> None:
         _check_grades(grades, grade_weights)
         super().__init__(measure, feature_map=feature_map, reference=reference, reduction=reduction)

@@ -5,8 +5,6 @@ A list that no ranking can get wrong (one document, equal labels or gains, all p
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 from typing_extensions import Unpack
@@ -15,6 +13,8 @@ from rankstruct.losses.base import (
     TARGETS,
     ListOptions,
     RankingLoss,
+    Reduction,
+    Target,
     check_choice,
     check_positive,
     differs,
@@ -29,7 +29,7 @@ from rankstruct.measures import DiscountedGain, Measure
 __all__ = ["ApproxNDCGLoss", "ListMLELoss", "ListNetLoss", "approx_ndcg_loss", "listmle_loss", "listnet_loss"]
 
 
-def listnet_loss(scores: Tensor, labels: Tensor, *, target: str = "grade", **lists: Unpack[ListOptions]) -> Tensor:
+def listnet_loss(scores: Tensor, labels: Tensor, *, target: Target = "grade", **lists: Unpack[ListOptions]) -> Tensor:
     """Top-one cross entropy (ListNet): - sum_i p_i log softmax(s)_i with p the softmax of the labels or of the gains.
 
     Its least value is the entropy of p, not 0; only a list whose labels are all equal is set to 0. O(n).
@@ -64,7 +64,7 @@ class ListNetLoss(RankingLoss):
     function = staticmethod(listnet_loss)
     convex = True
 
-    def __init__(self, target: Literal["grade", "gain"] = "grade", *, reduction: str = "mean") -> None:
+    def __init__(self, target: Target = "grade", *, reduction: Reduction = "mean") -> None:
         check_choice("target", target, TARGETS)
         super().__init__(reduction, target=target)
 
@@ -124,7 +124,7 @@ class ListMLELoss(RankingLoss):
 
     function = staticmethod(listmle_loss)
 
-    def __init__(self, *, reduction: str = "mean") -> None:
+    def __init__(self, *, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
 
     def second_derivatives(self, scores: Tensor, labels: Tensor, offsets: Tensor) -> Tensor:
@@ -191,7 +191,9 @@ class ApproxNDCGLoss(RankingLoss):
 
     function = staticmethod(approx_ndcg_loss)
 
-    def __init__(self, measure: str | Measure = "nDCG", temperature: float = 0.1, *, reduction: str = "mean") -> None:
+    def __init__(
+        self, measure: str | Measure = "nDCG", temperature: float = 0.1, *, reduction: Reduction = "mean"
+    ) -> None:
         super().__init__(reduction, measure=_check_approx(measure, temperature), temperature=temperature)
 
 

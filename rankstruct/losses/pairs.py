@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from rankstruct.losses.base import (
     ListOptions,
     PerList,
     RankingLoss,
+    Reduction,
     check_choice,
     check_positive,
     check_reduction,
@@ -37,7 +38,8 @@ from rankstruct.measures import DiscountedGain, Measure
 
 __all__ = ["LambdaLoss", "RankNetLoss", "RankSVMLoss", "lambda_loss", "ranknet_loss", "ranksvm_loss"]
 
-SCHEMES = ("ndcg1", "ndcg2", "ndcg2++", "lambdarank")
+Scheme = Literal["ndcg1", "ndcg2", "ndcg2++", "lambdarank"]
+SCHEMES = get_args(Scheme)
 
 
 @opened
@@ -49,7 +51,7 @@ def ranksvm_loss(
     where: Tensor | None = None,
     offsets: Tensor | None = None,
     weights: Tensor | None = None,
-    reduction: str = "mean",
+    reduction: Reduction = "mean",
 ) -> Tensor:
     """Pairwise hinge (RankSVM): the mean of max(0, margin - (s_i - s_j)) over all pairs of a list with y_i > y_j.
 
@@ -87,7 +89,7 @@ class RankSVMLoss(RankingLoss):
     function = staticmethod(ranksvm_loss)
     convex = True
 
-    def __init__(self, margin: float = 1.0, *, reduction: str = "mean") -> None:
+    def __init__(self, margin: float = 1.0, *, reduction: Reduction = "mean") -> None:
         check_positive("margin", margin)
         super().__init__(reduction, margin=margin)
 
@@ -133,7 +135,7 @@ class RankNetLoss(RankingLoss):
     convex = True
     sigma: float
 
-    def __init__(self, sigma: float = 1.0, *, reduction: str = "mean") -> None:
+    def __init__(self, sigma: float = 1.0, *, reduction: Reduction = "mean") -> None:
         check_positive("sigma", sigma)
         super().__init__(reduction, sigma=sigma)
 
@@ -153,7 +155,7 @@ def lambda_loss(
     labels: Tensor,
     *,
     measure: str | Measure = "nDCG",
-    scheme: str = "ndcg2",
+    scheme: Scheme = "ndcg2",
     sigma: float = 1.0,
     mu: float = 10.0,
     **lists: Unpack[ListOptions],
@@ -218,7 +220,7 @@ def _by_loops(
     where: Tensor | None = None,
     offsets: Tensor | None = None,
     weights: Tensor | None = None,
-    reduction: str = "mean",
+    reduction: Reduction = "mean",
     signed: bool = False,
 ) -> Tensor:
     """`per_list` by compiled loops, which keep nothing of n x n; derivatives of higher order are its own.
@@ -290,11 +292,11 @@ class LambdaLoss(RankingLoss):
     def __init__(
         self,
         measure: str | Measure = "nDCG",
-        scheme: Literal["ndcg1", "ndcg2", "ndcg2++", "lambdarank"] = "ndcg2",
+        scheme: Scheme = "ndcg2",
         sigma: float = 1.0,
         mu: float = 10.0,
         *,
-        reduction: str = "mean",
+        reduction: Reduction = "mean",
     ) -> None:
         chosen = _check_lambda(measure, scheme, sigma, mu)
         super().__init__(reduction, measure=chosen, scheme=scheme, sigma=sigma, mu=mu)

@@ -6,7 +6,7 @@ and they change when all scores of a list are shifted. The value of a list is th
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -17,6 +17,8 @@ from rankstruct.losses.base import (
     TARGETS,
     ListOptions,
     RankingLoss,
+    Reduction,
+    Target,
     check_choice,
     check_positive,
     list_loss,
@@ -26,11 +28,12 @@ from rankstruct.measures.ranked import is_relevant
 
 __all__ = ["ClassificationLoss", "OrdinalLoss", "SquaredLoss", "classification_loss", "ordinal_loss", "squared_loss"]
 
-BALANCES = ("none", "lists")
-SURROGATES = ("logistic", "hinge")
+Balance = Literal["none", "lists"]
+Surrogate = Literal["logistic", "hinge"]
+BALANCES, SURROGATES = get_args(Balance), get_args(Surrogate)
 
 
-def squared_loss(scores: Tensor, labels: Tensor, *, target: str = "grade", **lists: Unpack[ListOptions]) -> Tensor:
+def squared_loss(scores: Tensor, labels: Tensor, *, target: Target = "grade", **lists: Unpack[ListOptions]) -> Tensor:
     """Squared error of the scores as predictions of the labels: the mean of (s_i - t_i)^2 over the documents of a list.
 
     A regression: labels may be any numbers, such as standardised ratings or the scores of a teacher, and padding has to be in
@@ -64,7 +67,7 @@ class SquaredLoss(RankingLoss):
     function = staticmethod(squared_loss)
     convex = True
 
-    def __init__(self, target: Literal["grade", "gain"] = "grade", *, reduction: str = "mean") -> None:
+    def __init__(self, target: Target = "grade", *, reduction: Reduction = "mean") -> None:
         check_choice("target", target, TARGETS)
         super().__init__(reduction, target=target)
 
@@ -79,7 +82,7 @@ def classification_loss(
     labels: Tensor,
     *,
     min_relevant: float | None = None,
-    balance: str = "none",
+    balance: Balance = "none",
     relevant_weight: float = 1.0,
     margin: float = 1.0,
     threshold: float = 0.0,
@@ -143,12 +146,12 @@ class ClassificationLoss(RankingLoss):
     def __init__(
         self,
         min_relevant: float | None = None,
-        balance: Literal["none", "lists"] = "none",
+        balance: Balance = "none",
         relevant_weight: float = 1.0,
         margin: float = 1.0,
         threshold: float = 0.0,
         *,
-        reduction: str = "mean",
+        reduction: Reduction = "mean",
     ) -> None:
         _check_classification(balance, relevant_weight, margin)
         super().__init__(
@@ -162,7 +165,12 @@ class ClassificationLoss(RankingLoss):
 
 
 def ordinal_loss(
-    scores: Tensor, labels: Tensor, thresholds: Tensor, *, surrogate: str = "logistic", **lists: Unpack[ListOptions]
+    scores: Tensor,
+    labels: Tensor,
+    thresholds: Tensor,
+    *,
+    surrogate: Surrogate = "logistic",
+    **lists: Unpack[ListOptions],
 ) -> Tensor:
     """Ordinal regression, all thresholds: each asks whether a document's grade is above it. The mean over documents of
 
@@ -228,9 +236,7 @@ class OrdinalLoss(RankingLoss):
 
     function = staticmethod(ordinal_loss)
 
-    def __init__(
-        self, grades: int, surrogate: Literal["logistic", "hinge"] = "logistic", *, reduction: str = "mean"
-    ) -> None:
+    def __init__(self, grades: int, surrogate: Surrogate = "logistic", *, reduction: Reduction = "mean") -> None:
         check_choice("surrogate", surrogate, SURROGATES)
         if isinstance(grades, bool) or not isinstance(grades, int) or grades < 2:
             raise ValueError(f"grades must be a whole number of at least 2, got {grades!r}")

@@ -16,7 +16,15 @@ from torch.utils.checkpoint import checkpoint
 from typing_extensions import Unpack
 
 from rankstruct.lists import is_plain
-from rankstruct.losses.base import ListOptions, RankingLoss, check_positive, checked_gains, differs, list_loss
+from rankstruct.losses.base import (
+    ListOptions,
+    RankingLoss,
+    Reduction,
+    check_positive,
+    checked_gains,
+    differs,
+    list_loss,
+)
 from rankstruct.measures import DiscountedGain, Measure, parse_measure
 
 __all__ = ["SmoothLoss", "smooth_loss"]
@@ -82,7 +90,9 @@ class SmoothLoss(RankingLoss):
     measure: DiscountedGain
     sigma: Tensor
 
-    def __init__(self, measure: str | Measure = "nDCG@10", *, sigma: float = 1.0, reduction: str = "mean") -> None:
+    def __init__(
+        self, measure: str | Measure = "nDCG@10", *, sigma: float = 1.0, reduction: Reduction = "mean"
+    ) -> None:
         super().__init__(reduction)
         measure = _checked(measure, sigma)
         self.register_buffer("sigma", torch.tensor(float(sigma)))

@@ -12,7 +12,7 @@ from typing_extensions import Unpack
 from rankstruct.feature_maps import FeatureMap
 from rankstruct.losses.base import HingeLoss, HingeOptions, hinge
 from rankstruct.measures import Measure
-from rankstruct.oracles.registry import resolve
+from rankstruct.oracles.registry import Reference, resolve
 
 __all__ = ["StructuredHingeLoss", "structured_hinge_loss"]
 
@@ -23,7 +23,7 @@ def structured_hinge_loss(
     measure: str | Measure,
     *,
     feature_map: str | FeatureMap | None = None,
-    reference: str | None = None,
+    reference: Reference | None = None,
     **lists: Unpack[HingeOptions],
 ) -> Tensor:
     """Structured hinge loss of a ranking measure: an upper bound of `best measure - measure`, per list; never negative.

@@ -39,7 +39,7 @@ prefix sums above, and we know no algorithm near the cost of a sort. They are re
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -47,13 +47,14 @@ from torch.nn.functional import pad
 from typing_extensions import Unpack
 
 from rankstruct.lists import refuse
-from rankstruct.losses.base import ListOptions, RankingLoss, check_choice, checked_gains, list_loss
+from rankstruct.losses.base import ListOptions, RankingLoss, Reduction, check_choice, checked_gains, list_loss
 from rankstruct.measures import DiscountedGain, Measure, parse_measure
 
 __all__ = ["TopSurrogateLoss", "top_surrogate_loss"]
 
-KINDS = ("average", "max")
-RESCALINGS = ("margin", "slack")
+Kind = Literal["average", "max"]
+Rescaling = Literal["margin", "slack"]
+KINDS, RESCALINGS = get_args(Kind), get_args(Rescaling)
 _RANKS = 1000  # that are looked at where a measure has no cut-off
 
 
@@ -62,8 +63,8 @@ def top_surrogate_loss(
     labels: Tensor,
     measure: str | Measure,
     *,
-    kind: str = "average",
-    rescaling: str = "margin",
+    kind: Kind = "average",
+    rescaling: Rescaling = "margin",
     **lists: Unpack[ListOptions],
 ) -> Tensor:
     """Average or max surrogate of precision at k, or of another measure of the top: a convex upper bound of its regret, per list.
@@ -164,10 +165,10 @@ class TopSurrogateLoss(RankingLoss):
     def __init__(
         self,
         measure: str | Measure,
-        kind: Literal["average", "max"] = "average",
-        rescaling: Literal["margin", "slack"] = "margin",
+        kind: Kind = "average",
+        rescaling: Rescaling = "margin",
         *,
-        reduction: str = "mean",
+        reduction: Reduction = "mean",
     ) -> None:
         chosen = _checked(measure, kind, rescaling)
         super().__init__(reduction, measure=chosen, kind=kind, rescaling=rescaling)

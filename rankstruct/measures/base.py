@@ -22,7 +22,7 @@ from torch import Tensor
 
 from rankstruct.lists import check_lists
 from rankstruct.measures.orders import mean_over_orders
-from rankstruct.measures.ranked import RankedLists, rank_lists
+from rankstruct.measures.ranked import Convention, Empty, RankedLists, Ties, rank_lists
 
 __all__ = ["Measure", "parse_measure", "parse_measures", "register_measure"]
 
@@ -107,7 +107,7 @@ class Measure(ABC):
         """What the best ranking sorts by, from clean float64 labels: the labels themselves unless overridden."""
         return labels
 
-    def judge(self, lists: RankedLists, empty: int | str = 0) -> tuple[Tensor, Tensor]:
+    def judge(self, lists: RankedLists, empty: Empty = 0) -> tuple[Tensor, Tensor]:
         """`compute` with the policies for ties and undefined lists applied; see `evaluate`.
 
         Raises:
@@ -158,9 +158,9 @@ def measure_lists(
     labels: Any,
     where: Any = None,
     *,
-    ties: str = "expected",
-    empty: int | str = 0,
-    convention: str | None = None,
+    ties: Ties = "expected",
+    empty: Empty = 0,
+    convention: Convention | None = None,
     **given: Any,
 ) -> list[Tensor]:
     """The values of several measures, each `[...]` float64, with one sort; see `evaluate` for arguments and errors."""
@@ -176,7 +176,7 @@ def measure_lists(
     return [result.reshape(shape) for result in results]
 
 
-def resolve_policies(ties: str, empty: int | str, convention: str | None) -> str:
+def resolve_policies(ties: Ties, empty: Empty, convention: Convention | None) -> Ties:
     """Check `empty` and `convention`; returns the rule for ties, which `letor` decides.
 
     Raises:

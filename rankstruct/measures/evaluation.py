@@ -16,6 +16,7 @@ from typing import Any
 from torch import Tensor
 
 from rankstruct.measures.base import Measure, measure_lists, parse_measures
+from rankstruct.measures.ranked import Convention, Empty, Ties
 
 __all__ = ["evaluate"]
 
@@ -27,9 +28,9 @@ def evaluate(
     *,
     where: Any = None,
     offsets: Any = None,
-    ties: str = "expected",
-    empty: int | str = 0,
-    convention: str | None = None,
+    ties: Ties = "expected",
+    empty: Empty = 0,
+    convention: Convention | None = None,
     num_relevant: Any = None,
     ideal_labels: Any = None,
     docids: Any = None,

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -20,7 +20,10 @@ from rankstruct.lists import NOT_NEGATIVE, check_groups, check_lists, check_offs
 
 __all__ = ["RankedLists"]
 
-TIES = ("expected", "input", "worst", "docid")
+Ties = Literal["expected", "input", "worst", "docid"]
+TIES = get_args(Ties)
+Empty = Literal[0, 1, "skip", "error"]
+Convention = Literal["letor"]
 
 
 @dataclass(frozen=True)
@@ -147,7 +150,7 @@ def rank_lists(
     where: Any = None,
     *,
     offsets: Any = None,
-    ties: str = "expected",
+    ties: Ties = "expected",
     letor: bool = False,
     num_relevant: Any = None,
     ideal_labels: Any = None,

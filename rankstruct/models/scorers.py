@@ -5,7 +5,7 @@ A `PreparedScorer` takes raw features, whose preparation may look at whole lists
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +42,8 @@ class LinearScorer(nn.Module):
     torch.Size([2, 5])
     """
 
+    __call__: Callable[..., Tensor]
+
     def __init__(self, num_features: int) -> None:
         super().__init__()
         self.num_features = num_features
@@ -67,6 +69,8 @@ class MLPScorer(nn.Module):
     >>> MLPScorer(3, hidden=(8, 4))(torch.ones(2, 5, 3)).shape
     torch.Size([2, 5])
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(
         self, num_features: int, hidden: Sequence[int] = (64, 32), dropout: float = 0.0, normalize: bool = False
@@ -247,6 +251,8 @@ class MeanScorer(nn.Module):
     torch.Size([2, 5])
     """
 
+    __call__: Callable[..., Tensor]
+
     def __init__(self, scorers: Sequence[nn.Module]) -> None:
         super().__init__()
         if not scorers:
@@ -270,6 +276,8 @@ class PreparedScorer(nn.Module):
     >>> PreparedScorer(LinearScorer(3), preparation)(torch.ones(2, 5, 3)).shape
     torch.Size([2, 5])
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(self, scorer: nn.Module, preparation: Preparation) -> None:
         super().__init__()
@@ -298,6 +306,8 @@ class EnsembleScorer(nn.Module):
     >>> EnsembleScorer([MLPScorer(3), LinearScorer(3)])(torch.ones(2, 5, 3)).shape
     torch.Size([2, 5])
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(self, scorers: Sequence[nn.Module], weights: Sequence[float] | None = None) -> None:
         super().__init__()

@@ -7,7 +7,7 @@ from torch import Tensor
 from rankstruct.feature_maps import FeatureMap
 from rankstruct.lists import as_offsets, check_lists
 from rankstruct.measures import Measure
-from rankstruct.oracles.registry import MostViolated, resolve
+from rankstruct.oracles.registry import MostViolated, Reference, resolve
 
 __all__ = ["most_violated"]
 
@@ -18,7 +18,7 @@ def most_violated(
     measure: str | Measure,
     *,
     feature_map: str | FeatureMap | None = None,
-    reference: str | None = None,
+    reference: Reference | None = None,
     reference_scores: Tensor | None = None,
     groups: Tensor | None = None,
     where: Tensor | None = None,

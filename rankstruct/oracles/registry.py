@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from torch import Tensor
 
@@ -14,7 +14,8 @@ from rankstruct.measures import Measure, parse_measure
 
 __all__ = ["Explanation", "MostViolated", "Oracle", "explain_oracle", "register_oracle", "set_default_bound"]
 
-REFERENCES = ("ideal", "ideal-tied", "predicted")
+Reference = Literal["ideal", "ideal-tied", "predicted"]
+REFERENCES = get_args(Reference)
 
 
 class MostViolated(NamedTuple):

@@ -16,7 +16,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import scipy.sparse as sp
@@ -33,7 +33,8 @@ from rankstruct.solvers import Bundle, SeparableSolution, minimise_separable
 
 __all__ = ["Alternation", "adopt_users", "alternate", "new_user", "solve_users", "user_method"]
 
-METHODS = ("bundle", "dc", "lbfgs")
+Method = Literal["bundle", "dc", "lbfgs"]
+METHODS = get_args(Method)
 _DC_ROUNDS = 5
 
 
@@ -137,7 +138,7 @@ def solve_users(
     loss: nn.Module,
     *,
     regularization: float = 1.0,
-    method: str = "bundle",
+    method: Method = "bundle",
     tolerance: float = 1e-3,
     max_iterations: int = 60,
 ) -> SeparableSolution:
@@ -236,7 +237,7 @@ class _UserProblems:
         return minimise_separable(oracle, start.numpy(), self.regularization, **self.options)
 
 
-def user_method(loss: nn.Module) -> str:
+def user_method(loss: nn.Module) -> Method:
     """The method of `solve_users` for a loss.
 
     >>> import rankstruct as rs
@@ -254,7 +255,7 @@ def adopt_users(
     loss: nn.Module,
     *,
     regularization: float = 1.0,
-    method: str | None = None,
+    method: Method | None = None,
 ) -> None:
     """Give users that were not trained the factors that are best for some of their ratings, in place; items stay.
 
@@ -277,7 +278,7 @@ def new_user(
     loss: nn.Module,
     *,
     regularization: float = 1.0,
-    method: str = "bundle",
+    method: Method = "bundle",
 ) -> Tensor:
     """The factor `[rank]` of a user that is not in the scorer, from some ratings; see `solve_users`.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -35,6 +37,8 @@ class MatrixFactorization(nn.Module):
     >>> scorer(torch.tensor([[0.0, 4.0], [0.0, 1.0]])).shape, scorer.item_scores(torch.tensor([0, 2])).shape
     (torch.Size([2]), torch.Size([2, 5]))
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(
         self,
@@ -102,6 +106,8 @@ class ItemScorer(nn.Module):
     >>> ItemScorer(3)(torch.tensor([[0.0, 2.0]]))
     tensor([0.])
     """
+
+    __call__: Callable[..., Tensor]
 
     scores: Tensor
 

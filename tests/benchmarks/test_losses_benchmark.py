@@ -44,6 +44,10 @@ def test_command_prints_a_table_and_writes_json(tmp_path, capsys):
     report = json.loads(target.read_text())
     assert report["machine"]["torch"] == torch.__version__
     assert [t["loss"] for t in report["timings"]] == ["torch.sort", "RankSVM", "ListMLE"]
+    table = report["tables"]["losses"]
+    assert table["header"] == ["loss", "over sort, 30% relevant", "over squared, 30% relevant", "peak MB"]
+    assert [row[0] for row in table["rows"]] == ["torch.sort", "RankSVM", "ListMLE"]
+    assert table["rows"][1][1] == f"{report['timings'][1]['median']:.2f}"
     assert main(["benchmark", "losses", "--losses", "nothing"]) == 1
     assert "unknown loss 'nothing'; there are: AP" in capsys.readouterr().err
     assert [t["over_squared"] for t in report["timings"]] == [None] * 3

@@ -60,6 +60,11 @@ def test_command_prints_a_table_and_writes_json(tmp_path, capsys, monkeypatch):
     report = json.loads(target.read_text())
     assert report["machine"]["torch"] == torch.__version__
     assert {t["what"] for t in report["timings"]} == {"torch.sort", "np.argsort", "AUC loss", DENSE}
+    table = report["tables"]["oracles"]
+    assert table["header"] == ["lists x documents", "relevant", "AUC", "np.argsort", DENSE]
+    assert [row[:2] for row in table["rows"]][:3] == [["256 x 100", "5%"], ["256 x 100", "30%"], ["64 x 1000", "5%"]]
+    (auc,) = (t for t in report["timings"] if t["what"] == "AUC loss" and (t["lists"], t["relevant"]) == (64, 0.3))
+    assert float(table["rows"][3][2]) == pytest.approx(auc["median"], abs=0.5)
 
 
 def test_what_needs_too_much_memory_is_a_dash(monkeypatch):

@@ -53,7 +53,7 @@ def test_a_new_command_is_a_file_and_a_line(error, status, said, monkeypatch, ca
 @pytest.mark.parametrize("name", [name for name in cli.COMMANDS if name != "validate"])
 def test_wrong_usage_ends_with_2(name, capsys):
     with pytest.raises(SystemExit) as end:
-        cli.main([name, *(["--limit"] if name == "cache" else [])])  # which needs nothing
+        cli.main([name, *{"cache": ["--limit"], "configs": ["--output"]}.get(name, [])])  # which need nothing
     assert end.value.code == 2
     assert "Traceback" not in capsys.readouterr().err
 

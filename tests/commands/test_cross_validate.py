@@ -100,7 +100,10 @@ def test_selects_by_validation_and_reuses_finished_cells(folder, capsys):
     assert "0.1230" in out
     assert f"{low:.4f} to {high:.4f}" in out
     assert "4 runs, 4 of them reused" in out
-    assert json.loads((folder / "out" / "cross_validation.json").read_text())["folds"] == again["folds"]
+    result = json.loads((folder / "out" / "cross_validation.json").read_text())
+    assert result["folds"] == again["folds"]
+    assert result["tables"]["folds"]["rows"][-2][0] == "mean"
+    assert result["versions"]["rankstruct"] == rs.__version__
 
 
 def test_further_seeds_train_what_was_chosen_and_show_the_spread(folder, capsys):
@@ -138,8 +141,11 @@ def test_compare_has_a_line_for_each_config(folder, capsys):
     more = ["--folds", "1", "2", "--grid", "model.regularization=0.1,0.01", "--data.path", str(folder)]
     assert compare([*arguments, *more, "--model.measures", "[RR@10, AP]"]) == 0
     printed = capsys.readouterr().out
-    found = json.loads((folder / "compared" / "comparison.json").read_text())
+    result = json.loads((folder / "compared" / "comparison.json").read_text())
+    assert result["command"].startswith("rankstruct compare --configs ")
+    found = result["configs"]
     assert list(found) == ["config", "other"]
+    assert [row[0] for row in result["tables"]["comparison"]["rows"]] == ["config", "other"]
     alone = cross_validate(
         other,
         folds=[1, 2],

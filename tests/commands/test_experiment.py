@@ -88,6 +88,9 @@ def test_writes_tables_plots_and_a_page(finished, capsys):
         f"{name}.{suffix}" for name in ("curves", "measures", "paths", "split", "times") for suffix in ("png", "svg")
     )
     page = (out / "report.html").read_text()
+    result = json.loads((out / "tables.json").read_text())
+    assert result["command"].startswith("rankstruct experiment --config ")
+    assert [row[0] for row in next(iter(result["tables"].values()))["rows"]]
     assert page.count("<img") == 5
     assert "chosen by fold" in page
     assert "seeds: 3" in page

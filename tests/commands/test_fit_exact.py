@@ -45,7 +45,10 @@ def fitted(tmp_path_factory):
 
 
 def test_reports_every_C(fitted):
-    found = json.loads((fitted / "out" / "exact.json").read_text())
+    result = json.loads((fitted / "out" / "exact.json").read_text())
+    assert result["command"].startswith("rankstruct fit-exact --config ")
+    assert result["tables"]["chosen"]["rows"][0][0] == "map"
+    found = result["configs"]
     path = found["map"][0]["path"]
     assert [row["C"] for row in path] == [0.1, 1.0, 10.0]
     train_lists = synthetic(seed=0)[0]
@@ -302,7 +305,7 @@ def test_two_processes_fit_what_one_does(tmp_path):
         printed, errors = two.communicate(timeout=240)
     assert two.returncode == 0, errors
     assert printed.count("C chosen on validation") == 1
-    found = json.loads((tmp_path / "two" / "exact.json").read_text())
+    found = json.loads((tmp_path / "two" / "exact.json").read_text())["configs"]
     for name in texts:
         (cell,), (wanted,) = found[name], one[name]
         assert (cell["lists"], cell["left_out"]) == (wanted["lists"], wanted["left_out"])

@@ -34,6 +34,7 @@ SMALL = {
     "rankboost": {"rounds": 60},
     "lambdarank": {"steps": 40},
     "smoothgrad": {"C": 10.0, "stages": 2, "max_iterations": 20},
+    "mlp": {"max_epochs": 10, "hidden": (8,)},
     "combination": {"C": [1.0, 100.0], "weights": [[1, 1, 0.1], [1, 0.1, 0.1]]},
 }
 

@@ -411,6 +411,7 @@ def test_no_tensor_of_the_caller_is_changed(its):
     assert all(torch.equal(a, b) for a, b in zip(given, before, strict=True))
 
 
+@pytest.mark.slow
 @every_loss
 def test_compiles_as_one_graph(its):
     scores, labels, where = draw(dtype=torch.float32)
@@ -604,7 +605,7 @@ def test_what_is_no_argument_is_refused_by_name():
 STUCK = {"SVMmrr", "nDCG@10-ideal", "Diverse-nDCG@3-ideal", "Classification-weighted"}
 
 
-@pytest.mark.parametrize("scorer", [rs.LinearScorer, rs.MLPScorer])
+@pytest.mark.parametrize("scorer", [rs.LinearScorer, pytest.param(rs.MLPScorer, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("its", [pytest.param(its, id=name) for name, its in LOSSES if name not in STUCK])
 def test_no_loss_stays_where_it_starts(its, scorer):
     """The README's data and loop with the library's scorers as they are built; at random the AP is 0.22."""

@@ -9,6 +9,7 @@ from nbclient import NotebookClient
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 # Jupyter's own event loop and sockets; the notebook runs in another process
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")

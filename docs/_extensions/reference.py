@@ -1,0 +1,133 @@
+"""The reference from the docstrings: a directive that documents the public names of a room, and Markdown as Sphinx reads it.
+
+.. room:: rankstruct.losses
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from functools import cache
+
+from docutils.statemachine import StringList
+from sphinx.util.docutils import SphinxDirective
+
+import rankstruct
+from rankstruct._lazy import public_names
+
+#: The rooms with a page of the reference; names that `rankstruct` has too are documented as its own.
+ROOMS = (
+    *("measures", "feature_maps", "oracles", "losses", "models", "preparation", "estimators", "boosting", "metric"),
+    *("recommenders", "data", "solvers", "training", "recommenders.training", "diagnostics", "statistics", "kernels"),
+    *("processes", "tables", "commands.cells", "commands.experiment", "experiments.plan"),
+)
+_SECTION = re.compile(r"(Args|Arguments|Attributes|Returns|Raises|Yields|Warns):\s*$")
+
+
+@cache
+def documented() -> dict[str, str]:
+    """Where each public name is documented, such as `AP` at `rankstruct.AP`; of equal names the first room's."""
+    found: dict[str, str] = {}
+    for room in ROOMS:
+        for name in public_names(importlib.import_module(f"rankstruct.{room}")):
+            found.setdefault(name, f"rankstruct.{name}" if name in rankstruct.__all__ else f"rankstruct.{room}.{name}")
+    return found
+
+
+class Room(SphinxDirective):
+    """A table of what a room exports, and each name's documentation."""
+
+    required_arguments = 1
+
+    def run(self):
+        """The nodes of the whole room."""
+        room = self.arguments[0]
+        module = importlib.import_module(room)
+        places = [place for name in public_names(module) if (place := documented()[name]).startswith(_home(name, room))]
+        lines = [".. autosummary::", "   :nosignatures:", "", *(f"   ~{place}" for place in places), ""]
+        for place in places:
+            thing = getattr(importlib.import_module(place.rpartition(".")[0]), place.rpartition(".")[2])
+            if inspect.isclass(thing):
+                lines += [f".. autoclass:: {place}", "   :members:", ""]
+            else:
+                lines += [f".. auto{'function' if inspect.isroutine(thing) else 'data'}:: {place}", ""]
+        return self.parse_text_to_nodes(
+            StringList(lines, source=self.get_source_info()[0]), allow_section_headings=False
+        )
+
+
+def _home(name: str, room: str) -> str:
+    return f"rankstruct.{name}" if name in rankstruct.__all__ else f"{room}.{name}"
+
+
+def as_rst(lines: list[str]) -> list[str]:
+    """A docstring of the house, which is Markdown with the sections that napoleon knows, as reStructuredText."""
+    found: list[str] = []
+    prose: list[str] = []
+    state, base = "prose", 0
+
+    def end_prose() -> None:
+        found.extend(_escaped("\n".join(prose)).split("\n") if prose else [])
+        prose.clear()
+
+    in_section = False
+    for line in lines:
+        blank, indent = not line.strip(), len(line) - len(line.lstrip())
+        if state == "doctest" and not blank:
+            found.append(line)
+            continue
+        if state == "literal" and (blank or indent > base):
+            found.append(line)
+            continue
+        state = "prose"
+        if line.lstrip().startswith(">>>"):
+            end_prose()
+            if found and found[-1].strip():
+                found.append("")
+            state = "doctest"
+            found.append(line)
+            continue
+        if not blank and indent == 0:
+            in_section = bool(_SECTION.match(line))
+        after_blank = bool(prose and not prose[-1].strip()) or bool(not prose and found and not found[-1].strip())
+        if not blank and indent > 0 and after_blank and not in_section:
+            end_prose()
+            state, base = "literal", 0
+            found += ["::", "", line]
+            continue
+        prose.append(line)
+    end_prose()
+    return found
+
+
+def _escaped(text: str) -> str:
+    parts = re.split(r"(`+[^`]+`+)", text)
+    for at, part in enumerate(parts):
+        if at % 2:
+            parts[at] = _code(part.strip("`"), parts[at + 1][:1])
+        else:
+            part = part.replace("\\", r"\\").replace("|", r"\|")
+            part = re.sub(r"(?<!\*)\*(?!\*)", r"\\*", part)
+            parts[at] = re.sub(r"_(?!\w)", r"\\_", part)
+    return "".join(parts)
+
+
+def _code(code: str, behind: str) -> str:
+    name = code.removeprefix("rs.").removesuffix("()")
+    name = name.rpartition(".")[2] if name.startswith("rankstruct.") else name
+    end = r"\ " if behind.isalnum() else ""
+    if name in documented():
+        return f":py:obj:`{code} <{documented()[name]}>`{end}"
+    return f"``{' '.join(code.split())}``{end}"
+
+
+def setup(app):
+    """Register both."""
+    app.add_directive("room", Room)
+
+    def process(app, what, name, obj, options, lines):
+        lines[:] = as_rst(lines)
+
+    app.connect("autodoc-process-docstring", process, priority=100)  # before napoleon
+    return {"parallel_read_safe": True}

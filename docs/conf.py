@@ -1,0 +1,63 @@
+"""How the documentation is built: `sphinx-build -W --keep-going -b html docs docs/_build/html`, offline."""
+
+import shutil
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE / "_extensions"), str(HERE.parent)]
+
+from rankstruct._version import __version__  # noqa: E402
+
+project = "rankstruct"
+author = "the authors of rankstruct"
+version = release = __version__
+html_title = f"rankstruct {version}"
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "reference",
+]
+exclude_patterns = ["_build", "_extensions"]
+nitpicky = False  # types in signatures name other libraries, whose inventories are not here
+
+smartquotes = False  # -- is a mark in tables
+html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["rankstruct.css"]
+html_copy_source = False
+html_theme_options = {"navigation_with_keys": True}
+pygments_style = "default"
+
+myst_heading_anchors = 3
+myst_enable_extensions = ["colon_fence", "deflist"]
+nb_execution_mode = "off"  # the notebooks hold their outputs, and the tests run them
+nb_ipywidgets_js = {}  # nothing is loaded from elsewhere
+nb_merge_streams = True
+
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_member_order = "bysource"
+autosummary_generate = False
+python_maximum_signature_line_length = 88
+napoleon_use_param = False
+napoleon_use_ivar = True
+napoleon_use_rtype = False
+copybutton_prompt_text = r">>> |\.\.\. "
+copybutton_prompt_is_regexp = True
+
+
+def setup(app):
+    """Put the notebooks, which live beside the documentation, among its pages, and end snippets with their last line."""
+    # Doctest takes all up to an empty line for what is printed, so a snippet has one before its fence.
+    app.connect("source-read", lambda app, page, text: text.append(text.pop().replace("\n\n```\n", "\n```\n")))
+    pages = HERE / "notebooks"
+    for notebook in (HERE.parent / "notebooks").glob("*.ipynb"):
+        page = pages / notebook.name
+        if not page.is_file() or page.read_bytes() != notebook.read_bytes():
+            pages.mkdir(exist_ok=True)
+            shutil.copy2(notebook, page)

@@ -1,0 +1,44 @@
+"""`rankstruct configs`: list the configs that come with the package; print or copy one."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from rankstruct.commands._arguments import shipped_configs
+from rankstruct.tables import format_table
+
+
+def main(args: Sequence[str]) -> None:
+    """Print the list, or one of them."""
+    parser = argparse.ArgumentParser(
+        prog="rankstruct configs",
+        description="The configs that come with the package. Commands take them by name, `rankstruct fit --config quickstart`; "
+        "with NAME one is printed, to start a file of your own from.",
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="print this one")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="copy it there; a file that exists is left alone")
+    given = parser.parse_args(args[1:])
+    shipped = shipped_configs()
+    if given.name is None:
+        if given.output is not None:
+            parser.error("--output needs NAME")
+        print(format_table(["config", "what it does"], [[name, _first_line(path)] for name, path in shipped.items()]))
+        return
+    name = given.name.removesuffix(".yaml")
+    if name not in shipped:
+        raise ValueError(f"no config {given.name!r}; `rankstruct configs` lists them")
+    text = shipped[name].read_text(encoding="utf-8")
+    if given.output is None:
+        print(text, end="")
+        return
+    with given.output.open("x", encoding="utf-8") as file:
+        file.write(text)
+    print(f"wrote {given.output}")
+
+
+def _first_line(path: Path) -> str:
+    """What the comment on top says, without the command that follows it."""
+    first = path.read_text(encoding="utf-8").split("\n", 1)[0]
+    return first.removeprefix("# ").split(": rankstruct ")[0]

@@ -1,0 +1,89 @@
+"""Build sdist and wheel, and try the wheel alone: a fresh environment, an empty folder, the quickstart by one command.
+
+python scripts/try_wheel.py --torch torch              # the newest versions that pyproject.toml allows
+python scripts/try_wheel.py --torch torch --lowest     # the lowest ones
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+#: What a user does in the first minutes, each in the empty folder.
+TRIALS = (
+    ["-m", "rankstruct", "configs"],
+    ["-m", "rankstruct", "fit", "--config", "quickstart", "--trainer.max_epochs", "3"],
+    ["-m", "rankstruct", "predict", "--run", "runs/quickstart/version_0"],
+    [
+        "-c",
+        "import numpy as np, rankstruct as rs, torch\n"
+        "X, qid = np.random.default_rng(0).normal(size=(400, 5)), np.repeat(np.arange(20), 20)\n"
+        "y = (X[:, 0] > 1).astype(int)\n"
+        "assert rs.LinearRanker('nDCG@10').fit(X, y, qid).score(X, y, qid) > 0.9\n"
+        "scores = torch.randn(4, 9, requires_grad=True)\n"
+        "for name in ('AP', 'AUC', 'nDCG@10', 'RR', 'P@5'):\n"
+        "    rs.StructuredHingeLoss(name)(scores, (torch.rand(4, 9) > 0.5).long()).backward()\n"
+        "assert rs.load_scorer('runs/quickstart/version_0') is not None\n",
+    ],
+)
+
+
+def main() -> int:
+    """Build, install, try."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--torch", default="torch", help="requirement that is installed first (default: torch)")
+    parser.add_argument("--lowest", action="store_true", help="the lowest version of each requirement")
+    parser.add_argument("--tests", nargs="*", default=[], metavar="PATH", help="tests to run with what was installed")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        environment, empty = Path(folder, "environment"), Path(folder, "empty")
+        empty.mkdir()
+        venv.create(environment, with_pip=True)
+        python = str(environment / ("Scripts" if sys.platform == "win32" else "bin") / "python")
+
+        def run(*command: str, cwd: Path = empty) -> None:
+            print("$", *(word if "\n" not in word else "..." for word in command), flush=True)
+            subprocess.run([python, *command], cwd=cwd, check=True)
+
+        def install(*requirements: str) -> None:
+            run("-m", "pip", "install", "--quiet", *requirements)
+
+        install(given.torch, "build")
+        run("-m", "build", "--outdir", folder, str(ROOT))  # the wheel is made from the sdist
+        (wheel,) = Path(folder).glob("*.whl")
+        extra = "[test]" if given.tests else ""
+        pins = Path(folder, "lowest.txt")
+        pins.write_text("\n".join(lowest_versions(wheel, "test" if given.tests else None)) if given.lowest else "")
+        install("--constraint", str(pins), f"{wheel}{extra}")
+        for trial in TRIALS:
+            run(*trial)
+        if given.tests:
+            run("-m", "pytest", "-q", "-n", "auto", "--dist", "loadfile", *given.tests, cwd=ROOT)
+    print(f"{wheel.name}: works")
+    return 0
+
+
+def lowest_versions(wheel: Path, extra: str | None = None) -> list[str]:
+    """Each `name>=version` of a wheel's requirements, and of one extra's, as `name==version`."""
+    from zipfile import ZipFile
+
+    with ZipFile(wheel) as file:
+        (name,) = (each for each in file.namelist() if each.endswith(".dist-info/METADATA"))
+        lines = file.read(name).decode().splitlines()
+    found = []
+    for line in lines:
+        match = re.fullmatch(r"Requires-Dist: ([\w.-]+)(?:\[\w+\])?[^;]*?>=([\w.]+)[^;]*(?:; extra == '(\w+)')?", line)
+        if match and match[3] in (None, extra):
+            found.append(f"{match[1]}=={match[2]}")
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

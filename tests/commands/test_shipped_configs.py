@@ -1,0 +1,73 @@
+"""Configs by name: found, listed, copied; files of one's own come first."""
+
+from pathlib import Path
+
+import pytest
+
+from rankstruct import cli
+from rankstruct.commands._arguments import as_typed, find_configs, shipped_configs
+
+FOLDER = Path(__file__).parents[2] / "configs"
+
+
+def test_names_patterns_and_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    quickstart = str(FOLDER / "quickstart.yaml")
+    assert find_configs(["fit", "--config", "quickstart"]) == ["fit", "--config", quickstart]
+    assert find_configs(["fit", "--config=quickstart.yaml", "-c", "quickstart"]) == [
+        "fit",
+        f"--config={quickstart}",
+        "-c",
+        quickstart,
+    ]
+    assert find_configs(["compare", "--configs", "exact-orm-ndcg-1*", "quickstart", "--output", "quickstart"]) == [
+        "compare",
+        "--configs",
+        *(str(FOLDER / f"exact-orm-ndcg-10-{name}.yaml") for name in ("ideal", "ideal-tied", "predicted")),
+        quickstart,
+        "--output",
+        "quickstart",
+    ]
+    (tmp_path / "quickstart").write_text("task: ranking")
+    for unchanged in ("quickstart", "configs/quickstart.yaml", "{trainer: {max_epochs: 1}}", ""):
+        assert find_configs(["fit", "--config", unchanged]) == ["fit", "--config", unchanged]
+
+
+def test_an_unknown_name_is_refused_with_the_nearest(capsys):
+    with pytest.raises(ValueError, match=r"neither a file nor a config .* did you mean quickstart"):
+        find_configs(["fit", "--config", "quikstart"])
+    assert cli.main(["cross-validate", "--config", "zzzzzz"]) == 1
+    assert (
+        capsys.readouterr().err
+        == "rankstruct cross-validate: zzzzzz is neither a file nor a config of `rankstruct configs`\n"
+    )
+
+
+def test_the_list_has_every_config_and_what_it_does(capsys):
+    assert cli.main(["configs"]) == 0
+    rows = capsys.readouterr().out.splitlines()[2:]
+    assert (
+        [row.split()[0] for row in rows]
+        == list(shipped_configs())
+        == sorted(path.stem for path in FOLDER.glob("*.yaml"))
+    )
+    assert all(len(row.split(maxsplit=1)) == 2 and "rankstruct" not in row and "#" not in row for row in rows)
+
+
+def test_one_is_printed_or_copied_but_never_over_a_file(tmp_path, capsys):
+    assert cli.main(["configs", "quickstart"]) == 0
+    text = (FOLDER / "quickstart.yaml").read_text()
+    assert capsys.readouterr().out == text
+    target = tmp_path / "mine.yaml"
+    assert cli.main(["configs", "quickstart.yaml", "--output", str(target)]) == 0
+    assert target.read_text() == text
+    target.write_text("mine")
+    assert cli.main(["configs", "quickstart", "--output", str(target)]) == 1
+    assert target.read_text() == "mine"
+    assert cli.main(["configs", "nothing"]) == 1
+    assert "no config 'nothing'" in capsys.readouterr().err
+
+
+def test_a_result_file_has_the_command_as_it_was_typed():
+    typed = ["fit", "--config", "quickstart", "--output", "runs/a"]
+    assert as_typed(find_configs(typed)) == ["rankstruct", *typed]

@@ -1,0 +1,184 @@
+"""Every command in the README and on the documentation's pages: options and configs exist, and what is quick runs."""
+
+import argparse
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from rankstruct.cli import COMMANDS, main
+from rankstruct.commands import fit_exact
+from rankstruct.commands._arguments import find_configs
+from rankstruct.commands.train import complete_config
+from rankstruct.data import digits
+from rankstruct.experiments.plan import read_plan
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs").glob("*/*.md"))]
+OTHERS = {"pip", "pytest", "tensorboard", "sphinx-build"}
+TRAINING = ("fit", "validate", "test", "predict")
+
+
+def commands(path):
+    """The command lines of a page's bash blocks, as words."""
+    for block in re.findall(r"^```bash\n(.*?)^```", path.read_text(), flags=re.DOTALL | re.MULTILINE):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            while words:
+                end = words.index("&&") if "&&" in words else len(words)
+                yield words[:end]
+                words = words[end + 1 :]
+
+
+WRITTEN = [(f"{path.relative_to(ROOT)}: {shlex.join(words)}", words) for path in PAGES for words in commands(path)]
+
+
+class Parsed(Exception):
+    """What a command was about to do."""
+
+
+def options_of(args):
+    """What the parser of a command makes of its arguments, the command being stopped when it has."""
+    depth = 0
+
+    def stopping(method):
+        def parse(self, *args, **kwargs):
+            nonlocal depth
+            depth += 1
+            try:
+                found = method(self, *args, **kwargs)
+            finally:
+                depth -= 1
+            if depth == 0:  # the outermost parser: that of a kind of benchmark is asked by its command's
+                raise Parsed(*(found if isinstance(found, tuple) else (found, [])))
+            return found
+
+        return parse
+
+    with pytest.MonkeyPatch.context() as patched:
+        for name in ("parse_args", "parse_known_args"):
+            patched.setattr(argparse.ArgumentParser, name, stopping(getattr(argparse.ArgumentParser, name)))
+        with pytest.raises(Parsed) as stop:
+            main(args)
+    return stop.value.args
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The folder of a run of two steps."""
+    folder = tmp_path_factory.mktemp("runs")
+    short = [
+        "--trainer.max_epochs",
+        "1",
+        "--trainer.limit_train_batches",
+        "1",
+        "--trainer.enable_progress_bar",
+        "false",
+    ]
+    assert main(["fit", "--config", "quickstart", "--output", str(folder), *short]) == 0
+    return folder / "version_0"
+
+
+def check_training(args, run):
+    """Parse a training command; `--run` is the run that there is."""
+    if "--run" in args:
+        at = args.index("--run")
+        args = [*args[:at], "--config", str(run / "config.yaml"), *args[at + 2 :]]
+        args += ["--ckpt_path", str(run / "checkpoints" / "best.ckpt")]
+    complete_config(find_configs(args))
+
+
+def check_rest(name, options, rest):
+    """What a command hands on to the runs that it starts."""
+    configs = [options.config] if isinstance(getattr(options, "config", None), str) else []
+    if name == "fit-exact":
+        for config in options.config:
+            fit_exact._parse(config, rest)
+    elif name == "experiment":
+        read_plan(options.config, rest)
+    elif name in ("cross-validate", "compare", "tune"):
+        tried = [f"--{key}={values[0]}" for key, values in getattr(options, "grid", [])]
+        for entry in getattr(options, "space", []):
+            key, _, values = entry.partition("=")
+            tried.append(f"--{key}={re.split(r',(?![^[]*])', values.partition(':')[2])[0]}")
+        for config in (configs or options.configs)[:2]:
+            complete_config(["fit", "--config", config, *rest, *tried])
+    else:
+        assert not rest
+
+
+@pytest.mark.parametrize("words", [words for _, words in WRITTEN], ids=[name for name, _ in WRITTEN])
+def test_a_command_on_a_page_is_understood(words, run):
+    if words[0] == "torchrun":
+        words = ["rankstruct", *words[words.index("rankstruct") + 1 :]]
+    if words[0] == "python":
+        assert (ROOT / words[1]).is_file()
+        return
+    if words[0] != "rankstruct":
+        assert words[0] in OTHERS
+        return
+    name, args = words[1], words[1:]
+    if name == "--version":
+        return
+    assert name in COMMANDS
+    if name in TRAINING:
+        check_training(args, run)
+    else:
+        check_rest(name, *options_of(args))
+
+
+def test_pages_have_commands_of_all_kinds():
+    assert {words[1] for _, words in WRITTEN if words[0] == "rankstruct"} >= set(COMMANDS) - {
+        "validate",
+        "test",
+        "configs",
+    }
+
+
+@pytest.fixture
+def reader(tmp_path, monkeypatch, run):
+    """A folder with what the pages' commands speak of."""
+    monkeypatch.chdir(tmp_path)
+    lists = digits().train.select(range(12))
+    lines = [
+        f"{int(label)} qid:{number} " + " ".join(f"{at}:{value:g}" for at, value in enumerate(row, start=1))
+        for number, (first, last) in enumerate(zip(lists.offsets[:-1], lists.offsets[1:], strict=True))
+        for label, row in zip(lists.labels[first:last][:20], lists.features[first:last][:20], strict=True)
+    ]
+    parts = {"train": lines[:120], "vali": lines[120:180], "test": lines[180:]}
+    for folder in (tmp_path / "FOLDER", tmp_path):
+        folder.mkdir(exist_ok=True)
+        for part, its in parts.items():
+            (folder / f"{part}.txt").write_text("\n".join(its) + "\n")
+    for at, name in enumerate(("scores", "mine", "theirs")):
+        (tmp_path / f"{name}.txt").write_text("".join(f"{(7 + at) * i % 13}\n" for i in range(len(parts["test"]))))
+    (tmp_path / "qrels.txt").write_text("q1 0 d1 1\nq1 0 d2 0\nq2 0 d1 2\n")
+    (tmp_path / "run.txt").write_text("q1 Q0 d2 1 0.9 a\nq1 Q0 d1 2 0.3 a\nq2 Q0 d1 1 0.5 a\n")
+    (tmp_path / "runs").mkdir()
+    for name in ("quickstart", "letor-svmmap-linear"):
+        (tmp_path / "runs" / name).mkdir()
+        (tmp_path / "runs" / name / "version_0").symlink_to(run)
+
+
+QUICK = {
+    "rankstruct --version": [],
+    "rankstruct evaluate": [],
+    "rankstruct cache": [],
+    "rankstruct rank": ["--time-budget", "0"],
+    "rankstruct predict": [],
+    "rankstruct fit --config quickstart": [
+        *("--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1", "--trainer.enable_progress_bar", "false")
+    ],
+}
+
+
+@pytest.mark.parametrize("beginning", QUICK)
+def test_the_quick_ones_run(beginning, reader, capsys):
+    said = [words for _, words in WRITTEN if shlex.join(words).startswith(beginning)]
+    assert said
+    for words in {tuple(words): None for words in said}:
+        if "ddp" in words or ("predict" in words and "ratings" in " ".join(words)):
+            continue
+        assert main([*words[1:], *QUICK[beginning]]) == 0, capsys.readouterr().err
+        assert capsys.readouterr().out

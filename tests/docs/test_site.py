@@ -1,0 +1,168 @@
+"""The documentation: it builds without a warning, no link is dead, every public name is in it, figures are from result files."""
+
+import importlib
+import pkgutil
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urldefrag, urlsplit
+
+import pytest
+from scripts_by_path import script
+
+import rankstruct
+from rankstruct._lazy import public_names
+
+ROOT = Path(__file__).parents[2]
+write_results = script("write_results")
+
+
+class Page(HTMLParser):
+    """The anchors of a page, its links, and what a browser loads for it."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.anchors, self.links, self.loaded = set(), set(), set()
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        self.anchors |= {given[name] for name in ("id", "name") if given.get(name)}
+        if tag == "a" and "href" in given:
+            self.links.add(given["href"])
+        elif tag in ("img", "script", "iframe", "source") and "src" in given:
+            self.loaded.add(given["src"])
+        elif tag == "link" and given.get("rel") in ("stylesheet", "preload", "icon", "shortcut icon"):
+            self.loaded.add(given["href"])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The pages by their path in the site."""
+    out = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "-d", str(out / "doctrees")]
+    done = subprocess.run(
+        [*command, str(ROOT / "docs"), str(out / "html")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return out / "html", {path: Page(path) for path in sorted((out / "html").rglob("*.html"))}
+
+
+def is_elsewhere(link):
+    return bool(re.match(r"[a-z]+:|//", link))
+
+
+@pytest.mark.slow
+def test_no_link_within_the_site_is_dead(site):
+    _, pages = site
+    dead = []
+    for path, page in pages.items():
+        for link in sorted(page.links | page.loaded):
+            place, anchor = urlsplit(link).path, urlsplit(link).fragment
+            if is_elsewhere(link) or link.startswith("data:"):
+                continue
+            target = (path.parent / unquote(place)).resolve() if place else path
+            target = target / "index.html" if target.is_dir() else target
+            known = pages.get(target)
+            if not target.is_file() or (anchor and known is not None and unquote(anchor) not in known.anchors):
+                dead.append(f"{path.name}: {link}")
+    assert not dead
+
+
+@pytest.mark.slow
+def test_the_site_loads_nothing_from_elsewhere(site):
+    html, pages = site
+    outside = {
+        link for page in pages.values() for link in page.loaded if is_elsewhere(link) and not link.startswith("data:")
+    }
+    styles = [
+        path for path in html.rglob("*.css") if re.search(r"(@import|url\()[\"' ]*(https?:)?//", path.read_text())
+    ]
+    assert not outside
+    assert not styles
+
+
+@pytest.mark.slow
+def test_every_public_name_is_in_the_reference(site):
+    html, pages = site
+    anchors = {anchor for path, page in pages.items() if path.parent == html / "reference" for anchor in page.anchors}
+    missing = {f"rankstruct.{name}" for name in rankstruct.__all__ if name != "__version__"} - anchors
+    for found in pkgutil.iter_modules(rankstruct.__path__):
+        module = importlib.import_module(f"rankstruct.{found.name}")
+        if found.name.startswith("_") or not (found.ispkg or hasattr(module, "__all__")):
+            continue
+        names = [name for name in public_names(module) if name not in rankstruct.__all__]
+        missing |= {f"{module.__name__}.{name}" for name in names} - anchors
+    assert not missing
+
+
+@pytest.mark.slow
+def test_every_page_is_reached_from_the_contents(site):
+    html, pages = site
+    contents = {urldefrag((html / link).resolve().as_posix())[0] for link in pages[html / "index.html"].links}
+    mine = {
+        path
+        for path in pages
+        if path.parent != html / "reference" and path.stem not in ("search", "genindex", "py-modindex")
+    }
+    assert {path.as_posix() for path in mine if path.name != "index.html"} <= contents
+
+
+def test_the_readme_is_short_and_its_links_lead_somewhere():
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 150
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    assert len(links) > 10
+    assert [link for link in links if not is_elsewhere(link) and not (ROOT / urldefrag(link)[0]).exists()] == []
+
+
+def test_configs_are_all_in_their_list():
+    text = (ROOT / "configs" / "README.md").read_text()
+    assert [path.stem for path in (ROOT / "configs").glob("*.yaml") if f"`{path.stem}`" not in text] == []
+
+
+def test_figures_are_those_of_the_result_files(capsys):
+    assert write_results.main(["--check"]) == 0, capsys.readouterr().out
+
+
+def test_every_result_file_says_how_it_came_about_and_is_shown():
+    shown = "".join(page.read_text() for page in write_results.pages(ROOT))
+    for path in (ROOT / "docs" / "results").glob("*.json"):
+        result = write_results.read(path)
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d", result["date"])
+        assert result["command"]
+        assert [name for name in result["tables"] if f" {path.stem}: {name}" in shown]
+        assert f"<!-- source {path.stem} -->" in shown
+
+
+RESULT = """{"date": "2026-01-02", "versions": {"torch": "2"}, "command": "rankstruct x", "tables":
+{"a b": {"header": ["loss", "AP"], "rows": [["x, y", 0.5], ["z|", "-"]]},
+"c": {"header": ["trainer", "AP"], "rows": [["A, k=1", "0.1"], ["A, k=2", "0.2"]]}}}"""
+
+
+def test_places_of_a_page_are_filled_and_what_is_not_there_is_said(tmp_path, capsys):
+    (tmp_path / "docs" / "results").mkdir(parents=True)
+    (tmp_path / "docs" / "results" / "r.json").write_text(RESULT)
+    page = tmp_path / "README.md"
+    page.write_text("It is <!-- figure r: a b; x, y; AP -->9<!-- end -->.\n\n<!-- table r: a b -->\n<!-- end -->\n\n")
+    given = ["--root", str(tmp_path)]
+    assert write_results.main([*given, "--check"]) == 1
+    assert "9<!-- end" in page.read_text()
+    assert write_results.main(given) == 0
+    assert "-->0.5000<!-- end" in page.read_text()
+    assert "| z\\|" in page.read_text()
+    assert write_results.main([*given, "--check"]) == 0
+    page.write_text(
+        "<!-- table r: c; across AP -->\n<!-- end -->\n<!-- table r: a b; loss=x, y; AP -->\n<!-- end -->\n"
+    )
+    assert write_results.main(given) == 0
+    shown = [line.replace(" ", "") for line in page.read_text().splitlines()]
+    assert "|A|0.1|0.2|" in shown
+    assert [line for line in shown if "0.5" in line] == ["|0.5000|"]
+    wrongs = ["figure r: a b; w; AP", "figure r: a b; x, y; RR", "table r: d", "table s: a b"]
+    for wrong in [*wrongs, "table r: c; across RR", "table r: c; RR"]:
+        page.write_text(f"<!-- {wrong} --><!-- end -->")
+        assert write_results.main(given) == 2
+        assert f"README.md: <!-- {wrong} -->" in capsys.readouterr().err

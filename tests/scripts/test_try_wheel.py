@@ -1,0 +1,34 @@
+"""The lowest versions that a wheel says it takes; the README's test command is that of the Makefile."""
+
+import zipfile
+from pathlib import Path
+
+from scripts_by_path import script
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_lowest_versions_are_read_from_a_wheel(tmp_path):
+    wheel = tmp_path / "x-1-py3-none-any.whl"
+    lines = [
+        "Name: x",
+        "Requires-Dist: torch>=2.13",
+        "Requires-Dist: jsonargparse[signatures]<5,>=4.40",
+        "Requires-Dist: unbounded",
+        "Requires-Dist: pytest>=8; extra == 'test'",
+        "Requires-Dist: optuna>=5.0.1; extra == 'tune'",
+    ]
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.writestr("x-1.dist-info/METADATA", "\n".join(lines))
+    lowest = script("try_wheel").lowest_versions
+    assert lowest(wheel) == ["torch==2.13", "jsonargparse==4.40"]
+    assert lowest(wheel, "test") == ["torch==2.13", "jsonargparse==4.40", "pytest==8"]
+
+
+def test_the_readme_runs_what_continuous_integration_runs():
+    recipe = (ROOT / "Makefile").read_text().split("\ntest:", 1)[1].split("\n\t", 1)[1].split("\n", 1)[0]
+    command = recipe.removesuffix(" $(ARGS)")
+    assert "pytest" in command
+    set_up = (ROOT / "README.md").read_text().split("## Set up", 1)[1].split("\n## ", 1)[0]
+    assert f"```bash\n{command}\n```" in set_up
+    assert set_up.count("pytest") == 1
