@@ -167,9 +167,9 @@ def test_trees_on_a_start_and_behind_preparation_are_one_scorer(tmp_path):
     rs.save_scorer(ranker.to_scorer(), tmp_path / "scorer.pt")
     scorer = rs.load_scorer(tmp_path / "scorer.pt")
     expected = ranker.predict(X, qid)
-    np.testing.assert_allclose(scorer(torch.tensor(X).view(20, 10, 3)).flatten().detach(), expected, atol=1e-5)
+    np.testing.assert_allclose(scorer(torch.tensor(X).float().view(20, 10, 3)).flatten().detach(), expected, atol=1e-5)
     offsets = torch.arange(0, 201, 10)
-    np.testing.assert_allclose(scorer(torch.tensor(X), offsets=offsets).detach(), expected, atol=1e-5)
+    np.testing.assert_allclose(scorer(torch.tensor(X).float(), offsets=offsets).detach(), expected, atol=1e-5)
     # Behind what its documents went through before, it takes the raw ones.
     before = rs.Preparation.fit(["log"], X)
     inner = rs.BoostedRanker(n_estimators=5, n_jobs=1, start=rs.LinearRanker()).fit(before.transform(X), y, qid)
@@ -179,17 +179,9 @@ def test_trees_on_a_start_and_behind_preparation_are_one_scorer(tmp_path):
 
 def test_trees_that_have_no_scorer_say_so():
     pytest.importorskip("lightgbm")
-    X, y, qid = draw()
-    X = np.round(X).clip(0, 3)
-    for options in (
-        {"categorical_feature": [0, 1, 2], "min_data_per_group": 1, "cat_smooth": 0},
-        {"linear_tree": True},
-    ):
-        if "linear_tree" in options:
-            X = draw()[0]
-        ranker = rs.BoostedRanker(n_estimators=3, n_jobs=1, min_child_samples=2, options=options).fit(X, y, qid)
-        with pytest.raises(ValueError, match=r"trees that split by categories or have linear models .* no scorer"):
-            ranker.to_scorer()
+    ranker = rs.BoostedRanker(n_estimators=3, n_jobs=1, min_child_samples=2, options={"linear_tree": True}).fit(*draw())
+    with pytest.raises(ValueError, match=r"trees that split by categories or have linear models .* no scorer"):
+        ranker.to_scorer()
 
 
 def test_a_scorer_is_loaded_without_lightning(tmp_path):
@@ -203,16 +195,18 @@ def test_a_scorer_is_loaded_without_lightning(tmp_path):
     assert found.stdout.strip() == "[]"
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_mlflow_logs_what_lightning_logs(tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow")
     import pytorch_lightning as pl
 
     monkeypatch.chdir(tmp_path)
-    mlflow.set_tracking_uri(f"sqlite:///{tmp_path}/runs.db")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    mlflow.set_tracking_uri((tmp_path / "runs").as_uri())
     mlflow.pytorch.autolog(log_models=False)
-    module = rs.training.RankingModule(rs.LinearScorer(8), rs.StructuredHingeLoss("AP"))
+    module = rs.training.RankingModule(rs.LinearScorer(20), rs.StructuredHingeLoss("AP"), measures=["AP"])
     data = rs.training.RankingDataModule(builtin="synthetic")
     with mlflow.start_run() as run:
         pl.Trainer(max_epochs=1, logger=False, accelerator="cpu", enable_progress_bar=False).fit(module, data)
     metrics = mlflow.get_run(run.info.run_id).data.metrics
-    assert any(name.startswith("val") for name in metrics)
+    assert 0 < metrics["val/AP"] <= 1

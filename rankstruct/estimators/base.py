@@ -193,23 +193,25 @@ class Ranker(BaseEstimator):
         given = _validation(X_valid, y_valid, qid_valid, eval_set, eval_group, eval_qid)
         self._check_groups_valid(given is not None, groups_valid)
         self._check_fit_options(given is not None)
+        train = self._train_documents(X, y, qid, group, groups, sample_weight)
+        valid = None
+        if given is not None:
+            features = self._check(given[0], reset=False)
+            valid = Documents(features, np.asarray(given[1]), *check_ids(features, given[2], groups_valid))
+        self._fit(train, valid)
+        return self
+
+    def _train_documents(self, X: Any, y: Any, qid: Any, group: Any, groups: Any, sample_weight: Any) -> Documents:
         X, y = self._check(X, y, reset=True)
         if qid is None and group is None:
             warnings.warn(
                 f"qid is missing, so that all {len(y)} documents are one list: give qid=, one id a document, or group=, the "
                 f"sizes of the lists; {ROUTING}",
-                stacklevel=2,
+                stacklevel=3,
             )
         ids, groups = check_ids(X, _lists_given(X, qid, group, np.zeros(len(y), np.int64)), groups)
         self.lists_ = len(np.unique(ids))
-        train = Documents(X, y, ids, groups, _document_weights(sample_weight, ids))
-        valid = None
-        if given is not None:
-            X_valid, y_valid, qid_valid = given
-            X_valid = self._check(X_valid, reset=False)
-            valid = Documents(X_valid, np.asarray(y_valid), *check_ids(X_valid, qid_valid, groups_valid))
-        self._fit(train, valid)
-        return self
+        return Documents(X, y, ids, groups, _document_weights(sample_weight, ids))
 
     def _check_fit_options(self, has_validation: bool) -> None:
         """Raise ValueError for a wrong option, before anything is done."""
@@ -219,9 +221,8 @@ class Ranker(BaseEstimator):
         raise NotImplementedError
 
     def _check(self, X: Any, *y: Any, reset: bool) -> Any:
-        least = (
-            1 if getattr(self, "distributed", False) else 2
-        )  # one document has no order, but may be a process' share
+        # One document has no order, but may be a process' share.
+        least = 1 if getattr(self, "distributed", False) else 2
         labels: dict[str, Any] = {"y": y[0], "y_numeric": True, "ensure_min_samples": least} if y else {}
         kinds: dict[str, Any] = {"accept_sparse": "csr", "dtype": _DTYPES, "ensure_all_finite": self.finite}
         return validate_data(self, X, **labels, **kinds, reset=reset)
