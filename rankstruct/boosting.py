@@ -17,18 +17,25 @@ from __future__ import annotations
 
 import copy
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from sklearn.base import clone
+from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
+from typing_extensions import Self
 
-from rankstruct.estimators.base import Lists, Ranker, bring_together, check_groups_of, check_ids, named_loss
+from rankstruct.estimators.base import Documents, Lists, Ranker, bring_together, check_groups_of, named_loss
 from rankstruct.losses import GradedLoss, PerturbedLoss, StructuredHingeLoss, second_derivatives, takes_groups
 from rankstruct.measures import Measure, evaluate, parse_measure
+from rankstruct.models import SumScorer, TreeScorer
+from rankstruct.models.scorers import with_preparation
+from rankstruct.preparation import Preparation
 from rankstruct.progress import Progress
 
 __all__ = ["BoostedRanker", "BoostingMetric", "BoostingObjective", "boosting_metric", "boosting_objective"]
@@ -216,6 +223,7 @@ class BoostedRanker(Ranker):
         preparation_: the steps, as fitted.
         start_: `start`, as fitted.
         models_: the boosters of the library, with the trees that were kept.
+        feature_importances_: `[prepared features]`, the share of each in what the splits gained.
         history_: for each, the validation measure after every tree; empty without validation lists.
         best_iterations_: how many trees were kept of each.
         n_features_in_: how many a raw document has.
@@ -269,38 +277,17 @@ class BoostedRanker(Ranker):
         """Missing features are the library's to take, where nothing looks at them before."""
         return True if len(self.prepare) or self.start is not None else "allow-nan"
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        qid: Any = None,
-        *,
-        groups: Any = None,
-        X_valid: Any = None,
-        y_valid: Any = None,
-        qid_valid: Any = None,
-        groups_valid: Any = None,
-    ) -> BoostedRanker:
-        """Train; arguments and errors are those of `LinearRanker.fit`, but that validation lists choose the number of trees.
+    def _takes_sparse(self) -> bool:
+        return super()._takes_sparse() and (self.start is None or get_tags(self.start).input_tags.sparse)
 
-        Raises:
-            ImportError: the library is not installed.
-            ValueError: wrong shapes or values, no `qid`, no groups where they are needed, too few lists, or a wrong option.
-        """
-        self._check_options()
-        _installed(self.library)
-        held_out = self._has_validation(X_valid, y_valid, qid_valid, groups_valid)
-        X, y = self._check(X, y, reset=True)
-        qid, groups = check_ids(X, qid, groups)
-        check_groups_of(loss := self.ranking_loss(), groups)
-        valid: Any = (X_valid, y_valid, qid_valid, groups_valid) if held_out else None
-        (X, y, qid, groups), valid = self._validated((X, y, qid, groups), valid)
-        self._fit_start(X, y, qid, groups, valid)
-        train = self._documents(X, self._fit_preparation(X, qid), y, qid, groups, self._training_lists)
+    def _fit(self, train: Documents, valid: Documents | None) -> None:
+        check_groups_of(loss := self.ranking_loss(), train.groups)
+        train, valid = self._divided(train, valid)
+        self._fit_start(train, valid)
+        lists = self._grown_on(train, self._fit_preparation(train.X, train.qid), self._training_lists)
+        held_out = None
         if valid is not None:
-            X_valid, y_valid, qid_valid, groups_valid = valid
-            prepared = self._prepared(X_valid, qid_valid)
-            valid = self._documents(X_valid, prepared, y_valid, qid_valid, groups_valid, bring_together)
+            held_out = self._grown_on(valid, self._prepared(valid.X, valid.qid), bring_together)
         if self.noise:
             loss = PerturbedLoss(loss, sigma=self.noise, samples=1)
         self.models_: list[Any] = []
@@ -309,11 +296,10 @@ class BoostedRanker(Ranker):
         for seed in range(self.random_state, self.random_state + self.seeds):
             with torch.random.fork_rng([]):
                 torch.manual_seed(seed)
-                objective = boosting_objective(loss, groups=train.groups)
-                self._train(_LIBRARIES[self.library](self, objective, train, valid, seed), valid)
-        return self
+                objective = boosting_objective(loss, groups=lists.groups)
+                self._train(_LIBRARIES[self.library](self, objective, lists, held_out, seed), held_out)
 
-    def _check_options(self) -> None:
+    def _check_fit_options(self, has_validation: bool) -> None:
         if self.library not in _LIBRARIES:
             more = "; CatBoost shows a custom objective blocks of documents that cut lists apart"
             raise ValueError(f"library must be one of {', '.join(map(repr, _LIBRARIES))}, got {self.library!r}{more}")
@@ -324,28 +310,26 @@ class BoostedRanker(Ranker):
             raise ValueError(f"validation_share must be from 0 to below 1, got {self.validation_share}")
         if not 0 <= self.noise < np.inf:
             raise ValueError(f"noise must be finite and 0 or more, got {self.noise}")
+        _installed(self.library)
 
     def ranking_loss(self) -> nn.Module:
         """The loss that `fit` minimises, but for its noise; raises ValueError if `loss` is none."""
         loss = copy.deepcopy(named_loss(self.loss))
         return GradedLoss("AUC") if loss is None else loss
 
-    def _fit_start(self, X: Any, y: np.ndarray, qid: np.ndarray, groups: Any, valid: Any) -> None:
+    def _fit_start(self, train: Documents, valid: Documents | None) -> None:
         self.start_ = None if self.start is None else clone(self.start)
         if self.start_ is not None:
-            names = ("X_valid", "y_valid", "qid_valid", "groups_valid")
-            held_out = {} if valid is None else dict(zip(names, valid, strict=True))
-            self.start_.fit(X, y, qid, groups=groups, **held_out)
+            self.start_.fit(*train[:3], **train.options, **({} if valid is None else valid.as_validation))
 
-    def _documents(
-        self, X: Any, prepared: Any, y: np.ndarray, qid: np.ndarray, groups: Any, together: Callable[..., Lists]
-    ) -> _Documents:
+    def _grown_on(self, documents: Documents, prepared: Any, together: Callable[..., Lists]) -> _Grown:
         """What trees are grown on, the lists side by side."""
-        rows, labels, offsets, groups = together(np.arange(len(y)), y, qid, groups)
+        X, y, qid, groups, weights = documents
+        rows, labels, offsets, groups, weights = together(np.arange(len(y)), y, qid, groups, weights)
         start = None if self.start_ is None else self.start_.predict(X, qid)[rows]
-        return _Documents(_features(prepared[rows]), labels, offsets, groups, start)
+        return _Grown(_features(prepared[rows]), labels, offsets, groups, weights, start)
 
-    def _train(self, model: Any, valid: _Documents | None) -> None:
+    def _train(self, model: Any, valid: _Grown | None) -> None:
         """Add trees until the validation measure has stopped growing."""
         history: list[float] = []
         with Progress(range(self.n_estimators), unit=" trees", disable=not self.verbose, leave=False) as bar:
@@ -365,16 +349,40 @@ class BoostedRanker(Ranker):
         self.history_.append(history)
         self.best_iterations_.append(kept)
 
-    def predict(self, X: Any, qid: Any = None) -> np.ndarray:
-        """Scores `[documents]`, float64: higher is better, comparable within a list.
-
-        `qid` `[documents]` is needed where a step of `prepare` looks at whole lists.
-        """
-        check_is_fitted(self)
-        X = self._check(X, reset=False)
+    def _scores(self, X: Any, qid: np.ndarray | None) -> np.ndarray:
         features, predict = _features(self._prepared(X, qid)), _LIBRARIES[self.library].predict
         found = np.stack([predict(model, features) for model in self.models_]).mean(0, dtype=np.float64)
         return found if self.start_ is None else found + self.start_.predict(X, qid)
+
+    def behind(self, preparation: Preparation) -> Self:
+        """As of every ranker; `start_` takes the raw documents too."""
+        if self.start_ is not None:
+            self.start_.behind(preparation)
+        return super().behind(preparation)
+
+    @property
+    def feature_importances_(self) -> np.ndarray:
+        """`[prepared features]`, the share of each in what the trees' splits gained, mean over the models; 0 without a split."""
+        check_is_fitted(self)
+        gains = [_LIBRARIES[self.library].gains(model, self._num_prepared) for model in self.models_]
+        return np.mean([each / max(each.sum(), np.finfo(float).tiny) for each in gains], axis=0)
+
+    @property
+    def _num_prepared(self) -> int:
+        return int(_LIBRARIES[self.library].num_features(self.models_[0]))
+
+    def to_scorer(self) -> nn.Module:
+        """The trees, and `start_`, as a scorer for torch, which takes raw features; see `TreeScorer` and `save_scorer`.
+
+        Raises:
+            ValueError: trees with linear models in their leaves, or that split by categories.
+        """
+        check_is_fitted(self)
+        library = _LIBRARIES[self.library]
+        trees = [tree for model in self.models_ for tree in library.as_trees(model)]
+        scorer = _tree_scorer(trees, self._num_prepared, len(self.models_), library.single)
+        prepared = with_preparation(scorer, self.preparation_)
+        return prepared if self.start_ is None else SumScorer([prepared, self.start_.to_scorer()])
 
     def __getstate__(self) -> dict[str, Any]:
         """The trees as the text of the library."""
@@ -390,25 +398,52 @@ class BoostedRanker(Ranker):
             self.models_ = [_LIBRARIES[self.library].read(text) for text in state["models_"]]
 
 
-class _Documents(NamedTuple):
-    """What trees are grown on: lists side by side, and the scores that they add to."""
+class _Grown(NamedTuple):
+    """What trees are grown on: lists side by side, their weights, and the scores that are added to."""
 
     X: Any
     labels: np.ndarray
     offsets: np.ndarray
     groups: np.ndarray | None
+    weights: np.ndarray | None
     start: np.ndarray | None
+
+
+class _Tree(NamedTuple):
+    """A tree as lists of its inner nodes, the root first, and of its leaves; see `TreeScorer`."""
+
+    nodes: list[dict[str, Any]]
+    leaves: list[float]
+    depth: int
+
+
+def _tree_scorer(trees: list[_Tree], num_features: int, models: int, single: bool) -> TreeScorer:
+    """The mean of several models, each the sum of as many trees."""
+    most = max([1, *(len(tree.nodes) for tree in trees)])
+    depth = max([1, *(tree.depth for tree in trees)])
+    scorer = TreeScorer(num_features, len(trees), most, depth, single)
+    state = scorer.state_dict()
+    for number, tree in enumerate(trees):
+        for name in ("feature", "threshold", "below", "missing", "to_left"):
+            values = [node[name] for node in tree.nodes]
+            if values:
+                state[name][number, : len(values)] = torch.tensor(values, dtype=state[name].dtype)
+        state["leaves"][number, : len(tree.leaves)] = torch.tensor(tree.leaves, dtype=torch.float64) / models
+    scorer.load_state_dict(state)
+    return scorer
 
 
 class _LightGBM:
     """A model of LightGBM in training."""
 
+    single = False  # features are compared in float64
+
     def __init__(
         self,
         ranker: BoostedRanker,
         objective: BoostingObjective,
-        train: _Documents,
-        valid: _Documents | None,
+        train: _Grown,
+        valid: _Grown | None,
         seed: int,
     ) -> None:
         library, self.objective = _installed("lightgbm"), objective
@@ -428,12 +463,16 @@ class _LightGBM:
             "verbosity": -1,
             **(ranker.options or {}),
         }
+        if len(train.labels) < 2 * ranker.min_child_samples:  # grow trees of one leaf, do not find no feature and fail
+            options["feature_pre_filter"] = False
+        lengths = np.diff(train.offsets)
+        weights = None if train.weights is None else np.repeat(train.weights, lengths)
         data = library.Dataset(
-            train.X, train.labels, group=np.diff(train.offsets), init_score=train.start, params=options
+            train.X, train.labels, weight=weights, group=lengths, init_score=train.start, params=options
         )
         self.booster = library.Booster(options, data)
         if valid is not None:
-            lists = {"group": np.diff(valid.offsets), "init_score": valid.start, "reference": data}
+            lists = {"group": np.diff(valid.offsets), "init_score": valid.start, "reference": data, "params": options}
             self.booster.add_valid(library.Dataset(valid.X, valid.labels, **lists), "valid")
 
     def add_tree(self) -> None:
@@ -457,6 +496,44 @@ class _LightGBM:
         return booster.predict(X)
 
     @staticmethod
+    def num_features(booster: Any) -> int:
+        return booster.num_feature()
+
+    @staticmethod
+    def gains(booster: Any, num_features: int) -> np.ndarray:
+        return booster.feature_importance("gain")
+
+    @staticmethod
+    def as_trees(booster: Any) -> Iterator[_Tree]:
+        kinds = {"None": 0, "Zero": 1, "NaN": 2}
+        for info in booster.dump_model()["tree_info"]:
+            nodes: list[dict[str, Any]] = []
+            leaves: list[float] = []
+
+            def add(node: dict[str, Any], nodes: list[Any] = nodes, leaves: list[float] = leaves) -> tuple[int, int]:
+                """The number of a node or leaf, and the steps below it."""
+                if "leaf_const" in node or node.get("decision_type", "<=") != "<=":
+                    raise ValueError(
+                        "trees that split by categories or have linear models in their leaves have no scorer"
+                    )
+                if "split_feature" not in node:
+                    leaves.append(node["leaf_value"])
+                    return -len(leaves), 0
+                found = {
+                    "feature": node["split_feature"],
+                    "threshold": node["threshold"],
+                    "missing": kinds[node["missing_type"]],
+                    "to_left": node["default_left"],
+                }
+                number = len(nodes)
+                nodes.append(found)
+                (left, deep), (right, deeper) = add(node["left_child"]), add(node["right_child"])
+                found["below"] = [left, right]
+                return number, 1 + max(deep, deeper)
+
+            yield _Tree(nodes, leaves, add(info["tree_structure"])[1])
+
+    @staticmethod
     def text(booster: Any) -> str:
         return booster.model_to_string()
 
@@ -468,12 +545,14 @@ class _LightGBM:
 class _XGBoost:
     """A model of XGBoost in training."""
 
+    single = True  # features are compared in float32
+
     def __init__(
         self,
         ranker: BoostedRanker,
         objective: BoostingObjective,
-        train: _Documents,
-        valid: _Documents | None,
+        train: _Grown,
+        valid: _Grown | None,
         seed: int,
     ) -> None:
         library, self.objective, self.trees = _installed("xgboost"), objective, 0
@@ -493,7 +572,9 @@ class _XGBoost:
             **(ranker.options or {}),
         }
         self.train, *self.valid = [
-            library.DMatrix(part.X, part.labels, group=np.diff(part.offsets), base_margin=part.start)
+            library.DMatrix(
+                part.X, part.labels, weight=part.weights, group=np.diff(part.offsets), base_margin=part.start
+            )
             for part in (train, valid)
             if part is not None
         ]
@@ -512,6 +593,44 @@ class _XGBoost:
     @staticmethod
     def predict(booster: Any, X: Any) -> np.ndarray:
         return booster.predict(_installed("xgboost").DMatrix(X), output_margin=True)
+
+    @staticmethod
+    def num_features(booster: Any) -> int:
+        return booster.num_features()
+
+    @staticmethod
+    def gains(booster: Any, num_features: int) -> np.ndarray:
+        found = np.zeros(num_features)
+        for name, gain in booster.get_score(importance_type="total_gain").items():
+            found[int(name[1:])] = gain
+        return found
+
+    @staticmethod
+    def as_trees(booster: Any) -> Iterator[_Tree]:
+        model = json.loads(booster.save_raw("json"))["learner"]["gradient_booster"]["model"]
+        for tree in model["trees"]:
+            if tree["categories"]:
+                raise ValueError("trees that split by categories have no scorer")
+            columns = ("left_children", "right_children", "split_indices", "split_conditions", "default_left")
+            left, right, feature, condition, to_left = (np.asarray(tree[name]) for name in columns)
+            inner = left != -1
+            numbers = np.where(inner, inner.cumsum() - 1, -(~inner).cumsum())
+            # Below a threshold is not above the next number of float32 before it.
+            thresholds = np.nextafter(condition.astype(np.float32), np.float32(-np.inf)).astype(float)
+            nodes = [
+                {
+                    "feature": int(feature[at]),
+                    "threshold": float(thresholds[at]),
+                    "below": [int(numbers[left[at]]), int(numbers[right[at]])],
+                    "missing": 2,
+                    "to_left": bool(to_left[at]),
+                }
+                for at in np.flatnonzero(inner)
+            ]
+            depth = np.zeros(len(left), int)
+            for at in np.flatnonzero(inner):  # parents come before their children
+                depth[[left[at], right[at]]] = depth[at] + 1
+            yield _Tree(nodes, condition[~inner].astype(np.float32).tolist(), int(depth.max()))
 
     @staticmethod
     def text(booster: Any) -> str:
@@ -536,5 +655,6 @@ def _installed(library: str) -> Any:
 
 
 def _features(X: Any) -> Any:
-    """Without float16, which no library takes."""
-    return X.astype(np.float32) if X.dtype == np.float16 else X
+    """Without float16, which no library takes; and sparse as a matrix, for LightGBM does not predict of a sparse array."""
+    X = X.astype(np.float32) if X.dtype == np.float16 else X
+    return sp.csr_matrix(X) if sp.issparse(X) else X

@@ -8,7 +8,7 @@ is True for a real document. Flat: a tensor `[documents]` with `offsets` `[lists
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,11 @@ def check_lists(scores: Tensor, labels: Tensor, where: Tensor | None = None, off
             raise ValueError(f"offsets must have shape [lists + 1], got {tuple(offsets.shape)}")
         if scores.dim() != 1:
             raise ValueError(f"with offsets, scores must be flat, shape [documents]; got {tuple(scores.shape)}")
+
+
+def as_offsets(offsets: Any) -> Any:
+    """A list of whole numbers as a tensor, and anything else as it is, for `check_lists` to look at."""
+    return torch.tensor(offsets, dtype=torch.int64) if isinstance(offsets, list | tuple) else offsets
 
 
 def is_plain(values: Tensor) -> bool:
@@ -161,6 +166,65 @@ def batch_first(value: Tensor, dim: int | None, size: int) -> Tensor:
     (torch.Size([3, 2]), torch.Size([3, 2]))
     """
     return value.expand(size, *value.shape) if dim is None else value.movedim(dim, 0)
+
+
+def vmap_rule(operator: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, int]]:
+    """The vmap rule of an operator that takes the leading dimensions of all its tensors for batch."""
+
+    def rule(info: Any, in_dims: Any, *given: Any) -> tuple[Tensor, int]:
+        pairs = zip(given, in_dims, strict=True)
+        front = [batch_first(v, dim, info.batch_size) if isinstance(v, Tensor) else v for v, dim in pairs]
+        return operator(*front), 0
+
+    return rule
+
+
+def refuse(values: Tensor, wrong: Tensor, rule: str, what: str = "document") -> Tensor:
+    """`values` if nothing is `wrong` (bool, same shape); else a ValueError with the rule on the CPU, NaN on other devices.
+
+    >>> refuse(torch.tensor([1.0, -2.0]), torch.tensor([False, True]), "weights must be >= 0", "list")
+    Traceback (most recent call last):
+    ...
+    ValueError: weights must be >= 0; that of list 1 is -2
+    """
+    if is_plain(wrong) and not bool(wrong.any()):  # the usual case, at less than an operator's cost
+        return values
+    return torch.where(_refuse(values.detach(), wrong, rule, what), torch.nan, values)
+
+
+# An operator, so that `torch.compile` does not look at the values.
+@torch.library.custom_op("rankstruct::refuse", mutates_args=())
+def _refuse(values: Tensor, wrong: Tensor, rule: str, what: str) -> Tensor:
+    if values.device.type == "cpu" and bool(wrong.any()):
+        at = wrong.nonzero()[0].tolist()
+        place = f" {at[0] if len(at) == 1 else at}" if at else ""
+        raise ValueError(f"{rule}; that of {what}{place} is {float(values[tuple(at)]):g}")
+    return wrong.clone()
+
+
+@_refuse.register_fake
+def _(values: Tensor, wrong: Tensor, rule: str, what: str) -> Tensor:
+    return torch.empty_like(wrong)
+
+
+_refuse.register_vmap(vmap_rule(_refuse))
+
+#: What is wrong with a label below 0, and the way out.
+NOT_NEGATIVE = (
+    "labels must be 0 or more (other libraries pad with -1 or -100: leave padding out with where=labels >= 0; labels that are "
+    "meant to be negative have to be shifted)"
+)
+
+
+def refuse_negative(labels: Tensor, where: Tensor | None) -> Tensor:
+    """`labels` if those of real documents are 0 or more; else a ValueError on the CPU, NaN on other devices.
+
+    >>> refuse_negative(torch.tensor([1, -100]), torch.tensor([True, False]))
+    tensor([   1, -100])
+    """
+    if not labels.dtype.is_signed or (is_plain(labels) and (labels.numel() == 0 or not labels.amin() < 0)):
+        return labels
+    return refuse(labels, labels < 0 if where is None else where & (labels < 0), NOT_NEGATIVE)
 
 
 def length_buckets(offsets: Tensor) -> Iterator[Tensor]:

@@ -71,8 +71,9 @@ class RankingMetric(Metric):
         groups: Tensor | None = None,
     ) -> None:
         """Take in a batch, padded `[..., list_size]` or flat `[documents]` with offsets; errors as `evaluate`."""
-        letor = self.convention == "letor"
-        _, batches = rank_lists(scores, labels, where, offsets=offsets, ties=self.ties, letor=letor, groups=groups)
+        signed = all(measure.takes_negative_labels for measure in self.measures)
+        policy: dict[str, Any] = {"ties": self.ties, "letor": self.convention == "letor", "signed": signed}
+        _, batches = rank_lists(scores, labels, where, offsets=offsets, groups=groups, **policy)
         totals = getattr(self, self._state).clone()
         for lists in batches:
             present = lists.where.any(-1)

@@ -41,7 +41,9 @@ class Step(nn.Module):
         super().__init__()
         self.number = float((self.default if number is None else number) or 0)
         for name, values in fitted.items():
-            self.register_buffer(name, torch.as_tensor(values, dtype=torch.float64))
+            # Arrays are copied: those of a file may be mapped, and not to be written to.
+            values = values if isinstance(values, Tensor) else torch.tensor(values)
+            self.register_buffer(name, values.to(torch.float64))
 
     def fit(self, features: Tensor) -> dict[str, Tensor]:
         """The buffers for features `[documents, d]` of training."""
@@ -116,7 +118,7 @@ class Quantile(Step):
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
         """Changed features."""
         columns = features.T.contiguous()
-        right = torch.searchsorted(self.values, columns).clamp(1, self.values.shape[-1] - 1)
+        right = _searchsorted(self.values, columns).clamp(1, self.values.shape[-1] - 1)
         low, high = self.values.gather(-1, right - 1), self.values.gather(-1, right)
         share = torch.where(high > low, ((columns - low) / (high - low)).clamp(0, 1), 1.0)
         below, above = self.quantiles.gather(-1, right - 1), self.quantiles.gather(-1, right)
@@ -195,6 +197,10 @@ class QueryPercentile(Step):
 
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
         """Changed features."""
+        if torch.compiler.is_exporting():
+            raise ValueError(
+                "query-percentile cannot be exported; serve the scorer in PyTorch, or prepare features before"
+            )
         places = torch.arange(len(features), device=features.device)[:, None].expand_as(features)
         lists = torch.repeat_interleave(lengths)
         order = features.argsort(dim=0, stable=True)
@@ -343,6 +349,7 @@ class Preparation(nn.Module):
         if not self.by_list:
             found = self._prepared(features.reshape(-1, features.shape[-1]), torch.zeros(0, dtype=torch.int64))
             return found.reshape(*features.shape[:-1], found.shape[-1])
+        check_exported(where, offsets)
         if offsets is not None:
             if where is not None or features.dim() != 2:
                 raise ValueError(
@@ -356,7 +363,8 @@ class Preparation(nn.Module):
                 f"[..., list_size], or [documents, d] and offsets=; got {tuple(features.shape)}"
             )
         if where is None:
-            where = torch.ones(features.shape[:-1], dtype=torch.bool, device=features.device)
+            lists = features.reshape(-1, *features.shape[-2:])
+            return self._prepared(lists.flatten(0, 1), equal_lengths(lists)).reshape(*features.shape[:-1], -1)
         found = self._prepared(features[where], where.sum(-1).flatten())
         return found.new_zeros(*where.shape, found.shape[-1]).masked_scatter(where[..., None], found)
 
@@ -399,6 +407,16 @@ def check_names(names: Sequence[str]) -> Sequence[str]:
     if isinstance(names, str):
         raise ValueError(f"preparation must be a list of names, got the string {names!r}; write [{names!r}]")
     return names
+
+
+def takes_sparse(names: Sequence[str]) -> bool:
+    """Whether steps of these names, one behind the other, take sparse features.
+
+    >>> takes_sparse(["log", "bins:5"]), takes_sparse(["standardize"])
+    (True, False)
+    """
+    kinds = [_parse(name)[0] for name in check_names(names)]
+    return all(kind.keeps_zeros or kind is Bins for kind in kinds)
 
 
 def _parse(name: str) -> tuple[type[Step], float | None]:
@@ -467,8 +485,38 @@ def _precisions(features: Tensor) -> tuple[torch.dtype, torch.dtype]:
     return (torch.float32 if features.device.type == "mps" else torch.float64), kept  # which has no float64
 
 
+def check_exported(where: Tensor | None, offsets: Tensor | None) -> None:
+    """Raise ValueError where what looks at lists is exported with padding or offsets: how long they are is not known there."""
+    if torch.compiler.is_exporting() and (where is not None or offsets is not None):
+        raise ValueError(
+            "what looks at whole lists is exported for features [..., list_size, d] without padding; leave out where= and "
+            "offsets="
+        )
+
+
+def equal_lengths(lists: Tensor) -> Tensor:
+    """The lengths `[lists]` of lists without padding, `[lists, list_size, ...]`."""
+    return torch.full((lists.shape[0],), lists.shape[1], dtype=torch.int64, device=lists.device)
+
+
+def _searchsorted(values: Tensor, columns: Tensor) -> Tensor:
+    """`torch.searchsorted`, which ONNX does not know, of ascending `values` `[d, knots]` and `columns` `[d, documents]`."""
+    if not torch.compiler.is_exporting():
+        return torch.searchsorted(values, columns)
+    found, size = torch.zeros_like(columns, dtype=torch.int64), values.shape[-1]
+    for power in reversed(range(size.bit_length())):  # as many are below so far
+        ahead = found + 2**power
+        below = (ahead <= size) & (values.gather(-1, ahead.clamp(max=size) - 1) < columns)
+        found = torch.where(below, ahead, found)
+    return found
+
+
 def _of_lists(features: Tensor, lengths: Tensor, kind: str) -> Tensor:
     """A statistic of each list, for each of its documents."""
+    if torch.compiler.is_exporting():  # which knows no lengths but that of all lists without padding
+        lists = features.unflatten(0, (lengths.shape[0], features.shape[0] // lengths.shape[0]))
+        reduce: Any = {"min": torch.amin, "max": torch.amax, "mean": torch.mean}[kind]
+        return (reduce(lists, 1, keepdim=True) + torch.zeros_like(lists)).flatten(0, 1)
     if not len(features):  # which segment_reduce does not take
         return features
     found = torch.segment_reduce(features, kind, lengths=lengths, axis=0)

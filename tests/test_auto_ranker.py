@@ -172,8 +172,7 @@ def test_goes_through_skops(fitted, tmp_path):
         ({"prepare": ["logarithm"]}, None, "unknown preparation step"),
         ({}, lambda X, y, qid: (np.where(X > 2, np.nan, X), y, qid), "NaN"),
         ({}, lambda X, y, qid: (X, 0 * y, qid), "no list that a ranking can get wrong"),
-        ({}, lambda X, y, qid: (X, y, qid[:1].repeat(len(qid))), "validation_share 0.2 of 1 lists"),
-        ({}, lambda X, y, qid: (X, y, None), "qid is missing"),
+        ({"validation_share": 0.01}, None, r"validation_share 0.01 of \d+ lists are 0"),
     ],
 )
 def test_what_is_refused(options, change, said):

@@ -144,6 +144,7 @@ def test_what_is_refused(options, said):
 
 
 def test_a_member_that_is_no_scorer_is_named():
-    kernel = rs.EnsembleRanker([rs.KernelRanker("AP")]).fit(*make())
-    with pytest.raises(ValueError, match="KernelRanker is no linear function"):
+    X, y, qid = make()
+    kernel = rs.EnsembleRanker([rs.KernelRanker("AP", kernel="precomputed")]).fit(X @ X.T, y, qid)
+    with pytest.raises(ValueError, match="a precomputed kernel is no function of features"):
         kernel.to_scorer()

@@ -144,9 +144,9 @@ def test_saved_it_takes_raw_features(prepare, tmp_path):
     rs.save_scorer(ranker.to_scorer(), tmp_path / "scorer.pt")
     scorer, features = rs.load_scorer(tmp_path / "scorer.pt"), torch.tensor(X)
     with torch.no_grad():
-        np.testing.assert_allclose(scorer(features.view(30, 8, 4)).flatten().numpy(), wanted, atol=1e-6)
+        np.testing.assert_allclose(scorer(features.view(30, 8, 4)).flatten().numpy(), wanted, rtol=1e-5, atol=1e-6)
         flat = {"offsets": torch.arange(0, 241, 8)} if prepare else {}
-        np.testing.assert_allclose(scorer(features, **flat).numpy(), wanted, atol=1e-6)
+        np.testing.assert_allclose(scorer(features, **flat).numpy(), wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_goes_through_skops(tmp_path):
@@ -216,7 +216,6 @@ def test_wrong_data():
     X, y, qid = make()
     ranker = rs.MLPRanker(**QUICK).fit(X, y, qid)
     for given, message in (
-        ((X, y), "qid is missing"),
         ((X, np.zeros(len(y)), qid), "no list that a ranking can get wrong"),
         ((X, y, qid[:-1]), "one entry a document"),
     ):

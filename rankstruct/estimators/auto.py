@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,7 +14,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from rankstruct.estimators.base import Ranker, bring_together, check_ids, rows_of
+from rankstruct.estimators.base import Documents, Ranker, bring_together
 from rankstruct.estimators.ensemble import EnsembleRanker
 from rankstruct.estimators.linear import LinearRanker
 from rankstruct.estimators.mlp import MLPRanker
@@ -51,12 +51,6 @@ MEMBERS: dict[str, Callable[[AutoRanker], Ranker]] = {
 ENSEMBLE, WEIGHTED = "ensemble of all", "ensemble of all, weights chosen"
 _ERRORS = 2.0  # by how many standard errors another recipe is to beat the ensemble
 _TRIAL = {"max_epochs": 1, "seeds": 1}  # options with which a member is timed
-
-
-class _Valid(NamedTuple):
-    X: Any
-    y: np.ndarray
-    qid: np.ndarray
 
 
 class AutoRanker(Ranker):
@@ -110,40 +104,20 @@ class AutoRanker(Ranker):
         self.validation_share, self.device = validation_share, device
         self.random_state, self.verbose = random_state, verbose
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        qid: Any = None,
-        *,
-        groups: Any = None,
-        X_valid: Any = None,
-        y_valid: Any = None,
-        qid_valid: Any = None,
-        groups_valid: Any = None,
-    ) -> AutoRanker:
-        """Train the recipes and take one; arguments and errors are those of `LinearRanker.fit`.
-
-        Sparse features are made dense. No recipe looks at groups.
-
-        Raises:
-            ValueError: wrong shapes or values, NaN among them, no `qid`, too few lists, a measure that looks at groups, or a
-                wrong option.
-        """
-        began = time.perf_counter()
+    def _check_fit_options(self, has_validation: bool) -> None:
         self.check_options()
-        held_out = self._has_validation(X_valid, y_valid, qid_valid, groups_valid)
-        X, y = self._check(X, y, reset=True)
-        qid = check_ids(X, qid, None)[0]
-        given = (X_valid, y_valid, qid_valid, None) if held_out else None
-        (X, y, qid, _), found = self._validated((X, y, qid, None), given)
-        assert found is not None  # the share is above 0
-        valid = _Valid(*found[:3])
-        X = self._fit_preparation(_dense(X), qid)
-        valid = valid._replace(X=self._prepared(_dense(valid.X), valid.qid))
+
+    def _takes_sparse(self) -> bool:
+        return True  # made dense
+
+    def _fit(self, train: Documents, valid: Documents | None) -> None:
+        began = time.perf_counter()
+        train, valid = self._divided(train._replace(groups=None), valid)
+        assert valid is not None  # the share is above 0
+        train = train._replace(X=self._fit_preparation(_dense(train.X), train.qid))
+        valid = valid._replace(X=self._prepared(_dense(valid.X), valid.qid), groups=None)
         self.validation_lists_ = len(np.unique(valid.qid))
-        self._take_best(self._trained(began, (X, y, qid), valid), valid)
-        return self
+        self._take_best(self._trained(began, train, valid), valid)
 
     def check_options(self) -> None:
         """Raise ValueError for a wrong option, as `fit` does."""
@@ -157,7 +131,7 @@ class AutoRanker(Ranker):
     def _measure(self) -> Measure:
         return parse_measure(self.select)
 
-    def _trained(self, began: float, train: tuple[Any, ...], valid: _Valid) -> dict[str, Any]:
+    def _trained(self, began: float, train: Documents, valid: Documents) -> dict[str, Any]:
         """The members that there is time for, and ensembles of them, by name; begins `results_`."""
         self.results_: list[dict[str, Any]] = []
         found: dict[str, Any] = {}
@@ -181,7 +155,7 @@ class AutoRanker(Ranker):
     def _add(self, name: str, seconds: float, note: str = "") -> None:
         self.results_.append({"recipe": name, "validation": {}, "seconds": seconds, "note": note})
 
-    def _left_out(self, began: float, ranker: Ranker, train: tuple[Any, ...], valid: _Valid) -> str:
+    def _left_out(self, began: float, ranker: Ranker, train: Documents, valid: Documents) -> str:
         """Why there is no time for a ranker, "" if there is: what its shortest training takes tells that of the longest."""
         if self.time_budget is None:
             return ""
@@ -190,8 +164,8 @@ class AutoRanker(Ranker):
             return f"no time left {told}"
         options = {name: value for name, value in _TRIAL.items() if name in ranker.get_params()}
         trial = clone(ranker).set_params(**options, verbose=False)
-        few = rows_of(np.isin(train[2], _varied_lists(train[1], train[2], 2)), *train)
-        _fitted(clone(trial), tuple(few), _Valid(*few))  # loads what is compiled
+        few = train.rows(np.isin(train.qid, _varied_lists(train.y, train.qid, 2)))
+        _fitted(clone(trial), few, few._replace(weights=None))  # loads what is compiled
         start = time.perf_counter()
         _fitted(trial, train, valid)
         most = time.perf_counter() - start
@@ -200,7 +174,7 @@ class AutoRanker(Ranker):
         left = end - time.perf_counter()
         return "" if most <= left else f"may take {most:.1f} s, with {max(left, 0):.1f} s left {told}"
 
-    def _take_best(self, found: dict[str, Any], valid: _Valid) -> None:
+    def _take_best(self, found: dict[str, Any], valid: Documents) -> None:
         """Measure the recipes on the validation lists and take one, by the rule."""
         measures = {measure.name: measure for measure in (self._measure(), *map(parse_measure, ("AP", "nDCG@10")))}
         values = {name: _measured(ranker, valid, list(measures.values())) for name, ranker in found.items()}
@@ -234,13 +208,7 @@ class AutoRanker(Ranker):
         left_out = [f"'{row['recipe']}' ({row['note']})" for row in self.results_ if row["note"]]
         return said + (f"; left out: {', '.join(left_out)}" if left_out else "")
 
-    def predict(self, X: Any, qid: Any = None) -> np.ndarray:
-        """Scores `[documents]`, float64: higher is better, comparable within a list.
-
-        `qid` `[documents]` says which documents are a list; without it all are one.
-        """
-        check_is_fitted(self)
-        X = self._check(X, reset=False)
+    def _scores(self, X: Any, qid: np.ndarray | None) -> np.ndarray:
         return self.ranker_.predict(self._prepared(_dense(X), qid), qid)
 
     def to_scorer(self) -> nn.Module:
@@ -249,8 +217,8 @@ class AutoRanker(Ranker):
         return with_preparation(self.ranker_.to_scorer(), self.preparation_)
 
 
-def _fitted(ranker: Any, train: tuple[Any, ...], valid: _Valid) -> Any:
-    return ranker.fit(*train, X_valid=valid.X, y_valid=valid.y, qid_valid=valid.qid)
+def _fitted(ranker: Any, train: Documents, valid: Documents) -> Any:
+    return ranker.fit(*train[:3], **train.options, **valid.as_validation)
 
 
 def _varied_lists(y: np.ndarray, qid: np.ndarray, number: int) -> np.ndarray:
@@ -260,9 +228,9 @@ def _varied_lists(y: np.ndarray, qid: np.ndarray, number: int) -> np.ndarray:
     return np.unique(qid)[lists[np.argsort(-counts, kind="stable")[:number]]]
 
 
-def _measured(ranker: Any, valid: _Valid, measures: Sequence[Measure]) -> dict[str, np.ndarray]:
+def _measured(ranker: Any, valid: Documents, measures: Sequence[Measure]) -> dict[str, np.ndarray]:
     """Measures of each validation list."""
-    scores, labels, offsets, _ = bring_together(ranker.predict(valid.X, valid.qid), valid.y, valid.qid, None)
+    scores, labels, offsets, *_ = bring_together(ranker.predict(valid.X, valid.qid), valid.y, valid.qid)
     found = evaluate(torch.tensor(scores), torch.tensor(labels), measures, offsets=torch.tensor(offsets))
     return {name: values.numpy() for name, values in found.items()}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import warnings
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -10,15 +11,17 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import validate_data
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
+from typing_extensions import Self
 
 from rankstruct import losses
 from rankstruct.lists import known_ids
 from rankstruct.losses import takes_groups
 from rankstruct.measures import AP, Diverse, Measure, evaluate, parse_measure
 from rankstruct.models.saving import build_module, describe_module
-from rankstruct.preparation import Preparation
+from rankstruct.preparation import Preparation, takes_sparse
 from rankstruct.processes import Team
 from rankstruct.solvers import RowsOf
 
@@ -27,8 +30,8 @@ __all__: list[str] = []
 _COPIED = 2**26  # bytes of features that are copied rather than gathered again and again
 _DTYPES = [np.float64, np.float32, np.float16]  # what is used as it comes
 ROUTING = (
-    "inside GridSearchCV and the like, turn routing on with sklearn.set_config(enable_metadata_routing=True) and pass "
-    "fit(X, y, qid=qid, groups=qid) with cv=GroupKFold()"
+    "inside GridSearchCV, cross_val_score and the like, turn routing on with sklearn.set_config(enable_metadata_routing=True) "
+    "and pass fit(X, y, qid=qid, groups=qid) or params=dict(qid=qid, groups=qid), with cv=GroupKFold()"
 )
 GROUPS = (
     "one id a document: its host or topic; inside GridSearchCV and the like, where groups= is the splitter's, ask for them under "
@@ -36,13 +39,40 @@ GROUPS = (
 )
 
 
+class Documents(NamedTuple):
+    """Documents as they were checked, in any order, each with its list; and its group and its list's weight if there are any."""
+
+    X: Any
+    y: np.ndarray
+    qid: np.ndarray
+    groups: np.ndarray | None = None
+    weights: np.ndarray | None = None
+
+    def rows(self, chosen: np.ndarray) -> Documents:
+        """Those of a mask."""
+        return Documents(*(None if each is None else each[chosen] for each in self))  # type: ignore[arg-type]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What `fit` is called with by name beside the first three."""
+        found = {"groups": self.groups, "sample_weight": self.weights}
+        return {name: each for name, each in found.items() if each is not None}
+
+    @property
+    def as_validation(self) -> dict[str, Any]:
+        """The arguments of `fit` for validation lists."""
+        names = ("X_valid", "y_valid", "qid_valid", *(() if self.groups is None else ("groups_valid",)))
+        return dict(zip(names, self, strict=False))
+
+
 class Lists(NamedTuple):
-    """What `ranking_risk` takes: documents of each list side by side, and their groups if there are any."""
+    """What `ranking_risk` takes: documents of each list side by side, their groups and the lists' weights if there are any."""
 
     X: Any
     labels: np.ndarray
     offsets: np.ndarray
     groups: np.ndarray | None
+    weights: np.ndarray | None = None
 
     def rows(self, rows: np.ndarray, offsets: np.ndarray) -> Lists:
         """Some documents, or all in another order, which have other offsets."""
@@ -50,21 +80,30 @@ class Lists(NamedTuple):
         # A copy is faster to compute with, but of large features there is not to be a second one.
         large = self.X.ndim == 2 and not sp.issparse(self.X) and np.prod(self.X.shape) * self.X.dtype.itemsize > _COPIED
         X = RowsOf(self.X, np.arange(len(self.labels))[rows]) if large else self.X[rows]
-        return Lists(X, self.labels[rows], offsets, groups)
+        return Lists(X, self.labels[rows], offsets, groups, self.weights)
 
 
-def bring_together(X: Any, y: np.ndarray, qid: np.ndarray, groups: np.ndarray | None) -> Lists:
-    """The documents of each list side by side, without a copy where they are already."""
+def bring_together(
+    X: Any, y: np.ndarray, qid: np.ndarray, groups: np.ndarray | None = None, weights: np.ndarray | None = None
+) -> Lists:
+    """The documents of each list side by side, without a copy where they are already; `weights` one a document."""
     order, offsets = group_documents(qid)
-    lists = Lists(X, y, offsets, groups)
+    each = None if weights is None else (weights if order is None else weights[order])[offsets[:-1]]
+    lists = Lists(X, y, offsets, groups, each)
     return lists if order is None else lists.rows(order, offsets)
 
 
 class Ranker(BaseEstimator):
     """A ranker with the conventions of scikit-learn; those of one's own have `measure`, `loss`, `prepare` and `drop_empty`.
 
+    `fit` takes lists as `qid`, one id a document, or as `group`, the sizes of lists that stand one behind the other. Missing
+    features (NaN) are an error, unless the class says that it takes them.
+
     Attributes:
         preparation_: what raw features go through, as fitted.
+        lists_: how many lists there were to be fitted to.
+        n_features_in_: how many features a raw document has.
+        feature_names_in_: their names, where `fit` was given a frame.
     """
 
     measure: str | Measure | None
@@ -74,6 +113,7 @@ class Ranker(BaseEstimator):
     validation_share: float
     random_state: int
     preparation_: Preparation
+    lists_: int
     n_features_in_: int
     #: What features may be: `ensure_all_finite` of `sklearn.utils.validation.validate_data`.
     finite: bool | str = True
@@ -95,8 +135,95 @@ class Ranker(BaseEstimator):
         if hasattr(self, "n_features_in_") and not hasattr(self, "preparation_"):
             self.preparation_ = Preparation()
 
-    def _check(self, X: Any, y: Any = None, *, reset: bool) -> Any:
-        labels = {} if y is None else {"y": y, "y_numeric": True}
+    def __sklearn_tags__(self) -> Tags:
+        """Labels are required and 0 or more; which features are taken."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = tags.target_tags.positive_only = True
+        tags.input_tags.sparse = self._takes_sparse()
+        tags.input_tags.allow_nan = self.finite == "allow-nan"
+        return tags
+
+    def _takes_sparse(self) -> bool:
+        """Whether features may be sparse."""
+        return takes_sparse(self.prepare)
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        qid: Any = None,
+        *,
+        group: Any = None,
+        groups: Any = None,
+        sample_weight: Any = None,
+        X_valid: Any = None,
+        y_valid: Any = None,
+        qid_valid: Any = None,
+        groups_valid: Any = None,
+        eval_set: Any = None,
+        eval_group: Any = None,
+        eval_qid: Any = None,
+    ) -> Self:
+        """Train.
+
+        Args:
+            X: `[documents, d]`, an array, a DataFrame or a SciPy sparse matrix; float32 and CSR are used without a copy where
+                the documents of each list are neighbours.
+            y: `[documents]`, graded relevance, 0 or more.
+            qid: `[documents]`, the list of each document: integers or strings. Without it and `group` all documents are one list,
+                which is warned of.
+            group: `[lists]`, the sizes of the lists, which stand one behind the other, in place of `qid`; as for LightGBM.
+            groups: `[documents]`, the group (host, topic) of each document, integers or strings, for a loss over diverse
+                rankings; others do not look at them.
+            sample_weight: `[lists]`, how much the loss of each list counts, in the order in which the lists appear; or
+                `[documents]`, the same for all documents of a list. 0 or more. Preparation and validation do not look at it.
+            X_valid: documents of the validation lists, which choose what the class says.
+            y_valid: their labels.
+            qid_valid: their lists.
+            groups_valid: their groups, for a measure of diversity.
+            eval_set: `[(X_valid, y_valid)]`, and with it `eval_group`, `[sizes]`, or `eval_qid`, `[qid_valid]`: the same as
+                LightGBM's users write it. One pair.
+            eval_group: see `eval_set`.
+            eval_qid: see `eval_set`.
+
+        Raises:
+            ValueError: wrong shapes, values or options, such as a label below 0, groups or validation lists that are missing, too
+                few lists, or a loss that cannot be minimised here.
+        """
+        given = _validation(X_valid, y_valid, qid_valid, eval_set, eval_group, eval_qid)
+        self._check_groups_valid(given is not None, groups_valid)
+        self._check_fit_options(given is not None)
+        train = self._train_documents(X, y, qid, group, groups, sample_weight)
+        valid = None
+        if given is not None:
+            features = self._check(given[0], reset=False)
+            valid = Documents(features, np.asarray(given[1]), *check_ids(features, given[2], groups_valid))
+        self._fit(train, valid)
+        return self
+
+    def _train_documents(self, X: Any, y: Any, qid: Any, group: Any, groups: Any, sample_weight: Any) -> Documents:
+        X, y = self._check(X, y, reset=True)
+        if qid is None and group is None:
+            warnings.warn(
+                f"qid is missing, so that all {len(y)} documents are one list: give qid=, one id a document, or group=, the "
+                f"sizes of the lists; {ROUTING}",
+                stacklevel=3,
+            )
+        ids, groups = check_ids(X, _lists_given(X, qid, group, np.zeros(len(y), np.int64)), groups)
+        self.lists_ = len(np.unique(ids))
+        return Documents(X, y, ids, groups, _document_weights(sample_weight, ids))
+
+    def _check_fit_options(self, has_validation: bool) -> None:
+        """Raise ValueError for a wrong option, before anything is done."""
+
+    def _fit(self, train: Documents, valid: Documents | None) -> None:
+        """Train on what was checked."""
+        raise NotImplementedError
+
+    def _check(self, X: Any, *y: Any, reset: bool) -> Any:
+        # One document has no order, but may be a process' share.
+        least = 1 if getattr(self, "distributed", False) else 2
+        labels: dict[str, Any] = {"y": y[0], "y_numeric": True, "ensure_min_samples": least} if y else {}
         kinds: dict[str, Any] = {"accept_sparse": "csr", "dtype": _DTYPES, "ensure_all_finite": self.finite}
         return validate_data(self, X, **labels, **kinds, reset=reset)
 
@@ -113,31 +240,48 @@ class Ranker(BaseEstimator):
         """Documents as the weights see them; `qid` may be None where no step looks at lists."""
         if not self.preparation_.by_list or qid is None:
             return self.preparation_.transform(X)
-        order, offsets = group_documents(check_ids(X, qid, None)[0])
+        order, offsets = group_documents(qid)
         if order is None:
             return self.preparation_.transform(X, offsets)
         return self.preparation_.transform(X[order], offsets)[np.argsort(order)]
 
-    def behind(self, preparation: Preparation) -> Any:
+    def behind(self, preparation: Preparation) -> Self:
         """Let a ranker that was fitted to prepared documents take the raw ones from now on; returns the ranker itself."""
         self.preparation_ = preparation.then(self.preparation_)
         self.prepare = list(self.preparation_.names)
         self.n_features_in_ = self.preparation_.num_features or self.n_features_in_
         return self
 
-    def _training_lists(self, X: Any, y: np.ndarray, qid: np.ndarray, groups: np.ndarray | None = None) -> Lists:
-        """The documents of each list side by side, empty lists left out."""
-        lists = bring_together(X, y, qid, groups)
-        if not self.drop_empty:
+    def _training_lists(
+        self,
+        X: Any,
+        y: np.ndarray,
+        qid: np.ndarray,
+        groups: np.ndarray | None = None,
+        weights: np.ndarray | None = None,
+    ) -> Lists:
+        """The documents of each list side by side, empty lists left out; the mean weight of the others is 1."""
+        lists = bring_together(X, y, qid, groups, weights)
+        lists = self._without_empty(lists) if self.drop_empty else lists
+        if lists.weights is None:
             return lists
+        total, number = self._total(float(lists.weights.sum())), self._total(len(lists.weights))
+        if not total:
+            raise ValueError("the weights of all lists that can be learned from are zero; sample_weight must not be")
+        return lists._replace(weights=lists.weights * (number / total))
+
+    def _without_empty(self, lists: Lists) -> Lists:
         starts, lengths = lists.offsets[:-1], np.diff(lists.offsets)
         kept = np.minimum.reduceat(lists.labels, starts) < np.maximum.reduceat(lists.labels, starts)
         if not self._total(int(kept.sum())):
             raise ValueError(
                 f"there is no list that a ranking can get wrong: in each of {len(kept)} all labels are equal"
             )
+        if kept.all():
+            return lists
+        weights = None if lists.weights is None else lists.weights[kept]
         offsets = np.concatenate([[0], np.cumsum(lengths[kept])])
-        return lists if kept.all() else lists.rows(np.repeat(kept, lengths), offsets)
+        return lists._replace(weights=weights).rows(np.repeat(kept, lengths), offsets)
 
     def _measure(self) -> Measure:
         if self.measure is not None:
@@ -146,8 +290,10 @@ class Ranker(BaseEstimator):
         return measure if isinstance(measure, Diverse) else AP()
 
     def _held_out(self, qid: np.ndarray) -> np.ndarray:
-        """The documents of the lists that are held out, `[documents]` booleans."""
+        """The documents of the lists that are held out, `[documents]` booleans; of a single list, some of its documents."""
         names, of_row = np.unique(qid, return_inverse=True)
+        if len(names) == 1:
+            names = of_row = np.arange(len(qid))
         number = round(self.validation_share * len(names))
         if not 0 < number < len(names):
             raise ValueError(
@@ -157,31 +303,20 @@ class Ranker(BaseEstimator):
         taken = np.random.default_rng(self.random_state).permutation(len(names))[:number]
         return np.isin(of_row, taken)
 
-    def _has_validation(self, X_valid: Any, y_valid: Any, qid_valid: Any, groups_valid: Any) -> bool:
-        given = are_given(X_valid, y_valid, qid_valid)
+    def _check_groups_valid(self, given: bool, groups_valid: Any) -> None:
         if groups_valid is not None and not given:
             raise ValueError("groups_valid goes with X_valid, y_valid and qid_valid; give them too or leave it out")
         if given and groups_valid is None and self._measure().takes_groups:
             raise ValueError(
                 f"{self._measure().name} needs groups_valid=, one id a validation document: its host or topic"
             )
-        return given
 
-    def _validated(
-        self, train: Sequence[Any], given: Sequence[Any] | None
-    ) -> tuple[Sequence[Any], Sequence[Any] | None]:
-        """Documents to train on and to validate on, each features, labels, lists and groups.
-
-        The latter are those that were given, checked, or lists held out of the former; None without a share of them.
-        """
-        if given is not None:
-            X, y, qid, groups = given
-            X = self._check(X, reset=False)
-            return train, (X, np.asarray(y), *check_ids(X, qid, groups))
-        if not self.validation_share:
-            return train, None
-        held = self._held_out(train[2])
-        return rows_of(~held, *train), rows_of(held, *train)
+    def _divided(self, train: Documents, valid: Documents | None) -> tuple[Documents, Documents | None]:
+        """Documents to train on and to validate on: those that were given, or lists held out; None without a share of them."""
+        if valid is not None or not self.validation_share:
+            return train, valid
+        held = self._held_out(train.qid)
+        return train.rows(~held), train.rows(held)
 
     def _team(self) -> Team:
         """The processes that fit together."""
@@ -191,37 +326,53 @@ class Ranker(BaseEstimator):
         """A number, added up over the processes."""
         return type(value)(self._team().sum(np.array([value], float))[0])
 
-    def score(self, X: Any, y: Any, qid: Any = None, *, groups: Any = None, sample_weight: None = None) -> float:
-        """The mean of `measure` over the lists of `qid`; tied scores by expectation, lists with nothing relevant 0.
+    def score(
+        self, X: Any, y: Any, qid: Any = None, *, group: Any = None, groups: Any = None, sample_weight: Any = None
+    ) -> float:
+        """The mean of `measure` over the lists; tied scores by expectation, lists with nothing relevant 0.
 
-        A measure of diversity needs `groups`, as in `fit`; a `Diverse` one re-ranks each list before. Pipelines pass
-        `sample_weight`; it must be None.
+        Lists, their weights and groups are given as in `fit`. Without lists all documents are one, if there was one to be fitted
+        to. A measure of diversity needs `groups`; a `Diverse` one re-ranks each list before.
+
+        Raises:
+            ValueError: no `qid` nor `group`, but the ranker was fitted to several lists. (`cross_val_score` and the like, which
+                pass none unless routing is on, make a warning and NaN of it; `error_score="raise"` lets it through.)
         """
-        if sample_weight is not None:
-            raise ValueError("sample_weight must be None: every list counts alike")
-        return float(self._values(X, y, qid, groups).mean())
+        check_is_fitted(self)
+        checked = self._check(X, reset=False)
+        one = np.zeros(checked.shape[0], np.int64) if getattr(self, "lists_", 2) == 1 else None
+        ids, groups = check_ids(checked, _lists_given(checked, qid, group, one), groups)
+        values = self._values(Documents(checked, np.asarray(y), ids, groups))
+        weights = _document_weights(sample_weight, ids)
+        if weights is None:
+            return float(values.mean())
+        each = bring_together(ids, ids, ids, None, weights).weights
+        return float(np.average(values.numpy(), weights=each))
 
-    def _values(self, X: Any, y: Any, qid: Any, groups: Any) -> torch.Tensor:
+    def _values(self, documents: Documents) -> torch.Tensor:
         """The measure of each list."""
         measure = self._measure()
-        qid, groups = check_ids(X, qid, groups)
+        X, y, qid, groups, _ = documents
         if measure.takes_groups and groups is None:
             raise ValueError(f"{measure.name} needs groups=, {GROUPS}")
-        scores, labels, offsets, groups = bring_together(self.predict(X, qid), np.asarray(y), qid, groups)
-        lists = {"offsets": torch.tensor(offsets), "groups": groups}
+        scores, labels, offsets, groups, _ = bring_together(self._scores(X, qid), y, qid, groups)
+        lists: dict[str, Any] = {"offsets": torch.tensor(offsets), "groups": groups}
         return evaluate(torch.tensor(scores), torch.tensor(labels), [measure], **lists)[measure.name]
 
-    def predict(self, X: Any, qid: Any = None) -> np.ndarray:
+    def predict(self, X: Any, qid: Any = None, *, group: Any = None) -> np.ndarray:
         """Scores `[documents]`, float64: higher is better, comparable within a list.
 
-        `qid` `[documents]` is needed where a step of preparation looks at whole lists.
+        The lists, as in `fit`, are needed where a step of `prepare` looks at whole lists. An average of rankers standardises
+        their scores within each; without lists all documents are one for it.
         """
+        check_is_fitted(self)
+        X = self._check(X, reset=False)
+        ids = None if qid is None and group is None else check_ids(X, _lists_given(X, qid, group), None)[0]
+        return self._scores(X, ids)
+
+    def _scores(self, X: Any, qid: np.ndarray | None) -> np.ndarray:
+        """`predict` of what was checked."""
         raise NotImplementedError
-
-
-def rows_of(chosen: np.ndarray, *values: Any) -> list[Any]:
-    """The documents of a mask, of everything that has one entry a document."""
-    return [None if each is None else each[chosen] for each in values]
 
 
 def _as_plain(value: Any) -> Any:
@@ -244,7 +395,7 @@ def _from_plain(value: Any) -> Any:
     if not (isinstance(value, dict) and value.keys() == {"module", "state"}):
         return value
     module = build_module(value["module"])
-    module.load_state_dict({name: torch.as_tensor(array) for name, array in value["state"].items()})
+    module.load_state_dict({name: torch.tensor(array) for name, array in value["state"].items()})
     return module.eval()
 
 
@@ -290,6 +441,74 @@ def are_given(X_valid: Any, y_valid: Any, qid_valid: Any) -> bool:
     return any(given)
 
 
+def _validation(
+    X_valid: Any, y_valid: Any, qid_valid: Any, eval_set: Any, eval_group: Any, eval_qid: Any
+) -> tuple[Any, Any, Any] | None:
+    """Features, labels and lists of the validation documents, whichever way they are spelt."""
+    if eval_set is None:
+        if eval_group is not None or eval_qid is not None:
+            raise ValueError(
+                "eval_group and eval_qid go with eval_set=[(X_valid, y_valid)]; give it too or leave them out"
+            )
+        return (X_valid, y_valid, qid_valid) if are_given(X_valid, y_valid, qid_valid) else None
+    if X_valid is not None or y_valid is not None or qid_valid is not None:
+        raise ValueError("give validation lists once, as X_valid, y_valid and qid_valid or as eval_set")
+    pairs = [eval_set] if isinstance(eval_set, tuple) else list(eval_set)
+    if len(pairs) != 1 or len(pairs[0]) != 2:
+        raise ValueError(
+            f"eval_set must be one pair, [(X_valid, y_valid)], got {len(pairs)}; the validation lists are one set"
+        )
+    sizes, ids = (None if given is None else list(given) for given in (eval_group, eval_qid))
+    found = [*(sizes or ()), *(ids or ())]
+    if (sizes is None) == (ids is None) or len(found) != 1:
+        raise ValueError(
+            "eval_set needs its lists, eval_group=[sizes], the sizes of lists that stand one behind the other, or "
+            "eval_qid=[qid_valid], one id a document; one of the two"
+        )
+    X, y = pairs[0]
+    return X, y, found[0] if sizes is None else _ids_of_sizes("eval_group", found[0], np.shape(y)[0])
+
+
+def _lists_given(X: Any, qid: Any, group: Any, otherwise: np.ndarray | None = None) -> Any:
+    """The list of each document, from `qid` or from the sizes of lists that stand one behind the other."""
+    if group is None:
+        return otherwise if qid is None else qid
+    if qid is not None:
+        raise ValueError("give qid, one id a document, or group, the sizes of the lists; not both")
+    return _ids_of_sizes("group", group, X.shape[0])
+
+
+def _ids_of_sizes(name: str, sizes: Any, documents: int) -> np.ndarray:
+    found = np.asarray(sizes)
+    if found.ndim != 1 or not (found == np.floor(found)).all() or (found < 0).any() or found.sum() != documents:
+        raise ValueError(
+            f"{name} must be the sizes of lists that stand one behind the other, whole numbers that add up to {documents} "
+            f"documents; got {len(np.ravel(found))} of sum {found.sum():g}"
+        )
+    return np.repeat(np.arange(len(found)), found.astype(np.int64))
+
+
+def _document_weights(sample_weight: Any, qid: np.ndarray) -> np.ndarray | None:
+    """The weight of its list for each document, of what is one a list or one a document."""
+    if sample_weight is None:
+        return None
+    weights = np.asarray(sample_weight, np.float64)
+    if not (np.isfinite(weights) & (weights >= 0)).all():
+        raise ValueError("sample_weight must be finite numbers, 0 or more")
+    _, first, of_row = np.unique(qid, return_index=True, return_inverse=True)
+    if weights.shape == first.shape:
+        by_appearance = np.argsort(np.argsort(first, kind="stable"), kind="stable")
+        weights = weights[by_appearance][of_row]
+    if weights.shape != qid.shape or not np.array_equal(weights, weights[first][of_row]):
+        raise ValueError(
+            f"sample_weight must be one a list, shape ({len(first)},), or one a document and the same for all documents of a "
+            f"list; got shape {weights.shape}"
+        )
+    if not weights.any():
+        raise ValueError("sample_weight must not be zero for all lists")
+    return weights
+
+
 def group_documents(qid: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
     """How rows are brought together by `qid` `[documents]`: `(order, offsets)`, lists by first appearance.
 
@@ -312,7 +531,9 @@ def group_documents(qid: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
 def check_ids(X: Any, qid: Any, groups: Any) -> tuple[np.ndarray, np.ndarray | None]:
     """`qid` as it is, numbers or strings, and the groups as int64 or None; both `[documents]`."""
     if qid is None:
-        raise ValueError(f"qid is missing: which list each document belongs to, [documents]; {ROUTING}")
+        raise ValueError(
+            f"qid is missing: which list each document belongs to, [documents], or group=, sizes; {ROUTING}"
+        )
     found: list[np.ndarray] = []
     for name, given in (("qid", qid), *([] if groups is None else [("groups", groups)])):
         ids = known_ids(name, given)

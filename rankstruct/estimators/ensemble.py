@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import clone
+from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
+from typing_extensions import Self
 
-from rankstruct.estimators.base import Ranker, bring_together, check_ids, group_documents
+from rankstruct.estimators.base import Documents, Ranker, bring_together, group_documents
 from rankstruct.measures import Measure, evaluate
 from rankstruct.models.scorers import EnsembleScorer, check_weights, mean_of_z_scores, with_preparation
 
@@ -61,44 +63,49 @@ class EnsembleRanker(Ranker):
     ) -> None:
         self.rankers, self.weights, self.measure, self.prepare = rankers, weights, measure, prepare
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        qid: Any = None,
-        *,
-        groups: Any = None,
-        X_valid: Any = None,
-        y_valid: Any = None,
-        qid_valid: Any = None,
-        groups_valid: Any = None,
-    ) -> EnsembleRanker:
-        """Train every ranker; arguments and errors are those of `LinearRanker.fit`.
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The arguments; `deep` with those of the rankers, such as `rankers__0__C`."""
+        found = super().get_params(deep=False)
+        for number, ranker in enumerate(self.rankers if deep and isinstance(self.rankers, list | tuple) else ()):
+            options = ranker.get_params() if hasattr(ranker, "get_params") else {}
+            found |= {f"rankers__{number}__{name}": value for name, value in options.items()}
+        return found
 
-        Raises:
-            ValueError: no rankers, weights that do not fit, or `"validation"` without validation lists or with more than six
-                rankers.
-        """
-        held_out = self._has_validation(X_valid, y_valid, qid_valid, groups_valid)
-        self._check_options(held_out)
-        X, y = self._check(X, y, reset=True)
-        qid, groups = check_ids(X, qid, groups)
-        X = self._fit_preparation(X, qid)
-        given: dict[str, Any] = {} if groups is None else {"groups": groups}
-        if held_out:
-            X_valid, y_valid = self._prepared(self._check(X_valid, reset=False), qid_valid), np.asarray(y_valid)
-            qid_valid, groups_valid = check_ids(X_valid, qid_valid, groups_valid)
-            given |= {"X_valid": X_valid, "y_valid": y_valid, "qid_valid": qid_valid}
-            given |= {} if groups_valid is None else {"groups_valid": groups_valid}
-        self.rankers_ = [clone(ranker).fit(X, y, qid, **given) for ranker in self.rankers]
-        self.validation_: float | None = None
-        if held_out:
-            self._choose_weights(self._member_scores(X_valid, qid_valid), y_valid, qid_valid, groups_valid)
-        else:
-            self.weights_ = check_weights(None if self.weights == "equal" else self.weights, len(self.rankers))  # type: ignore[arg-type]
+    def set_params(self, **params: Any) -> Self:
+        """Set arguments, by the names that `get_params` gives; returns the ranker itself."""
+        nested = {name: value for name, value in params.items() if name.startswith("rankers__")}
+        super().set_params(**{name: value for name, value in params.items() if name not in nested})
+        known = self.get_params()
+        for name, value in nested.items():
+            if name not in known:
+                raise ValueError(f"invalid parameter {name!r}; there are {', '.join(map(repr, known))}")
+            number, _, option = name.removeprefix("rankers__").partition("__")
+            self.rankers[int(number)].set_params(**{option: value})
         return self
 
-    def _check_options(self, held_out: bool) -> None:
+    @property
+    def finite(self) -> bool | str:  # type: ignore[override]
+        """Missing features are the rankers' to take, where all do and nothing looks at them before."""
+        taken = all(get_tags(ranker).input_tags.allow_nan for ranker in self.rankers)
+        return "allow-nan" if taken and len(self.rankers) and not len(self.prepare) else True
+
+    def _takes_sparse(self) -> bool:
+        return super()._takes_sparse() and all(get_tags(ranker).input_tags.sparse for ranker in self.rankers)
+
+    def _fit(self, train: Documents, valid: Documents | None) -> None:
+        train = train._replace(X=self._fit_preparation(train.X, train.qid))
+        given: dict[str, Any] = train.options
+        if valid is not None:
+            valid = valid._replace(X=self._prepared(valid.X, valid.qid))
+            given |= valid.as_validation
+        self.rankers_ = [clone(ranker).fit(*train[:3], **given) for ranker in self.rankers]
+        self.validation_: float | None = None
+        if valid is not None:
+            self._choose_weights(self._member_scores(valid.X, valid.qid), valid)
+        else:
+            self.weights_ = check_weights(None if self.weights == "equal" else self.weights, len(self.rankers))  # type: ignore[arg-type]
+
+    def _check_fit_options(self, has_validation: bool) -> None:
         if not len(self.rankers):
             raise ValueError("rankers must be one or more")
         if not isinstance(self.weights, str):
@@ -107,14 +114,14 @@ class EnsembleRanker(Ranker):
             raise ValueError(
                 f"weights must be 'equal', 'validation' or {len(self.rankers)} numbers, got {self.weights!r}"
             )
-        elif self.weights == "validation" and not held_out:
+        elif self.weights == "validation" and not has_validation:
             raise ValueError("weights='validation' needs X_valid, y_valid and qid_valid; give them, or take 'equal'")
         elif self.weights == "validation" and len(self.rankers) > _MOST:
             raise ValueError(
                 f"weights='validation' is for at most {_MOST} rankers, got {len(self.rankers)}; take 'equal'"
             )
 
-    def _choose_weights(self, scores: np.ndarray, y: np.ndarray, qid: np.ndarray, groups: np.ndarray | None) -> None:
+    def _choose_weights(self, scores: np.ndarray, valid: Documents) -> None:
         """The best of the candidates on validation lists, the first of equals; sets `weights_` and `validation_`."""
         members = scores.shape[1]
         candidates: Iterator[Any] = iter([None if self.weights == "equal" else self.weights])
@@ -122,7 +129,7 @@ class EnsembleRanker(Ranker):
             candidates = itertools.chain([None], _divisions(_PARTS, members))
         for candidate in candidates:
             weights = check_weights(candidate, members)
-            lists = bring_together(_mean_scores(scores, weights, qid), y, qid, groups)
+            lists = bring_together(_mean_scores(scores, weights, valid.qid), *valid[1:])
             tensors = torch.tensor(lists.X), torch.tensor(lists.labels)
             values = evaluate(*tensors, [self._measure()], offsets=torch.tensor(lists.offsets), groups=lists.groups)
             found = float(values[self._measure().name].mean())
@@ -133,14 +140,8 @@ class EnsembleRanker(Ranker):
         """Scores `[documents, members]` of prepared documents."""
         return np.stack([ranker.predict(X, qid) for ranker in self.rankers_], axis=1)
 
-    def predict(self, X: Any, qid: Any = None) -> np.ndarray:
-        """Scores `[documents]`, float64: higher is better, comparable within a list.
-
-        `qid` `[documents]` says which documents are a list; without it all are one.
-        """
-        check_is_fitted(self)
-        X = self._check(X, reset=False)
-        qid = np.zeros(X.shape[0], np.int64) if qid is None else check_ids(X, qid, None)[0]
+    def _scores(self, X: Any, qid: np.ndarray | None) -> np.ndarray:
+        qid = np.zeros(X.shape[0], np.int64) if qid is None else qid
         return _mean_scores(self._member_scores(self._prepared(X, qid), qid), self.weights_, qid)
 
     def to_scorer(self) -> nn.Module:

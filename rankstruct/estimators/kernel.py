@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
+import torch
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
+from typing_extensions import Self
 
 from rankstruct.estimators.linear import LinearRanker
 from rankstruct.feature_maps import FeatureMap
 from rankstruct.measures import Measure
+from rankstruct.models import KernelScorer
+from rankstruct.models.scorers import with_preparation
 from rankstruct.oracles.registry import Reference
 from rankstruct.solvers import DC, Annealing, Kernel, KernelMap, Solver
 
@@ -35,6 +42,8 @@ class KernelRanker(LinearRanker):
         map_: the `KernelMap`; `map_.exact` says whether Nystroem was needed.
         dual_coef_: `[basis]`, the score of x is `sum_j dual_coef_[j] k(x_j, x)` over the basis rows.
         coef_: the weights in the space of `map_`.
+
+    Pickles and other files keep the basis rows and their coefficients, not the map's values for every two of them.
 
     >>> rng = np.random.default_rng(0)
     >>> X, qid = rng.normal(size=(200, 2)), np.repeat(np.arange(20), 10)
@@ -75,6 +84,15 @@ class KernelRanker(LinearRanker):
         self.kernel, self.gamma, self.degree, self.offset = kernel, gamma, degree, offset
         self.exact_up_to, self.landmarks, self.random_state = exact_up_to, landmarks, random_state
 
+    def __sklearn_tags__(self) -> Tags:
+        """With precomputed values, features are those of pairs."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self.kernel == "precomputed"
+        return tags
+
+    def _takes_sparse(self) -> bool:
+        return super()._takes_sparse() and self.kernel != "precomputed"
+
     def _fit_features(self, X: Any) -> Any:
         kernel = Kernel(self.kernel, gamma=self.gamma, degree=self.degree, offset=self.offset)
         sizes = {"exact_up_to": self.exact_up_to, "landmarks": self.landmarks}
@@ -84,16 +102,30 @@ class KernelRanker(LinearRanker):
     def _features(self, X: Any) -> Any:
         return self.map_(X)
 
-    def predict(self, X: Any, qid: Any = None) -> np.ndarray:
-        """Scores `[documents]`, float64; as in `LinearRanker`."""
-        check_is_fitted(self)
-        return self.map_.predict(self._prepared(self._check(X, reset=False), qid), self.coef_)
+    def _scores(self, X: Any, qid: np.ndarray | None) -> np.ndarray:
+        return self.map_.scores(self._prepared(X, qid), self.dual_coef_)
 
-    @property
-    def dual_coef_(self) -> np.ndarray:
-        """`[basis]`, the coefficients of the representer form."""
-        check_is_fitted(self)
-        return self.map_.representer(self.coef_)
+    def use_path(self, number: int) -> Self:
+        """As in `LinearRanker`."""
+        super().use_path(number)
+        if self.map_.projection is not None:
+            self._duals = [self.map_.representer(solution.w) for solution in self.path_]
+        self.dual_coef_ = self._duals[number]
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what has a number for every two basis rows: what is left predicts, and has no more `objective` or `risk`."""
+        state = super().__getstate__()
+        if "map_" in state:
+            state["map_"] = replace(self.map_, projection=None)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A ranker of an earlier version has the projection instead of the coefficients."""
+        super().__setstate__(state)
+        if hasattr(self, "coef_") and not hasattr(self, "dual_coef_"):
+            self._duals = [self.map_.representer(solution.w) for solution in self.path_]
+            self.dual_coef_ = self.map_.representer(self.coef_)
 
     @classmethod
     def from_scorer(cls, scorer: nn.Module, **options: Any) -> LinearRanker:
@@ -101,5 +133,17 @@ class KernelRanker(LinearRanker):
         raise ValueError("a linear scorer has no kernel; use LinearRanker.from_scorer")
 
     def to_scorer(self) -> nn.Module:
-        """There is none: raises ValueError."""
-        raise ValueError("a KernelRanker is no linear function of the features; use its predict")
+        """The basis rows and their coefficients as a scorer for torch, which computes in float64 and takes raw features.
+
+        Raises:
+            ValueError: the kernel is precomputed, so that there is no function of features.
+        """
+        check_is_fitted(self)
+        if self.map_.basis is None:
+            raise ValueError("a precomputed kernel is no function of features, so it has no scorer; use predict")
+        kernel, basis = self.map_.kernel, self.map_.basis
+        basis = torch.tensor(basis.toarray() if sp.issparse(basis) else basis, dtype=torch.float64)
+        options: dict[str, Any] = {"gamma": kernel.gamma, "degree": int(kernel.degree), "offset": kernel.offset}
+        scorer = KernelScorer(basis.shape[1], len(basis), kernel.name, **options)
+        scorer.load_state_dict({"basis": basis, "coefficients": torch.tensor(self.dual_coef_)})
+        return with_preparation(scorer, self.preparation_)

@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 from typing_extensions import Self
 
-from rankstruct.estimators.base import Lists, Ranker, check_groups_of, check_ids, named_loss
+from rankstruct.estimators.base import Documents, Lists, Ranker, check_groups_of, check_ids, named_loss
 from rankstruct.feature_maps import FeatureMap
 from rankstruct.losses import (
     GradedLoss,
@@ -61,12 +61,18 @@ _SOLVERS = {"bundle": Bundle, "cutting-plane": CuttingPlane, "frank-wolfe": Fran
 
 
 def ranking_risk(
-    loss: nn.Module, X: Any, labels: np.ndarray, offsets: np.ndarray, groups: np.ndarray | None = None
+    loss: nn.Module,
+    X: Any,
+    labels: np.ndarray,
+    offsets: np.ndarray,
+    groups: np.ndarray | None = None,
+    weights: np.ndarray | None = None,
 ) -> LinearRisk:
     """The mean of a loss over lists, as a function of the weights w of a linear scorer, for the solvers.
 
     The loss' own reduction does not count. Lists are flat: `X` `[documents, d]`, which is not copied, an array or a SciPy CSR
-    array, float32 or float64 (or an array of float16); labels and int64 groups `[documents]`; offsets `[lists + 1]`.
+    array, float32 or float64 (or an array of float16); labels and int64 groups `[documents]`; offsets `[lists + 1]`; weights
+    `[lists]` multiply the losses, and their mean is to be 1.
 
     Raises:
         ValueError: the loss takes groups, and there are none.
@@ -79,21 +85,26 @@ def ranking_risk(
     loss = copy.deepcopy(loss)
     loss.reduction = "none"  # type: ignore[assignment]
     bounds, given = torch.tensor(np.asarray(offsets, np.int64)), {"y": torch.tensor(labels)}
+    factors = None if weights is None else torch.tensor(np.asarray(weights, np.float64))
     if takes_groups(loss):
         given["groups"] = torch.tensor(np.asarray(groups, np.int64))
 
-    def ask(scores: np.ndarray, lists: torch.Tensor, y: torch.Tensor, **each: torch.Tensor) -> tuple[Any, Any]:
+    def ask(
+        scores: np.ndarray, lists: torch.Tensor, factors: torch.Tensor | None, y: torch.Tensor, **each: torch.Tensor
+    ) -> tuple[Any, Any]:
         leaf = torch.from_numpy(scores).requires_grad_()
         values = loss(leaf, y, offsets=lists, **each)
+        values = values if factors is None else values * factors
         (direction,) = torch.autograd.grad(values.sum(), leaf)
         return values.detach().numpy(), direction.numpy()
 
     def terms(scores: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         parts = [slice(bounds[i], bounds[i + 1]) for i in indices]
         lists = torch.tensor([0, *(part.stop - part.start for part in parts)]).cumsum(0)
-        return ask(scores, lists, **{name: torch.cat([each[part] for part in parts]) for name, each in given.items()})
+        chosen = {name: torch.cat([each[part] for part in parts]) for name, each in given.items()}
+        return ask(scores, lists, None if factors is None else factors[indices], **chosen)
 
-    return LinearRisk(X, offsets, lambda scores: ask(scores, bounds, **given), term_oracle=terms)
+    return LinearRisk(X, offsets, lambda scores: ask(scores, bounds, factors, **given), term_oracle=terms)
 
 
 class LinearRanker(Ranker):
@@ -181,51 +192,20 @@ class LinearRanker(Ranker):
         self.prepare, self.start, self.regularize_towards = prepare, start, regularize_towards
         self.drop_empty, self.verbose, self.distributed = drop_empty, verbose, distributed
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        qid: Any = None,
-        *,
-        groups: Any = None,
-        X_valid: Any = None,
-        y_valid: Any = None,
-        qid_valid: Any = None,
-        groups_valid: Any = None,
-    ) -> Self:
-        """Train.
-
-        Args:
-            X: `[documents, d]`, an array, a DataFrame or a SciPy sparse matrix; float32 and CSR are used without a copy where
-                the documents of each list are neighbours.
-            y: `[documents]`, graded relevance.
-            qid: `[documents]`, the list of each document: integers or strings.
-            groups: `[documents]`, the group (host, topic) of each document, integers or strings, for a loss over diverse
-                rankings; others do not look at them.
-            X_valid: documents of the validation lists, which choose among several C.
-            y_valid: their labels.
-            qid_valid: their lists.
-            groups_valid: their groups, for a measure of diversity.
-
-        Raises:
-            ValueError: wrong shapes or values, no `qid`, no groups where they are needed, several C without validation lists,
-                or a loss that no solver here minimises.
-        """
-        Cs = self._costs()
-        held_out = self._has_validation(X_valid, y_valid, qid_valid, groups_valid)
-        if len(Cs) > 1 and not held_out:
+    def _check_fit_options(self, has_validation: bool) -> None:
+        if len(self._costs()) > 1 and not has_validation:
             raise ValueError(
-                f"C has {len(Cs)} values; give X_valid, y_valid and qid_valid to choose among them, or a single C"
+                f"C has {len(self._costs())} values; give X_valid, y_valid and qid_valid to choose among them, or a single C"
             )
-        X, y = self._check(X, y, reset=True)
-        qid, groups = check_ids(X, qid, groups)
-        lists = self._fitted_lists(X, y, qid, groups)
+
+    def _fit(self, train: Documents, valid: Documents | None) -> None:
+        Cs, lists = self._costs(), self._fitted_lists(train)
         self.path_: list[Solution] = []
-        self.validation_: list[float] | None = [] if held_out else None
+        self.validation_: list[float] | None = None if valid is None else []
         loss = self.ranking_loss()
         start = self._start(loss, lists)
         self.w0_ = start if self._draws_to_start(loss) else np.zeros(lists.X.shape[1])
-        self.left_out_ = self._total(len(np.unique(qid)) - (len(lists.offsets) - 1))
+        self.left_out_ = self._total(len(np.unique(train.qid)) - (len(lists.offsets) - 1))
         # Where all scores tie, a smoothed measure bounds nothing.
         at_zero = math.inf if isinstance(loss, SmoothLoss) else self._mean(loss, lists, np.zeros(lists.X.shape[1]))
         solution, chosen = None, 0
@@ -233,13 +213,13 @@ class LinearRanker(Ranker):
             solution = self._solve(loss, lists, C, self.w0_, start, solution)
             self.path_.append(self._judged(solution, C, at_zero, lists))
             self.use_path(number)
-            if self.validation_ is not None:
-                values = self._values(X_valid, y_valid, qid_valid, groups_valid)
+            if self.validation_ is not None and valid is not None:
+                values = self._values(valid)
                 self.validation_.append(self._total(float(values.sum())) / self._total(len(values)))
                 chosen = number if self.validation_[number] > self.validation_[chosen] else chosen
         if self.path_[chosen].status is Status.NO_BETTER_THAN_ZERO:
-            warnings.warn(f"{type(self).__name__}, C = {Cs[chosen]:g}: {self.path_[chosen].status}", stacklevel=2)
-        return self.use_path(chosen)
+            warnings.warn(f"{type(self).__name__}, C = {Cs[chosen]:g}: {self.path_[chosen].status}", stacklevel=3)
+        self.use_path(chosen)
 
     def _judged(self, solution: Solution, C: float, at_zero: float, lists: Lists) -> Solution:
         """With a status that says so where it is no better than w = 0 or ties all documents of each list."""
@@ -250,7 +230,7 @@ class LinearRanker(Ranker):
             learned = solution.objective < (at_zero + float(self.w0_ @ self.w0_) / (2 * C)) * (1 - 1e-9)
         return solution if learned else replace(solution, status=Status.NO_BETTER_THAN_ZERO)
 
-    def use_path(self, number: int) -> LinearRanker:
+    def use_path(self, number: int) -> Self:
         """Take the solution of another C of the path, the `number`-th in ascending order, from 0; returns the ranker itself."""
         solution = self.path_[number]
         self.solution_, self.C_, self.coef_ = solution, self._costs()[number], solution.w
@@ -279,8 +259,8 @@ class LinearRanker(Ranker):
             )
         return super()._fit_preparation(X, qid)
 
-    def _fitted_lists(self, X: Any, y: np.ndarray, qid: np.ndarray, groups: np.ndarray | None) -> Lists:
-        return self._training_lists(self._fit_features(self._fit_preparation(X, qid)), y, qid, groups)
+    def _fitted_lists(self, train: Documents) -> Lists:
+        return self._training_lists(self._fit_features(self._fit_preparation(train.X, train.qid)), *train[1:])
 
     def _fit_features(self, X: Any) -> Any:
         """What the weights are multiplied with, for training documents."""
@@ -314,7 +294,9 @@ class LinearRanker(Ranker):
         measure = getattr(loss, "measure", None)
         measure = measure.plain if isinstance(measure, Diverse) else measure
         gains = (measure if isinstance(measure, DiscountedGain) else nDCG()).document_gains(torch.tensor(lists.labels))
-        return self._team().hand_out(group_regression(lists.X, gains.numpy(), lists.offsets, self._team()))
+        return self._team().hand_out(
+            group_regression(lists.X, gains.numpy(), lists.offsets, self._team(), lists.weights)
+        )
 
     def _best_auc(self, lists: Lists) -> np.ndarray:
         """The weights of `GradedLoss("AUC")`: a convex bound that learned wherever it was tried, so that others begin there."""
@@ -374,13 +356,8 @@ class LinearRanker(Ranker):
         kind = _SOLVERS[self.solver]
         return kind(tolerance=self.tolerance, max_iterations=self.max_iterations, progress=self.verbose)
 
-    def predict(self, X: Any, qid: Any = None) -> np.ndarray:
-        """Scores `[documents]`, float64: higher is better, comparable within a list.
-
-        `qid` `[documents]` is needed where a step of `prepare` looks at whole lists.
-        """
-        check_is_fitted(self)
-        return linear_scores(self._prepared(self._check(X, reset=False), qid), self.coef_)
+    def _scores(self, X: Any, qid: np.ndarray | None) -> np.ndarray:
+        return linear_scores(self._prepared(X, qid), self.coef_)
 
     def to_scorer(self) -> nn.Module:
         """The weights as the scorer that Lightning trains, float32; it takes raw features too."""
@@ -439,12 +416,12 @@ class LinearRanker(Ranker):
         return float(away @ away) / (2 * C) + self.mean_loss(w, X, y, qid, groups=groups)
 
     def _lists_of(self, X: Any, y: Any, qid: Any, groups: Any) -> Lists:
-        qid, groups = check_ids(X, qid, groups)
         fitted = hasattr(self, "coef_")
         X, y = self._check(X, y, reset=not fitted)
+        qid, groups = check_ids(X, qid, groups)
         if fitted:
             return self._training_lists(self._features(self._prepared(X, qid)), y, qid, groups)
-        lists = self._fitted_lists(X, y, qid, groups)
+        lists = self._fitted_lists(Documents(X, y, qid, groups))
         del self.n_features_in_, self.preparation_
         return lists
 

@@ -12,7 +12,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from rankstruct.estimators.base import Lists, Ranker, bring_together, check_groups_of, check_ids, named_loss
+from rankstruct.estimators.base import Documents, Lists, Ranker, bring_together, check_groups_of, named_loss
 from rankstruct.losses import GradedLoss, takes_groups
 from rankstruct.measures import Measure, evaluate
 from rankstruct.models import MeanScorer, MLPScorer
@@ -92,39 +92,18 @@ class MLPRanker(Ranker):
         self.seeds, self.validation_share, self.drop_empty = seeds, validation_share, drop_empty
         self.device, self.random_state, self.verbose = device, random_state, verbose
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        qid: Any = None,
-        *,
-        groups: Any = None,
-        X_valid: Any = None,
-        y_valid: Any = None,
-        qid_valid: Any = None,
-        groups_valid: Any = None,
-    ) -> MLPRanker:
-        """Train; arguments and errors are those of `LinearRanker.fit`, but that validation lists choose the epoch.
-
-        Raises:
-            ValueError: wrong shapes or values, no `qid`, no groups where they are needed, too few lists, or a wrong option.
-        """
-        self._check_options()
-        held_out = self._has_validation(X_valid, y_valid, qid_valid, groups_valid)
-        X, y = self._check(X, y, reset=True)
-        qid, groups = check_ids(X, qid, groups)
-        check_groups_of(loss := self.ranking_loss(), groups)
-        valid: Any = (X_valid, y_valid, qid_valid, groups_valid) if held_out else None
-        (X, y, qid, groups), valid = self._validated((X, y, qid, groups), valid)
-        lists = _Tensors(self._training_lists(_dense(self._fit_preparation(X, qid)), y, qid, groups), self._place())
+    def _fit(self, train: Documents, valid: Documents | None) -> None:
+        check_groups_of(loss := self.ranking_loss(), train.groups)
+        train, valid = self._divided(train, valid)
+        features = _dense(self._fit_preparation(train.X, train.qid))
+        lists = _Tensors(self._training_lists(features, *train[1:]), self._place())
+        held_out = None
         if valid is not None:
-            X_valid, y_valid, qid_valid, groups_valid = valid
-            features = _dense(self._prepared(X_valid, qid_valid))
-            valid = _Tensors(bring_together(features, y_valid, qid_valid, groups_valid), self._place())
-        self._train(loss, lists, valid)
-        return self
+            features = _dense(self._prepared(valid.X, valid.qid))
+            held_out = _Tensors(bring_together(features, *valid[1:]), self._place())
+        self._train(loss, lists, held_out)
 
-    def _check_options(self) -> None:
+    def _check_fit_options(self, has_validation: bool) -> None:
         for name, least in (("lists_per_batch", 1), ("max_epochs", 1), ("patience", 1), ("seeds", 1)):
             if not getattr(self, name) >= least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
@@ -166,14 +145,10 @@ class MLPRanker(Ranker):
             self.best_epochs_.append(network.best_epoch)
         self.scorer_ = scorers[0] if len(scorers) == 1 else MeanScorer(scorers)
 
-    def predict(self, X: Any, qid: Any = None) -> np.ndarray:
-        """Scores `[documents]`, float64: higher is better, comparable within a list.
-
-        `qid` `[documents]` is needed where a step of `prepare` looks at whole lists.
-        """
-        check_is_fitted(self)
-        features = torch.as_tensor(_dense(self._prepared(self._check(X, reset=False), qid)), dtype=torch.float32)
-        return _scores(self.scorer_, features).double().numpy()
+    def _scores(self, X: Any, qid: np.ndarray | None) -> np.ndarray:
+        # In float64, in which a score does not depend on how many documents are scored together.
+        features = torch.tensor(_dense(self._prepared(X, qid)), dtype=torch.float64)
+        return _scores(copy.deepcopy(self.scorer_).double(), features).numpy()
 
     def to_scorer(self) -> nn.Module:
         """The networks as a scorer for torch, float32, which takes raw features too; see `save_scorer`."""
@@ -188,6 +163,7 @@ class _Tensors:
         self.X = torch.as_tensor(lists.X, dtype=torch.float32, device=device)
         self.labels = torch.as_tensor(lists.labels, dtype=torch.float32, device=device)
         self.groups = None if lists.groups is None else torch.as_tensor(lists.groups, device=device)
+        self.weights = None if lists.weights is None else torch.as_tensor(lists.weights, device=device)
         self.starts, self.lengths = lists.offsets[:-1], np.diff(lists.offsets)
         self.offsets = torch.as_tensor(lists.offsets, device=device)
 
@@ -198,7 +174,11 @@ class _Tensors:
         rows = np.arange(offsets[-1]) + np.repeat(self.starts[numbers] - offsets[:-1], lengths)
         at = torch.as_tensor(rows, device=self.X.device)
         given = {"labels": self.labels[at], "offsets": torch.as_tensor(offsets, device=self.X.device)}
-        return self.X[at], given if self.groups is None else given | {"groups": self.groups[at]}
+        if self.groups is not None:
+            given["groups"] = self.groups[at]
+        if self.weights is not None:
+            given["weights"] = self.weights[torch.as_tensor(numbers, device=self.X.device)]
+        return self.X[at], given
 
 
 class _Network:
@@ -238,7 +218,10 @@ class _Network:
 
     def _loss(self, scores: Tensor, labels: Tensor, groups: Tensor | None = None, **lists: Tensor) -> Tensor:
         more = {"groups": groups} if takes_groups(self.loss) else {}
-        return self.loss(scores, labels, **lists, **more)
+        value = self.loss(scores, labels, **lists, **more)
+        return (
+            value * lists["weights"].mean().to(value) if "weights" in lists else value
+        )  # batches count as their lists do
 
     @torch.no_grad()
     def _add_to_average(self) -> None:

@@ -19,13 +19,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rankstruct.lists import vmap_rule
 from rankstruct.losses.base import (
     RankingLoss,
     Reduction,
     check_choice,
     check_reduction,
+    opened,
     reduce_lists,
-    vmap_rule,
     with_gradient,
 )
 
@@ -35,6 +36,7 @@ AssignmentReference = Literal["ideal", "predicted"]
 REFERENCES = get_args(AssignmentReference)
 
 
+@opened
 def assignment_hinge_loss(
     scores: Tensor,
     cost: Tensor | None = None,

@@ -3,20 +3,22 @@
 **The list contract.** A loss is called with
 
     scores      `[..., list_size]`: any real numbers, from any scorer; the last dimension is the list, all others are batch
-    labels      graded relevance, the shape of `scores`
+    labels      graded relevance, 0 or more, the shape of `scores`; only `SquaredLoss` on the labels themselves is a regression,
+                whose targets may be any numbers, and a measure with `min_relevant=0` or less says what labels below 0 mean
     where       bool, the shape of `scores`, True for a real document; all are if None. Padding may hold anything, even NaN, and
                 has zero gradient
-    offsets     int64 `[lists + 1]`, instead of `where`: scores and labels are flat, `[documents]`, and list i is
+    offsets     int64 `[lists + 1]` or a list, instead of `where`: scores and labels are flat, `[documents]`, and list i is
                 `[offsets[i], offsets[i + 1])`
     weights     `[...]`, one weight a list, >= 0; 1 each if None
     reduction   `"mean"`, `sum(w l) / sum(w)` over the lists that are not all padding; `"sum"`; or `"none"`
 
-and gives a scalar, or `[...]`, one value a list, with reduction `"none"`, of the dtype and device of `scores`. A list that is all
-padding costs 0 and has zero gradient; so does, but for pointwise losses, one that no ranking can get wrong (a single document,
-equal labels). Types, shapes and options that do not fit are a TypeError or ValueError. On the CPU so are a score or label that
-is not finite, a gain below 0, offsets out of order and weights below 0; on other devices, where reading them back would stall
-every step, the loss of such a list is NaN. Scores may be as large as their dtype can hold; a loss that it cannot hold, such as
-the square of 1e38, is a ValueError on the CPU and inf elsewhere.
+and gives a scalar, or `[...]`, one value a list, with reduction `"none"`, of the dtype and device of `scores`; under autocast
+in float32 where `scores` are of half precision, as torch's own losses are. A list that is all padding costs 0 and has zero
+gradient; so does, but for pointwise losses, one that no ranking can get wrong (a single document, equal labels). Types, shapes
+and options that do not fit are a TypeError or ValueError. On the CPU so are a score or label that is not finite, a label or gain
+below 0, offsets out of order and weights below 0; on other devices, where reading them back would stall every step, the loss of
+such a list is NaN. Scores may be as large as their dtype can hold; a loss that it cannot hold, such as the square of 1e38, is a
+ValueError on the CPU and inf elsewhere.
 
 A loss of your own is one function of padded lists; `list_loss` gives it the contract, and `RankingLoss` makes it a module:
 
@@ -42,16 +44,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from types import FunctionType
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor
 from typing_extensions import TypedDict, Unpack
 
 from rankstruct.feature_maps import FeatureMap
-from rankstruct.lists import batch_first, check_lists, check_offsets, is_plain, length_buckets
+from rankstruct.lists import (
+    NOT_NEGATIVE,
+    as_offsets,
+    batch_first,
+    check_lists,
+    check_offsets,
+    is_plain,
+    length_buckets,
+    refuse,
+)
 from rankstruct.measures import DiscountedGain, Measure, nDCG, parse_measure
 from rankstruct.oracles.registry import Reference, Resolved, resolve
 
@@ -65,6 +76,7 @@ __all__ = [
     "takes_reference_scores",
 ]
 
+_HALVES = (torch.float16, torch.bfloat16)
 _PAIRS = 2**23  # of documents of one list, in the lists that are looked at together
 
 Reduction = Literal["mean", "sum", "none"]
@@ -91,6 +103,29 @@ class HingeOptions(ListOptions, total=False):
     groups: Tensor | None
 
 
+Loss = TypeVar("Loss", bound=Callable[..., Tensor])
+
+
+def opened(loss: Loss) -> Loss:
+    """What every loss is at its door: offsets may be a list, a mask is refused by name, and autocast is left."""
+
+    @wraps(loss)
+    def call(*given: Any, **lists: Any) -> Tensor:
+        if "mask" in lists:
+            raise TypeError("there is no mask=; give where=, True for a real document and False for padding")
+        if "offsets" in lists:
+            lists["offsets"] = as_offsets(lists["offsets"])
+        at = next((at for at, each in enumerate(given) if isinstance(each, Tensor)), None)
+        if at is None or not torch.is_autocast_enabled(given[at].device.type):
+            return loss(*given, **lists)
+        scores = given[at].float() if given[at].dtype in _HALVES else given[at]
+        with torch.autocast(scores.device.type, enabled=False):  # it would multiply matrices in half precision
+            return loss(*given[:at], scores, *given[at + 1 :], **lists)
+
+    return call  # type: ignore[return-value]
+
+
+@opened
 def list_loss(
     per_list: PerList,
     scores: Tensor,
@@ -100,6 +135,7 @@ def list_loss(
     offsets: Tensor | None = None,
     weights: Tensor | None = None,
     reduction: Reduction = "mean",
+    signed: bool = False,
 ) -> Tensor:
     """Apply a loss of padded lists to what a user gave, and reduce it; see the module for the contract and an example.
 
@@ -107,12 +143,13 @@ def list_loss(
         per_list: `(scores, labels, where)` to one value a list `[...]`; all `[..., list_size]`, scores and labels float32 or
             float64 and 0 in the padding, `where` bool.
         scores, labels, where, offsets, weights, reduction: the list contract.
+        signed: whether labels below 0 mean something; they are refused otherwise.
     """
     check_reduction(reduction)
     check_lists(scores, labels, where, offsets)
     dtype = scores.dtype
-    real = check_values(scores.detach(), labels.detach(), where, offsets)
-    scores = scores.float() if dtype in (torch.float16, torch.bfloat16) else scores
+    real = check_values(scores.detach(), labels.detach(), where, offsets, signed)
+    scores = scores.float() if dtype in _HALVES else scores
     labels = labels.detach().to(scores.dtype)
     if offsets is not None:
         positions = _positions(offsets.to(scores.device), scores.shape[0])
@@ -127,7 +164,8 @@ def list_loss(
     else:
         values = per_list(torch.where(real, scores, 0.0), torch.where(real, labels, 0.0), real)
     if scores.device.type != "cpu":  # where nothing is read back, a list with a number that is not finite costs NaN
-        broken = real & ~(scores.isfinite() & labels.isfinite())
+        right = scores.isfinite() & labels.isfinite()
+        broken = real & ~(right if signed else right & (labels >= 0))
         values = torch.where(broken.any(-1), torch.nan, values)
     return reduce_lists(values, where=real, offsets=None, weights=weights, reduction=reduction).to(dtype)
 
@@ -293,6 +331,7 @@ class HingeLoss(RankingLoss):
         return self._shown({"measure": resolved.measure, **options, **pair})
 
 
+@opened
 def hinge(
     scores: Tensor,
     labels: Tensor,
@@ -429,7 +468,7 @@ def reduce_lists(
     """
     check_reduction(reduction)
     dtype = values.dtype
-    if dtype in (torch.float16, torch.bfloat16):  # half precision cannot count to 70,000
+    if dtype in _HALVES:  # half precision cannot count to 70,000
         values = values.float()
     reduced = _reduced(values, where, offsets, weights, reduction)
     if is_plain(reduced):
@@ -479,48 +518,6 @@ def _reduced(
         counted = counted * (offsets.diff() > 0).to(values.device)
     total = counted.sum()
     return (values * counted).sum() / torch.where(total == 0, 1.0, total)
-
-
-def refuse(values: Tensor, wrong: Tensor, rule: str, what: str = "document") -> Tensor:
-    """`values` if nothing is `wrong` (bool, same shape); else a ValueError with the rule on the CPU, NaN on other devices.
-
-    >>> refuse(torch.tensor([1.0, -2.0]), torch.tensor([False, True]), "weights must be >= 0", "list")
-    Traceback (most recent call last):
-    ...
-    ValueError: weights must be >= 0; that of list 1 is -2
-    """
-    if is_plain(wrong) and not bool(wrong.any()):  # the usual case, at less than an operator's cost
-        return values
-    return torch.where(_refuse(values.detach(), wrong, rule, what), torch.nan, values)
-
-
-# An operator, so that `torch.compile` does not look at the values.
-@torch.library.custom_op("rankstruct::refuse", mutates_args=())
-def _refuse(values: Tensor, wrong: Tensor, rule: str, what: str) -> Tensor:
-    if values.device.type == "cpu" and bool(wrong.any()):
-        at = wrong.nonzero()[0].tolist()
-        place = f" {at[0] if len(at) == 1 else at}" if at else ""
-        raise ValueError(f"{rule}; that of {what}{place} is {float(values[tuple(at)]):g}")
-    return wrong.clone()
-
-
-@_refuse.register_fake
-def _(values: Tensor, wrong: Tensor, rule: str, what: str) -> Tensor:
-    return torch.empty_like(wrong)
-
-
-def vmap_rule(operator: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, int]]:
-    """The vmap rule of an operator that takes the leading dimensions of all its tensors for batch."""
-
-    def rule(info: Any, in_dims: Any, *given: Any) -> tuple[Tensor, int]:
-        pairs = zip(given, in_dims, strict=True)
-        front = [batch_first(v, dim, info.batch_size) if isinstance(v, Tensor) else v for v, dim in pairs]
-        return operator(*front), 0
-
-    return rule
-
-
-_refuse.register_vmap(vmap_rule(_refuse))
 
 
 def differs(values: Tensor, where: Tensor) -> Tensor:
@@ -588,41 +585,61 @@ def check_positive(name: str, value: float) -> None:
 
 
 @torch.library.custom_op("rankstruct::checked_lists", mutates_args=())
-def check_values(scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None) -> Tensor:
+def check_values(scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None, signed: bool) -> Tensor:
     """Which documents are real; on the CPU, where that costs nothing, their numbers are checked.
+
+    Labels below 0 are refused unless they are `signed`.
 
     An operator, so that `torch.compile` does not look at the values.
     """
     real = torch.ones(scores.shape, dtype=torch.bool, device=scores.device) if where is None else where.clone()
     if scores.device.type == "cpu":
-        for name, values in (("score", scores), ("label", labels)):
-            if values.dtype.is_floating_point and not bool(values.isfinite().all()):
-                broken = (real & ~values.isfinite()).nonzero()
-                if len(broken):
-                    at = broken[0].tolist()
-                    place = f"document {at[0] if len(at) == 1 else at}"
-                    raise ValueError(
-                        f"{name}s must be finite; {place} is {float(values[tuple(at)])}. Padding belongs in where"
-                    )
+        _check_numbers("score", scores, real, -math.inf)
+        _check_numbers("label", labels, real, -math.inf if signed else 0.0)
     if offsets is not None:
         check_offsets(offsets, scores.shape[0])
     return real
 
 
+def _check_numbers(name: str, values: Tensor, real: Tensor, least: float) -> None:
+    if not values.dtype.is_signed or values.numel() == 0:
+        return
+    lowest, highest = (each.item() for each in values.aminmax())  # NaN if there is one
+    if least <= lowest > -math.inf and highest < math.inf:  # the usual case, in one pass
+        return
+    finite = f"{name}s must be finite"
+    for rule, wrong in ((finite, ~values.isfinite()), (NOT_NEGATIVE, values < least)):
+        broken = (real & wrong).nonzero()
+        if len(broken):
+            at = broken[0].tolist()
+            place, value = f"document {at[0] if len(at) == 1 else at}", float(values[tuple(at)])
+            if rule == finite:
+                raise ValueError(f"{rule}; {place} is {value}. Padding belongs in where")
+            raise ValueError(f"{rule}; that of {place} is {value:g}")
+
+
 @check_values.register_fake
-def _(scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None) -> Tensor:
+def _(scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None, signed: bool) -> Tensor:
     return scores.new_empty(scores.shape, dtype=torch.bool)
 
 
 @check_values.register_vmap
-def _(info: Any, in_dims: Any, scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None) -> Any:
+def _(
+    info: Any,
+    in_dims: Any,
+    scores: Tensor,
+    labels: Tensor,
+    where: Tensor | None,
+    offsets: Tensor | None,
+    signed: bool,
+) -> Any:
     front = partial(batch_first, size=info.batch_size)
     if offsets is not None:
         offsets = offsets if in_dims[3] is None else offsets.movedim(in_dims[3], 0)[0]
         flat = front(scores, in_dims[0]), front(labels, in_dims[1])
-        return torch.stack([check_values(s, y, None, offsets) for s, y in zip(*flat, strict=True)]), 0
+        return torch.stack([check_values(s, y, None, offsets, signed) for s, y in zip(*flat, strict=True)]), 0
     where = None if where is None else front(where, in_dims[2])
-    return check_values(front(scores, in_dims[0]), front(labels, in_dims[1]), where, None), 0
+    return check_values(front(scores, in_dims[0]), front(labels, in_dims[1]), where, None, signed), 0
 
 
 @torch.library.custom_op("rankstruct::list_positions", mutates_args=())

@@ -14,6 +14,7 @@ from rankstruct.losses.base import (
     Reduction,
     check_choice,
     is_convex,
+    opened,
     reduce_lists,
     second_derivatives,
     takes_groups,
@@ -111,6 +112,7 @@ class CombinedLoss(RankingLoss):
             total += weight * each
         return total
 
+    @opened
     def forward(  # type: ignore[override]
         self,
         scores: Tensor,

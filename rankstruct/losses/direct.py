@@ -24,6 +24,7 @@ from rankstruct.losses.base import (
     checked_gains,
     hinge,
     list_loss,
+    opened,
     reduce_lists,
     takes_groups,
 )
@@ -77,6 +78,7 @@ def direct_loss(
     return _direct(scores, labels, resolved, epsilon=epsilon, side=side, **lists)
 
 
+@opened
 def _direct(
     scores: Tensor,
     labels: Tensor,
@@ -113,7 +115,8 @@ def _direct(
         found = torch.where(can_err, (span - other).clamp(min=0.0), 0.0)
         return found if side == "negative" else (bound(scores / epsilon, labels, resolved, where=where) + found) / 2
 
-    return list_loss(per_list, scores, labels, where=where, offsets=offsets, weights=weights, reduction=reduction)
+    given: dict[str, Any] = {"where": where, "offsets": offsets, "weights": weights, "reduction": reduction}
+    return list_loss(per_list, scores, labels, signed=measure.takes_negative_labels, **given)
 
 
 class DirectLoss(HingeLoss):
@@ -222,6 +225,7 @@ class PerturbedLoss(RankingLoss):
         """Whether the loss does."""
         return takes_groups(self.loss)
 
+    @opened
     def forward(self, scores: Tensor, labels: Tensor, **lists: Any) -> Tensor:
         """The mean loss of the perturbed scores; a scalar, or one value a list with reduction `"none"`."""
         check_lists(scores, labels, lists.get("where"), lists.get("offsets"))

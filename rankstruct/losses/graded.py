@@ -17,6 +17,7 @@ from rankstruct.losses.base import (
     check_reduction,
     check_values,
     hinge,
+    opened,
     reduce_lists,
 )
 from rankstruct.measures import Measure
@@ -61,6 +62,7 @@ def graded_loss(
     return _graded(scores, labels, resolved, grades=grades, grade_weights=grade_weights, reference=chosen, **lists)
 
 
+@opened
 def _graded(
     scores: Tensor,
     labels: Tensor,
@@ -78,13 +80,15 @@ def _graded(
 ) -> Tensor:
     check_lists(scores, labels, where, offsets)
     check_reduction(reduction)
-    check_values(scores.detach(), labels.detach(), where, offsets)
+    signed = grades is not None and len(grades) > 0 and min(grades) <= 0
+    check_values(scores.detach(), labels.detach(), where, offsets, signed)
     grades, each = _thresholds(labels, where, grades, grade_weights)
     count = len(grades)
     thresholds = torch.tensor([float(grade) for grade in grades], dtype=torch.float64, device=labels.device)
     reached = (labels >= thresholds.view(-1, *[1] * labels.dim())).to(scores.dtype)
-    if labels.dtype.is_floating_point:
-        reached = torch.where(labels.isfinite(), reached, torch.nan)  # for the oracle to refuse, or in the padding
+    if labels.dtype.is_floating_point or labels.device.type != "cpu":  # for the oracle to refuse, or in the padding
+        right = labels.isfinite() if signed else labels.isfinite() & (labels >= 0)
+        reached = torch.where(right, reached, torch.nan)
     flat = offsets is not None
 
     def repeated(values: Tensor | None) -> Tensor | None:

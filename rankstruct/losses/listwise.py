@@ -179,7 +179,7 @@ def approx_ndcg_loss(
         value = 1 - torch.where(where, gains * discounts, 0.0).sum(-1)
         return torch.where(can_err, value, 0.0).to(scores.dtype)
 
-    return list_loss(per_list, scores, labels, **lists)
+    return list_loss(per_list, scores, labels, signed=chosen.takes_negative_labels, **lists)
 
 
 class ApproxNDCGLoss(RankingLoss):

@@ -16,7 +16,7 @@ from torch.nn.functional import softplus
 from typing_extensions import Unpack
 
 from rankstruct.kernels import pairwise_hinge, pairwise_logistic
-from rankstruct.lists import check_lists, is_plain
+from rankstruct.lists import check_lists, is_plain, refuse_negative
 from rankstruct.losses.base import (
     ListOptions,
     PerList,
@@ -29,6 +29,7 @@ from rankstruct.losses.base import (
     list_loss,
     normalized_gains,
     normalized_measure,
+    opened,
     reduce_lists,
     with_curvature,
     with_gradient,
@@ -41,6 +42,7 @@ Scheme = Literal["ndcg1", "ndcg2", "ndcg2++", "lambdarank"]
 SCHEMES = get_args(Scheme)
 
 
+@opened
 def ranksvm_loss(
     scores: Tensor,
     labels: Tensor,
@@ -71,7 +73,7 @@ def ranksvm_loss(
     check_positive("margin", margin)
     check_reduction(reduction)
     check_lists(scores, labels, where, offsets)
-    lists = (scores.detach(), labels.detach(), where, offsets, None, None)
+    lists = (scores.detach(), refuse_negative(labels.detach(), where), where, offsets, None, None)
     _, value, direction = pairwise_hinge(*lists, float(margin))
     values = with_gradient(scores, value, direction, offsets)
     return reduce_lists(values, where=where, offsets=offsets, weights=weights, reduction=reduction)
@@ -191,17 +193,19 @@ def lambda_loss(
         each = weight * softplus(-sigma * _differences(scores)) / math.log(2)
         return torch.where(can_err, torch.where(pairs, each, 0.0).sum((-2, -1)), 0.0)
 
+    signed = chosen.takes_negative_labels
     if not is_plain(scores):
-        return list_loss(per_list, scores, labels, **lists)
+        return list_loss(per_list, scores, labels, signed=signed, **lists)
 
     def tables(size: int) -> tuple[Tensor, Tensor, int]:
         kept = size if chosen.cutoff is None else min(chosen.cutoff, size)
         return chosen.unchecked_weights(size), _steps(chosen, size), kept
 
-    loops = partial(_by_loops, scheme=scheme, sigma=sigma, mu=mu, unit=math.log(2))
+    loops = partial(_by_loops, scheme=scheme, sigma=sigma, mu=mu, unit=math.log(2), signed=signed)
     return loops(per_list, scores, labels, chosen.document_gains, tables, **lists)
 
 
+@opened
 def _by_loops(
     per_list: PerList,
     scores: Tensor,
@@ -217,11 +221,12 @@ def _by_loops(
     offsets: Tensor | None = None,
     weights: Tensor | None = None,
     reduction: Reduction = "mean",
+    signed: bool = False,
 ) -> Tensor:
     """`per_list` by compiled loops, which keep nothing of n x n; derivatives of higher order are its own.
 
     Args:
-        per_list, scores, labels, where, offsets, weights, reduction: as in `list_loss`.
+        per_list, scores, labels, where, offsets, weights, reduction, signed: as in `list_loss`.
         gains: of labels; `tables`, of the longest list: discounts, their falls, and how many ranks have one.
         scheme, sigma, mu: of `pairwise_logistic`, whose value is divided by `unit`.
     """
@@ -230,10 +235,11 @@ def _by_loops(
     wide = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
 
     def again(scores: Tensor) -> Tensor:
-        return list_loss(per_list, scores, labels, where=where, offsets=offsets, reduction="none")
+        return list_loss(per_list, scores, labels, where=where, offsets=offsets, reduction="none", signed=signed)
 
     size = scores.shape[-1] if offsets is None else int(offsets.diff().max()) if len(offsets) > 1 else 0
-    lists = (wide.detach(), gains(labels.detach()), where, offsets, None, None)
+    labels = labels.detach() if signed else refuse_negative(labels.detach(), where)
+    lists = (wide.detach(), gains(labels), where, offsets, None, None)
     _, value, direction = pairwise_logistic(*lists, *tables(max(size, 1)), scheme, float(sigma), float(mu))
     values = with_curvature(wide, value / unit, direction / unit, offsets, again)
     return reduce_lists(values, where=where, offsets=offsets, weights=weights, reduction=reduction).to(scores.dtype)

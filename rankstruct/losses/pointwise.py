@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
+from rankstruct.lists import refuse
 from rankstruct.losses.base import (
     TARGETS,
     ListOptions,
@@ -21,7 +22,6 @@ from rankstruct.losses.base import (
     check_choice,
     check_positive,
     list_loss,
-    refuse,
     target_of,
 )
 from rankstruct.measures.ranked import is_relevant
@@ -36,7 +36,9 @@ BALANCES, SURROGATES = get_args(Balance), get_args(Surrogate)
 def squared_loss(scores: Tensor, labels: Tensor, *, target: Target = "grade", **lists: Unpack[ListOptions]) -> Tensor:
     """Squared error of the scores as predictions of the labels: the mean of (s_i - t_i)^2 over the documents of a list.
 
-    On the gains this is consistent for DCG, which no convex hinge of it is.
+    A regression: labels may be any numbers, such as standardised ratings or the scores of a teacher, and padding has to be in
+    `where`; with target `"gain"` they are grades, 0 or more. On the gains this is consistent for DCG, which no convex hinge of
+    it is.
 
     Args:
         scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
@@ -52,7 +54,7 @@ def squared_loss(scores: Tensor, labels: Tensor, *, target: Target = "grade", **
     def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
         return _mean((scores - target_of(labels, target).to(scores.dtype)).square(), where)
 
-    return list_loss(per_list, scores, labels, **lists)
+    return list_loss(per_list, scores, labels, signed=target == "grade", **lists)
 
 
 class SquaredLoss(RankingLoss):
@@ -118,7 +120,8 @@ def classification_loss(
         kinds = sum(each.any(-1).to(hinge) for each in both)
         return sum(_mean(hinge, each) for each in both) / kinds.clamp(min=1)
 
-    return list_loss(per_list, scores, labels, **lists)
+    signed = min_relevant is not None and min_relevant <= 0
+    return list_loss(per_list, scores, labels, signed=signed, **lists)
 
 
 class ClassificationLoss(RankingLoss):

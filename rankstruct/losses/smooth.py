@@ -73,7 +73,7 @@ def smooth_loss(
         regret = _smoothed_regret(scores, labels, where, measure, sigma)
         return _with_a_way_out(regret, scores, labels, where)
 
-    return list_loss(per_list, scores, labels, **lists)
+    return list_loss(per_list, scores, labels, signed=measure.takes_negative_labels, **lists)
 
 
 class SmoothLoss(RankingLoss):

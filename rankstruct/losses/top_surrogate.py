@@ -46,7 +46,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 from typing_extensions import Unpack
 
-from rankstruct.losses.base import ListOptions, RankingLoss, Reduction, check_choice, checked_gains, list_loss, refuse
+from rankstruct.lists import refuse
+from rankstruct.losses.base import ListOptions, RankingLoss, Reduction, check_choice, checked_gains, list_loss
 from rankstruct.measures import DiscountedGain, Measure, parse_measure
 
 __all__ = ["TopSurrogateLoss", "top_surrogate_loss"]
@@ -109,7 +110,7 @@ def _top_surrogate(
         values = regret + margin if rescaling == "margin" else regret * (1 + margin)
         return values.amax(-1).to(scores.dtype)
 
-    return list_loss(per_list, scores, labels, **lists)
+    return list_loss(per_list, scores, labels, signed=measure.takes_negative_labels, **lists)
 
 
 def _swaps(scores: Tensor, labels: Tensor, where: Tensor, measure: DiscountedGain, kind: str) -> tuple[Tensor, Tensor]:

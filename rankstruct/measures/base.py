@@ -52,6 +52,11 @@ class Measure(ABC):
     documents. `"orders"`: `compute` knows none, and is averaged over the orders one by one, a list with too many of them
     being an error. `"worst"`: tied documents stand lowest labels first."""
 
+    @property
+    def takes_negative_labels(self) -> bool:
+        """Whether labels below 0 mean something to it, and are not other libraries' padding: if relevant is what is 0 or less."""
+        return self.min_relevant is not None and self.min_relevant <= 0
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "compute" in vars(cls) and "under_ties" not in vars(cls):
@@ -160,7 +165,9 @@ def measure_lists(
 ) -> list[Tensor]:
     """The values of several measures, each `[...]` float64, with one sort; see `evaluate` for arguments and errors."""
     ties = resolve_policies(ties, empty, convention)
-    shape, batches = rank_lists(scores, labels, where, ties=ties, letor=convention == "letor", **given)
+    signed = all(measure.takes_negative_labels for measure in measures)
+    policy: dict[str, Any] = {"ties": ties, "letor": convention == "letor", "signed": signed}
+    shape, batches = rank_lists(scores, labels, where, **policy, **given)
     device = scores.device if isinstance(scores, Tensor) else None
     results = [torch.zeros(shape.numel(), dtype=torch.float64, device=device) for _ in measures]
     for lists in batches:

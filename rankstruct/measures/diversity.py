@@ -157,6 +157,11 @@ class Diverse(Measure):
         """`diverse_` and the measure's name."""
         return f"diverse_{self.plain.name}"
 
+    @property
+    def takes_negative_labels(self) -> bool:
+        """Whether the plain measure does."""
+        return self.plain.takes_negative_labels
+
     def worth(self, labels: Tensor) -> Tensor:
         """What the measure's best ranking sorts by."""
         return self.plain.worth(labels)

@@ -180,6 +180,11 @@ class _Graded(DiscountedGain):
         """The chosen gain."""
         return (GAINS[self.gain] if isinstance(self.gain, str) else self.gain)(labels)
 
+    @property
+    def takes_negative_labels(self) -> bool:
+        """Also under a function for a gain, which says what a label is worth."""
+        return not isinstance(self.gain, str) or (self.min_relevant is not None and self.min_relevant <= 0)
+
     def document_gains(self, labels: Tensor) -> Tensor:
         """The chosen gain of labels of any shape, float64; `min_relevant` makes the labels 0 or 1 before."""
         if not isinstance(self.gain, str):
@@ -437,6 +442,11 @@ class ERU(DiscountedGain):
     def discounts(self, ranks: Tensor) -> Tensor:
         """Exponential decay, one half at the half-life."""
         return torch.exp2((1 - ranks) / (self.half_life - 1))
+
+    @property
+    def takes_negative_labels(self) -> bool:
+        """Whether the neutral vote is one."""
+        return self.d < 0
 
     def gains(self, labels: Tensor) -> Tensor:
         """The part of a rating above the neutral vote."""

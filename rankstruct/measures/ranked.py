@@ -6,6 +6,7 @@ its scores once for all measures, and yields `RankedLists`: two-dimensional batc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
@@ -15,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankstruct.lists import check_groups, check_lists, check_offsets, known_ids, length_buckets
+from rankstruct.lists import NOT_NEGATIVE, check_groups, check_lists, check_offsets, known_ids, length_buckets
 
 __all__ = ["RankedLists"]
 
@@ -155,10 +156,12 @@ def rank_lists(
     ideal_labels: Any = None,
     docids: Any = None,
     groups: Any = None,
+    signed: bool = False,
 ) -> tuple[torch.Size, Iterator[RankedLists]]:
     """Check the input and sort it; returns the shape of the lists and their batches in rank order.
 
-    Padded input is one batch; flat input is padded in groups of similar length. See `evaluate` for the arguments.
+    Padded input is one batch; flat input is padded in groups of similar length. See `evaluate` for the arguments; labels below 0
+    are refused unless they are `signed`.
 
     Raises:
         TypeError, ValueError: types, shapes or values do not fit. Values are checked as the batches are drawn.
@@ -186,7 +189,7 @@ def rank_lists(
     def batches() -> Iterator[RankedLists]:
         for index, real, arrange in lay_out(scores, where, offsets):
             batch_keys = None if keys is None else arrange(keys)
-            ranked = _rank(arrange(scores), arrange(labels), real, batch_keys, index, ties)
+            ranked = _rank(arrange(scores), arrange(labels), real, batch_keys, index, ties, signed)
             yield replace(
                 ranked,
                 letor=letor,
@@ -219,17 +222,20 @@ def lay_out(
         yield index, real, partial(torch.take, index=source)
 
 
-def _rank(scores: Tensor, labels: Tensor, where: Tensor, keys: Tensor | None, index: Tensor, ties: str) -> RankedLists:
+def _rank(
+    scores: Tensor, labels: Tensor, where: Tensor, keys: Tensor | None, index: Tensor, ties: str, signed: bool
+) -> RankedLists:
     """Check the values of one padded batch and sort it; `keys` orders tied documents under `docid`, highest first."""
+    labels = labels.double()
     for name, values in (("labels", labels), ("scores", scores)):
-        wrong = ~values.isfinite() & where
+        above = values > -torch.inf if signed or name == "scores" else values >= 0
+        wrong = ~(above & (values < torch.inf)) & where
         if bool(wrong.any()):
             row, column = wrong.nonzero()[0].tolist()
-            raise ValueError(
-                f"{name} must be finite; list {int(index[row])}, document {column} has {float(values[row, column])}; "
-                "repair it, or mask it as padding with where"
-            )
-    labels = labels.double()
+            place, found = f"list {int(index[row])}, document {column}", float(values[row, column])
+            if math.isfinite(found):
+                raise ValueError(f"{NOT_NEGATIVE}; {place} has {found:g}")
+            raise ValueError(f"{name} must be finite; {place} has {found}; repair it, or mask it as padding with where")
     if keys is not None:  # trec_eval's, which holds scores as C floats
         scores = scores.float().clamp(torch.finfo(torch.float32).min, torch.finfo(torch.float32).max)
     if not bool(where.all()):

@@ -11,9 +11,22 @@ import torch
 from torch import Tensor, nn
 
 from rankstruct.lists import check_offsets
-from rankstruct.preparation import Preparation, QueryZScore
+from rankstruct.preparation import Preparation, QueryZScore, check_exported, equal_lengths
 
-__all__ = ["EnsembleScorer", "LinearScorer", "MLPScorer", "MeanScorer", "PreparedScorer"]
+__all__ = [
+    "EnsembleScorer",
+    "KernelScorer",
+    "LinearScorer",
+    "MLPScorer",
+    "MeanScorer",
+    "PreparedScorer",
+    "SumScorer",
+    "TreeScorer",
+]
+
+
+_TREE_NODES = 2**20  # of documents and trees, that are looked at together
+_LIGHTGBM_ZERO = 1.0000000180025095e-35  # 1e-35 in float32; what is as small is a zero
 
 
 class LinearScorer(nn.Module):
@@ -81,6 +94,150 @@ class MLPScorer(nn.Module):
         """Scores `[..., list_size]` of features `[..., list_size, d]`; raises ValueError for another d."""
         _check_features(features, self.num_features)
         return self.layers(features).squeeze(-1)
+
+
+class KernelScorer(nn.Module):
+    """Scores `sum_j c_j k(x_j, x)` over basis rows x_j, in float64; the dtype of the scores is that of the features.
+
+    Args:
+        num_features: d, the number of features of a document.
+        num_basis: how many basis rows there are.
+        kernel: `"rbf"`, exp(-gamma ||x - y||^2); `"polynomial"`, (gamma <x, y> + offset)^degree; or `"linear"`, <x, y>.
+        gamma: 1 / d if None.
+        degree: of the polynomial.
+        offset: of the polynomial.
+
+    Rows and coefficients are buffers, 0 at first; `KernelRanker.to_scorer` fills them.
+
+    >>> import torch
+    >>> KernelScorer(3, num_basis=10)(torch.ones(2, 5, 3)).shape
+    torch.Size([2, 5])
+    """
+
+    basis: Tensor
+    coefficients: Tensor
+
+    def __init__(
+        self,
+        num_features: int,
+        num_basis: int,
+        kernel: str = "rbf",
+        *,
+        gamma: float | None = None,
+        degree: int = 3,
+        offset: float = 1.0,
+    ) -> None:
+        super().__init__()
+        if kernel not in ("rbf", "polynomial", "linear"):
+            raise ValueError(f"kernel must be 'rbf', 'polynomial' or 'linear', got {kernel!r}")
+        self.num_features, self.num_basis, self.kernel = num_features, num_basis, kernel
+        self.gamma = 1 / num_features if gamma is None else gamma
+        self.degree, self.offset = degree, offset
+        self.register_buffer("basis", torch.zeros(num_basis, num_features, dtype=torch.float64))
+        self.register_buffer("coefficients", torch.zeros(num_basis, dtype=torch.float64))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Scores `[..., list_size]` of features `[..., list_size, d]`; raises ValueError for another d."""
+        _check_features(features, self.num_features)
+        rows = features.to(self.basis.dtype)
+        values = rows @ self.basis.T
+        if self.kernel == "rbf":
+            squares = rows.square().sum(-1, keepdim=True) + self.basis.square().sum(-1) - 2 * values
+            values = (-self.gamma * squares.clamp(min=0)).exp()
+        elif self.kernel == "polynomial":
+            values = (self.gamma * values + self.offset) ** self.degree
+        return (values @ self.coefficients).to(features.dtype)
+
+
+class TreeScorer(nn.Module):
+    """The sum of binary trees, evaluated as the library that grew them does, in float64.
+
+    A document goes to the left where its feature is not above the threshold, and with a missing feature (NaN) to the side that
+    the node says. Where a node takes zeros or no values for missing ones, that is as in LightGBM.
+
+    Args:
+        num_features: d, the number of features of a document.
+        num_trees: how many trees there are.
+        num_nodes: the most inner nodes of a tree, at least 1.
+        depth: the most steps from a root to a leaf.
+        single: whether features are rounded to float32 first, as XGBoost does.
+
+    Nodes are buffers: `feature`, `threshold`, `below` (left and right: an inner node from 0, or a leaf as -1, -2, ...),
+    `missing` (0 nothing, a NaN being a zero; 1 zeros and NaN; 2 NaN), `to_left` (where missing ones go) and the `leaves`.
+    `BoostedRanker.to_scorer` fills them.
+
+    >>> import torch
+    >>> TreeScorer(3, num_trees=2, num_nodes=4, depth=2)(torch.ones(2, 5, 3)).shape
+    torch.Size([2, 5])
+    """
+
+    feature: Tensor
+    threshold: Tensor
+    below: Tensor
+    missing: Tensor
+    to_left: Tensor
+    leaves: Tensor
+
+    def __init__(self, num_features: int, num_trees: int, num_nodes: int, depth: int, single: bool = False) -> None:
+        super().__init__()
+        self.num_features, self.num_trees, self.num_nodes = num_features, num_trees, num_nodes
+        self.depth, self.single = depth, single
+        nodes = (num_trees, num_nodes)
+        self.register_buffer("feature", torch.zeros(nodes, dtype=torch.int64))
+        self.register_buffer("threshold", torch.zeros(nodes, dtype=torch.float64))
+        self.register_buffer("below", torch.full((*nodes, 2), -1, dtype=torch.int64))
+        self.register_buffer("missing", torch.zeros(nodes, dtype=torch.int64))
+        self.register_buffer("to_left", torch.zeros(nodes, dtype=torch.bool))
+        self.register_buffer("leaves", torch.zeros(num_trees, num_nodes + 1, dtype=torch.float64))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Scores `[..., list_size]` of features `[..., list_size, d]`; raises ValueError for another d."""
+        _check_features(features, self.num_features)
+        rows = features.reshape(-1, self.num_features)
+        if torch.compiler.is_compiling():  # where their number may not be known
+            found = self._sums(rows)
+        else:
+            step = max(1, _TREE_NODES // max(self.num_trees, 1))
+            found = torch.cat([self._sums(part) for part in rows.split(step)]) if len(rows) else rows.new_zeros(0)
+        return found.reshape(features.shape[:-1]).to(features.dtype)
+
+    def _sums(self, rows: Tensor) -> Tensor:
+        rows = (rows.float() if self.single else rows).to(self.threshold.dtype)
+        first = torch.arange(self.num_trees, device=rows.device) * self.num_nodes
+        at = torch.zeros((rows.shape[0], self.num_trees), dtype=torch.int64, device=rows.device)
+        for _ in range(self.depth):
+            node = at.clamp(min=0) + first  # who is at a leaf stays there
+            value = rows.gather(-1, self.feature.flatten()[node])
+            missing, unknown = self.missing.flatten()[node], value.isnan()
+            none = unknown if self.single else unknown | (value.abs() <= _LIGHTGBM_ZERO)
+            value = torch.where(none, 0.0, value)
+            gone = ((missing == 1) & none) | ((missing == 2) & unknown)
+            left = (gone & self.to_left.flatten()[node]) | (~gone & (value <= self.threshold.flatten()[node]))
+            at = torch.where(at < 0, at, self.below.flatten()[2 * node + (~left).long()])
+        last = torch.arange(self.num_trees, device=rows.device) * (self.num_nodes + 1)
+        return self.leaves.flatten()[-1 - at + last].sum(-1)
+
+
+class SumScorer(nn.Module):
+    """The sum of the scores of several scorers.
+
+    Args:
+        scorers: of the same features.
+
+    >>> import torch
+    >>> SumScorer([MLPScorer(3), LinearScorer(3)])(torch.ones(2, 5, 3)).shape
+    torch.Size([2, 5])
+    """
+
+    def __init__(self, scorers: Sequence[nn.Module]) -> None:
+        super().__init__()
+        if not scorers:
+            raise ValueError("scorers must be one or more")
+        self.scorers = nn.ModuleList(scorers)
+
+    def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
+        """Scores `[..., list_size]` of features `[..., list_size, d]`; lists as in `PreparedScorer`."""
+        return torch.stack([_asked(scorer, features, where, offsets) for scorer in self.scorers]).sum(0)
 
 
 class MeanScorer(nn.Module):
@@ -168,6 +325,7 @@ class EnsembleScorer(nn.Module):
         Raises:
             ValueError: shapes that do not fit.
         """
+        check_exported(where, offsets)
         asked = zip(self.scorers, self.weights, strict=True)
         scores = [_asked(scorer, features, where, offsets) for scorer, weight in asked if weight]
         weights = [weight for weight in self.weights if weight]
@@ -175,7 +333,9 @@ class EnsembleScorer(nn.Module):
             check_offsets(offsets, len(features))
             return mean_of_z_scores(torch.stack(scores, -1), weights, offsets.diff())
         if where is None:
-            where = torch.ones(features.shape[:-1], dtype=torch.bool, device=features.device)
+            lists = scores[0].reshape(-1, scores[0].shape[-1])
+            found = mean_of_z_scores(torch.stack(scores, -1).flatten(0, -2), weights, equal_lengths(lists))
+            return found.reshape(scores[0].shape)
         real = torch.stack([each[where] for each in scores], -1)
         found = mean_of_z_scores(real, weights, where.sum(-1).flatten())
         return found.new_zeros(where.shape).masked_scatter(where, found)
@@ -183,7 +343,7 @@ class EnsembleScorer(nn.Module):
 
 def _asked(scorer: nn.Module, features: Tensor, where: Tensor | None, offsets: Tensor | None) -> Tensor:
     """Scores of a scorer, which is told the lists if it looks at them."""
-    if isinstance(scorer, PreparedScorer | EnsembleScorer):
+    if isinstance(scorer, PreparedScorer | EnsembleScorer | SumScorer):
         return scorer(features, where=where, offsets=offsets)
     return scorer(features)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from rankstruct.feature_maps import FeatureMap
-from rankstruct.lists import check_lists
+from rankstruct.lists import as_offsets, check_lists
 from rankstruct.measures import Measure
 from rankstruct.oracles.registry import MostViolated, Reference, resolve
 
@@ -28,7 +28,7 @@ def most_violated(
 
     Args:
         scores: `[..., list_size]`, or `[documents]` with `offsets`; any real numbers.
-        labels: graded relevance, the shape of `scores`.
+        labels: graded relevance, 0 or more, the shape of `scores`; below 0 where the measure's `min_relevant` says what that is.
         measure: a measure or its name; its regret is the task loss.
         feature_map: how a ranking scores; the measure's own default if None.
         reference: the ranking r* that `value` and `direction` are relative to: `"ideal"`, by label and input order;
@@ -39,7 +39,7 @@ def most_violated(
         groups: integers, the shape of `scores`, for measures of diverse rankings such as `"diverse_nDCG@5"`: documents of a list
             with the same number are of one group. All rankings are then diverse ones. Other measures ignore it.
         where: bool, the shape of `scores`, True for a real document; all are if None. Padding may hold anything.
-        offsets: int64 `[lists + 1]`, for flat input: list i is `[offsets[i], offsets[i + 1])`.
+        offsets: int64 `[lists + 1]` or a list, for flat input: list i is `[offsets[i], offsets[i + 1])`.
 
     Returns:
         `MostViolated(task_loss, value, direction)` with the dtype and device of `scores`. A list that no ranking can get
@@ -47,7 +47,8 @@ def most_violated(
 
     Raises:
         TypeError, ValueError: types or shapes do not fit; the pair has no oracle, or needs groups; on the CPU, a score or label
-            that is not finite (on other devices the list's loss and value are NaN, since reading it back would stall).
+            that is not finite, or a label below 0 (on other devices the list's loss and value are NaN, since reading it back
+            would stall).
 
     Source: Tsochantaridis, Joachims, Hofmann, Altun, "Large Margin Methods for Structured and Interdependent Output
     Variables", JMLR 2005; each oracle names its own.
@@ -57,6 +58,7 @@ def most_violated(
     >>> r.task_loss, r.value, r.direction
     (tensor(0.5000), tensor(2.), tensor([ 1., -1.,  0.]))
     """
+    offsets = as_offsets(offsets)
     check_lists(scores, labels, where, offsets)
     resolved = resolve(measure, feature_map)
     return resolved.solve(scores, labels, where, offsets, resolved.reference(reference), reference_scores, groups)

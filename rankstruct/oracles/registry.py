@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from torch import Tensor
 
 from rankstruct.feature_maps import FeatureMap, parse_feature_map
-from rankstruct.lists import check_groups
+from rankstruct.lists import check_groups, refuse_negative
 from rankstruct.measures import Measure, parse_measure
 
 __all__ = ["Explanation", "MostViolated", "Oracle", "explain_oracle", "register_oracle", "set_default_bound"]
@@ -98,7 +98,8 @@ class Resolved:
         if reference_scores is not None:
             self._check_reference_scores(reference_scores, scores, reference)
             more["reference_scores"] = reference_scores.detach()
-        lists = (scores.detach(), labels.detach(), where, offsets)
+        labels = labels.detach() if self.measure.takes_negative_labels else refuse_negative(labels.detach(), where)
+        lists = (scores.detach(), labels, where, offsets)
         return MostViolated(*self.oracle.solve(*lists, self.measure, self.feature_map, reference, **more))
 
     def _check_reference_scores(self, reference_scores: Tensor, scores: Tensor, reference: str) -> None:

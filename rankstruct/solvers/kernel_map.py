@@ -77,7 +77,7 @@ class KernelMap:
         kernel: the kernel.
         basis: the rows x_j of the representer form; None for a precomputed kernel.
         indices: which of the training rows they are.
-        projection: `[basis, r]`, U L^(-1/2); z(x) = k(x, basis) projection.
+        projection: `[basis, r]`, U L^(-1/2); z(x) = k(x, basis) projection. None of a map that is for `scores` alone.
         exact: whether every training row is in the basis.
 
     >>> X = np.random.default_rng(0).normal(size=(20, 3))
@@ -90,7 +90,7 @@ class KernelMap:
     kernel: Kernel
     basis: Any = field(repr=False)
     indices: np.ndarray = field(repr=False)
-    projection: np.ndarray = field(repr=False)
+    projection: np.ndarray | None = field(repr=False)
     exact: bool
 
     @classmethod
@@ -154,15 +154,20 @@ class KernelMap:
 
     def __call__(self, X: Any) -> np.ndarray:
         """z(x) `[rows, r]`, float64, of training or of new rows."""
-        return self._by_blocks(X, self.projection)
+        return self._by_blocks(X, self._projection())
 
     def representer(self, w: np.ndarray) -> np.ndarray:
         """The alpha `[basis]` with <w, z(x)> = sum_j alpha_j k(x_j, x)."""
-        return self.projection @ w
+        return self._projection() @ w
 
-    def predict(self, X: Any, w: np.ndarray) -> np.ndarray:
-        """Scores <w, z(x)> `[rows]`, in the representer form."""
-        return self._by_blocks(X, self.representer(w))
+    def _projection(self) -> np.ndarray:
+        if self.projection is None:
+            raise ValueError("this kernel map came from a file, which keeps what scores need and no more: fit it again")
+        return self.projection
+
+    def scores(self, X: Any, alpha: np.ndarray) -> np.ndarray:
+        """Scores sum_j alpha_j k(x_j, x) `[rows]`, the representer form."""
+        return self._by_blocks(X, alpha)
 
     def _by_blocks(self, X: Any, right: np.ndarray) -> np.ndarray:
         result = np.empty((X.shape[0], *right.shape[1:]))

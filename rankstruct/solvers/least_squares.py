@@ -15,7 +15,13 @@ __all__ = ["group_regression"]
 _BLOCK = 2**20  # numbers that are converted to float64 at a time
 
 
-def group_regression(X: Any, targets: np.ndarray, offsets: np.ndarray, team: Team | None = None) -> np.ndarray:
+def group_regression(
+    X: Any,
+    targets: np.ndarray,
+    offsets: np.ndarray,
+    team: Team | None = None,
+    weights: np.ndarray | None = None,
+) -> np.ndarray:
     """The w `[d]` that minimises the squares of `X w - targets`, both relative to their mean in the group.
 
     Args:
@@ -23,6 +29,7 @@ def group_regression(X: Any, targets: np.ndarray, offsets: np.ndarray, team: Tea
         targets: `[documents]`.
         offsets: `[groups + 1]`, group i is `[offsets[i], offsets[i + 1])`.
         team: the processes that hold the other groups, all of which must call this; see `solve_together`.
+        weights: `[groups]`, how much the squares of a group count; 1 each if None.
 
     Returns:
         The shortest solution if there are several. O(documents d^2) time, O(d^2) memory.
@@ -54,6 +61,9 @@ def group_regression(X: Any, targets: np.ndarray, offsets: np.ndarray, team: Tea
         )
         rows -= (means @ rows)[number]
         values -= (means @ values)[number]
+        if weights is not None:
+            roots = np.sqrt(np.asarray(weights, np.float64)[first:last])[number]
+            rows, values = rows * roots[:, None], values * roots
         gram += rows.T @ rows
         moment += rows.T @ values
         first = last

@@ -27,6 +27,7 @@ class Case:
         input_order: what stands in input order where it is equal, so that the order of the input matters: "scores", "labels",
             or nothing.
         takes_groups: it is called with the group of each document.
+        signed: it is a regression, to which labels below 0 are as good as others.
     """
 
     make: Callable[..., torch.nn.Module]
@@ -34,14 +35,17 @@ class Case:
     pairs: bool = True
     input_order: str = ""
     takes_groups: bool = False
+    signed: bool = False
 
     def groups(self, groups=None):
         """What it is called with beside the lists, the groups being those of `draw` if none are given."""
         return {"groups": GROUPS if groups is None else groups} if self.takes_groups else {}
 
 
-def case(kind, *args, shift_invariant=True, pairs=True, input_order="", takes_groups=False, **options):
-    return Case(lambda **given: kind(*args, **options, **given), shift_invariant, pairs, input_order, takes_groups)
+def case(kind, *args, shift_invariant=True, pairs=True, input_order="", takes_groups=False, signed=False, **options):
+    return Case(
+        lambda **given: kind(*args, **options, **given), shift_invariant, pairs, input_order, takes_groups, signed
+    )
 
 
 def combined(reduction="mean", **options):
@@ -69,7 +73,7 @@ LOSSES = [
         (f"Diverse-{m}-{r}", case(rs.DiverseHingeLoss, m, reference=r, takes_groups=True))
         for m, r in (("nDCG@3", "ideal-tied"), ("nDCG@3", "predicted"), ("RR@4", "ideal-tied"), ("mWTA", "predicted"))
     ),
-    ("Squared-grade", case(rs.SquaredLoss, **ALONE)),
+    ("Squared-grade", case(rs.SquaredLoss, signed=True, **ALONE)),
     ("Squared-gain", case(rs.SquaredLoss, "gain", **ALONE)),
     ("Classification", case(rs.ClassificationLoss, **ALONE)),
     ("Classification-weighted", case(rs.ClassificationLoss, 2, relevant_weight=3.0, threshold=0.5, **ALONE)),
@@ -481,6 +485,83 @@ def test_a_label_that_is_not_finite_is_an_error_that_says_where(its):
     labels[1, 2], where[1, 2] = torch.nan, True
     with pytest.raises(ValueError, match=r"labels must be finite; document \[1, 2\] is nan"):
         its.make()(scores, labels, where=where, **its.groups())
+
+
+@every_loss
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32])
+@pytest.mark.parametrize("padding", [-1, -100])
+def test_labels_below_0_are_refused_with_the_way_out(its, padding, dtype):
+    scores, labels, where = draw()
+    labels = torch.where(where, labels, padding).to(dtype)
+    row, column = (~where).nonzero()[0].tolist()
+    expected = its.make()(scores, labels, where=where, **its.groups())
+    torch.testing.assert_close(its.make()(scores, labels, where=labels >= 0, **its.groups()), expected)
+    if its.signed:
+        assert its.make()(scores, labels) != expected
+        return
+    way_out = r"labels must be 0 or more \(.* where=labels >= 0; .*\); that of document"
+    with pytest.raises(ValueError, match=rf"{way_out} \[{row}, {column}\] is {padding}$"):
+        its.make()(scores, labels, **its.groups())
+    flat = {"offsets": torch.tensor([0, 12]), **its.groups(GROUPS[row])}
+    with pytest.raises(ValueError, match=rf"{way_out} {column} is {padding}$"):
+        its.make()(scores[row], labels[row], **flat)
+    if padding == -1 and dtype == torch.int64:
+        with pytest.raises(ValueError, match=way_out):
+            torch.compile(its.make(), fullgraph=True, backend="eager")(scores, labels, **its.groups())
+        torch._dynamo.reset()
+
+
+def test_a_threshold_from_0_down_says_what_labels_below_0_are():
+    scores, labels = torch.tensor([2.0, 1.0, 0.0]), torch.tensor([-2, 0, -1])
+    for measure in ("AP(min_relevant=-1)", "nDCG(min_relevant=0)", "P(min_relevant=0)@2"):
+        loss = rs.StructuredHingeLoss(measure, feature_map="pairwise")
+        grades = (labels >= loss.measure.min_relevant).long()
+        plain = rs.StructuredHingeLoss(measure.replace("=-1", "=1").replace("=0", "=1"), feature_map="pairwise")
+        torch.testing.assert_close(loss(scores, labels), plain(scores, grades))
+    shifted = rs.GradedLoss("AUC", grades=[2, 3])(scores, labels + 3)
+    torch.testing.assert_close(rs.GradedLoss("AUC", grades=[-1, 0])(scores, labels), shifted)
+    ratings = rs.ERU(d=-1.5, half_life=3)
+    torch.testing.assert_close(
+        rs.StructuredHingeLoss(ratings)(scores, labels),
+        rs.StructuredHingeLoss(rs.ERU(d=1.5, half_life=3))(scores, labels + 3),
+    )
+
+
+@every_loss
+def test_offsets_may_be_a_list_and_a_mask_is_refused_by_the_name_of_where(its):
+    scores, labels, where = draw()
+    groups = its.groups(GROUPS[0])
+    tensor = its.make()(scores[0], labels[0], offsets=torch.tensor([0, 5, 12]), **groups)
+    assert torch.equal(its.make()(scores[0], labels[0], offsets=[0, 5, 12], **groups), tensor)
+    with pytest.raises(TypeError, match="there is no mask=; give where=, True for a real document"):
+        its.make()(scores, labels, mask=where, **its.groups())
+
+
+@every_loss
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_under_autocast_losses_are_computed_in_float32(its, dtype):
+    scores, labels, where = draw(dtype=dtype)
+    for layout in (
+        {"where": where, **its.groups()},
+        {"offsets": torch.tensor([0, 30, 72]), **its.groups(GROUPS.flatten())},
+    ):
+        given = (scores, labels) if "where" in layout else (scores.flatten(), labels.flatten())
+        exact, slope = both_ways(its.make(), given[0].double(), given[1], **layout)
+        leaf = given[0].clone().requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            value = its.make()(leaf, given[1], **layout)
+            if dtype == torch.bfloat16 and "where" in layout:
+                compiled = torch.compile(its.make(), fullgraph=True, backend="eager")(*given, **layout)
+                torch._dynamo.reset()
+                torch.testing.assert_close(compiled, value, rtol=1e-5, atol=1e-6)
+        assert value.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+        value.backward()
+        assert leaf.grad.dtype == dtype
+        torch.testing.assert_close(value.double(), exact, rtol=1e-5, atol=1e-6)
+        close = (
+            {"rtol": 0.01, "atol": 0.003} if dtype in (torch.bfloat16, torch.float16) else {"rtol": 1e-4, "atol": 1e-5}
+        )
+        torch.testing.assert_close(leaf.grad.double(), slope, **close)
 
 
 @every_loss

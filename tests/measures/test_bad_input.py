@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from rankstruct import RankingMetric
 from rankstruct.measures import AP, evaluate, nDCG, parse_measure
 
 SCORES = torch.tensor([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]])
@@ -34,12 +35,29 @@ def test_not_finite(value):
 
 def test_negative_labels_where_grades_are_needed():
     labels = with_value(LABELS, (1, 0), -1.0)
-    for name in ("nDCG", "DCG@2", "nDCG(gain='linear')", "MeanNDCG"):
-        with pytest.raises(ValueError, match=r"list 1, document 0 has label -1 with gain -.*give min_relevant="):
+    way_out = r"labels must be 0 or more \(.* where=labels >= 0; .*\); list 1, document 0 has -1$"
+    for name in (
+        "nDCG",
+        "DCG@2",
+        "nDCG(gain='linear')",
+        "MeanNDCG",
+        "AP",
+        "AUC",
+        "RR@2",
+        "P@2",
+        "nDCG(min_relevant=1)",
+    ):
+        with pytest.raises(ValueError, match=way_out):
             evaluate(SCORES, labels, name)
-        with pytest.raises(ValueError, match="list 1, document 0 has label -1"):
+        with pytest.raises(ValueError, match=way_out):
             parse_measure(name).best_value(labels)
-    assert evaluate(SCORES, labels, "nDCG(min_relevant=1)")["nDCG(min_relevant=1)"].tolist() == [1, 1]
+        with pytest.raises(ValueError, match=way_out):
+            RankingMetric(name).update(SCORES, labels.long())
+        evaluate(SCORES, labels, name, where=labels >= 0)
+    with pytest.raises(ValueError, match=way_out):  # all of them have to know what it means
+        evaluate(SCORES, labels, ["AP(min_relevant=-1)", "AP"])
+    with pytest.raises(ValueError, match=r"list 1, document 0 has label -1 with gain -0.5.*give min_relevant="):
+        evaluate(SCORES, labels, nDCG(gain=lambda y: torch.exp2(y) - 1))
     where = torch.ones_like(labels, dtype=torch.bool)
     where[1, 0] = False
     assert nDCG()(SCORES, labels, where).tolist() == [1, 1]

@@ -209,8 +209,10 @@ def test_options_that_are_refused():
     with pytest.raises(ValueError, match=r"unknown measure 'foo'.*, and any behind diverse_$"):
         rs.parse_measure("diverse_foo@3")
     with pytest.raises(
-        ValueError, match="labels must have finite gains >= 0 under DCG@1; list 0, document 1 has label -1"
+        ValueError, match=r"labels must have finite gains >= 0 under DCG.*@1; list 0, document 1 has label -1"
     ):
+        rs.Diverse(rs.DCG(1, gain=lambda y: y))([2.0, 1.0], [1, -1], groups=[0, 0])
+    with pytest.raises(ValueError, match=r"labels must be 0 or more .*; list 0, document 1 has -1"):
         rs.Diverse("DCG@1")([2.0, 1.0], [1, -1], groups=[0, 0])
     with pytest.raises(ValueError, match="alpha of alpha_nDCG must be from 0 to 1"):
         rs.alpha_nDCG(alpha=1.5)

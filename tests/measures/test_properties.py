@@ -164,9 +164,7 @@ def test_relevant_documents_with_negative_scores_count():
     assert AP()([-1.0, -2.0, -3.0], [1, 0, 1]).item() == pytest.approx((1 + 2 / 3) / 2)
 
 
-def test_negative_labels_are_irrelevant_to_binary_measures():
-    assert AP()([3.0, 2.0, 1.0], [-1, 1, -1]).item() == 0.5
-    assert parse_measure("AUC")([3.0, 2.0, 1.0], [-1, 1, -1]).item() == 0.5
+def test_a_threshold_from_0_down_says_what_labels_below_0_are():
     assert parse_measure("AUC(min_relevant=-1)")([3.0, 2.0, 1.0], [-1, 1, -2]).item() == 1
     assert parse_measure("nERU(d=-5,half_life=2)")([2.0, 1.0], [-1, -6]).item() == 1
 

@@ -195,9 +195,15 @@ def test_decays_as_numbers_and_functions():
         assert found.value.item() == pytest.approx(named.value.item(), abs=1e-12)
 
 
-def test_negative_gains_are_refused():
+def test_negative_labels_and_gains_are_refused():
+    scores, labels = torch.zeros(2), torch.tensor([1.0, -1.0])
+    for measure in ("DCG", "AP", "nDCG(min_relevant=1)"):
+        with pytest.raises(
+            ValueError, match=r"labels must be 0 or more .* where=labels >= 0; .*; that of document 1 is -1"
+        ):
+            rs.most_violated(scores, labels, measure)
     with pytest.raises(ValueError, match=r"gains must be >= 0; document 1 has gain -0.5"):
-        rs.most_violated(torch.zeros(2), torch.tensor([1.0, -1.0]), "DCG")
+        rs.most_violated(scores, labels, rs.DCG(gain=lambda y: torch.exp2(y) - 1))
 
 
 def test_explain_oracle():

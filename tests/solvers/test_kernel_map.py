@@ -32,7 +32,7 @@ def test_values_and_exact_map(kernel, expected):
     np.testing.assert_allclose(Z @ Z.T, kernel(X, X), atol=1e-7 * np.abs(expected).max())
     np.testing.assert_allclose(Z @ new.T, expected, atol=1e-6 * np.abs(expected).max())
     w = RNG.normal(size=Z.shape[1])
-    np.testing.assert_allclose(mapped.predict(NEW, w), new @ w, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(mapped.scores(NEW, mapped.representer(w)), new @ w, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(kernel(NEW, X) @ mapped.representer(w), new @ w, rtol=1e-6, atol=1e-6)
 
 
@@ -53,7 +53,7 @@ def test_a_linear_problem_in_the_features_is_the_kernel_problem():
     assert Z.shape[1] == 3
     kernel = Bundle(tolerance=1e-7).minimise(linear_risk(Z, y, offsets, "AP"), 10.0)
     assert kernel.objective == pytest.approx(plain.objective, rel=1e-6)
-    np.testing.assert_allclose(mapped.predict(data, kernel.w), data @ plain.w, atol=2e-3)
+    np.testing.assert_allclose(mapped.scores(data, mapped.representer(kernel.w)), data @ plain.w, atol=2e-3)
     rbf = KernelMap.fit(Kernel("rbf", gamma=5.0), data)
     fitted = Bundle(tolerance=1e-4).minimise(linear_risk(rbf(data), y, offsets, "AP"), 1e4)
     assert fitted.objective < plain.objective / 2

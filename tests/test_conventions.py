@@ -1,0 +1,315 @@
+"""scikit-learn's habits, which all rankers share: its checks, sizes, weights, validation lists, NaN, files, parameters."""
+
+import pickle
+import re
+import warnings
+
+import joblib
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import sklearn
+import torch
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import GroupKFold, cross_val_score
+from sklearn.utils import get_tags
+from sklearn.utils.estimator_checks import check_estimator
+
+import rankstruct as rs
+
+GRADED = "GradedLoss('AUC')"
+SMALL = {
+    "linear": lambda **more: rs.LinearRanker(**({"loss": GRADED} | more)),
+    "kernel": lambda **more: rs.KernelRanker(**({"loss": GRADED, "C": 10.0} | more)),
+    "mlp": lambda **more: rs.MLPRanker(**({"max_epochs": 2, "hidden": (4,), "device": "cpu"} | more)),
+    "boosted": lambda **more: rs.BoostedRanker(**({"n_estimators": 3, "min_child_samples": 2, "n_jobs": 1} | more)),
+    "ensemble": lambda **more: rs.EnsembleRanker([rs.LinearRanker(loss=GRADED)], **more),
+    "auto": lambda **more: rs.AutoRanker(**({"time_budget": 0, "device": "cpu"} | more)),
+}
+OF_DOCUMENTS = "a weight is of a list; this check weighs the documents of one list"
+WEIGHTS = {
+    "check_sample_weights_not_overwritten": OF_DOCUMENTS,
+    "check_sample_weight_equivalence_on_dense_data": OF_DOCUMENTS,
+    "check_sample_weight_equivalence_on_sparse_data": OF_DOCUMENTS,
+}
+OF_LISTS = {
+    "check_methods_subset_invariance": "scores are standardised within the list, which is another one in each batch"
+}
+
+
+@pytest.fixture(params=SMALL)
+def make(request):
+    if request.param == "boosted":
+        pytest.importorskip("lightgbm")
+    return SMALL[request.param]
+
+
+def draw(lists=12, size=8, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(lists * size, 3))
+    y = np.digitize(X[:, 0] + 0.5 * rng.normal(size=lists * size), [0.0, 1.0])
+    return X, y, np.repeat(np.arange(lists), size)
+
+
+@pytest.mark.filterwarnings(
+    "ignore:qid is missing", "ignore:.*no better than w = 0", "ignore::sklearn.exceptions.SkipTestWarning"
+)
+def test_the_checks_of_scikit_learn_pass(make):
+    ranker = make()
+    expected = WEIGHTS | (OF_LISTS if isinstance(ranker, rs.EnsembleRanker) else {})
+    results = check_estimator(ranker, expected_failed_checks=expected, on_fail=None, on_skip=None)
+    failed = {each["check_name"]: each["exception"] for each in results if each["status"] == "failed"}
+    assert not failed
+    assert sum(each["status"] == "passed" for each in results) > 35
+
+
+def test_sizes_of_lists_are_as_good_as_ids(make):
+    X, y, qid = draw()
+    sizes = np.bincount(qid)
+    ranker, other = make().fit(X, y, qid), make().fit(X, y, group=sizes)
+    assert ranker.lists_ == other.lists_ == 12
+    np.testing.assert_array_equal(other.predict(X, group=sizes), ranker.predict(X, qid))
+    assert other.score(X, y, group=sizes) == ranker.score(X, y, qid)
+    with pytest.raises(
+        ValueError, match=r"group must be the sizes of lists .* add up to 96 documents; got 11 of sum 88"
+    ):
+        make().fit(X, y, group=sizes[1:])
+    with pytest.raises(ValueError, match="give qid, one id a document, or group"):
+        make().fit(X, y, qid, group=sizes)
+
+
+def test_without_lists_all_documents_are_one_which_is_warned_of(make):
+    X, y, qid = draw(lists=4, size=20)
+    with pytest.warns(
+        UserWarning, match="qid is missing, so that all 80 documents are one list: .*enable_metadata_routing"
+    ):
+        ranker = make().fit(X, y)
+    same = make().fit(X, y, np.zeros(80))
+    assert ranker.lists_ == 1
+    np.testing.assert_array_equal(same.predict(X), ranker.predict(X))
+    assert ranker.score(X, y) == same.score(X, y, np.zeros(80))
+    with pytest.raises(ValueError, match=r"qid is missing: .*enable_metadata_routing=True"):
+        make().fit(X, y, qid).score(X, y)
+
+
+def test_cross_validation_without_routing_says_why_there_are_no_scores():
+    X, y, qid = draw()
+    given = {"cv": GroupKFold(3), "groups": qid, "params": {"qid": qid}}
+    with pytest.raises(ValueError, match=r"qid is missing: .*sklearn.set_config\(enable_metadata_routing=True\)"):
+        cross_val_score(rs.LinearRanker(), X, y, error_score="raise", **given)
+    with pytest.warns(UserWarning, match=r"(?s)Scoring failed.*qid is missing: .*enable_metadata_routing=True"):
+        assert np.isnan(cross_val_score(rs.LinearRanker(), X, y, **given)).all()
+    with sklearn.config_context(enable_metadata_routing=True):
+        ranker = rs.LinearRanker().set_fit_request(qid=True, sample_weight=True).set_score_request(qid=True)
+        params = {"qid": qid, "groups": qid, "sample_weight": 1.0 + qid}
+        assert (cross_val_score(ranker, X, y, cv=GroupKFold(3), params=params) > 0.5).all()
+
+
+def test_a_list_of_weight_2_is_two_lists(make):
+    if make in (SMALL["mlp"], SMALL["boosted"], SMALL["auto"]):
+        pytest.skip("random batches and what is held out differ")
+    X, y, qid = draw()
+    weights = np.array([1.0, 2.0, 0.0] * 4)
+    twice = np.concatenate([np.flatnonzero(qid == q) for q in range(12) for _ in range(int(weights[q]))])
+    ids = np.repeat(np.arange(12), 8)
+    exact = {"tolerance": 1e-7} if make in (SMALL["linear"], SMALL["kernel"]) else {}
+    repeated = make(**exact).fit(X[twice], y[twice], ids)
+    for given in (weights, 5 * weights, weights[qid]):
+        found = make(**exact).fit(X, y, qid, sample_weight=given)
+        np.testing.assert_allclose(found.predict(X, qid), repeated.predict(X, qid), atol=2e-3)
+    plain = make(**exact).fit(X, y, qid)
+    assert not np.allclose(plain.predict(X, qid), repeated.predict(X, qid), atol=2e-3)
+    assert found.score(X, y, qid, sample_weight=weights) == pytest.approx(found.score(X[twice], y[twice], ids))
+
+
+@pytest.mark.parametrize("kind", ["mlp", "boosted"])
+def test_lists_of_weight_0_are_not_learned_from(kind):
+    if kind == "boosted":
+        pytest.importorskip("lightgbm")
+    X, y, qid = draw(lists=40)
+    good = qid < 20
+    y = np.where(good, y, 2 - y)  # the others say the opposite
+    more = {"max_epochs": 30, "dropout": 0.0, "learning_rate": 1e-2} if kind == "mlp" else {"n_estimators": 30}
+    scores = []
+    for weights in (good, ~good, None):
+        given = None if weights is None else weights[::8].astype(float)
+        ranker = SMALL[kind](validation_share=0, **more).fit(X, y, qid, sample_weight=given)
+        scores.append(ranker.score(X[good], y[good], qid[good]))
+    assert scores[0] > scores[2] > scores[1]
+    assert scores[0] > scores[1] + 0.3
+
+
+@pytest.mark.parametrize("kind", ["SmoothLoss('nDCG@5')", "StructuredHingeLoss('nDCG@5')"])
+def test_weights_reach_every_start_of_a_linear_ranker(kind):
+    X, y, qid = draw()
+    weights = np.array([1.0, 2.0, 0.0] * 4)
+    twice = np.concatenate([np.flatnonzero(qid == q) for q in range(12) for _ in range(int(weights[q]))])
+    options = {"loss": kind, "start": "regression", "regularize_towards": "start"}
+    found = rs.LinearRanker(**options).fit(X, y, qid, sample_weight=weights)
+    repeated = rs.LinearRanker(**options).fit(X[twice], y[twice], np.repeat(np.arange(12), 8))
+    np.testing.assert_allclose(found.w0_, repeated.w0_)
+    assert found.solution_.objective == pytest.approx(repeated.solution_.objective, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (np.ones(11), r"sample_weight must be one a list, shape \(12,\), or one a document .*; got shape \(11,\)"),
+        (np.arange(96.0), "the same for all documents of a list"),
+        (np.ones((12, 1)), r"got shape \(12, 1\)"),
+        (np.full(12, np.nan), "sample_weight must be finite numbers, 0 or more"),
+        (-np.ones(12), "sample_weight must be finite numbers, 0 or more"),
+        (np.zeros(12), "sample_weight must not be zero for all lists"),
+    ],
+)
+def test_wrong_weights_are_named(weights, message):
+    with pytest.raises(ValueError, match=message):
+        rs.LinearRanker().fit(*draw(), sample_weight=weights)
+    X, y, qid = draw()
+    y[qid > 0] = 1
+    only_empty = (qid > 0)[::8].astype(float)
+    with pytest.raises(ValueError, match="the weights of all lists that can be learned from are zero"):
+        rs.LinearRanker().fit(X, y, qid, sample_weight=only_empty)
+
+
+def test_validation_lists_as_users_of_lightgbm_write_them(make):
+    lists, valid = draw(), draw(seed=1)
+    expected = make().fit(*lists, **dict(zip(("X_valid", "y_valid", "qid_valid"), valid, strict=True)))
+    X, y, qid = valid
+    for given in (
+        {"eval_set": [(X, y)], "eval_group": [np.bincount(qid)]},
+        {"eval_set": [(X, y)], "eval_qid": [qid]},
+        {"eval_set": (X, y), "eval_qid": [qid]},
+    ):
+        found = make().fit(*lists, **given)
+        np.testing.assert_array_equal(found.predict(X, qid), expected.predict(X, qid))
+        assert getattr(found, "history_", None) == getattr(expected, "history_", None)
+    for wrong, message in (
+        ({"eval_set": [(X, y)]}, r"eval_set needs its lists, eval_group=\[sizes\]"),
+        ({"eval_set": [(X, y)], "eval_group": [np.bincount(qid)], "eval_qid": [qid]}, "one of the two"),
+        ({"eval_set": [(X, y), (X, y)], "eval_qid": [qid, qid]}, "eval_set must be one pair, .* got 2"),
+        ({"eval_qid": [qid]}, "eval_group and eval_qid go with eval_set"),
+        (
+            {"eval_set": [(X, y)], "eval_group": [[3, 4]]},
+            "eval_group must be the sizes .* 96 documents; got 2 of sum 7",
+        ),
+        ({"eval_set": [(X, y)], "eval_qid": [qid], "X_valid": X}, "give validation lists once"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make().fit(*lists, **wrong)
+
+
+def test_missing_features_are_taken_where_the_tag_says_so(make):
+    X, y, qid = draw()
+    X[::7, 1] = np.nan
+    ranker = make()
+    if get_tags(ranker).input_tags.allow_nan:
+        assert isinstance(ranker, rs.BoostedRanker)
+        assert np.isfinite(ranker.fit(X, y, qid).predict(X)).all()
+        both = rs.EnsembleRanker([make(), make(random_state=1)])
+        assert np.isfinite(both.fit(X, y, qid).predict(X, qid)).all()
+        assert not get_tags(rs.EnsembleRanker([make(), rs.LinearRanker()])).input_tags.allow_nan
+        assert not get_tags(make(prepare=["log"])).input_tags.allow_nan
+        ranker = make(start=rs.LinearRanker())
+    with pytest.raises(ValueError, match="Input X contains NaN"):
+        ranker.fit(X, y, qid)
+
+
+def test_the_sparse_tag_depends_on_the_preparation(make):
+    X, y, qid = draw()
+    X = sp.csr_array(np.where(X > 0, X, 0))
+    for prepare in (("log",), ("standardize",), ("bins:3",)):
+        ranker = make(prepare=prepare)
+        if get_tags(ranker).input_tags.sparse:
+            ranker.fit(X, y, qid).predict(X, qid)
+        else:
+            with pytest.raises(ValueError, match="needs dense features"):
+                ranker.fit(X, y, qid)
+        assert get_tags(ranker).input_tags.sparse == (prepare != ("standardize",) or isinstance(ranker, rs.AutoRanker))
+
+
+def test_labels_below_0_are_refused(make):
+    X, y, qid = draw()
+    assert get_tags(make()).target_tags.positive_only
+    y[5] = -1
+    with pytest.raises(ValueError, match="labels must be 0 or more"):
+        make().fit(X, y, qid)
+
+
+def test_names_of_features_come_from_a_frame(make):
+    pandas = pytest.importorskip("pandas")
+    X, y, qid = draw()
+    frame = pandas.DataFrame(X, columns=["bm25", "length", "clicks"])
+    ranker = make().fit(frame, y, qid)
+    assert ranker.feature_names_in_.tolist() == ["bm25", "length", "clicks"]
+    with pytest.raises(ValueError, match="feature names"):
+        ranker.predict(frame[["length", "bm25", "clicks"]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ranker.predict(frame, qid)
+
+
+@pytest.mark.parametrize("mapped", [None, "r"])
+def test_files_are_read_again_as_they_are_also_mapped(make, mapped, tmp_path):
+    X, y, qid = draw()
+    for prepare in ((), ["append-standardize"]):
+        ranker = make(prepare=prepare).fit(X, y, qid)
+        joblib.dump(ranker, tmp_path / "ranker")
+        again = joblib.load(tmp_path / "ranker", mmap_mode=mapped)
+        np.testing.assert_allclose(again.predict(X, qid), ranker.predict(X, qid), atol=1e-12)
+        assert again.score(X, y, qid) == pytest.approx(ranker.score(X, y, qid), abs=1e-12)
+
+
+def test_parameters_of_nested_rankers():
+    ensemble = rs.EnsembleRanker([rs.LinearRanker(C=1.0), rs.BoostedRanker(start=rs.LinearRanker(C=2.0))])
+    assert ensemble.get_params()["rankers__0__C"] == 1.0
+    assert ensemble.get_params()["rankers__1__start__C"] == 2.0
+    copy = clone(ensemble).set_params(rankers__1__start__C=3.0, rankers__0__measure="RR", weights=[1, 2])
+    assert (copy.rankers[1].start.C, copy.rankers[0].measure, copy.weights) == (3.0, "RR", [1, 2])
+    assert ensemble.rankers[1].start.C == 2.0
+    assert rs.EnsembleRanker([FrozenEstimator(rs.LinearRanker())]).get_params()["rankers__0__estimator"].C == 100.0
+    with pytest.raises(ValueError, match="invalid parameter 'rankers__0__D'; there are"):
+        copy.set_params(rankers__0__D=1)
+
+
+def test_a_kernel_ranker_is_as_large_in_a_file_as_its_rows(tmp_path):
+    X, y, qid = draw(lists=100)
+    options = {"C": [1.0, 100.0], "loss": GRADED, "X_valid": X, "y_valid": y, "qid_valid": qid}
+    fitted = {name: options.pop(name) for name in ("X_valid", "y_valid", "qid_valid")}
+    ranker = rs.KernelRanker(gamma=0.5, **options).fit(X, y, qid, **fitted)
+    text = pickle.dumps(ranker)
+    assert len(text) < ranker.map_.projection.nbytes / 5
+    again = pickle.loads(text)
+    np.testing.assert_array_equal(again.predict(X), ranker.predict(X))
+    for number in (0, 1):
+        np.testing.assert_array_equal(again.use_path(number).predict(X), ranker.use_path(number).predict(X))
+        np.testing.assert_array_equal(ranker.dual_coef_, ranker.map_.representer(ranker.coef_))
+    with pytest.raises(ValueError, match="this kernel map came from a file"):
+        again.objective(again.coef_, X, y, qid)
+    old = ranker.__dict__ | {"dual_coef_": None, "_duals": None}  # of an earlier version, with its projection
+    del old["dual_coef_"], old["_duals"]
+    former = rs.KernelRanker.__new__(rs.KernelRanker)
+    former.__setstate__(old)
+    np.testing.assert_array_equal(former.predict(X), ranker.predict(X))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"kernel": "rbf", "gamma": 0.7}, {"kernel": "polynomial", "degree": 2, "offset": 0.5}, {"kernel": "linear"}],
+)
+@pytest.mark.parametrize("prepare", [(), ["append-standardize"]])
+def test_kernels_as_scorers(options, prepare, tmp_path):
+    X, y, qid = draw()
+    ranker = rs.KernelRanker(loss=GRADED, C=100.0, prepare=prepare, **options).fit(X, y, qid)
+    rs.save_scorer(ranker.to_scorer(), tmp_path / "scorer.pt")
+    scorer = rs.load_scorer(tmp_path / "scorer.pt")
+    lists = torch.tensor(X).view(12, 8, 3)
+    np.testing.assert_allclose(scorer(lists).flatten().numpy(), ranker.predict(X), rtol=1e-9, atol=1e-9)
+    assert scorer(lists.float()).dtype == torch.float32
+    np.testing.assert_allclose(scorer(lists.float()).flatten().numpy(), ranker.predict(X), rtol=1e-4, atol=1e-4)
+    with pytest.raises(ValueError, match=re.escape("[..., list_size, 3]")):
+        scorer(lists[..., :2])
+    given = rs.KernelRanker(kernel="precomputed").fit(X @ X.T, y, qid)
+    with pytest.raises(ValueError, match="a precomputed kernel is no function of features"):
+        given.to_scorer()

@@ -1,0 +1,212 @@
+"""Scorers served: exported by torch, by ONNX, as safetensors, loaded without Lightning; what cannot be exported says so."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch.export import Dim, export
+
+import rankstruct as rs
+
+ANY_SIZE = ({0: Dim.DYNAMIC, 1: Dim.DYNAMIC},)
+BY_LIST = ("query-minmax", "query-zscore", "query-center")
+STEPS = ("log", "standardize", "quantile", "bins:4", "append-log", "append-quantile", *BY_LIST)
+slow = pytest.mark.slow
+warned = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+
+def draw(lists=20, size=10):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(lists * size, 3))
+    X[:, 2] = rng.integers(0, 3, size=lists * size)  # ties with what preparation was fitted to
+    return X, (X[:, 0] + rng.normal(size=lists * size) > 1).astype(int), np.repeat(np.arange(lists), size)
+
+
+def prepared(*steps):
+    X, _, qid = draw()
+    offsets = np.concatenate([[0], np.bincount(qid).cumsum()])
+    preparation = rs.Preparation.fit(steps, X, offsets)
+    return rs.PreparedScorer(randomised(rs.MLPScorer(preparation.transform(X, offsets).shape[1])), preparation)
+
+
+def randomised(scorer):
+    for values in scorer.parameters():
+        torch.nn.init.normal_(values)
+    return scorer.eval()
+
+
+def boosted(library="lightgbm", **options):
+    pytest.importorskip(library)
+    X, y, qid = draw()
+    X[::5, 0] = np.nan if "start" not in options else 0
+    return rs.BoostedRanker(n_estimators=5, n_jobs=1, library=library, **options).fit(X, y, qid).to_scorer()
+
+
+def averaged():
+    rankers = [rs.LinearRanker(), rs.MLPRanker(max_epochs=2, device="cpu")]
+    return rs.EnsembleRanker(rankers, prepare=["append-quantile", "standardize"]).fit(*draw()).to_scorer()
+
+
+SCORERS = {
+    "linear": lambda: randomised(rs.LinearScorer(3)),
+    "mlp": lambda: randomised(rs.MLPScorer(3, normalize=True)),
+    "default of MLPRanker": lambda: prepared("append-quantile", "standardize"),
+    "mean": lambda: rs.MeanScorer([randomised(rs.MLPScorer(3)), randomised(rs.MLPScorer(3))]),
+    "kernel": lambda: rs.KernelRanker(prepare=["standardize"]).fit(*draw()).to_scorer(),
+    "trees": boosted,
+    "trees on a start": lambda: boosted(start=rs.LinearRanker(prepare=["log"])),
+    "ensemble": averaged,
+    **{step: lambda step=step: prepared(step) for step in STEPS},
+}
+QUICK = ("linear", "mlp", "default of MLPRanker")
+every_scorer = pytest.mark.parametrize(
+    "make", [pytest.param(make, id=name, marks=() if name in QUICK else slow) for name, make in SCORERS.items()]
+)
+
+
+def other_sizes():
+    """Lists of other sizes than a scorer was exported with, some of their features those of the training."""
+    X, _, _ = draw()
+    fresh = torch.randn(3, 7, 3)
+    fresh[:2] = torch.tensor(X[:14]).view(2, 7, 3)
+    return [fresh, fresh[:1], fresh[:, :2]]
+
+
+@warned
+@every_scorer
+def test_torch_export_of_any_sizes(make, tmp_path):
+    scorer = make().eval()
+    torch.export.save(export(scorer, (torch.zeros(2, 5, 3),), dynamic_shapes=ANY_SIZE), tmp_path / "scorer.pt2")
+    loaded = torch.export.load(tmp_path / "scorer.pt2").module()
+    for features in other_sizes():
+        torch.testing.assert_close(loaded(features), scorer(features))
+
+
+@warned
+@every_scorer
+def test_onnx_of_any_sizes(make, tmp_path):
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxscript")
+    runtime = pytest.importorskip("onnxruntime")
+    scorer = make().eval()
+    names = {"input_names": ["features"], "output_names": ["scores"]}
+    program = torch.onnx.export(
+        scorer, (torch.zeros(2, 5, 3),), dynamic_shapes=ANY_SIZE, dynamo=True, verbose=False, **names
+    )
+    program.save(tmp_path / "scorer.onnx")
+    session = runtime.InferenceSession(tmp_path / "scorer.onnx")
+    for features in other_sizes():
+        (found,) = session.run(["scores"], {"features": features.numpy()})
+        torch.testing.assert_close(torch.tensor(found), scorer(features).detach(), rtol=1e-4, atol=1e-4)
+
+
+@warned
+@pytest.mark.parametrize(
+    ("make", "layout", "message"),
+    [
+        (lambda: prepared("query-percentile"), {}, "query-percentile cannot be exported"),
+        (
+            lambda: prepared("query-zscore"),
+            {"where": torch.ones(2, 5, dtype=torch.bool)},
+            "without padding; leave out where=",
+        ),
+        (averaged, {"where": torch.ones(2, 5, dtype=torch.bool)}, "without padding; leave out where="),
+    ],
+)
+def test_what_cannot_be_exported_says_so(make, layout, message):
+    with pytest.raises(Exception, match=message):
+        export(make().eval(), (torch.zeros(2, 5, 3),), layout)
+
+
+def test_safetensors(tmp_path):
+    files = pytest.importorskip("safetensors.torch")
+    features = other_sizes()[0]
+    for make in (SCORERS["linear"], SCORERS["mlp"], SCORERS["default of MLPRanker"]):
+        scorer = make()
+        files.save_file(scorer.state_dict(), tmp_path / "scorer.safetensors")
+        state = files.load_file(tmp_path / "scorer.safetensors")
+        torch.manual_seed(1)
+        other = make()
+        assert not torch.equal(other(features), scorer(features))
+        other.load_state_dict(state)
+        assert torch.equal(other(features), scorer(features))
+
+
+@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
+@pytest.mark.parametrize("zeros", [{}, {"zero_as_missing": True}, {"use_missing": False}])
+def test_trees_are_evaluated_as_the_library_does(library, zeros, tmp_path):
+    pytest.importorskip(library)
+    if library == "xgboost" and zeros:
+        pytest.skip("options of LightGBM")
+    rng = np.random.default_rng(0)
+    X, qid = rng.normal(size=(600, 4)), np.repeat(np.arange(60), 10)
+    y = np.digitize(np.square(X[:, :2]).sum(1) + X[:, 2], [1.0, 2.0])
+    X[:, 3] = np.where(rng.random(600) < 0.5, 0.0, X[:, 3])
+    X[rng.random(X.shape) < 0.1] = np.nan
+    options = {"options": zeros, "seeds": 2, "n_jobs": 1, "library": library, "min_child_samples": 5}
+    ranker = rs.BoostedRanker(n_estimators=20, **options).fit(X, y, qid)
+    rs.save_scorer(ranker.to_scorer(), tmp_path / "scorer.pt")
+    scorer = rs.load_scorer(tmp_path / "scorer.pt")
+    at_thresholds = np.tile(scorer.threshold.flatten().numpy()[:, None], (1, 4))
+    for rows in (X, np.full((1, 4), np.nan), np.zeros((1, 4)), at_thresholds, np.nextafter(at_thresholds, np.inf)):
+        close = {"atol": 1e-12} if library == "lightgbm" else {"atol": 1e-6}
+        np.testing.assert_allclose(scorer(torch.tensor(rows)).numpy(), ranker.predict(rows), **close)
+    assert scorer(torch.zeros(0, 4)).shape == (0,)
+    assert ranker.feature_importances_.sum() == pytest.approx(1)
+    assert ranker.feature_importances_.shape == (4,)
+    assert ranker.feature_importances_[:3].min() > ranker.feature_importances_[3]
+
+
+def test_trees_on_a_start_and_behind_preparation_are_one_scorer(tmp_path):
+    pytest.importorskip("lightgbm")
+    X, y, qid = draw()
+    start = rs.LinearRanker(prepare=["query-zscore"])
+    ranker = rs.BoostedRanker(n_estimators=5, n_jobs=1, prepare=["append-log"], start=start).fit(X, y, qid)
+    rs.save_scorer(ranker.to_scorer(), tmp_path / "scorer.pt")
+    scorer = rs.load_scorer(tmp_path / "scorer.pt")
+    expected = ranker.predict(X, qid)
+    np.testing.assert_allclose(scorer(torch.tensor(X).float().view(20, 10, 3)).flatten().detach(), expected, atol=1e-5)
+    offsets = torch.arange(0, 201, 10)
+    np.testing.assert_allclose(scorer(torch.tensor(X).float(), offsets=offsets).detach(), expected, atol=1e-5)
+    # Behind what its documents went through before, it takes the raw ones.
+    before = rs.Preparation.fit(["log"], X)
+    inner = rs.BoostedRanker(n_estimators=5, n_jobs=1, start=rs.LinearRanker()).fit(before.transform(X), y, qid)
+    expected = inner.predict(before.transform(X))
+    np.testing.assert_allclose(inner.behind(before).predict(X), expected, atol=1e-12)
+
+
+def test_trees_that_have_no_scorer_say_so():
+    pytest.importorskip("lightgbm")
+    ranker = rs.BoostedRanker(n_estimators=3, n_jobs=1, min_child_samples=2, options={"linear_tree": True}).fit(*draw())
+    with pytest.raises(ValueError, match=r"trees that split by categories or have linear models .* no scorer"):
+        ranker.to_scorer()
+
+
+def test_a_scorer_is_loaded_without_lightning(tmp_path):
+    rs.save_scorer(prepared("append-quantile", "query-zscore"), tmp_path / "scorer.pt")
+    code = (
+        "import sys, torch, rankstruct as rs\n"
+        f"rs.load_scorer({str(tmp_path / 'scorer.pt')!r})(torch.zeros(5, 3))\n"
+        "print(sorted({'pytorch_lightning', 'tensorboard', 'torchmetrics', 'matplotlib', 'numba'} & set(sys.modules)))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_mlflow_logs_what_lightning_logs(tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow")
+    import pytorch_lightning as pl
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    mlflow.set_tracking_uri((tmp_path / "runs").as_uri())
+    mlflow.pytorch.autolog(log_models=False)
+    module = rs.training.RankingModule(rs.LinearScorer(20), rs.StructuredHingeLoss("AP"), measures=["AP"])
+    data = rs.training.RankingDataModule(builtin="synthetic")
+    with mlflow.start_run() as run:
+        pl.Trainer(max_epochs=1, logger=False, accelerator="cpu", enable_progress_bar=False).fit(module, data)
+    metrics = mlflow.get_run(run.info.run_id).data.metrics
+    assert 0 < metrics["val/AP"] <= 1
