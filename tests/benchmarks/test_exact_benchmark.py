@@ -9,6 +9,8 @@ from rankstruct.benchmarks.exact import LIGHTGBM, RANKERS, benchmark_exact
 from rankstruct.cli import main
 from rankstruct.data import digits
 
+pytestmark = pytest.mark.slow
+
 
 def test_rows_hold_what_was_fitted():
     folds = [digits(seed=0)]

@@ -29,6 +29,7 @@ def test_every_loss_takes_grades():
         benchmark_losses(["ListMLE"], shape=(2, 20), grades=6)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no resource module")
 def test_memory_is_that_of_the_loss():
     # One float32 matrix of all pairs is 38 MB here.

@@ -106,6 +106,7 @@ def test_selects_by_validation_and_reuses_finished_cells(folder, capsys):
     assert result["versions"]["rankstruct"] == rs.__version__
 
 
+@pytest.mark.slow
 def test_further_seeds_train_what_was_chosen_and_show_the_spread(folder, capsys):
     arguments = ["--config", str(folder / "config.yaml"), "--folds", "1", "2", "--output", str(folder / "seeds")]
     more = ["--grid", "model.regularization=0.01,1000000", "--data.path", str(folder), "--data.lists_per_batch", "3"]
@@ -218,6 +219,7 @@ def test_cells_that_wait_do_not_see_what_happens_to_config_and_data(folder, tmp_
         cross_validate(config, output=tmp_path / "other", **given)
 
 
+@pytest.mark.slow
 def test_a_folder_that_another_process_writes_to_is_left_alone(folder, tmp_path, capsys):
     pytest.importorskip("fcntl")
     arguments = [

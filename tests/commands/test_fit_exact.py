@@ -139,6 +139,7 @@ def test_every_exact_config_is_whole():
         assert measures
 
 
+@pytest.mark.slow
 def test_diverse_rankings_from_a_config(tmp_path, capsys):
     config = str(Path(__file__).parents[2] / "configs" / "exact-diverse.yaml")
     ideal = ["--ranker.C", "[0.1, 1.0]", "--ranker.loss.init_args.reference", "ideal"]
@@ -284,6 +285,7 @@ def test_fits_of_data_that_changed_are_refused(tmp_path, capsys):
     assert "holds a run with another content" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_two_processes_fit_what_one_does(tmp_path):
     """Started by torchrun: convex, rounds of DC programming, and annealing; the same optimum, certificate and choice of C."""
     convex = CONFIG.replace("10.0]", "10.0], tolerance: 1.0e-7")

@@ -75,6 +75,7 @@ def test_tensorboard_has_a_table_of_values_and_measures(searched):
         assert best.Scalars("curves/AP")[-1].value == pytest.approx(each["validation"])
 
 
+@pytest.mark.slow
 def test_a_search_that_was_stopped_goes_on_to_the_same_trials(searched, config, tmp_path, capsys):
     given = {"output": tmp_path / "out"}
     tune(config, SPACE, trials=2, **given)  # in processes of their own
@@ -103,6 +104,7 @@ def test_a_search_that_was_stopped_goes_on_to_the_same_trials(searched, config, 
     assert "holds a run with another seed" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_hopeless_trials_are_pruned_by_the_mean_over_folds(config, tmp_path):
     fit = ["fit", "--config", str(config), "--trainer.enable_progress_bar", "false", "--trainer.max_epochs", "7"]
     point = {"model.optimizer.init_args.lr": 1e-5}

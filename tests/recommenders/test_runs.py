@@ -123,6 +123,7 @@ def test_training_starts_from_another_run(finished, tmp_path):
         main(["fit", *CONFIG, *start, *options, "--model.scorer.init_args.rank", "5"])
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
     """SIGKILL at a random moment of a run with new users; resumed, the weights equal those of a run left alone."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "PYTHONPATH": str(ROOT)}

@@ -7,6 +7,8 @@ from pathlib import Path
 import plain_parsers as plain
 import pytest
 
+pytestmark = pytest.mark.slow
+
 FUZZ = Path(__file__).parents[2] / "scripts" / "fuzz.py"
 
 

@@ -9,6 +9,8 @@ from scripts_by_path import script
 from rankstruct.losses import ListNetLoss, SquaredLoss, StructuredHingeLoss
 from rankstruct.recommenders import item_means, popularity, synthetic_ratings, weak_split
 
+pytestmark = pytest.mark.slow
+
 recommenders = script("recommender_experiment")
 START, Recipe, main = recommenders.START, recommenders.Recipe, recommenders.main
 measure_users, read_groups, tuning_users = (

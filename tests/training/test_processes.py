@@ -142,6 +142,8 @@ import sys, torch
 from rankstruct import LinearScorer
 from rankstruct.data import BatchLoader
 from rankstruct.training import RankingDataModule, RankingModule
+
+pytestmark = pytest.mark.slow
 rank, folder = int(sys.argv[1]), sys.argv[2]
 torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
 data = RankingDataModule(path=sys.argv[3])
