@@ -43,7 +43,7 @@ class RatingsDataModule(ListsDataModule):
         test_given: as `vali_given`, of the test users.
         users_per_batch: how many users a training batch holds.
         labels: what training predicts: `"grade"`, `"rating"`, `"standardised"` (ratings less their mean over `train`, by their
-            standard deviation there), or a function of the ratings.
+            standard deviation there; below 0 for some, which `SquaredLoss` alone takes), or a function of the ratings.
         measured_labels: what validation and test measure: `"grade"`, `"rating"` or a function of the ratings.
         max_items: of users with more ratings so many are sampled, anew each epoch.
         recommend: how many items `predict` recommends to each user.
