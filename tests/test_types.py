@@ -10,6 +10,7 @@ import pytest
 SCRIPT = Path(__file__).parent / "user_script.py"
 
 
+@pytest.mark.slow
 def test_mypy_strict():
     told = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--no-incremental", "--config-file", "", str(SCRIPT)],

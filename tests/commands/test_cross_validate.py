@@ -131,10 +131,11 @@ def test_further_seeds_train_what_was_chosen_and_show_the_spread(folder, capsys)
 
 def test_malformed_grid_is_refused(folder, capsys):
     with pytest.raises(SystemExit):
-        main(["--config", "c", "--output", "o", "--grid", "model.regularization"])
+        main(["--config", "./c", "--output", "o", "--grid", "model.regularization"])
     assert "--grid takes KEY=VALUE,VALUE" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_compare_has_a_line_for_each_config(folder, capsys):
     other = folder / "other.yaml"
     other.write_text(CONFIG.replace("measures:", "loss: rankstruct.SmoothLoss, measures:"))
@@ -168,6 +169,7 @@ def test_compare_has_a_line_for_each_config(folder, capsys):
     assert "there are several of config" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_runs_of_data_that_changed_are_refused(folder, tmp_path, capsys):
     data = shutil.copytree(folder / "Fold1", tmp_path / "data" / "Fold1").parent
     arguments = ["--config", str(folder / "config.yaml"), "--folds", "1", "--output", str(tmp_path / "out")]
@@ -186,6 +188,7 @@ def test_runs_of_data_that_changed_are_refused(folder, tmp_path, capsys):
     assert "1 runs, 1 of them reused" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_is_named_after_the_others(folder, tmp_path, capsys):
     arguments = ["--config", str(folder / "config.yaml"), "--folds", "1", "--output", str(tmp_path / "out")]
     grid = ["--grid", "model.regularization=-1,0.1", "--data.path", str(folder)]
@@ -196,6 +199,7 @@ def test_a_run_that_fails_is_named_after_the_others(folder, tmp_path, capsys):
     assert (tmp_path / "out" / "fold1_regularization=0.1" / "result.json").is_file()
 
 
+@pytest.mark.slow
 def test_cells_that_wait_do_not_see_what_happens_to_config_and_data(folder, tmp_path, monkeypatch, capsys):
     """An edit of the config, made after the first cell, is not seen by the second; one of the data fails it."""
     data, config = tmp_path / "data", tmp_path / "config.yaml"

@@ -310,6 +310,7 @@ def test_a_killed_experiment_loses_no_finished_cell_and_ends_with_the_same_table
     assert (output / "figures.csv").read_text() == (folder / "out" / "figures.csv").read_text()
 
 
+@pytest.mark.slow
 def test_another_request_is_run_anew_and_the_old_cells_are_kept(tmp_path, capsys):
     config, out = tmp_path / "a.yaml", str(tmp_path / "out")
     config.write_text(
@@ -538,6 +539,7 @@ def test_diverse_measures_of_data_with_groups(tmp_path):
     assert "diverse_nDCG@5" in write_report(plan, records, tmp_path, "diverse")
 
 
+@pytest.mark.slow
 def test_what_a_trainer_warns_of_is_a_note_of_the_table(tmp_path):
     trainers = {"SVM": {"trainer": "svmacc", "C": [0.001, 0.01], "tolerance": 0.9}, "ridge": {"trainer": "regression"}}
     plan = Plan(trainers, Sets(builtin="synthetic", folds=(1, 2)), measures=["AP"])

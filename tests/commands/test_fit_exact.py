@@ -156,6 +156,7 @@ def test_diverse_rankings_from_a_config(tmp_path, capsys):
     assert "DiverseHingeLoss needs groups and the data have none; give data.groups" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_groups_of_an_exact_fit_come_from_comments_and_columns(tmp_path):
     lines = ["0 qid:1 1:0.5 2:7 # host = b.org", "1 qid:1 1:0.1 2:8 # host = a.org", "2 qid:1 1:0.3 2:7 # host = b.org"]
     for part in ("train", "vali", "test"):
@@ -274,6 +275,7 @@ def test_lists_that_do_not_count_are_told(tmp_path, capsys):
     assert "left out" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_fits_of_data_that_changed_are_refused(tmp_path, capsys):
     for part in ("train", "vali", "test"):
         (tmp_path / f"{part}.txt").write_text("1 qid:1 1:0.5\n0 qid:1 1:0.3\n")

@@ -107,6 +107,7 @@ def test_a_folder_with_other_things_is_left_alone(data, capsys):
     assert contents(data / "Fold1") == before
 
 
+@pytest.mark.slow
 def test_a_killed_one_begins_again(data, tmp_path, finished):
     given = ["rank", str(data), "--fold", "1", "--output", str(tmp_path / "out"), "--time-budget"]
     process = subprocess.Popen([sys.executable, "-m", "rankstruct", *given, "1000"], stderr=subprocess.DEVNULL)

@@ -124,6 +124,7 @@ def test_hopeless_trials_are_pruned_by_the_mean_over_folds(config, tmp_path):
     assert found["validation"] == pytest.approx(max(first))
 
 
+@pytest.mark.slow
 def test_trials_that_cannot_be_trained_do_not_end_the_search(config, tmp_path, capsys):
     space = [
         "model.scorer=choice:rankstruct.MLPScorer",

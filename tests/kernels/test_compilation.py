@@ -13,6 +13,8 @@ import pytest
 import rankstruct
 from rankstruct.kernels import compilation
 
+pytestmark = pytest.mark.slow
+
 CODE = "from rankstruct.kernels import compilation; print(compilation._FOLDER)"
 
 
@@ -116,8 +118,6 @@ def test_where_nothing_can_be_read_or_written_loops_are_kept_in_memory(folder, m
 
 LOOPS = """
 import importlib.util, sys
-
-pytestmark = pytest.mark.slow
 spec = importlib.util.spec_from_file_location("compilation", sys.argv[1])
 compilation = importlib.util.module_from_spec(spec)  # alone: this needs no torch
 spec.loader.exec_module(compilation)

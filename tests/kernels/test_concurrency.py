@@ -14,6 +14,8 @@ import torch
 import rankstruct as rs
 from rankstruct.kernels import threads
 
+pytestmark = pytest.mark.slow
+
 
 def batch(seed):
     generator = torch.Generator().manual_seed(seed)
@@ -151,8 +153,6 @@ def test_without_a_writable_cache(tmp_path):
 
 ONE_RANK = """
 import sys, torch, rankstruct as rs
-
-pytestmark = pytest.mark.slow
 rank, world, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world)
 features, labels = torch.load(f"{folder}/batch.pt")

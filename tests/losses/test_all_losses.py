@@ -578,6 +578,7 @@ def test_types_and_shapes_are_checked(its):
         loss(scores[0], labels[0], offsets=torch.tensor([0, 11]), **its.groups(GROUPS[0]))
 
 
+@pytest.mark.slow
 def test_a_process_compiles_every_kind_of_loss():
     # torch.compile gives up on a function's code after eight versions of it.
     kinds = {type(its.make()): its for _, its in LOSSES}

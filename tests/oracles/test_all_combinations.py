@@ -41,6 +41,7 @@ def on_device_path(monkeypatch):
     monkeypatch.setattr(dispatch, "has_loops", lambda device: False)
 
 
+@pytest.mark.slow
 def test_device_path_equals_enumeration(monkeypatch):
     """The vectorised path, called for CPU tensors."""
     on_device_path(monkeypatch)

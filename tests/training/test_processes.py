@@ -21,6 +21,8 @@ from rankstruct.data import BatchLoader
 from rankstruct.recommenders.training import FactorizationModule
 from rankstruct.training import RankingDataModule, RankingModule
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "PYTHONPATH": str(ROOT)}
 TWO = ["--trainer.strategy", "ddp", "--trainer.devices", "2", "--trainer.accelerator", "cpu"]
@@ -142,8 +144,6 @@ import sys, torch
 from rankstruct import LinearScorer
 from rankstruct.data import BatchLoader
 from rankstruct.training import RankingDataModule, RankingModule
-
-pytestmark = pytest.mark.slow
 rank, folder = int(sys.argv[1]), sys.argv[2]
 torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
 data = RankingDataModule(path=sys.argv[3])

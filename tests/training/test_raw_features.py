@@ -173,6 +173,7 @@ def test_what_an_unfitted_ranker_tells_of_its_objective_leaves_it_unfitted():
         rs.LinearRanker("AP", prepare=["standardize"], distributed=True).fit(*arrays(train))
 
 
+@pytest.mark.slow
 def test_exact_fits_save_what_takes_raw_features(tmp_path):
     """Steps of the data and of the ranker alike."""
     config = {

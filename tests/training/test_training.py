@@ -302,6 +302,7 @@ def test_lists_that_teach_nothing_are_an_error():
         data.train_dataloader()
 
 
+@pytest.mark.slow
 def test_ctrl_c_says_how_to_go_on(tmp_path):
     command = [*_command(tmp_path, "--trainer.max_epochs", "100000")]
     run = subprocess.Popen(command, env=_environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
