@@ -1,5 +1,6 @@
 """How the documentation is built: `sphinx-build -W --keep-going -b html docs docs/_build/html`, offline."""
 
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -52,10 +53,15 @@ copybutton_prompt_text = r">>> |\.\.\. "
 copybutton_prompt_is_regexp = True
 
 
+def _as_page(app, page, text):
+    """A page of the checkout as one of the site: notebooks are among the pages, snippets end with their last line."""
+    there = re.sub(r"\]\(((\.\./)*)\.\./notebooks/", r"](\1notebooks/", text.pop())
+    text.append(there.replace("\n\n```\n", "\n```\n"))  # doctest needs an empty line after what is printed
+
+
 def setup(app):
-    """Put the notebooks, which live beside the documentation, among its pages, and end snippets with their last line."""
-    # Doctest takes all up to an empty line for what is printed, so a snippet has one before its fence.
-    app.connect("source-read", lambda app, page, text: text.append(text.pop().replace("\n\n```\n", "\n```\n")))
+    """Put the notebooks, which live beside the documentation, among its pages."""
+    app.connect("source-read", _as_page)
     pages = HERE / "notebooks"
     for notebook in (HERE.parent / "notebooks").glob("*.ipynb"):
         page = pages / notebook.name

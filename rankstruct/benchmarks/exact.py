@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from rankstruct import losses as rl
-from rankstruct.benchmarks.timing import threads_of_torch
 from rankstruct.data import Splits
 from rankstruct.diagnostics import arrays_of, fit_path, mean_measures
 from rankstruct.estimators import LinearRanker
+from rankstruct.kernels.threads import threads_of_torch
 from rankstruct.measures import Measure, nDCG
 from rankstruct.progress import Progress
 

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from rankstruct import losses as rl
-from rankstruct.benchmarks.timing import both_ways, figures, interleaved_ratios, threads_of_torch
+from rankstruct.benchmarks.timing import both_ways, figures, interleaved_ratios
+from rankstruct.kernels.threads import threads_of_torch
 from rankstruct.measures import nDCG
 from rankstruct.progress import Progress
 

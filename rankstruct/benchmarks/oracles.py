@@ -12,8 +12,9 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from rankstruct.benchmarks.timing import both_ways, figures, interleaved_ratios, threads_of_torch
+from rankstruct.benchmarks.timing import both_ways, figures, interleaved_ratios
 from rankstruct.feature_maps import Positional
+from rankstruct.kernels.threads import threads_of_torch
 from rankstruct.losses import structured_hinge_loss
 from rankstruct.measures import DiscountedGain, parse_measure
 from rankstruct.oracles import most_violated

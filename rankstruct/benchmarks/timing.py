@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -43,17 +43,6 @@ def figures(seconds: np.ndarray, ratio: np.ndarray) -> tuple[float, float, float
     """The lower quartile and the median of a ratio, and the median time in microseconds."""
     lower, median = (float(q) for q in np.percentile(ratio, [25, 50]))
     return lower, median, float(np.median(seconds)) * 1e6
-
-
-@contextmanager
-def threads_of_torch(count: int) -> Iterator[None]:
-    """Let torch, which the kernels follow, have so many threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def peak_kilobytes() -> int:

@@ -227,6 +227,7 @@ def main(args: Sequence[str]) -> None:
     given = parser.parse_args(args[1:])
     if given.folder is None and given.train is None:
         parser.error("give FOLDER or --train FILE")
+    before = Path(given.output, "result.json").is_file()
     files = find_files(given.folder, given.fold, given.train, given.valid, given.test)
     options = {"select": given.select, "time_budget": given.time_budget, "random_state": given.seed}
     try:
@@ -238,6 +239,7 @@ def main(args: Sequence[str]) -> None:
     if result["test"]:
         print(format_table(*test_table(result)))
         print(f"over {result['lists']['test'][0]} test lists, intervals by bootstrap")
+    done = "nothing was trained, the same request had been finished" if before else "written"
     print(
-        f"training took {result['seconds']:.1f} s; written: {given.output}/README.md, scorer.pt, ranker.pkl, result.json"
+        f"training took {result['seconds']:.1f} s; {done}: {given.output}/README.md, scorer.pt, ranker.pkl, result.json"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from rankstruct.estimators.base import Documents, Lists, Ranker, bring_together, check_groups_of, named_loss
+from rankstruct.kernels.threads import threads_of_torch
 from rankstruct.losses import GradedLoss, takes_groups
 from rankstruct.measures import Measure, evaluate
 from rankstruct.models import MeanScorer, MLPScorer
@@ -22,6 +24,7 @@ from rankstruct.progress import Progress
 __all__ = ["MLPRanker"]
 
 _DOCUMENTS = 2**16  # that are scored at a time
+_WORTH_THREADS = 2**18  # numbers of a layer's output, for all documents of a batch
 
 
 class MLPRanker(Ranker):
@@ -101,7 +104,11 @@ class MLPRanker(Ranker):
         if valid is not None:
             features = _dense(self._prepared(valid.X, valid.qid))
             held_out = _Tensors(bring_together(features, *valid[1:]), self._place())
-        self._train(loss, lists, held_out)
+        # Work this small is done sooner by one thread, and beside other processes several times sooner.
+        documents = len(lists.X) / max(len(lists.lengths), 1) * self.lists_per_batch
+        small = documents * max(lists.X.shape[1], *self.hidden, 1) < _WORTH_THREADS
+        with threads_of_torch(1) if small else nullcontext():
+            self._train(loss, lists, held_out)
 
     def _check_fit_options(self, has_validation: bool) -> None:
         for name, least in (("lists_per_batch", 1), ("max_epochs", 1), ("patience", 1), ("seeds", 1)):
@@ -160,8 +167,9 @@ class _Tensors:
     """Lists side by side on a device."""
 
     def __init__(self, lists: Lists, device: torch.device) -> None:
-        self.X = torch.as_tensor(lists.X, dtype=torch.float32, device=device)
-        self.labels = torch.as_tensor(lists.labels, dtype=torch.float32, device=device)
+        X, labels = (np.require(each, requirements="W") for each in (lists.X, lists.labels))  # torch warns of others
+        self.X = torch.as_tensor(X, dtype=torch.float32, device=device)
+        self.labels = torch.as_tensor(labels, dtype=torch.float32, device=device)
         self.groups = None if lists.groups is None else torch.as_tensor(lists.groups, device=device)
         self.weights = None if lists.weights is None else torch.as_tensor(lists.weights, device=device)
         self.starts, self.lengths = lists.offsets[:-1], np.diff(lists.offsets)

@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import pairwise
 
 import numpy as np
+import torch
 
 _SHARES = 4  # shares a thread
 
@@ -66,3 +68,14 @@ def share_lists(loop: Callable[[int, int], int], offsets: np.ndarray, threads: i
     for other in others:
         other.result()
     return next((answer for answer in answers if answer != -1), -1)
+
+
+@contextmanager
+def threads_of_torch(count: int) -> Iterator[None]:
+    """Let torch, which the kernels follow, have so many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -15,6 +15,8 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
+from types import CodeType, FunctionType
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -33,7 +35,7 @@ class Measure(ABC):
 
     Args:
         cutoff: only the first `cutoff` ranks count, what stands below them counts 0; None for all. (A measure may take none,
-            or need one.)
+            or need one; one whose methods do not look at it takes none.)
         min_relevant: the lowest grade that counts as relevant; None for every label above 0.
 
     Raises:
@@ -67,6 +69,10 @@ class Measure(ABC):
         if k is not None:
             if isinstance(k, bool) or not isinstance(k, numbers.Integral) or k < 1:
                 raise ValueError(f"the cut-off of {type(self).__name__} must be a whole number >= 1, got {k!r}")
+            if not _looks_at(type(self), "cutoff"):
+                raise ValueError(
+                    f"{type(self).__name__} takes no cut-off: its compute does not look at self.cutoff, got {k}"
+                )
             object.__setattr__(self, "cutoff", int(k))
         if self.min_relevant is not None:
             self._check_number("min_relevant")
@@ -194,6 +200,21 @@ def resolve_policies(ties: Ties, empty: Empty, convention: Convention | None) ->
             f"their defaults (got ties={ties!r}, empty={empty!r}), or set the options one by one without it"
         )
     return "input"
+
+
+@cache
+def _looks_at(kind: type[Measure], name: str) -> bool:
+    """Whether a method of a class of measures, other than those of `Measure` itself, looks at an attribute."""
+
+    def named(code: CodeType) -> bool:
+        return name in code.co_names or any(named(each) for each in code.co_consts if isinstance(each, CodeType))
+
+    own = (base for base in kind.__mro__ if base not in Measure.__mro__)
+    found = (
+        each for base in own for at, each in vars(base).items() if not at.startswith("__")
+    )  # dataclass makes those
+    methods = (each.fget if isinstance(each, property) else each for each in found)
+    return any(named(each.__code__) for each in methods if isinstance(each, FunctionType))
 
 
 _REGISTRY: dict[str, type[Measure]] = {}

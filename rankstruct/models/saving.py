@@ -140,7 +140,8 @@ def load_scorer(path: str | Path, *, trusted: Sequence[str | type] = ()) -> nn.M
     """A trained scorer from a file of `save_scorer` or from a training checkpoint, in evaluation mode, on the CPU.
 
     It takes raw features: one that was trained behind preparation is a `PreparedScorer`. (Files of earlier versions hold no
-    preparation; theirs takes prepared ones.) The folder of a run is taken to mean its best checkpoint. A file cannot run code of
+    preparation; theirs takes prepared ones.) The folder of a run is taken to mean its `scorer.pt` or
+    its best checkpoint. A file cannot run code of
     its own, but it names a class, whose module has to be imported: one of rankstruct or of `torch.nn`, and no other unless it is
     trusted.
 
@@ -154,7 +155,8 @@ def load_scorer(path: str | Path, *, trusted: Sequence[str | type] = ()) -> nn.M
     """
     path = Path(path)
     if path.is_dir():
-        path = path / "checkpoints" / "best.ckpt"
+        inside = (path / "scorer.pt", path / "checkpoints" / "best.ckpt")
+        path = next((each for each in inside if each.is_file()), path)
     if not path.is_file():
         raise FileNotFoundError(f"no scorer at {path}; expected a file of save_scorer, a checkpoint or a run's folder")
     content = read_checkpoint(path)

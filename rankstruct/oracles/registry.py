@@ -16,6 +16,7 @@ __all__ = ["Explanation", "MostViolated", "Oracle", "explain_oracle", "register_
 
 Reference = Literal["ideal", "ideal-tied", "predicted"]
 REFERENCES = get_args(Reference)
+_WAY_OUT = "a measure that is discount times gain has one as a DiscountedGain, any other can be watched while another is trained"
 
 
 class MostViolated(NamedTuple):
@@ -159,7 +160,7 @@ def _default(measure: Measure) -> tuple[FeatureMap, str]:
     for kind in type(measure).__mro__:
         if kind in _DEFAULTS:
             return _DEFAULTS[kind]
-    raise ValueError(f"{measure.name} has no oracle; there are: {_listing()}")
+    raise ValueError(f"{measure.name} has no oracle; {_WAY_OUT}; there are: {_listing()}")
 
 
 def find_oracle(measure: Measure, feature_map: FeatureMap) -> Oracle:
@@ -173,7 +174,9 @@ def find_oracle(measure: Measure, feature_map: FeatureMap) -> Oracle:
         oracle = _ORACLES.get((kind, type(feature_map)))
         if oracle is not None:
             return oracle
-    raise ValueError(f"{measure.name} with the {feature_map.name} feature map has no oracle; there are: {_listing()}")
+    raise ValueError(
+        f"{measure.name} with the {feature_map.name} feature map has no oracle; {_WAY_OUT}; there are: {_listing()}"
+    )
 
 
 def _listing() -> str:

@@ -59,7 +59,7 @@ def test_the_folder_has_a_tested_ranker_of_raw_features(finished, data):
     test = read_folds(data, 1).test
     ranker = pickle.loads((finished / "ranker.pkl").read_bytes())
     expected = ranker.predict(test.features, test.list_numbers)
-    scorer = rs.load_scorer(finished / "scorer.pt")
+    scorer = rs.load_scorer(finished)
     offsets = torch.tensor(test.offsets)
     np.testing.assert_allclose(scorer(torch.tensor(test.features)).detach(), expected, atol=1e-6)
     for name, each in rs.evaluate(expected, test.labels, ["AP", "nDCG@10", "RR@10"], offsets=offsets).items():
@@ -94,7 +94,9 @@ def test_a_finished_one_is_read_and_another_is_refused(finished, data, capsys, m
     with monkeypatch.context() as patch:
         patch.setattr(rank.AutoRanker, "fit", None)
         assert rankstruct(given) == 0
-    assert "linear, graded AUC" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "linear, graded AUC" in shown
+    assert "nothing was trained, the same request had been finished: " in shown
     assert rankstruct([*given, "--seed", "1"]) == 1
     assert "another options; choose another --output" in capsys.readouterr().err
     assert contents(finished) == before

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rankstruct import RankingMetric
-from rankstruct.measures import AP, evaluate, nDCG, parse_measure
+from rankstruct.measures import AP, Measure, evaluate, nDCG, parse_measure
 
 SCORES = torch.tensor([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]])
 LABELS = torch.tensor([[0.0, 1.0, 2.0], [0.0, 1.0, 2.0]])
@@ -138,3 +138,23 @@ def test_the_callers_tensors_stay():
     nDCG().best_value(labels, where)
     assert torch.equal(scores, SCORES)
     assert torch.equal(labels, LABELS)
+
+
+def test_a_cut_off_that_compute_does_not_look_at_is_refused():
+    class Deaf(Measure):
+        under_ties = "closed form"
+
+        def compute(self, lists):
+            return lists.labels[:, 0], lists.labels[:, 0] >= 0
+
+    class Heeding(Deaf):
+        def compute(self, lists):
+            return max(lists.labels[:, i] for i in range(self.cutoff or 1)), lists.labels[:, 0] >= 0
+
+    class Heir(Heeding):
+        pass
+
+    assert Deaf().cutoff is None
+    assert Heeding(2).cutoff == Heir(2).cutoff == 2
+    with pytest.raises(ValueError, match=r"Deaf takes no cut-off: its compute does not look at self\.cutoff, got 2"):
+        Deaf(2)
