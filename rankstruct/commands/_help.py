@@ -184,9 +184,16 @@ class Parser(LightningArgumentParser):
         """End the program; to an option that is wrong say where the right ones are."""
         for option, names in self._named.items():
             if f'"{option}"' in message:
-                words = {word.rpartition(".")[2] for word in re.findall(r"[\w.]+", message)} - set(names)
-                near = [found for word in words for found in difflib.get_close_matches(word, names, 1, 0.8)]
-                message += f"; did you mean {near[0]}?" if near else ""
+                words = {word: word.rpartition(".")[2] for word in re.findall(r"[\w.]+", message)}
+                wrong = {word: name for word, name in words.items() if name not in names}
+                near = [
+                    (word, at) for word, name in wrong.items() for at in difflib.get_close_matches(name, names, 1, 0.8)
+                ]
+                if (
+                    near and "not accessible" in message
+                ):  # jsonargparse has tried it as a file and as each kind of class
+                    message = f'"{option}" has no {near[0][0]}'
+                message += f"; did you mean {near[0][1]}?" if near else ""
                 message += f"; names: rankstruct {self._command} --help; options: --{option}.help NAME"
         misused(message)
 
