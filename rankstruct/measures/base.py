@@ -15,7 +15,6 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from functools import cache
 from types import CodeType, FunctionType
 from typing import Any, ClassVar, TypeVar
 
@@ -59,17 +58,20 @@ class Measure(ABC):
         """Whether labels below 0 mean something to it, and are not other libraries' padding: if relevant is what is 0 or less."""
         return self.min_relevant is not None and self.min_relevant <= 0
 
+    _looks_at_cutoff: ClassVar[bool] = False
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "compute" in vars(cls) and "under_ties" not in vars(cls):
             cls.under_ties = "orders"  # what was said of an inherited compute does not hold for a new one
+        cls._looks_at_cutoff = _looks_at(cls, "cutoff")
 
     def __post_init__(self) -> None:
         k = self.cutoff
         if k is not None:
             if isinstance(k, bool) or not isinstance(k, numbers.Integral) or k < 1:
                 raise ValueError(f"the cut-off of {type(self).__name__} must be a whole number >= 1, got {k!r}")
-            if not _looks_at(type(self), "cutoff"):
+            if not self._looks_at_cutoff:
                 raise ValueError(
                     f"{type(self).__name__} takes no cut-off: its compute does not look at self.cutoff, got {k}"
                 )
@@ -202,7 +204,6 @@ def resolve_policies(ties: Ties, empty: Empty, convention: Convention | None) ->
     return "input"
 
 
-@cache
 def _looks_at(kind: type[Measure], name: str) -> bool:
     """Whether a method of a class of measures, other than those of `Measure` itself, looks at an attribute."""
 

@@ -160,7 +160,7 @@ def _default(measure: Measure) -> tuple[FeatureMap, str]:
     for kind in type(measure).__mro__:
         if kind in _DEFAULTS:
             return _DEFAULTS[kind]
-    raise ValueError(f"{measure.name} has no oracle; {_WAY_OUT}; there are: {_listing()}")
+    raise ValueError(f"{measure.name} has no oracle; there are: {_listing()}; {_WAY_OUT}")
 
 
 def find_oracle(measure: Measure, feature_map: FeatureMap) -> Oracle:
@@ -175,7 +175,7 @@ def find_oracle(measure: Measure, feature_map: FeatureMap) -> Oracle:
         if oracle is not None:
             return oracle
     raise ValueError(
-        f"{measure.name} with the {feature_map.name} feature map has no oracle; {_WAY_OUT}; there are: {_listing()}"
+        f"{measure.name} with the {feature_map.name} feature map has no oracle; there are: {_listing()}; {_WAY_OUT}"
     )
 
 
