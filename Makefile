@@ -25,7 +25,7 @@ lowest:  ## the same with the lowest versions that pyproject.toml allows
 results:  ## the tables of the pages and the README's figures, from docs/results
 	python scripts/write_results.py
 
-benchmark:  ## the figures of speed, for docs/results; some 20 minutes of an idle machine
+benchmark:  ## the figures of speed, for docs/results; the machine should be idle
 	rankstruct benchmark oracles --json docs/results/oracles.json
 	rankstruct benchmark losses --json docs/results/losses.json
 

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import venv
 from pathlib import Path
+from zipfile import ZipFile
 
 ROOT = Path(__file__).parents[1]
 
@@ -72,8 +73,6 @@ def main() -> int:
 
 def lowest_versions(wheel: Path, extra: str | None = None) -> list[str]:
     """Each `name>=version` of a wheel's requirements, and of one extra's, as `name==version`."""
-    from zipfile import ZipFile
-
     with ZipFile(wheel) as file:
         (name,) = (each for each in file.namelist() if each.endswith(".dist-info/METADATA"))
         lines = file.read(name).decode().splitlines()

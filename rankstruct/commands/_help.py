@@ -183,18 +183,13 @@ class Parser(LightningArgumentParser):
     def error(self, message: str, *args: Any, **kwargs: Any) -> NoReturn:
         """End the program; to an option that is wrong say where the right ones are."""
         for option, names in self._named.items():
-            if f'"{option}"' in message:
-                words = {word: word.rpartition(".")[2] for word in re.findall(r"[\w.]+", message)}
-                wrong = {word: name for word, name in words.items() if name not in names}
-                near = [
-                    (word, at) for word, name in wrong.items() for at in difflib.get_close_matches(name, names, 1, 0.8)
-                ]
-                if (
-                    near and "not accessible" in message
-                ):  # jsonargparse has tried it as a file and as each kind of class
-                    message = f'"{option}" has no {near[0][0]}'
-                message += f"; did you mean {near[0][1]}?" if near else ""
-                message += f"; names: rankstruct {self._command} --help; options: --{option}.help NAME"
+            if f'"{option}"' not in message:
+                continue
+            wrong, right = _nearly(re.findall(r"[\w.]+", message), names)
+            if wrong and "not accessible" in message:  # jsonargparse has tried it as a file and as each kind of class
+                message = f'"{option}" has no {wrong}'
+            message += f"; did you mean {right}?" if right else ""
+            message += f"; names: rankstruct {self._command} --help; options: --{option}.help NAME"
         misused(message)
 
     def format_help(self, *args: Any) -> str:
@@ -221,6 +216,15 @@ class Parser(LightningArgumentParser):
             return call()
         finally:
             self._action_groups = kept
+
+
+def _nearly(words: Sequence[str], names: Sequence[str]) -> tuple[str, str]:
+    """The first word whose last part is nearly a name, and that name; two empty texts if there is none."""
+    for word in words:
+        last = word.rpartition(".")[2]
+        if last not in names and (near := difflib.get_close_matches(last, names, 1, 0.8)):
+            return word, near[0]
+    return "", ""
 
 
 def _is_option(action: Action) -> bool:

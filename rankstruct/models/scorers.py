@@ -29,7 +29,23 @@ _TREE_NODES = 2**20  # of documents and trees, that are looked at together
 _LIGHTGBM_ZERO = 1.0000000180025095e-35  # 1e-35 in float32; what is as small is a zero
 
 
-class LinearScorer(nn.Module):
+class Scorer(nn.Module):
+    """Base of the scorers. Calling one gives a tensor, which type checkers are not told by torch."""
+
+    __call__: Callable[..., Tensor]
+
+
+class _Several(Scorer):
+    """What is made of several scorers, `scorers`, one at least."""
+
+    def __init__(self, scorers: Sequence[nn.Module]) -> None:
+        super().__init__()
+        if not scorers:
+            raise ValueError("scorers must be one or more")
+        self.scorers = nn.ModuleList(scorers)
+
+
+class LinearScorer(Scorer):
     """Scores `<w, x>`, without a bias, which no ranking would see.
 
     Args:
@@ -41,8 +57,6 @@ class LinearScorer(nn.Module):
     >>> LinearScorer(3)(torch.ones(2, 5, 3)).shape
     torch.Size([2, 5])
     """
-
-    __call__: Callable[..., Tensor]
 
     def __init__(self, num_features: int) -> None:
         super().__init__()
@@ -56,7 +70,7 @@ class LinearScorer(nn.Module):
         return self.linear(features).squeeze(-1)
 
 
-class MLPScorer(nn.Module):
+class MLPScorer(Scorer):
     """Scores by a multilayer perceptron, the same for every document.
 
     Args:
@@ -69,8 +83,6 @@ class MLPScorer(nn.Module):
     >>> MLPScorer(3, hidden=(8, 4))(torch.ones(2, 5, 3)).shape
     torch.Size([2, 5])
     """
-
-    __call__: Callable[..., Tensor]
 
     def __init__(
         self, num_features: int, hidden: Sequence[int] = (64, 32), dropout: float = 0.0, normalize: bool = False
@@ -96,7 +108,7 @@ class MLPScorer(nn.Module):
         return self.layers(features).squeeze(-1)
 
 
-class KernelScorer(nn.Module):
+class KernelScorer(Scorer):
     """Scores `sum_j c_j k(x_j, x)` over basis rows x_j, in float64; the dtype of the scores is that of the features.
 
     Args:
@@ -149,7 +161,7 @@ class KernelScorer(nn.Module):
         return (values @ self.coefficients).to(features.dtype)
 
 
-class TreeScorer(nn.Module):
+class TreeScorer(Scorer):
     """The sum of binary trees, evaluated as the library that grew them does, in float64.
 
     A document goes to the left where its feature is not above the threshold, and with a missing feature (NaN) to the side that
@@ -218,7 +230,7 @@ class TreeScorer(nn.Module):
         return self.leaves.flatten()[-1 - at + last].sum(-1)
 
 
-class SumScorer(nn.Module):
+class SumScorer(_Several):
     """The sum of the scores of several scorers.
 
     Args:
@@ -229,18 +241,12 @@ class SumScorer(nn.Module):
     torch.Size([2, 5])
     """
 
-    def __init__(self, scorers: Sequence[nn.Module]) -> None:
-        super().__init__()
-        if not scorers:
-            raise ValueError("scorers must be one or more")
-        self.scorers = nn.ModuleList(scorers)
-
     def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
         """Scores `[..., list_size]` of features `[..., list_size, d]`; lists as in `PreparedScorer`."""
         return torch.stack([_asked(scorer, features, where, offsets) for scorer in self.scorers]).sum(0)
 
 
-class MeanScorer(nn.Module):
+class MeanScorer(_Several):
     """The mean score of several scorers.
 
     Args:
@@ -251,20 +257,12 @@ class MeanScorer(nn.Module):
     torch.Size([2, 5])
     """
 
-    __call__: Callable[..., Tensor]
-
-    def __init__(self, scorers: Sequence[nn.Module]) -> None:
-        super().__init__()
-        if not scorers:
-            raise ValueError("scorers must be one or more")
-        self.scorers = nn.ModuleList(scorers)
-
     def forward(self, features: Tensor) -> Tensor:
         """Scores `[..., list_size]` of features `[..., list_size, d]`."""
         return torch.stack([scorer(features) for scorer in self.scorers]).mean(0)
 
 
-class PreparedScorer(nn.Module):
+class PreparedScorer(Scorer):
     """A scorer with the preparation that it was trained behind: it takes raw features.
 
     Args:
@@ -276,8 +274,6 @@ class PreparedScorer(nn.Module):
     >>> PreparedScorer(LinearScorer(3), preparation)(torch.ones(2, 5, 3)).shape
     torch.Size([2, 5])
     """
-
-    __call__: Callable[..., Tensor]
 
     def __init__(self, scorer: nn.Module, preparation: Preparation) -> None:
         super().__init__()
@@ -295,7 +291,7 @@ class PreparedScorer(nn.Module):
         return _asked(self.scorer, self.preparation(features, where=where, offsets=offsets), where, offsets)
 
 
-class EnsembleScorer(nn.Module):
+class EnsembleScorer(_Several):
     """A weighted mean of several scorers, each standardised within each list: its mean is 0 and its standard deviation 1.
 
     Args:
@@ -307,13 +303,8 @@ class EnsembleScorer(nn.Module):
     torch.Size([2, 5])
     """
 
-    __call__: Callable[..., Tensor]
-
     def __init__(self, scorers: Sequence[nn.Module], weights: Sequence[float] | None = None) -> None:
-        super().__init__()
-        if not scorers:
-            raise ValueError("scorers must be one or more")
-        self.scorers = nn.ModuleList(scorers)
+        super().__init__(scorers)
         self.weights = check_weights(weights, len(scorers))
 
     def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:

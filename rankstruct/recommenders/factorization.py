@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 
 from rankstruct.data.errors import check_least
+from rankstruct.models.scorers import Scorer
 
 __all__ = ["ItemScorer", "MatrixFactorization"]
 
 
-class MatrixFactorization(nn.Module):
+class MatrixFactorization(Scorer):
     """Scores `<u, v> + biases` from a factor u of the user and v of the item.
 
     Features are `[..., 2]`, the numbers of user and item, as `Ratings.to_lists` makes them. A list of one user ranks items.
@@ -37,8 +36,6 @@ class MatrixFactorization(nn.Module):
     >>> scorer(torch.tensor([[0.0, 4.0], [0.0, 1.0]])).shape, scorer.item_scores(torch.tensor([0, 2])).shape
     (torch.Size([2]), torch.Size([2, 5]))
     """
-
-    __call__: Callable[..., Tensor]
 
     def __init__(
         self,
@@ -97,7 +94,7 @@ class MatrixFactorization(nn.Module):
         return scores if self.user_offsets is None else scores + self.user_offsets(users)
 
 
-class ItemScorer(nn.Module):
+class ItemScorer(Scorer):
     """The same score of an item for every user, such as its popularity or its mean rating.
 
     Args:
@@ -106,8 +103,6 @@ class ItemScorer(nn.Module):
     >>> ItemScorer(3)(torch.tensor([[0.0, 2.0]]))
     tensor([0.])
     """
-
-    __call__: Callable[..., Tensor]
 
     scores: Tensor
 
