@@ -90,7 +90,7 @@ def _ratings() -> _Task:
 
 def _text() -> _Task:
     try:
-        text, training = import_module("rankstruct.text"), import_module("rankstruct.text.training")
+        text, training = import_module("rankstruct.text"), import_module("rankstruct.text.loading")
     except ImportError as error:
         raise ValueError(str(error)) from error
     return _Task(RankingModule, training.TextDataModule, {"data.encoder": "encoder"}, text.TextSource, scorers=text)

@@ -6,6 +6,6 @@ An extra: `pip install 'rankstruct[text]'`. Nothing is fetched from a hub unless
 from rankstruct.text import _needed as _needed  # before what needs it
 from rankstruct.text.collection import *
 from rankstruct.text.encoder import *
-from rankstruct.text.losses import *
+from rankstruct.text.adapters import *
 from rankstruct.text.questions import *
-from rankstruct.text.source import *
+from rankstruct.text.candidates import *

@@ -66,7 +66,7 @@ def test_broken_files_are_refused(folder, name, text, message):
 
 def test_judgements_have_to_be_there(folder):
     (folder / "qrels.tsv").unlink()
-    with pytest.raises(DataError, match="qrels_train.tsv and qrels_test.tsv, or one qrels.tsv"):
+    with pytest.raises(DataError, match=r"qrels_train.tsv and qrels_test.tsv, or one qrels.tsv"):
         rs.text.read_collection(folder)
 
 

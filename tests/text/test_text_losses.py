@@ -1,4 +1,4 @@
-"""The losses in other trainers: the same value and gradient as the loss itself on the model's scores, in the memory of a slice."""
+"""The losses in other trainers: value and gradient are those of the loss on the model's scores, memory is that of a slice."""
 
 import pytest
 import torch
@@ -91,7 +91,8 @@ def test_no_list_gives_nan(model, loss, labels):
     adapter = rs.text.RerankerLoss(model, loss)
     value = adapter([["what ?"], [["the same"] * len(labels)]], [torch.tensor(labels, dtype=torch.float32)])
     value.backward()
-    assert value.isfinite() and all(each.isfinite().all() for each in gradients(model).values())
+    assert value.isfinite()
+    assert all(each.isfinite().all() for each in gradients(model).values())
 
 
 def test_memory_is_that_of_a_slice(encoder):

@@ -10,7 +10,7 @@ from torch import nn
 
 from rankstruct.data import BatchLoader, RankingData, Splits
 from rankstruct.text.encoder import CrossEncoderScorer
-from rankstruct.text.source import TextSource
+from rankstruct.text.candidates import TextSource
 from rankstruct.training.datamodule import ListsDataModule
 
 __all__ = ["TextDataModule"]
