@@ -68,7 +68,7 @@ class JoinedRun:
 def read_qrels(path: str | os.PathLike[str]) -> Judgements:
     """Judgements as `{query: {docid: label}}`; raises as the module says."""
     path = Path(path)
-    if next(text_lines(path), (0, ""))[1].split() == _BEIR.split():
+    if next(text_lines(path), (0, ""))[1].split()[:2] == _BEIR.split()[:2]:
         return _read_table(path, _BEIR, 2, int, "an integer as label", document=1, first=2)
     return _read_table(path, "query iteration docid label", 3, int, "an integer as label")
 
