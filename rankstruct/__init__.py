@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rankstruct import statistics as statistics
     from rankstruct import training as training
     from rankstruct.boosting import *
+    from rankstruct.embeddings import *
     from rankstruct.estimators import *
     from rankstruct.feature_maps import *
     from rankstruct.losses import *
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from rankstruct.oracles import *
     from rankstruct.preparation import *
     from rankstruct.recommenders.factorization import *
+    from rankstruct.scoring import *
 else:
     from rankstruct._lazy import attach
 
@@ -46,6 +48,8 @@ else:
         "oracles",
         "losses",
         "models",
+        "scoring",
+        "embeddings",
         "estimators",
         "boosting",
         "recommenders.factorization",

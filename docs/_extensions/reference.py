@@ -20,6 +20,7 @@ from rankstruct._lazy import public_names
 ROOMS = (
     *("measures", "feature_maps", "oracles", "losses", "models", "preparation", "estimators", "boosting", "metric"),
     *("recommenders", "data", "solvers", "training", "recommenders.training", "diagnostics", "statistics", "kernels"),
+    *("scoring", "embeddings", "text", "text.loading"),
     *("processes", "progress", "tables", "commands.cells", "commands.experiment", "experiments.plan"),
 )
 _SECTION = re.compile(r"(Args|Arguments|Attributes|Returns|Raises|Yields|Warns):\s*$")

@@ -21,7 +21,7 @@ from jsonargparse import DefaultHelpFormatter
 from pytorch_lightning.cli import LightningArgumentParser
 from torch import nn
 
-from rankstruct import losses, models
+from rankstruct import losses
 from rankstruct._lazy import public_names
 from rankstruct.commands._arguments import one_line
 from rankstruct.losses import HingeLoss, RankingLoss
@@ -87,11 +87,9 @@ def library_losses() -> list[str]:
     return [name for name, taken in _modules(losses, RankingLoss, "forward") if "labels" in taken]
 
 
-def library_scorers(sizes: set[str], *rooms: ModuleType) -> list[str]:
-    """The names of the scorers that a config can have: those that are made from the sizes of the data."""
-    return [
-        name for room in (models, *rooms) for name, taken in _modules(room, nn.Module, "__init__") if sizes <= taken
-    ]
+def library_scorers(sizes: set[str], room: ModuleType) -> list[str]:
+    """The names of a room's scorers that a config can have: those that are made from the sizes of the data."""
+    return [name for name, taken in _modules(room, nn.Module, "__init__") if sizes <= taken]
 
 
 def _modules(room: ModuleType, base: type, method: str) -> list[tuple[str, set[str]]]:

@@ -14,7 +14,9 @@ import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import fields, replace
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
 import pytorch_lightning as pl
@@ -27,6 +29,7 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveCon
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_only
 
+from rankstruct import models
 from rankstruct.commands._help import Parser, library_losses, library_scorers, misused
 from rankstruct.commands.cells import locked
 from rankstruct.data import Source
@@ -70,18 +73,30 @@ class _Task(NamedTuple):
     module: type[RankingModule]
     data: type[pl.LightningDataModule]
     links: dict[str, str]
-    writers: tuple[type[PredictionWriter] | type[RecommendationWriter], ...]
+    source: type[Source] | type[Any]
+    writers: tuple[type[PredictionWriter] | type[RecommendationWriter], ...] = (PredictionWriter,)
+    scorers: ModuleType = models  # where its scorers are, beside the user's own
 
 
-TASKS = {
-    "ranking": _Task(RankingModule, RankingDataModule, {"data.num_features": "num_features"}, (PredictionWriter,)),
-    "ratings": _Task(
-        FactorizationModule,
-        SplitRatingsDataModule,
-        {"data.num_users": "num_users", "data.num_items": "num_items"},
-        (PredictionWriter, RecommendationWriter),
-    ),
-}
+def _ranking() -> _Task:
+    return _Task(RankingModule, RankingDataModule, {"data.num_features": "num_features"}, Source)
+
+
+def _ratings() -> _Task:
+    links = {"data.num_users": "num_users", "data.num_items": "num_items"}
+    writers = (PredictionWriter, RecommendationWriter)
+    return _Task(FactorizationModule, SplitRatingsDataModule, links, RatingsSource, writers, factorization)
+
+
+def _text() -> _Task:
+    try:
+        text, training = import_module("rankstruct.text"), import_module("rankstruct.text.loading")
+    except ImportError as error:
+        raise ValueError(str(error)) from error
+    return _Task(RankingModule, training.TextDataModule, {"data.encoder": "encoder"}, text.TextSource, scorers=text)
+
+
+TASKS = {"ranking": _ranking, "ratings": _ratings, "text": _text}
 
 
 _TRAINER = {"num_sanity_val_steps": 0, "log_every_n_steps": 10, "max_epochs": 100, "enable_model_summary": False}
@@ -129,7 +144,7 @@ class RankingCLI(LightningCLI):
         self._run_folder = run_folder
         self._quiet = quiet
         self._task_name = _find_task(args)
-        self._task = TASKS[self._task_name]
+        self._task = TASKS[self._task_name]()
         _hush(everything=quiet)
         with ExitStack() as self._held:  # the lock of the folder of a run that trains
             super().__init__(
@@ -147,8 +162,8 @@ class RankingCLI(LightningCLI):
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add what a run has beside module, data and trainer."""
-        task = "Rank documents by their features, or train a factorisation of ratings."
-        parser.add_argument("--task", type=Literal["ranking", "ratings"], default=self._task_name, help=task)
+        task = "Rank documents by their features or by their text, or train a factorisation of ratings."
+        parser.add_argument("--task", type=Literal["ranking", "ratings", "text"], default=self._task_name, help=task)
         for name, kind, default, what in (
             ("output", str, "runs/rankstruct", "Folder that the run's own folder is made in."),
             (
@@ -213,7 +228,7 @@ class RankingCLI(LightningCLI):
         if subcommand in ("test", "validate"):
             parser.set_defaults({"verbose": False})  # the table is ours
         assert isinstance(parser, Parser)
-        scorers = library_scorers(set(self._task.links.values()), factorization)
+        scorers = library_scorers(set(self._task.links.values()), self._task.scorers)
         parser.shorten(subcommand, {"model.scorer": scorers, "model.loss": library_losses()})
         return parser
 
@@ -284,6 +299,7 @@ class RankingCLI(LightningCLI):
         if not self.trainer.is_global_zero:
             return
         self._save_report(best, measures)
+        kept = self.datamodule.keep(self.model.scorer, self.folder)
         if not self._quiet:
             stopping = self.trainer.early_stopping_callback
             if isinstance(stopping, EarlyStopping) and stopping.stopped_epoch:
@@ -292,6 +308,8 @@ class RankingCLI(LightningCLI):
             self._print_report("test", measures)
             print(f"TensorBoard log: {self.folder}  (to open it: tensorboard --logdir {self.folder.parent})")
             print(f"best checkpoint: {checkpoint.best_model_path}  (epoch {best['epoch']})")
+            if kept:
+                print(kept)
             print(f"to use the run again: rankstruct fit, test or predict --run {self.folder}")
 
     def after_test(self) -> None:
@@ -488,7 +506,7 @@ def check_data(args: Sequence[str], folds: Sequence[int | None]) -> str:
     """
     cli = _Parsed(args)
     config = cli.config[cli.subcommand]
-    kind = RatingsSource if config.task == "ratings" else Source
+    kind = TASKS[config.task]().source
     source = kind(**{each.name: config.data[each.name] for each in fields(kind) if each.name in config.data})
     for fold in folds:
         (source if fold is None else replace(source, fold=fold)).check()
@@ -497,7 +515,7 @@ def check_data(args: Sequence[str], folds: Sequence[int | None]) -> str:
     if source.path is None:
         return ""
     root = Path(source.path)
-    files = sorted(filter(Path.is_file, root.iterdir())) if root.is_dir() else [root]
+    files = sorted(filter(Path.is_file, root.rglob("*"))) if root.is_dir() else [root]
     return " ".join(digest_of(str(file)) for file in files)
 
 
@@ -528,7 +546,8 @@ def main(args: Sequence[str]) -> RankingCLI:
     """Run `fit`, `validate`, `test` or `predict`, the first of `args`.
 
     `--config FILE` names the config; any of its values can be given after it, as in `--model.regularization 0.01`.
-    With `task: ratings` in the config a factorisation of ratings is trained, else a ranker.
+    With `task: ratings` in the config a factorisation of ratings is trained, with `task: text` a re-ranker of text, else a
+    ranker.
     `--run FOLDER` continues (`fit`) or uses (`test`, `predict`) an earlier run instead.
     """
     end_with_launcher()

@@ -1,7 +1,8 @@
 """TREC runs and relevance judgements (qrels), and plain files of scores.
 
 A line of a run is `query Q0 docid rank score tag`, a line of qrels `query iteration docid label`; columns are separated
-by blanks, what follows the last column is not read, and lines that start with `#` say nothing. The rank column is not
+by blanks, what follows the last column is not read, and lines that start with `#` say nothing. Qrels may also have BEIR's three
+columns, `query-id corpus-id score`, under a first line that says so. The rank column is not
 read either: as for trec_eval, scores alone order a list. Reading raises DataError for a file that is absent or empty, a line
 with fewer columns, a label that is not an integer, a score that is not a finite number, and a document twice in a query.
 """
@@ -30,6 +31,7 @@ __all__ = ["JoinedRun", "join_run", "read_qrels", "read_run", "read_scores", "wr
 _log = logging.getLogger(__name__)
 
 _SCORE = "a finite number as score"
+_BEIR = "query-id corpus-id score"
 
 Judgements = dict[str, dict[str, float]]
 
@@ -65,7 +67,10 @@ class JoinedRun:
 
 def read_qrels(path: str | os.PathLike[str]) -> Judgements:
     """Judgements as `{query: {docid: label}}`; raises as the module says."""
-    return _read_table(Path(path), "query iteration docid label", 3, int, "an integer as label")
+    path = Path(path)
+    if next(text_lines(path), (0, ""))[1].split()[:2] == _BEIR.split()[:2]:
+        return _read_table(path, _BEIR, 2, int, "an integer as label", document=1, first=2)
+    return _read_table(path, "query iteration docid label", 3, int, "an integer as label")
 
 
 def read_run(path: str | os.PathLike[str]) -> Judgements:
@@ -174,11 +179,13 @@ def join_run(run: Judgements, qrels: Judgements) -> JoinedRun:
     )
 
 
-def _read_table(path: Path, columns: str, column: int, kind: type, what: str) -> Judgements:
+def _read_table(
+    path: Path, columns: str, column: int, kind: type, what: str, *, document: int = 2, first: int = 1
+) -> Judgements:
     table: Judgements = {}
     names = columns.split()
     for line_number, line in text_lines(path):
-        if line.startswith("#") or not line.strip():
+        if line_number < first or line.startswith("#") or not line.strip():
             continue
         words = line.split(maxsplit=len(names))
         if len(words) < len(names):
@@ -187,12 +194,13 @@ def _read_table(path: Path, columns: str, column: int, kind: type, what: str) ->
                 f"{line.strip()[:60]!r}; correct or remove the line"
             )
         documents = table.setdefault(words[0], {})
-        if words[2] in documents:
+        docid = words[document]
+        if docid in documents:
             raise DataError(
-                f"{path}:{line_number}: expected each document once in a query, got {_short(words[2])} again in "
+                f"{path}:{line_number}: expected each document once in a query, got {_short(docid)} again in "
                 f"query {_short(words[0])}; remove one of the lines"
             )
-        documents[words[2]] = _number(words[column], kind, what, f"{path}:{line_number}")
+        documents[docid] = _number(words[column], kind, what, f"{path}:{line_number}")
     if not table:
         raise DataError(f"{path}: expected lines of {columns}, got none")
     return table

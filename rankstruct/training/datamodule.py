@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+from torch import nn
 
 from rankstruct.data import BatchLoader, RankingData, Source, Splits, Steps, parse_steps, read_lists
 from rankstruct.preparation import Preparation, full_name
@@ -57,6 +58,10 @@ class ListsDataModule(pl.LightningDataModule):
     def remarks(self) -> list[str]:
         """What a reader of the test measures has to know of the data."""
         return []
+
+    def keep(self, scorer: nn.Module, folder: Path) -> str:
+        """Write what users of the trained scorer need beside the checkpoints into the run's folder; returns what to say of it."""
+        return ""
 
     def train_dataloader(self) -> BatchLoader:
         """Shuffled batches; their order depends on the seed and the epoch alone.

@@ -123,7 +123,9 @@ class RankingModule(pl.LightningModule):
         return self.scorer(self.as_input(features))
 
     def as_input(self, features: Tensor) -> Tensor:
-        """Features in the precision of the scorer's weights, which `Trainer(precision=...)` chooses."""
+        """Features in the precision of the scorer's weights, which `Trainer(precision=...)` chooses; tokens as they are."""
+        if getattr(self.scorer, "takes_tokens", False):
+            return features
         weight = next((weight for weight in self.scorer.parameters() if weight.is_floating_point()), features)
         return features.to(weight.dtype) if features.is_floating_point() else features
 

@@ -1,0 +1,104 @@
+"""Scores of documents from what is not a scorer of features: a large model in slices, probabilities of a language model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from rankstruct.data.errors import check_least
+from rankstruct.losses.base import check_positive
+
+__all__ = ["preference_scores", "sliced_scores"]
+
+Inputs = TypeVar("Inputs")
+
+
+def sliced_scores(score: Callable[[Any], Tensor], inputs: Any, size: int | None = 32) -> Tensor:
+    """What `score` says of many documents, in the memory of `size` of them: `torch.cat([score(s) for s in slices])`.
+
+    Where a gradient is asked for and there are several slices, none keeps its activations: the backward pass computes those of
+    one slice at a time again, with the same random numbers (dropout), from the gradient that the loss of the whole list gave.
+    It costs one more forward pass, and the gradient is the same.
+
+    Args:
+        score: of a slice of `inputs` to `[documents of the slice, ...]`.
+        inputs: a tensor `[documents, ...]`, a mapping of such tensors as tokenizers return them, or a sequence.
+        size: documents of a slice, at least 1; all at once if None.
+
+    Raises:
+        ValueError: a size below 1, or tensors of a mapping that differ in their number of documents.
+
+    Source: Gao, Zhang, Han, Callan, "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup", RepL4NLP 2021,
+    for embeddings; here by `torch.utils.checkpoint`.
+
+    >>> model = torch.nn.Linear(3, 1)
+    >>> scores = sliced_scores(lambda part: model(part).squeeze(-1), torch.zeros(500, 3), size=16)
+    >>> scores.shape, scores.requires_grad
+    (torch.Size([500]), True)
+    """
+    check_least(1, size=size)
+    parts = list(slices(inputs, size))
+    if len(parts) == 1:
+        return score(parts[0])
+    if not torch.is_grad_enabled():
+        return torch.cat([score(part) for part in parts])
+    return torch.cat([checkpoint(score, part, use_reentrant=False) for part in parts])
+
+
+def slices(inputs: Any, size: int | None) -> Iterator[Any]:
+    """Parts of a tensor, of a mapping of tensors or of a sequence, `size` documents each; one, even if it is empty, if None."""
+    documents = _documents(inputs)
+    step = max(documents, 1) if size is None else size
+    for first in range(0, max(documents, 1), step):
+        taken = slice(first, first + step)
+        yield {name: each[taken] for name, each in inputs.items()} if isinstance(inputs, Mapping) else inputs[taken]
+
+
+def _documents(inputs: Tensor | Mapping[str, Tensor] | Sequence[Any]) -> int:
+    if not isinstance(inputs, Mapping):
+        return len(inputs)
+    counts = {name: len(each) for name, each in inputs.items()}
+    if len(set(counts.values())) != 1:
+        raise ValueError(f"all inputs must have as many documents; got {counts}")
+    return next(iter(counts.values()))
+
+
+def preference_scores(
+    log_probability: Tensor, reference_log_probability: Tensor | None = None, beta: float = 0.1
+) -> Tensor:
+    """Scores of a language model's responses to one prompt: beta (log p(response) - log p_reference(response)).
+
+    Any loss of lists then trains the model on ranked or graded responses. With two responses and `RankNetLoss`, that is DPO;
+    with more and `LambdaLoss`, LiPO; with `ListMLELoss`, the Plackett-Luce form of DPO.
+
+    Args:
+        log_probability: `[..., responses]`, the sum over the response's tokens of their log-probabilities, by the model trained.
+        reference_log_probability: the same by the model it started from, which takes no gradient; 0, so no reference, if None.
+        beta: how far the model may go from the reference, above 0: the smaller, the farther.
+
+    Raises:
+        ValueError: a beta that is not finite and above 0, or shapes that differ.
+
+    Source: Rafailov, Sharma, Mitchell, Ermon, Manning, Finn, "Direct Preference Optimization", NeurIPS 2023, equation 7; Liu et
+    al., "LiPO: Listwise Preference Optimization through Learning-to-Rank", 2024.
+
+    >>> import rankstruct as rs
+    >>> scores = preference_scores(torch.tensor([-12.0, -15.0]), torch.tensor([-13.0, -13.0]))
+    >>> scores
+    tensor([ 0.1000, -0.2000])
+    >>> rs.ranknet_loss(scores, torch.tensor([1, 0]))  # DPO's loss: the first response is preferred
+    tensor(0.5544)
+    """
+    check_positive("beta", beta)
+    if reference_log_probability is None:
+        return beta * log_probability
+    if reference_log_probability.shape != log_probability.shape:
+        raise ValueError(
+            f"reference_log_probability must have the shape of log_probability, one a response; got "
+            f"{tuple(reference_log_probability.shape)} and {tuple(log_probability.shape)}"
+        )
+    return beta * (log_probability - reference_log_probability.detach())

@@ -1,0 +1,239 @@
+"""Any loss of lists in the trainers of text models: sentence-transformers, Hugging Face's Trainer, a loop of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rankstruct.data.errors import check_least
+from rankstruct.embeddings import SimilarityLoss
+from rankstruct.lists import pad
+from rankstruct.losses import RankingLoss, StructuredHingeLoss
+from rankstruct.scoring import sliced_scores
+
+__all__ = ["ListCollator", "RerankerLoss", "RetrievalLoss", "TrainerLoss"]
+
+PADDING = -100  # among labels, as the trainers of text models have it
+
+
+class RerankerLoss(nn.Module):
+    """Any loss of lists with the contract of sentence-transformers' `CrossEncoder` losses.
+
+    A list may have any length: its documents are scored in slices, and the backward pass goes through one slice at a time (see
+    `sliced_scores`), so that a list of 1,000 passages takes the memory of one slice.
+
+    Args:
+        model: a `CrossEncoder` with one output.
+        loss: of lists; the structured hinge of AP if None.
+        activation_fn: applied to the model's outputs; none if None.
+        mini_batch_size: how many documents are scored at once. All if None, which for long lists is faster and takes more memory.
+
+    Raises:
+        TypeError: the loss was given in place of the model.
+        ValueError: a model with several outputs; (called) inputs that are no queries with lists, or labels that do not fit.
+
+    Inputs are (query, [document, ...]), labels [grade, ...], as in the `"labeled-list"` format of `mine_hard_negatives`.
+
+        loss = rs.text.RerankerLoss(model, rs.StructuredHingeLoss("AP"))
+        CrossEncoderTrainer(model=model, train_dataset=dataset, loss=loss).train()
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: RankingLoss | None = None,
+        *,
+        activation_fn: nn.Module | None = None,
+        mini_batch_size: int | None = 32,
+    ) -> None:
+        super().__init__()
+        if not hasattr(model, "num_labels"):
+            raise TypeError(f"RerankerLoss takes a CrossEncoder and a loss, in this order; got {type(model).__name__}")
+        if model.num_labels != 1:
+            raise ValueError(
+                f"RerankerLoss takes a model with one output, CrossEncoder(..., num_labels=1); got {model.num_labels}"
+            )
+        check_least(1, mini_batch_size=mini_batch_size)
+        self.model, self.mini_batch_size = model, mini_batch_size
+        self.loss = StructuredHingeLoss("AP") if loss is None else loss
+        self.activation_fn = nn.Identity() if activation_fn is None else activation_fn
+
+    def forward(
+        self, inputs: Sequence[Any], labels: Sequence[Tensor], prompt: str | None = None, task: str | None = None
+    ) -> Tensor:
+        """The loss of a batch.
+
+        Args:
+            inputs: queries, and for each a list of its documents.
+            labels: for each query a grade a document.
+            prompt, task: handed on to the model's preprocessing.
+        """
+        queries, lists = _checked(inputs, labels)
+        pairs = [(query, document) for query, documents in zip(queries, lists, strict=True) for document in documents]
+        # Neighbours in length have little padding.
+        order = sorted(range(len(pairs)), key=lambda at: sum(map(len, map(str, pairs[at]))))
+        scores = sliced_scores(
+            lambda part: self._scored([pairs[at] for at in part], prompt, task), order, self.mini_batch_size
+        )
+        scores = self.activation_fn(scores[torch.tensor(order, device=scores.device).argsort()].float())
+        offsets = torch.tensor([0, *map(len, lists)]).cumsum(0)
+        grades = torch.cat([torch.as_tensor(each).flatten() for each in labels]).to(scores.device)
+        return _of_lists(self.loss, scores, *pad(grades, offsets.to(scores.device)))
+
+    def _scored(self, pairs: Sequence[Any], prompt: str | None, task: str | None) -> Tensor:
+        tokens = self.model.preprocess(pairs, prompt=prompt, task=task)  # type: ignore[operator]
+        device = self.model.device
+        return self.model(
+            {name: each.to(device) if isinstance(each, Tensor) else each for name, each in tokens.items()}  # type: ignore[arg-type]
+        )["scores"].view(-1)
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """What a model card says of the loss."""
+        return {
+            "loss": repr(self.loss),
+            "activation_fn": type(self.activation_fn).__name__,
+            "mini_batch_size": self.mini_batch_size,
+        }
+
+    @property
+    def citation(self) -> str:
+        """BibTeX of what the loss is from."""
+        return CITATION
+
+
+class RetrievalLoss(nn.Module):
+    """Any loss of lists with the contract of sentence-transformers' losses of a bi-encoder.
+
+    Inputs are (query, document), with more columns for hard negatives: the document of the first column is relevant to its query,
+    all others of the batch are not. `MultipleNegativesRankingLoss` is this with `SoftmaxLoss()`.
+
+    Args:
+        model: a `SentenceTransformer`.
+        loss: of lists; the structured hinge of AP if None.
+        options: of `rankstruct.SimilarityLoss`: temperature, gather and so on.
+
+        loss = rs.text.RetrievalLoss(model, rs.StructuredHingeLoss("RR@10"), learn_temperature=True)
+        SentenceTransformerTrainer(model=model, train_dataset=dataset, loss=loss).train()
+    """
+
+    def __init__(self, model: nn.Module, loss: RankingLoss | None = None, **options: Any) -> None:
+        super().__init__()
+        self.model, self.similarity_loss = model, SimilarityLoss(loss, **options)
+
+    def forward(self, sentence_features: Sequence[Mapping[str, Tensor]], labels: Tensor | None = None) -> Tensor:
+        """The loss of a batch; `sentence_features` has a column each, `labels` are not looked at."""
+        queries, *documents = [self.model(dict(each))["sentence_embedding"] for each in sentence_features]
+        if not documents:
+            raise ValueError("RetrievalLoss takes columns (query, document) at least; got one column")
+        return self.similarity_loss(queries, torch.cat(documents))
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """What a model card says of the loss."""
+        return {"loss": repr(self.similarity_loss.loss), "temperature": self.similarity_loss.temperature}
+
+    @property
+    def citation(self) -> str:
+        """BibTeX of what the loss is from."""
+        return CITATION
+
+
+class ListCollator:
+    """Lists of text as one batch of tokens, for Hugging Face's `Trainer` or a loop of one's own.
+
+    Called with examples `{"query": text, "docs": [text, ...], "labels": [grade, ...]}`, it gives what the tokenizer makes of all
+    pairs, `[pairs, tokens]`, and `labels` `[lists, longest list]` with -100 behind the end of a list.
+
+    Args:
+        tokenizer: of transformers.
+        max_length: tokens of a pair, from which on documents are cut; the tokenizer's own if None.
+
+        trainer = Trainer(model, args, train_dataset=examples, data_collator=rs.text.ListCollator(tokenizer),
+                          compute_loss_func=rs.text.TrainerLoss(rs.StructuredHingeLoss("nDCG@10")))
+    """
+
+    def __init__(self, tokenizer: Any, max_length: int | None = None) -> None:
+        self.tokenizer, self.max_length = tokenizer, max_length
+
+    def __call__(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
+        """The batch."""
+        for at, example in enumerate(examples):
+            if missing := {"query", "docs", "labels"} - set(example):
+                raise ValueError(
+                    f"each example has a query, docs and labels; that of place {at} has no {', '.join(sorted(missing))} "
+                    "(Trainer takes away what the model does not name unless remove_unused_columns=False)"
+                )
+        queries = [str(example["query"]) for example in examples for _ in example["docs"]]
+        documents = [str(document) for example in examples for document in example["docs"]]
+        grades = [torch.as_tensor(example["labels"], dtype=torch.float32) for example in examples]
+        _checked((queries, [example["docs"] for example in examples]), grades, len(examples))
+        tokens = self.tokenizer(
+            queries, documents, padding=True, truncation="only_second", max_length=self.max_length, return_tensors="pt"
+        )
+        labels = torch.nn.utils.rnn.pad_sequence(grades, batch_first=True, padding_value=PADDING)
+        return {**tokens, "labels": labels}
+
+
+class TrainerLoss(nn.Module):
+    """Any loss of lists as `compute_loss_func` of Hugging Face's `Trainer`, or called with a model's outputs in one's own loop.
+
+    Args:
+        loss: of lists; the structured hinge of AP if None.
+
+    Raises:
+        ValueError: (called) as many outputs as documents are wanted.
+
+    >>> import rankstruct as rs
+    >>> loss = TrainerLoss(rs.StructuredHingeLoss("AP"))
+    >>> outputs = {"logits": torch.tensor([[2.0], [0.0], [1.0]])}  # of two lists, the second with one document
+    >>> loss(outputs, torch.tensor([[1.0, 0.0], [1.0, -100.0]]))
+    tensor(0.)
+    """
+
+    def __init__(self, loss: RankingLoss | None = None) -> None:
+        super().__init__()
+        self.loss = StructuredHingeLoss("AP") if loss is None else loss
+
+    def forward(self, outputs: Any, labels: Tensor, num_items_in_batch: Any = None) -> Tensor:
+        """The loss of a batch: `outputs` with `logits` `[pairs, 1]`, or these; labels as `ListCollator` gives them."""
+        logits = outputs if isinstance(outputs, Tensor) else outputs["logits"]
+        where = labels != PADDING
+        if logits.numel() != int(where.sum()):
+            raise ValueError(
+                f"the model must have one output a document; got {tuple(logits.shape)} for {int(where.sum())} documents"
+            )
+        return _of_lists(self.loss, logits.reshape(-1).float(), torch.where(where, labels, 0), where)
+
+
+def _of_lists(loss: nn.Module, scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
+    """The loss of flat scores `[documents]`, in the order of the lists; labels and where are `[lists, longest list]`."""
+    padded = scores.new_zeros(where.shape).masked_scatter(where, scores)
+    return loss(padded, labels, where=where)
+
+
+def _checked(
+    inputs: Sequence[Any], labels: Sequence[Any], count: int | None = None
+) -> tuple[Sequence[Any], list[Sequence[Any]]]:
+    """Queries and lists of documents, which have a label a document."""
+    if isinstance(labels, Tensor) or len(inputs) != 2:
+        raise ValueError(
+            f"each sample is a query, a list of documents and a list of labels; got {len(inputs)} columns and labels of type "
+            f"{type(labels).__name__}"
+        )
+    queries, lists = inputs
+    sizes, told = [len(each) for each in lists], [len(each) for each in labels]
+    if sizes != told:
+        at = next((at for at, (size, number) in enumerate(zip(sizes, told, strict=False)) if size != number), -1)
+        raise ValueError(f"each document has a label; list {at} has {sizes[at]} documents and {told[at]} labels")
+    return queries, lists
+
+
+CITATION = """
+@misc{rankstruct,
+  title = {rankstruct: differentiable ranking for PyTorch},
+  note = {Structured hinge losses: Yue, Finley, Radlinski and Joachims, SIGIR 2007; Chakrabarti et al., KDD 2008;
+          Le, Smola, Chapelle and Teo, 2010}
+}
+"""

@@ -1,0 +1,210 @@
+"""Where lists of text come from: a collection, a first stage, an encoder's tokens."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rankstruct.data import DataError, RankingData, Splits, read_run
+from rankstruct.data.errors import check_least
+from rankstruct.data.names import Names
+from rankstruct.data.protocols import cross_validation_parts
+from rankstruct.text.collection import Collection, Run, bm25_run, read_collection
+from rankstruct.text.encoder import encode_pairs, load_tokenizer
+from rankstruct.text.questions import questions, tiny_encoder
+
+__all__ = ["TextSource", "candidate_lists"]
+
+_PARTS = 5
+
+
+@dataclass(frozen=True)
+class TextSource:
+    """What a first stage finds for each query of a collection, as lists of pairs in an encoder's tokens.
+
+    Training lists have the relevant documents that the first stage did not find too; validation and test lists have what it found
+    alone, so that measures of them are of the re-ranking (`rankstruct evaluate run.txt --qrels FILE` counts what was not found).
+
+    Args:
+        path: a folder in BEIR's form, see `rankstruct.text.read_collection`; or give `builtin`. With one `qrels.tsv` its queries
+            are divided into five parts. Without `qrels_vali.tsv`, a fifth of the training queries is for validation.
+        builtin: `"questions"`, a small made-up collection.
+        encoder: whose tokenizer makes the tokens, a local folder or the name in a hub; None is a tiny untrained one, for
+            `builtin`.
+        run: a TREC run of all queries in place of BM25.
+        depth: how many documents of the first stage are in a list.
+        max_length: tokens of a pair; what is longer loses the end of the document.
+        fold: which of the five parts of a `qrels.tsv` is for test, from 1.
+        fetch: whether an encoder that is not here is fetched from the hub.
+        seed: of dividing.
+    """
+
+    path: str | None = None
+    builtin: str | None = None
+    encoder: str | None = None
+    run: str | None = None
+    depth: int = 100
+    max_length: int = 128
+    fold: int | None = None
+    fetch: bool = False
+    seed: int = 0
+
+    def check(self) -> None:
+        """Look, without reading, whether this can be read.
+
+        Raises:
+            ValueError: options that do not fit together, or a path that does not exist; one line.
+        """
+        if (self.path is None) == (self.builtin is None):
+            raise ValueError(
+                f"give data.path or data.builtin, one of them; got path {self.path!r} and builtin {self.builtin!r}"
+            )
+        if self.builtin not in (None, "questions"):
+            raise ValueError(f"data.builtin must be 'questions', got {self.builtin!r}")
+        if self.encoder is None and self.builtin is None:
+            raise ValueError("data.encoder: give the encoder, a local folder or the name of a model in a hub")
+        for name, given in (("path", self.path), ("run", self.run)):
+            if given is not None and not Path(given).exists():
+                raise DataError(f"{given}: no such file or folder (data.{name})")
+        check_least(1, depth=self.depth)
+        check_least(8, max_length=self.max_length)
+        if self.fold is not None and not 1 <= self.fold <= _PARTS:
+            raise ValueError(f"data.fold must be from 1 to {_PARTS}, got {self.fold}")
+
+    def read(self) -> TextLists:
+        """Everything that is read from it, each when it is first asked for; raises ValueError as `check` does."""
+        self.check()
+        return TextLists(self)
+
+
+class TextLists:
+    """What was read from a `TextSource`; raises DataError for files that are missing or broken.
+
+    >>> lists = TextLists(TextSource(builtin="questions", depth=12, max_length=48))
+    >>> lists.splits.test.num_lists, lists.found
+    (48, 1.0)
+    """
+
+    def __init__(self, source: TextSource) -> None:
+        self.source = source
+
+    @cached_property
+    def collection(self) -> Collection:
+        """The documents, queries and judgements."""
+        return questions() if self.source.path is None else read_collection(self.source.path)
+
+    @cached_property
+    def encoder(self) -> str:
+        """The encoder's folder or name; a tiny one is made at first use, and is gone with this object."""
+        if self.source.encoder is not None:
+            return self.source.encoder
+        scratch = tempfile.mkdtemp(prefix="rankstruct-")
+        weakref.finalize(self, shutil.rmtree, scratch, ignore_errors=True)
+        return str(tiny_encoder(self.collection, scratch))
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """The encoder's tokenizer."""
+        return load_tokenizer(self.encoder, fetch=self.source.fetch)
+
+    @cached_property
+    def judged(self) -> tuple[Run, Run, Run]:
+        """Judgements of the training, validation and test queries."""
+        return _divided(self.collection.judgements, self.source.fold or 1, self.source.seed)
+
+    @cached_property
+    def run(self) -> Run:
+        """What the first stage found for all of them."""
+        queries = [query for part in self.judged for query in part]
+        if self.source.run is None:
+            return bm25_run(self.collection, queries, self.source.depth)
+        run = read_run(self.source.run)
+        if missing := [query for query in queries if query not in run]:
+            raise DataError(
+                f"{self.source.run}: the run has no query {missing[0]!r}, which is judged ({len(missing)} such)"
+            )
+        for query in queries:
+            if unknown := next((name for name in run[query] if name not in self.collection.documents), None):
+                raise DataError(f"{self.source.run}: the corpus has no document {unknown!r}, found for query {query!r}")
+        return run
+
+    @cached_property
+    def splits(self) -> Splits:
+        """Training, validation and test lists, whose features are tokens."""
+        train, vali, test = self.judged
+        return Splits(self._lists(train, add_relevant=True), self._lists(vali), self._lists(test))
+
+    @property
+    def found(self) -> float:
+        """The share of the relevant documents of the test queries that the first stage found."""
+        wanted = {(query, name) for query, judged in self.judged[2].items() for name in judged if judged[name] > 0}
+        lists = candidate_lists(self.judged[2], self.run, self.source.depth)
+        listed = {(query, name) for query, names in zip(lists[0], lists[1], strict=True) for name in names}
+        return len(wanted & listed) / max(len(wanted), 1)
+
+    def _lists(self, qrels: Run, *, add_relevant: bool = False) -> RankingData:
+        queries, documents, labels = candidate_lists(qrels, self.run, self.source.depth, add_relevant=add_relevant)
+        lengths = [len(each) for each in documents]
+        asked = [self.collection.queries[q] for q, n in zip(queries, lengths, strict=True) for _ in range(n)]
+        names = [name for each in documents for name in each]
+        texts = [self.collection.documents[name] for name in names]
+        return RankingData(
+            encode_pairs(self.tokenizer, asked, texts, self.source.max_length),
+            np.array([grade for each in labels for grade in each], np.float32),
+            np.cumsum([0, *lengths], dtype=np.int64),
+            Names.of(queries),
+            Names.of(names),
+        )
+
+
+def candidate_lists(
+    qrels: Run, run: Run, depth: int = 100, *, add_relevant: bool = False
+) -> tuple[list[str], list[list[str]], list[list[float]]]:
+    """Queries, their documents and grades: the first `depth` of a run, less those whose grade is below 0.
+
+    A query of which nothing was found is left out.
+
+    Args:
+        qrels: `{query: {document: grade}}`; a document that is not there has grade 0.
+        run: `{query: {document: score}}`; scores order a list, equal ones stay in the run's order.
+        depth: how many documents of the run are in a list.
+        add_relevant: whether relevant documents that are not among them are in the list too.
+
+    >>> candidate_lists({"q": {"a": 1, "b": -1, "z": 2}}, {"q": {"c": 2.0, "a": 3.0, "b": 1.0}}, 3, add_relevant=True)
+    (['q'], [['a', 'c', 'z']], [[1.0, 0.0, 2.0]])
+    """
+    queries, documents, labels = [], [], []
+    for query, judged in qrels.items():
+        found = sorted(run.get(query, {}), key=lambda name: -run[query][name])[:depth]
+        names = [name for name in found if judged.get(name, 0) >= 0]
+        if add_relevant:
+            names += [name for name, grade in judged.items() if grade > 0 and name not in set(found)]
+        if names:
+            queries.append(query)
+            documents.append(names)
+            labels.append([float(judged.get(name, 0)) for name in names])
+    return queries, documents, labels
+
+
+def _divided(judgements: dict[str, Run], fold: int, seed: int) -> tuple[Run, Run, Run]:
+    """Judgements of the training, validation and test queries."""
+    if "all" in judgements:
+        every = judgements["all"]
+        names = list(every)
+        chosen = cross_validation_parts(len(names), fold, _PARTS, seed)
+        train, vali, test = ({names[at]: every[names[at]] for at in part} for part in chosen)
+        return train, vali, test
+    train, test = judgements["train"], judgements["test"]
+    if "vali" in judgements:
+        return train, judgements["vali"], test
+    names = list(train)
+    _, held, _ = cross_validation_parts(len(names), 1, _PARTS, seed)
+    vali = {names[at]: train[names[at]] for at in held}
+    return {name: each for name, each in train.items() if name not in vali}, vali, test

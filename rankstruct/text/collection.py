@@ -1,0 +1,121 @@
+"""Collections of text: documents, queries, judgements, in BEIR's form; the candidates that a first stage finds in them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rankstruct.data import DataError, read_qrels
+from rankstruct.data.errors import check_least, shortened
+from rankstruct.data.text import text_lines
+
+__all__ = ["Collection", "bm25_run", "read_collection"]
+
+#: Files of judgements by part; the first that is there is read. What has one file for all is divided by its reader.
+_QRELS = {
+    "train": ("qrels_train.tsv", "qrels/train.tsv"),
+    "vali": ("qrels_vali.tsv", "qrels_dev.tsv", "qrels/dev.tsv"),
+    "test": ("qrels_test.tsv", "qrels/test.tsv"),
+    "all": ("qrels.tsv",),
+}
+
+Run = dict[str, dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Text to be searched, and what is known to be relevant.
+
+    Args:
+        documents: text by name; of a title and a text, both.
+        queries: text by name.
+        judgements: by part (`"train"`, `"vali"`, `"test"`, or `"all"` where it is not divided), `{query: {document: grade}}`;
+            grades below 0 say that the document is not to be judged.
+    """
+
+    documents: dict[str, str]
+    queries: dict[str, str]
+    judgements: dict[str, Run]
+
+    def __post_init__(self) -> None:
+        for part, qrels in self.judgements.items():
+            for query, judged in qrels.items():
+                if query not in self.queries:
+                    raise DataError(f"the judgements of {part} have a query {shortened(query)} that queries have not")
+                if unknown := [name for name in judged if name not in self.documents]:
+                    raise DataError(
+                        f"the judgements of query {shortened(query)} ({part}) have a document {shortened(unknown[0])} that the "
+                        "corpus has not"
+                    )
+
+
+def read_collection(folder: str | Path) -> Collection:
+    """Read `corpus.jsonl`, `queries.jsonl` and judgements from a folder in BEIR's form.
+
+    A line of the first two is `{"_id": name, "title": text, "text": text}`, the title being optional. Judgements are read by
+    `rankstruct.data.read_qrels` from `qrels_train.tsv`, `qrels_test.tsv` and, if it is there, `qrels_vali.tsv` (or
+    `qrels_dev.tsv`; or all of them in a folder `qrels`, as BEIR has them), or else from one `qrels.tsv`.
+
+    Raises:
+        DataError: a file is missing or breaks its format, or judgements name what is not there.
+    """
+    folder = Path(folder)
+    documents, queries = (dict(_texts(folder / name)) for name in ("corpus.jsonl", "queries.jsonl"))
+    found = {}
+    for part, names in _QRELS.items():
+        if file := next((folder / name for name in names if (folder / name).is_file()), None):
+            found[part] = read_qrels(file)
+    if "all" not in found and not {"train", "test"} <= set(found):
+        raise DataError(f"{folder}: expected qrels_train.tsv and qrels_test.tsv, or one qrels.tsv; got neither")
+    if "test" in found:
+        found.pop("all", None)
+    return Collection(documents, queries, found)
+
+
+def _texts(file: Path) -> Iterator[tuple[str, str]]:
+    known = set()
+    for number, line in text_lines(file):
+        if not line.strip():
+            continue
+        try:
+            entry = json.loads(line)
+            name, title, text = str(entry["_id"]), str(entry.get("title") or ""), str(entry["text"])
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            raise DataError(
+                f'{file}:{number}: expected {{"_id": ..., "text": ...}}, got {shortened(line.strip())}'
+            ) from None
+        if name in known:
+            raise DataError(f"{file}:{number}: expected each _id once, got {shortened(name)} again")
+        known.add(name)
+        yield name, f"{title} {text}".strip()
+    if not known:
+        raise DataError(f"{file}: expected texts, one a line, got an empty file")
+
+
+def bm25_run(collection: Collection, queries: list[str], depth: int = 100) -> Run:
+    """The `depth` documents that BM25 ranks first for some queries, by name: `{query: {document: score}}`, best first.
+
+    English stop words are left out and words stemmed (k1 = 1.5, b = 0.75), by the library bm25s. Documents that share no word
+    with the query are not found.
+
+    Raises:
+        ValueError: a depth below 1.
+
+    Source: Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", 2009.
+    """
+    import bm25s
+    from Stemmer import Stemmer
+
+    check_least(1, depth=depth)
+    options = {"stopwords": "en", "stemmer": Stemmer("english"), "show_progress": False}
+    names = list(collection.documents)
+    index = bm25s.BM25(k1=1.5, b=0.75)
+    index.index(bm25s.tokenize(list(collection.documents.values()), **options), show_progress=False)
+    words = bm25s.tokenize([collection.queries[query] for query in queries], return_ids=False, **options)
+    found, scores = index.retrieve(words, k=min(depth, len(names)), show_progress=False)
+    return {
+        query: {names[at]: float(score) for at, score in zip(row, values, strict=True) if score > 0}
+        for query, row, values in zip(queries, found.tolist(), scores.tolist(), strict=True)
+    }
