@@ -11,7 +11,16 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-__all__ = ["FeatureMap", "FirstRelevant", "Pairwise", "Positional", "parse_feature_map", "register_feature_map"]
+__all__ = [
+    "FeatureMap",
+    "FirstRelevant",
+    "Pairwise",
+    "PartialPairwise",
+    "Positional",
+    "PredictedPositive",
+    "parse_feature_map",
+    "register_feature_map",
+]
 
 
 @dataclass(frozen=True)
@@ -46,6 +55,28 @@ class Pairwise(FeatureMap):
 
 
 @dataclass(frozen=True)
+class PartialPairwise(FeatureMap):
+    """Only pairs that a partial ROC area may count vote, and only those in the wrong order: a tighter bound of it.
+
+    For the area up to the false positive rate `high` and from the true positive rate `min_tpr` on, they are those of the
+    irrelevant documents at positions up to `high * m` among the m irrelevant ones of the ranking and the relevant ones behind
+    position `min_tpr * p`, the ends by the part of a document that they cut off. Each such pair whose irrelevant document stands
+    higher gives that one +2 and the relevant one -2, divided by the number of these pairs; so psi(r*) = 0.
+
+    Source: Narasimhan and Agarwal, "SVM_pAUC^tight: A New Support Vector Method for Optimizing Partial AUC Based on a Tight
+    Convex Upper Bound", KDD 2013.
+
+    >>> PartialPairwise().name
+    'partial-pairwise'
+    """
+
+    @property
+    def name(self) -> str:
+        """`partial-pairwise`."""
+        return "partial-pairwise"
+
+
+@dataclass(frozen=True)
 class FirstRelevant(FeatureMap):
     """Only what stands above the first relevant document matters: those get +1 each, and it gets minus their number.
 
@@ -62,6 +93,24 @@ class FirstRelevant(FeatureMap):
     def name(self) -> str:
         """`first-relevant`."""
         return "first-relevant"
+
+
+@dataclass(frozen=True)
+class PredictedPositive(FeatureMap):
+    """What is labelled positive has the coefficient 1, all else 0: the sum over the documents of a set.
+
+    The set has k documents for measures with a cut-off k, and any number for others; what stands at which rank does not matter.
+
+    Source: Joachims, "A Support Vector Method for Multivariate Performance Measures", ICML 2005, whose coefficients are 1 and -1.
+
+    >>> PredictedPositive().name
+    'predicted-positive'
+    """
+
+    @property
+    def name(self) -> str:
+        """`predicted-positive`."""
+        return "predicted-positive"
 
 
 Decay = Callable[[Tensor], Tensor]
@@ -200,7 +249,7 @@ def register_feature_map(kind: Kind) -> Kind:
     return kind
 
 
-for _kind in (Pairwise, FirstRelevant, Positional):
+for _kind in (Pairwise, PartialPairwise, FirstRelevant, PredictedPositive, Positional):
     register_feature_map(_kind)
 
 

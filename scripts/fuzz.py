@@ -539,6 +539,7 @@ MEASURES = [
     "diverse_nDCG@5",
     "DCG",
     "AUC",
+    "pAUC(low=0.02,high=0.1)",
 ]
 
 

@@ -35,8 +35,11 @@ def measure_values(measure, labels: np.ndarray, ranks: np.ndarray) -> np.ndarray
     n = len(labels)
     good = labels > 0 if measure.min_relevant is None else labels >= measure.min_relevant
     p = good.sum()
-    if kind in ("AUC", "AP", "RR") and p == 0:
+    if kind in ("AUC", "pAUC", "AP", "RR") and p == 0:
         return np.zeros(len(ranks))
+    if kind == "pAUC":
+        weights, right = window_pairs(measure, ranks, good, measure.low)
+        return (weights * right).sum((1, 2)) if p < n else np.zeros(len(ranks))
     if kind == "AUC":
         pairs = [ranks[:, i] < ranks[:, j] for i in np.flatnonzero(good) for j in np.flatnonzero(~good)]
         return np.mean(pairs, axis=0) if pairs else np.zeros(len(ranks))
@@ -70,6 +73,24 @@ def measure_values(measure, labels: np.ndarray, ranks: np.ndarray) -> np.ndarray
         best = values.max(initial=0)
         return values / best if best > 0 else values * 0
     return values
+
+
+def overlap(position, low: float, high: float):
+    """The part of [position, position + 1) between two numbers."""
+    return np.clip(np.minimum(position + 1, high) - np.maximum(position, low), 0, None)
+
+
+def window_pairs(measure, ranks: np.ndarray, good: np.ndarray, low: float) -> tuple[np.ndarray, np.ndarray]:
+    """How much each pair [rankings, goods, bads] counts in a partial area from `low`, all together 1; which are in order."""
+    of_good, of_bad = ranks[:, good], ranks[:, ~good]
+    p, m = of_good.shape[1], of_bad.shape[1]
+    goods_above, bads_above = ((each[:, :, None] > each[:, None, :]).sum(2) for each in (of_good, of_bad))
+    counted = (
+        overlap(goods_above, measure.min_tpr * p, p)[:, :, None]
+        * overlap(bads_above, low * m, measure.high * m)[:, None]
+    )
+    area = p * (1 - measure.min_tpr) * m * (measure.high - low)
+    return counted / max(area, 1e-300), of_good[:, :, None] < of_bad[:, None, :]
 
 
 def list_cutoff(labels: np.ndarray) -> int:
@@ -108,6 +129,11 @@ def psi(feature_map, measure, labels: np.ndarray, ranks: np.ndarray) -> np.ndarr
                 sign = np.where(ranks[:, i] < ranks[:, j], 1, -1) / (good.sum() * (~good).sum())
                 result[:, i] += sign
                 result[:, j] -= sign
+    elif kind == "PartialPairwise":
+        if 0 < good.sum() < n:
+            weights, right = window_pairs(measure, ranks, good, 0.0)
+            result[:, good] = -2 * (weights * ~right).sum(2)
+            result[:, ~good] = 2 * (weights * ~right).sum(1)
     elif kind == "FirstRelevant":
         if good.any():
             nearest = ranks[:, good].min(1)
@@ -149,6 +175,8 @@ def hinges(measure, feature_map, labels: np.ndarray, scores: np.ndarray, referen
 
     With `reference_scores` they choose the reference ranking; they must not tie.
     """
+    if type(feature_map).__name__ == "PredictedPositive":
+        return labelling_hinges(measure, labels, scores, reference_scores)
     n = len(labels)
     ranks = all_ranks(n)
     values = measure_values(measure, labels, ranks)
@@ -179,8 +207,49 @@ def hinges(measure, feature_map, labels: np.ndarray, scores: np.ndarray, referen
     return {name: float((loss + ranking_score).max() - value) for name, value in references.items()}
 
 
-def hinge_by_programme(scores: np.ndarray, relevant: np.ndarray, measure) -> float:
-    """The pairwise hinge of one list by the O(p m) programme over the number of bads above each good."""
+def labelling_values(measure, good: np.ndarray, positive: np.ndarray) -> np.ndarray:
+    """The measure of each labelling [labellings, documents]."""
+    kind, p = type(measure).__name__, good.sum()
+    hits, size = (positive & good).sum(1), positive.sum(1)
+    if kind == "Accuracy":
+        return (positive == good).mean(1) if len(good) else np.zeros(len(positive))
+    if p == 0:
+        return np.zeros(len(positive))
+    if kind == "F":
+        recall, precision = hits / p, hits / np.maximum(size, 1)
+        square = measure.beta**2
+        return (1 + square) * precision * recall / np.maximum(square * precision + recall, 1e-300)
+    return {"P": lambda: hits / measure.cutoff, "R": lambda: hits / p, "Success": lambda: (hits > 0) * 1.0}[kind]()
+
+
+def labelling_hinges(measure, labels: np.ndarray, scores: np.ndarray, reference_scores=None) -> dict[str, float]:
+    """The hinge of one list under each reference, over all sets of positive documents."""
+    n, k = len(labels), measure.cutoff
+    good = labels > 0 if measure.min_relevant is None else labels >= measure.min_relevant
+    every = np.array(list(itertools.product([False, True], repeat=n)), dtype=bool).reshape(2**n, n)
+    every = every if k is None else every[every.sum(1) == min(k, n)]
+    values = labelling_values(measure, good, every)
+    loss = values.max() - values
+    if loss.max() < 1e-12:
+        return dict.fromkeys(("ideal", "ideal-tied", "predicted"), 0.0)
+    by = every @ scores
+    choosing = by if reference_scores is None else every @ reference_scores
+    first = np.argsort(~good, kind="stable")[: good.sum() if k is None else k]
+    ideal = every[(every == np.isin(np.arange(n), first)).all(1).argmax()]
+    best = np.flatnonzero(loss < 1e-12)
+    references = {
+        "ideal": ideal @ scores,
+        "ideal-tied": by[best[choosing[best].argmax()]],
+        "predicted": by[choosing.argmax()],
+    }
+    return {name: float((loss + by).max() - value) for name, value in references.items()}
+
+
+def hinge_by_programme(scores: np.ndarray, relevant: np.ndarray, measure, partial: bool = False) -> float:
+    """The pairwise hinge of one list by the O(p m) programme over the number of bads above each good.
+
+    `partial` is the partial pairwise map.
+    """
     good = np.sort(scores[relevant])[::-1]
     bad = np.sort(scores[~relevant])[::-1]
     p, m = len(good), len(bad)
@@ -189,8 +258,16 @@ def hinge_by_programme(scores: np.ndarray, relevant: np.ndarray, measure) -> flo
     kind, k = type(measure).__name__, measure.cutoff or 10**9
     b = np.arange(m + 1)
     bad_sum = np.concatenate([[0], np.cumsum(bad)])
+    scale = np.full(p, 2 / (p * m))
+    if kind == "pAUC":
+        weight = overlap(np.arange(p), measure.min_tpr * p, p) / (p * (1 - measure.min_tpr))
+        missed = np.concatenate([[0], np.cumsum(overlap(np.arange(m), measure.low * m, measure.high * m))])
+    if partial:
+        cells = overlap(np.arange(m), 0, measure.high * m)
+        b, bad_sum = (np.concatenate([[0], np.cumsum(each)]) for each in (cells, cells * bad))
+        scale = 2 * weight / (m * measure.high)
     discount = np.array(
-        [0.0] if kind in ("AUC", "AP", "RR") else [single_discount(measure, r) for r in range(1, p + m + 1)]
+        [0.0] if kind in ("AUC", "pAUC", "AP", "RR") else [single_discount(measure, r) for r in range(1, p + m + 1)]
     )
     unit = 1 / discount[:p].sum() if kind in ("nDCG", "nERU") else 1.0
     best, table = 0.0, np.zeros(m + 1)
@@ -199,12 +276,14 @@ def hinge_by_programme(scores: np.ndarray, relevant: np.ndarray, measure) -> flo
             credit = np.where(i + b <= k, i / (p * (i + b)), 0)
         elif kind == "AUC":
             credit = (m - b) / (p * m)
+        elif kind == "pAUC":
+            credit = weight[i - 1] * (1 - missed / missed[-1])
         elif kind == "RR":
             credit = np.where((i == 1) & (i + b <= k), 1 / (i + b), 0)
         else:
             credit = discount[i + b - 1] * unit
         best += credit[0]
-        table = np.maximum.accumulate(table) + 2 / (p * m) * (bad_sum - b * good[i - 1]) - credit
+        table = np.maximum.accumulate(table) + scale[i - 1] * (bad_sum - b * good[i - 1]) - credit
     return best + table.max()
 
 

@@ -4,10 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rankstruct.feature_maps import FeatureMap, FirstRelevant, Pairwise, Positional
-from rankstruct.measures import AP, AUC, DCG, ERU, RR, WTA, DiscountedGain, Measure, P, mWTA, nDCG, nERU
+from rankstruct.feature_maps import FeatureMap, FirstRelevant, Pairwise, PartialPairwise, Positional, PredictedPositive
+from rankstruct.measures import (
+    AP,
+    AUC,
+    DCG,
+    ERU,
+    RR,
+    WTA,
+    Accuracy,
+    DiscountedGain,
+    F,
+    Measure,
+    P,
+    R,
+    Success,
+    mWTA,
+    nDCG,
+    nERU,
+    pAUC,
+)
 from rankstruct.oracles.registry import REFERENCES, find_oracle
 
+#: Of partial ROC areas: false positive rates, and the lowest true positive rate.
+WINDOWS = ((0.0, 0.3, 0.0), (0.0, 0.7, 0.4), (0.2, 0.7, 0.0), (0.25, 0.5, 0.5), (0.4, 1.0, 0.3))
 #: The decays of the papers.
 DECAYS = (
     *(f"i^-{power}" for power in ("1/4", "1/3", "1/2", "1", "2", "3")),
@@ -26,18 +46,24 @@ def legal_combinations(
     The pairwise and first-relevant maps take binary labels, the positional map any grades.
 
     >>> sum(1 for _ in legal_combinations())
-    2103
+    2199
     """
-    measures: list[Measure] = [AUC(), WTA()]
+    measures: list[Measure] = [AUC(), WTA(), *(pAUC(low=a, high=b, min_tpr=c) for a, b, c in WINDOWS)]
     for k in cutoffs:
         measures += [AP(k), RR(k), nERU(k, d=0.0, half_life=3.0), ERU(k, d=0.0, half_life=5.0)]
         measures += [kind(k, discount=discount) for kind in (nDCG, DCG) for discount in ("log2", "letor")]
-        measures += [P(k)] if k is not None else []
-    measures += [mWTA(discount=discount) for discount in ("log2", "letor")]
+        measures += [P(k), R(k), Success(k)] if k is not None else []
+        measures += [F(k), F(k, beta=0.5), F(k, beta=3)]
+    measures += [Accuracy(), *(mWTA(discount=discount) for discount in ("log2", "letor"))]
     for measure in measures:
-        maps: list[FeatureMap] = [] if isinstance(measure, mWTA) else [Pairwise()]
+        of_sets = isinstance(measure, R | Success | F | Accuracy)
+        maps: list[FeatureMap] = [] if of_sets or isinstance(measure, mWTA) else [Pairwise()]
+        if of_sets or isinstance(measure, P):
+            maps.append(PredictedPositive())
         if isinstance(measure, RR):
             maps.append(FirstRelevant())
+        if isinstance(measure, pAUC):
+            maps.append(PartialPairwise())
         if isinstance(measure, RR | DiscountedGain | mWTA):
             for decay in decays:
                 if decay != "k+1-i" or measure.cutoff is not None:

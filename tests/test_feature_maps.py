@@ -32,7 +32,10 @@ def test_options_are_read_by_name_in_any_case():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("tower", "unknown feature map 'tower'; there are: first-relevant, pairwise, positional"),
+        (
+            "tower",
+            "unknown feature map 'tower'; there are: first-relevant, pairwise, partial-pairwise, positional, predicted-positive",
+        ),
         ("", "unknown feature map ''"),
         ("positional(i^2)", "unknown decay 'i\\^2'"),
         ("positional(power=2)", "'positional' has no option 'power'; it takes: decay, cutoff"),

@@ -8,7 +8,9 @@ from rankstruct.measures.average_precision import *
 from rankstruct.measures.base import *
 from rankstruct.measures.diversity import *
 from rankstruct.measures.evaluation import *
+from rankstruct.measures.partial_roc_area import *
 from rankstruct.measures.position import *
 from rankstruct.measures.ranked import *
 from rankstruct.measures.reciprocal_rank import *
 from rankstruct.measures.roc_area import *
+from rankstruct.measures.sets import *

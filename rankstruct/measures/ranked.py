@@ -43,12 +43,14 @@ class RankedLists:
         ideal_labels: `[lists, judged]` float64, NaN as padding, the labels of all judged documents where the caller
             gave them.
         groups: `[lists, list_size]` int64, by rank, the group of each document where the caller gave them.
+        positive: `[lists]`, the number of documents that score above 0.
     """
 
     labels: Tensor
     where: Tensor
     order: Tensor
     index: Tensor
+    positive: Tensor
     first: Tensor | None = None
     last: Tensor | None = None
     letor: bool = False
@@ -253,7 +255,8 @@ def _rank(
     order = by_score if order is None else order.gather(-1, by_score)
     where = where.gather(-1, order)
     first, last = _tie_groups(ranked_scores, where) if ties == "expected" else (None, None)
-    return RankedLists(labels.gather(-1, order), where, order, index, first, last)
+    positive = (ranked_scores > 0).sum(-1)
+    return RankedLists(labels.gather(-1, order), where, order, index, positive, first, last)
 
 
 def _tie_groups(scores: Tensor, where: Tensor) -> tuple[Tensor, Tensor] | tuple[None, None]:

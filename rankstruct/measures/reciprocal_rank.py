@@ -30,24 +30,30 @@ class RR(Measure):
     under_ties: ClassVar[str] = "closed form"
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
-        """Sum over ranks of P(first relevant document at this rank) / rank.
+        """Sum over ranks of P(first relevant document at this rank) / rank."""
+        first = first_relevant(lists, self.min_relevant, self.cutoff)
+        return row_sums(first / lists.ranks[: self.cutoff]), lists.total_relevant(self.min_relevant) > 0
 
-        In a group of n tied documents, r of them relevant, the i-th is irrelevant, given that those before it in the
-        group are, with probability 1 - r/(n-i+1). The running product of these, over all groups, is the probability
-        that nothing relevant came yet: it is exactly 0 from the first relevant document's group on, and only products
-        of numbers in [0, 1] are formed, so a group of any size is safe.
-        """
-        relevant = lists.relevant(self.min_relevant)
-        kept = slice(None, self.cutoff)
-        hit = relevant[:, kept]
-        ranks = lists.ranks[kept]
-        if lists.first is not None and lists.last is not None:
-            last = lists.last[:, kept]
-            hits = relevant.cumsum(-1)
-            tied_relevant = hits.gather(-1, last) - (hits - relevant).gather(-1, lists.first[:, kept])
-            left_over = last - ranks + 2
-            hit = (tied_relevant / left_over).clamp(max=1)
-        missed = (1 - hit).cumprod(-1)
-        before = missed.roll(1, -1)
-        before[:, :1] = 1
-        return row_sums(before * hit / ranks), lists.total_relevant(self.min_relevant) > 0
+
+def first_relevant(lists: RankedLists, min_relevant: float | None, cutoff: int | None) -> Tensor:
+    """The probability that the first relevant document stands at a rank, up to the cut-off, `[lists, ranks]`.
+
+    In a group of n tied documents, r of them relevant, the i-th is irrelevant, given that those before it in the
+    group are, with probability 1 - r/(n-i+1). The running product of these, over all groups, is the probability
+    that nothing relevant came yet: it is exactly 0 from the first relevant document's group on, and only products
+    of numbers in [0, 1] are formed, so a group of any size is safe.
+    """
+    relevant = lists.relevant(min_relevant)
+    kept = slice(None, cutoff)
+    hit = relevant[:, kept]
+    ranks = lists.ranks[kept]
+    if lists.first is not None and lists.last is not None:
+        last = lists.last[:, kept]
+        hits = relevant.cumsum(-1)
+        tied_relevant = hits.gather(-1, last) - (hits - relevant).gather(-1, lists.first[:, kept])
+        left_over = last - ranks + 2
+        hit = (tied_relevant / left_over).clamp(max=1)
+    missed = (1 - hit).cumprod(-1)
+    before = missed.roll(1, -1)
+    before[:, :1] = 1
+    return before * hit

@@ -114,6 +114,24 @@ def test_all_pairs_loss_counts_every_pair():
     assert AllPairsLoss(reduction="sum")(*padded, where=where).item() == pytest.approx(sum(wanted))
 
 
+def test_pairwise_regression_is_least_squares_over_the_pairs(parts):
+    X, y, qid = parts[0]
+    X = X.astype(float)
+    model = make_trainer("pairwise-regression", alpha=0.01).fit(X, y, qid)
+    rows, targets, weights = [], [], []
+    for each in np.unique(qid):
+        good, bad = X[(qid == each) & (y > 0)], X[(qid == each) & (y == 0)]
+        pairs = (good[:, None] - bad[None]).reshape(-1, X.shape[1])
+        rows.append(pairs / np.sqrt(max(len(pairs), 1)))
+        targets.append(np.full(len(pairs), 1 / np.sqrt(max(len(pairs), 1))))
+        weights.append(len(pairs) > 0)
+    A, b = np.concatenate(rows) / np.sqrt(sum(weights)), np.concatenate(targets) / np.sqrt(sum(weights))
+    wanted = np.linalg.solve(A.T @ A + 0.01 * np.eye(X.shape[1]), A.T @ b)
+    np.testing.assert_allclose(model.predict(X), X @ wanted, atol=1e-9)
+    with pytest.raises(ValueError, match="no list with a relevant and an irrelevant document"):
+        make_trainer("pairwise-regression", alpha=1.0).fit([[1.0], [2.0]], [0, 1], [1, 2])
+
+
 def test_ridge_regression_solves_the_normal_equations(parts):
     X, y, qid = parts[0]
     found = Regression(alpha=3.0, target="gain").fit(X, y, qid).predict(X)

@@ -10,6 +10,10 @@ import rankstruct as rs
 # Each with its own feature map: pairwise, first-relevant for RR, positional for WTA and DCG.
 MEASURES = [
     "AUC",
+    "pAUC(low=0.1,high=0.6,min_tpr=0.2)",
+    "R@4",
+    "Success@3",
+    "F(beta=2)@4",
     "AP",
     "AP@4",
     "nDCG(min_relevant=1)",
@@ -223,6 +227,8 @@ OPERATORS = {
     "pairwise_reciprocal_rank": (None, 3, None, False, True),
     "first_relevant_reciprocal_rank": (None, None, None, False, True),
     "pairwise_discounted": (None, 3, torch.tensor([1.0, 0.5, 0.2] + [0.0] * 69, dtype=torch.float64), True, True),
+    "contingency": (None, 3, 0, 2.0, 2),
+    "partial_area": (None, 0.1, 0.6, 0.2, True, True),
     "positional": (
         torch.arange(72, 0, -1, dtype=torch.float64), torch.arange(72, 0, -1, dtype=torch.float64),
         0, True, False, "predicted",

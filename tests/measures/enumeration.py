@@ -63,6 +63,27 @@ def roc_area(at: float | None = None) -> Slow:
     return measure
 
 
+def partial_roc_area(low: float, high: float, min_tpr: float = 0, at: float | None = None) -> Slow:
+    def inside(cell: int, start: float, end: float) -> float:
+        return max(0.0, min(cell + 1, end) - max(cell, start))
+
+    def measure(ranking: Ranking) -> float | None:
+        hits = [binary(label, at) for label in ranking]
+        p, m = sum(hits), len(hits) - sum(hits)
+        if not p or not m:
+            return None
+        area, j, above = 0.0, 0, 0
+        for hit in hits:
+            if hit:
+                above += 1
+            else:  # height of the curve above min_tpr, times the width of this step inside the window
+                area += inside(j, low * m, high * m) * max(0.0, above - min_tpr * p)
+                j += 1
+        return area / ((high - low) * m * (1 - min_tpr) * p)
+
+    return measure
+
+
 def discounted(
     discount: Callable[[int], float],
     gain: Callable[[float], float],
@@ -87,6 +108,36 @@ def discounted(
 
 def precision(k: int, at: float | None = None) -> Slow:
     return discounted(lambda rank: 1 / k, lambda label: float(binary(label, at)), k)
+
+
+def recall(k: int, at: float | None = None) -> Slow:
+    def measure(ranking: Ranking) -> float | None:
+        hits = [binary(label, at) for label in ranking]
+        return sum(hits[:k]) / sum(hits) if any(hits) else None
+
+    return measure
+
+
+def success(k: int, at: float | None = None) -> Slow:
+    def measure(ranking: Ranking) -> float | None:
+        hits = [binary(label, at) for label in ranking]
+        return float(any(hits[:k])) if any(hits) else None
+
+    return measure
+
+
+def f_measure(k: int, beta: float = 1, at: float | None = None) -> Slow:
+    def measure(ranking: Ranking) -> float | None:
+        hits = [binary(label, at) for label in ranking]
+        if not any(hits):
+            return None
+        found = sum(hits[:k])
+        if not found:
+            return 0.0
+        precision, share = found / len(hits[:k]), found / sum(hits)
+        return (1 + beta**2) * precision * share / (beta**2 * precision + share)
+
+    return measure
 
 
 def mean_ndcg(discount: Callable[[int], float], gain: Callable[[float], float]) -> Slow:
@@ -131,10 +182,24 @@ MEASURES: dict[str, Slow] = {
     "RR(min_relevant=2)@4": reciprocal_rank(4, at=2),
     "AUC": roc_area(),
     "AUC(min_relevant=2)": roc_area(2),
+    "pAUC(high=0.3)": partial_roc_area(0, 0.3),
+    "pAUC(high=1)": roc_area(),
+    "pAUC(low=0.2,high=0.7)": partial_roc_area(0.2, 0.7),
+    "pAUC(high=0.6,min_tpr=0.5)": partial_roc_area(0, 0.6, 0.5),
+    "pAUC(min_relevant=2,low=0.25,high=0.9,min_tpr=0.4)": partial_roc_area(0.25, 0.9, 0.4, at=2),
     "P@1": precision(1),
     "P@3": precision(3),
     "P@10": precision(10),
     "P(min_relevant=3)@2": precision(2, at=3),
+    "R@1": recall(1),
+    "R@3": recall(3),
+    "R(min_relevant=2)@2": recall(2, at=2),
+    "Success@1": success(1),
+    "Success@3": success(3),
+    "Success(min_relevant=2)@2": success(2, at=2),
+    "F1@2": f_measure(2),
+    "F(beta=2)@4": f_measure(4, 2),
+    "F(min_relevant=2,beta=0.5)@10": f_measure(10, 0.5, at=2),
     "WTA": precision(1),
     "WTA(min_relevant=2)": precision(1, at=2),
     "DCG": discounted(log2_discount, exponential),

@@ -12,7 +12,15 @@ import torch
 import rankstruct as rs
 from rankstruct.measures import base, parse_measure
 
-EXAMPLES = {"ERU": "ERU(d=0.5,half_life=3)", "nERU": "nERU(d=0.5,half_life=3)", "P": "P@3", "StRecall": "StRecall@2"}
+EXAMPLES = {
+    "ERU": "ERU(d=0.5,half_life=3)",
+    "nERU": "nERU(d=0.5,half_life=3)",
+    "P": "P@3",
+    "R": "R@3",
+    "StRecall": "StRecall@2",
+    "Success": "Success@2",
+    "pAUC": "pAUC(low=0.1,high=0.7,min_tpr=0.4)",
+}
 """Of registered measures that need arguments."""
 
 
@@ -36,14 +44,15 @@ def tied_lists(count, seed=0):
 
 
 def values_of_orders(measure, scores, labels, groups):
-    """The measure under each order of the tied documents, by scores that no longer tie."""
+    """The measure under each order of the tied documents, by scores that no longer tie; as many as before are above 0."""
     orders = [
         order
         for order in itertools.permutations(range(len(scores)))
         if all(scores[i] >= scores[j] for i, j in itertools.pairwise(order))
     ]
     by_rank = [[values[i] for i in order] for values in (labels, groups) for order in orders]
-    falling = torch.arange(len(scores), 0, -1.0).expand(len(orders), -1)
+    above = sum(score > 0 for score in scores)
+    falling = torch.arange(above, above - len(scores), -1.0).expand(len(orders), -1)
     ranked, hosts = by_rank[: len(orders)], by_rank[len(orders) :]
     return measure(falling, ranked, groups=hosts, empty="skip").tolist()
 

@@ -52,24 +52,24 @@ def test_device_path_equals_enumeration(monkeypatch):
                 check(measure, feature_map, references, *random_list(rng, False, 6))
 
 
-BINARY = [m for m, f in COMBINATIONS if isinstance(f, rs.Pairwise)]
+BINARY = [(m, f) for m, f in COMBINATIONS if isinstance(f, rs.Pairwise | rs.PartialPairwise)]
 
 
-@pytest.mark.parametrize("measure", BINARY, ids=lambda m: m.name)
-def test_pairwise_equals_the_programme_on_long_lists(measure, monkeypatch):
+@pytest.mark.parametrize(("measure", "feature_map"), BINARY, ids=lambda each: each.name)
+def test_pairwise_equals_the_programme_on_long_lists(measure, feature_map, monkeypatch):
     rng = np.random.default_rng(2)
     for n in (50, 120, 300):
         scale = 10.0 ** rng.integers(-3, 4)
         scores = np.round(rng.normal(size=n) * scale, 2) if n == 120 else rng.normal(size=n) * scale
         labels = (rng.random(n) < rng.choice([0.03, 0.3, 0.9])).astype(float)
-        expected = hinge_by_programme(scores, labels > 0, measure)
+        expected = hinge_by_programme(scores, labels > 0, measure, isinstance(feature_map, rs.PartialPairwise))
         size = max(1.0, np.abs(scores).max())
         arguments = (torch.tensor(scores), torch.tensor(labels), measure)
-        found = rs.most_violated(*arguments, feature_map="pairwise")
+        found = rs.most_violated(*arguments, feature_map=feature_map)
         assert abs(found.value.item() - expected) <= 1e-9 * size
         with monkeypatch.context() as patch:
             on_device_path(patch)
-            again = rs.most_violated(*arguments, feature_map="pairwise")
+            again = rs.most_violated(*arguments, feature_map=feature_map)
         assert abs(again.value.item() - expected) <= 1e-9 * size
         torch.testing.assert_close(
             again.task_loss + again.direction @ arguments[0], again.value, atol=1e-9 * size, rtol=0
@@ -133,7 +133,7 @@ def test_grades_under_the_pairwise_map_poison_the_list_on_a_device(monkeypatch):
 def test_default_bounds():
     """Whole-list measures of relevance take the convex bound, all that discount ranks one that learns."""
     convex = ("pairwise", "ideal")
-    expected = dict.fromkeys(("AP", "AP@10", "AUC"), convex)
+    expected = dict.fromkeys(("AP", "AP@10", "AUC", "pAUC(high=0.1)"), convex)
     for measure in (
         "nDCG@10",
         "nDCG",

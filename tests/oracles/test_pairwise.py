@@ -256,7 +256,7 @@ def test_leading_dimensions_and_dtypes_are_kept():
         (
             {"feature_map": "triplet"},
             ValueError,
-            "unknown feature map 'triplet'; there are: first-relevant, pairwise, pos",
+            "unknown feature map 'triplet'; there are: first-relevant, pairwise, partial-pairwise, pos",
         ),
         ({"feature_map": 3}, TypeError, "feature_map must be a name or a FeatureMap"),
         ({"reference": "best"}, ValueError, "reference must be one of 'ideal', 'ideal-tied'"),

@@ -1,0 +1,98 @@
+"""Most violated rankings of a partial ROC area, in vectorised torch; see `partial_area_cpu` for the notation."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rankstruct.kernels.binary import NO_CUTOFF, Parameters
+from rankstruct.kernels.dispatch import Answer, PaddedLists
+from rankstruct.kernels.pairwise_device import Split, pad_front
+from rankstruct.kernels.roc_window import Window
+
+
+class _Cells:
+    """The window of each list, `[lists, 1]` where nothing else is said, and sums over the first cells."""
+
+    def __init__(self, split: Split, window: Window) -> None:
+        self.split, self.restricted = split, window.restricted
+        p, m = split.p.double(), split.m.double()
+        self.low, self.high, self.skipped = window.low * m, window.high * m, window.min_tpr * p
+        self.whole, self.rest = (self.high - self.low).clamp(min=1e-300), (p - self.skipped).clamp(min=1e-300)
+        self.end = self.high if window.restricted else m
+        self.last = self.end.ceil().long()
+        self.start = torch.where(self.low > 0, self.low.floor() + 1, 0.0).long()
+        lift = 0.5 * self.high / self.whole if window.restricted else 0.5 * p * m / (self.rest * self.whole)
+        # Of each relevant document, [lists, list_size].
+        self.weight = torch.where(split.rank < split.p, (split.rank + 1 - self.skipped).clamp(0.0, 1.0), 0.0)
+        self.raised = lift.expand(split.shape) if window.restricted else self.weight * lift
+        self.sums = pad_front(split.irrelevant_score.cumsum(-1))
+
+    def inside(self, b: Tensor) -> Tensor:
+        """W(b), `[lists, list_size]`."""
+        return torch.minimum(torch.maximum(b.double(), self.low), self.high) - self.low
+
+    def gain(self, b: Tensor) -> Tensor:
+        """What each relevant document gains by b `[lists, list_size]` irrelevant ones above it."""
+        cells = torch.minimum(b.double(), self.end)
+        whole = cells.floor().long()
+        part = (cells - whole) * self._score(whole)
+        score = self.sums.gather(-1, whole) + part - cells * self.split.relevant_score
+        return self.raised * self.inside(b) + score
+
+    def _score(self, cell: Tensor) -> Tensor:
+        return self.split.irrelevant_score.gather(-1, cell.clamp(max=self.split.shape[-1] - 1))
+
+    def best_inside(self) -> Tensor:
+        """The best b of each relevant document that is not before the first cell of the window."""
+        split, score = self.split, self.split.relevant_score
+        lifted = split.irrelevant_over(score - self.raised)
+        if self.restricted:
+            return torch.maximum(torch.minimum(lifted, self.last), self.start)
+        whole = self.high.floor().long()
+        found = torch.minimum(lifted, whole)
+        # The cell in which the window ends, and those behind it.
+        cut = self._score(whole.expand(split.shape)) + self.raised * (self.high - whole) > score
+        behind = torch.maximum(split.irrelevant_over(score), whole + 1)
+        found = torch.where((found == whole) & cut & (whole < split.m), behind, found)
+        return torch.maximum(torch.minimum(found, split.m), self.start)
+
+    def place(self) -> Tensor:
+        """How many irrelevant documents the most violated ranking puts above each relevant one, `[lists, list_size]`."""
+        inside = self.best_inside()
+        before = torch.minimum(self.split.irrelevant_over(self.split.relevant_score), (self.start - 1).clamp(min=0))
+        best = torch.where((self.start > 0) & (self.gain(inside) <= self.gain(before)), before, inside)
+        if self.restricted:
+            best = torch.where(self.weight > 0, best, 0)
+        return torch.where(self.split.rank < self.split.p, best, 0).cummax(-1).values
+
+    def psi(self, split: Split, above: Tensor) -> Tensor:
+        """Psi of a ranking of the documents of `split` under the restricted map, `[lists, list_size]`."""
+        cells = (torch.minimum(split.rank + 1.0, self.high) - split.rank).clamp(min=0.0)
+        above = torch.where(split.rank < split.p, above, split.shape[-1] + 1)
+        behind = torch.searchsorted(above, split.rank.expand(split.shape).contiguous(), right=True)
+        weight = split.p - torch.maximum(self.skipped, behind.double())
+        psi = torch.zeros(split.shape, dtype=torch.float64, device=split.rank.device)
+        its_own = self.weight * torch.minimum(above.double(), self.high)
+        psi.scatter_add_(-1, split.relevant_order, torch.where(split.rank < split.p, -its_own, 0.0))
+        psi.scatter_add_(-1, split.irrelevant_order, torch.where(split.rank < split.m, cells * weight, 0.0))
+        return psi * (2.0 / (self.high * self.rest).clamp(min=1e-300))
+
+
+def partial_area_padded(lists: PaddedLists, relevant: Tensor, window: Window) -> Answer:
+    """Partial ROC area (SVMpAUC) under both pairwise maps: two sorts and searches."""
+    split = Split(lists, relevant)
+    cells = _Cells(split, window)
+    above = cells.place()
+    task_loss = (cells.weight * cells.inside(above)).sum(-1) / (cells.whole * cells.rest).squeeze(-1)
+    if not window.restricted:
+        return split.finish(above, task_loss, Parameters(NO_CUTOFF, None, predicted=window.predicted))
+    direction = cells.psi(split, above)
+    if window.predicted:
+        other = split.chosen
+        direction = direction - cells.psi(other, other.irrelevant_over(other.relevant_score))
+    can_err = (split.p > 0) & (split.m > 0)
+    direction = torch.where(can_err, direction, 0.0)
+    task_loss = torch.where(can_err.squeeze(-1), task_loss, 0.0)
+    value = (task_loss + (direction * split.scores).sum(-1)).clamp(min=0.0)
+    return task_loss, value, direction

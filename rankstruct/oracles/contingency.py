@@ -1,0 +1,60 @@
+"""Oracles of measures of a contingency table: F, recall, precision, success, accuracy (error rate), break-even point.
+
+An answer labels documents positive: k of them under a measure with a cut-off k, any number otherwise. `ideal` takes the relevant
+documents, then others, by input order; `ideal-tied` of the best labellings the one that the scores like best, which for measures
+without a cut-off is the same; `predicted` the k highest scores, or those above 0.
+
+The published argmax tries all contingency tables, O(n^2). For each number of positive documents the best number of relevant ones
+among them never falls with it, so one walk finds all: O(n) after the sort.
+
+Source: Joachims, "A Support Vector Method for Multivariate Performance Measures", ICML 2005. His coding of labels by 1 and -1
+instead of 1 and 0 is this with scores of twice the size.
+
+>>> import torch
+>>> import rankstruct as rs
+>>> r = rs.most_violated(torch.tensor([0.2, 0.1, -0.3]), torch.tensor([0, 1, 0]), "F1")
+>>> r.task_loss, r.value, r.direction
+(tensor(1.), tensor(1.1000), tensor([ 1., -1.,  0.]))
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from rankstruct.feature_maps import FeatureMap, PredictedPositive
+from rankstruct.kernels.binary import Method
+from rankstruct.kernels.dispatch import Answer
+from rankstruct.kernels.labelling import ACCURACY, METHOD, PRECISION, RECALL, SUCCESS, contingency
+from rankstruct.kernels.labelling import F as F_MEASURE
+from rankstruct.measures import Accuracy, F, Measure, P, R, Success
+from rankstruct.oracles.registry import REFERENCES, Oracle, register_oracle
+
+
+def contingency_oracle(kind: int) -> Oracle:
+    """The oracle of a measure, by its number in `kernels.labelling`."""
+
+    def solve(
+        scores: Tensor,
+        labels: Tensor,
+        where: Tensor | None,
+        offsets: Tensor | None,
+        measure: Measure,
+        feature_map: FeatureMap,
+        reference: str,
+        reference_scores: Tensor | None = None,
+    ) -> Answer:
+        chosen = None if reference == "ideal" else reference_scores
+        table = (kind, measure.cutoff or 0, float(getattr(measure, "beta", 1.0)), REFERENCES.index(reference))
+        return contingency(scores, labels, where, offsets, chosen, None, measure.min_relevant, *table)
+
+    def explain(measure: Measure, feature_map: FeatureMap, list_size: int, grades: int) -> Method:
+        return METHOD
+
+    return Oracle(solve, explain, REFERENCES, takes_reference_scores=True)
+
+
+register_oracle(P, PredictedPositive, contingency_oracle(PRECISION))
+register_oracle(R, PredictedPositive, contingency_oracle(RECALL), default="ideal-tied")
+register_oracle(Success, PredictedPositive, contingency_oracle(SUCCESS), default="ideal-tied")
+register_oracle(F, PredictedPositive, contingency_oracle(F_MEASURE), default="ideal")
+register_oracle(Accuracy, PredictedPositive, contingency_oracle(ACCURACY), default="ideal")

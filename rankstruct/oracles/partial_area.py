@@ -1,0 +1,55 @@
+"""Oracles of the partial ROC area: SVMpAUC and its tighter bound.
+
+Under the pairwise map, where all pairs vote, this is SVMpAUC; under the partial pairwise map, where those of the window alone do,
+SVMpAUC^tight. `ideal` and `ideal-tied` are the same reference in both. `predicted`, the ranking by score, is the tightest, a
+difference of convex functions.
+
+Source: Narasimhan and Agarwal, "A Structural SVM Based Approach for Optimizing Partial AUC", ICML 2013; "SVM_pAUC^tight: A New
+Support Vector Method for Optimizing Partial AUC Based on a Tight Convex Upper Bound", KDD 2013; "Support Vector Algorithms for
+Optimizing the Partial Area under the ROC Curve", Neural Computation 2017.
+
+>>> import torch
+>>> import rankstruct as rs
+>>> scores, labels = torch.tensor([2.0, 1.0, 0.0, -1.0]), torch.tensor([0, 1, 0, 0])
+>>> for feature_map in ("pairwise", "partial-pairwise"):
+...     r = rs.most_violated(scores, labels, "pAUC(high=0.5)", feature_map=feature_map)
+...     print(feature_map, r.value, r.direction)
+pairwise tensor(1.3333) tensor([ 0.6667, -0.6667,  0.0000,  0.0000])
+partial-pairwise tensor(2.) tensor([ 1.3333, -1.3333,  0.0000,  0.0000])
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from rankstruct.feature_maps import FeatureMap, Pairwise, PartialPairwise
+from rankstruct.kernels.binary import Method
+from rankstruct.kernels.dispatch import Answer
+from rankstruct.kernels.roc_window import METHOD, partial_area
+from rankstruct.measures import pAUC
+from rankstruct.oracles.registry import REFERENCES, Oracle, register_oracle
+
+
+def _solve(
+    scores: Tensor,
+    labels: Tensor,
+    where: Tensor | None,
+    offsets: Tensor | None,
+    measure: pAUC,
+    feature_map: FeatureMap,
+    reference: str,
+    reference_scores: Tensor | None = None,
+) -> Answer:
+    predicted, restricted = reference == "predicted", isinstance(feature_map, PartialPairwise)
+    lists = (scores, labels, where, offsets, reference_scores if predicted else None, None)
+    window = (float(measure.low), float(measure.high), float(measure.min_tpr))
+    return partial_area(*lists, measure.min_relevant, *window, restricted, predicted)
+
+
+def _explain(measure: pAUC, feature_map: FeatureMap, list_size: int, grades: int) -> Method:
+    return METHOD
+
+
+_ORACLE = Oracle(_solve, _explain, REFERENCES, takes_reference_scores=True)
+register_oracle(pAUC, Pairwise, _ORACLE, default="ideal")
+register_oracle(pAUC, PartialPairwise, _ORACLE)
