@@ -104,7 +104,8 @@ def evaluate_run(run: str | Path, qrels: str | Path, measures: Sequence[str], **
     for queries, owner in ((joined.only_in_run, "run"), (joined.only_in_qrels, "qrels")):
         if queries:
             notes.append(f"{len(queries)} queries that only the {owner} has are left out")
-    return _evaluated(str(run), joined.scores, joined, measures, options | {"ideal_labels": joined.ideal_labels}, notes)
+    options |= {"ideal_labels": joined.ideal_labels, "judged": joined.judged, "pooled": joined.pooled}
+    return _evaluated(str(run), joined.scores, joined, measures, options, notes)
 
 
 def compare_systems(

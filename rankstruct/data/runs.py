@@ -48,6 +48,8 @@ class JoinedRun:
         docids: `[documents]` strings.
         num_relevant: `[lists]` int64, relevant (label > 0) documents of the qrels, retrieved or not.
         ideal_labels: `[lists, most judged]` float64, the labels of all judged documents, retrieved or not; NaN is padding.
+        judged: `[documents]` bool, which were judged.
+        pooled: `[documents]` bool, which the qrels name: those judged, and those in the pool that nobody judged, label -1.
         not_judged: how many documents of the run have no judgement.
         only_in_run: queries of the run that the qrels do not have; they are left out.
         only_in_qrels: queries of the qrels that the run does not have; they are left out, as trec_eval does by default.
@@ -60,6 +62,8 @@ class JoinedRun:
     docids: Names
     num_relevant: np.ndarray
     ideal_labels: np.ndarray
+    judged: np.ndarray
+    pooled: np.ndarray
     not_judged: int
     only_in_run: tuple[str, ...]
     only_in_qrels: tuple[str, ...]
@@ -144,7 +148,7 @@ def join_run(run: Judgements, qrels: Judgements) -> JoinedRun:
     """Give the documents of a run their judgements.
 
     Queries that only one of the two has are left out, counted and logged; without a query in common, this raises DataError.
-    A label below 0 means not judged, as for trec_eval.
+    A label below 0 means in the pool but not judged, as for trec_eval.
 
     >>> joined = join_run({"1": {"a": 0.5, "b": 2.0}}, {"1": {"b": 1, "c": 2}, "7": {"a": 1}})
     >>> joined.labels, joined.num_relevant, joined.ideal_labels, joined.only_in_qrels
@@ -165,6 +169,7 @@ def join_run(run: Judgements, qrels: Judgements) -> JoinedRun:
     for row, labels in zip(ideal_labels, judged, strict=True):
         row[: len(labels)] = list(labels.values())
     found = [labels.get(docid) for query, labels in zip(common, judged, strict=True) for docid in run[query]]
+    pooled = [docid in qrels[query] for query in common for docid in run[query]]
     return JoinedRun(
         scores=np.array([score for query in common for score in run[query].values()], dtype=np.float64),
         labels=np.array([label or 0 for label in found], dtype=np.float64),
@@ -173,6 +178,8 @@ def join_run(run: Judgements, qrels: Judgements) -> JoinedRun:
         docids=Names.of([docid for query in common for docid in run[query]]),
         num_relevant=(ideal_labels > 0).sum(axis=1),
         ideal_labels=ideal_labels,
+        judged=np.array([label is not None for label in found], dtype=bool),
+        pooled=np.array(pooled, dtype=bool),
         not_judged=found.count(None),
         only_in_run=only_in_run,
         only_in_qrels=only_in_qrels,

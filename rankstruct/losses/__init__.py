@@ -4,9 +4,11 @@ from rankstruct.losses.assignment import *
 from rankstruct.losses.base import *
 from rankstruct.losses.combined import *
 from rankstruct.losses.direct import *
+from rankstruct.losses.distillation import *
 from rankstruct.losses.diverse_hinge import *
 from rankstruct.losses.graded import *
 from rankstruct.losses.listwise import *
+from rankstruct.losses.neural_sort import *
 from rankstruct.losses.pairs import *
 from rankstruct.losses.pointwise import *
 from rankstruct.losses.smooth import *

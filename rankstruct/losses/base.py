@@ -10,6 +10,8 @@
     offsets     int64 `[lists + 1]` or a list, instead of `where`: scores and labels are flat, `[documents]`, and list i is
                 `[offsets[i], offsets[i + 1])`
     weights     `[...]`, one weight a list, >= 0; 1 each if None
+    item_weights  the shape of `scores`, >= 0: what each document counts, such as one over the chance that it was seen; 1 each if
+                None. See below
     reduction   `"mean"`, `sum(w l) / sum(w)` over the lists that are not all padding; `"sum"`; or `"none"`
 
 and gives a scalar, or `[...]`, one value a list, with reduction `"none"`, of the dtype and device of `scores`; under autocast
@@ -19,6 +21,11 @@ and options that do not fit are a TypeError or ValueError. On the CPU so are a s
 below 0, offsets out of order and weights below 0; on other devices, where reading them back would stall every step, the loss of
 such a list is NaN. Scores may be as large as their dtype can hold; a loss that it cannot hold, such as the square of 1e38, is a
 ValueError on the CPU and inf elsewhere.
+
+**Item weights.** A document of weight 0 is left out, as `where` would. Otherwise means over documents or pairs become weighted
+means, a pair weighing the product of its two; what a softmax is to predict is multiplied by the weights, and so are gains, those
+of the best ranking too. Losses that an oracle solves and surrogates of the top know no documents of different weights, and
+refuse `item_weights` with a TypeError.
 
 A loss of your own is one function of padded lists; `list_loss` gives it the contract, and `RankingLoss` makes it a module:
 
@@ -45,6 +52,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial, wraps
+from inspect import signature
 from types import FunctionType
 from typing import Any, ClassVar, Literal, TypeVar, get_args
 
@@ -78,17 +86,22 @@ __all__ = [
 
 _HALVES = (torch.float16, torch.bfloat16)
 _PAIRS = 2**23  # of documents of one list, in the lists that are looked at together
+_NO_ITEM_WEIGHTS = (
+    "this loss takes no item_weights: all documents of a list count alike in it; leave documents out with where=, weigh lists "
+    "with weights=, or take a pairwise, listwise or pointwise loss"
+)
 
 Reduction = Literal["mean", "sum", "none"]
 Target = Literal["grade", "gain"]
 REDUCTIONS = get_args(Reduction)
 TARGETS = get_args(Target)
 
-PerList = Callable[[Tensor, Tensor, Tensor], Tensor]
+#: `(scores, labels, where)`, and `weights` where documents have any, to one value a list.
+PerList = Callable[..., Tensor]
 
 
-class ListOptions(TypedDict, total=False):
-    """What every loss takes beside scores and labels: the list contract."""
+class LayoutOptions(TypedDict, total=False):
+    """What every loss takes beside scores and labels."""
 
     where: Tensor | None
     offsets: Tensor | None
@@ -96,23 +109,39 @@ class ListOptions(TypedDict, total=False):
     reduction: Reduction
 
 
-class HingeOptions(ListOptions, total=False):
+class ListOptions(LayoutOptions, total=False):
+    """The list contract: what every loss takes that knows documents of different weights."""
+
+    item_weights: Tensor | None
+
+
+class HingeOptions(LayoutOptions, total=False):
     """What every loss that an oracle solves takes, as `most_violated` does."""
 
     reference_scores: Tensor | None
     groups: Tensor | None
 
 
+class AllOptions(HingeOptions, ListOptions, total=False):
+    """What some loss takes."""
+
+
 Loss = TypeVar("Loss", bound=Callable[..., Tensor])
 
 
 def opened(loss: Loss) -> Loss:
-    """What every loss is at its door: offsets may be a list, a mask is refused by name, and autocast is left."""
+    """What every loss is at its door: offsets may be a list, what it does not take is refused by name, and autocast is left."""
+    takes = signature(loss).parameters.values()
+    takes_item_weights = any(each.name == "item_weights" or each.kind == each.VAR_KEYWORD for each in takes)
 
     @wraps(loss)
     def call(*given: Any, **lists: Any) -> Tensor:
         if "mask" in lists:
             raise TypeError("there is no mask=; give where=, True for a real document and False for padding")
+        if lists.get("item_weights") is None:
+            lists.pop("item_weights", None)
+        elif not takes_item_weights:
+            raise TypeError(_NO_ITEM_WEIGHTS)
         if "offsets" in lists:
             lists["offsets"] = as_offsets(lists["offsets"])
         at = next((at for at, each in enumerate(given) if isinstance(each, Tensor)), None)
@@ -134,6 +163,7 @@ def list_loss(
     where: Tensor | None = None,
     offsets: Tensor | None = None,
     weights: Tensor | None = None,
+    item_weights: Tensor | None = None,
     reduction: Reduction = "mean",
     signed: bool = False,
 ) -> Tensor:
@@ -141,8 +171,9 @@ def list_loss(
 
     Args:
         per_list: `(scores, labels, where)` to one value a list `[...]`; all `[..., list_size]`, scores and labels float32 or
-            float64 and 0 in the padding, `where` bool.
-        scores, labels, where, offsets, weights, reduction: the list contract.
+            float64 and 0 in the padding, `where` bool. With a fourth argument, `weights=None`, it takes item weights: of the
+            dtype of the scores, above 0, and 0 in the padding. Documents of weight 0 are padding to it.
+        scores, labels, where, offsets, weights, item_weights, reduction: the list contract.
         signed: whether labels below 0 mean something; they are refused otherwise.
     """
     check_reduction(reduction)
@@ -151,23 +182,64 @@ def list_loss(
     real = check_values(scores.detach(), labels.detach(), where, offsets, signed)
     scores = scores.float() if dtype in _HALVES else scores
     labels = labels.detach().to(scores.dtype)
+    each = None if item_weights is None else checked_item_weights(item_weights, scores, real, per_list)
     if offsets is not None:
-        positions = _positions(offsets.to(scores.device), scores.shape[0])
-        real = positions >= 0
-        source = positions.clamp(min=0)
-        if scores.shape[0]:
-            scores, labels = scores[source], labels[source]
-        else:
-            scores, labels = scores.sum().expand(real.shape), labels.sum().expand(real.shape)
+        real, (scores, labels, each) = _padded(offsets, scores, labels, each)
+    on_cpu = scores.device.type == "cpu"  # elsewhere nothing is read back, and a list with a wrong number costs NaN
+    broken = None if on_cpu else (real & _wrong(scores, labels, each, signed)).any(-1)
+    if each is not None:
+        real = real & (each > 0)
+        each = torch.where(real, each, 0.0)
     if offsets is None and scores.shape[-1] == 0:
         values = scores.sum(-1)
     else:
-        values = per_list(torch.where(real, scores, 0.0), torch.where(real, labels, 0.0), real)
-    if scores.device.type != "cpu":  # where nothing is read back, a list with a number that is not finite costs NaN
-        right = scores.isfinite() & labels.isfinite()
-        broken = real & ~(right if signed else right & (labels >= 0))
-        values = torch.where(broken.any(-1), torch.nan, values)
+        given = (torch.where(real, scores, 0.0), torch.where(real, labels, 0.0), real)
+        values = per_list(*given) if each is None else per_list(*given, each)
+    values = values if broken is None else torch.where(broken, torch.nan, values)
     return reduce_lists(values, where=real, offsets=None, weights=weights, reduction=reduction).to(dtype)
+
+
+def _padded(offsets: Tensor, *flat: Any) -> tuple[Tensor, list[Any]]:
+    """Which places of `[lists, longest list]` are documents, and what is flat, or None, laid out there."""
+    documents = flat[0].shape[0]
+    positions = _positions(offsets.to(flat[0].device), documents)
+    real, source = positions >= 0, positions.clamp(min=0)
+    return real, [
+        None if value is None else value[source] if documents else value.sum().expand(real.shape) for value in flat
+    ]
+
+
+def _wrong(scores: Tensor, labels: Tensor, item_weights: Tensor | None, signed: bool) -> Tensor:
+    right = scores.isfinite() & labels.isfinite()
+    right = right if signed else right & (labels >= 0)
+    return ~(right if item_weights is None else right & ~item_weights.isnan())
+
+
+def checked_item_weights(item_weights: Tensor, scores: Tensor, real: Tensor, per_list: PerList) -> Tensor:
+    """One weight a document, of the dtype of the scores; what is below 0 or not finite is refused, NaN on other devices.
+
+    Raises:
+        TypeError: not a tensor, or `per_list` takes no weights.
+        ValueError: another shape or device than that of `scores`.
+    """
+    if not isinstance(item_weights, Tensor):
+        kind = type(item_weights).__name__
+        raise TypeError(f"item_weights must be a torch.Tensor, got {kind}; use torch.as_tensor(item_weights)")
+    if _takes_no_weights(per_list):
+        raise TypeError(_NO_ITEM_WEIGHTS)
+    if item_weights.shape != scores.shape or item_weights.device != scores.device:
+        raise ValueError(
+            f"item_weights must be one a document, shape {tuple(scores.shape)} on {scores.device}; got "
+            f"{tuple(item_weights.shape)} on {item_weights.device}"
+        )
+    each = item_weights.detach().to(scores.dtype)
+    wrong = real & ~((each >= 0) & each.isfinite())
+    return refuse(each, wrong, "item_weights must be finite and >= 0")
+
+
+def _takes_no_weights(per_list: PerList) -> bool:
+    code = getattr(per_list, "__code__", None)
+    return code is not None and code.co_argcount < 4
 
 
 def document_values(per_list: PerList, scores: Tensor, labels: Tensor, offsets: Tensor) -> Tensor:
@@ -248,7 +320,7 @@ class RankingLoss(torch.nn.Module):
             copied.__doc__, copied.__annotations__ = own.__doc__, own.__annotations__
             cls.forward = copied  # type: ignore[method-assign]
 
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[HingeOptions]) -> Tensor:
+    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[AllOptions]) -> Tensor:
         """The loss, by the function with its options; a scalar, or one value a list with reduction `"none"`."""
         lists.setdefault("reduction", self.reduction)
         return type(self).function(scores, labels, **self.options, **lists)
@@ -538,8 +610,12 @@ def normalized_measure(measure: str | Measure, loss: str) -> DiscountedGain:
     return measure
 
 
-def checked_gains(measure: DiscountedGain, labels: Tensor, where: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def checked_gains(
+    measure: DiscountedGain, labels: Tensor, where: Tensor, weights: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     """Gains of the documents, float64, 0 in the padding; the value of the best ranking; which lists a ranking can get wrong.
+
+    Gains are multiplied by the item weights, `[..., list_size]`, if there are any.
 
     Returns:
         `[..., list_size]`, `[...]` and bool `[...]`.
@@ -553,6 +629,7 @@ def checked_gains(measure: DiscountedGain, labels: Tensor, where: Tensor) -> tup
         ~((gains >= 0) & (gains < math.inf)),
         f"labels must have finite gains >= 0 under {measure.name} (shift them, or choose another gain= or min_relevant=)",
     )
+    gains = gains if weights is None else gains * weights
     discounts = measure.unchecked_weights(labels.shape[-1], labels.device)
     kept = labels.shape[-1] if measure.cutoff is None else min(measure.cutoff, labels.shape[-1])
     best = gains.topk(kept, dim=-1).values @ discounts[:kept]
@@ -561,10 +638,21 @@ def checked_gains(measure: DiscountedGain, labels: Tensor, where: Tensor) -> tup
     return gains, best, differs(gains, where) & (best > 0) & falls
 
 
-def normalized_gains(measure: DiscountedGain, labels: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:
+def normalized_gains(
+    measure: DiscountedGain, labels: Tensor, where: Tensor, weights: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """`checked_gains` over the value of the best ranking, `[..., list_size]`, and which lists a ranking can get wrong."""
-    gains, best, can_err = checked_gains(measure, labels, where)
+    gains, best, can_err = checked_gains(measure, labels, where, weights)
     return gains / torch.where(best > 0, best, 1.0).unsqueeze(-1), can_err
+
+
+def weighted_mean(each: Tensor, chosen: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Mean over the chosen documents of a list, by their item weights if there are any; 0 if none are chosen."""
+    if weights is None:
+        return torch.where(chosen, each, 0.0).sum(-1) / chosen.sum(-1).clamp(min=1)
+    weights = torch.where(chosen, weights, 0.0)
+    total = weights.sum(-1)
+    return torch.where(chosen, weights * each, 0.0).sum(-1) / torch.where(total > 0, total, 1.0)
 
 
 def target_of(labels: Tensor, target: str) -> Tensor:

@@ -121,17 +121,24 @@ class CombinedLoss(RankingLoss):
         groups: Tensor | None = None,
         reference_scores: Tensor | None = None,
         weights: Tensor | None = None,
+        item_weights: Tensor | None = None,
         **layout: Tensor | None,
     ) -> Tensor:
         """The loss; a scalar, or one value a list with reduction `"none"`.
 
-        `reference_scores` go to the components whose reference is chosen by scores, `groups` to those that take them.
+        `reference_scores` go to the components whose reference is chosen by scores, `groups` to those that take them,
+        `item_weights` to all, and a component that takes none refuses them.
         """
+        if item_weights is not None and "offsets" not in layout:
+            real = layout.get("where")
+            layout["where"] = item_weights > 0 if real is None else real & (item_weights > 0)
         parts = []
         for loss in self.losses:
             chosen = {"groups": groups} if takes_groups(loss) else {}
             if takes_reference_scores(loss) and reference_scores is not None:
                 chosen["reference_scores"] = reference_scores
+            if item_weights is not None:
+                chosen["item_weights"] = item_weights
             parts.append(loss(scores, labels, **layout, **chosen))
         self.slacks = {
             name: reduce_lists(part.detach(), weights=weights, reduction="mean", **layout)

@@ -1,9 +1,12 @@
-"""Listwise losses: probabilities of rankings, and smoothed ranks.
+"""Listwise losses: cross entropies, probabilities of rankings, and smoothed ranks.
 
 A list that no ranking can get wrong (one document, equal labels or gains, all padding) costs exactly 0 and has zero gradient.
 """
 
 from __future__ import annotations
+
+from functools import partial
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -24,9 +27,25 @@ from rankstruct.losses.base import (
     normalized_measure,
     target_of,
 )
-from rankstruct.measures import DiscountedGain, Measure
+from rankstruct.measures import RR, DiscountedGain, Measure, parse_measure
+from rankstruct.measures.ranked import is_relevant
 
-__all__ = ["ApproxNDCGLoss", "ListMLELoss", "ListNetLoss", "approx_ndcg_loss", "listmle_loss", "listnet_loss"]
+__all__ = [
+    "ApproxNDCGLoss",
+    "ListMLELoss",
+    "ListNetLoss",
+    "SoftmaxLoss",
+    "approx_ndcg_loss",
+    "approximate_ranks",
+    "listmle_loss",
+    "listnet_loss",
+    "softmax_loss",
+]
+
+SoftmaxTarget = Literal["label", "share", "gain", "teacher"]
+Against = Literal["all", "lower"]
+Ranks = Literal["sigmoid", "hinge"]
+SOFTMAX_TARGETS, AGAINST, RANKS = get_args(SoftmaxTarget), get_args(Against), get_args(Ranks)
 
 
 def listnet_loss(scores: Tensor, labels: Tensor, *, target: Target = "grade", **lists: Unpack[ListOptions]) -> Tensor:
@@ -35,7 +54,7 @@ def listnet_loss(scores: Tensor, labels: Tensor, *, target: Target = "grade", **
     Its least value is the entropy of p, not 0; only a list whose labels are all equal is set to 0. O(n).
 
     Args:
-        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
+        scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
         target: p is the softmax of `"grade"`, y, or of `"gain"`, 2^y - 1.
 
     Source: Cao, Qin, Liu, Tsai, Li, "Learning to Rank: From Pairwise Approach to Listwise Approach", ICML 2007.
@@ -45,13 +64,26 @@ def listnet_loss(scores: Tensor, labels: Tensor, *, target: Target = "grade", **
     """
     check_choice("target", target, TARGETS)
 
-    def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
-        nothing = torch.finfo(scores.dtype).min  # not -inf, so that a list all padding stays finite
-        p = torch.where(where, target_of(labels, target), nothing).softmax(-1).to(scores.dtype)
-        log_q = torch.where(where, scores, nothing).log_softmax(-1)
+    def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+        p = _normalized(_softmax(target_of(labels, target), where).to(scores.dtype), weights)
+        log_q = torch.where(where, scores, torch.finfo(scores.dtype).min).log_softmax(-1)
         return torch.where(differs(labels, where), -torch.where(where, p * log_q, 0.0).sum(-1), 0.0)
 
     return list_loss(per_list, scores, labels, **lists)
+
+
+def _softmax(values: Tensor, where: Tensor) -> Tensor:
+    """Over the real documents, 0 for others; a list all padding stays finite, which -inf would not."""
+    return torch.where(where, torch.where(where, values, torch.finfo(values.dtype).min).softmax(-1), 0.0)
+
+
+def _normalized(shares: Tensor, weights: Tensor | None) -> Tensor:
+    """Shares times item weights, over their sum."""
+    if weights is None:
+        return shares
+    shares = shares * weights
+    total = shares.sum(-1, keepdim=True)
+    return shares / torch.where(total > 0, total, 1.0)
 
 
 class ListNetLoss(RankingLoss):
@@ -72,8 +104,162 @@ class ListNetLoss(RankingLoss):
         """Of the loss of each list, `[documents]`: q (1 - q)."""
 
         def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
-            q = torch.where(where, scores, torch.finfo(scores.dtype).min).softmax(-1)
+            q = _softmax(scores, where)
             return torch.where(differs(labels, where).unsqueeze(-1), q * (1 - q), 0.0)
+
+        return document_values(per_list, scores, labels, offsets)
+
+
+def softmax_loss(
+    scores: Tensor,
+    labels: Tensor,
+    *,
+    target: SoftmaxTarget = "label",
+    temperature: float = 1.0,
+    against: Against = "all",
+    epsilon: float = 0.0,
+    divergence: bool = False,
+    **lists: Unpack[ListOptions],
+) -> Tensor:
+    """Softmax cross entropy of a list: - sum_i t_i log q_i, where q_i = exp(s_i) / sum_j exp(s_j) with s over the temperature.
+
+    What goes by other names is a choice of options:
+
+    - the softmax loss on raw labels: the defaults; on labels that add up to 1: target `"share"`;
+    - unique softmax: target `"gain"`, against `"lower"`;
+    - poly-1 softmax: `epsilon=1`;
+    - InfoNCE, with one positive or soft targets: target `"share"` and a small temperature;
+    - distillation by Kullback-Leibler divergence: target `"teacher"`, `divergence=True`. (Hinton et al. multiply it by the
+      square of the temperature.)
+
+    A list whose labels are all equal costs 0, but under `"teacher"`, where the student should then tie too. Item weights multiply
+    t, which `"share"` and `"teacher"` divide by its sum again. O(n), with `"lower"` O(n log n).
+
+    Args:
+        scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
+        target: t is `"label"`, y; `"share"`, y over the sum of the labels; `"gain"`, 2^y - 1; or `"teacher"`, the softmax of y
+            over the temperature, and the labels are another model's scores, any numbers.
+        temperature: above 0, in units of the scores.
+        against: j is `"all"` documents; or `"lower"`, i itself and those with lower labels.
+        epsilon: adds epsilon (1 - sum_i t_i q_i / sum_i t_i), >= 0; above 0 the loss is not convex.
+        divergence: whether the entropy - sum_i t_i log t_i is taken off, so that the least value against `"all"` is 0 for t that
+            add up to 1.
+
+    Source: Bruch, Wang, Bendersky, Najork, "An Analysis of the Softmax Cross Entropy Loss for Learning-to-Rank with Binary
+    Relevance", ICTIR 2019; Zhu and Klabjan, "Listwise Learning to Rank by Exploring Unique Ratings", WSDM 2020 (lower);
+    Leng et al., "PolyLoss", ICLR 2022 (epsilon); van den Oord, Li, Vinyals, 2018 (InfoNCE); Hinton, Vinyals, Dean, 2015.
+
+    >>> softmax_loss(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([2, 1, 0]))
+    tensor(5.9191)
+    """
+    _check_softmax(target, temperature, against, epsilon)
+    chosen: dict[str, Any] = {"target": target, "temperature": temperature, "against": against, "epsilon": epsilon}
+    per_list = partial(_softmax_list, **chosen, divergence=divergence)
+    return list_loss(per_list, scores, labels, signed=target == "teacher", **lists)
+
+
+def _softmax_list(
+    scores: Tensor,
+    labels: Tensor,
+    where: Tensor,
+    weights: Tensor | None = None,
+    *,
+    target: str,
+    temperature: float,
+    against: str,
+    epsilon: float,
+    divergence: bool,
+) -> Tensor:
+    wanted = _softmax_target(labels, where, weights, target, temperature).to(scores.dtype)
+    scores = scores / temperature
+    if against == "all":
+        log_q = torch.where(where, scores, torch.finfo(scores.dtype).min).log_softmax(-1)
+    else:
+        log_q = _against_lower(scores, labels, where)
+    value = -torch.where(where, wanted * log_q, 0.0).sum(-1)
+    if divergence:
+        value = value + torch.special.xlogy(wanted, wanted).sum(-1)
+    if epsilon:
+        hit = torch.where(where, wanted * log_q.exp(), 0.0).sum(-1)
+        total = wanted.sum(-1)
+        value = value + epsilon * (1 - hit / torch.where(total > 0, total, 1.0))
+    counts = where.any(-1) if target == "teacher" else differs(labels, where)
+    return torch.where(counts, value, 0.0)
+
+
+def _softmax_target(labels: Tensor, where: Tensor, weights: Tensor | None, target: str, temperature: float) -> Tensor:
+    """t, `[..., list_size]`, 0 in the padding."""
+    if target == "teacher":
+        return _normalized(_softmax(labels / temperature, where), weights)
+    wanted = torch.where(where, target_of(labels, target), 0.0)
+    if target == "share":
+        return _normalized(wanted, torch.ones_like(wanted) if weights is None else weights)
+    return wanted if weights is None else wanted * weights
+
+
+def _against_lower(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
+    """Logarithm of exp(s_i) over its sum with those of lower labels, `[..., list_size]`; 0 in the padding."""
+    nothing = torch.finfo(scores.dtype).min
+    scores = torch.where(where, scores, nothing)
+    scores = torch.where(where, scores - scores.detach().amax(-1, keepdim=True), nothing)
+    ascending, order = torch.where(where, labels, torch.inf).sort(dim=-1)
+    sums = scores.gather(-1, order).logcumsumexp(-1)
+    lower = torch.searchsorted(ascending, labels.contiguous())
+    below = torch.where(lower > 0, sums.gather(-1, (lower - 1).clamp(min=0)), nothing)
+    return torch.where(where, scores - torch.logaddexp(scores, below), 0.0)
+
+
+def _check_softmax(target: str, temperature: float, against: str, epsilon: float) -> None:
+    check_choice("target", target, SOFTMAX_TARGETS)
+    check_choice("against", against, AGAINST)
+    check_positive("temperature", temperature)
+    if epsilon != 0:
+        check_positive("epsilon", epsilon)
+
+
+class SoftmaxLoss(RankingLoss):
+    """`softmax_loss` as a module; see there for the arguments, the losses it makes, the errors and the sources.
+
+    >>> SoftmaxLoss("share", temperature=0.05)
+    SoftmaxLoss(target=share, temperature=0.05, against=all, epsilon=0.0, divergence=False, reduction=mean)
+    """
+
+    function = staticmethod(softmax_loss)
+    target: str
+    temperature: float
+    against: str
+    epsilon: float
+
+    def __init__(
+        self,
+        target: SoftmaxTarget = "label",
+        temperature: float = 1.0,
+        against: Against = "all",
+        epsilon: float = 0.0,
+        divergence: bool = False,
+        *,
+        reduction: Reduction = "mean",
+    ) -> None:
+        _check_softmax(target, temperature, against, epsilon)
+        chosen: dict[str, Any] = {"target": target, "temperature": temperature, "against": against}
+        super().__init__(reduction, **chosen, epsilon=epsilon, divergence=divergence)
+
+    @property
+    def convex(self) -> bool:  # type: ignore[override]
+        """Whether the loss is a convex function of the scores: without epsilon."""
+        return self.epsilon == 0
+
+    def second_derivatives(self, scores: Tensor, labels: Tensor, offsets: Tensor) -> Tensor | None:
+        """Of the loss of each list, `[documents]`: sum(t) q (1 - q) over the temperature's square; None with other options."""
+        if self.against != "all" or self.epsilon:
+            return None
+
+        def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
+            q = _softmax(scores / self.temperature, where)
+            wanted = _softmax_target(labels, where, None, self.target, self.temperature).to(scores.dtype)
+            counts = where if self.target == "teacher" else differs(labels, where).unsqueeze(-1)
+            total = wanted.sum(-1, keepdim=True) / self.temperature**2
+            return torch.where(counts, total * q * (1 - q), 0.0)
 
         return document_values(per_list, scores, labels, offsets)
 
@@ -82,10 +268,11 @@ def listmle_loss(scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -
     """Likelihood of the ranking by label (ListMLE): the sum over ranks r of log(sum over q >= r of exp(s_q)) - s_r.
 
     Documents with equal labels stand in the order of their current scores, and of the input where those are equal too. That
-    is the likeliest of all rankings that the labels allow, so the loss does not depend on the order of the input. O(n log n).
+    is the likeliest of all rankings that the labels allow, so the loss does not depend on the order of the input. The item weight
+    of the document at rank r multiplies its term. O(n log n).
 
     Args:
-        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
+        scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
 
     Source: Xia, Liu, Wang, Zhang, Li, "Listwise Approach to Learning to Rank: Theory and Algorithm", ICML 2008.
 
@@ -93,15 +280,16 @@ def listmle_loss(scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -
     tensor(3.9333)
     """
 
-    def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
-        _, ranked, real = _ranked_by_label(scores, labels, where)
-        rest = ranked.flip(-1).logcumsumexp(-1).flip(-1)
-        return torch.where(differs(labels, where), torch.where(real, rest - ranked, 0.0).sum(-1), 0.0)
+    def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+        order, ranked, real = ranked_by_label(scores, labels, where)
+        each = ranked.flip(-1).logcumsumexp(-1).flip(-1) - ranked
+        each = each if weights is None else each * weights.gather(-1, order)
+        return torch.where(differs(labels, where), torch.where(real, each, 0.0).sum(-1), 0.0)
 
     return list_loss(per_list, scores, labels, **lists)
 
 
-def _ranked_by_label(scores: Tensor, labels: Tensor, where: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def ranked_by_label(scores: Tensor, labels: Tensor, where: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The order by label and then by score, the scores in it less the highest, and which of them are real."""
     by_score = torch.where(where, scores.detach(), -torch.inf).argsort(dim=-1, descending=True, stable=True)
     graded = torch.where(where, labels, -torch.inf).gather(-1, by_score)
@@ -131,7 +319,7 @@ class ListMLELoss(RankingLoss):
         """Of the loss of each list, `[documents]`: the sum of q (1 - q) over the ranks at which the document is left."""
 
         def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
-            order, ranked, real = _ranked_by_label(scores, labels, where)
+            order, ranked, real = ranked_by_label(scores, labels, where)
             rest = ranked.flip(-1).logcumsumexp(-1).flip(-1)
             sums = [torch.exp(power * ranked + (-power * rest).logcumsumexp(-1)) for power in (1, 2)]  # of q and of q^2
             each = torch.where(real & differs(labels, where).unsqueeze(-1), (sums[0] - sums[1]).clamp(min=0.0), 0.0)
@@ -140,12 +328,33 @@ class ListMLELoss(RankingLoss):
         return document_values(per_list, scores, labels, offsets)
 
 
+def approximate_ranks(scores: Tensor, where: Tensor, temperature: float) -> Tensor:
+    """Smoothed ranks `[..., list_size]`, 1 + sum over j != i of sigmoid((s_j - s_i) / temperature), of padded lists.
+
+    What stands in the padding is no rank. O(n^2) time and memory.
+
+    Source: Qin, Liu, Li, Information Retrieval 2010.
+
+    >>> approximate_ranks(torch.tensor([0.5, 0.0, 2.0]), torch.ones(3, dtype=torch.bool), 0.1)
+    tensor([2.0067, 2.9933, 1.0000])
+    """
+    ahead = ((scores.unsqueeze(-2) - scores.unsqueeze(-1)) / temperature).sigmoid()
+    return 0.5 + torch.where(where.unsqueeze(-2), ahead, 0.0).sum(-1)  # a document is half ahead of itself
+
+
+def _hinge_ranks(scores: Tensor, where: Tensor, temperature: float) -> Tensor:
+    """Upper bounds of the ranks: 1 + sum over j != i of max(0, 1 + (s_j - s_i) / temperature)."""
+    ahead = (1 + (scores.unsqueeze(-2) - scores.unsqueeze(-1)) / temperature).relu()
+    return torch.where(where.unsqueeze(-2), ahead, 0.0).sum(-1)  # a document is once ahead of itself
+
+
 def approx_ndcg_loss(
     scores: Tensor,
     labels: Tensor,
     *,
     measure: str | Measure = "nDCG",
     temperature: float = 0.1,
+    ranks: Ranks = "sigmoid",
     **lists: Unpack[ListOptions],
 ) -> Tensor:
     """1 - nDCG at smoothed ranks (ApproxNDCG): r_i = 1 + sum over j != i of sigmoid((s_j - s_i) / temperature).
@@ -154,28 +363,39 @@ def approx_ndcg_loss(
     the loss goes to 1 - nDCG where no scores are equal. The gradient vanishes where all differences are large beside the
     temperature. O(n^2) time and memory.
 
+    With measure `RR` it is ApproxMRR, 1 - the mean of 1 / r_i over the relevant documents. (Of several, only one can be first:
+    the least value is then above 0.)
+
+    With ranks `"hinge"`, r_i = 1 + sum over j != i of max(0, 1 - (s_i - s_j) / temperature), it is the hinge bound of DCG: never
+    less than 1 - nDCG, and its gradient vanishes nowhere but where documents stand apart in the right order.
+
     Args:
-        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
+        scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
         measure: nDCG with any options and cut-off, or another normalised discounted gain, whose discount is taken at ranks
-            between the whole ones and has to be smooth.
+            between the whole ones and has to be smooth; or `RR`.
         temperature: above 0, in units of the scores.
+        ranks: `"sigmoid"`, or `"hinge"` for a measure without a cut-off.
 
     Source: Qin, Liu, Li, "A General Approximation Framework for Direct Optimization of Information Retrieval Measures",
-    Information Retrieval 2010.
+    Information Retrieval 2010. The hinge: Agarwal, Takatsu, Zaitsev, Joachims, "A General Framework for Counterfactual
+    Learning-to-Rank", SIGIR 2019.
 
     >>> approx_ndcg_loss(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([2, 1, 0]))
     tensor(0.3419)
     """
-    chosen = _check_approx(measure, temperature)
+    chosen = _check_approx(measure, temperature, ranks)
 
-    def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
-        gains, can_err = normalized_gains(chosen, labels, where)
-        ahead = ((scores.unsqueeze(-2) - scores.unsqueeze(-1)) / temperature).sigmoid()
-        # A document is half ahead of itself.
-        ranks = 0.5 + torch.where(where.unsqueeze(-2), ahead, 0.0).sum(-1)
-        discounts = chosen.discounts(ranks.double())
+    def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+        found = (approximate_ranks if ranks == "sigmoid" else _hinge_ranks)(scores, where, temperature)
+        if isinstance(chosen, RR):
+            relevant = torch.where(where, is_relevant(labels, chosen.min_relevant), False)
+            gains = _normalized(relevant.double(), torch.ones_like(scores) if weights is None else weights)
+            can_err, discounts = differs(relevant.to(scores.dtype), where), 1 / found.double().clamp(min=1)
+        else:
+            gains, can_err = normalized_gains(chosen, labels, where, weights)
+            discounts = chosen.discounts(found.double())
         if chosen.cutoff is not None:
-            discounts = discounts * ((chosen.cutoff + 0.5 - ranks) / temperature).sigmoid()
+            discounts = discounts * ((chosen.cutoff + 0.5 - found) / temperature).sigmoid()
         value = 1 - torch.where(where, gains * discounts, 0.0).sum(-1)
         return torch.where(can_err, value, 0.0).to(scores.dtype)
 
@@ -186,17 +406,28 @@ class ApproxNDCGLoss(RankingLoss):
     """`approx_ndcg_loss` as a module; see there for the arguments, the errors and the source.
 
     >>> ApproxNDCGLoss("nDCG@10")
-    ApproxNDCGLoss(nDCG@10, temperature=0.1, reduction=mean)
+    ApproxNDCGLoss(nDCG@10, temperature=0.1, ranks=sigmoid, reduction=mean)
     """
 
     function = staticmethod(approx_ndcg_loss)
 
     def __init__(
-        self, measure: str | Measure = "nDCG", temperature: float = 0.1, *, reduction: Reduction = "mean"
+        self,
+        measure: str | Measure = "nDCG",
+        temperature: float = 0.1,
+        ranks: Ranks = "sigmoid",
+        *,
+        reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(reduction, measure=_check_approx(measure, temperature), temperature=temperature)
+        chosen = _check_approx(measure, temperature, ranks)
+        super().__init__(reduction, measure=chosen, temperature=temperature, ranks=ranks)
 
 
-def _check_approx(measure: str | Measure, temperature: float) -> DiscountedGain:
+def _check_approx(measure: str | Measure, temperature: float, ranks: str) -> DiscountedGain | RR:
     check_positive("temperature", temperature)
-    return normalized_measure(measure, "ApproxNDCGLoss")
+    check_choice("ranks", ranks, RANKS)
+    measure = parse_measure(measure)
+    chosen = measure if isinstance(measure, RR) else normalized_measure(measure, "ApproxNDCGLoss")
+    if ranks == "hinge" and chosen.cutoff is not None:
+        raise ValueError(f"ranks='hinge' bounds measures without a cut-off, got {chosen.name}")
+    return chosen

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -36,10 +36,20 @@ from rankstruct.losses.base import (
 )
 from rankstruct.measures import DiscountedGain, Measure
 
-__all__ = ["LambdaLoss", "RankNetLoss", "RankSVMLoss", "lambda_loss", "ranknet_loss", "ranksvm_loss"]
+__all__ = [
+    "CircleLoss",
+    "LambdaLoss",
+    "RankNetLoss",
+    "RankSVMLoss",
+    "circle_loss",
+    "lambda_loss",
+    "ranknet_loss",
+    "ranksvm_loss",
+]
 
-Scheme = Literal["ndcg1", "ndcg2", "ndcg2++", "lambdarank"]
-SCHEMES = get_args(Scheme)
+Scheme = Literal["ndcg1", "ndcg2", "ndcg2++", "lambdarank", "uniform"]
+PairSurrogate = Literal["logistic", "hinge", "zero-one"]
+SCHEMES, PAIR_SURROGATES = get_args(Scheme), get_args(PairSurrogate)
 
 
 @opened
@@ -51,16 +61,17 @@ def ranksvm_loss(
     where: Tensor | None = None,
     offsets: Tensor | None = None,
     weights: Tensor | None = None,
+    item_weights: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
     """Pairwise hinge (RankSVM): the mean of max(0, margin - (s_i - s_j)) over all pairs of a list with y_i > y_j.
 
-    O(n log n) time and O(n) memory for n documents, with any number of grades on the CPU, and for each grade elsewhere. At
-    a difference of exactly the margin the gradient is that of a pair that costs nothing. On binary labels the structured hinge
-    of AUC is twice this loss with margin 1/2.
+    O(n log n) time and O(n) memory for n documents, with any number of grades on the CPU, and for each grade elsewhere; with item
+    weights O(n^2). At a difference of exactly the margin the gradient is that of a pair that costs nothing. On binary labels the
+    structured hinge of AUC is twice this loss with margin 1/2.
 
     Args:
-        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
+        scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
         margin: the difference from which a pair costs nothing, above 0.
 
     Source: Herbrich, Graepel, Obermayer, "Large Margin Rank Boundaries for Ordinal Regression", 2000; Joachims, "Optimizing
@@ -72,6 +83,12 @@ def ranksvm_loss(
     """
     check_positive("margin", margin)
     check_reduction(reduction)
+    if item_weights is not None:
+        per_list = _mean_over_pairs(lambda differences: torch.relu(margin - differences))
+        chosen = ListOptions(
+            where=where, offsets=offsets, weights=weights, item_weights=item_weights, reduction=reduction
+        )
+        return list_loss(per_list, scores, labels, **chosen)
     check_lists(scores, labels, where, offsets)
     lists = (scores.detach(), refuse_negative(labels.detach(), where), where, offsets, None, None)
     _, value, direction = pairwise_hinge(*lists, float(margin))
@@ -86,7 +103,7 @@ class RankSVMLoss(RankingLoss):
     RankSVMLoss(margin=1.0, reduction=mean)
     """
 
-    function = staticmethod(ranksvm_loss)
+    function: ClassVar[Callable[..., Tensor]] = staticmethod(ranksvm_loss)
     convex = True
 
     def __init__(self, margin: float = 1.0, *, reduction: Reduction = "mean") -> None:
@@ -97,10 +114,10 @@ class RankSVMLoss(RankingLoss):
 def ranknet_loss(scores: Tensor, labels: Tensor, *, sigma: float = 1.0, **lists: Unpack[ListOptions]) -> Tensor:
     """Pairwise logistic (RankNet): the mean of log(1 + exp(-sigma (s_i - s_j))) over all pairs of a list with y_i > y_j.
 
-    O(n^2) time; O(n) memory on the CPU, O(n^2) elsewhere and for second derivatives.
+    O(n^2) time; O(n) memory on the CPU, O(n^2) elsewhere, with item weights and for second derivatives.
 
     Args:
-        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
+        scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
         sigma: the steepness, above 0.
 
     Source: Burges et al., "Learning to Rank using Gradient Descent", ICML 2005.
@@ -109,13 +126,8 @@ def ranknet_loss(scores: Tensor, labels: Tensor, *, sigma: float = 1.0, **lists:
     tensor(1.4341)
     """
     check_positive("sigma", sigma)
-
-    def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
-        pairs = _ordered_pairs(labels, where)
-        each = torch.where(pairs, softplus(-sigma * _differences(scores)), 0.0)
-        return each.sum((-2, -1)) / pairs.sum((-2, -1)).clamp(min=1)
-
-    if not is_plain(scores):
+    per_list = _mean_over_pairs(lambda differences: softplus(-sigma * differences))
+    if not is_plain(scores) or lists.get("item_weights") is not None:
         return list_loss(per_list, scores, labels, **lists)
     nothing = torch.empty(0)
     tables = (nothing, nothing, 0)  # all ranks count alike
@@ -143,11 +155,35 @@ class RankNetLoss(RankingLoss):
         """Of the loss of each list, `[documents]`."""
 
         def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
-            pairs = _ordered_pairs(labels, where)
-            weight = pairs.to(scores.dtype) / pairs.sum((-2, -1), keepdim=True).clamp(min=1)
-            return _curvature(weight, scores, self.sigma)
+            return _curvature(_uniform(labels, where, scores.dtype), scores, self.sigma)
 
         return document_values(per_list, scores, labels, offsets)
+
+
+def _mean_over_pairs(cost: Callable[[Tensor], Tensor]) -> PerList:
+    """The mean cost of s_i - s_j over the pairs of a list with y_i > y_j, by the product of their item weights."""
+
+    def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+        pairs = _ordered_pairs(labels, where)
+        each = torch.where(pairs, cost(_differences(scores)), 0.0)
+        if weights is None:
+            return each.sum((-2, -1)) / pairs.sum((-2, -1)).clamp(min=1)
+        # Over the largest, so that no product is too small to be told from 0.
+        weights = weights / weights.amax(-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
+        products = torch.where(pairs, weights.unsqueeze(-1) * weights.unsqueeze(-2), 0.0)
+        total = products.sum((-2, -1))
+        return (products * each).sum((-2, -1)) / torch.where(total > 0, total, 1.0)
+
+    return per_list
+
+
+def _cost(differences: Tensor, surrogate: str, sigma: float) -> Tensor:
+    """What a pair with s_i - s_j costs, 1 where they tie (of the zero-one, 1/2)."""
+    if surrogate == "hinge":
+        return torch.relu(1 - sigma * differences)
+    if surrogate == "zero-one":
+        return torch.sigmoid(-sigma * differences)
+    return softplus(-sigma * differences) / math.log(2)
 
 
 def lambda_loss(
@@ -158,6 +194,7 @@ def lambda_loss(
     scheme: Scheme = "ndcg2",
     sigma: float = 1.0,
     mu: float = 10.0,
+    surrogate: PairSurrogate = "logistic",
     **lists: Unpack[ListOptions],
 ) -> Tensor:
     """LambdaLoss: the sum over pairs of w_ij log2(1 + exp(-sigma (s_i - s_j))), weighted by what the pair means for nDCG.
@@ -168,6 +205,7 @@ def lambda_loss(
         ndcg1        w_ij = G_i d(r_i)                                                   all i, j with i != j
         ndcg2        w_ij = |G_i - G_j| |d(k) - d(k + 1)|                                y_i > y_j
         ndcg2++      w_ij = |G_i - G_j| (|d(r_i) - d(r_j)| + mu |d(k) - d(k + 1)|)       y_i > y_j
+        uniform      w_ij = 1 over the number of pairs, whatever the measure             y_i > y_j
 
     The ranks are those of the current scores and no gradient passes through them; equal scores rank in input order. Without
     a cut-off, ndcg1 and ndcg2 are at least 1 - nDCG. Behind a cut-off d(r) is 0; d(k) knows none, but a pair with both
@@ -175,34 +213,43 @@ def lambda_loss(
     and for second derivatives.
 
     Args:
-        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
+        scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
         measure: nDCG with any options and cut-off, or another normalised discounted gain; y_i > y_j means a higher gain.
-        scheme: `"ndcg1"`, `"ndcg2"`, `"ndcg2++"` or `"lambdarank"`.
+        scheme: `"ndcg1"`, `"ndcg2"`, `"ndcg2++"`, `"lambdarank"` or `"uniform"`.
         sigma: the steepness, above 0.
         mu: the weight of the second term of `"ndcg2++"`, above 0; the others do not use it.
+        surrogate: what a pair with x = sigma (s_i - s_j) costs: `"logistic"`, log2(1 + exp(-x)); `"hinge"`, max(0, 1 - x); or
+            `"zero-one"`, sigmoid(-x), which is not convex. `LambdaLoss(scheme="uniform", surrogate="zero-one")` is the pairwise
+            soft zero-one loss.
 
     Source: Wang, Li, Golbandi, Bendersky, Najork, "The LambdaLoss Framework for Ranking Metric Optimization", CIKM 2018.
 
     >>> lambda_loss(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([2, 1, 0]))
     tensor(0.9982)
     """
-    chosen = _check_lambda(measure, scheme, sigma, mu)
+    chosen = _check_lambda(measure, scheme, sigma, mu, surrogate)
+    if scheme == "uniform":
+        per_list = _mean_over_pairs(partial(_cost, surrogate=surrogate, sigma=sigma))
+        return list_loss(per_list, scores, labels, **lists)
 
-    def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
-        pairs, weight, can_err = _weighted_pairs(scores.detach(), labels, where, chosen, scheme, mu)
-        each = weight * softplus(-sigma * _differences(scores)) / math.log(2)
+    def weighted(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+        pairs, weight, can_err = _weighted_pairs(scores.detach(), labels, where, chosen, scheme, mu, weights)
+        each = weight * _cost(_differences(scores), surrogate, sigma)
         return torch.where(can_err, torch.where(pairs, each, 0.0).sum((-2, -1)), 0.0)
 
     signed = chosen.takes_negative_labels
-    if not is_plain(scores):
-        return list_loss(per_list, scores, labels, signed=signed, **lists)
+    if not is_plain(scores) or surrogate != "logistic" or lists.get("item_weights") is not None:
+        return list_loss(weighted, scores, labels, signed=signed, **lists)
 
-    def tables(size: int) -> tuple[Tensor, Tensor, int]:
-        kept = size if chosen.cutoff is None else min(chosen.cutoff, size)
-        return chosen.unchecked_weights(size), _steps(chosen, size), kept
-
+    tables = partial(_tables, chosen)
     loops = partial(_by_loops, scheme=scheme, sigma=sigma, mu=mu, unit=math.log(2), signed=signed)
-    return loops(per_list, scores, labels, chosen.document_gains, tables, **lists)
+    return loops(weighted, scores, labels, chosen.document_gains, tables, **lists)
+
+
+def _tables(measure: DiscountedGain, size: int) -> tuple[Tensor, Tensor, int]:
+    """Discounts of lists of this size, their falls, and how many ranks have one."""
+    kept = size if measure.cutoff is None else min(measure.cutoff, size)
+    return measure.unchecked_weights(size), _steps(measure, size), kept
 
 
 @opened
@@ -220,13 +267,14 @@ def _by_loops(
     where: Tensor | None = None,
     offsets: Tensor | None = None,
     weights: Tensor | None = None,
+    item_weights: Tensor | None = None,
     reduction: Reduction = "mean",
     signed: bool = False,
 ) -> Tensor:
     """`per_list` by compiled loops, which keep nothing of n x n; derivatives of higher order are its own.
 
     Args:
-        per_list, scores, labels, where, offsets, weights, reduction, signed: as in `list_loss`.
+        per_list, scores, labels, where, offsets, weights, reduction, signed: as in `list_loss`; there are no item weights.
         gains: of labels; `tables`, of the longest list: discounts, their falls, and how many ranks have one.
         scheme, sigma, mu: of `pairwise_logistic`, whose value is divided by `unit`.
     """
@@ -246,11 +294,17 @@ def _by_loops(
 
 
 def _weighted_pairs(
-    scores: Tensor, labels: Tensor, where: Tensor, measure: DiscountedGain, scheme: str, mu: float
+    scores: Tensor,
+    labels: Tensor,
+    where: Tensor,
+    measure: DiscountedGain,
+    scheme: str,
+    mu: float,
+    weights: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Which pairs count, `[..., i, j]` bool, their w_ij, and which lists a ranking can get wrong, `[...]` bool."""
     size, device = labels.shape[-1], labels.device
-    gains, can_err = normalized_gains(measure, labels, where)
+    gains, can_err = normalized_gains(measure, labels, where, weights)
     gains = gains.to(scores.dtype)
     discounts = measure.unchecked_weights(size, device).to(scores.dtype)
     order = torch.where(where, scores, -torch.inf).argsort(dim=-1, descending=True, stable=True)
@@ -280,7 +334,7 @@ class LambdaLoss(RankingLoss):
     """`lambda_loss` as a module; see there for the arguments, the schemes, the errors and the source.
 
     >>> LambdaLoss("nDCG@10", scheme="lambdarank")
-    LambdaLoss(nDCG@10, scheme=lambdarank, sigma=1.0, mu=10.0, reduction=mean)
+    LambdaLoss(nDCG@10, scheme=lambdarank, sigma=1.0, mu=10.0, surrogate=logistic, reduction=mean)
     """
 
     function = staticmethod(lambda_loss)
@@ -288,6 +342,7 @@ class LambdaLoss(RankingLoss):
     scheme: str
     sigma: float
     mu: float
+    surrogate: str
 
     def __init__(
         self,
@@ -295,16 +350,26 @@ class LambdaLoss(RankingLoss):
         scheme: Scheme = "ndcg2",
         sigma: float = 1.0,
         mu: float = 10.0,
+        surrogate: PairSurrogate = "logistic",
         *,
         reduction: Reduction = "mean",
     ) -> None:
-        chosen = _check_lambda(measure, scheme, sigma, mu)
-        super().__init__(reduction, measure=chosen, scheme=scheme, sigma=sigma, mu=mu)
+        chosen = _check_lambda(measure, scheme, sigma, mu, surrogate)
+        super().__init__(reduction, measure=chosen, scheme=scheme, sigma=sigma, mu=mu, surrogate=surrogate)
 
-    def second_derivatives(self, scores: Tensor, labels: Tensor, offsets: Tensor) -> Tensor:
-        """Of the loss of each list, `[documents]`, the ranks staying as they are."""
+    @property
+    def convex(self) -> bool:  # type: ignore[override]
+        """Whether the loss is a convex function of the scores: with weights that no rank changes."""
+        return self.scheme == "uniform" and self.surrogate != "zero-one"
+
+    def second_derivatives(self, scores: Tensor, labels: Tensor, offsets: Tensor) -> Tensor | None:
+        """Of the loss of each list, `[documents]`, the ranks staying as they are; None but of the logistic surrogate."""
+        if self.surrogate != "logistic":
+            return None
 
         def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
+            if self.scheme == "uniform":
+                return _curvature(_uniform(labels, where, scores.dtype) / math.log(2), scores, self.sigma)
             pairs, weight, can_err = _weighted_pairs(scores, labels, where, self.measure, self.scheme, self.mu)
             counts = pairs & can_err[..., None, None]
             return _curvature(torch.where(counts, weight, 0.0) / math.log(2), scores, self.sigma)
@@ -312,8 +377,9 @@ class LambdaLoss(RankingLoss):
         return document_values(per_list, scores, labels, offsets)
 
 
-def _check_lambda(measure: str | Measure, scheme: str, sigma: float, mu: float) -> DiscountedGain:
+def _check_lambda(measure: str | Measure, scheme: str, sigma: float, mu: float, surrogate: str) -> DiscountedGain:
     check_choice("scheme", scheme, SCHEMES)
+    check_choice("surrogate", surrogate, PAIR_SURROGATES)
     check_positive("sigma", sigma)
     check_positive("mu", mu)
     return normalized_measure(measure, "LambdaLoss")
@@ -335,3 +401,67 @@ def _ordered_pairs(labels: Tensor, where: Tensor) -> Tensor:
     """`[..., i, j]` bool: both documents are real and i has the higher label."""
     real = where.unsqueeze(-1) & where.unsqueeze(-2)
     return real & (labels.unsqueeze(-1) > labels.unsqueeze(-2))
+
+
+def _uniform(labels: Tensor, where: Tensor, dtype: torch.dtype) -> Tensor:
+    """`[..., i, j]`: one over the number of pairs of a list with y_i > y_j for each of them, and 0."""
+    pairs = _ordered_pairs(labels, where)
+    return pairs.to(dtype) / pairs.sum((-2, -1), keepdim=True).clamp(min=1)
+
+
+def circle_loss(
+    scores: Tensor, labels: Tensor, *, gamma: float = 64.0, margin: float = 0.25, **lists: Unpack[ListOptions]
+) -> Tensor:
+    """Circle loss, for scores that are similarities, about 0 to 1: with a_i = max(0, 1 + m - s_i) and b_j = max(0, s_j + m),
+
+        log(1 + sum over y_i > y_j of exp(gamma (b_j (s_j - m) - a_i (s_i - 1 + m))))
+
+    The gradient holds the weights a and b fixed, as in the paper, so that each score is pulled as hard as it is far from where
+    it should be; it is not that of the value. A shift of all scores changes the loss. O(n^2).
+
+    Args:
+        scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
+        gamma: the scale, above 0.
+        margin: m; relevant documents should score above 1 - m, others below m.
+
+    Source: Sun et al., "Circle Loss: A Unified Perspective of Pair Similarity Optimization", CVPR 2020, equation 6.
+
+    >>> circle_loss(torch.tensor([0.5, 0.0, 0.8]), torch.tensor([2, 1, 0]), gamma=1.0)
+    tensor(2.1783)
+    """
+    _check_circle(gamma, margin)
+
+    def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+        pairs = _ordered_pairs(labels, where)
+        fixed = scores.detach()
+        up = (1 + margin - fixed).relu() * (scores - 1 + margin)
+        down = (fixed + margin).relu() * (scores - margin)
+        each = gamma * (down.unsqueeze(-2) - up.unsqueeze(-1))
+        if weights is not None:
+            logs = torch.where(where, weights, 1.0).log()
+            each = each + logs.unsqueeze(-1) + logs.unsqueeze(-2)
+        lowest = torch.finfo(scores.dtype).min
+        total = torch.where(pairs, each, lowest).flatten(-2).logsumexp(-1)
+        return torch.where(pairs.any(-1).any(-1), softplus(total), 0.0)
+
+    return list_loss(per_list, scores, labels, **lists)
+
+
+class CircleLoss(RankingLoss):
+    """`circle_loss` as a module; see there for the arguments, the errors and the source.
+
+    >>> CircleLoss(gamma=32.0)
+    CircleLoss(gamma=32.0, margin=0.25, reduction=mean)
+    """
+
+    function = staticmethod(circle_loss)
+
+    def __init__(self, gamma: float = 64.0, margin: float = 0.25, *, reduction: Reduction = "mean") -> None:
+        _check_circle(gamma, margin)
+        super().__init__(reduction, gamma=gamma, margin=margin)
+
+
+def _check_circle(gamma: float, margin: float) -> None:
+    check_positive("gamma", gamma)
+    if isinstance(margin, bool) or not isinstance(margin, int | float) or not math.isfinite(margin):
+        raise ValueError(f"margin must be a finite number, got {margin!r}")

@@ -23,6 +23,7 @@ from rankstruct.losses.base import (
     check_positive,
     list_loss,
     target_of,
+    weighted_mean,
 )
 from rankstruct.measures.ranked import is_relevant
 
@@ -41,7 +42,7 @@ def squared_loss(scores: Tensor, labels: Tensor, *, target: Target = "grade", **
     it is.
 
     Args:
-        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
+        scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
         target: what is predicted: `"grade"`, t = y; `"gain"`, t = 2^y - 1.
 
     Source: Cossock and Zhang, "Subset Ranking Using Regression", COLT 2006.
@@ -51,8 +52,8 @@ def squared_loss(scores: Tensor, labels: Tensor, *, target: Target = "grade", **
     """
     check_choice("target", target, TARGETS)
 
-    def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
-        return _mean((scores - target_of(labels, target).to(scores.dtype)).square(), where)
+    def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+        return weighted_mean((scores - target_of(labels, target).to(scores.dtype)).square(), where, weights)
 
     return list_loss(per_list, scores, labels, signed=target == "grade", **lists)
 
@@ -95,7 +96,7 @@ def classification_loss(
     of each list have the same total weight instead, whatever their numbers.
 
     Args:
-        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
+        scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
         min_relevant: the lowest grade that counts as relevant; None for every label above 0.
         balance: `"none"`; or `"lists"`, the average of the means over the relevant and over the irrelevant documents, or
             the mean over what there is in a list that has only one kind.
@@ -111,14 +112,14 @@ def classification_loss(
     """
     _check_classification(balance, relevant_weight, margin)
 
-    def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
+    def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         relevant = is_relevant(labels, min_relevant)
         hinge = torch.relu(margin - torch.where(relevant, 1.0, -1.0) * (scores - threshold))
         if balance == "none":
-            return _mean(torch.where(relevant, relevant_weight, 1.0) * hinge, where)
+            return weighted_mean(torch.where(relevant, relevant_weight, 1.0) * hinge, where, weights)
         both = where & relevant, where & ~relevant
         kinds = sum(each.any(-1).to(hinge) for each in both)
-        return sum(_mean(hinge, each) for each in both) / kinds.clamp(min=1)
+        return sum(weighted_mean(hinge, each, weights) for each in both) / kinds.clamp(min=1)
 
     signed = min_relevant is not None and min_relevant <= 0
     return list_loss(per_list, scores, labels, signed=signed, **lists)
@@ -179,8 +180,8 @@ def ordinal_loss(
     with phi(z) = log(1 + exp(-z)) or max(0, 1 - z). All lists share the thresholds.
 
     Args:
-        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`; grades y from 0 to the
-            number of thresholds.
+        scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`; grades y
+            from 0 to the number of thresholds.
         thresholds: theta `[grades - 1]`, ascending; theta_k parts the grades up to k from those above. They may need
             gradients.
         surrogate: phi, `"logistic"` or `"hinge"`.
@@ -203,7 +204,7 @@ def ordinal_loss(
         raise ValueError(f"thresholds must have shape [grades - 1], got {tuple(thresholds.shape)}")
     highest = thresholds.shape[0]
 
-    def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
+    def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         labels = refuse(
             labels,
             where & ((labels < 0) | (labels > highest)),
@@ -213,7 +214,7 @@ def ordinal_loss(
         side = torch.where(labels.unsqueeze(-1) > grades, 1.0, -1.0)
         distance = side * (scores.unsqueeze(-1) - thresholds.to(scores)) + 0 * labels.unsqueeze(-1)  # NaN stays NaN
         each = torch.nn.functional.softplus(-distance) if surrogate == "logistic" else torch.relu(1 - distance)
-        return _mean(each.sum(-1), where)
+        return weighted_mean(each.sum(-1), where, weights)
 
     return list_loss(per_list, scores, labels, **lists)
 
@@ -273,8 +274,3 @@ def _check_classification(balance: str, relevant_weight: float, margin: float) -
     check_positive("margin", margin)
     if balance == "lists" and relevant_weight != 1:
         raise ValueError(f"balance='lists' sets the weights itself; leave relevant_weight at 1, got {relevant_weight}")
-
-
-def _mean(each: Tensor, chosen: Tensor) -> Tensor:
-    """Mean over the chosen documents of a list, 0 if there are none."""
-    return torch.where(chosen, each, 0.0).sum(-1) / chosen.sum(-1).clamp(min=1)

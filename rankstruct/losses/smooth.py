@@ -50,7 +50,7 @@ def smooth_loss(
     gradient depends on which of them the sort puts first.
 
     Args:
-        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
+        scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
         measure: a discounted gain or its name: nDCG, DCG, P, WTA, ERU, nERU, with or without a cut-off.
         sigma: the width of a document's neighbourhood, in units of the scores; in a list with scores beyond 2^60 sigma, 2^-60 of
             the largest.
@@ -69,8 +69,8 @@ def smooth_loss(
     """
     measure = _checked(measure, sigma)
 
-    def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
-        regret = _smoothed_regret(scores, labels, where, measure, sigma)
+    def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+        regret = _smoothed_regret(scores, labels, where, weights, measure, sigma)
         return _with_a_way_out(regret, scores, labels, where)
 
     return list_loss(per_list, scores, labels, signed=measure.takes_negative_labels, **lists)
@@ -127,9 +127,14 @@ def _with_a_way_out(regret: Tensor, scores: Tensor, labels: Tensor, where: Tenso
 
 
 def _smoothed_regret(
-    scores: Tensor, labels: Tensor, where: Tensor, measure: DiscountedGain, sigma: float | Tensor
+    scores: Tensor,
+    labels: Tensor,
+    where: Tensor,
+    weights: Tensor | None,
+    measure: DiscountedGain,
+    sigma: float | Tensor,
 ) -> Tensor:
-    gains, best, can_err = checked_gains(measure, labels, where)
+    gains, best, can_err = checked_gains(measure, labels, where, weights)
     if measure.normalized:  # in float64: the gain of label 128 is more than float32 can hold
         gains = gains / torch.where(can_err, best, 1.0).unsqueeze(-1)
         best = torch.ones_like(best)

@@ -47,7 +47,7 @@ from torch.nn.functional import pad
 from typing_extensions import Unpack
 
 from rankstruct.lists import refuse
-from rankstruct.losses.base import ListOptions, RankingLoss, Reduction, check_choice, checked_gains, list_loss
+from rankstruct.losses.base import LayoutOptions, RankingLoss, Reduction, check_choice, checked_gains, list_loss
 from rankstruct.measures import DiscountedGain, Measure, parse_measure
 
 __all__ = ["TopSurrogateLoss", "top_surrogate_loss"]
@@ -65,7 +65,7 @@ def top_surrogate_loss(
     *,
     kind: Kind = "average",
     rescaling: Rescaling = "margin",
-    **lists: Unpack[ListOptions],
+    **lists: Unpack[LayoutOptions],
 ) -> Tensor:
     """Average or max surrogate of precision at k, or of another measure of the top: a convex upper bound of its regret, per list.
 
@@ -103,7 +103,7 @@ def _top_surrogate(
     *,
     kind: str,
     rescaling: str,
-    **lists: Unpack[ListOptions],
+    **lists: Unpack[LayoutOptions],
 ) -> Tensor:
     def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
         regret, margin = _swaps(scores.double(), labels, where, measure, kind)

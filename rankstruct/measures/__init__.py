@@ -6,8 +6,10 @@ are batch. Wherever a measure is taken, so is its name in ir-measures' syntax, s
 
 from rankstruct.measures.average_precision import *
 from rankstruct.measures.base import *
+from rankstruct.measures.cascade import *
 from rankstruct.measures.diversity import *
 from rankstruct.measures.evaluation import *
+from rankstruct.measures.incomplete import *
 from rankstruct.measures.partial_roc_area import *
 from rankstruct.measures.position import *
 from rankstruct.measures.ranked import *

@@ -27,6 +27,7 @@ class AP(Measure):
     """
 
     under_ties: ClassVar[str] = "closed form"
+    takes_item_weights: ClassVar[bool] = True
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
         """Sum of precisions at relevant ranks over the number of relevant documents.
@@ -36,6 +37,10 @@ class AP(Measure):
         """
         relevant = lists.relevant(self.min_relevant)
         total = lists.total_relevant(self.min_relevant)
+        if lists.weights is not None and (lists.num_relevant is not None or lists.ideal_labels is not None):
+            raise ValueError(
+                "item_weights go without ideal_labels and num_relevant: documents not given have no weights"
+            )
         hits = relevant.cumsum(-1)
         ranks = lists.ranks
         kept = slice(None, self.cutoff)
@@ -48,4 +53,9 @@ class AP(Measure):
             tied_relevant = hits.gather(-1, last) - before
             above = (ranks[kept] - 1 - first) * (tied_relevant - 1) / (tied - 1).clamp(min=1)
             credit = tied_relevant / tied * (before + 1 + above) / ranks[kept]
-        return row_sums(credit) / total, total > 0
+        if lists.weights is None:
+            return row_sums(credit) / total, total > 0
+        # Which of the tied documents stands at a rank, its precision there does not depend on.
+        total = row_sums(relevant * lists.weights)
+        shares = lists.over_ties(relevant * lists.weights) / lists.over_ties(relevant).clamp(min=1e-300)
+        return row_sums(credit * shares[:, kept]) / total, total > 0

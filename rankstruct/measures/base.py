@@ -48,6 +48,8 @@ class Measure(ABC):
     """Why a list may have no value, for messages."""
     takes_groups: ClassVar[bool] = False
     """Whether it needs `groups=`."""
+    takes_item_weights: ClassVar[bool] = False
+    """Whether `compute` looks at `lists.weights`, the `item_weights=` of documents."""
     under_ties: ClassVar[str] = "orders"
     """What stands for the expected value over all orders of tied documents. `"closed form"`: `compute` takes groups of tied
     documents. `"orders"`: `compute` knows none, and is averaged over the orders one by one, a list with too many of them
@@ -64,6 +66,8 @@ class Measure(ABC):
         super().__init_subclass__(**options)
         if "compute" in vars(cls) and "under_ties" not in vars(cls):
             cls.under_ties = "orders"  # what was said of an inherited compute does not hold for a new one
+        if "compute" in vars(cls) and "takes_item_weights" not in vars(cls):
+            cls.takes_item_weights = False
         cls._looks_at_cutoff = _looks_at(cls, "cutoff")
 
     def __post_init__(self) -> None:
@@ -119,9 +123,14 @@ class Measure(ABC):
         """`compute` with the policies for ties and undefined lists applied; see `evaluate`.
 
         Raises:
-            ValueError: under `empty="error"`, a list that is not all padding has no value; or tied documents have too many
-                orders, see `under_ties`.
+            ValueError: under `empty="error"`, a list that is not all padding has no value; tied documents have too many
+                orders, see `under_ties`; or item weights are given to a measure that takes none.
         """
+        if lists.weights is not None and not self.takes_item_weights:
+            raise ValueError(
+                f"{self.name} takes no item_weights: it does not add up what single documents are worth; nDCG, DCG, P, RBP, ERU, "
+                "AP, AUC, OPA and ARP do"
+            )
         if lists.first is not None and self.under_ties not in ("closed form", "worst"):
             values, defined = mean_over_orders(self.compute, lists, self.name)
         else:
@@ -220,8 +229,8 @@ def _looks_at(kind: type[Measure], name: str) -> bool:
 
 _REGISTRY: dict[str, type[Measure]] = {}
 _PREFIXES: dict[str, Callable[[Measure], Measure]] = {}
-_ALIASES = {"map": "ap", "mrr": "rr", "f1": "f"}
-_PARAMETER_ALIASES = {"rel": "min_relevant"}
+_ALIASES = {"map": "ap", "mrr": "rr", "recip_rank": "rr", "f1": "f"}
+_PARAMETER_ALIASES = {"rel": "min_relevant", "p": "patience"}
 _SYNTAX = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\((.*)\))?\s*(?:@\s*([0-9]+))?\s*", re.DOTALL)
 _LONGEST_NAME = 200
 
@@ -268,8 +277,8 @@ def parse_measure(measure: str | Measure) -> Measure:
     """A measure from its name; a measure is returned as it is.
 
     Names are written as in ir-measures, in any case: `AP`, `AP@10`, `nDCG(gain='linear')@10`, `ERU(d=3,half_life=5)`.
-    `MAP`, `MRR` and `F1` are taken for `AP`, `RR` and `F`, the parameter `rel` for `min_relevant`, and `cutoff=10` for `@10`. The
-    prefix `diverse_` makes a measure one of diverse rankings: `diverse_RR@10`.
+    `MAP`, `MRR`, `recip_rank` and `F1` are taken for `AP`, `RR`, `RR` and `F`, the parameters `rel` and `p` for `min_relevant` and
+    `patience`, and `cutoff=10` for `@10`. The prefix `diverse_` makes a measure one of diverse rankings: `diverse_RR@10`.
 
     Raises:
         ValueError: a name, parameter or value that does not exist; the message lists what does.

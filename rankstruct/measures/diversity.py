@@ -21,7 +21,7 @@ from rankstruct.measures.ranked import RankedLists, lay_out
 from rankstruct.measures.reciprocal_rank import RR
 from rankstruct.measures.rounding import elementwise, row_sums
 
-__all__ = ["Diverse", "StRecall", "alpha_nDCG", "diverse_nDCG", "require_diverse", "rerank_diverse"]
+__all__ = ["Diverse", "StRecall", "alpha_DCG", "alpha_nDCG", "diverse_nDCG", "require_diverse", "rerank_diverse"]
 
 
 @torch.no_grad()
@@ -209,14 +209,13 @@ def diverse_nDCG(
 
 @register_measure
 @dataclass(frozen=True)
-class alpha_nDCG(Measure):
-    """alpha-nDCG or alpha-nDCG@k: a relevant document gains (1 - alpha)^r, r being the relevant ones of its group above it.
+class alpha_DCG(Measure):
+    """alpha-DCG or alpha-DCG@k: a relevant document gains (1 - alpha)^r, r being the relevant ones of its group above it.
 
-    The ranking judged is the one by score, as it is. The best ranking is the greedy one, as in the paper, where exact search is
-    hard; with one group a document, as here, the greedy one is the best.
+    The ranking judged is the one by score, as it is.
 
     Args:
-        alpha: how much a repeated group loses, from 0 (nDCG with gains 0 and 1) to 1 (only the first of each group counts).
+        alpha: how much a repeated group loses, from 0 (DCG with gains 0 and 1) to 1 (only the first of each group counts).
 
     Raises:
         ValueError: alpha is not from 0 to 1.
@@ -224,12 +223,13 @@ class alpha_nDCG(Measure):
     Source: Clarke, Kolla, Cormack, Vechtomova, Ashkan, Büttcher, MacKinnon, "Novelty and Diversity in Information Retrieval
     Evaluation", SIGIR 2008.
 
-    >>> alpha_nDCG(2)([3.0, 2.0, 1.0], [1, 1, 1], groups=["a", "a", "b"])  # gains 1, 1/2; the best has 1, 1
-    tensor(0.8066, dtype=torch.float64)
+    >>> alpha_DCG(2)([3.0, 2.0, 1.0], [1, 1, 1], groups=["a", "a", "b"])  # gains 1, 1/2
+    tensor(1.3155, dtype=torch.float64)
     """
 
     alpha: float = field(default=0.5, kw_only=True)
 
+    normalized: ClassVar[bool] = False
     takes_groups: ClassVar[bool] = True
     under_ties: ClassVar[str] = "worst"
 
@@ -237,10 +237,10 @@ class alpha_nDCG(Measure):
         super().__post_init__()
         self._check_number("alpha")
         if not 0 <= self.alpha <= 1:
-            raise ValueError(f"alpha of alpha_nDCG must be from 0 to 1, got {self.alpha!r}")
+            raise ValueError(f"alpha of {type(self).__name__} must be from 0 to 1, got {self.alpha!r}")
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
-        """Discounted gains of the ranking over those of the greedy one: all gains of all groups, the largest first."""
+        """Discounted gains, if normalised over those of the greedy ranking: all gains of all groups, the largest first."""
         groups = _groups_of(lists, self)
         relevant = lists.relevant(self.min_relevant)
         # A document's r does not depend on how the groups are interleaved, so neither do the gains that there are to order.
@@ -248,7 +248,25 @@ class alpha_nDCG(Measure):
         gains = relevant * elementwise(lambda earlier: kept**earlier, _earlier_of_group(groups, relevant))
         weights = nDCG(self.cutoff).position_weights(gains.shape[-1], gains.device)
         best = row_sums(gains.sort(dim=-1, descending=True).values * weights)
-        return row_sums(gains * weights) / best, best > 0
+        values = row_sums(gains * weights)
+        return values / best if self.normalized else values, best > 0
+
+
+@register_measure
+@dataclass(frozen=True)
+class alpha_nDCG(alpha_DCG):
+    """alpha-nDCG or alpha-nDCG@k: `alpha_DCG` divided by that of the best ranking. The arguments are those of `alpha_DCG`.
+
+    The best ranking is the greedy one, as in the paper, where exact search is hard; with one group a document, as here, the
+    greedy one is the best.
+
+    Source: as `alpha_DCG`.
+
+    >>> alpha_nDCG(2)([3.0, 2.0, 1.0], [1, 1, 1], groups=["a", "a", "b"])  # gains 1, 1/2; the best has 1, 1
+    tensor(0.8066, dtype=torch.float64)
+    """
+
+    normalized: ClassVar[bool] = True
 
 
 def _earlier_of_group(groups: Tensor, relevant: Tensor) -> Tensor:

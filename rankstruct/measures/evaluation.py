@@ -35,6 +35,9 @@ def evaluate(
     ideal_labels: Any = None,
     docids: Any = None,
     groups: Any = None,
+    judged: Any = None,
+    pooled: Any = None,
+    item_weights: Any = None,
 ) -> dict[str, Tensor]:
     """Measures of each list: `{canonical name: [...] float64 on the device of scores}`; layouts as in this module.
 
@@ -55,6 +58,12 @@ def evaluate(
             best ranking and the number of relevant documents come from these.
         docids: ids to break ties by: strings, compared by code point, or integers.
         groups: the group (host, topic) of each document, numbers or strings, for the measures of diversity.
+        judged: bool, which documents were judged; all if None. The labels of others may hold anything and count as 0; `Bpref` and
+            `infAP` leave them out.
+        pooled: bool, which documents were in the pool whose judgements are a sample, for `infAP`; those that were judged if None.
+        item_weights: what each document counts, >= 0; 1 each if None. A document of weight 0 is left out. Gains are multiplied,
+            of the best ranking too; pairs (`AUC`, `OPA`) weigh the product of their two; means over relevant documents (`AP`,
+            `ARP`) are weighted means. Measures that add up nothing of single documents refuse them.
 
     Raises:
         TypeError, ValueError: unknown measures or options; types, shapes or values that do not fit, such as a NaN, named by list
@@ -68,5 +77,6 @@ def evaluate(
     parsed = parse_measures(measures)
     policy: dict[str, Any] = {"ties": ties, "empty": empty, "convention": convention}
     given = {"num_relevant": num_relevant, "ideal_labels": ideal_labels, "docids": docids, "groups": groups}
+    given |= {"judged": judged, "pooled": pooled, "item_weights": item_weights}
     values = measure_lists(parsed, scores, labels, where, offsets=offsets, **policy, **given)
     return {measure.name: value for measure, value in zip(parsed, values, strict=True)}

@@ -41,7 +41,8 @@ def mean_over_orders(
 def _orders(lists: RankedLists, row: int, name: str) -> np.ndarray:
     """The orders of a list's documents that differ, `[orders, list_size]`, as places in the ranking there is."""
     assert lists.first is not None
-    alike = lists.labels[row : row + 1] if lists.groups is None else torch.stack([lists.labels[row], lists.groups[row]])
+    told_apart = (lists.labels, lists.groups, lists.judged, lists.pooled, lists.weights)
+    alike = torch.stack([each[row].double() for each in told_apart if each is not None])
     kinds = alike.unique(dim=1, return_inverse=True)[1].cpu().numpy()
     starts, sizes = np.unique(lists.first[row].cpu().numpy(), return_counts=True)
     blocks = [range(start, start + size) for start, size in zip(starts, sizes, strict=True)]

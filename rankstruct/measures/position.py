@@ -18,7 +18,7 @@ from rankstruct.measures.base import Measure, register_measure
 from rankstruct.measures.ranked import RankedLists, is_relevant
 from rankstruct.measures.rounding import by_label, elementwise, exponential_gain, row_sums
 
-__all__ = ["DCG", "ERU", "WTA", "DiscountedGain", "MeanNDCG", "P", "mWTA", "nDCG", "nERU"]
+__all__ = ["ARP", "DCG", "ERU", "RBP", "WTA", "DiscountedGain", "MeanNDCG", "P", "Rprec", "mWTA", "nDCG", "nERU"]
 
 Function = Callable[[Tensor], Tensor]
 
@@ -53,6 +53,7 @@ class DiscountedGain(Measure):
 
     normalized: ClassVar[bool] = False
     under_ties: ClassVar[str] = "closed form"
+    takes_item_weights: ClassVar[bool] = True
 
     @abstractmethod
     def discounts(self, ranks: Tensor) -> Tensor:
@@ -114,7 +115,7 @@ class DiscountedGain(Measure):
         Raises:
             ValueError: a gain is negative or not finite.
         """
-        return self._checked_gains("labels", lists.labels, lists.where, lists.place)
+        return lists.weighted(self._checked_gains("labels", lists.labels, lists.where, lists.place))
 
     def best_gains(self, lists: RankedLists, gains: Tensor) -> Tensor:
         """The gains that the best ranking puts into the ranks that count, largest first; `gains` are the ranking's own.
@@ -123,6 +124,10 @@ class DiscountedGain(Measure):
             ValueError: a gain of `ideal_labels` is negative or not finite; or the measure is normalised, and
                 the caller gave the number of relevant documents but not their labels.
         """
+        if lists.weights is not None and (lists.ideal_labels is not None or lists.num_relevant is not None):
+            raise ValueError(
+                "item_weights go without ideal_labels and num_relevant: documents not given have no weights"
+            )
         if lists.ideal_labels is not None:
             ideal = lists.ideal_labels
             gains = self._checked_gains(
@@ -171,6 +176,7 @@ class _Graded(DiscountedGain):
                 )
 
     under_ties: ClassVar[str] = "closed form"
+    takes_item_weights: ClassVar[bool] = True
 
     def discounts(self, ranks: Tensor) -> Tensor:
         """The chosen discount."""
@@ -343,6 +349,7 @@ class _Hits(DiscountedGain):
     """The share of relevant documents in the first ranks."""
 
     under_ties: ClassVar[str] = "closed form"
+    takes_item_weights: ClassVar[bool] = True
 
     def gains(self, labels: Tensor) -> Tensor:
         """1 for a relevant document."""
@@ -358,6 +365,7 @@ class _Hits(DiscountedGain):
         relevant = lists.relevant(self.min_relevant)
         defined = (relevant if lists.ideal_labels is None else is_relevant(lists.ideal_labels, self.min_relevant)) > 0
         defined = defined.any(-1) if lists.num_relevant is None else lists.num_relevant > 0
+        relevant = lists.weighted(relevant)
         last = min(depth, relevant.shape[-1]) - 1
         if last < 0:
             return relevant.sum(-1), defined
@@ -394,6 +402,94 @@ class P(_Hits):
         """1/k at every rank."""
         assert self.cutoff is not None  # __post_init__ saw to it
         return torch.full_like(ranks, 1 / self.cutoff)
+
+
+@register_measure
+@dataclass(frozen=True)
+class Rprec(Measure):
+    """R-precision: precision at R, the number of relevant documents, retrieved or not. There is no cut-off.
+
+    Source: Manning, Raghavan, Schütze, "Introduction to Information Retrieval", Cambridge University Press 2008, section 8.4;
+    trec_eval's Rprec.
+
+    >>> Rprec()([3.0, 2.0, 1.0], [0, 1, 1])
+    tensor(0.5000, dtype=torch.float64)
+    """
+
+    cutoff: int | None = field(default=None, init=False)
+
+    under_ties: ClassVar[str] = "closed form"
+
+    def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
+        """The mean of relevance in a group of tied documents, added up over the first R ranks."""
+        relevant = lists.relevant(self.min_relevant)
+        total = lists.total_relevant(self.min_relevant)
+        kept = lists.ranks <= total.unsqueeze(-1)
+        return row_sums(lists.over_ties(relevant) * kept) / total, total > 0
+
+
+@register_measure
+@dataclass(frozen=True)
+class RBP(_Hits):
+    """Rank-biased precision, RBP or RBP@k: (1 - p) x the sum over relevant documents of p^(rank - 1), p being the patience.
+
+    Args:
+        patience: the chance that a user goes on to the next rank, above 0 and below 1.
+
+    Source: Moffat and Zobel, "Rank-Biased Precision for Measurement of Retrieval Effectiveness", TOIS 2008.
+
+    >>> RBP(patience=0.5)([3.0, 2.0, 1.0], [1, 0, 1])
+    tensor(0.6250, dtype=torch.float64)
+    """
+
+    patience: float = field(default=0.8, kw_only=True)
+
+    under_ties: ClassVar[str] = "closed form"
+    takes_item_weights: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_number("patience", above=0)
+        if self.patience >= 1:
+            raise ValueError(f"patience of RBP must be below 1, got {self.patience!r}")
+
+    def discounts(self, ranks: Tensor) -> Tensor:
+        """(1 - p) p^(rank - 1)."""
+        return (1 - self.patience) * self.patience ** (ranks - 1)
+
+    def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
+        """As every discounted gain."""
+        return DiscountedGain.compute(self, lists)
+
+
+@register_measure
+@dataclass(frozen=True)
+class ARP(Measure):
+    """Average relevance position with its sign turned, so that higher is better: - the mean rank, weighted by the labels.
+
+    The value of the best ranking is below 0, so a list with nothing relevant, which counts 0, is better left out of means:
+    `empty="skip"`. With `min_relevant` labels are 0 or 1. There is no cut-off.
+
+    Source: Zhu, "Recall, Precision and Average Precision", 2004; TensorFlow Ranking's ARPMetric.
+
+    >>> ARP()([3.0, 2.0, 1.0], [0, 2, 1])  # - (2 x 2 + 3 x 1) / 3
+    tensor(-2.3333, dtype=torch.float64)
+    """
+
+    cutoff: int | None = field(default=None, init=False)
+
+    under_ties: ClassVar[str] = "closed form"
+    takes_item_weights: ClassVar[bool] = True
+
+    def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
+        """The mean rank of a group for all of its documents."""
+        gains = lists.labels if self.min_relevant is None else lists.relevant(self.min_relevant)
+        gains = lists.weighted(gains)
+        ranks = lists.ranks
+        if lists.first is not None and lists.last is not None:
+            ranks = (lists.first + lists.last).double() / 2 + 1
+        total = row_sums(gains)
+        return -row_sums(gains * ranks) / total, total > 0
 
 
 @register_measure

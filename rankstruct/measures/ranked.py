@@ -26,6 +26,9 @@ Empty = Literal[0, 1, "skip", "error"]
 Convention = Literal["letor"]
 
 
+_PER_DOCUMENT = ("groups", "judged", "pooled", "weights")
+
+
 @dataclass(frozen=True)
 class RankedLists:
     """Lists sorted by score, real documents first. Labels are float64, and 0 in the padding.
@@ -44,6 +47,9 @@ class RankedLists:
             gave them.
         groups: `[lists, list_size]` int64, by rank, the group of each document where the caller gave them.
         positive: `[lists]`, the number of documents that score above 0.
+        judged: `[lists, list_size]` bool, by rank, which documents were judged; None if all were. The others have label 0.
+        pooled: the same for which documents were in the pool that was to be judged; None if those that were judged.
+        weights: `[lists, list_size]` float64, by rank, the item weights where the caller gave them, 0 in the padding.
     """
 
     labels: Tensor
@@ -57,6 +63,9 @@ class RankedLists:
     num_relevant: Tensor | None = None
     ideal_labels: Tensor | None = None
     groups: Tensor | None = None
+    judged: Tensor | None = None
+    pooled: Tensor | None = None
+    weights: Tensor | None = None
 
     @property
     def ranks(self) -> Tensor:
@@ -103,6 +112,8 @@ class RankedLists:
         means = sums.gather(-1, self.first) / (self.last - self.first + 1)
         if exact:
             return means
+        if self.weights is not None:
+            return means
         labels = self.labels.gather(-1, self._by_label)
         return torch.where(labels.gather(-1, self.first) == labels.gather(-1, self.last), values, means)
 
@@ -115,7 +126,7 @@ class RankedLists:
 
     def reordered(self, places: Tensor) -> RankedLists:
         """The documents at other ranks, `places` `[lists, list_size]`, and nothing tied."""
-        given = {name: getattr(self, name) for name in ("labels", "where", "order", "groups")}
+        given = {name: getattr(self, name) for name in ("labels", "where", "order", *_PER_DOCUMENT)}
         changed: dict[str, Any] = {name: value.gather(-1, places) for name, value in given.items() if value is not None}
         return replace(self, **changed, first=None, last=None)
 
@@ -128,6 +139,10 @@ class RankedLists:
         found = {each.name: getattr(self, each.name) for each in fields(self)}
         changed: dict[str, Any] = {name: value[rows] for name, value in found.items() if isinstance(value, Tensor)}
         return replace(self, **changed)
+
+    def weighted(self, values: Tensor) -> Tensor:
+        """`values` `[lists, list_size]`, by rank, times the item weights, if there are any."""
+        return values if self.weights is None else values * self.weights
 
     def place(self, row: int, rank: int) -> str:
         """Which document it is, in the caller's terms."""
@@ -158,26 +173,25 @@ def rank_lists(
     ideal_labels: Any = None,
     docids: Any = None,
     groups: Any = None,
+    judged: Any = None,
+    pooled: Any = None,
+    item_weights: Any = None,
     signed: bool = False,
 ) -> tuple[torch.Size, Iterator[RankedLists]]:
     """Check the input and sort it; returns the shape of the lists and their batches in rank order.
 
-    Padded input is one batch; flat input is padded in groups of similar length. See `evaluate` for the arguments; labels below 0
-    are refused unless they are `signed`.
-
-    Raises:
-        TypeError, ValueError: types, shapes or values do not fit. Values are checked as the batches are drawn.
+    Padded input is one batch; flat input is padded in groups of similar length. See `evaluate` for the arguments and errors;
+    labels below 0 are refused unless they are `signed`. Values are checked as the batches are drawn.
     """
     scores, labels = _as_real(scores), _as_real(labels)
     where, offsets = (None if value is None else _as_tensor(value) for value in (where, offsets))
     check_lists(scores, labels, where, offsets)
-    if ties not in TIES:
-        raise ValueError(f"ties must be one of {', '.join(map(repr, TIES))}, got {ties!r}")
-    if ties == "docid" and docids is None:
-        raise ValueError("ties='docid' breaks ties by document id; pass docids, in the shape of scores")
+    _check_ties(ties, docids)
     device = scores.device
     scores, labels = scores.detach(), labels.detach().to(device)
-    numbers = None if groups is None else _group_numbers(groups, scores)
+    documents = _documents(scores, groups, judged, pooled, item_weights)
+    if "judged" in documents:
+        labels = labels.masked_fill(~documents["judged"], 0)
     keys = _docid_keys(docids, scores) if ties == "docid" else None
     lists = scores.shape[:-1] if offsets is None else torch.Size([offsets.shape[0] - 1])
     if num_relevant is not None:
@@ -187,20 +201,29 @@ def rank_lists(
 
     if offsets is not None:
         check_offsets(offsets, scores.shape[0])
+    by_list = {"num_relevant": num_relevant, "ideal_labels": ideal_labels}
 
     def batches() -> Iterator[RankedLists]:
         for index, real, arrange in lay_out(scores, where, offsets):
             batch_keys = None if keys is None else arrange(keys)
+            given = {name: arrange(each) for name, each in documents.items()}
+            if "weights" in given:
+                real = real & (_checked_weights(given["weights"], real, index) > 0)
             ranked = _rank(arrange(scores), arrange(labels), real, batch_keys, index, ties, signed)
-            yield replace(
-                ranked,
-                letor=letor,
-                num_relevant=None if num_relevant is None else num_relevant[index],
-                ideal_labels=None if ideal_labels is None else ideal_labels[index],
-                groups=None if numbers is None else arrange(numbers).gather(-1, ranked.order),
-            )
+            by_rank: dict[str, Any] = {name: each.gather(-1, ranked.order) for name, each in given.items()}
+            if "weights" in by_rank:
+                by_rank["weights"] = by_rank["weights"].masked_fill(~ranked.where, 0)
+            of_lists: dict[str, Any] = {name: each[index] for name, each in by_list.items() if each is not None}
+            yield replace(ranked, letor=letor, **of_lists, **by_rank)
 
     return lists, batches()
+
+
+def _check_ties(ties: str, docids: Any) -> None:
+    if ties not in TIES:
+        raise ValueError(f"ties must be one of {', '.join(map(repr, TIES))}, got {ties!r}")
+    if ties == "docid" and docids is None:
+        raise ValueError("ties='docid' breaks ties by document id; pass docids, in the shape of scores")
 
 
 def lay_out(
@@ -312,6 +335,53 @@ def _group_numbers(groups: Any, scores: Tensor) -> Tensor:
     groups = groups.to(scores.device)
     check_groups(groups, scores)
     return groups.long()
+
+
+def _documents(scores: Tensor, groups: Any, judged: Any, pooled: Any, item_weights: Any) -> dict[str, Tensor]:
+    """What was given of each document, in the shape of scores."""
+    found = {}
+    if groups is not None:
+        found["groups"] = _group_numbers(groups, scores)
+    for name, flags in (("judged", judged), ("pooled", pooled)):
+        if flags is not None:
+            found[name] = _flags(name, flags, scores)
+    if item_weights is not None:
+        found["weights"] = _item_weights(item_weights, scores)
+    return found
+
+
+def _flags(name: str, flags: Any, scores: Tensor) -> Tensor:
+    """One truth value a document, in the shape of scores."""
+    flags = _as_tensor(flags).to(scores.device)
+    if flags.dtype != torch.bool:
+        raise TypeError(f"{name} must be boolean, one a document, got {flags.dtype}")
+    if flags.shape != scores.shape:
+        raise ValueError(
+            f"{name} must have the shape of scores, one a document; got {name} {tuple(flags.shape)} and scores "
+            f"{tuple(scores.shape)}"
+        )
+    return flags
+
+
+def _item_weights(weights: Any, scores: Tensor) -> Tensor:
+    weights = _as_real(weights).to(scores.device).double()
+    if weights.shape != scores.shape:
+        raise ValueError(
+            f"item_weights must have the shape of scores, one a document; got item_weights {tuple(weights.shape)} and scores "
+            f"{tuple(scores.shape)}"
+        )
+    return weights
+
+
+def _checked_weights(weights: Tensor, real: Tensor, index: Tensor) -> Tensor:
+    wrong = real & ~((weights >= 0) & weights.isfinite())
+    if bool(wrong.any()):
+        row, column = wrong.nonzero()[0].tolist()
+        raise ValueError(
+            f"item_weights must be finite and >= 0; list {int(index[row])}, document {column} has "
+            f"{float(weights[row, column]):g}"
+        )
+    return weights
 
 
 def _check_num_relevant(num_relevant: Tensor, lists: torch.Size) -> Tensor:

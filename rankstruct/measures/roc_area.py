@@ -1,4 +1,4 @@
-"""Area under the ROC curve: the share of correctly ordered pairs."""
+"""Area under the ROC curve, and the same of all grades: the share of correctly ordered pairs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from rankstruct.measures.base import Measure, register_measure
 from rankstruct.measures.ranked import RankedLists
 
-__all__ = ["AUC"]
+__all__ = ["AUC", "OPA"]
 
 
 @register_measure
@@ -32,13 +32,48 @@ class AUC(Measure):
 
     undefined: ClassVar[str] = "all of it is relevant, or nothing is"
     under_ties: ClassVar[str] = "closed form"
+    takes_item_weights: ClassVar[bool] = True
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
         """One less the share of pairs in the wrong order. All that is added are halves, so no order of adding shows."""
         relevant = lists.relevant(self.min_relevant)
-        irrelevant = lists.where.double() - relevant
+        irrelevant = lists.weighted(lists.where.double() - relevant)
+        relevant = lists.weighted(relevant)
         above = irrelevant.cumsum(-1)
         pairs = relevant.sum(-1) * irrelevant.sum(-1)
         if lists.first is not None and lists.last is not None:
             above = 0.5 * ((above - irrelevant).gather(-1, lists.first) + above.gather(-1, lists.last))
         return 1 - (relevant * above).sum(-1) / pairs, pairs > 0
+
+
+@register_measure
+@dataclass(frozen=True)
+class OPA(Measure):
+    """Ordered pair accuracy: the share of pairs with different labels whose higher label ranks higher; a tie is half.
+
+    With labels 0 and 1 it is `AUC`. A list whose labels are all equal is treated as one with nothing relevant. There is no
+    cut-off. O(n) for each grade that occurs.
+
+    >>> OPA()([3.0, 2.0, 1.0], [1, 2, 0])  # 2 of 3 pairs
+    tensor(0.6667, dtype=torch.float64)
+    """
+
+    cutoff: int | None = field(default=None, init=False)
+    min_relevant: float | None = field(default=None, init=False)
+
+    undefined: ClassVar[str] = "its labels are all equal"
+    under_ties: ClassVar[str] = "closed form"
+    takes_item_weights: ClassVar[bool] = True
+
+    def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
+        """One less the share of pairs in the wrong order: of each grade, those above it that have a lower one."""
+        wrong, pairs = lists.labels.new_zeros(2, len(lists.labels))
+        for grade in lists.labels[lists.where].unique()[1:]:
+            own = lists.weighted((lists.where & (lists.labels == grade)).double())
+            lower = lists.weighted((lists.where & (lists.labels < grade)).double())
+            above = lower.cumsum(-1)
+            if lists.first is not None and lists.last is not None:
+                above = 0.5 * ((above - lower).gather(-1, lists.first) + above.gather(-1, lists.last))
+            wrong = wrong + (own * above).sum(-1)
+            pairs = pairs + own.sum(-1) * lower.sum(-1)
+        return 1 - wrong / pairs, pairs > 0

@@ -4,8 +4,8 @@ An extra: `pip install 'rankstruct[text]'`. Nothing is fetched from a hub unless
 """
 
 from rankstruct.text import _needed as _needed  # before what needs it
+from rankstruct.text.adapters import *
+from rankstruct.text.candidates import *
 from rankstruct.text.collection import *
 from rankstruct.text.encoder import *
-from rankstruct.text.adapters import *
 from rankstruct.text.questions import *
-from rankstruct.text.candidates import *

@@ -9,8 +9,8 @@ import numpy as np
 from torch import nn
 
 from rankstruct.data import BatchLoader, RankingData, Splits
-from rankstruct.text.encoder import CrossEncoderScorer
 from rankstruct.text.candidates import TextSource
+from rankstruct.text.encoder import CrossEncoderScorer
 from rankstruct.training.datamodule import ListsDataModule
 
 __all__ = ["TextDataModule"]

@@ -77,6 +77,8 @@ def test_join(caplog):
     assert joined.num_relevant.tolist() == [1, 2]
     np.testing.assert_array_equal(joined.ideal_labels, [[1, np.nan, np.nan], [2, 1, 0]])
     assert joined.not_judged == 2  # x and z
+    assert joined.judged.tolist() == [False, True, True, False]
+    assert joined.pooled.tolist() == [False, True, True, True]
     assert (joined.only_in_run, joined.only_in_qrels) == (("9",), ("3",))
     assert "1 queries that only the run has are left out: 9" in caplog.text
     assert "1 queries that only the qrels has are left out: 3" in caplog.text

@@ -7,7 +7,7 @@ that needs arguments, or for which less holds, is one line in LOSSES.
 import pickle
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import pytest
 import torch
@@ -28,6 +28,8 @@ class Case:
             or nothing.
         takes_groups: it is called with the group of each document.
         signed: it is a regression, to which labels below 0 are as good as others.
+        item_weights: it knows documents of different weights.
+        held: its gradient holds something fixed that its value does not.
     """
 
     make: Callable[..., torch.nn.Module]
@@ -36,16 +38,23 @@ class Case:
     input_order: str = ""
     takes_groups: bool = False
     signed: bool = False
+    item_weights: bool = True
+    held: bool = False
 
     def groups(self, groups=None):
         """What it is called with beside the lists, the groups being those of `draw` if none are given."""
         return {"groups": GROUPS if groups is None else groups} if self.takes_groups else {}
 
 
-def case(kind, *args, shift_invariant=True, pairs=True, input_order="", takes_groups=False, signed=False, **options):
-    return Case(
-        lambda **given: kind(*args, **options, **given), shift_invariant, pairs, input_order, takes_groups, signed
-    )
+#: Losses of an oracle, and surrogates like them: all documents count alike.
+ORACLES = {rs.StructuredHingeLoss, rs.DiverseHingeLoss, rs.GradedLoss, rs.DirectLoss, rs.TopSurrogateLoss}
+
+
+def case(kind, *args, **options):
+    holds = {each.name: options.pop(each.name) for each in fields(Case)[1:] if each.name in options}
+    if kind in ORACLES:
+        holds["item_weights"] = False
+    return Case(lambda **given: kind(*args, **options, **given), **holds)
 
 
 def combined(reduction="mean", **options):
@@ -55,6 +64,7 @@ def combined(reduction="mean", **options):
 
 
 ALONE = {"shift_invariant": False, "pairs": False}
+TEACHER = {"pairs": False, "signed": True}
 GROUPS = torch.randint(0, 5, (6, 12), generator=torch.Generator().manual_seed(2))
 
 LOSSES = [
@@ -107,10 +117,26 @@ LOSSES = [
     *((f"Top-{kind}", case(rs.TopSurrogateLoss, "P@5", kind)) for kind in ("average", "max")),
     ("Top-slack", case(rs.TopSurrogateLoss, "P@5", "max", "slack")),
     ("Top-nDCG@10", case(rs.TopSurrogateLoss, "nDCG(min_relevant=1)@10")),
-    ("Combined", case(combined)),
-    ("Combined-shared", case(combined, slack="shared")),
+    ("Combined", case(combined, item_weights=False)),
+    ("Combined-shared", case(combined, slack="shared", item_weights=False)),
     ("ApproxNDCG", case(rs.ApproxNDCGLoss)),
     ("ApproxNDCG@3", case(rs.ApproxNDCGLoss, "nDCG@3", temperature=1.0)),
+    ("ApproxMRR", case(rs.ApproxNDCGLoss, "RR", temperature=1.0)),
+    ("DCG-hinge", case(rs.ApproxNDCGLoss, temperature=1.0, ranks="hinge")),
+    ("Softmax", case(rs.SoftmaxLoss)),
+    ("Softmax-unique", case(rs.SoftmaxLoss, "gain", against="lower")),
+    ("Softmax-poly-1", case(rs.SoftmaxLoss, "share", temperature=0.5, epsilon=1.0)),
+    ("Softmax-teacher", case(rs.SoftmaxLoss, "teacher", temperature=2.0, divergence=True, **TEACHER)),
+    ("Lambda-zero-one", case(rs.LambdaLoss, scheme="uniform", surrogate="zero-one")),
+    ("Lambda-hinge", case(rs.LambdaLoss, scheme="lambdarank", surrogate="hinge", input_order="scores")),
+    ("Circle", case(rs.CircleLoss, gamma=4.0, shift_invariant=False, held=True)),
+    ("NeuralSort", case(rs.NeuralSortLoss)),
+    ("NeuralNDCG", case(rs.NeuralNDCGLoss)),
+    ("NeuralNDCG@3-scaled", case(rs.NeuralNDCGLoss, "nDCG@3", scalings=3)),
+    ("MarginMSE", case(rs.MarginMSELoss, **TEACHER)),
+    ("MarginMSE-first", case(rs.MarginMSELoss, "first", input_order="labels", **TEACHER)),
+    ("RankDistil", case(rs.RankDistilLoss, k=5, samples=None, **TEACHER)),
+    ("ADR-MSE", case(rs.DiscountedRankMSELoss, **TEACHER)),
 ]
 #: Modules that have no case: bases, another contract than that of lists, random ones.
 WITHOUT = {"RankingLoss", "HingeLoss", "AssignmentHingeLoss", "PerturbedLoss"}
@@ -362,7 +388,7 @@ def test_scores_as_large_as_the_dtype_holds_are_finite_or_a_named_error(its, dty
     for extreme in (torch.where(scores > 0, high, -high), torch.where(scores > 0.5, high, scores), high):
         for sign in (1, -1):
             finite_or_named(loss, (sign * extreme).to(dtype), labels, **keep)
-    if its.pairs:  # all tie, which costs what ties at 0 do
+    if its.pairs and its.shift_invariant:  # all tie, which costs what ties at 0 do
         for tied in (high / 3, -high / 3):
             assert its.make()(tied.to(dtype), labels, **keep).isfinite()
 
@@ -407,10 +433,91 @@ def test_what_1e38_and_labels_of_1000_gave_as_nan():
 
 @every_loss
 def test_gradcheck(its):
+    if its.held:
+        pytest.skip("its gradient is that of another function, which has a test of its own")
     scores, labels, where = draw()
     loss = its.make(reduction="none")
     scores.requires_grad_()
     assert torch.autograd.gradcheck(lambda s: loss(s, labels, where=where, **its.groups()), scores)
+    if its.item_weights:
+        each = item_weights_of(scores)
+        assert torch.autograd.gradcheck(lambda s: loss(s, labels, where=where, item_weights=each), scores)
+
+
+def item_weights_of(scores, seed=3):
+    """Weights from 0 to 3, some of them 0."""
+    drawn = 4 * torch.rand(scores.shape, generator=torch.Generator().manual_seed(seed), dtype=scores.dtype) - 1
+    return drawn.clamp(min=0)
+
+
+@every_loss
+def test_item_weights_of_1_change_nothing_and_0_leaves_a_document_out(its):
+    scores, labels, where = draw()
+    loss = its.make(reduction="none")
+    if not its.item_weights:
+        with pytest.raises(TypeError, match="this loss takes no item_weights"):
+            loss(scores, labels, where=where, item_weights=torch.ones(6, 12), **its.groups())
+        expected = loss(scores, labels, where=where, **its.groups())
+        assert torch.equal(loss(scores, labels, where=where, item_weights=None, **its.groups()), expected)
+        return
+    expected, gradient = both_ways(loss, scores, labels, where=where)
+    ones = torch.where(where, 1.0, torch.nan)  # padding may hold anything
+    found, its_gradient = both_ways(loss, scores, labels, where=where, item_weights=ones)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(its_gradient, gradient)
+    kept = where & (torch.rand(6, 12, generator=torch.Generator().manual_seed(4)) < 0.6)
+    kept[1] = False
+    expected, gradient = both_ways(loss, scores, labels, where=kept)
+    found, its_gradient = both_ways(loss, scores, labels, where=where, item_weights=kept.double())
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(its_gradient, gradient)
+    assert (its_gradient[~kept] == 0).all()
+    mean = its.make()(scores, labels, where=where, item_weights=kept.double())
+    torch.testing.assert_close(mean, its.make()(scores, labels, where=kept))
+
+
+@every_loss
+def test_item_weights_in_every_layout(its):
+    if not its.item_weights:
+        pytest.skip("takes none")
+    scores, labels, where = draw()
+    each, loss = item_weights_of(scores), its.make(reduction="none")
+    value, gradient = both_ways(loss, scores, labels, where=where, item_weights=each)
+    assert value.isfinite().all()
+    assert not torch.allclose(value, loss(scores, labels, where=where))
+    for row in range(6):
+        real = where[row]
+        alone, its_gradient = both_ways(loss, scores[row, real], labels[row, real], item_weights=each[row, real])
+        torch.testing.assert_close(alone, value[row])
+        torch.testing.assert_close(its_gradient, gradient[row, real])
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), where.sum(-1).cumsum(0)])
+    flat, its_gradient = both_ways(loss, scores[where], labels[where], offsets=offsets, item_weights=each[where])
+    torch.testing.assert_close(flat, value)
+    torch.testing.assert_close(its_gradient, gradient[where])
+    module = loss.requires_grad_(False)
+    mapped = torch.func.vmap(lambda s, y, m, w: module(s, y, where=m, item_weights=w))(scores, labels, where, each)
+    torch.testing.assert_close(mapped, value)
+    low = loss(scores.float(), labels, where=where, item_weights=each.float())
+    torch.testing.assert_close(low.double(), value, rtol=1e-3, atol=1e-4)
+
+
+@every_loss
+def test_item_weights_are_checked(its):
+    if not its.item_weights:
+        pytest.skip("takes none")
+    scores, labels, _ = draw()
+    loss = its.make()
+    for wrong, shown in ((-0.5, "-0.5"), (torch.nan, "nan"), (torch.inf, "inf")):
+        each = torch.ones(6, 12)
+        each[2, 3] = wrong
+        with pytest.raises(
+            ValueError, match=rf"item_weights must be finite and >= 0; that of document \[2, 3\] is {shown}"
+        ):
+            loss(scores, labels, item_weights=each)
+    with pytest.raises(ValueError, match=r"item_weights must be one a document, shape \(6, 12\) on cpu; got \(6,\)"):
+        loss(scores, labels, item_weights=torch.ones(6))
+    with pytest.raises(TypeError, match=r"item_weights must be a torch.Tensor, got list"):
+        loss(scores, labels, item_weights=[1.0])
 
 
 @every_loss
@@ -429,6 +536,7 @@ def test_compiles_as_one_graph(its):
     loss = its.make()
     for given in (
         (scores, labels, {"where": where, "weights": torch.rand(len(scores)), **its.groups()}),
+        *([(scores, labels, {"where": where, "item_weights": item_weights_of(scores)})] if its.item_weights else []),
         (
             scores.flatten(),
             labels.flatten(),

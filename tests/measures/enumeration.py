@@ -166,6 +166,75 @@ def expected_rank_utility(d: float, half_life: float, k: int | None = None, *, n
     )
 
 
+def expected_reciprocal_rank(k: int | None = None, top: float = 4) -> Slow:
+    def measure(ranking: Ranking) -> float | None:
+        value, going = 0.0, 1.0
+        for rank, label in enumerate(ranking, 1):
+            stop = (2**label - 1) / 2**top
+            value += going * stop / rank if k is None or rank <= k else 0.0
+            going *= 1 - stop
+        return value if any(label > 0 for label in ranking) else None
+
+    return measure
+
+
+def r_precision(at: float | None = None) -> Slow:
+    def measure(ranking: Ranking) -> float | None:
+        hits = [binary(label, at) for label in ranking]
+        return sum(hits[: sum(hits)]) / sum(hits) if any(hits) else None
+
+    return measure
+
+
+def rank_biased(patience: float, k: int | None = None) -> Slow:
+    return discounted(lambda rank: (1 - patience) * patience ** (rank - 1), lambda label: float(label > 0), k)
+
+
+def average_position(at: float | None = None) -> Slow:
+    def measure(ranking: Ranking) -> float | None:
+        gains = [label if at is None else float(label >= at) for label in ranking]
+        return -sum(gain * rank for rank, gain in enumerate(gains, 1)) / sum(gains) if any(gains) else None
+
+    return measure
+
+
+def ordered_pairs(ranking: Ranking) -> float | None:
+    pairs = [(i, j) for i in range(len(ranking)) for j in range(len(ranking)) if ranking[i] > ranking[j]]
+    return sum(i < j for i, j in pairs) / len(pairs) if pairs else None
+
+
+def binary_preference(at: float | None = None) -> Slow:
+    """Labels below 0 stand for documents that nobody judged."""
+
+    def measure(ranking: Ranking) -> float | None:
+        judged = [binary(label, at) for label in ranking if label >= 0]
+        hits, misses = sum(judged), len(judged) - sum(judged)
+        if not hits:
+            return None
+        above, value = 0, 0.0
+        for hit in judged:
+            if hit:
+                value += 1 - min(above, hits) / min(misses, hits) if above else 1.0
+            else:
+                above += 1
+        return value / hits
+
+    return measure
+
+
+def inferred_precision(ranking: Ranking) -> float | None:
+    """A label of -1 stands for a document of the pool that nobody judged, of -2 for one outside."""
+    value, hits, misses, waiting, epsilon = 0.0, 0, 0, 0, 0.00001
+    for above, label in enumerate(ranking):
+        if label > 0:
+            share = (hits + epsilon) / (hits + misses + 2 * epsilon)
+            value += (1 + (hits + misses + waiting) * share) / (above + 1)
+            hits += 1
+        misses += label == 0
+        waiting += label == -1
+    return value / hits if hits else None
+
+
 def at_least(grade: float, gain: Callable[[float], float] = linear) -> Callable[[float], float]:
     return lambda label: gain(1.0 if label >= grade else 0.0)
 
@@ -223,6 +292,19 @@ MEASURES: dict[str, Slow] = {
     "ERU(d=0.5,half_life=2)@2": expected_rank_utility(0.5, 2, 2),
     "nERU(d=1,half_life=3)": expected_rank_utility(1, 3, normalized=True),
     "nERU(d=0.5,half_life=2.5)@3": expected_rank_utility(0.5, 2.5, 3, normalized=True),
+    "ERR": expected_reciprocal_rank(),
+    "ERR@2": expected_reciprocal_rank(2),
+    "ERR(max_grade=5)@4": expected_reciprocal_rank(4, 5),
+    "Rprec": r_precision(),
+    "Rprec(min_relevant=2)": r_precision(2),
+    "RBP": rank_biased(0.8),
+    "RBP(patience=0.5)@3": rank_biased(0.5, 3),
+    "ARP": average_position(),
+    "ARP(min_relevant=2)": average_position(2),
+    "OPA": ordered_pairs,
+    "Bpref": binary_preference(),
+    "Bpref(min_relevant=2)": binary_preference(2),
+    "infAP": inferred_precision,
 }
 """By canonical name."""
 

@@ -5,7 +5,18 @@ import random
 
 import pytest
 import torch
-from measures.enumeration import LETOR, MEASURES, at_least, best, discounted, log2_discount, mean, rankings
+from measures.enumeration import (
+    LETOR,
+    MEASURES,
+    at_least,
+    best,
+    binary_preference,
+    discounted,
+    inferred_precision,
+    log2_discount,
+    mean,
+    rankings,
+)
 
 from rankstruct.measures import evaluate, parse_measure
 
@@ -147,3 +158,54 @@ def test_relevant_documents_that_were_not_retrieved():
             wanted = here * sum(label > 0 for label in labels) / total if name.startswith("AP") and total else here
             assert from_labels[name].item() == pytest.approx(wanted if total else math.nan, abs=1e-12, nan_ok=True)
             assert from_number[name].item() == pytest.approx(wanted if total else math.nan, abs=1e-12, nan_ok=True)
+
+
+def test_incomplete_judgements():
+    """Label -1 for what is in the pool and was not judged, -2 for what is outside; what `labels` hold there does not count."""
+    draw = random.Random("incomplete")
+    lists = []
+    for scores, labels in random_lists("incomplete"):
+        lists.append((scores, [draw.choice((label, label, label, -1.0, -2.0)) for label in labels]))
+    scores, labels, where = padded(lists)
+    judged, pooled = ~(labels < 0), ~(labels < -1)
+    found = {
+        **evaluate(scores, labels, ["Bpref", "infAP"], where=where, judged=judged, pooled=pooled, empty="skip"),
+        **evaluate(scores, labels, "Bpref(min_relevant=2)", where=where, judged=judged, empty="skip"),
+    }
+    slow = {
+        "Bpref": binary_preference(),
+        "infAP": inferred_precision,
+        "Bpref(min_relevant=2)": binary_preference(2),
+    }
+    for row, each in enumerate(lists):
+        counted = rankings(*each)
+        for name, measure in slow.items():
+            wanted = mean(measure, counted)
+            got = found[name][row].item()
+            assert got == pytest.approx(math.nan if wanted is None else wanted, abs=1e-12, nan_ok=True), (name, each)
+
+
+def test_not_retrieved_documents_of_the_newer_measures():
+    for scores, labels, judged in lists_with_missing_documents("newer"):
+        names = ["Rprec", "Bpref", "infAP"]
+        found = evaluate(scores, labels, names, ideal_labels=judged, empty="skip")
+        hits, misses = sum(label > 0 for label in judged), sum(label == 0 for label in judged)
+        orders = rankings(scores, labels)
+
+        def preference(ranking, hits=hits, misses=misses):
+            above, value = 0, 0.0
+            for label in ranking:
+                value += (label > 0) * (1 - min(above, hits) / min(misses, hits) if above else 1)
+                above += label == 0
+            return value / hits
+
+        if not hits:
+            assert all(value.isnan() for value in found.values())
+            continue
+        wanted = {
+            "Rprec": mean(lambda ranking, hits=hits: sum(label > 0 for label in ranking[:hits]) / hits, orders),
+            "Bpref": mean(preference, orders),
+            "infAP": (mean(inferred_precision, orders) or 0.0) * sum(label > 0 for label in labels) / hits,
+        }
+        for name, value in wanted.items():
+            assert found[name].item() == pytest.approx(value, abs=1e-12), (name, scores, labels, judged)

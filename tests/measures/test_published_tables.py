@@ -95,6 +95,7 @@ def test_trec_eval(data_root):
         expected[measure, query] = value
     cutoffs = (5, 10, 15, 20, 30, 100, 200, 500, 1000)
     names = {"map": "AP", "recip_rank": "RR"} | {f"P_{k}": f"P@{k}" for k in cutoffs}
+    names |= {"Rprec": "Rprec", "bpref": "Bpref", "infAP": "infAP"}
     checked = 0
     for query, retrieved in run.items():
         documents, scores = zip(*retrieved, strict=True)
@@ -106,6 +107,7 @@ def test_trec_eval(data_root):
             ties="docid",
             docids=documents,
             ideal_labels=list(relevance[query].values()),
+            judged=[document in relevance[query] for document in documents],
         )
         for theirs, ours in names.items():
             assert f"{values[ours].item():.4f}" == expected[theirs, query], (query, theirs)

@@ -1,0 +1,125 @@
+"""Expected reciprocal rank: a user walks down the ranking and stops where a document satisfies."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from rankstruct.measures.base import Measure, register_measure
+from rankstruct.measures.ranked import RankedLists
+from rankstruct.measures.rounding import by_label, elementwise, row_sums
+
+__all__ = ["ERR"]
+
+_NOTHING = 1e-20  # a probability that no sum shows
+
+
+@register_measure
+@dataclass(frozen=True)
+class ERR(Measure):
+    """Expected reciprocal rank, ERR or ERR@k: the sum over ranks of 1/rank times the chance that the user stops there.
+
+    A document of grade y satisfies with probability (2^y - 1) / 2^max_grade; who is not satisfied goes on.
+
+    Args:
+        max_grade: the highest grade there is, 4 in most collections. A higher label is an error.
+
+    Source: Chapelle, Metzler, Zhang, Grinspan, "Expected Reciprocal Rank for Graded Relevance", CIKM 2009.
+
+    >>> ERR()([3.0, 2.0, 1.0], [0, 4, 1])
+    tensor(0.4701, dtype=torch.float64)
+    """
+
+    min_relevant: float | None = field(default=None, init=False)
+    max_grade: float = field(default=4, kw_only=True)
+
+    under_ties: ClassVar[str] = "closed form"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_number("max_grade", above=0)
+
+    def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
+        """Without ties, the definition; see `_expected` for the mean over the orders of tied documents."""
+        if bool((lists.labels > self.max_grade).any()):
+            row, rank = (lists.labels > self.max_grade).nonzero()[0].tolist()
+            raise ValueError(
+                f"labels go up to max_grade, {self.max_grade:g}, under {self.name}; {lists.place(row, rank)} has "
+                f"{float(lists.labels[row, rank]):g}; write ERR(max_grade=...)"
+            )
+        # Of tied documents in the order of their labels, so that the order of the input does not show in the last bit.
+        ranked = lists.lowest_first()
+        stops = torch.where(ranked.where, by_label(self._stop, ranked.labels), 0.0)
+        if lists.first is None or lists.last is None:
+            going = (1 - stops).cumprod(-1).roll(1, -1)
+            going[:, :1] = 1
+            chances = going * stops
+        else:
+            chances = _expected(stops, lists.first, lists.last, self.cutoff)
+        kept = slice(None, self.cutoff)
+        return row_sums(chances[:, kept] / lists.ranks[kept]), (stops > 0).any(-1)
+
+    def _stop(self, labels: Tensor) -> Tensor:
+        return (torch.exp2(labels) - 1) / 2.0**self.max_grade
+
+
+def _expected(stops: Tensor, first: Tensor, last: Tensor, cutoff: int | None) -> Tensor:
+    """The chance to stop at each rank, `[lists, list_size]`, in the mean over all orders of the tied documents.
+
+    In a group, let E_i be the mean over its sets of i stopping documents (those that may satisfy) of the chance to pass them all.
+    The i-th of the r stopping ones is then where the user stops with probability E_(i-1) - E_i, and at which of the n ranks it
+    stands is independent of that: at the j-th with probability C(j-1, i-1) C(n-j, r-i) / C(n, r). O(n) for each i; those beyond
+    the cut-off stand behind it.
+    """
+    stopping = stops > 0
+    so_far = stopping.double().cumsum(-1)
+    before = (so_far - stopping.double()).gather(-1, first)
+    count = so_far.gather(-1, last) - before
+    passed = (1 - stops).cumprod(-1)
+    reached = torch.where(first > 0, passed.gather(-1, (first - 1).clamp(min=0)), 1.0)
+    falls, most = _falls(stops, so_far - before, count, first, cutoff)
+    whole_numbers = torch.arange(1, stops.shape[-1] + 3, dtype=torch.float64, device=stops.device)
+    factorials = elementwise(torch.lgamma, whole_numbers)
+    size, place = last - first + 1, torch.arange(stops.shape[-1], device=stops.device) - first  # place from 0
+    r = count.long()
+    whole = factorials[size] - factorials[r] - factorials[size - r]
+    chances = torch.zeros_like(stops)
+    for i in range(most):  # from 0
+        before, behind, room = place - i, r - 1 - i, size - 1 - place
+        possible = (before >= 0) & (behind >= 0) & (room >= behind)
+        before, behind = before.clamp(min=0), behind.clamp(min=0)
+        ways = factorials[place] - factorials[i] - factorials[before]
+        ways = ways + factorials[room] - factorials[behind] - factorials[(room - behind).clamp(min=0)]
+        fall = falls.gather(-1, (first + i).clamp(max=stops.shape[-1] - 1))
+        chances = chances + torch.where(possible, fall * elementwise(torch.exp, ways - whole), 0.0)
+    return reached * torch.where(first == last, stops, chances)
+
+
+def _falls(stops: Tensor, seen: Tensor, count: Tensor, first: Tensor, cutoff: int | None) -> tuple[Tensor, int]:
+    """E_(i-1) - E_i for i = 1, 2, ... from the first rank of each group on, `[lists, list_size]`, and how many i there are.
+
+    One document after another: of t documents, the mean over the sets of j takes (t - j) / t of that without the new one, and
+    j / t times its chance to pass of that of j - 1. `seen` is t at each rank, `count` r.
+    """
+    stopping = stops > 0
+    most = int(count.max()) if count.numel() else 0
+    most = most if cutoff is None else min(most, cutoff)
+    least = float(torch.where(stopping, stops, 1.0).min()) if stops.numel() else 1.0
+    if least < 1:  # what comes after is nothing
+        most = min(most, math.ceil(math.log(_NOTHING) / math.log1p(-least)))
+    j = torch.arange(most + 1, device=stops.device)
+    means, start = stops.new_zeros(len(stops), most + 1), (j == 0).double()
+    falls = torch.zeros_like(stops)
+    for rank in stopping.any(0).nonzero().view(-1).tolist():
+        here, t = stopping[:, rank, None], seen[:, rank, None]
+        before = torch.where(t == 1, start, means)
+        shifted = torch.nn.functional.pad(before[:, :-1], (1, 0))
+        grown = ((t - j).clamp(min=0) * before + j * (1 - stops[:, rank, None]) * shifted) / t.clamp(min=1)
+        means = torch.where(here, torch.where(j <= t, grown, 0.0), means)
+        row, i = (here & (t == count[:, rank, None]) & (j[:-1] < t)).nonzero(as_tuple=True)
+        falls[row, first[row, rank] + i] = means[row, i] - means[row, i + 1]
+    return falls, most
