@@ -8,7 +8,7 @@ test:  ## install what the tests need, and run them: the README's command
 	pip install -e ".[test]" && pytest -n auto --dist loadfile $(ARGS)
 
 slow:  ## the tests that `pytest` leaves out: long enumerations, notebooks, soak and fuzz runs
-	pytest -n auto --dist loadfile -m slow $(ARGS)
+	pytest -n auto --dist loadfile -m slow --durations 30 $(ARGS)
 
 lint:
 	ruff check . && ruff format --check . && mypy && lint-imports

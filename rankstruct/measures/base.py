@@ -277,8 +277,8 @@ def parse_measure(measure: str | Measure) -> Measure:
     """A measure from its name; a measure is returned as it is.
 
     Names are written as in ir-measures, in any case: `AP`, `AP@10`, `nDCG(gain='linear')@10`, `ERU(d=3,half_life=5)`.
-    `MAP`, `MRR`, `recip_rank` and `F1` are taken for `AP`, `RR`, `RR` and `F`, the parameters `rel` and `p` for `min_relevant` and
-    `patience`, and `cutoff=10` for `@10`. The prefix `diverse_` makes a measure one of diverse rankings: `diverse_RR@10`.
+    `MAP`, `MRR`, `recip_rank` and `F1` are taken for `AP`, `RR`, `RR` and `F`, the parameters `rel` and `p` for `min_relevant`
+    and `patience`, and `cutoff=10` for `@10`. The prefix `diverse_` makes a measure one of diverse rankings: `diverse_RR@10`.
 
     Raises:
         ValueError: a name, parameter or value that does not exist; the message lists what does.

@@ -14,7 +14,7 @@ SOAK = Path(__file__).parents[2] / "scripts" / "soak.py"
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 def test_killed_commands_go_on_to_the_same_results(tmp_path):
     commands = ["fit", "predict", "fit-exact", "cross-validate", "convert", "experiment"]
-    options = ["--kills", "10", "--fork", "--jobs", "2", "--processes", "0", "--folder", str(tmp_path)]
+    options = ["--kills", "6", "--fork", "--jobs", "2", "--processes", "0", "--folder", str(tmp_path)]
     done = subprocess.run(
         [sys.executable, str(SOAK), *options, "--commands", *commands], capture_output=True, text=True, timeout=600
     )
