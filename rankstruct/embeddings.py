@@ -113,16 +113,18 @@ class SimilarityLoss(nn.Module):
     def _reduced(self, queries: Tensor, documents: Sequence[Tensor], lists: _Lists) -> Tensor:
         """The loss of all queries on all documents, both as `_ready` made them."""
 
-        def of_some(part: dict[str, Tensor]) -> Tensor:
-            labels, where = lists(part["rows"])
-            similarities = torch.cat([part["queries"] @ each.T for each in documents], dim=-1)
+        def of_some(rows: Tensor) -> Tensor:
+            labels, where = lists(rows)
+            similarities = torch.cat([scaled[rows] @ each.T for each in documents], dim=-1)
             values = self.loss(similarities, labels, where=where, reduction="none")
             counted = torch.ones_like(values) if where is None else where.any(-1).to(values)
             return torch.stack([values, counted], dim=-1)
 
         scaled = queries * torch.exp(-self.log_temperature).to(queries.dtype)
-        rows = torch.arange(len(queries), device=queries.device)
-        found = sliced_scores(of_some, {"queries": scaled, "rows": rows}, self.queries_at_once)
+        every = torch.arange(len(queries), device=queries.device)
+        documents = [each.view_as(each) for each in documents]  # which the queries do not depend on, where they are the same
+        captured = [scaled, *documents, *self.loss.parameters()]
+        found = sliced_scores(of_some, every, self.queries_at_once, captured)
         return reduce_lists(found[:, 0], where=found[:, 1:] > 0, reduction=self.loss.reduction)
 
 

@@ -2,41 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
 
 import torch
-from torch import Tensor
-from torch.utils.checkpoint import checkpoint
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from rankstruct.data.errors import check_least
 from rankstruct.losses.base import check_positive
 
 __all__ = ["preference_scores", "sliced_scores"]
 
-Inputs = TypeVar("Inputs")
 
-
-def sliced_scores(score: Callable[[Any], Tensor], inputs: Any, size: int | None = 32) -> Tensor:
+def sliced_scores(
+    score: Callable[[Any], Tensor], inputs: Any, size: int | None = 32, parameters: Iterable[Tensor] | None = None
+) -> Tensor:
     """What `score` says of many documents, in the memory of `size` of them: `torch.cat([score(s) for s in slices])`.
 
     Where a gradient is asked for and there are several slices, none keeps its activations: the backward pass computes those of
     one slice at a time again, with the same random numbers (dropout), from the gradient that the loss of the whole list gave.
-    It costs one more forward pass, and the gradient is the same.
+    It costs one more forward pass, and the gradient is the same; there is none of second order.
 
     Args:
         score: of a slice of `inputs` to `[documents of the slice, ...]`.
         inputs: a tensor `[documents, ...]`, a mapping of such tensors as tokenizers return them, or a sequence.
         size: documents of a slice, at least 1; all at once if None.
+        parameters: all that the gradient is for; those of `score` if None, which must be a module then.
 
     Raises:
+        TypeError: there are several slices, and no parameters.
         ValueError: a size below 1, or tensors of a mapping that differ in their number of documents.
 
     Source: Gao, Zhang, Han, Callan, "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup", RepL4NLP 2021,
-    for embeddings; here by `torch.utils.checkpoint`.
+    for embeddings.
 
     >>> model = torch.nn.Linear(3, 1)
-    >>> scores = sliced_scores(lambda part: model(part).squeeze(-1), torch.zeros(500, 3), size=16)
+    >>> scores = sliced_scores(lambda part: model(part).squeeze(-1), torch.zeros(500, 3), 16, model.parameters())
     >>> scores.shape, scores.requires_grad
     (torch.Size([500]), True)
     """
@@ -46,7 +49,61 @@ def sliced_scores(score: Callable[[Any], Tensor], inputs: Any, size: int | None 
         return score(parts[0])
     if not torch.is_grad_enabled():
         return torch.cat([score(part) for part in parts])
-    return torch.cat([checkpoint(score, part, use_reentrant=False) for part in parts])
+    if parameters is None:
+        if not isinstance(score, nn.Module):
+            raise TypeError("sliced_scores needs parameters=, such as model.parameters(): what the gradient is for")
+        parameters = score.parameters()
+    found: Tensor = _Sliced.apply(score, parts, *(each for each in parameters if each.requires_grad))
+    return found
+
+
+class _Sliced(torch.autograd.Function):
+    """Scores of slices, forward without a graph. torch's checkpoint() gives the same; its graph of many small pieces, between
+    which activations come and go, splits the heap, so that memory grows with the number of slices after all.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, score: Callable[[Any], Tensor], parts: list[Any], *parameters: Tensor) -> Tensor:
+        ctx.score, ctx.parts, ctx.states, ctx.sizes = score, parts, [], []
+        ctx.save_for_backward(*parameters)
+        ctx.kind = next((each.device.type for each in parameters if each.device.type != "cpu"), "cpu")
+        ctx.autocast = [
+            {"device_type": kind, "dtype": torch.get_autocast_dtype(kind), "enabled": torch.is_autocast_enabled(kind)}
+            for kind in {"cpu", ctx.kind}
+        ]
+        values = []
+        for part in parts:
+            ctx.states.append(
+                (torch.get_rng_state(), _device_module(ctx.kind) and _device_module(ctx.kind).get_rng_state())
+            )
+            values.append(score(part))
+            ctx.sizes.append(len(values[-1]))
+        return torch.cat(values)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        parameters = ctx.saved_tensors
+        total: list[Tensor | None] = [None] * len(parameters)
+        module = _device_module(ctx.kind)
+        with ExitStack() as stack:
+            devices = [torch.device(ctx.kind, module.current_device())] if module else []
+            stack.enter_context(torch.random.fork_rng(devices, device_type=ctx.kind if module else "cuda"))
+            stack.enter_context(torch.enable_grad())
+            for options in ctx.autocast:
+                stack.enter_context(torch.autocast(**options))
+            for part, (state, device_state), grad in zip(ctx.parts, ctx.states, grads[0].split(ctx.sizes), strict=True):
+                torch.set_rng_state(state)
+                if module:
+                    module.set_rng_state(device_state)
+                found = torch.autograd.grad(ctx.score(part), parameters, grad, allow_unused=True)
+                for at, (sum_so_far, each) in enumerate(zip(total, found, strict=True)):
+                    total[at] = each if sum_so_far is None else sum_so_far if each is None else sum_so_far.add_(each)
+        return None, None, *total
+
+
+def _device_module(kind: str) -> Any:
+    return None if kind == "cpu" else getattr(torch, kind)
 
 
 def slices(inputs: Any, size: int | None) -> Iterator[Any]:

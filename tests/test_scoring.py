@@ -25,7 +25,7 @@ def test_slices_change_nothing(size, documents, kind):
 
     if kind == "sequence" and documents == 0:
         inputs = features  # nothing to stack
-    found = rs.sliced_scores(score, inputs, size)
+    found = rs.sliced_scores(score, inputs, size, model.parameters())
     expected = model(features).squeeze(-1)
     torch.testing.assert_close(found, expected)
     direction = torch.arange(documents, dtype=torch.float64)
@@ -38,6 +38,8 @@ def test_slices_change_nothing(size, documents, kind):
 def test_sizes_that_make_no_slices_are_refused():
     with pytest.raises(ValueError, match="size must be at least 1"):
         rs.sliced_scores(torch.Tensor.sum, torch.zeros(3), 0)
+    with pytest.raises(TypeError, match=r"needs parameters=, such as model.parameters\(\)"):
+        rs.sliced_scores(torch.Tensor.sum, torch.zeros(3), 1)
     with pytest.raises(ValueError, match="as many documents"):
         rs.sliced_scores(torch.Tensor.sum, {"a": torch.zeros(3), "b": torch.zeros(2)}, 1)
 

@@ -73,10 +73,14 @@ class RerankerLoss(nn.Module):
         """
         queries, lists = _checked(inputs, labels)
         pairs = [(query, document) for query, documents in zip(queries, lists, strict=True) for document in documents]
-        # Neighbours in length have little padding.
-        order = sorted(range(len(pairs)), key=lambda at: sum(map(len, map(str, pairs[at]))))
+        order = list(range(len(pairs)))
+        if self.mini_batch_size is not None:  # neighbours in length have little padding
+            order.sort(key=lambda at: sum(map(len, map(str, pairs[at]))))
         scores = sliced_scores(
-            lambda part: self._scored([pairs[at] for at in part], prompt, task), order, self.mini_batch_size
+            lambda part: self._scored([pairs[at] for at in part], prompt, task),
+            order,
+            self.mini_batch_size,
+            self.model.parameters(),
         )
         scores = self.activation_fn(scores[torch.tensor(order, device=scores.device).argsort()].float())
         offsets = torch.tensor([0, *map(len, lists)]).cumsum(0)

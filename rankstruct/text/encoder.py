@@ -118,7 +118,7 @@ class CrossEncoderScorer(nn.Module):
         order = real[lengths[real].argsort()]  # neighbours in length have little padding
         scores = flat.new_zeros(len(flat), dtype=torch.float32)
         if len(order):
-            found = sliced_scores(self._of_some, flat[order], self.documents_at_once)
+            found = sliced_scores(self._of_some, flat[order], self.documents_at_once, self.model.parameters())
             scores = scores.to(found.dtype).index_copy(0, order, found)
         return scores.reshape(rows.shape[:-1])
 
