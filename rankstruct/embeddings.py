@@ -122,7 +122,7 @@ class SimilarityLoss(nn.Module):
 
         scaled = queries * torch.exp(-self.log_temperature).to(queries.dtype)
         every = torch.arange(len(queries), device=queries.device)
-        documents = [each.view_as(each) for each in documents]  # which the queries do not depend on, where they are the same
+        documents = [each.view_as(each) for each in documents]  # queries, which may be the same, do not depend on these
         captured = [scaled, *documents, *self.loss.parameters()]
         found = sliced_scores(of_some, every, self.queries_at_once, captured)
         return reduce_lists(found[:, 0], where=found[:, 1:] > 0, reduction=self.loss.reduction)

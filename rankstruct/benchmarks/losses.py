@@ -56,6 +56,7 @@ LOSSES: dict[str, Callable[[], nn.Module]] = {
     "MarginMSE": rl.MarginMSELoss,
     "RankDistil": partial(rl.RankDistilLoss, k=10),
     "ADR-MSE": rl.DiscountedRankMSELoss,
+    "PL-Rank nDCG@10, 1 sample": partial(rl.PLRankLoss, "nDCG@10", samples=1),
     "P@10 average surrogate": partial(rl.TopSurrogateLoss, "P@10"),
     "AP predicted": partial(rl.StructuredHingeLoss, "AP", reference="predicted"),
     "nDCG@10 positional predicted": partial(

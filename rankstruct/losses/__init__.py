@@ -11,6 +11,7 @@ from rankstruct.losses.listwise import *
 from rankstruct.losses.neural_sort import *
 from rankstruct.losses.pairs import *
 from rankstruct.losses.pointwise import *
+from rankstruct.losses.policy import *
 from rankstruct.losses.smooth import *
 from rankstruct.losses.structured_hinge import *
 from rankstruct.losses.top_surrogate import *

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -85,10 +85,8 @@ def ranksvm_loss(
     check_reduction(reduction)
     if item_weights is not None:
         per_list = _mean_over_pairs(lambda differences: torch.relu(margin - differences))
-        chosen = ListOptions(
-            where=where, offsets=offsets, weights=weights, item_weights=item_weights, reduction=reduction
-        )
-        return list_loss(per_list, scores, labels, **chosen)
+        layout: dict[str, Any] = {"where": where, "offsets": offsets, "weights": weights, "reduction": reduction}
+        return list_loss(per_list, scores, labels, item_weights=item_weights, **layout)
     check_lists(scores, labels, where, offsets)
     lists = (scores.detach(), refuse_negative(labels.detach(), where), where, offsets, None, None)
     _, value, direction = pairwise_hinge(*lists, float(margin))
@@ -463,5 +461,5 @@ class CircleLoss(RankingLoss):
 
 def _check_circle(gamma: float, margin: float) -> None:
     check_positive("gamma", gamma)
-    if isinstance(margin, bool) or not isinstance(margin, int | float) or not math.isfinite(margin):
+    if isinstance(margin, bool) or not isinstance(margin, int | float) or not -math.inf < margin < math.inf:
         raise ValueError(f"margin must be a finite number, got {margin!r}")

@@ -139,7 +139,7 @@ LOSSES = [
     ("ADR-MSE", case(rs.DiscountedRankMSELoss, **TEACHER)),
 ]
 #: Modules that have no case: bases, another contract than that of lists, random ones.
-WITHOUT = {"RankingLoss", "HingeLoss", "AssignmentHingeLoss", "PerturbedLoss"}
+WITHOUT = {"RankingLoss", "HingeLoss", "AssignmentHingeLoss", "PerturbedLoss", "PLRankLoss", "ExposureLoss"}
 
 
 def exported():

@@ -132,6 +132,17 @@ def test_alpha_ndcg_equals_its_definition_and_its_best_is_that_of_all_orders(alp
         assert measure(scores, labels, groups=groups).item() == pytest.approx(expected)
 
 
+def test_alpha_dcg_equals_its_definition():
+    rng = np.random.default_rng(7)
+    for _ in range(2500):
+        scores, labels, groups = draw(rng)
+        alpha, k = float(rng.choice([0.0, 0.3, 0.5, 1.0])), int(rng.integers(1, 6))
+        order = np.argsort(-scores)
+        expected = dcg(alpha_gains(labels > 0, groups, order, alpha)[:k])
+        found = rs.alpha_DCG(k, alpha=alpha)(scores, labels, groups=groups)
+        assert found.item() == pytest.approx(expected if (labels > 0).any() else 0.0)
+
+
 def test_subtopic_recall_equals_its_definition():
     rng = np.random.default_rng(4)
     for _ in range(100):

@@ -208,7 +208,7 @@ def test_large_lists_all_tied():
     scores, labels = torch.zeros(2, n), torch.zeros(2, n)
     labels[0, :relevant] = 1
     labels[1, 5] = 1
-    values = evaluate(scores, labels, [name for name in NAMES if name != "ERR"])  # which takes seconds here
+    values = evaluate(scores, labels, [name for name in NAMES if "ERR" not in name])  # which takes seconds here
     assert all(value.isfinite().all() for value in values.values())
     ranks = np.arange(1, n + 1)
     harmonic = (1 / ranks).sum()
@@ -291,6 +291,10 @@ def test_item_weights_of_1_change_nothing_and_0_leaves_a_document_out(name):
         same(evaluate(scores, labels, name, ties=ties, empty="skip", item_weights=kept.double()), left)
         offsets = torch.arange(0, scores.numel() + 1, scores.shape[-1])
         whole = evaluate(scores, labels, name, item_weights=weights, ties=ties, empty="skip")
+        if ties != "input":
+            metric = RankingMetric(name, ties=ties, empty="skip")
+            metric.update(scores, labels, item_weights=weights)
+            assert metric.compute()[name].item() == pytest.approx(whole[name].nanmean().item())
         given = (scores.flatten(), labels.flatten(), name)
         same(evaluate(*given, item_weights=weights.flatten(), offsets=offsets, ties=ties, empty="skip"), whole)
 
@@ -322,12 +326,12 @@ def weighted_by_definition(name, labels, weights):
 
 @pytest.mark.parametrize("name", ["nDCG", "P@3", "AP", "ARP", "AUC", "OPA"])
 def test_item_weights_by_definition_and_over_tie_orders(name):
-    scores, labels, weights = with_item_weights()
+    scores, labels, weights = with_item_weights(size=5)
     found = evaluate(scores, labels, name, item_weights=weights, empty="skip")[name]
     for row in range(len(scores)):
         orders = [
             order
-            for order in itertools.permutations(range(6))
+            for order in itertools.permutations(range(5))
             if all(scores[row, a] >= scores[row, b] for a, b in itertools.pairwise(order))
         ]
         y, w = labels[row].tolist(), weights[row].tolist()

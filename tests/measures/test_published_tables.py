@@ -6,6 +6,7 @@ from collections import defaultdict
 import pytest
 import torch
 
+from rankstruct.commands.evaluate import evaluate_run
 from rankstruct.measures import evaluate
 from rankstruct.metric import RankingMetric
 
@@ -113,3 +114,21 @@ def test_trec_eval(data_root):
             assert f"{values[ours].item():.4f}" == expected[theirs, query], (query, theirs)
             checked += 1
     assert checked == len(names) * len(run) > 0
+
+
+@pytest.mark.parametrize(
+    ("judgements", "output", "level"), [("qrels.test", "out.test.aq", 1), ("qrels.rel_level", "out.test.aql", 2)]
+)
+def test_trec_eval_of_a_sample_of_judgements(data_root, judgements, output, level):
+    """By the files: label -1 is in the pool and was not judged, and what the qrels do not name is outside."""
+    folder = needs(data_root / "trec_eval")
+    names = {"map": "AP", "Rprec": "Rprec", "bpref": "Bpref", "infAP": "infAP", "recip_rank": "RR"}
+    chosen = {theirs: f"{ours}(min_relevant={level})" for theirs, ours in names.items()}
+    found = evaluate_run(folder / "results.test", folder / judgements, list(chosen.values()), ties="docid")
+    expected = {
+        (name, query): value
+        for name, query, value in (line.split(maxsplit=2) for line in (folder / output).read_text().splitlines())
+    }
+    for theirs, ours in chosen.items():
+        for query, value in zip(found.qids, found.values[ours], strict=True):
+            assert f"{value:.4f}" == expected[theirs, query], (query, theirs)

@@ -1,0 +1,344 @@
+"""Plackett-Luce policies: rankings drawn by chance, and gradients of what one expects of them.
+
+The policy of scores s puts document d at the next rank with probability exp(s_d) / Z, Z being the sum over all that are not
+placed. Adding Gumbel noise to the scores and sorting draws from it. With a_i what rank i is worth (the discount), the exposure of
+a document is the expected worth of its rank, and an expected discounted gain is the sum of gain times exposure.
+
+**PL-Rank-3.** For rewards b, one a document, and a drawn ranking y of the first k ranks, Z_i being Z at rank i,
+
+    d/ds_d E sum_i a_i b_y(i)  =  E [ sum_{i > r(d)} a_i b_y(i) + exp(s_d) ( b_d sum_{i <= r(d)} a_i / Z_i
+                                                                        - sum_{i <= r(d)} 1 / Z_i sum_{j >= i} a_j b_y(j) ) ]
+
+where r(d) is the rank of d, and k for a document that is not placed, whose first sum is empty. Its terms are running sums over
+the ranks: O(n + k) a ranking, beside the O(n log k) in which it is drawn.
+
+Source: Oosterhuis, "Learning-to-Rank at the Speed of Sampling: Plackett-Luce Gradient Estimation With Minimal Computational
+Complexity", SIGIR 2022.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from typing_extensions import Unpack
+
+from rankstruct.lists import check_lists
+from rankstruct.losses.base import (
+    ListOptions,
+    RankingLoss,
+    Reduction,
+    differs,
+    list_loss,
+    normalized_gains,
+    normalized_measure,
+)
+from rankstruct.measures import DiscountedGain, Measure
+
+__all__ = [
+    "ExposureLoss",
+    "PLRankLoss",
+    "expected_exposure",
+    "exposure_loss",
+    "pl_rank_loss",
+    "sample_rankings",
+    "target_exposure",
+]
+
+
+_WIDEST = -600.0  # of scores below the highest, so that float64 holds exp of it and one over that
+
+
+@torch.no_grad()
+def sample_rankings(scores: Tensor, where: Tensor | None = None, *, samples: int = 1, k: int | None = None) -> Tensor:
+    """Draw rankings from the Plackett-Luce policy of scores, by torch's global generator.
+
+    Args:
+        scores: `[..., list_size]`.
+        where: bool, the shape of `scores`, True for a real document.
+        samples: how many rankings of each list, at least 1.
+        k: only the first ranks; all if None.
+
+    Returns:
+        int64 `[samples, ..., k]`, the index in its list of the document at each rank; padding stands last. O(n log k) each.
+
+    Raises:
+        TypeError, ValueError: types or shapes do not fit; samples or k below 1.
+
+    Source: the module says.
+
+    >>> _ = torch.manual_seed(0)
+    >>> sample_rankings(torch.tensor([0.0, 50.0, 30.0]), samples=2)
+    tensor([[1, 2, 0],
+            [1, 2, 0]])
+    """
+    check_lists(scores, scores, where)
+    for name, value in (("samples", samples), ("k", k)):
+        _check_count(name, value)
+    noise = torch.empty((samples, *scores.shape), dtype=scores.dtype, device=scores.device).exponential_()
+    noisy = scores - noise.clamp(min=torch.finfo(noise.dtype).tiny).log()
+    if where is not None:
+        noisy = torch.where(where, noisy, -torch.inf)
+    size = scores.shape[-1]
+    return noisy.topk(size if k is None else min(k, size), dim=-1).indices
+
+
+def pl_rank_gradient(scores: Tensor, where: Tensor, placed: Tensor, worth: Tensor, rewards: Tensor) -> Tensor:
+    """The mean over drawn rankings of what each estimates the gradient by, `[..., list_size]` float64; see the module.
+
+    Args:
+        scores, where, rewards: `[..., list_size]`; b, 0 in the padding.
+        placed: `[samples, ..., k]` indices.
+        worth: `[..., k]` or what broadcasts to it: a, 0 behind the end of a list.
+    """
+    scores, rewards, worth = scores.double(), rewards.double(), worth.double()
+    scores = torch.where(where, scores, -torch.inf)
+    scores = torch.where(where, scores - scores.amax(-1, keepdim=True), -torch.inf)
+    on_list = where.expand(*placed.shape[:-1], -1).gather(-1, placed)
+    gained = torch.where(on_list, worth * rewards.expand(*placed.shape[:-1], -1).gather(-1, placed), 0.0)
+    to_come = gained.flip(-1).cumsum(-1).flip(-1)
+    near = scores.device.type == "cpu" and bool((scores >= _WIDEST).logical_or(~where).all())
+    each = (_by_sums if near else _by_logarithms)(scores, placed, on_list, worth, to_come, rewards)
+    return torch.where(where, each.scatter_add(-1, placed, to_come - gained).mean(0), 0.0)
+
+
+def _by_sums(
+    scores: Tensor, placed: Tensor, on_list: Tensor, worth: Tensor, to_come: Tensor, rewards: Tensor
+) -> Tensor:
+    """The second and third term, `[samples, ..., list_size]`, where no exp(s) is too small to be told from 0."""
+    powers = scores.exp()
+    spread, shared = powers.expand(*placed.shape[:-1], -1), rewards.expand(*placed.shape[:-1], -1)
+    own = spread.gather(-1, placed)
+    left = own.flip(-1).cumsum(-1).flip(-1)
+    if placed.shape[-1] < scores.shape[-1]:
+        left = left + spread.scatter(-1, placed, 0.0).sum(-1, keepdim=True)
+    inverse = torch.where(on_list, 1 / left, 0.0)
+    of_worth, of_rest = (worth * inverse).cumsum(-1), (to_come * inverse).cumsum(-1)
+    at_placed = own * (shared.gather(-1, placed) * of_worth - of_rest)
+    others = powers * (rewards * of_worth[..., -1:] - of_rest[..., -1:])
+    return others.scatter(-1, placed, at_placed)
+
+
+def _by_logarithms(
+    scores: Tensor, placed: Tensor, on_list: Tensor, worth: Tensor, to_come: Tensor, rewards: Tensor
+) -> Tensor:
+    """The same for scores any distance apart: running sums in logarithms, exp(s_d) / Z_i being at most 1 for each."""
+    scores = scores.expand(*placed.shape[:-1], -1)
+    rest = scores.scatter(-1, placed, -torch.inf).logsumexp(-1, keepdim=True)
+    left = torch.cat([rest, scores.gather(-1, placed).flip(-1)], -1).logcumsumexp(-1)[..., 1:].flip(-1)
+    log_z = torch.where(on_list, left, 0.0)
+    ranks = torch.arange(placed.shape[-1], device=placed.device).expand_as(placed)
+    last = torch.full_like(scores, placed.shape[-1] - 1, dtype=torch.int64).scatter(-1, placed, ranks)
+    of_worth, above, below = (
+        (((torch.where(on_list, each, 0.0).log() - log_z).logcumsumexp(-1)).gather(-1, last) + scores).exp()
+        for each in (worth, to_come.clamp(min=0), (-to_come).clamp(min=0))
+    )
+    return rewards * of_worth - above + below
+
+
+class _Exposure(torch.autograd.Function):
+    """The mean worth of each document's rank over drawn rankings; PL-Rank-3 with what comes back for rewards."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, where: Tensor, placed: Tensor, worth: Tensor) -> Tensor:
+        ctx.save_for_backward(scores, where, placed, worth)
+        each = worth.to(scores.dtype).expand_as(placed).movedim(0, -1).flatten(-2)
+        return torch.zeros_like(scores).scatter_add(-1, placed.movedim(0, -1).flatten(-2), each) / len(placed)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        scores, where, placed, worth = ctx.saved_tensors
+        rewards = torch.where(where, grads[0], 0.0)
+        return pl_rank_gradient(scores, where, placed, worth, rewards).to(scores.dtype), None, None, None
+
+
+def _exposure(scores: Tensor, where: Tensor, measure: DiscountedGain, samples: int) -> Tensor:
+    size = scores.shape[-1]
+    k = size if measure.cutoff is None else min(measure.cutoff, size)
+    if k == 0:
+        return scores * 0
+    placed = sample_rankings(scores.detach(), where, samples=samples, k=k)
+    ranks = torch.arange(k, device=scores.device)
+    worth = torch.where(ranks < where.sum(-1, keepdim=True), measure.unchecked_weights(k, scores.device), 0.0)
+    return _Exposure.apply(scores, where, placed, worth)
+
+
+def expected_exposure(
+    scores: Tensor, where: Tensor | None = None, *, measure: str | Measure = "nDCG", samples: int = 32
+) -> Tensor:
+    """The exposure of each document under the Plackett-Luce policy of its scores, estimated from samples; differentiable.
+
+    It is the mean over drawn rankings of the measure's discount at the rank of the document. The gradient is PL-Rank-3's, for
+    whatever function of the exposures is differentiated; of a linear one it is unbiased.
+
+    Args:
+        scores: `[..., list_size]`; where: bool, True for a real document.
+        measure: nDCG with any options and cut-off, or another normalised discounted gain: its discount.
+        samples: how many rankings are drawn of each list.
+
+    Returns:
+        `[..., list_size]`, 0 in the padding.
+
+    Source: Diaz, Mitra, Ekstrand, Biega, Carterette, "Evaluating Stochastic Rankings with Expected Exposure", CIKM 2020; and the
+    module's.
+
+    >>> _ = torch.manual_seed(0)
+    >>> expected_exposure(torch.tensor([9.0, 0.0, -9.0]), measure="nDCG@2")
+    tensor([1.0000, 0.6309, 0.0000])
+    """
+    check_lists(scores, scores, where)
+    chosen = _check_policy(measure, samples)
+    real = torch.ones_like(scores, dtype=torch.bool) if where is None else where
+    return _exposure(torch.where(real, scores, 0.0), real, chosen, samples)
+
+
+def target_exposure(labels: Tensor, where: Tensor | None = None, *, measure: str | Measure = "nDCG") -> Tensor:
+    """The exposure that documents of equal gain share alike, better ones standing first, `[..., list_size]` float64.
+
+    Args:
+        labels: `[..., list_size]`; where: bool, True for a real document.
+        measure: as in `expected_exposure`; its discount and gains.
+
+    Source: as `expected_exposure`.
+
+    >>> target_exposure(torch.tensor([0, 1, 1]))
+    tensor([0.5000, 0.8155, 0.8155], dtype=torch.float64)
+    """
+    chosen = _check_policy(measure, 1)
+    real = torch.ones_like(labels, dtype=torch.bool) if where is None else where
+    gains = chosen.document_gains(torch.where(real, labels, 0))
+    higher = real.unsqueeze(-2) & (gains.unsqueeze(-2) > gains.unsqueeze(-1))
+    equal = real.unsqueeze(-2) & (gains.unsqueeze(-2) == gains.unsqueeze(-1))
+    sums = torch.nn.functional.pad(chosen.unchecked_weights(labels.shape[-1], labels.device).cumsum(0), (1, 0))
+    first, count = higher.sum(-1), equal.sum(-1)
+    return torch.where(real, (sums[first + count] - sums[first]) / count.clamp(min=1), 0.0)
+
+
+def pl_rank_loss(
+    scores: Tensor, labels: Tensor, *, measure: str | Measure = "nDCG", samples: int = 32, **lists: Unpack[ListOptions]
+) -> Tensor:
+    """1 - the expected nDCG of rankings drawn from the Plackett-Luce policy of the scores, by PL-Rank-3.
+
+    Value and gradient are estimates from `samples` drawn rankings, from torch's global generator, in training and evaluation
+    alike; both are unbiased. As the scores are multiplied by a larger and larger number it tends to 1 - nDCG. A sample costs
+    O(n log k) with a cut-off k. It has no second derivatives.
+
+    Args:
+        scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
+        measure: nDCG with any options and cut-off, or another normalised discounted gain.
+        samples: how many rankings are drawn of each list, at least 1.
+
+    Source: as the module says.
+
+    >>> _ = torch.manual_seed(0)
+    >>> pl_rank_loss(torch.tensor([9.0, 0.0, -9.0]), torch.tensor([0, 1, 0]))
+    tensor(0.3691)
+    """
+    chosen = _check_policy(measure, samples)
+
+    def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+        gains, can_err = normalized_gains(chosen, labels, where, weights)
+        exposure = _exposure(scores, where, chosen, samples)
+        return torch.where(can_err, 1 - (gains * exposure).sum(-1), 0.0).to(scores.dtype)
+
+    return list_loss(per_list, scores, labels, signed=chosen.takes_negative_labels, **lists)
+
+
+class PLRankLoss(RankingLoss):
+    """`pl_rank_loss` as a module; see there for the arguments, the errors and the source.
+
+    >>> PLRankLoss("nDCG@10")
+    PLRankLoss(nDCG@10, samples=32, reduction=mean)
+    """
+
+    function = staticmethod(pl_rank_loss)
+
+    def __init__(self, measure: str | Measure = "nDCG", samples: int = 32, *, reduction: Reduction = "mean") -> None:
+        super().__init__(reduction, measure=_check_policy(measure, samples), samples=samples)
+
+
+def exposure_loss(
+    scores: Tensor,
+    labels: Tensor,
+    *,
+    measure: str | Measure = "nDCG",
+    samples: int = 32,
+    disparity: float = 1.0,
+    **lists: Unpack[ListOptions],
+) -> Tensor:
+    """How far the exposures of documents under the Plackett-Luce policy are from those they should have: with e and e* for these,
+
+        sum_d (e_d^2 x disparity - 2 e_d e*_d + e*_d^2)
+
+    The first term is the disparity (EE-D), the second twice the relevance (EE-R); with disparity 1 it is the squared distance
+    (EE-L). The square is estimated as a product of two independent halves of the samples, so that value and gradient are
+    unbiased, and a value may be below 0. Documents of equal gain should have the same exposure, `target_exposure`.
+
+    Args:
+        scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`; an item
+            weight multiplies the term of its document.
+        measure: as in `pl_rank_loss`; its discount and gains.
+        samples: how many rankings are drawn of each list, at least 2.
+        disparity: what the first term weighs, >= 0.
+
+    Source: Diaz, Mitra, Ekstrand, Biega, Carterette, CIKM 2020; and the module's.
+
+    >>> _ = torch.manual_seed(0)
+    >>> exposure_loss(torch.tensor([9.0, 0.0, -9.0]), torch.tensor([2, 1, 0]))
+    tensor(0.)
+    """
+    chosen = _check_exposure(measure, samples, disparity)
+
+    def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+        wanted = target_exposure(labels, where, measure=chosen).to(scores.dtype)
+        one = _exposure(scores, where, chosen, (samples + 1) // 2)
+        other = _exposure(scores, where, chosen, samples // 2)
+        each = disparity * one * other - (one + other - wanted) * wanted
+        each = each if weights is None else each * weights
+        counts = differs(chosen.document_gains(labels), where)
+        return torch.where(counts, torch.where(where, each, 0.0).sum(-1), 0.0)
+
+    return list_loss(per_list, scores, labels, signed=chosen.takes_negative_labels, **lists)
+
+
+class ExposureLoss(RankingLoss):
+    """`exposure_loss` as a module; see there for the arguments, the errors and the source.
+
+    >>> ExposureLoss()
+    ExposureLoss(nDCG, samples=32, disparity=1.0, reduction=mean)
+    """
+
+    function = staticmethod(exposure_loss)
+
+    def __init__(
+        self,
+        measure: str | Measure = "nDCG",
+        samples: int = 32,
+        disparity: float = 1.0,
+        *,
+        reduction: Reduction = "mean",
+    ) -> None:
+        chosen = _check_exposure(measure, samples, disparity)
+        super().__init__(reduction, measure=chosen, samples=samples, disparity=disparity)
+
+
+def _check_policy(measure: str | Measure, samples: int) -> DiscountedGain:
+    _check_count("samples", samples)
+    return normalized_measure(measure, "a Plackett-Luce policy")
+
+
+def _check_exposure(measure: str | Measure, samples: int, disparity: float) -> DiscountedGain:
+    chosen = _check_policy(measure, samples)
+    if samples < 2:
+        raise ValueError(f"samples must be at least 2, for two halves of them, got {samples}")
+    if isinstance(disparity, bool) or not isinstance(disparity, int | float) or not 0 <= disparity < float("inf"):
+        raise ValueError(f"disparity must be a finite number >= 0, got {disparity!r}")
+    return chosen
+
+
+def _check_count(name: str, value: int | None) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise ValueError(f"{name} must be a whole number >= 1, got {value!r}")

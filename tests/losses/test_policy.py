@@ -1,0 +1,220 @@
+"""Plackett-Luce policies against the enumeration of all rankings."""
+
+import copy
+import itertools
+import math
+import pickle
+
+import pytest
+import torch
+
+import rankstruct as rs
+from rankstruct.losses import policy
+
+
+def probability(order, scores):
+    """Of a ranking, of its first ranks or of all, under the policy; a tensor that can be differentiated."""
+    value = torch.ones((), dtype=torch.float64)
+    left = list(range(len(scores)))
+    for document in order:
+        value = value * torch.exp(scores[document] - torch.logsumexp(scores[left], 0))
+        left.remove(document)
+    return value
+
+
+def enumerated(scores, worth, rewards):
+    """E sum_i a_i b_y(i) over all rankings of the first len(worth) ranks."""
+    orders = itertools.permutations(range(len(scores)), len(worth))
+    return sum(
+        probability(order, scores) * sum(a * rewards[d] for a, d in zip(worth, order, strict=True)) for order in orders
+    )
+
+
+CASES = [(size, k, scale) for size in (1, 2, 3, 4, 5) for k in range(1, size + 1) for scale in (0.3, 2.0, 20.0)]
+
+
+@pytest.mark.parametrize(("size", "k", "scale"), CASES)
+def test_the_estimate_equals_the_gradient_in_expectation(size, k, scale, monkeypatch):
+    """The mean over all rankings, by their probabilities; rewards of both signs, padding that holds anything."""
+    generator = torch.Generator().manual_seed(100 * size + k)
+    scores = scale * torch.randn(size, generator=generator, dtype=torch.float64)
+    rewards = torch.randn(size, generator=generator, dtype=torch.float64)
+    worth = torch.tensor([1 / math.log2(2 + i) for i in range(k)], dtype=torch.float64)
+    leaf = scores.clone().requires_grad_()
+    value = enumerated(leaf, worth.tolist(), rewards.tolist())
+    (exact,) = torch.autograd.grad(value, leaf)
+    for document in range(size):
+        step = torch.zeros(size, dtype=torch.float64)
+        step[document] = 1e-6
+        ends = [enumerated(scores + sign * step, worth.tolist(), rewards.tolist()) for sign in (1, -1)]
+        assert exact[document].item() == pytest.approx((ends[0] - ends[1]).item() / 2e-6, abs=1e-8)
+
+    orders = torch.tensor(list(itertools.permutations(range(size), k)))
+    chances = torch.stack([probability(order, scores) for order in orders.tolist()])
+    padded = torch.cat([torch.tensor([math.nan], dtype=torch.float64), scores])
+    where = torch.arange(size + 1) > 0
+    given = worth, torch.cat([torch.zeros(1, dtype=torch.float64), rewards])
+    for widest in (-600.0, 1.0):  # plain sums, and those in logarithms
+        monkeypatch.setattr(policy, "_WIDEST", widest)
+        each = torch.stack([policy.pl_rank_gradient(padded, where, order.unsqueeze(0) + 1, *given) for order in orders])
+        assert (each[:, 0] == 0).all()
+        torch.testing.assert_close((chances.unsqueeze(-1) * each[:, 1:]).sum(0), exact)
+        together = policy.pl_rank_gradient(padded, where, orders + 1, *given)
+        torch.testing.assert_close(together, each.mean(0))
+
+
+def test_scores_far_apart_do_not_overflow():
+    scores = torch.tensor([1e4, -1e4, 0.0, 3e38, -1e300], dtype=torch.float64)
+    for order in itertools.permutations(range(5), 4):
+        found = policy.pl_rank_gradient(
+            scores,
+            torch.ones(5) > 0,
+            torch.tensor([order]),
+            torch.ones(4),
+            torch.tensor([1.0, -2.0, 3.0, 0.0, 1.0]),
+        )
+        assert found.isfinite().all()
+
+
+def test_rankings_are_drawn_as_often_as_the_policy_says():
+    torch.manual_seed(0)
+    scores = torch.tensor([0.5, -0.3, 1.0, 9.0])
+    where = torch.tensor([True, True, True, False])
+    drawn = rs.sample_rankings(scores, where, samples=20_000)
+    assert drawn.shape == (20_000, 4)
+    assert (drawn[:, 3] == 3).all()
+    for order in itertools.permutations(range(3)):
+        share = (drawn[:, :3] == torch.tensor(order)).all(-1).double().mean()
+        assert share.item() == pytest.approx(probability(order, scores[:3].double()).item(), abs=0.02)
+    batch = rs.sample_rankings(torch.randn(2, 3, 7), samples=5, k=4)
+    assert batch.shape == (5, 2, 3, 4)
+    assert rs.sample_rankings(torch.zeros(2, 0), samples=3).shape == (3, 2, 0)
+
+
+@pytest.mark.parametrize("measure", ["nDCG", "nDCG@2"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_value_and_gradient_of_many_samples(measure, dtype):
+    torch.manual_seed(0)
+    scores, labels = torch.tensor([0.4, -0.2, 0.9, 0.1]), torch.tensor([2.0, 0.5, 0.0, 1.0])
+    weights = torch.tensor([1.0, 2.0, 1.0, 0.5])
+    leaf = scores.double().requires_grad_()
+    worth = [1 / math.log2(2 + i) for i in range(4 if measure == "nDCG" else 2)]
+    for item_weights in (None, weights):
+        gains = (2**labels - 1) * (1 if item_weights is None else item_weights)
+        best = sum(a * b for a, b in zip(worth, sorted(gains.tolist(), reverse=True), strict=False))
+        exact = 1 - enumerated(leaf, worth, (gains.double() / best).tolist())
+        (slope,) = torch.autograd.grad(exact, leaf)
+        student = scores.clone().to(dtype).requires_grad_()
+        value = rs.pl_rank_loss(student, labels, measure=measure, samples=20_000, item_weights=item_weights)
+        value.backward()
+        assert value.dtype == student.grad.dtype == dtype
+        assert value.item() == pytest.approx(exact.item(), abs=0.01)
+        torch.testing.assert_close(student.grad.double(), slope, atol=0.01, rtol=0)
+
+
+def test_expected_exposure_of_padded_lists():
+    torch.manual_seed(0)
+    scores = torch.tensor([[0.4, 0.2, 0.9, math.nan], [0.0, math.nan, math.nan, math.nan]], dtype=torch.float64)
+    where = ~scores.isnan()
+    found = rs.expected_exposure(scores, where, samples=20_000)
+    worth = [1 / math.log2(2 + i) for i in range(3)]
+    for document in range(3):
+        exact = enumerated(scores[0, :3], worth, [float(d == document) for d in range(3)])
+        assert found[0, document].item() == pytest.approx(exact.item(), abs=0.01)
+    assert found[1].tolist() == [1, 0, 0, 0]
+    assert found[0, 3] == 0
+    leaf = scores.nan_to_num().requires_grad_()
+    rs.expected_exposure(leaf, where).square().sum().backward()
+    assert (leaf.grad[~where] == 0).all()
+    assert leaf.grad.isfinite().all()
+
+
+def test_target_exposure_is_the_mean_over_the_best_rankings():
+    labels = [2.0, 0.0, 1.0, 1.0, 0.0]
+    best = [o for o in itertools.permutations(range(5)) if [labels[d] for d in o] == sorted(labels, reverse=True)]
+    for measure, k in (("nDCG", 5), ("nDCG@3", 3)):
+        found = rs.target_exposure(torch.tensor(labels), measure=measure)
+        for document in range(5):
+            worth = [1 / math.log2(2 + o.index(document)) if o.index(document) < k else 0 for o in best]
+            assert found[document].item() == pytest.approx(sum(worth) / len(worth))
+    padded = rs.target_exposure(torch.tensor([9.0, 1.0, 0.0]), torch.tensor([False, True, True]))
+    assert padded.tolist() == pytest.approx([0, 1, 1 / math.log2(3)])
+
+
+def test_exposure_loss_is_unbiased():
+    torch.manual_seed(0)
+    scores, labels = torch.tensor([0.4, -0.2, 0.9], dtype=torch.float64), torch.tensor([1, 0, 0])
+    leaf = scores.clone().requires_grad_()
+    worth = [1 / math.log2(2 + i) for i in range(3)]
+    each = torch.stack([enumerated(leaf, worth, [float(d == at) for d in range(3)]) for at in range(3)])
+    for disparity in (1.0, 0.5):
+        target = rs.target_exposure(labels)
+        exact = (disparity * each.square() - 2 * each * target + target.square()).sum()
+        (slope,) = torch.autograd.grad(exact, leaf, retain_graph=True)
+        many = scores.expand(20_000, 3).clone().requires_grad_()
+        found = rs.exposure_loss(many, labels.expand(20_000, 3), samples=2, disparity=disparity)
+        found.backward()
+        assert found.item() == pytest.approx(exact.item(), abs=0.01)
+        torch.testing.assert_close(many.grad.sum(0), slope, atol=0.02, rtol=0)
+
+
+@pytest.mark.parametrize("loss", [rs.PLRankLoss("nDCG@3", samples=4), rs.ExposureLoss(samples=4)])
+def test_what_every_loss_keeps(loss):
+    torch.manual_seed(0)
+    scores, labels = torch.randn(6, 12), torch.randint(0, 3, (6, 12))
+    where = torch.rand(6, 12) < 0.7
+    where[2] = False
+    loss = copy.deepcopy(pickle.loads(pickle.dumps(loss)))
+    junk = torch.where(where, scores, torch.nan).requires_grad_()
+    torch.manual_seed(1)
+    value = loss(junk, torch.where(where, labels, -5), where=where)
+    value.backward()
+    assert junk.grad[where].isfinite().all()
+    assert (junk.grad[~where] == 0).all()
+    torch.manual_seed(1)
+    kept = loss(scores, labels, item_weights=where.float())
+    torch.testing.assert_close(kept, value)
+    assert loss(torch.zeros(3, 4), torch.ones(3, 4)) == 0
+    for shape in ((0, 5), (3, 0), (0,)):
+        assert loss(torch.zeros(shape), torch.zeros(shape)) == 0
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), where.sum(-1).cumsum(0)])
+    assert loss(scores[where], labels[where], offsets=offsets).isfinite()
+    assert loss(scores.bfloat16(), labels).dtype == torch.bfloat16
+    for extreme in (scores * 1e4, scores * 1e30):
+        leaf = extreme.requires_grad_()
+        loss(leaf, labels).backward()
+        assert leaf.grad.isfinite().all()
+    for tied in (torch.zeros(6, 12), torch.full((6, 12), 3e38)):
+        assert loss(tied, labels).isfinite()
+
+
+@pytest.mark.parametrize("loss", [rs.PLRankLoss("nDCG@10"), rs.ExposureLoss()])
+def test_a_linear_scorer_learns(loss):
+    torch.manual_seed(0)
+    features = torch.randn(100, 20, 6)
+    labels = (features[..., 0] + 0.7 * torch.randn(100, 20) > 1.2).long()
+    scorer = rs.LinearScorer(6)
+    optimizer = torch.optim.Adam(scorer.parameters(), lr=0.1)
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss(scorer(features), labels).backward()
+        optimizer.step()
+    assert rs.evaluate(scorer(features), labels, "AP")["AP"].mean() > 0.6
+
+
+def test_options_are_checked():
+    scores, labels = torch.zeros(2), torch.tensor([1, 0])
+    with pytest.raises(ValueError, match="samples must be a whole number >= 1, got 0"):
+        rs.PLRankLoss(samples=0)
+    with pytest.raises(ValueError, match="samples must be at least 2"):
+        rs.exposure_loss(scores, labels, samples=1)
+    with pytest.raises(ValueError, match="disparity must be a finite number >= 0, got -1"):
+        rs.ExposureLoss(disparity=-1)
+    with pytest.raises(
+        ValueError, match="a Plackett-Luce policy takes nDCG or another normalised discounted gain, got AP"
+    ):
+        rs.PLRankLoss("AP")
+    with pytest.raises(ValueError, match="k must be a whole number >= 1, got 0"):
+        rs.sample_rankings(scores, k=0)
+    with pytest.raises(TypeError, match="scores must be floating point"):
+        rs.expected_exposure(labels)
