@@ -33,6 +33,7 @@ def _ramp(measure: str | Measure, feature_map: str = "positional") -> LinearRank
 RANKERS: dict[str, Callable[[], LinearRanker]] = {
     "AP (SVMmap)": lambda: LinearRanker("AP"),
     "AUC (SVMauc)": lambda: LinearRanker("AUC"),
+    "pAUC (SVMpAUC)": lambda: _convex("pAUC(high=0.1)"),
     "nDCG@10 (SVMndcg)": lambda: _convex(nDCG(10, min_relevant=1)),
     "nDCG (SVMndcg-nc)": lambda: _convex(nDCG(min_relevant=1)),
     "P@10": lambda: _convex("P@10"),

@@ -28,6 +28,9 @@ _CONVEX = partial(rl.StructuredHingeLoss, reference="ideal")
 LOSSES: dict[str, Callable[[], nn.Module]] = {
     "AP (SVMmap)": partial(rl.StructuredHingeLoss, "AP"),
     "AUC (SVMauc)": partial(rl.StructuredHingeLoss, "AUC"),
+    "pAUC (SVMpAUC)": partial(_CONVEX, "pAUC(high=0.1)", feature_map="pairwise"),
+    "F1": partial(rl.StructuredHingeLoss, "F1"),
+    "R@10": partial(rl.StructuredHingeLoss, "R@10"),
     "nDCG@10 (SVMndcg)": partial(_CONVEX, nDCG(10, min_relevant=1), feature_map="pairwise"),
     "nDCG@10 positional (ORM)": partial(_CONVEX, "nDCG@10", feature_map="positional"),
     "nDCG@10": partial(rl.StructuredHingeLoss, "nDCG@10"),

@@ -22,7 +22,7 @@ from rankstruct.progress import Progress
 
 SHAPES = ((256, 100), (64, 1000), (8, 10_000))
 SHARES = (0.05, 0.3)
-MEASURES = ("AP", "AUC", "pAUC(high=0.1)", "pAUC(low=0.02,high=0.1)", "nDCG", "nDCG@10", "RR@10", "P@10")
+MEASURES = ("AP", "AUC", "pAUC(high=0.1)", "pAUC(low=0.02,high=0.1)", "F1", "R@10", "nDCG", "nDCG@10", "RR@10", "P@10")
 DENSE = "all pairs, dense torch"
 MOST_DENSE_BYTES = 2e9
 ARRANGEMENTS = ("random", "near-sorted", "anti-sorted", "tied", "real-valued labels")

@@ -49,7 +49,7 @@ from rankstruct.losses import (
     ranksvm_loss,
 )
 from rankstruct.losses.base import Reduction, reduce_lists
-from rankstruct.measures import RR, P, evaluate, nDCG, parse_measure
+from rankstruct.measures import RR, P, evaluate, nDCG, parse_measure, pAUC
 from rankstruct.oracles.registry import Reference
 from rankstruct.solvers import DC, Annealing, Bundle, Solution
 
@@ -800,7 +800,9 @@ def _papers_bound(
     """The bound that the papers have for a measure, where the library's default is one that learns more often."""
     if feature_map is None:
         kind = parse_measure(measure)
-        feature_map = "pairwise" if isinstance(kind, nDCG | P) else "first-relevant" if isinstance(kind, RR) else None
+        feature_map = (
+            "pairwise" if isinstance(kind, nDCG | P | pAUC) else "first-relevant" if isinstance(kind, RR) else None
+        )
     return StructuredHingeLoss(measure, feature_map=feature_map, reference=reference)
 
 

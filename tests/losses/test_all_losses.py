@@ -72,7 +72,7 @@ LOSSES = [
     *((measure, case(rs.StructuredHingeLoss, measure)) for measure in ("R@4", "Success@3")),
     ("F1@5", case(rs.StructuredHingeLoss, "F1@5", input_order="labels")),
     *((measure, case(rs.StructuredHingeLoss, measure, **ALONE)) for measure in ("F1", "Accuracy")),
-    ("pAUC", case(rs.StructuredHingeLoss, "pAUC(low=0.1,high=0.6)")),
+    ("pAUC", case(rs.StructuredHingeLoss, "pAUC(low=0.1,high=0.6)", feature_map="pairwise", reference="ideal")),
     *(
         (
             f"pAUC-partial-{r}",

@@ -133,7 +133,9 @@ def test_grades_under_the_pairwise_map_poison_the_list_on_a_device(monkeypatch):
 def test_default_bounds():
     """Whole-list measures of relevance take the convex bound, all that discount ranks one that learns."""
     convex = ("pairwise", "ideal")
-    expected = dict.fromkeys(("AP", "AP@10", "AUC", "pAUC(high=0.1)"), convex)
+    expected = dict.fromkeys(("AP", "AP@10", "AUC"), convex) | {"pAUC(high=0.1)": ("partial-pairwise", "predicted")}
+    expected |= dict.fromkeys(("R@3", "Success@3"), ("predicted-positive", "ideal-tied"))
+    expected |= dict.fromkeys(("F1", "Accuracy"), ("predicted-positive", "ideal"))
     for measure in (
         "nDCG@10",
         "nDCG",
