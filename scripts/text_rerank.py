@@ -254,7 +254,8 @@ def main(arguments: list[str] | None = None) -> int:
     tables = {f"{name} means": _means(given, store, folds, means), f"{name} tests": _tests(values)}
     for header, rows in tables.values():
         print(format_table(header, rows), end="\n\n")
-    words = ["python", "scripts/text_rerank.py", *(sys.argv[1:] if arguments is None else arguments)]
+    typed = sys.argv[1:] if arguments is None else arguments
+    words = ["python", "scripts/text_rerank.py", *(Path(word).name if "/" in word else word for word in typed)]
     write_result(store / f"text-rerank-{name}.json", words, tables)
     return 0
 

@@ -219,7 +219,9 @@ def labelling_values(measure, good: np.ndarray, positive: np.ndarray) -> np.ndar
         recall, precision = hits / p, hits / np.maximum(size, 1)
         square = measure.beta**2
         return (1 + square) * precision * recall / np.maximum(square * precision + recall, 1e-300)
-    return {"P": lambda: hits / measure.cutoff, "R": lambda: hits / p, "Success": lambda: (hits > 0) * 1.0}[kind]()
+    if kind in ("R", "Rprec"):
+        return hits / p
+    return {"P": lambda: hits / measure.cutoff, "Success": lambda: (hits > 0) * 1.0}[kind]()
 
 
 def labelling_hinges(measure, labels: np.ndarray, scores: np.ndarray, reference_scores=None) -> dict[str, float]:
@@ -227,6 +229,7 @@ def labelling_hinges(measure, labels: np.ndarray, scores: np.ndarray, reference_
     n, k = len(labels), measure.cutoff
     good = labels > 0 if measure.min_relevant is None else labels >= measure.min_relevant
     every = np.array(list(itertools.product([False, True], repeat=n)), dtype=bool).reshape(2**n, n)
+    k = good.sum() if type(measure).__name__ == "Rprec" else k
     every = every if k is None else every[every.sum(1) == min(k, n)]
     values = labelling_values(measure, good, every)
     loss = values.max() - values

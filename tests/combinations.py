@@ -18,6 +18,7 @@ from rankstruct.measures import (
     Measure,
     P,
     R,
+    Rprec,
     Success,
     mWTA,
     nDCG,
@@ -46,7 +47,7 @@ def legal_combinations(
     The pairwise and first-relevant maps take binary labels, the positional map any grades.
 
     >>> sum(1 for _ in legal_combinations())
-    2199
+    2202
     """
     measures: list[Measure] = [AUC(), WTA(), *(pAUC(low=a, high=b, min_tpr=c) for a, b, c in WINDOWS)]
     for k in cutoffs:
@@ -54,9 +55,9 @@ def legal_combinations(
         measures += [kind(k, discount=discount) for kind in (nDCG, DCG) for discount in ("log2", "letor")]
         measures += [P(k), R(k), Success(k)] if k is not None else []
         measures += [F(k), F(k, beta=0.5), F(k, beta=3)]
-    measures += [Accuracy(), *(mWTA(discount=discount) for discount in ("log2", "letor"))]
+    measures += [Accuracy(), Rprec(), *(mWTA(discount=discount) for discount in ("log2", "letor"))]
     for measure in measures:
-        of_sets = isinstance(measure, R | Success | F | Accuracy)
+        of_sets = isinstance(measure, R | Rprec | Success | F | Accuracy)
         maps: list[FeatureMap] = [] if of_sets or isinstance(measure, mWTA) else [Pairwise()]
         if of_sets or isinstance(measure, P):
             maps.append(PredictedPositive())

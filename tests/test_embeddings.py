@@ -38,6 +38,13 @@ def test_a_similarity_loss_is_that_of_each_query(loss, at_once):
         torch.testing.assert_close(mine, wanted)
 
 
+def test_the_softmax_loss_is_infonce():
+    queries, documents = embeddings(4, 3), embeddings(6, 3, seed=1)
+    similarities = torch.cosine_similarity(queries.unsqueeze(1), documents.unsqueeze(0), dim=-1) / 0.1
+    expected = torch.nn.functional.cross_entropy(similarities, torch.arange(4))
+    torch.testing.assert_close(rs.SimilarityLoss(rs.SoftmaxLoss(), temperature=0.1)(queries, documents), expected)
+
+
 @pytest.mark.parametrize("at_once", [None, 2])
 def test_graded_labels_and_lists_of_their_own(at_once):
     queries, documents = embeddings(4, 3), embeddings(6, 3, seed=1)

@@ -93,7 +93,7 @@ def _text() -> _Task:
         text, training = import_module("rankstruct.text"), import_module("rankstruct.text.loading")
     except ImportError as error:
         raise ValueError(str(error)) from error
-    return _Task(RankingModule, training.TextDataModule, {"data.encoder": "encoder"}, text.TextSource, scorers=text)
+    return _Task(RankingModule, training.TextDataModule, {"data.encoder": "encoder", "data.fetch": "fetch"}, text.TextSource, scorers=text)
 
 
 TASKS = {"ranking": _ranking, "ratings": _ratings, "text": _text}

@@ -24,9 +24,9 @@ from torch import Tensor
 from rankstruct.feature_maps import FeatureMap, PredictedPositive
 from rankstruct.kernels.binary import Method
 from rankstruct.kernels.dispatch import Answer
-from rankstruct.kernels.labelling import ACCURACY, METHOD, PRECISION, RECALL, SUCCESS, contingency
+from rankstruct.kernels.labelling import ACCURACY, BREAK_EVEN, METHOD, PRECISION, RECALL, SUCCESS, contingency
 from rankstruct.kernels.labelling import F as F_MEASURE
-from rankstruct.measures import Accuracy, F, Measure, P, R, Success
+from rankstruct.measures import Accuracy, F, Measure, P, R, Rprec, Success
 from rankstruct.oracles.registry import REFERENCES, Oracle, register_oracle
 
 
@@ -57,4 +57,5 @@ register_oracle(P, PredictedPositive, contingency_oracle(PRECISION))
 register_oracle(R, PredictedPositive, contingency_oracle(RECALL), default="ideal-tied")
 register_oracle(Success, PredictedPositive, contingency_oracle(SUCCESS), default="ideal-tied")
 register_oracle(F, PredictedPositive, contingency_oracle(F_MEASURE), default="ideal")
+register_oracle(Rprec, PredictedPositive, contingency_oracle(BREAK_EVEN), default="ideal-tied")
 register_oracle(Accuracy, PredictedPositive, contingency_oracle(ACCURACY), default="ideal")

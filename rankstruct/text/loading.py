@@ -64,6 +64,11 @@ class TextDataModule(ListsDataModule):
         return self.lists.encoder
 
     @property
+    def fetch(self) -> bool:
+        """Whether an encoder that is not here is fetched from the hub."""
+        return self.lists.source.fetch
+
+    @property
     def data_name(self) -> str:
         """The collection's name: the built-in one's or the folder's."""
         source = self.lists.source

@@ -8,7 +8,7 @@ from brute_force import labelling_hinges, labelling_values
 import rankstruct as rs
 from rankstruct.kernels import dispatch
 
-MEASURES = ["F1", "F(beta=0.3)", "F(beta=4)", "F1@2", "Accuracy", "R@2", "P@3", "Success@2", "Success@3"]
+MEASURES = ["F1", "F(beta=0.3)", "F(beta=4)", "F1@2", "Accuracy", "R@2", "P@3", "Success@2", "Success@3", "Rprec"]
 REFERENCES = ("ideal", "ideal-tied", "predicted")
 
 
@@ -16,6 +16,7 @@ def all_tables(measure, good, scores) -> float:
     """The hinge, reference `predicted`, by trying every table."""
     first, second = np.sort(scores[good])[::-1], np.sort(scores[~good])[::-1]
     p, m, k = len(first), len(second), measure.cutoff
+    k = p if isinstance(measure, rs.Rprec) else k
     best_value, most, liked = -np.inf, -np.inf, -np.inf
     for a in range(p + 1):
         for b in range(m + 1):
@@ -60,7 +61,9 @@ def test_equals_enumeration_of_all_labellings(name, on_device_path, monkeypatch)
                     assert (np.abs(by_direction.double().numpy() - expected) <= allowed).all()
 
 
-@pytest.mark.parametrize("name", ["F1", "F(beta=0.2)", "F(beta=3)@25", "Accuracy", "R@20", "P@20", "Success@30"])
+@pytest.mark.parametrize(
+    "name", ["F1", "F(beta=0.2)", "F(beta=3)@25", "Accuracy", "R@20", "P@20", "Success@30", "Rprec"]
+)
 def test_equals_all_tables_of_long_lists(name, monkeypatch):
     rng = np.random.default_rng(1)
     measure = rs.parse_measure(name)
