@@ -482,14 +482,11 @@ class ARP(Measure):
     takes_item_weights: ClassVar[bool] = True
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
-        """The mean rank of a group for all of its documents."""
+        """The mean gain of a group at each of its ranks."""
         gains = lists.labels if self.min_relevant is None else lists.relevant(self.min_relevant)
-        gains = lists.weighted(gains)
-        ranks = lists.ranks
-        if lists.first is not None and lists.last is not None:
-            ranks = (lists.first + lists.last).double() / 2 + 1
+        gains = lists.over_ties(lists.weighted(gains))
         total = row_sums(gains)
-        return -row_sums(gains * ranks) / total, total > 0
+        return -row_sums(gains * lists.ranks) / total, total > 0
 
 
 @register_measure

@@ -150,6 +150,8 @@ def exported():
 
 _covered = {type(its.make()) for _, its in LOSSES}
 LOSSES += [(name, case(kind)) for name, kind in exported().items() if kind not in _covered and name not in WITHOUT]
+#: One of each class, for what takes long and does not depend on options.
+FIRST = {id(its) for _, its in {type(its.make()): (name, its) for name, its in reversed(LOSSES)}.values()}
 every_loss = pytest.mark.parametrize("its", [its for _, its in LOSSES], ids=[name for name, _ in LOSSES])
 
 
@@ -624,7 +626,7 @@ def test_labels_below_0_are_refused_with_the_way_out(its, padding, dtype):
     flat = {"offsets": torch.tensor([0, 12]), **its.groups(GROUPS[row])}
     with pytest.raises(ValueError, match=rf"{way_out} {column} is {padding}$"):
         its.make()(scores[row], labels[row], **flat)
-    if padding == -1 and dtype == torch.int64:
+    if padding == -1 and dtype == torch.int64 and id(its) in FIRST:
         with pytest.raises(ValueError, match=way_out):
             torch.compile(its.make(), fullgraph=True, backend="eager")(scores, labels, **its.groups())
         torch._dynamo.reset()
@@ -669,7 +671,7 @@ def test_under_autocast_losses_are_computed_in_float32(its, dtype):
         leaf = given[0].clone().requires_grad_()
         with torch.autocast("cpu", dtype=torch.bfloat16):
             value = its.make()(leaf, given[1], **layout)
-            if dtype == torch.bfloat16 and "where" in layout:
+            if dtype == torch.bfloat16 and "where" in layout and id(its) in FIRST:
                 compiled = torch.compile(its.make(), fullgraph=True, backend="eager")(*given, **layout)
                 torch._dynamo.reset()
                 torch.testing.assert_close(compiled, value, rtol=1e-5, atol=1e-6)

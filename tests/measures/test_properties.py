@@ -15,7 +15,7 @@ from rankstruct.metric import RankingMetric
 
 NAMES = list(MEASURES)
 TIES = ("expected", "input", "worst")
-few = settings(max_examples=25, deadline=None)
+few = settings(max_examples=15, deadline=None)
 
 
 @st.composite

@@ -15,7 +15,7 @@ GRADES = [grade / 100 for grade in range(1, 501)]
 NAMES = [*MEASURES, "diverse_nDCG@3", "diverse_mWTA", "alpha_nDCG(alpha=0.3)@5", "StRecall@2"]
 
 
-@pytest.fixture(params=[1, 3])
+@pytest.fixture(params=[1, 2])
 def threads(request):
     before = torch.get_num_threads()
     torch.set_num_threads(request.param)
@@ -124,7 +124,7 @@ def padded(lists, width, at):
 @pytest.mark.parametrize("ties", ["expected", "input", "worst"])
 def test_neither_padding_nor_batch_nor_layout_changes_a_bit(ties, threads):
     draw = random.Random(ties)
-    lists = [random_list(draw) for _ in range(60)]
+    lists = [random_list(draw) for _ in range(30)]
     wanted = [rs.evaluate(scores, labels, NAMES, groups=groups, ties=ties) for scores, labels, groups in lists]
     for width, at, copies in ((40, 0, 1), (57, 5, 1), (130, 31, 20)):
         scores, labels, groups, where = padded(lists * copies, width, at)
@@ -140,12 +140,17 @@ def test_neither_padding_nor_batch_nor_layout_changes_a_bit(ties, threads):
 
 def test_the_order_of_tied_documents_changes_no_bit():
     draw = random.Random(3)
-    for _ in range(100):
-        scores, labels, _ = random_list(draw)
-        order = draw.sample(range(len(scores)), len(scores))
-        shuffled = [[values[i] for i in order] for values in (scores, labels)]
-        first, second = rs.evaluate(scores, labels, list(MEASURES)), rs.evaluate(*shuffled, list(MEASURES))
-        assert {name: value.item() for name, value in first.items()} == {n: v.item() for n, v in second.items()}
+    lists = [random_list(draw) for _ in range(100)]
+    shuffled = []
+    for values in lists:
+        order = draw.sample(range(len(values[0])), len(values[0]))
+        shuffled.append([[each[i] for i in order] for each in values])
+    found = []
+    for each in (lists, shuffled):
+        scores, labels, _, where = padded(each, 40, 0)
+        found.append(rs.evaluate(scores, labels, list(MEASURES), where=where))
+    for name, values in found[0].items():
+        assert values.tolist() == found[1][name].tolist(), name
 
 
 def test_precision_is_hits_over_k_also_where_the_tied_hits_are_known():
