@@ -87,6 +87,25 @@ def library_losses() -> list[str]:
     return [name for name, taken in _modules(losses, RankingLoss, "forward") if "labels" in taken]
 
 
+def with_full_losses(args: Sequence[str]) -> list[str]:
+    """The words of a command, with `rankstruct.` before a loss of the library: other packages have losses of the same names.
+
+    >>> with_full_losses(["fit", "--model.loss", "LambdaLoss", "--model.loss=my.Loss"])
+    ['fit', '--model.loss', 'rankstruct.LambdaLoss', '--model.loss=my.Loss']
+    """
+    known = set(library_losses())
+    found = list(args)
+    for at, arg in enumerate(found):
+        option, equals, value = arg.partition("=")
+        if option != "--model.loss":
+            continue
+        if equals and value in known:
+            found[at] = f"{option}=rankstruct.{value}"
+        elif not equals and at + 1 < len(found) and found[at + 1] in known:
+            found[at + 1] = f"rankstruct.{found[at + 1]}"
+    return found
+
+
 def library_scorers(sizes: set[str], room: ModuleType) -> list[str]:
     """The names of a room's scorers that a config can have: those that are made from the sizes of the data."""
     return [name for name, taken in _modules(room, nn.Module, "__init__") if sizes <= taken]

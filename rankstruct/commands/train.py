@@ -30,7 +30,7 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_only
 
 from rankstruct import models
-from rankstruct.commands._help import Parser, library_losses, library_scorers, misused
+from rankstruct.commands._help import Parser, library_losses, library_scorers, misused, with_full_losses
 from rankstruct.commands.cells import locked
 from rankstruct.data import Source
 from rankstruct.data.source import digest_of
@@ -93,7 +93,13 @@ def _text() -> _Task:
         text, training = import_module("rankstruct.text"), import_module("rankstruct.text.loading")
     except ImportError as error:
         raise ValueError(str(error)) from error
-    return _Task(RankingModule, training.TextDataModule, {"data.encoder": "encoder", "data.fetch": "fetch"}, text.TextSource, scorers=text)
+    return _Task(
+        RankingModule,
+        training.TextDataModule,
+        {"data.encoder": "encoder", "data.fetch": "fetch"},
+        text.TextSource,
+        scorers=text,
+    )
 
 
 TASKS = {"ranking": _ranking, "ratings": _ratings, "text": _text}
@@ -157,7 +163,7 @@ class RankingCLI(LightningCLI):
                 auto_configure_optimizers=False,
                 parser_class=Parser,
                 trainer_defaults=_TRAINER,
-                args=list(args),
+                args=with_full_losses(args),
             )
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:

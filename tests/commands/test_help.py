@@ -6,7 +6,7 @@ import pytest
 
 from rankstruct import losses
 from rankstruct.cli import main
-from rankstruct.commands._help import library_losses
+from rankstruct.commands._help import library_losses, with_full_losses
 from rankstruct.commands.train import _Parsed
 
 GIVEN = ["fit", "--data.builtin", "synthetic", "--model.scorer", "LinearScorer"]
@@ -53,7 +53,8 @@ def test_every_loss_that_the_help_names_can_be_given_by_its_name():
         kind = getattr(losses, name)
         measure = inspect.signature(kind).parameters.get("measure")
         more = ["--model.loss.measure=AP"] if measure is not None and measure.default is measure.empty else []
-        config = parser.parse_args([*GIVEN[1:], f"--model.loss={name}", *more, *needed.get(name, [])])
+        named = with_full_losses([*GIVEN[1:], f"--model.loss={name}", *more, *needed.get(name, [])])
+        config = parser.parse_args(named)
         assert config.model.loss.class_path.rpartition(".")[2] == name
         assert config.model.scorer.class_path == "rankstruct.LinearScorer"
 

@@ -168,7 +168,7 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
         (["--data.lists_per_batch", "8"], "lists_per_batch"),
         (["--data.format", "netflix"], "netflix"),
         (["--model.regularization", "-1"], "regularization must be >= 0"),
-        (["--task", "films"], "task must be one of ranking, ratings, got 'films'"),
+        (["--task", "films"], "task must be one of ranking, ratings, text, got 'films'"),
     ],
 )
 def test_errors_are_named(arguments, message, tmp_path, capsys):
