@@ -29,4 +29,4 @@ benchmark:  ## the figures of speed, for docs/results; the machine should be idl
 	rankstruct benchmark oracles --json docs/results/oracles.json
 	rankstruct benchmark losses --json docs/results/losses.json
 
-ci: test slow lint docs wheel
+ci: test docs slow lint wheel

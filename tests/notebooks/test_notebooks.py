@@ -17,6 +17,9 @@ NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 def test_notebook_runs(path, tmp_path, monkeypatch):
     if path.stem in LONG:
         monkeypatch.setenv("RANKSTRUCT_DATA", str(tmp_path))  # so that it takes the built-in data
+    monkeypatch.setenv(
+        "PYTHONWARNINGS", "ignore:IProgress not found"
+    )  # of tqdm, which torchmetrics' imports may ask for bars
     notebook = nbformat.read(path, as_version=4)
     assert any(cell.cell_type == "code" for cell in notebook.cells)
     client = NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}})
