@@ -71,11 +71,9 @@ class _Sliced(torch.autograd.Function):
             {"device_type": kind, "dtype": torch.get_autocast_dtype(kind), "enabled": torch.is_autocast_enabled(kind)}
             for kind in {"cpu", ctx.kind}
         ]
-        values = []
+        module, values = _device_module(ctx.kind), []
         for part in parts:
-            ctx.states.append(
-                (torch.get_rng_state(), _device_module(ctx.kind) and _device_module(ctx.kind).get_rng_state())
-            )
+            ctx.states.append((torch.get_rng_state(), module and module.get_rng_state()))
             values.append(score(part))
             ctx.sizes.append(len(values[-1]))
         return torch.cat(values)

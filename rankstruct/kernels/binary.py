@@ -79,12 +79,9 @@ def binary_kernel(name: str, plan: Plan) -> Callable[..., Answer]:
         if weights is not None:
             gains = lists.labels
             _check_one_gain(lists, relevant)
-        chosen = (lists.chosen, lists.chosen.view(lists.bits.dtype))
-        parameters = Parameters(NO_CUTOFF if cutoff is None else cutoff, table, gains, normalized, predicted, *chosen)
-        method, parameters = plan(parameters, lists.longest)
-        inputs = (lists.scores, lists.bits, relevant.view(np.uint8), lists.where, lists.bounds)
-        loop = load_kernel(method.compiled)
-        return lists.run(lambda first, last: loop(*inputs, first, last, parameters, *results))
+        cutoff = NO_CUTOFF if cutoff is None else cutoff
+        parameters = Parameters(cutoff, table, gains, normalized, predicted, *_chosen(lists))
+        return _run(*plan(parameters, lists.longest), lists, relevant, results)
 
     def padded(
         lists: PaddedLists,
@@ -113,6 +110,40 @@ def binary_kernel(name: str, plan: Plan) -> Callable[..., Answer]:
 
     schema = "float? min_relevant, SymInt? cutoff, Tensor? weights, bool normalized, bool predicted"
     return define_kernel(name, schema, flat, padded)
+
+
+def fixed_kernel(name: str, schema: str, method: Method, kind: Callable[..., Any]) -> Callable[..., Answer]:
+    """The operator of one method, whatever the lists are.
+
+    Args:
+        name: of the operator.
+        schema: of what it takes beside the lists and `min_relevant`, from which on documents are relevant, or above 0 if None.
+        method: how the most violated ranking is found.
+        kind: makes what the method gets of these arguments, then of `chosen` and `chosen_bits`, as `Parameters` has them; the
+            padded twin is given none.
+    """
+
+    def flat(lists: FlatLists, results: tuple[np.ndarray, ...], min_relevant: float | None, *options: Any) -> int:
+        relevant = is_relevant(lists.labels, min_relevant)
+        return _run(method, kind(*options, *_chosen(lists)), lists, relevant, results)
+
+    def padded(lists: PaddedLists, min_relevant: float | None, *options: Any) -> Answer:
+        return load_kernel(method.padded)(lists, is_relevant(lists.labels, min_relevant), kind(*options))
+
+    return define_kernel(name, f"float? min_relevant, {schema}", flat, padded)
+
+
+def _chosen(lists: FlatLists) -> tuple[np.ndarray, np.ndarray]:
+    """The scores that choose the reference, and the same memory as unsigned integers."""
+    return lists.chosen, lists.chosen.view(lists.bits.dtype)
+
+
+def _run(
+    method: Method, parameters: Any, lists: FlatLists, relevant: np.ndarray, results: tuple[np.ndarray, ...]
+) -> int:
+    inputs = (lists.scores, lists.bits, relevant.view(np.uint8), lists.where, lists.bounds)
+    loop = load_kernel(method.compiled)
+    return lists.run(lambda first, last: loop(*inputs, first, last, parameters, *results))
 
 
 def _table(weights: Tensor | None, longest: int) -> np.ndarray:

@@ -12,11 +12,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from rankstruct.kernels.binary import Method
-from rankstruct.kernels.dispatch import Answer, FlatLists, PaddedLists, define_kernel, load_kernel
-from rankstruct.measures.ranked import is_relevant
+from rankstruct.kernels.binary import Method, fixed_kernel
 
 PRECISION, RECALL, SUCCESS, F, ACCURACY, BREAK_EVEN = range(6)
 """The measures, by number."""
@@ -48,22 +44,4 @@ class Table(NamedTuple):
     chosen_bits: Any = None
 
 
-def _flat(lists: FlatLists, results: tuple[np.ndarray, ...], min_relevant: float | None, *table: Any) -> int:
-    relevant = is_relevant(lists.labels, min_relevant)
-    chosen: dict[str, Any] = {"chosen": lists.chosen, "chosen_bits": lists.chosen.view(lists.bits.dtype)}
-    parameters = Table(*table, **chosen)
-    inputs = (lists.scores, lists.bits, relevant.view(np.uint8), lists.where, lists.bounds)
-    loop = load_kernel(METHOD.compiled)
-    return lists.run(lambda first, last: loop(*inputs, first, last, parameters, *results))
-
-
-def _padded(lists: PaddedLists, min_relevant: float | None, *table: Any) -> Answer:
-    return load_kernel(METHOD.padded)(lists, is_relevant(lists.labels, min_relevant), Table(*table))
-
-
-contingency = define_kernel(
-    "contingency",
-    "float? min_relevant, int kind, int cutoff, float beta, int reference",
-    _flat,
-    _padded,
-)
+contingency = fixed_kernel("contingency", "int kind, int cutoff, float beta, int reference", METHOD, Table)

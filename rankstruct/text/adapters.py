@@ -57,7 +57,8 @@ class RerankerLoss(nn.Module):
                 f"RerankerLoss takes a model with one output, CrossEncoder(..., num_labels=1); got {model.num_labels}"
             )
         check_least(1, mini_batch_size=mini_batch_size)
-        self.model, self.mini_batch_size = model, mini_batch_size
+        self.model: Any = model  # of sentence-transformers
+        self.mini_batch_size = mini_batch_size
         self.loss = StructuredHingeLoss("AP") if loss is None else loss
         self.activation_fn = nn.Identity() if activation_fn is None else activation_fn
 
@@ -88,10 +89,10 @@ class RerankerLoss(nn.Module):
         return _of_lists(self.loss, scores, *pad(grades, offsets.to(scores.device)))
 
     def _scored(self, pairs: Sequence[Any], prompt: str | None, task: str | None) -> Tensor:
-        tokens = self.model.preprocess(pairs, prompt=prompt, task=task)  # type: ignore[operator]
+        tokens = self.model.preprocess(pairs, prompt=prompt, task=task)
         device = self.model.device
         return self.model(
-            {name: each.to(device) if isinstance(each, Tensor) else each for name, each in tokens.items()}  # type: ignore[arg-type]
+            {name: each.to(device) if isinstance(each, Tensor) else each for name, each in tokens.items()}
         )["scores"].view(-1)
 
     def get_config_dict(self) -> dict[str, Any]:
