@@ -13,13 +13,14 @@ import argparse
 import json
 import subprocess
 import sys
+from functools import partial
 
 import torch
 from sentence_transformers.cross_encoder import CrossEncoder, losses
 from torch import nn
 
 import rankstruct as rs
-from rankstruct.benchmarks.timing import figures, interleaved_ratios, machine, peak_kilobytes
+from rankstruct.benchmarks.timing import both_ways, figures, interleaved_ratios, machine, peak_kilobytes
 from rankstruct.files import write_result
 from rankstruct.tables import format_table
 
@@ -78,30 +79,23 @@ def losses_table(rounds: int):
 def bank_table(rounds: int):
     """One query and a memory bank of a million embeddings, forward and backward, over one sort of a million numbers."""
     generator = torch.Generator().manual_seed(0)
-    bank = rs.MemoryBank(CANDIDATES, DIMENSION)
     held = torch.nn.functional.normalize(torch.randn(CANDIDATES, DIMENSION, generator=generator), dim=-1)
     classes = torch.randint(0, 1000, (CANDIDATES,), generator=generator)
+    bank = rs.MemoryBank(CANDIDATES, DIMENSION)
+    bank.add(held, classes)
     query = torch.randn(1, DIMENSION, generator=generator)
+    scores, labels = (query / query.norm()) @ held.T / 0.05, (classes == 0).unsqueeze(0)
     numbers = torch.randn(CANDIDATES, generator=generator)
+
+    def whole(loss):
+        embedded = rs.EmbeddingLoss(loss)
+        return lambda: embedded(query.clone().requires_grad_(), torch.zeros(1, dtype=torch.int64), bank).backward()
+
     calls = {"torch.sort": lambda: numbers.sort()}
     for name, loss in OURS.items():
-        embedded = rs.EmbeddingLoss(loss)
-
-        def call(embedded=embedded):
-            given = query.clone().requires_grad_()
-            embedded(given, torch.zeros(1, dtype=torch.int64), (held, classes)).backward()
-
-        calls[name] = call
-        scores = embedded._ready(query) @ held.T / 0.05
-        labels = (classes == 0).unsqueeze(0)
-
-        def alone(loss=loss, scores=scores, labels=labels):
-            loss(scores.clone().requires_grad_(), labels).backward()
-
-        if name != "LambdaLoss nDCG@10":
-            calls[f"{name}, the loss alone"] = alone
-    del calls["LambdaLoss nDCG@10"]  # whose ranks are few, and pairs many
-    bank.add(held, classes)
+        if name != "LambdaLoss nDCG@10":  # whose pairs are many
+            calls[name] = whole(loss)
+            calls[f"{name}, the loss alone"] = partial(both_ways, loss, scores, labels)
     rows = []
     for name, (seconds, ratio) in interleaved_ratios(calls, "torch.sort", rounds).items():
         _, median, micro = figures(seconds, ratio)
