@@ -31,14 +31,49 @@ documents want the same position: shortest augmenting paths move them, and the p
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
-from rankstruct.kernels.compilation import compile_kernel, compile_part, compile_vectorised
+from rankstruct.kernels.compilation import compile_kernel, compile_part, compile_vectorised, unsigned
 
 _IMPOSSIBLE = -(2**60)  # three of these are no overflow, and what is possible stays above half of it
 _ROUNDING = 2.0**-50
 
 _TOGETHER, _COARSEST = 4, 64  # of the multilevel start
+_KEPT = 2**12  # numbers of each table of the sweep that are kept from list to list
+
+
+class SweepSpace(NamedTuple):
+    """Scratch of the sweep, for one list after another.
+
+    Attributes:
+        falls: float64 `[2, documents]`, of c and a.
+        sums: int64 `[2, documents + 1]`.
+        of_classes: int64 `[10, classes]`.
+        tables: int64 `[4, _KEPT]`; a list that needs more takes new ones.
+    """
+
+    falls: Any
+    sums: Any
+    of_classes: Any
+    tables: Any
+
+
+@compile_kernel
+def sweep_space(documents, classes):
+    """Scratch for lists of at most so many documents and distinct gains."""
+    return SweepSpace(
+        np.empty((2, documents)),
+        np.empty((2, documents + 1), np.int64),
+        np.empty((10, classes), np.int64),
+        np.empty((4, _KEPT), np.int64),
+    )
+
+
+@compile_part
+def _table(kept, size):
+    return kept[:size] if size <= _KEPT else np.empty(size, np.int64)
 
 
 @compile_kernel
@@ -73,7 +108,8 @@ def by_lattice(class_score, starts, gain, c, a, classes):
 @compile_part
 def _gain_of_one_more(i, g, t, class_score, starts, steps_c, steps_a, gain, scale):
     """W: what the objective gains when class g has t + 1 instead of t documents in the first i + 1 positions."""
-    return np.int64(scale * (steps_c[i] * class_score[starts[g] + t] - steps_a[i] * gain[g]))
+    i, g = unsigned(i), unsigned(g)
+    return np.int64(scale * (steps_c[i] * class_score[unsigned(starts[g] + t)] - steps_a[i] * gain[g]))
 
 
 @compile_part
@@ -112,7 +148,7 @@ def _tail(inside, group, class_score, starts, steps_c, steps_a, gain, scale, for
     k = 0
     missing = 0  # classes whose first document behind is still to come
     for g in range(groups):
-        seen[g] = 0
+        seen[g], last[g], first[g] = 0, 0, 0
         k += inside[g]
         missing += inside[g] < starts[g + 1] - starts[g]
     q, t = 0, 0  # place in the order by score, documents behind so far
@@ -197,36 +233,39 @@ def _improve(i, y, k, classes, inside, through, stack):
 
 
 @compile_part
-def _sweep(classes, k, group, class_score, starts, gain, c, a, most):
+def _sweep(classes, k, group, class_score, starts, gain, c, a, most, space):
     """Improve the first k of `classes` to an optimum; the others follow by score, `group` [n] the class of each document
     in that order. Without others `group` may be empty.
 
     Returns whether it came to the end; not if it would look at more than `most` positions.
     """
     n, groups = class_score.shape[0], gain.shape[0]
-    steps_c, steps_a = np.zeros(n), np.zeros(n)
-    for i in range(n - 1):
-        steps_c[i], steps_a[i] = c[i] - c[i + 1], a[i] - a[i + 1]
     largest_score, largest_gain = 0.0, 0.0
-    for i in range(n):
-        largest_score = max(largest_score, abs(class_score[i]))
     for g in range(groups):
         largest_gain = max(largest_gain, abs(gain[g]))
+        if starts[g] < starts[g + 1]:
+            largest_score = max(largest_score, abs(class_score[starts[g]]), abs(class_score[starts[g + 1] - 1]))
     bound = (c[0] - c[n - 1]) * largest_score + (a[0] - a[n - 1]) * largest_gain
     if not 1e-280 < bound < np.inf:  # what the scale can be
         return True
+    steps_c, steps_a = space.falls[0], space.falls[1]
+    for i in range(n - 1):
+        steps_c[i], steps_a[i] = c[i] - c[i + 1], a[i] - a[i + 1]
+    steps_c[n - 1], steps_a[n - 1] = 0.0, 0.0
     scale = 2.0**57 / groups / bound
     problem = class_score, starts, steps_c, steps_a, gain, scale
-    inside = np.zeros((k, groups), np.int64)  # inside[i, g]: documents of class g in positions 0..i
+    # inside[i, g]: documents of class g in positions 0..i
+    inside = _table(space.tables[0], k * groups).reshape(k, groups)
     for i in range(k):
         for g in range(groups):
             inside[i, g] = (inside[i - 1, g] if i else 0) + (classes[i] == g)
     _settle(classes, inside, *problem)
-    through, reach = np.empty((k, groups, groups), np.int64), np.empty((k, groups, groups), np.int64)
-    forth, back = np.empty(group.shape[0] + 1, np.int64), np.empty(group.shape[0] + 1, np.int64)
-    place, gained = np.zeros((3, groups), np.int64), np.zeros((3, groups), np.int64)
-    enter, leave, best = np.empty(groups, np.int64), np.empty(groups, np.int64), np.empty(groups, np.int64)
-    stack = np.empty((2 * k + 2, 3), np.int64)
+    through = _table(space.tables[1], k * groups * groups).reshape(k, groups, groups)
+    reach = _table(space.tables[2], k * groups * groups).reshape(k, groups, groups)
+    stack = _table(space.tables[3], 6 * k + 6).reshape(2 * k + 2, 3)
+    forth, back = space.sums[0], space.sums[1]
+    place, gained = space.of_classes[0:3], space.of_classes[3:6]
+    enter, leave, best = space.of_classes[6], space.of_classes[7], space.of_classes[8]
     looks = 0
     i = k
     while i >= 0:
@@ -237,9 +276,9 @@ def _sweep(classes, k, group, class_score, starts, gain, c, a, most):
             looks += group.shape[0] // 32  # about what it takes
             _tail(inside[k - 1], group, *problem, forth, back, place, gained, reach[k - 1])
             i -= 1
-        here, there = through[i], reach[i]
+        u = unsigned(i)
         for g in range(groups):
-            t, size = inside[i, g], starts[g + 1] - starts[g]
+            t, size = inside[u, g], starts[g + 1] - starts[g]
             enter[g], leave[g] = _IMPOSSIBLE, _IMPOSSIBLE
             if t < size:
                 enter[g] = _gain_of_one_more(i, g, t, class_score, starts, steps_c, steps_a, gain, scale)
@@ -248,36 +287,38 @@ def _sweep(classes, k, group, class_score, starts, gain, c, a, most):
         for h in range(groups):
             highest, its_leave = np.int64(0), leave[h]
             for g in range(groups):
-                value = max(its_leave + there[h, g] + enter[g], _IMPOSSIBLE)
-                here[h, g] = value
+                value = max(its_leave + reach[u, h, g] + enter[g], _IMPOSSIBLE)
+                through[u, h, g] = value
                 highest = max(highest, value)
-            here[h, h] = 0
+            through[u, h, h] = 0
             best[h] = highest
-        x = classes[i]
+        x = unsigned(classes[u])
         if best[x] > 0:
-            y = x
+            y = classes[u]
             for g in range(groups):
-                if here[x, g] > here[x, y]:
+                if through[u, x, g] > through[u, x, unsigned(y)]:
                     y = g
             i = _improve(i, y, k, classes, inside, through, stack)
             continue
         if i > 0:
-            there = reach[i - 1]
+            before = unsigned(i - 1)
             for h in range(groups):
                 for g in range(groups):
-                    there[h, g] = max(here[h, g], best[h] + here[x, g])
+                    reach[before, h, g] = max(through[u, h, g], best[h] + through[u, x, g])
         i -= 1
     return True
 
 
 @compile_part
-def greedy(classes, k, class_score, starts, gain, c, a):
+def greedy(classes, k, class_score, starts, gain, c, a, pointer):
     """Fill the first k of `classes` one by one with what the boundary behind the position would like best.
 
-    Returns whether no boundary before them would like any other documents inside: for k = n that is an optimum.
+    `pointer` [classes] is scratch. Returns whether no boundary before them would like any other documents inside: for k = n
+    that is an optimum.
     """
     n, groups = class_score.shape[0], gain.shape[0]
-    pointer = starts[:-1].copy()
+    for g in range(groups):
+        pointer[g] = starts[g]
     nested = True
     for i in range(k):
         step_c, step_a = (c[i] - c[i + 1], a[i] - a[i + 1]) if i + 1 < n else (0.0, 0.0)
@@ -285,18 +326,18 @@ def greedy(classes, k, class_score, starts, gain, c, a):
         for g in range(groups):
             at = pointer[g]
             if at < starts[g + 1]:
-                value = step_c * class_score[at] - step_a * gain[g]
+                value = step_c * class_score[unsigned(at)] - step_a * gain[g]
                 if chosen < 0 or value > highest:
                     chosen, highest, second = g, value, highest
                 else:
                     second = max(second, value)
             if at > starts[g]:
-                lowest = min(lowest, step_c * class_score[at - 1] - step_a * gain[g])
+                lowest = min(lowest, step_c * class_score[unsigned(at - 1)] - step_a * gain[g])
         classes[i] = chosen
-        pointer[chosen] += 1
-        at = pointer[chosen]
-        if at < starts[chosen + 1]:
-            second = max(second, step_c * class_score[at] - step_a * gain[chosen])
+        at = pointer[unsigned(chosen)] + 1
+        pointer[unsigned(chosen)] = at
+        if at < starts[unsigned(chosen + 1)]:
+            second = max(second, step_c * class_score[unsigned(at)] - step_a * gain[unsigned(chosen)])
         nested = nested and lowest >= second
     return nested
 
@@ -361,11 +402,11 @@ def _first_by_score(class_score, starts, group, gain, c, a):
 
 
 @compile_part
-def _by_levels(class_score, starts, group, gain, c, a, k, classes):
+def _by_levels(class_score, starts, group, gain, c, a, k, classes, space):
     """The sweep from a coarser level's solution, each document `_TOGETHER` times, which leaves little to improve."""
     n, groups = group.shape[0], gain.shape[0]
-    space = 2 * n + 32 * groups + 32
-    scores, decays, discounts = np.empty(space), np.empty(space), np.empty(space)
+    room = 2 * n + 32 * groups + 32
+    scores, decays, discounts = np.empty(room), np.empty(room), np.empty(room)
     level_starts = np.zeros((32, groups + 1), np.int64)
     offset = np.zeros(33, np.int64)
     for i in range(n):
@@ -381,8 +422,8 @@ def _by_levels(class_score, starts, group, gain, c, a, k, classes):
         its_starts = level_starts[at]
         numbers = scores[here:there], its_starts, gain, decays[here:there], discounts[here:there]
         if at == level:
-            greedy(classes, ranks, *numbers)
-        _sweep(classes, ranks, group[: 0 if at else n], *numbers, 2**62)
+            greedy(classes, ranks, *numbers, placed)
+        _sweep(classes, ranks, group[: 0 if at else n], *numbers, 2**62, space)
         if at == 0:
             break
         # Expand from the back, in place: the last of a class may stand for fewer documents.
@@ -399,33 +440,24 @@ def _by_levels(class_score, starts, group, gain, c, a, k, classes):
 
 
 @compile_kernel
-def by_sweep(class_score, starts, group, gain, c, a, k, most, classes):
+def by_sweep(class_score, starts, group, gain, c, a, k, most, classes, space):
     """Any gains, discount 0 behind rank k (n without a cut-off): the residual sweep of the first k ranks.
 
-    `group` [n] is the class of each document by descending score, the order behind. Without a cut-off the greedy start is
-    often an optimum already, O(n L); and k is the rank behind which that order is the best one anyway, if there is one. From a
-    greedy start on, in practice O(n + k L^2). A list that would take more than `most` steps of the sweep gets a multilevel
-    start. O(n L^2) in practice, at worst O(n^2 L^2).
+    `group` [n] is the class of each document by descending score, the order behind; returns from which position on. Without a
+    cut-off the greedy start is often an optimum already, O(n L); and k is the rank behind which that order is the best one
+    anyway, if there is one. From a greedy start on, in practice O(n + k L^2). A list that would take more than `most` steps of
+    the sweep gets a multilevel start. O(n L^2) in practice, at worst O(n^2 L^2).
     """
-    n, groups = group.shape[0], gain.shape[0]
+    n = group.shape[0]
     problem = class_score, starts, gain, c, a
+    nested = greedy(classes, k, *problem, space.of_classes[9])
     if k == n:
-        if greedy(classes, k, *problem):
-            return
+        if nested:
+            return n
         k = _first_by_score(class_score, starts, group, gain, c, a)
-    else:
-        greedy(classes, k, *problem)
-    if not _sweep(classes, k, group, *problem, most):
-        _by_levels(class_score, starts, group, gain, c, a, k, classes)
-    placed = np.zeros(groups, np.int64)
-    for i in range(k):
-        placed[classes[i]] += 1
-    position = k
-    for q in range(n):
-        placed[group[q]] -= 1
-        if placed[group[q]] < 0:
-            classes[position] = group[q]
-            position += 1
+    if not _sweep(classes, k, group, *problem, most, space):
+        _by_levels(class_score, starts, group, gain, c, a, k, classes, space)
+    return k
 
 
 @compile_part

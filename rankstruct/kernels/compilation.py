@@ -16,9 +16,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
+import numpy as np
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+# An index that was read from an array: numba looks whether a signed one counts from the end, which takes as long as the access.
+unsigned = np.uint64
 
 
 def _cache_folder() -> str:

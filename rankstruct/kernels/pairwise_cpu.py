@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankstruct.kernels.compilation import compile_kernel
+from rankstruct.kernels.compilation import compile_kernel, unsigned
 from rankstruct.kernels.sorting import longest_list, sort_descending, sort_space
 
 
@@ -43,13 +43,13 @@ def split_list(scores, bits, relevant, where, start, stop, space, row):
     top = np.float64(scores[ordered[0]]) if count else 0.0
     for i in range(count):
         at = ordered[i]
-        score = np.float64(scores[at]) - top
+        score = np.float64(scores[unsigned(at)]) - top
         if score - score != 0.0:  # NaN for NaN and infinities, which differs from everything
             return p, m, at
         # Without a branch, which a processor would guess wrong for every other document.
-        relevant_at[p], relevant_score[p] = at, score
-        irrelevant_at[m], irrelevant_score[m] = at, score
-        step = np.int64(relevant[at])
+        relevant_at[unsigned(p)], relevant_score[unsigned(p)] = at, score
+        irrelevant_at[unsigned(m)], irrelevant_score[unsigned(m)] = at, score
+        step = np.int64(relevant[unsigned(at)])
         p += step
         m += 1 - step
     return p, m, -1
@@ -85,13 +85,13 @@ def _finish(p, m, space, loss, index, task_loss, value, direction):
     j = 0
     for i in range(p):
         coefficient = 0.0 - scale * above[i]  # not -0.0
-        direction[relevant_at[i]] = coefficient
+        direction[unsigned(relevant_at[i])] = coefficient
         difference += coefficient * relevant_score[i]
         # Irrelevant ones that are above relevant i but not above i - 1 are above all relevant ones from i on.
         while j < above[i]:
             coefficient = scale * (p - i)
-            direction[irrelevant_at[j]] = coefficient
-            difference += coefficient * irrelevant_score[j]
+            direction[unsigned(irrelevant_at[unsigned(j)])] = coefficient
+            difference += coefficient * irrelevant_score[unsigned(j)]
             j += 1
     task_loss[index] = loss
     value[index] = max(loss + difference, 0.0)
@@ -111,20 +111,20 @@ def _finish_predicted(p, m, space, loss, relevant, where, offsets, index, parame
     difference = 0.0
     i = 0
     for j in range(m):
-        while i < p and above[i] <= j:
+        while i < p and above[unsigned(i)] <= j:
             i += 1
-        swapped[irrelevant_at[j] - start] = p - i
+        swapped[unsigned(irrelevant_at[j] - start)] = p - i
     for i in range(p):
-        swapped[relevant_at[i] - start] = above[i]
+        swapped[unsigned(relevant_at[i] - start)] = above[i]
     row = split_by_chosen(relevant, where, start, stop, parameters, space)
     _uncount(p, m, documents[row], documents[row + 1], values[row], values[row + 1], start, swapped)
     for i in range(p):
-        coefficient = 0.0 - scale * swapped[relevant_at[i] - start]
-        direction[relevant_at[i]] = coefficient
+        coefficient = 0.0 - scale * swapped[unsigned(relevant_at[i] - start)]
+        direction[unsigned(relevant_at[i])] = coefficient
         difference += coefficient * relevant_score[i]
     for j in range(m):
-        coefficient = scale * swapped[irrelevant_at[j] - start]
-        direction[irrelevant_at[j]] = coefficient
+        coefficient = scale * swapped[unsigned(irrelevant_at[j] - start)]
+        direction[unsigned(irrelevant_at[j])] = coefficient
         difference += coefficient * irrelevant_score[j]
     task_loss[index] = loss
     value[index] = max(loss + difference, 0.0)
@@ -135,14 +135,14 @@ def _uncount(p, m, relevant_at, irrelevant_at, relevant_score, irrelevant_score,
     """Take off the pairs that the ranking by these scores swaps, which is what F prefers: relevant ones first among ties."""
     j = 0
     for i in range(p):
-        while j < m and relevant_score[i] < irrelevant_score[j]:
+        while j < m and relevant_score[i] < irrelevant_score[unsigned(j)]:
             j += 1
-        swapped[relevant_at[i] - start] -= j
+        swapped[unsigned(relevant_at[i] - start)] -= j
     i = 0
     for j in range(m):
-        while i < p and relevant_score[i] >= irrelevant_score[j]:
+        while i < p and relevant_score[unsigned(i)] >= irrelevant_score[j]:
             i += 1
-        swapped[irrelevant_at[j] - start] -= p - i
+        swapped[unsigned(irrelevant_at[j] - start)] -= p - i
 
 
 @compile_kernel
@@ -151,7 +151,7 @@ def _count_above(p, m, relevant_score, irrelevant_score, margin, irrelevant_abov
     j = 0
     swapped = 0.0
     for i in range(p):
-        while j < m and relevant_score[i] - irrelevant_score[j] < margin:
+        while j < m and relevant_score[i] - irrelevant_score[unsigned(j)] < margin:
             j += 1
         irrelevant_above[i] = j
         swapped += j
@@ -229,28 +229,29 @@ def convex_lists(scores, bits, relevant, where, offsets, first, last, parameters
             stride *= 2
         while stride >= 1:
             for j in range(stride, m + 1, 2 * stride):
-                low = above[j - stride] if j > stride else 1
-                high = above[j + stride] if j + stride <= m else p + 1
-                score = irrelevant_score[j - 1]
+                low = above[unsigned(j - stride)] if j > stride else 1
+                high = above[unsigned(j + stride)] if j + stride <= m else p + 1
+                score = irrelevant_score[unsigned(j - 1)]
                 best, best_k = -np.inf, low
                 for k in range(low, high + 1):
                     r = k + j - 1
-                    found = relevant_sum[k - 1] - (k - 1) * score + factor * (level[r] + (j - 1) * slope[r])
+                    credit = factor * (level[unsigned(r)] + (j - 1) * slope[unsigned(r)])
+                    found = relevant_sum[unsigned(k - 1)] - (k - 1) * score + credit
                     if found > best:
                         best, best_k = found, k
-                above[j] = best_k
+                above[unsigned(j)] = best_k
             stride //= 2
 
         j = 0
         measure = 0.0
         for i in range(p):
-            while j < m and above[j + 1] <= i + 1:
+            while j < m and above[unsigned(j + 1)] <= i + 1:
                 j += 1
             irrelevant_above[i] = j
             if is_precision:
                 measure += gain * (i + 1) / np.float64(i + 1 + j)
             else:
-                measure += gain * weights[i + j]
+                measure += gain * weights[unsigned(i + j)]
         loss = best_value - measure
         if parameters.predicted:
             _finish_predicted(
@@ -286,12 +287,12 @@ def _own_optima(p, m, space, irrelevant_sum, relevant_sum, own_best, own_sum):
     j = 0
     for i in range(p):
         relevant_sum[i + 1] = relevant_sum[i] + relevant_score[i]
-        while j < m and irrelevant_score[j] > relevant_score[i]:
+        while j < m and irrelevant_score[unsigned(j)] > relevant_score[i]:
             j += 1
         own_best[i] = j
     own_sum[p] = 0.0
     for i in range(p - 1, -1, -1):
-        own_sum[i] = own_sum[i + 1] + scale * (irrelevant_sum[own_best[i]] - own_best[i] * relevant_score[i])
+        own_sum[i] = own_sum[i + 1] + scale * (irrelevant_sum[unsigned(own_best[i])] - own_best[i] * relevant_score[i])
     return scale
 
 
@@ -301,7 +302,7 @@ def _tail(t, b, p, scale, irrelevant_sum, relevant_sum, own_best, own_sum):
     low, high = t, p
     while low < high:
         middle = (low + high) // 2
-        if own_best[middle] >= b:
+        if own_best[unsigned(middle)] >= b:
             high = middle
         else:
             low = middle + 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankstruct.kernels.compilation import compile_kernel
+from rankstruct.kernels.compilation import compile_kernel, unsigned
 from rankstruct.kernels.sorting import longest_list, sort_descending, sort_space
 
 
@@ -17,8 +17,8 @@ from rankstruct.kernels.sorting import longest_list, sort_descending, sort_space
 def _add(counts, sums, size, grade, value):
     """Put a document of the 1-based grade rank `grade` into the tree."""
     while grade <= size:
-        counts[grade] += 1
-        sums[grade] += value
+        counts[unsigned(grade)] += 1
+        sums[unsigned(grade)] += value
         grade += grade & -grade
 
 
@@ -27,8 +27,8 @@ def _count(counts, sums, grade):
     """Number and summed values of the documents in the tree whose grade rank is at most `grade`."""
     count, total = 0, 0.0
     while grade > 0:
-        count += counts[grade]
-        total += sums[grade]
+        count += counts[unsigned(grade)]
+        total += sums[unsigned(grade)]
         grade -= grade & -grade
     return count, total
 
@@ -55,21 +55,23 @@ def hinge_lists(scores, bits, labels, label_bits, where, offsets, first, last, m
         if n == 0 or labels[by_grade[0]] == labels[by_grade[n - 1]]:
             continue
         # Grade ranks from the lowest, 1, 2, ...; the pairs are all pairs less those of one grade.
-        grades, same, members = 1, 0.0, 0
+        grades, same, members, before = 1, 0.0, 0, labels[by_grade[n - 1]]
         for i in range(n - 1, -1, -1):
-            if i < n - 1 and labels[by_grade[i]] != labels[by_grade[i + 1]]:
+            label = labels[unsigned(by_grade[unsigned(i)])]
+            if i < n - 1 and label != before:
                 grades += 1
                 same += 0.5 * members * (members - 1)
                 members = 0
+            before = label
             members += 1
-            grade[by_grade[i] - start] = grades
+            grade[unsigned(by_grade[unsigned(i)] - start)] = grades
         pairs = 0.5 * n * (n - 1) - same - 0.5 * members * (members - 1)
 
         _, order = sort_descending(bits, where, start, stop, space)
         top = np.float64(scores[order[0]])
         for i in range(n):
-            score[i] = np.float64(scores[order[i]]) - top
-            rank_grade[i] = grade[order[i] - start]
+            score[i] = np.float64(scores[unsigned(order[i])]) - top
+            rank_grade[i] = grade[unsigned(order[i] - start)]
 
         # As the higher grade: down the list, the tree holds all j with s_j > s_i - margin.
         counts[: grades + 1] = 0
@@ -78,21 +80,22 @@ def hinge_lists(scores, bits, labels, label_bits, where, offsets, first, last, m
         j = 0
         for i in range(n):
             bound = score[i] - margin
-            while j < n and score[j] > bound:
-                _add(counts, sums, grades, rank_grade[j], score[j])
+            while j < n and score[unsigned(j)] > bound:
+                _add(counts, sums, grades, rank_grade[unsigned(j)], score[unsigned(j)])
                 j += 1
             count, lower = _count(counts, sums, rank_grade[i] - 1)
             total += lower - count * bound
-            direction[order[i]] = -count / pairs
+            direction[unsigned(order[i])] = -count / pairs
 
         # As the lower grade: up the list, the tree holds all i with s_i - margin < s_j, by grade from the highest.
         counts[: grades + 1] = 0
         i = n - 1
         for j in range(n - 1, -1, -1):
-            while i >= 0 and score[i] - margin < score[j]:
-                _add(counts, sums, grades, grades + 1 - rank_grade[i], 0.0)
+            here = unsigned(j)
+            while i >= 0 and score[unsigned(i)] - margin < score[here]:
+                _add(counts, sums, grades, grades + 1 - rank_grade[unsigned(i)], 0.0)
                 i -= 1
-            count, _ = _count(counts, sums, grades - rank_grade[j])
-            direction[order[j]] += count / pairs
+            count, _ = _count(counts, sums, grades - rank_grade[here])
+            direction[unsigned(order[here])] += count / pairs
         value[index] = max(total, 0.0) / pairs
     return -1

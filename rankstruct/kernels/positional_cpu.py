@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankstruct.kernels.assignment_cpu import by_lattice, by_prices, by_sweep, greedy
-from rankstruct.kernels.compilation import compile_kernel, compile_part
+from rankstruct.kernels.assignment_cpu import by_lattice, by_prices, by_sweep, greedy, sweep_space
+from rankstruct.kernels.compilation import compile_kernel, compile_part, unsigned
 from rankstruct.kernels.sorting import longest_list, sort_descending, sort_space
 
 IDEAL, IDEAL_TIED, PREDICTED = range(3)  # the order of `oracles.registry.REFERENCES`
@@ -66,6 +66,7 @@ class Batch(NamedTuple):
         group: int64 `[documents]`, from each list's start the class of each document by descending score: 0 for the highest gain.
         score: float64 `[documents]`, in the same order the scores, relative to the highest.
         gain: float64 `[documents]`, from each list's start the gain of each class.
+        behind: int64 `[documents]`, from each list's start how many documents each class and those before it have.
         size, classes, cut, method: int64 `[lists]`: real documents, distinct gains, cut-off, and how it is solved.
     """
 
@@ -74,6 +75,7 @@ class Batch(NamedTuple):
     by_gain: Any
     rank: Any
     group: Any
+    behind: Any
     score: Any
     gain: Any
     size: Any
@@ -91,6 +93,7 @@ _SWEEP_DOCUMENT, _SWEEP_RANK, _SWEEP_EXCHANGE = 4.0, 40.0, 1.4
 _PRICED_PAIR = 4.2
 _MOST_CLASSES, _MOST_CUT = 32, 2**21  # of L, and with a cut-off of k L^2, the numbers that the sweep keeps
 _FEW_CLASSES = 16  # no fewer are looked for
+_COUNTED_CLASSES = 8  # distinct gains that are found by looking for each; more are sorted
 
 
 @compile_kernel
@@ -109,12 +112,13 @@ def choose_method(n, classes, pairs, k, proportional):
 
 
 @compile_part
-def _merge_classes(group, gain, classes, cut):
+def _merge_classes(group, gain, behind, classes, cut):
     """Give documents that no best ranking needs before the cut-off the highest gain; returns how many gains are left.
 
     Such a document has as many documents as there are ranks before the cut-off that have no lower score and no higher gain:
     one of them is behind, where gains count nothing, and could change places with it. With a higher gain it is not wanted in
-    front either. `group` [n] is the class of each document by descending score, `gain` that of each class; both are changed.
+    front either. `group` [n] is the class of each document by descending score, `gain` that of each class, `behind` how many
+    documents it and those before it have; all are changed.
     """
     largest, count = np.empty(cut, np.int64), 0  # of the classes so far, descending
     number = np.full(classes, -1)
@@ -136,9 +140,86 @@ def _merge_classes(group, gain, classes, cut):
         if number[g] == 0:
             number[g], gain[left] = left, gain[g]
             left += 1
+    for g in range(left):
+        behind[g] = 0
     for q in range(group.shape[0]):
         group[q] = number[group[q]]
+        behind[group[q]] += 1
+    for g in range(1, left):
+        behind[g] += behind[g - 1]
     return left
+
+
+@compile_part
+def _count_gains(gains, where, gain, number, count):
+    """Write the distinct gains of a list to `gain`, as they come, how many documents have each to `count`, and which one each
+    document has to `number`. Returns how many there are, or -1: more than pay.
+    """
+    classes = 0
+    for i in range(gains.shape[0]):
+        if where.size and not where[i]:
+            continue
+        value, g = gains[i], classes
+        for other in range(classes):  # all of them: a branch that leaves the loop is hard to predict
+            g = other if gain[other] == value else g
+        if g == classes:
+            if classes == _COUNTED_CLASSES:
+                return -1
+            gain[unsigned(g)], count[unsigned(g)] = value, 0
+            classes += 1
+        number[i] = g
+        count[unsigned(g)] += 1
+    return classes
+
+
+@compile_part
+def _sort_gains(gain, count, classes, new, first):
+    """Sort the distinct gains, descending; `new` becomes the place of each, `first` how many documents have a higher one."""
+    for g in range(classes):
+        new[g] = 0
+        for other in range(classes):
+            new[g] += gain[other] > gain[g]
+    for g in range(classes):
+        first[g] = 0
+        for other in range(classes):
+            first[g] += count[other] if new[other] < g else 0
+    for g in range(1, classes):
+        value, to = gain[g], g
+        while to > 0 and gain[to - 1] < value:
+            gain[to] = gain[to - 1]
+            to -= 1
+        gain[to] = value
+
+
+@compile_part
+def _group_by_gain(gains, where, start, place, by_gain, group, gain, behind, space, scratch):
+    """Fill `by_gain`, `group`, `gain` and `behind` of a list; returns how many distinct gains there are.
+
+    Takes all arrays from the list's `start` on. `place` is where each document stands by score.
+    """
+    number, count, new = scratch[0], scratch[1], scratch[2]
+    classes = _count_gains(gains, where, gain, number, count)
+    if classes != -1:
+        _sort_gains(gain, count, classes, new, behind)
+        for i in range(gains.shape[0]):
+            if not where.size or where[i]:
+                g = new[unsigned(number[i])]
+                to = behind[unsigned(g)]
+                by_gain[unsigned(to)] = start + i
+                group[unsigned(place[i])] = g
+                behind[unsigned(g)] = to + 1
+        return classes
+    n, ordered = sort_descending(gains.view(np.uint64), where, 0, gains.shape[0], space)
+    classes = 0
+    for i in range(n):
+        at = unsigned(ordered[i])
+        by_gain[i] = start + ordered[i]
+        if i == 0 or gains[at] != gain[classes - 1]:
+            gain[classes] = gains[at]
+            classes += 1
+        group[unsigned(place[at])] = classes - 1
+        behind[classes - 1] = i + 1
+    return classes
 
 
 @compile_kernel
@@ -149,9 +230,10 @@ def begin_lists(batch, first, last):
     """
     lists = batch.lists
     scores, gains, where, offsets = lists.scores, lists.gains, lists.where, lists.offsets
-    bits, gain_bits = scores.view(np.uint64), gains.view(np.uint64)
+    bits = scores.view(np.uint64)
     longest = longest_list(offsets, first, last)
     space, place = sort_space(bits, longest), np.empty(longest, np.int64)
+    scratch = np.empty((3, max(longest, _COUNTED_CLASSES)), np.int64)
     for index in range(first, last):
         start, stop = offsets[index], offsets[index + 1]
         batch.method[index], batch.size[index] = NOTHING, 0
@@ -160,36 +242,31 @@ def begin_lists(batch, first, last):
             continue
         top = scores[ordered[0]]
         score, group, gain = batch.score[start:stop], batch.group[start:stop], batch.gain[start:stop]
+        by_score, by_gain = batch.by_score[start:stop], batch.by_gain[start:stop]
         for q in range(n):
             at = ordered[q]
-            score[q] = scores[at] - top
+            score[q] = scores[unsigned(at)] - top
             if not score[q] >= -WIDEST:
                 return at
-            batch.by_score[start + q] = at
-            place[at - start] = q
-        _, ordered = sort_descending(gain_bits, where, start, stop, space)
-        highest, lowest = gains[ordered[0]], gains[ordered[n - 1]]
-        if lowest < 0.0:
-            return ordered[n - 1]
-        if highest == lowest:
+            by_score[q] = at
+            place[unsigned(at - start)] = q
+        real = where[start:stop] if where.size else where
+        behind = batch.behind[start:stop]
+        classes = _group_by_gain(gains[start:stop], real, start, place, by_gain, group, gain, behind, space, scratch)
+        if gain[classes - 1] < 0.0:
+            return by_gain[n - 1]
+        if classes == 1:
             continue
-        classes, lower = 0, n  # lower: the first position of a lower gain
-        for i in range(n):
-            at = ordered[i]
-            batch.by_gain[start + i] = at
-            if i == 0 or gains[at] != gain[classes - 1]:
-                gain[classes] = gains[at]
-                classes += 1
-                if classes == 2:
-                    lower = i
-            group[place[at - start]] = classes - 1
         c, a = batch.lists.decay, batch.lists.weights
         cut = min(batch.lists.cutoff, n)
         if batch.lists.least_cutoff:
+            lower = 1  # the first position of a lower gain
+            while gains[by_gain[lower]] == gain[0]:
+                lower += 1
             cut = min(cut, max(lower + 1, batch.lists.least_cutoff))
         ideal = 0.0
         for i in range(cut):
-            ideal += a[i] * gains[ordered[i]]
+            ideal += a[i] * gains[unsigned(by_gain[i])]
         last_weight = a[n - 1] if cut == n else 0.0
         if ideal <= 0.0 or a[0] == last_weight:
             continue
@@ -206,47 +283,75 @@ def begin_lists(batch, first, last):
                 proportional = False
                 break
         if classes > _FEW_CLASSES and cut < n and not proportional:
-            classes = _merge_classes(group[:n], gain, classes, cut)
+            classes = _merge_classes(group[:n], gain, behind, classes, cut)
             batch.classes[index] = classes
-        p = 0
-        for q in range(n if classes == 2 else 0):
-            p += group[q]
-        batch.method[index] = choose_method(n, classes, p * (n - p), cut, proportional)
+        batch.method[index] = choose_method(n, classes, behind[0] * (n - behind[0]), cut, proportional)
     return -1
 
 
 @compile_part
-def _problem(batch, index):
-    """A list's assignment problem as in `assignment_cpu`: class_score, starts, gain, c, a; and `members` [n], the documents of
-    each class, as their numbers by descending score.
-    """
-    start, n, classes = batch.lists.offsets[index], batch.size[index], batch.classes[index]
-    group = batch.group[start : start + n]
-    starts, pointer = np.zeros(classes + 1, np.int64), np.empty(classes, np.int64)
-    for q in range(n):
-        starts[group[q] + 1] += 1
-    for g in range(classes):
-        pointer[g] = starts[g]
-        starts[g + 1] += starts[g]
-    members, class_score = np.empty(n, np.int64), np.empty(n, np.float64)
-    for q in range(n):
-        members[pointer[group[q]]] = q
-        class_score[pointer[group[q]]] = batch.score[start + q]
-        pointer[group[q]] += 1
-    a = batch.lists.weights[:n].copy()
-    a[batch.cut[index] :] = 0.0
-    return class_score, starts, batch.gain[start : start + classes], batch.lists.decay[:n], a, members
+def _most_classes(batch, first, last):
+    """Of the lists `[first, last)` that a method solves, or 1."""
+    most = 1
+    for index in range(first, last):
+        if batch.method[index] != NOTHING:
+            most = max(most, batch.classes[index])
+    return most
 
 
 @compile_part
-def _rank_classes(batch, index, members, starts, classes):
-    """Fill `rank` from the class at each position: documents of a class in score order."""
-    start = batch.lists.offsets[index]
-    pointer = starts[:-1].copy()
-    for i in range(classes.shape[0]):
-        g = classes[i]
-        batch.rank[batch.by_score[start + members[pointer[g]]]] = i
-        pointer[g] += 1
+def _problem_space(batch, first, last):
+    """Scratch for `_problem`: by document, and by class."""
+    longest, classes = longest_list(batch.lists.offsets, first, last), _most_classes(batch, first, last)
+    return np.empty((2, longest)), np.empty((2, longest), np.int64), np.empty((2, classes + 1), np.int64)
+
+
+@compile_part
+def _problem(batch, index, space):
+    """A list's assignment problem as in `assignment_cpu`: class_score, starts, gain, c, a; `members` [n], the documents of
+    each class, as their numbers by descending score; and `classes` [n], to be filled.
+    """
+    numbers, documents, by_class = space
+    start, n, classes = batch.lists.offsets[index], batch.size[index], batch.classes[index]
+    group, score = batch.group[start : start + n], batch.score[start : start + n]
+    starts, pointer = by_class[0, : classes + 1], by_class[1]
+    starts[0] = 0
+    for g in range(classes):
+        pointer[g], starts[g + 1] = starts[g], batch.behind[start + g]
+    members, class_score = documents[0, :n], numbers[0, :n]
+    for q in range(n):
+        at = pointer[unsigned(group[q])]
+        members[unsigned(at)], class_score[unsigned(at)] = q, score[q]
+        pointer[unsigned(group[q])] = at + 1
+    a = batch.lists.weights[:n]
+    if batch.cut[index] < min(batch.lists.cutoff, n):  # of this list alone
+        a = numbers[1, :n]
+        for i in range(n):
+            a[i] = batch.lists.weights[i] if i < batch.cut[index] else 0.0
+    gain = batch.gain[start : start + classes]
+    return class_score, starts, gain, batch.lists.decay[:n], a, members, documents[1, :n]
+
+
+@compile_part
+def _rank_classes(batch, index, members, starts, classes, k, placed):
+    """Fill `rank` from the class at each of the first k positions, documents of a class in score order; the others follow by
+    score. `placed` [classes] is scratch.
+    """
+    start, n, count = batch.lists.offsets[index], members.shape[0], starts.shape[0] - 1
+    by_score, group, rank = batch.by_score[start : start + n], batch.group[start : start + n], batch.rank
+    for g in range(count):
+        placed[g] = 0
+    for i in range(k):
+        its = unsigned(classes[i])
+        rank[unsigned(by_score[unsigned(members[unsigned(starts[its] + placed[its])])])] = i
+        placed[its] += 1
+    position = k
+    for q in range(n if k < n else 0):
+        its = unsigned(group[q])
+        placed[its] -= 1
+        if placed[its] < 0:
+            rank[unsigned(by_score[q])] = position
+            position += 1
 
 
 @compile_kernel
@@ -270,40 +375,41 @@ def proportional_lists(batch, first, last):
 @compile_kernel
 def lattice_lists(batch, first, last):
     """The lists of the lattice programme."""
+    space = _problem_space(batch, first, last)
     for index in range(first, last):
         if batch.method[index] == LATTICE:
-            class_score, starts, gain, c, a, members = _problem(batch, index)
-            classes = np.empty(members.shape[0], np.int64)
+            class_score, starts, gain, c, a, members, classes = _problem(batch, index, space)
             by_lattice(class_score, starts, gain, c, a, classes)
-            _rank_classes(batch, index, members, starts, classes)
+            _rank_classes(batch, index, members, starts, classes, classes.shape[0], space[2][1])
     return -1
 
 
 @compile_kernel
 def sweep_lists(batch, first, last):
     """The lists of the residual sweep."""
+    space = _problem_space(batch, first, last)
+    sweep = sweep_space(longest_list(batch.lists.offsets, first, last), _most_classes(batch, first, last))
     for index in range(first, last):
         if batch.method[index] == SWEEP:
-            class_score, starts, gain, c, a, members = _problem(batch, index)
-            classes = np.empty(members.shape[0], np.int64)
-            start = batch.lists.offsets[index]
-            group = batch.group[start : start + members.shape[0]]
-            by_sweep(class_score, starts, group, gain, c, a, batch.cut[index], 3 * group.shape[0], classes)
-            _rank_classes(batch, index, members, starts, classes)
+            class_score, starts, gain, c, a, members, classes = _problem(batch, index, space)
+            start, n = batch.lists.offsets[index], members.shape[0]
+            group = batch.group[start : start + n]
+            k = by_sweep(class_score, starts, group, gain, c, a, batch.cut[index], 3 * n, classes, sweep)
+            _rank_classes(batch, index, members, starts, classes, k, space[2][1])
     return -1
 
 
 @compile_kernel
 def price_lists(batch, first, last):
     """The lists of the prices."""
+    space = _problem_space(batch, first, last)
     for index in range(first, last):
         if batch.method[index] == PRICES:
-            class_score, starts, gain, c, a, members = _problem(batch, index)
+            class_score, starts, gain, c, a, members, classes = _problem(batch, index, space)
             start, n = batch.lists.offsets[index], members.shape[0]
-            classes = np.empty(n, np.int64)
-            if batch.cut[index] < n or not greedy(classes, n, class_score, starts, gain, c, a):
+            if batch.cut[index] < n or not greedy(classes, n, class_score, starts, gain, c, a, space[2][1]):
                 by_prices(batch.score[start : start + n], batch.group[start : start + n], gain, c, a, classes)
-            _rank_classes(batch, index, members, starts, classes)
+            _rank_classes(batch, index, members, starts, classes, n, space[2][1])
     return -1
 
 
@@ -382,16 +488,17 @@ def _copy(source, target):
 @compile_kernel
 def break_ties(order, key, by_second, start, begins, pointer, result):
     """Documents by `key`, as in `order`, and where it is equal as in `by_second`; keys from the list's start on. O(n)."""
-    begin = 0
+    begin, before = 0, 0.0
     for i in range(order.shape[0]):
-        if i and key[order[i] - start] != key[order[i - 1] - start]:
-            begin = i
-        begins[order[i] - start] = begin
+        at = unsigned(order[i] - start)
+        if i == 0 or key[at] != before:
+            begin, before = i, key[at]
+        begins[at] = begin
         pointer[i] = i
-    for at in by_second:
-        begin = begins[at - start]
-        result[pointer[begin]] = at
-        pointer[begin] += 1
+    for i in range(by_second.shape[0]):
+        at = unsigned(begins[unsigned(by_second[i] - start)])
+        result[unsigned(pointer[at])] = by_second[i]
+        pointer[at] += 1
 
 
 @compile_kernel
@@ -402,13 +509,13 @@ def reorder_blocks(by_score, start, weights, block, pointer, shown):
     for i in range(shown.shape[0]):
         if i and weights[i] != weights[i - 1]:
             begin = i
-        block[shown[i] - start] = begin
+        block[unsigned(shown[i] - start)] = begin
         pointer[i] = i
-    for at in by_score:
-        begin = block[at - start]
+    for i in range(by_score.shape[0]):
+        begin = block[unsigned(by_score[i] - start)]
         if begin != -1:
-            shown[pointer[begin]] = at
-            pointer[begin] += 1
+            shown[unsigned(pointer[unsigned(begin)])] = by_score[i]
+            pointer[unsigned(begin)] += 1
 
 
 @compile_kernel
@@ -430,36 +537,37 @@ def score_lists(batch, first, last, reference, task_loss, value, direction):
             continue
         n, cut = batch.size[index], batch.cut[index]
         by_score, by_gain = batch.by_score[start : start + n], batch.by_gain[start : start + n]
+        score = batch.score[start : start + n]
         best, found = 0.0, 0.0
         if batch.lists.reciprocal:
             nearest = n
             for i in range(n):
-                if gains[by_gain[i]] > 0.0:
-                    nearest = min(nearest, rank[by_gain[i]])
+                at = unsigned(by_gain[i])
+                if gains[at] > 0.0:
+                    nearest = min(nearest, rank[at])
             best, found = 1.0, weights[nearest]
         else:
             for i in range(cut):
-                best += weights[i] * gains[by_gain[i]]
+                best += weights[i] * gains[unsigned(by_gain[i])]
             for i in range(n):
-                if rank[by_gain[i]] < cut:
-                    found += weights[rank[by_gain[i]]] * gains[by_gain[i]]
+                at = unsigned(by_gain[i])
+                if rank[at] < cut:
+                    found += weights[unsigned(rank[at])] * gains[at]
             if batch.lists.normalized:
                 best, found = 1.0, found / best
         loss = max(best - found, 0.0)
 
-        if reference == IDEAL:
-            chosen, ideal = by_score, by_gain
-        else:
-            chosen, ideal = by_chosen[:n], by_reference[:n]
-            _copy(by_score, chosen)
-            for i in range(n):
-                key[by_score[i] - start] = batch.score[start + i]
+        chosen, ideal = by_score, by_gain
+        if reference != IDEAL:
+            ideal = by_reference[:n]
             if lists.chosen.size:
+                chosen = by_chosen[:n]
                 _, order = sort_descending(chosen_bits, lists.where, start, stop, space)
                 _copy(order[:n], chosen)
-                for at in chosen:
-                    key[at - start] = lists.chosen[at]
         if reference == PREDICTED:
+            for i in range(n):
+                at = unsigned(chosen[i])
+                key[unsigned(chosen[i] - start)] = lists.chosen[at] if lists.chosen.size else score[i]
             break_ties(chosen, key, by_gain, start, begins, pointer, ideal)
         elif reference == IDEAL_TIED and lists.reciprocal:
             # The highest-scored relevant document, then all others by score.
@@ -472,18 +580,20 @@ def score_lists(batch, first, last, reference, task_loss, value, direction):
             ideal[0] = chosen[lead]
         elif reference == IDEAL_TIED:
             break_ties(by_gain, gains[start:stop], chosen, start, begins, pointer, ideal)
-            steps = weights[:n].copy()
-            steps[cut:] = 0.0
+            steps = weights[:n]
+            if cut < min(lists.cutoff, n):
+                steps = steps.copy()
+                steps[cut:] = 0.0
             reorder_blocks(chosen, start, steps, begins[: stop - start], pointer, ideal)
         for i in range(n):
-            reference_rank[ideal[i] - start] = i
+            reference_rank[unsigned(ideal[i] - start)] = i
 
         difference = 0.0
         for i in range(n):
-            at = by_score[i]
-            step = decay[rank[at]] - decay[reference_rank[at - start]]
+            at, here = unsigned(by_score[i]), unsigned(by_score[i] - start)
+            step = decay[unsigned(rank[at])] - decay[unsigned(reference_rank[here])]
             direction[at] = step
-            difference += step * batch.score[start + i]
+            difference += step * score[i]
         task_loss[index] = loss
         value[index] = max(loss + difference, 0.0)
     return -1

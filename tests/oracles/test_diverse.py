@@ -9,7 +9,7 @@ from brute_force import decay, diverse_cutoff, diverse_decay, diverse_hinges, ra
 from scipy.optimize import linear_sum_assignment
 
 import rankstruct as rs
-from rankstruct.kernels import diverse_cpu
+from rankstruct.kernels import diverse_cpu, positional_cpu
 from rankstruct.kernels.diverse_cpu import assign
 
 REFERENCES = ("ideal", "ideal-tied", "predicted")
@@ -287,7 +287,7 @@ FAULTS = [
     ("assign", "+ column_price[j] - value", "- value"),
     ("_keep_first", "count += 1", "count += 1 + (count == 1)"),
     ("_keep_first", "if not seen[group[at - start]]:", "if True:"),
-    ("break_ties", "if i and key[order[i] - start] != key[order[i - 1] - start]:", "if i:"),
+    ("break_ties", "if i == 0 or key[at] != before:", "if True:"),
     ("reorder_blocks", "if i and weights[i] != weights[i - 1]:", "if i:"),
     ("diverse_lists", "if worth > table[i, g]:", "if table[i, g] == -np.inf:"),
     ("diverse_lists", "- a[i] * gains[at] * unit", "- a[i] * gains[at]"),
@@ -313,7 +313,7 @@ FAULTS = [
 
 def kernel_with(where="", right="", wrong=""):
     """The kernel in plain Python, with one line of one function changed."""
-    space = dict(vars(diverse_cpu))
+    space = {**vars(positional_cpu), **vars(diverse_cpu)}
     helpers = ("_keep_first", "break_ties", "reorder_blocks", "_lead_with_relevant", "_assign_reciprocal")
     for name in ("assign", *helpers, "diverse_lists"):
         source = inspect.getsource(getattr(diverse_cpu, name).py_func).replace("@compile_kernel\n", "")

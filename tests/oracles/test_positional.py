@@ -6,7 +6,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 
 import rankstruct as rs
-from rankstruct.kernels.assignment_cpu import _first_by_score, by_lattice, by_prices, by_sweep
+from rankstruct.kernels.assignment_cpu import _first_by_score, by_lattice, by_prices, by_sweep, sweep_space
 from rankstruct.kernels.dispatch import discount_table
 from rankstruct.kernels.positional_cpu import (
     LATTICE,
@@ -60,9 +60,20 @@ def found_by(arguments, k):
         by_lattice(by_class, starts, gain, c, a, found.setdefault("lattice", np.empty(len(score), np.int64)))
     by_prices(score, group, gain, c, a, found.setdefault("prices", np.empty(len(score), np.int64)))
     for method, most in (("greedy start", 2**62), ("usual", 3 * len(score)), ("multilevel start", 0)):
-        found[method] = np.empty(len(score), np.int64)
-        by_sweep(by_class, starts, group, gain, c, a, k, most, found[method])
+        order, space = np.empty(len(score), np.int64), sweep_space(len(score), len(gain))
+        first = by_sweep(by_class, starts, group, gain, c, a, k, most, order, space)
+        found[method] = behind_by_score(order, first, group, len(gain))
     return found
+
+
+def behind_by_score(order, first, group, classes):
+    """All that the first so many classes leave follows by score."""
+    placed, seen, rest = np.bincount(order[:first], minlength=classes), np.zeros(classes, int), []
+    for g in group:
+        seen[g] += 1
+        if seen[g] > placed[g]:
+            rest.append(g)
+    return np.concatenate([order[:first], rest]).astype(int)
 
 
 @pytest.mark.parametrize(("classes", "longest"), [(2, 150), (3, 150), (5, 120), (9, 60), (25, 60)])
