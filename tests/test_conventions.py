@@ -89,7 +89,9 @@ def test_without_lists_all_documents_are_one_which_is_warned_of(make):
     assert ranker.lists_ == 1
     np.testing.assert_array_equal(same.predict(X), ranker.predict(X))
     assert ranker.score(X, y) == same.score(X, y, np.zeros(80))
-    with pytest.raises(ValueError, match=r"qid is missing: .*enable_metadata_routing=True"):
+    with pytest.raises(
+        ValueError, match=r"qid is missing: 4 lists were fitted, .* give qid=.*enable_metadata_routing=True"
+    ):
         make().fit(X, y, qid).score(X, y)
 
 

@@ -60,7 +60,7 @@ SCORERS = {
     "ensemble": averaged,
     **{step: lambda step=step: prepared(step) for step in STEPS},
 }
-QUICK = ("linear", "mlp", "default of MLPRanker")
+QUICK = ("default of MLPRanker",)
 every_scorer = pytest.mark.parametrize(
     "make", [pytest.param(make, id=name, marks=() if name in QUICK else slow) for name, make in SCORERS.items()]
 )

@@ -11,6 +11,8 @@ from rankstruct.commands.tune import _try, parse_space, tune
 
 optuna = pytest.importorskip("optuna")
 
+pytestmark = pytest.mark.usefixtures("no_pictures_here")
+
 CONFIG = """
 seed_everything: 0
 model:

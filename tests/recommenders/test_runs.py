@@ -23,6 +23,8 @@ from rankstruct.data import read_run
 from rankstruct.recommenders import synthetic_ratings
 from rankstruct.recommenders.training import SplitRatingsDataModule
 
+pytestmark = pytest.mark.usefixtures("no_pictures_here")
+
 ROOT = Path(__file__).parents[2]
 CONFIG = ["--config", str(ROOT / "configs" / "ratings-synthetic.yaml")]
 QUIET = ["--trainer.enable_progress_bar", "false"]
