@@ -13,6 +13,8 @@ import pytest
 # Tests side by side (pytest -n): each has one thread, or they take each other's. It counts when torch is loaded.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Threads that wait for others leave their core to the other tests.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import torch
 

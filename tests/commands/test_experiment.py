@@ -90,7 +90,7 @@ def test_a_cell_is_the_trainer_of_its_name_chosen_on_validation(finished):
     assert np.mean(record["values"]["AP"]) == pytest.approx(expected, abs=5e-3)  # documents are in another order
 
 
-def test_writes_tables_plots_and_a_page(finished, capsys):
+def test_writes_tables_plots_and_a_page(finished, capsys, request):
     folder, plan, _ = finished
     out = folder / "out"
     assert sorted(p.stem for p in (out / "tables").glob("*.tex")) == TABLES
@@ -119,6 +119,7 @@ def test_writes_tables_plots_and_a_page(finished, capsys):
     rows = list(csv.DictReader((out / "figures.csv").read_text().splitlines()))
     assert len(rows) == 3 * 2
     # A second run has nothing to do and says so quickly.
+    request.getfixturevalue("no_pictures")
     assert main(["experiment", "--config", str(folder / "small.yaml"), "--output", str(out)]) == 0
     assert "SVMmap" in capsys.readouterr().out
     assert len((out / "results.jsonl").read_text().splitlines()) == len(plan.cells())
@@ -191,13 +192,14 @@ def test_what_came_out_is_said_first(finished):
     assert said([], chosen={}) == "no trainer has all its cells yet."
 
 
-def test_the_page_of_one_trainer_and_of_a_set_without_cells(finished, tmp_path):
+def test_the_page_of_one_trainer_and_of_a_set_without_cells(finished, tmp_path, request):
     _, plan, records = finished
     one = replace(plan, trainers={"chance": plan.trainers["chance"]}, baselines=[], cutoffs=0)
     write_report(one, records, tmp_path / "one", "one")
     page = (tmp_path / "one" / "report.html").read_text()
     assert page.count("<svg") == 2
     assert "nan" not in page
+    request.getfixturevalue("no_pictures")
     two = replace(plan, data=replace(plan.data, builtin=None, path="/nowhere", sets=("A & B", "C")))
     some = {("A & B", *key[1:]): record for key, record in records.items()}
     printed = write_report(two, some, tmp_path / "two", "two")
@@ -529,6 +531,7 @@ def test_what_a_cell_depends_on_keeps_the_digest_of_older_results():
     assert svm.request(cell) != loose  # those were trained to a gap of 1e-3
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_diverse_measures_of_data_with_groups(tmp_path):
     trainers = {
         "diverse": {"trainer": "hinge", "measure": "diverse_nDCG@5", "C": [0.1, 1.0]},

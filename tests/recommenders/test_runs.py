@@ -103,7 +103,7 @@ def test_new_users_get_factors_from_what_is_given(loss, tmp_path):
     bias = ["--model.scorer.init_args.user_bias", "true"] if "Squared" in loss else []
     labels = "standardised" if "Squared" in loss else "rating"  # only a regression takes labels below 0
     options = ["--data.split", "strong", "--data.num_train", "40", "--data.labels", labels]
-    options = [*options, "--model.loss", loss, *bias, "--trainer.max_epochs", "25"]
+    options = [*options, "--model.loss", loss, *bias, "--trainer.max_epochs", "12"]
     cli = main(["fit", *CONFIG, *options, "--output", str(tmp_path), *QUIET])
     report = json.loads((tmp_path / "version_0" / "metrics.json").read_text())
     lists = cli.datamodule.splits.test
