@@ -5,10 +5,10 @@ TORCH ?= torch
 .PHONY: test slow lint docs wheel lowest results benchmark ci
 
 test:  ## install what the tests need, and run them: the README's command
-	pip install -e ".[test]" && pytest -n auto --dist loadfile $(ARGS)
+	pip install -e ".[test]" && pytest -n auto --dist worksteal $(ARGS)
 
 slow:  ## the tests that `pytest` leaves out: long enumerations, notebooks, soak and fuzz runs
-	pytest -n auto --dist loadfile -m slow --durations 30 $(ARGS)
+	pytest -n auto --dist worksteal -m slow --durations 30 $(ARGS)
 
 lint:
 	ruff check . && ruff format --check . && mypy && lint-imports

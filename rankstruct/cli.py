@@ -7,6 +7,7 @@ its work and raises: ValueError, OSError and `CellsFailed` are said in one line,
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import sys
 from collections.abc import Sequence
@@ -41,6 +42,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "benchmark": ("benchmark", "time oracles, losses or exact training"),
 }
 
+#: What other tools call it.
+_ELSEWHERE = {"train": "fit", "score": "predict", "search": "tune", "list": "configs"}
+
 
 def usage() -> str:
     """What `rankstruct --help` prints."""
@@ -63,7 +67,7 @@ def main(args: Sequence[str] | None = None) -> int:
         print(f"rankstruct {__version__}")
         return 0
     if name not in COMMANDS:
-        print(f"{usage()}\nrankstruct: unknown command {name!r}", file=sys.stderr)
+        print(f"{usage()}\nrankstruct: unknown command {name!r}{_meant(name)}", file=sys.stderr)
         return 2
     end_with_launcher()
     try:
@@ -81,6 +85,11 @@ def main(args: Sequence[str] | None = None) -> int:
     except MemoryError as error:
         return _say(name, f"out of memory: {error}" if str(error) else "out of memory", 1)
     return 0
+
+
+def _meant(name: str) -> str:
+    near = [_ELSEWHERE[name]] if name in _ELSEWHERE else difflib.get_close_matches(name, COMMANDS, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _say(name: str, message: str, status: int) -> int:

@@ -8,12 +8,21 @@ is True for a real document. Flat: a tensor `[documents]` with `offsets` `[lists
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+
+
+def check_tensor(name: str, value: Any) -> None:
+    """Raise TypeError unless `value` is a tensor."""
+    if not isinstance(value, Tensor):
+        dtype = ", dtype=torch.float32" if name == "features" else ""  # NumPy's are float64, scorers are not
+        raise TypeError(
+            f"{name} must be a torch.Tensor, got {type(value).__name__}; use torch.as_tensor({name}{dtype})"
+        )
 
 
 def check_lists(scores: Tensor, labels: Tensor, where: Tensor | None = None, offsets: Tensor | None = None) -> None:
@@ -24,8 +33,8 @@ def check_lists(scores: Tensor, labels: Tensor, where: Tensor | None = None, off
         ValueError: shapes do not fit, or both `where` and `offsets` are given.
     """
     for name, value in (("scores", scores), ("labels", labels), ("where", where), ("offsets", offsets)):
-        if value is not None and not isinstance(value, Tensor):
-            raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}; use torch.as_tensor({name})")
+        if value is not None:
+            check_tensor(name, value)
     if not scores.dtype.is_floating_point:
         raise TypeError(f"scores must be floating point, got {scores.dtype}; use scores.float()")
     if labels.dtype.is_complex:
@@ -61,6 +70,23 @@ def check_lists(scores: Tensor, labels: Tensor, where: Tensor | None = None, off
 def as_offsets(offsets: Any) -> Any:
     """A list of whole numbers as a tensor, and anything else as it is, for `check_lists` to look at."""
     return torch.tensor(offsets, dtype=torch.int64) if isinstance(offsets, list | tuple) else offsets
+
+
+#: What other libraries call it, and what to give here.
+_OTHER_NAMES = {
+    "mask": "there is no mask=; give where=, True for a real document and False for padding",
+    "indexes": (
+        "there is no indexes=, the list of each document; give offsets=, where each list of documents that stand side by side "
+        "begins, and the last one ends"
+    ),
+}
+
+
+def refuse_other_names(given: Mapping[str, Any]) -> None:
+    """Raise TypeError, with the way out, where an argument goes by the name that it has in other libraries."""
+    for name, way_out in _OTHER_NAMES.items():
+        if name in given:
+            raise TypeError(way_out)
 
 
 def is_plain(values: Tensor) -> bool:

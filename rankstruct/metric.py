@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torchmetrics import Metric
 
+from rankstruct.lists import refuse_other_names
 from rankstruct.measures.base import Measure, parse_measures, resolve_policies
 from rankstruct.measures.ranked import TIES, Convention, Empty, Ties, rank_lists
 
 __all__ = ["RankingMetric"]
+
+
+_Update = TypeVar("_Update", bound=Callable[..., None])
+
+
+def _opened(update: _Update) -> _Update:
+    # The signature stays that of `update`: by it a MetricCollection chooses what each of its metrics is given.
+    @wraps(update)
+    def call(*given: Any, **lists: Any) -> None:
+        refuse_other_names(lists)
+        update(*given, **lists)
+
+    return call  # type: ignore[return-value]
 
 
 class RankingMetric(Metric):
@@ -30,6 +45,8 @@ class RankingMetric(Metric):
         ValueError: unknown measures or options.
 
     >>> metric = RankingMetric(["AP", "RR@10"])
+    >>> metric
+    RankingMetric(AP, RR@10)
     >>> metric.update(torch.tensor([[3.0, 2.0, 1.0], [1.0, 1.0, 0.0]]), torch.tensor([[0, 1, 1], [0, 1, 0]]))
     >>> metric.compute()
     {'AP': tensor(0.6667, dtype=torch.float64), 'RR@10': tensor(0.6250, dtype=torch.float64)}
@@ -60,6 +77,7 @@ class RankingMetric(Metric):
         self._state = f"totals of {names}, ties {self.ties}, empty {empty}, convention {convention}"
         self.add_state(self._state, torch.zeros(3, len(self.measures), dtype=torch.float64), dist_reduce_fx="sum")
 
+    @_opened
     @torch.no_grad()
     def update(
         self,
@@ -86,6 +104,13 @@ class RankingMetric(Metric):
                 news = torch.stack([values[counted].sum(), counted.sum(), (present & ~defined).sum()])
                 totals[:, column] += news.to(totals.device)
         setattr(self, self._state, totals)
+
+    def extra_repr(self) -> str:
+        """The measures and the options that are not the defaults."""
+        options: dict[str, tuple[Any, Any]] = {"ties": (self.ties, "expected"), "empty": (self.empty, 0)}
+        options |= {"convention": (self.convention, None), "prefix": (self.prefix, "")}
+        chosen = [f"{name}={value}" for name, (value, default) in options.items() if value != default]
+        return ", ".join([*(measure.name for measure in self.measures), *chosen])
 
     def compute(self) -> dict[str, Tensor]:
         """`{prefix + name: mean}`, float64 scalars; NaN where no list was counted."""

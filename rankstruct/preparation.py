@@ -15,7 +15,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
-from rankstruct.lists import check_offsets
+from rankstruct.lists import check_offsets, check_tensor
 
 __all__ = ["Preparation"]
 
@@ -341,6 +341,7 @@ class Preparation(nn.Module):
         """
         if not self.names:
             return features
+        check_tensor("features", features)
         if features.dim() < 1 or features.shape[-1] != self.num_features:
             raise ValueError(
                 f"features must be the raw ones, [..., list_size, {self.num_features}]: {', '.join(self.names)} "

@@ -66,7 +66,7 @@ def main() -> int:
         for trial in TRIALS:
             run(*trial)
         if given.tests:
-            run("-m", "pytest", "-q", "-n", "auto", "--dist", "loadfile", *given.tests, cwd=ROOT)
+            run("-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal", *given.tests, cwd=ROOT)
     print(f"{wheel.name}: works")
     return 0
 

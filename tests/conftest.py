@@ -1,14 +1,20 @@
 """Fixtures shared by all tests."""
 
+import io
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 # Tests side by side (pytest -n): each has one thread, or they take each other's. It counts when torch is loaded.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Threads that wait for others leave their core to the other tests.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import torch
 
@@ -30,3 +36,28 @@ def data_root() -> Path:
     if not root.is_dir():
         pytest.skip(f"real data not found at {root}; set RANKSTRUCT_DATA to its folder")
     return root
+
+
+@contextmanager
+def _without_pictures() -> Iterator[None]:
+    def written(figure: Any, out: Any, **options: Any) -> None:
+        out.write("<svg />" if isinstance(out, io.TextIOBase) else b"<svg />")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("torch.utils.tensorboard.SummaryWriter.add_figure", lambda *given, **options: None)
+        patch.setattr("matplotlib.figure.Figure.savefig", written)
+        yield
+
+
+@pytest.fixture
+def no_pictures() -> Iterator[None]:
+    """What is drawn is not rendered, which takes long; for tests that do not look at it."""
+    with _without_pictures():
+        yield
+
+
+@pytest.fixture(scope="module")
+def no_pictures_here() -> Iterator[None]:
+    """`no_pictures` for a whole module and its fixtures."""
+    with _without_pictures():
+        yield

@@ -167,3 +167,23 @@ def test_no_list_gives_nan():
 def test_bad_options(options, message):
     with pytest.raises(ValueError, match=message):
         RankingMetric("AP", **options)
+
+
+def test_it_shows_its_measures_and_options():
+    assert repr(RankingMetric("AP")) == "RankingMetric(AP)"
+    shown = repr(RankingMetric(["nDCG@10", "RR"], ties="worst", empty="skip", prefix="val/"))
+    assert shown == "RankingMetric(nDCG@10, RR, ties=worst, empty=skip, prefix=val/)"
+    assert repr(RankingMetric("AP", convention="letor")) == "RankingMetric(AP, ties=input, convention=letor)"
+
+
+def test_names_of_other_libraries_are_answered(lists):
+    scores, labels, where = lists
+    metric = RankingMetric("AP")
+    for call in (metric, metric.update):
+        with pytest.raises(TypeError, match="there is no indexes=, the list of each document; give offsets="):
+            call(scores[where], labels[where], indexes=where.nonzero()[:, 0])
+        with pytest.raises(TypeError, match="there is no mask=; give where="):
+            call(scores, labels, mask=where)
+    together = MetricCollection([metric])  # which hands on what a metric takes
+    together.update(scores, labels, where=where, preds=None)
+    assert together.compute()["AP"].item() == pytest.approx(means(*lists)["AP"])

@@ -60,10 +60,7 @@ SCORERS = {
     "ensemble": averaged,
     **{step: lambda step=step: prepared(step) for step in STEPS},
 }
-QUICK = ("linear", "mlp", "default of MLPRanker")
-every_scorer = pytest.mark.parametrize(
-    "make", [pytest.param(make, id=name, marks=() if name in QUICK else slow) for name, make in SCORERS.items()]
-)
+every_scorer = pytest.mark.parametrize("make", [pytest.param(make, id=name) for name, make in SCORERS.items()])
 
 
 def other_sizes():
@@ -74,6 +71,7 @@ def other_sizes():
     return [fresh, fresh[:1], fresh[:, :2]]
 
 
+@slow  # what docs/guides/serving.md does with one of them
 @warned
 @every_scorer
 def test_torch_export_of_any_sizes(make, tmp_path):
@@ -84,6 +82,7 @@ def test_torch_export_of_any_sizes(make, tmp_path):
         torch.testing.assert_close(loaded(features), scorer(features))
 
 
+@slow  # what docs/guides/serving.md does with one of them
 @warned
 @every_scorer
 def test_onnx_of_any_sizes(make, tmp_path):

@@ -1,5 +1,9 @@
 """What a user writes, for type checkers: each line is checked by pyright (strict) and mypy, none is run."""
 
+# What `mypy --strict` is for a user's file; the library's names are held to be exported in pyproject.toml.
+# mypy: disallow-any-generics, disallow-subclassing-any, disallow-untyped-calls, disallow-untyped-defs
+# mypy: disallow-untyped-decorators, warn-return-any, strict-equality, extra-checks
+
 import numpy as np
 import torch
 from torch import Tensor

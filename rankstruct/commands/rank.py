@@ -16,6 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from rankstruct._version import __version__
@@ -64,6 +65,15 @@ def find_files(folder: str | None, fold: int | None, train: str | None, valid: s
             "give FOLDER, with --fold where it has folds, or --train FILE, with --valid and --test; not both"
         )
     if folder is not None:
+        if not Path(folder).is_dir():
+            wrong = (
+                f"a file; give --train {folder}, or"
+                if Path(folder).is_file()
+                else "no such folder; give --train FILE, or"
+            )
+            raise DataError(
+                f"{folder}: {wrong} a folder with train.txt, vali.txt and test.txt, or with Fold1 and so on"
+            )
         folds = sorted(path.name for path in Path(folder).glob("Fold*"))
         here = any(Path(folder).glob("train.*"))
         if fold is None and folds and not here:
@@ -78,6 +88,15 @@ def find_files(folder: str | None, fold: int | None, train: str | None, valid: s
     return files
 
 
+def usual_measure(labels: np.ndarray) -> str:
+    """What chooses where nobody says: nDCG@10 for graded labels, of more than one grade above 0, AP for others.
+
+    >>> usual_measure(np.array([0, 1, 2])), usual_measure(np.array([0, 1, 0]))
+    ('nDCG@10', 'AP')
+    """
+    return "nDCG@10" if len(np.unique(labels[labels > 0])) > 1 else "AP"
+
+
 def rank(files: Files, output: str | Path, measures: Sequence[str], *, verbose: bool = False, **options: Any) -> Any:
     """Train an `AutoRanker`, test it, and write a folder; a finished one of the same request is only read.
 
@@ -86,7 +105,7 @@ def rank(files: Files, output: str | Path, measures: Sequence[str], *, verbose: 
         output: the folder.
         measures: for the test lists.
         verbose: show a bar.
-        options: of `AutoRanker`.
+        options: of `AutoRanker`; without `select`, or with None, that is `usual_measure`.
 
     Returns:
         What `result.json` holds.
@@ -96,15 +115,18 @@ def rank(files: Files, output: str | Path, measures: Sequence[str], *, verbose: 
     """
     names = [parse_measure(name).name for name in measures]
     request = {"version": __version__, "data": files.digests(), "measures": names, "options": options}
-    AutoRanker(**options).check_options()
+    options = dict(options)
+    select = options.pop("select", None)
+    AutoRanker(select or "AP", **options).check_options()
     there = {path.name for path in Path(output).glob("*") if path.suffix != ".part"} - {".lock"}
     if there and "request.json" not in there:
         raise ValueError(f"{output} has files that are no result of this command; choose another --output")
     with CellFolders(output) as store:
         cell = Cell(".", request, ())
         if (found := store.find(cell)) is None:
-            ranker = AutoRanker(**options, verbose=verbose)
-            found = _fitted(ranker, files.read(), names)
+            lists = files.read()
+            ranker = AutoRanker(select or usual_measure(lists["train"].labels), **options, verbose=verbose)
+            found = _fitted(ranker, lists, names)
             save_scorer(ranker.to_scorer(), Path(output) / "scorer.pt")
             with whole_file(Path(output) / "ranker.pkl", "wb") as file:
                 pickle.dump(ranker, file)
@@ -119,6 +141,7 @@ def _fitted(ranker: AutoRanker, lists: dict[str, RankingData], measures: Sequenc
     ranker.fit(**arrays_of(lists["train"]), **(arrays_of(lists["valid"], "_valid") if "valid" in lists else {}))
     seconds = time.perf_counter() - start
     return {
+        "select": parse_measure(ranker.select).name,
         "recipe": ranker.recipe_,
         "reason": ranker.reason_,
         "recipes": ranker.results_,
@@ -169,7 +192,8 @@ def model_card(result: dict[str, Any], request: dict[str, Any]) -> str:
 
 Means over the test lists, ties by expectation, lists with nothing relevant 0; 95 % bootstrap intervals over lists."""
     versions = ", ".join(map(" ".join, result["versions"].items()))
-    features, options = result["features"], (" ".join(map(str, each)) for each in request["options"].items())
+    chosen = {**request["options"], "select": result["select"]}
+    features, options = result["features"], (" ".join(map(str, each)) for each in chosen.items())
     return f"""# A ranker: {result["recipe"]}
 
 {result["reason"]}.
@@ -217,7 +241,11 @@ def main(args: Sequence[str]) -> None:
     parser.add_argument("--train", metavar="FILE", help="training lists, in place of FOLDER")
     parser.add_argument("--valid", metavar="FILE", help="validation lists (default: a fifth of the training lists)")
     parser.add_argument("--test", metavar="FILE", help="test lists (default: none)")
-    parser.add_argument("--select", default="AP", help="the measure that chooses (default: %(default)s)")
+    parser.add_argument(
+        "--select",
+        metavar="MEASURE",
+        help="the measure that chooses (default: nDCG@10 where labels are graded, else AP)",
+    )
     parser.add_argument(
         "--measures", nargs="+", default=["AP", "nDCG@10", "RR@10"], help="of the test (default: %(default)s)"
     )
@@ -235,7 +263,11 @@ def main(args: Sequence[str]) -> None:
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"stopped; {given.output} is not finished, the same command begins it again") from None
     print(format_table(*recipe_table(result)))
-    print(f"\n{result['reason']}\n")
+    print(f"\n{result['reason']}")
+    if given.select is None:
+        kind = "graded labels" if result["select"] != "AP" else "labels of one grade above 0"
+        print(f"{result['select']} is what chooses for {kind}; --select takes another measure")
+    print()
     if result["test"]:
         print(format_table(*test_table(result)))
         print(f"over {result['lists']['test'][0]} test lists, intervals by bootstrap")

@@ -149,6 +149,7 @@ class RankingCLI(LightningCLI):
     def __init__(self, args: Sequence[str], run_folder: Path | None = None, *, quiet: bool = False) -> None:
         self._run_folder = run_folder
         self._quiet = quiet
+        self._command = args[0]
         self._task_name = _find_task(args)
         self._task = TASKS[self._task_name]()
         _hush(everything=quiet)
@@ -165,6 +166,11 @@ class RankingCLI(LightningCLI):
                 trainer_defaults=_TRAINER,
                 args=with_full_losses(args),
             )
+
+    def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]
+        """The one that is asked for: to describe the options of each takes longer than to parse."""
+        every = LightningCLI.subcommands()
+        return {self._command: every[self._command]} if self._command in every else every
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add what a run has beside module, data and trainer."""
@@ -277,6 +283,7 @@ class RankingCLI(LightningCLI):
                 checkpoint = Path(self._get(self.config, "ckpt_path")).parent
                 run = checkpoint.parent if checkpoint.name == "checkpoints" else checkpoint
                 callbacks += [writer(str(run)) for writer in self._task.writers]
+        _check_processes(config)
         trainer = super()._instantiate_trainer(config, callbacks)
         if self._quiet and trainer.world_size > 1:
             raise ValueError(
@@ -439,6 +446,19 @@ def _check_sizes(config: Any) -> None:
     if name is not None and (Path(name).is_absolute() or ".." in Path(name).parts):
         raise ValueError(
             f"checkpoint.filename must stay in the run's folder, got {name!r}; to write elsewhere, give checkpoint.dirpath"
+        )
+
+
+def _check_processes(config: dict[str, Any]) -> None:
+    """Raise ValueError for more processes on the CPU than it has cores, unless the config says how they work together."""
+    wanted = str(config.get("devices"))
+    cores = os.cpu_count() or 1
+    if config.get("strategy") != "auto" or not wanted.isdigit() or int(wanted) <= cores:
+        return
+    if config.get("accelerator") == "cpu" or not torch.accelerator.is_available():
+        raise ValueError(
+            f"trainer.devices {wanted} would start {wanted} processes on {cores} cores; give fewer, or "
+            "--trainer.strategy ddp to start them all the same"
         )
 
 

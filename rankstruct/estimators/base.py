@@ -341,6 +341,11 @@ class Ranker(BaseEstimator):
         check_is_fitted(self)
         checked = self._check(X, reset=False)
         one = np.zeros(checked.shape[0], np.int64) if getattr(self, "lists_", 2) == 1 else None
+        if qid is None and group is None and one is None:
+            raise ValueError(
+                f"qid is missing: {getattr(self, 'lists_', 'several')} lists were fitted, and to measure others as one would be "
+                f"another measure; give qid=, one id a document, or group=, the sizes of the lists; {ROUTING}"
+            )
         ids, groups = check_ids(checked, _lists_given(checked, qid, group, one), groups)
         values = self._values(Documents(checked, np.asarray(y), ids, groups))
         weights = _document_weights(sample_weight, ids)

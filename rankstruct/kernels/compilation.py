@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -108,10 +109,28 @@ class _SoundCache(FunctionCache):
         impl = self._impl
         self._cache_file = _SoundFiles(self._cache_path, impl.filename_base, impl.locator.get_source_stamp())
 
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """What was compiled before, or None: then a terminal is told what it waits for."""
+        found = super().load_overload(sig, target_context)
+        if found is None:
+            _tell_of_compilation()
+        return found
+
     def save_overload(self, sig: Any, data: Any) -> None:
         """Write what was compiled; where that cannot be, the process has it in memory."""
         with suppress(OSError):
             super().save_overload(sig, data)
+
+
+NOTICE = "rankstruct compiles its loops for this machine, which takes some seconds the first time"
+_told = False
+
+
+def _tell_of_compilation() -> None:
+    global _told
+    if not _told and sys.stderr is not None and sys.stderr.isatty():
+        print(NOTICE, file=sys.stderr)
+        _told = True
 
 
 def compile_kernel(function: _Function, **options: Any) -> _Function:

@@ -51,6 +51,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import warnings
 from collections.abc import Callable
 from functools import partial, wraps
 from inspect import signature
@@ -71,6 +72,7 @@ from rankstruct.lists import (
     is_plain,
     length_buckets,
     refuse,
+    refuse_other_names,
 )
 from rankstruct.measures import DiscountedGain, Measure, nDCG, parse_measure
 from rankstruct.oracles.registry import Reference, Resolved, resolve
@@ -86,6 +88,7 @@ __all__ = [
 ]
 
 _HALVES = (torch.float16, torch.bfloat16)
+_PADDING = -100  # torch's ignore_index
 _PAIRS = 2**23  # of documents of one list, in the lists that are looked at together
 _NO_ITEM_WEIGHTS = (
     "this loss takes no item_weights: all documents of a list count alike in it; leave documents out with where=, weigh lists "
@@ -137,8 +140,7 @@ def opened(loss: Loss) -> Loss:
 
     @wraps(loss)
     def call(*given: Any, **lists: Any) -> Tensor:
-        if "mask" in lists:
-            raise TypeError("there is no mask=; give where=, True for a real document and False for padding")
+        refuse_other_names(lists)
         if lists.get("item_weights") is None:
             lists.pop("item_weights", None)
         elif not takes_item_weights:
@@ -362,7 +364,7 @@ class HingeLoss(RankingLoss):
 
     def __init__(
         self,
-        measure: str | Measure,
+        measure: str | Measure = "AP",
         *,
         feature_map: str | FeatureMap | None = None,
         reference: Reference | None = None,
@@ -689,6 +691,8 @@ def check_values(scores: Tensor, labels: Tensor, where: Tensor | None, offsets: 
     if scores.device.type == "cpu":
         _check_numbers("score", scores, real, -math.inf)
         _check_numbers("label", labels, real, -math.inf if signed else 0.0)
+        if signed:
+            _warn_of_padding(labels, real)
     if offsets is not None:
         check_offsets(offsets, scores.shape[0])
     return real
@@ -709,6 +713,18 @@ def _check_numbers(name: str, values: Tensor, real: Tensor, least: float) -> Non
             if rule == finite:
                 raise ValueError(f"{rule}; {place} is {value}. Padding belongs in where")
             raise ValueError(f"{rule}; that of {place} is {value:g}")
+
+
+def _warn_of_padding(labels: Tensor, real: Tensor) -> None:
+    """Where labels may be any numbers: -100 among numbers from 0 up is what torch and others pad with."""
+    if labels.dtype.is_signed and labels.numel() and labels.amin() <= _PADDING:
+        below = labels[real & (labels < 0)]
+        if len(below) and bool((below == _PADDING).all()):
+            warnings.warn(
+                f"{len(below)} labels are {_PADDING} and no other is below 0: this loss takes them for targets. If they are "
+                "padding, leave it out with where=labels >= 0",
+                stacklevel=2,
+            )
 
 
 @check_values.register_fake

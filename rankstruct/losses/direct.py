@@ -39,7 +39,7 @@ Side = Literal["positive", "negative", "both"]
 def direct_loss(
     scores: Tensor,
     labels: Tensor,
-    measure: str | Measure,
+    measure: str | Measure = "AP",
     *,
     epsilon: float = 1.0,
     side: Side = "positive",
@@ -131,7 +131,7 @@ class DirectLoss(HingeLoss):
 
     def __init__(
         self,
-        measure: str | Measure,
+        measure: str | Measure = "AP",
         *,
         epsilon: float = 1.0,
         side: Side = "positive",

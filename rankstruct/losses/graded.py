@@ -31,7 +31,7 @@ _MOST_GRADES = 10_000  # thresholds that are taken without being named: each is 
 def graded_loss(
     scores: Tensor,
     labels: Tensor,
-    measure: str | Measure,
+    measure: str | Measure = "AUC",
     *,
     grades: Sequence[float] | None = None,
     grade_weights: Sequence[float] | None = None,
@@ -124,7 +124,7 @@ class GradedLoss(HingeLoss):
 
     def __init__(
         self,
-        measure: str | Measure,
+        measure: str | Measure = "AUC",
         *,
         grades: Sequence[float] | None = None,
         grade_weights: Sequence[float] | None = None,

@@ -38,8 +38,8 @@ def squared_loss(scores: Tensor, labels: Tensor, *, target: Target = "grade", **
     """Squared error of the scores as predictions of the labels: the mean of (s_i - t_i)^2 over the documents of a list.
 
     A regression: labels may be any numbers, such as standardised ratings or the scores of a teacher, and padding has to be in
-    `where`; with target `"gain"` they are grades, 0 or more. On the gains this is consistent for DCG, which no convex hinge of
-    it is.
+    `where`: labels of -100, which other libraries pad with, are warned of where no other is below 0. With target `"gain"` they
+    are grades, 0 or more. On the gains this is consistent for DCG, which no convex hinge of it is.
 
     Args:
         scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.

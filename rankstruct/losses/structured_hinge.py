@@ -20,7 +20,7 @@ __all__ = ["StructuredHingeLoss", "structured_hinge_loss"]
 def structured_hinge_loss(
     scores: Tensor,
     labels: Tensor,
-    measure: str | Measure,
+    measure: str | Measure = "AP",
     *,
     feature_map: str | FeatureMap | None = None,
     reference: Reference | None = None,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from rankstruct.lists import check_offsets
+from rankstruct.lists import check_offsets, check_tensor
 from rankstruct.preparation import Preparation, QueryZScore, check_exported, equal_lengths
 
 __all__ = [
@@ -65,8 +65,8 @@ class LinearScorer(Scorer):
         nn.init.zeros_(self.linear.weight)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Scores `[..., list_size]` of features `[..., list_size, d]`; raises ValueError for another d."""
-        _check_features(features, self.num_features)
+        """Scores `[..., list_size]` of features `[..., list_size, d]`; raises ValueError, or TypeError for another dtype."""
+        _check_features(features, self.num_features, next(self.parameters(), None))
         return self.linear(features).squeeze(-1)
 
 
@@ -103,8 +103,8 @@ class MLPScorer(Scorer):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Scores `[..., list_size]` of features `[..., list_size, d]`; raises ValueError for another d."""
-        _check_features(features, self.num_features)
+        """Scores `[..., list_size]` of features `[..., list_size, d]`; raises ValueError, or TypeError for another dtype."""
+        _check_features(features, self.num_features, next(self.parameters(), None))
         return self.layers(features).squeeze(-1)
 
 
@@ -369,9 +369,16 @@ def split_preparation(scorer: nn.Module) -> tuple[nn.Module, Preparation]:
     return (scorer.scorer, scorer.preparation) if isinstance(scorer, PreparedScorer) else (scorer, Preparation())
 
 
-def _check_features(features: Tensor, num_features: int) -> None:
+def _check_features(features: Tensor, num_features: int, weights: Tensor | None = None) -> None:
+    check_tensor("features", features)
     if features.dim() < 1 or features.shape[-1] != num_features:
         raise ValueError(
             f"features must have shape [..., list_size, {num_features}], the scorer's number of features last; "
             f"got {tuple(features.shape)}"
         )
+    if weights is None or features.dtype == weights.dtype or torch.is_autocast_enabled(features.device.type):
+        return
+    raise TypeError(
+        f"features are {features.dtype} and the scorer's weights {weights.dtype}; use features.to({weights.dtype}), or "
+        f"scorer.to({features.dtype})"
+    )

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from rankstruct.data.errors import check_least
+from rankstruct.lists import check_tensor
 from rankstruct.models.scorers import Scorer
 
 __all__ = ["ItemScorer", "MatrixFactorization"]
@@ -71,6 +72,7 @@ class MatrixFactorization(Scorer):
             ValueError: features of another width.
             IndexError: on the CPU, a user or item that does not exist.
         """
+        check_tensor("features", features)
         if features.dim() < 1 or features.shape[-1] != 2:
             raise ValueError(
                 f"features must have shape [..., list_size, 2], user and item; got {tuple(features.shape)}"

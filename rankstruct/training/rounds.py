@@ -10,8 +10,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from rankstruct.losses import SmoothLoss
-from rankstruct.losses.combined import takes_reference_scores
+from rankstruct.losses import SmoothLoss, takes_reference_scores
 from rankstruct.training.module import RankingModule
 
 __all__ = ["AnnealSigma", "DCRounds"]

@@ -11,6 +11,8 @@ import rankstruct as rs
 from rankstruct import cli
 from rankstruct.commands._arguments import check_config
 
+pytestmark = pytest.mark.usefixtures("no_pictures_here")
+
 QUIET = ["--trainer.enable_progress_bar", "false"]
 FIT = [
     "fit",

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rankstruct import cli
+from rankstruct.commands.train import _check_processes
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -48,6 +49,32 @@ def test_a_new_command_is_a_file_and_a_line(error, status, said, monkeypatch, ca
     assert cli.main(["throw", "--far"]) == status
     assert got == [["throw", "--far"]]
     assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("train", "fit"),
+        ("evalute", "evaluate"),
+        ("crossvalidate", "cross-validate"),
+        ("config", "configs"),
+        ("xyz", ""),
+    ],
+)
+def test_an_unknown_command_says_what_was_meant(name, meant, capsys):
+    assert cli.main([name, "--config", "quickstart"]) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == f"rankstruct: unknown command '{name}'" + (f"; did you mean {meant}?" if meant else "")
+
+
+def test_more_processes_than_cores_are_refused_unless_asked_for(tmp_path, capsys):
+    given = ["fit", "--config", "quickstart", "--output", str(tmp_path), "--trainer.accelerator", "cpu"]
+    assert cli.main([*given, "--trainer.devices", "9999"]) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "trainer.devices 9999 would start 9999 processes on" in said
+    assert "--trainer.strategy ddp" in said
+    for config in ({"devices": "auto"}, {"devices": 1}, {"devices": 9999, "strategy": "ddp"}, {"devices": [0]}):
+        _check_processes({"strategy": "auto", "accelerator": "cpu", **config})
 
 
 @pytest.mark.parametrize("name", [name for name in cli.COMMANDS if name != "validate"])

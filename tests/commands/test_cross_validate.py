@@ -12,6 +12,8 @@ from rankstruct.commands.cells import CellFolders, CellsFailed, locked
 from rankstruct.commands.cross_validate import cross_validate
 from rankstruct.data import Source, read_scores, synthetic
 
+pytestmark = pytest.mark.usefixtures("no_pictures_here")
+
 CONFIG = """
 seed_everything: 0
 model: {scorer: rankstruct.LinearScorer, measures: [AP, RR@10]}
@@ -20,12 +22,12 @@ trainer: {max_epochs: 2}
 """
 
 
-def main(arguments):
-    return rankstruct(["cross-validate", *arguments])
+def main(arguments, processes=0):
+    return rankstruct(["cross-validate", *arguments, "--processes", str(processes)])
 
 
-def compare(arguments):
-    return rankstruct(["compare", *arguments])
+def compare(arguments, processes=0):
+    return rankstruct(["compare", *arguments, "--processes", str(processes)])
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +54,7 @@ def run(folder, grid):
         grid=grid,
         output=folder / "out",
         options=["--data.path", str(folder)],
-        processes=2,
+        processes=0,
     )
 
 
@@ -110,7 +112,7 @@ def test_selects_by_validation_and_reuses_finished_cells(folder, capsys):
 def test_further_seeds_train_what_was_chosen_and_show_the_spread(folder, capsys):
     arguments = ["--config", str(folder / "config.yaml"), "--folds", "1", "2", "--output", str(folder / "seeds")]
     more = ["--grid", "model.regularization=0.01,1000000", "--data.path", str(folder), "--data.lists_per_batch", "3"]
-    assert main([*arguments, *more, "--seeds", "3"]) == 0
+    assert main([*arguments, *more, "--seeds", "3"], processes=2) == 0
     out = capsys.readouterr().out
     assert "8 runs, 0 of them reused" in out
     found = json.loads((folder / "seeds" / "cross_validation.json").read_text())
@@ -141,7 +143,7 @@ def test_compare_has_a_line_for_each_config(folder, capsys):
     other.write_text(CONFIG.replace("measures:", "loss: rankstruct.SmoothLoss, measures:"))
     arguments = ["--configs", str(folder / "config.yaml"), str(other), "--output", str(folder / "compared")]
     more = ["--folds", "1", "2", "--grid", "model.regularization=0.1,0.01", "--data.path", str(folder)]
-    assert compare([*arguments, *more, "--model.measures", "[RR@10, AP]"]) == 0
+    assert compare([*arguments, *more, "--model.measures", "[RR@10, AP]"], processes=1) == 0
     printed = capsys.readouterr().out
     result = json.loads((folder / "compared" / "comparison.json").read_text())
     assert result["command"].startswith("rankstruct compare --configs ")

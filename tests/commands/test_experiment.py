@@ -47,6 +47,7 @@ trainers:
   chance: {trainer: random}
 """
 CONFIGS = Path(__file__).parents[2] / "configs"
+HERE = ["--processes", "0"]
 TABLES = ["curves", "measures", "split", "times", "wins"]
 
 
@@ -54,7 +55,7 @@ TABLES = ["curves", "measures", "split", "times", "wins"]
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("experiment")
     (folder / "small.yaml").write_text(CONFIG)
-    assert main(["experiment", "--config", str(folder / "small.yaml"), "--output", str(folder / "out")]) == 0
+    assert main([*command(folder, folder / "out")[3:], *HERE]) == 0
     plan = read_plan(folder / "small.yaml")
     return folder, plan, read_results(folder / "out", plan).records
 
@@ -89,7 +90,7 @@ def test_a_cell_is_the_trainer_of_its_name_chosen_on_validation(finished):
     assert np.mean(record["values"]["AP"]) == pytest.approx(expected, abs=5e-3)  # documents are in another order
 
 
-def test_writes_tables_plots_and_a_page(finished, capsys):
+def test_writes_tables_plots_and_a_page(finished, capsys, request):
     folder, plan, _ = finished
     out = folder / "out"
     assert sorted(p.stem for p in (out / "tables").glob("*.tex")) == TABLES
@@ -118,6 +119,7 @@ def test_writes_tables_plots_and_a_page(finished, capsys):
     rows = list(csv.DictReader((out / "figures.csv").read_text().splitlines()))
     assert len(rows) == 3 * 2
     # A second run has nothing to do and says so quickly.
+    request.getfixturevalue("no_pictures")
     assert main(["experiment", "--config", str(folder / "small.yaml"), "--output", str(out)]) == 0
     assert "SVMmap" in capsys.readouterr().out
     assert len((out / "results.jsonl").read_text().splitlines()) == len(plan.cells())
@@ -190,13 +192,14 @@ def test_what_came_out_is_said_first(finished):
     assert said([], chosen={}) == "no trainer has all its cells yet."
 
 
-def test_the_page_of_one_trainer_and_of_a_set_without_cells(finished, tmp_path):
+def test_the_page_of_one_trainer_and_of_a_set_without_cells(finished, tmp_path, request):
     _, plan, records = finished
     one = replace(plan, trainers={"chance": plan.trainers["chance"]}, baselines=[], cutoffs=0)
     write_report(one, records, tmp_path / "one", "one")
     page = (tmp_path / "one" / "report.html").read_text()
     assert page.count("<svg") == 2
     assert "nan" not in page
+    request.getfixturevalue("no_pictures")
     two = replace(plan, data=replace(plan.data, builtin=None, path="/nowhere", sets=("A & B", "C")))
     some = {("A & B", *key[1:]): record for key, record in records.items()}
     printed = write_report(two, some, tmp_path / "two", "two")
@@ -280,7 +283,7 @@ def test_a_killed_experiment_loses_no_finished_cell_and_ends_with_the_same_table
     output, kept = tmp_path / "out", []
     results = output / "results.jsonl"
     moments = np.random.default_rng(0)
-    for number in range(5):
+    for number in range(3):
         given = [*command(folder, output), "--processes", str(1 + number % 2)]
         process = subprocess.Popen(given, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         end, enough = time.monotonic() + 120, len(kept) + moments.integers(0, 3)
@@ -298,7 +301,7 @@ def test_a_killed_experiment_loses_no_finished_cell_and_ends_with_the_same_table
         with results.open("ab") as file:  # as if it had been killed inside a write
             file.write(b'{"cell": ["", "SVM')
     assert len(kept) > 0
-    assert main(command(folder, output)[3:]) == 0
+    assert main([*command(folder, output)[3:], *HERE]) == 0
     lines = results.read_bytes().splitlines(keepends=True)
     assert lines[: len(kept)] == kept
     assert sorted(json.loads(line)["cell"] for line in lines) == sorted(list(cell.key) for cell in plan.cells())
@@ -310,13 +313,14 @@ def test_a_killed_experiment_loses_no_finished_cell_and_ends_with_the_same_table
     assert (output / "figures.csv").read_text() == (folder / "out" / "figures.csv").read_text()
 
 
+@pytest.mark.usefixtures("no_pictures")
 @pytest.mark.slow
 def test_another_request_is_run_anew_and_the_old_cells_are_kept(tmp_path, capsys):
     config, out = tmp_path / "a.yaml", str(tmp_path / "out")
     config.write_text(
         "{data: {builtin: synthetic, folds: [1]}, measures: [AP], trainers: {r: {trainer: regression, alpha: 1.0}}}"
     )
-    given = ["experiment", "--config", str(config), "--output", out]
+    given = ["experiment", "--config", str(config), "--output", out, *HERE]
     assert main(given) == 0
     assert "other requests" not in capsys.readouterr().out
     assert main([*given, "--measures", "[AP, RR]"]) == 0
@@ -332,17 +336,18 @@ def test_two_experiments_do_not_write_to_one_file(tmp_path):
             run_experiment(plan, tmp_path)
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_a_cell_that_fails_is_named_and_the_others_are_kept_and_reported(tmp_path, capsys):
     trainers = {"r": {"trainer": "regression", "alpha": 1.0}, "x": {"trainer": "feature", "feature": 99}}
     plan = Plan(trainers, Sets(builtin="synthetic", folds=[1]))
     with pytest.raises(
         CellsFailed, match=r"1 of 2 cells failed; .*what is missing:  x null 1 0: .*from 0 to 19, got 99"
     ):
-        run_experiment(plan, tmp_path)
+        run_experiment(plan, tmp_path, processes=0)
     assert len(read_results(tmp_path, plan).records) == 1
     config = tmp_path / "a.yaml"
     config.write_text(yaml.safe_dump({"trainers": trainers, "data": {"builtin": "synthetic", "folds": [1]}}))
-    assert main(["experiment", "--config", str(config), "--output", str(tmp_path / "out")]) == 1
+    assert main(["experiment", "--config", str(config), "--output", str(tmp_path / "out"), *HERE]) == 1
     printed = capsys.readouterr()
     assert "Left out, since cells are missing: x." not in printed.out  # it has none at all
     assert "r " in printed.out
@@ -350,6 +355,7 @@ def test_a_cell_that_fails_is_named_and_the_others_are_kept_and_reported(tmp_pat
     assert (tmp_path / "out" / "report.html").is_file()
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_a_trainer_with_missing_cells_is_left_out_and_changes_nothing(finished, tmp_path):
     _, plan, records = finished
     some = {key: record for key, record in records.items() if key[1:4:2] != ("chance", 2)}
@@ -525,6 +531,7 @@ def test_what_a_cell_depends_on_keeps_the_digest_of_older_results():
     assert svm.request(cell) != loose  # those were trained to a gap of 1e-3
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_diverse_measures_of_data_with_groups(tmp_path):
     trainers = {
         "diverse": {"trainer": "hinge", "measure": "diverse_nDCG@5", "C": [0.1, 1.0]},
@@ -539,6 +546,7 @@ def test_diverse_measures_of_data_with_groups(tmp_path):
     assert "diverse_nDCG@5" in write_report(plan, records, tmp_path, "diverse")
 
 
+@pytest.mark.usefixtures("no_pictures")
 @pytest.mark.slow
 def test_what_a_trainer_warns_of_is_a_note_of_the_table(tmp_path):
     trainers = {"SVM": {"trainer": "svmacc", "C": [0.001, 0.01], "tolerance": 0.9}, "ridge": {"trainer": "regression"}}

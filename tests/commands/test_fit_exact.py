@@ -30,8 +30,8 @@ measures: [AP, RR@10]
 """
 
 
-def main(arguments):
-    return rankstruct(["fit-exact", *arguments])
+def main(arguments, processes=0):
+    return rankstruct(["fit-exact", *arguments, "--processes", str(processes)])
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +101,7 @@ def test_writes_rankers_scorers_boards_and_a_figure(fitted):
     assert (fitted / "out" / "exact.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_finished_fits_are_reused_and_others_refused(fitted, capsys):
     target = fitted / "out" / "map" / "all" / "result.json"
     result = json.loads(target.read_text())
@@ -143,7 +144,7 @@ def test_every_exact_config_is_whole():
 def test_diverse_rankings_from_a_config(tmp_path, capsys):
     config = str(Path(__file__).parents[2] / "configs" / "exact-diverse.yaml")
     ideal = ["--ranker.C", "[0.1, 1.0]", "--ranker.loss.init_args.reference", "ideal"]
-    assert main(["--config", config, "--output", str(tmp_path / "out"), *ideal]) == 0
+    assert main(["--config", config, "--output", str(tmp_path / "out"), *ideal], processes=1) == 0
     cell = tmp_path / "out" / "exact-diverse" / "all"
     path = json.loads((cell / "result.json").read_text())["path"]
     assert all(row["gap"] <= 1e-3 for row in path)
@@ -249,6 +250,7 @@ def test_health_check_tells_stuck_from_learning():
     assert health_check(learning, X, y, qid).startswith("learning")
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_lists_that_do_not_count_are_told(tmp_path, capsys):
     for part in ("train", "vali", "test"):
         lists = ["1 qid:{q} 1:0.{q}\n0 qid:{q} 1:0.3\n", "0 qid:{q} 1:0.5\n0 qid:{q} 1:0.1\n"]
@@ -305,7 +307,7 @@ def test_two_processes_fit_what_one_does(tmp_path):
     command = [*launcher, "-m", "rankstruct", *given, str(tmp_path / "two")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as two:
-        one = fit_exact(given[2:-1], folds=None, output=tmp_path / "one")
+        one = fit_exact(given[2:-1], folds=None, output=tmp_path / "one", processes=0)
         printed, errors = two.communicate(timeout=240)
     assert two.returncode == 0, errors
     assert printed.count("C chosen on validation") == 1

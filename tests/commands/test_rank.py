@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 import time
@@ -67,6 +68,8 @@ def test_the_folder_has_a_tested_ranker_of_raw_features(finished, data):
         assert result["test"][name]["interval"] == pytest.approx(bootstrap_interval(each.numpy()))
     assert result["test"]["AP"]["mean"] > 0.7
     assert result["recipe"] == ranker.recipe_ == "linear, graded AUC"
+    assert result["select"] == ranker.select == "nDCG@10"
+    assert "its validation nDCG@10 is" in result["reason"]
 
 
 def test_the_card_says_what_it_is(finished):
@@ -96,10 +99,24 @@ def test_a_finished_one_is_read_and_another_is_refused(finished, data, capsys, m
         assert rankstruct(given) == 0
     shown = capsys.readouterr().out
     assert "linear, graded AUC" in shown
+    assert "nDCG@10 is what chooses for graded labels; --select takes another measure" in shown
+    assert "select nDCG@10, " in (finished / "README.md").read_text()
     assert "nothing was trained, the same request had been finished: " in shown
     assert rankstruct([*given, "--seed", "1"]) == 1
     assert "another options; choose another --output" in capsys.readouterr().err
     assert contents(finished) == before
+
+
+def test_ap_chooses_where_labels_are_not_graded_and_who_says_so_chooses(data, tmp_path, capsys):
+    lines = (data / "Fold1" / "train.txt").read_text().splitlines()
+    (tmp_path / "train.txt").write_text("\n".join(re.sub("^[12]", "1", line) for line in lines))
+    given = ["rank", "--train", str(tmp_path / "train.txt"), *QUICK, "--output"]
+    assert rankstruct([*given, str(tmp_path / "a")]) == 0
+    assert "AP is what chooses for labels of one grade above 0" in capsys.readouterr().out
+    assert rankstruct([*given, str(tmp_path / "b"), "--select", "RR"]) == 0
+    assert "--select takes" not in capsys.readouterr().out
+    chosen = [json.loads((tmp_path / name / "result.json").read_text())["select"] for name in "ab"]
+    assert chosen == ["AP", "RR"]
 
 
 def test_a_folder_with_other_things_is_left_alone(data, capsys):
@@ -164,7 +181,11 @@ def test_files_without_validation_and_test(data, tmp_path):
         (["{data}"], "has Fold1: choose one, such as --fold 1"),
         (["{data}", "--fold", "7"], "Fold7: expected a folder with train.txt, vali.txt, test.txt, got none"),
         (["{data}/Fold1", "--fold", "1"], "Fold1 has no folds but the files themselves: leave out --fold"),
-        (["{data}/nowhere"], "nowhere: expected a folder"),
+        (
+            ["{data}/nowhere"],
+            "nowhere: no such folder; give --train FILE, or a folder with train.txt, vali.txt and test.txt",
+        ),
+        (["{data}/Fold1/train.txt"], "train.txt: a file; give --train "),
         (["{data}", "--train", "x.txt"], "not both"),
         (["--train", "{data}/none.txt"], "none.txt: no such file"),
         (["{data}", "--fold", "1", "--measures", "quality"], "quality"),

@@ -11,6 +11,8 @@ from rankstruct.commands.tune import _try, parse_space, tune
 
 optuna = pytest.importorskip("optuna")
 
+pytestmark = pytest.mark.usefixtures("no_pictures_here")
+
 CONFIG = """
 seed_everything: 0
 model:
@@ -20,6 +22,7 @@ model:
 data: {builtin: synthetic, lists_per_batch: 50}
 trainer: {max_epochs: 2}
 """
+TRIALS = 4
 SPACE = ["model.optimizer.init_args.lr=log:1e-5,1", "model.scorer=choice:rankstruct.LinearScorer,rankstruct.MLPScorer"]
 
 
@@ -32,7 +35,7 @@ def config(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def searched(config):
-    return config.parent / "out", tune(config, SPACE, output=config.parent / "out", trials=6, processes=0)
+    return config.parent / "out", tune(config, SPACE, output=config.parent / "out", trials=TRIALS, processes=0)
 
 
 def _trials(found):
@@ -41,12 +44,12 @@ def _trials(found):
 
 def test_the_best_by_validation_is_tested_and_nothing_else(searched, capsys):
     folder, found = searched
-    assert [each["trial"] for each in found["trials"]] == [f"trial-{number:04}" for number in range(6)]
+    assert [each["trial"] for each in found["trials"]] == [f"trial-{number:04}" for number in range(TRIALS)]
     assert {each["point"]["model.scorer"] for each in found["trials"]} == {
         "rankstruct.LinearScorer",
         "rankstruct.MLPScorer",
     }
-    assert len({each["point"]["model.optimizer.init_args.lr"] for each in found["trials"]}) == 6
+    assert len({each["point"]["model.optimizer.init_args.lr"] for each in found["trials"]}) == TRIALS
     best = max(found["trials"], key=lambda each: each["validation"])
     assert found["best"] == {key: best[key] for key in ("trial", "point", "validation")}
     assert best["validation"] == max(best["curves"][0]) > min(each["validation"] for each in found["trials"])
@@ -81,7 +84,7 @@ def test_a_search_that_was_stopped_goes_on_to_the_same_trials(searched, config, 
     tune(config, SPACE, trials=2, **given)  # in processes of their own
     (tmp_path / "out" / "trial-0001" / "result.json").unlink()  # as after a kill
     before = (tmp_path / "out" / "trial-0000" / "result.json").stat().st_mtime_ns
-    assert _trials(tune(config, SPACE, trials=6, processes=0, **given)) == _trials(searched[1])
+    assert _trials(tune(config, SPACE, trials=TRIALS, processes=0, **given)) == _trials(searched[1])
     assert (tmp_path / "out" / "trial-0000" / "result.json").stat().st_mtime_ns == before
 
     arguments = [
@@ -91,14 +94,14 @@ def test_a_search_that_was_stopped_goes_on_to_the_same_trials(searched, config, 
         "--output",
         str(tmp_path / "out"),
         "--trials",
-        "6",
+        str(TRIALS),
         "--processes",
         "0",
     ]
     spaces = [part for entry in SPACE for part in ("--space", entry)]
     assert rankstruct([*arguments, *spaces]) == 0
     out = capsys.readouterr().out
-    assert "6 trials: 6 complete, 0 pruned, 0 failed" in out
+    assert f"{TRIALS} trials: {TRIALS} complete, 0 pruned, 0 failed" in out
     assert f"best: {searched[1]['best']['trial']}" in out
     assert rankstruct([*arguments, *spaces, "--seed", "1"]) == 1
     assert "holds a run with another seed" in capsys.readouterr().err

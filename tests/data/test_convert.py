@@ -225,6 +225,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
     assert read_lists(tmp_path / "large.rankdata").num_documents == 12 * 7200
 
 
+@pytest.mark.slow
 def test_a_killed_conversion_leaves_what_was_there(tmp_path):
     write_web_lists(tmp_path / "train.txt", 0.03)
     target = tmp_path / "train.rankdata"

@@ -14,6 +14,8 @@ from rankstruct.commands.train import complete_config
 from rankstruct.data import digits
 from rankstruct.experiments.plan import read_plan
 
+pytestmark = pytest.mark.usefixtures("no_pictures_here")
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs").glob("*/*.md"))]
 OTHERS = {"pip", "pytest", "tensorboard", "sphinx-build"}

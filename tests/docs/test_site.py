@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import unquote, urldefrag, urlsplit
 
 import pytest
+import yaml
 from scripts_by_path import script
 
 import rankstruct
@@ -119,6 +120,13 @@ def test_the_readme_is_short_and_its_links_lead_somewhere():
     links = re.findall(r"\]\(([^)]+)\)", text)
     assert len(links) > 10
     assert [link for link in links if not is_elsewhere(link) and not (ROOT / urldefrag(link)[0]).exists()] == []
+
+
+def test_the_citation_is_of_this_version():
+    citation, page = yaml.safe_load((ROOT / "CITATION.cff").read_text()), (ROOT / "docs" / "citing.md").read_text()
+    assert citation["version"] == rankstruct.__version__
+    assert f"version = {{{citation['version']}}}," in page
+    assert f"year    = {{{citation['date-released'][:4]}}}" in page
 
 
 def test_configs_are_all_in_their_list():

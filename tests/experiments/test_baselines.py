@@ -1,5 +1,6 @@
 """Every trainer by name: better than chance, the protocol of LinearRanker, repeatable; and each against its definition."""
 
+import functools
 import itertools
 
 import numpy as np
@@ -72,10 +73,16 @@ def fit(name, parts, **options):
     return trainer.fit(X, y, qid, X_valid=X_valid, y_valid=y_valid, qid_valid=qid_valid)
 
 
+@pytest.fixture(scope="module")
+def fitted(parts):
+    """A trainer by its name, fitted once."""
+    return functools.cache(lambda name: fit(name, parts))
+
+
 @pytest.mark.parametrize("name", TRAINERS)
-def test_learns_to_rank_and_is_repeatable(name, parts):
+def test_learns_to_rank_and_is_repeatable(name, parts, fitted):
     X, y, qid = parts[2]
-    trainer = fit(name, parts)
+    trainer = fitted(name)
     scores = trainer.predict(X, qid)
     assert scores.shape == y.shape
     assert scores.dtype == np.float64
@@ -88,10 +95,10 @@ def test_learns_to_rank_and_is_repeatable(name, parts):
 
 
 @pytest.mark.parametrize("name", [name for name in TRAINERS if name not in ("lambdamart", "random")])
-def test_rows_of_a_list_need_not_be_neighbours(name, parts):
+def test_rows_of_a_list_need_not_be_neighbours(name, parts, fitted):
     (X, y, qid), held_out, test = parts
     order = np.random.default_rng(0).permutation(len(y))
-    expected = fit(name, parts).predict(test[0], test[2])
+    expected = fitted(name).predict(test[0], test[2])
     found = fit(name, ((X[order], y[order], qid[order]), held_out, test)).predict(test[0], test[2])
     assert np.corrcoef(expected, found)[0, 1] > 0.99
 

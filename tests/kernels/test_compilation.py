@@ -158,3 +158,16 @@ def test_processes_that_share_a_damaged_cache(tmp_path):
         assert {printed.split()[0] for printed in run(3)} == {"30"}
         assert run(1) == ["30 1\n"]
         assert files_of(tmp_path / "cache") == files
+
+
+def test_a_terminal_is_told_once_of_what_it_waits_for(folder, monkeypatch, capsys):
+    monkeypatch.setattr(compilation, "_told", False)
+    call()
+    assert capsys.readouterr().err == ""  # no terminal
+    shutil.rmtree(folder)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert call() == 0
+    assert capsys.readouterr().err.splitlines() == [compilation.NOTICE]
+    monkeypatch.setattr(compilation, "_told", False)
+    assert call() == 2
+    assert capsys.readouterr().err == ""

@@ -113,3 +113,20 @@ def test_options_and_labels_are_checked():
         rs.ordinal_loss(scores, labels, torch.tensor(0.0))
     with pytest.raises(TypeError, match=r"thresholds must be a torch\.Tensor, got list"):
         rs.ordinal_loss(scores, labels, [0.0])
+
+
+def test_labels_of_minus_100_are_warned_of_where_they_look_like_padding():
+    scores = torch.zeros(2, 3)
+    warned = r"^2 labels are -100 and no other is below 0: .* leave it out with where=labels >= 0$"
+    labels = torch.tensor([[2, 1, -100], [0, -100, -100]])
+    real = torch.tensor([[True, True, True], [True, True, False]])
+    for kind in (torch.int64, torch.float32, torch.float64):
+        with pytest.warns(UserWarning, match=warned):
+            rs.SquaredLoss()(scores, labels.to(kind), where=real)
+    with pytest.warns(UserWarning, match=warned):
+        torch.compile(rs.SquaredLoss(), fullgraph=True, backend="eager")(scores, labels, where=real)
+    torch._dynamo.reset()
+    for targets in ([[2.0, -1.0, -100.0]], [[-100.5, 3.0, 1.0]], [[-99.0, 1.0, 0.0]], [[1.0, -1.0, 0.0]]):
+        rs.SquaredLoss()(scores[:1], torch.tensor(targets))  # which is no warning
+    rs.SquaredLoss()(scores, labels, where=labels >= 0)
+    rs.SquaredLoss()(scores[:, :0], labels[:, :0])

@@ -321,3 +321,12 @@ def test_module_equals_function_and_pickles(tmp_path):
     again = torch.load(tmp_path / "loss.pt", weights_only=False)
     assert torch.equal(again(scores, labels, where=where), expected)
     assert repr(again) == repr(loss)
+
+
+def test_without_a_measure():
+    assert repr(rs.StructuredHingeLoss()) == repr(rs.StructuredHingeLoss("AP"))
+    assert repr(rs.DirectLoss()) == repr(rs.DirectLoss("AP"))
+    assert repr(rs.GradedLoss()) == repr(rs.GradedLoss("AUC"))
+    for kind in (rs.DiverseHingeLoss, rs.TopSurrogateLoss):  # which have none that is usual
+        with pytest.raises(TypeError, match=rf"{kind.__name__}.__init__\(\) missing 1 required .* 'measure'"):
+            kind()

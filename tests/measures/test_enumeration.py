@@ -54,23 +54,30 @@ def padded(lists, dtype=torch.float64):
     return scores, labels, where
 
 
+def assert_values(found, wanted, name, lists):
+    """One a list, None where there is none."""
+    wanted = torch.tensor([math.nan if each is None else each for each in wanted], dtype=torch.float64)
+    wrong = ~torch.isclose(found, wanted, rtol=0, atol=1e-12, equal_nan=True)
+    at = wrong.nonzero().flatten().tolist()
+    assert not at, (name, lists[at[0]], found[at[0]].item(), wanted[at[0]].item())
+
+
+def least(slow, counted):
+    """The lowest value over counted rankings; None where the measure is undefined."""
+    values = list(map(slow, counted))
+    return None if None in values else min(values)
+
+
 def test_expected_and_worst_equal_the_mean_and_the_least_over_tie_orders():
     lists = random_lists("ties")
     scores, labels, where = padded(lists)
     expected = evaluate(scores, labels, MEASURES, where=where, empty="skip")
     worst = evaluate(scores, labels, MEASURES, where=where, ties="worst", empty="skip")
     assert list(expected) == list(worst) == list(MEASURES)
-    for row, (list_scores, list_labels) in enumerate(lists):
-        counted = rankings(list_scores, list_labels)
-        for name, slow in MEASURES.items():
-            wanted = mean(slow, counted)
-            got, least = expected[name][row].item(), worst[name][row].item()
-            if wanted is None:
-                assert math.isnan(got), (name, lists[row])
-                assert math.isnan(least), (name, lists[row])
-            else:
-                assert got == pytest.approx(wanted, abs=1e-12), (name, lists[row])
-                assert least == pytest.approx(min(map(slow, counted)), abs=1e-12), (name, lists[row])
+    counted = [rankings(*each) for each in lists]
+    for name, slow in MEASURES.items():
+        assert_values(expected[name], [mean(slow, each) for each in counted], name, lists)
+        assert_values(worst[name], [least(slow, each) for each in counted], name, lists)
 
 
 @pytest.mark.parametrize("kind", ["input", "docid"])
@@ -79,26 +86,25 @@ def test_equals_the_one_order(kind):
     scores, labels, where = padded(lists)
     ids = torch.randint(5, scores.shape, generator=torch.Generator().manual_seed(0))  # equal ids: the input order
     results = evaluate(scores, labels, MEASURES, where=where, ties=kind, docids=ids, empty="skip")
+    ordered = []
     for row, (list_scores, list_labels) in enumerate(lists):
         row_ids = ids[row][where[row]].tolist()
         order = sorted(
             range(len(list_scores)), key=lambda i: (-list_scores[i], -row_ids[i] if kind == "docid" else 0, i)
         )
-        for name, slow in MEASURES.items():
-            wanted = slow([list_labels[i] for i in order])
-            got = results[name][row].item()
-            assert math.isnan(got) if wanted is None else got == pytest.approx(wanted, abs=1e-12), (name, lists[row])
+        ordered.append([list_labels[i] for i in order])
+    for name, slow in MEASURES.items():
+        assert_values(results[name], list(map(slow, ordered)), name, lists)
 
 
 def test_letor_convention():
     lists = random_lists("letor")[: LISTS // 2]
     scores, labels, where = padded(lists, torch.float32)
     results = evaluate(scores, labels, LETOR, where=where, convention="letor")
-    for row, (list_scores, list_labels) in enumerate(lists):
-        order = sorted(range(len(list_scores)), key=lambda i: (-list_scores[i], i))
-        for name, slow in LETOR.items():
-            wanted = slow([list_labels[i] for i in order]) or 0.0
-            assert results[name][row].item() == pytest.approx(wanted, abs=1e-12), (name, lists[row])
+    orders = [sorted(range(len(list_scores)), key=lambda i, s=list_scores: (-s[i], i)) for list_scores, _ in lists]
+    ordered = [[list_labels[i] for i in order] for order, (_, list_labels) in zip(orders, lists, strict=True)]
+    for name, slow in LETOR.items():
+        assert_values(results[name], [slow(each) or 0.0 for each in ordered], name, lists)
 
 
 def test_best_value_is_the_best_over_all_rankings():

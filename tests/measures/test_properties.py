@@ -69,20 +69,23 @@ def test_flat_equals_padded(lists, ties):
 @few
 @given(ragged(), st.randoms(use_true_random=False))
 def test_the_order_of_documents_does_not_matter(lists, random):
-    for values in lists:
-        shuffled = random.sample(values, len(values))
-        for ties in ("expected", "worst"):
-            same(evaluate(*one(values), NAMES, ties=ties), evaluate(*one(shuffled), NAMES, ties=ties))
+    shuffled = [random.sample(values, len(values)) for values in lists]
+    (scores, labels, where), (other_scores, other_labels, _) = (pad_rows(each, 7) for each in (lists, shuffled))
+    for ties in ("expected", "worst"):
+        found = evaluate(other_scores, other_labels, NAMES, where=where, ties=ties)
+        same(found, evaluate(scores, labels, NAMES, where=where, ties=ties))
 
 
 @few
 @given(ragged(), st.sampled_from(TIES))
 def test_only_the_order_of_scores_matters(lists, ties):
-    for values in lists:
-        scores, labels = one(values)
-        ranks = torch.unique(scores, return_inverse=True)[1]
-        for monotone in (ranks.float(), ranks.double() ** 3 - 1e5, ranks.to(torch.bfloat16) / 8 - 2):
-            same(evaluate(scores, labels, NAMES, ties=ties), evaluate(monotone, labels, NAMES, ties=ties))
+    scores, labels, where = pad_rows(lists, 7)
+    expected = evaluate(scores, labels, NAMES, where=where, ties=ties)
+    ranks = torch.zeros(scores.shape, dtype=torch.int64)
+    for row, real in enumerate(where):
+        ranks[row, real] = torch.unique(scores[row, real], return_inverse=True)[1]
+    for monotone in (ranks.float(), ranks.double() ** 3 - 1e5, ranks.to(torch.bfloat16) / 8 - 2):
+        same(evaluate(monotone, labels, NAMES, where=where, ties=ties), expected)
 
 
 @few

@@ -121,12 +121,20 @@ def padded(lists, width, at):
     return *tensors, groups, where
 
 
-@pytest.mark.parametrize("ties", ["expected", "input", "worst"])
-def test_neither_padding_nor_batch_nor_layout_changes_a_bit(ties, threads):
+#: Some that threads divide, and others.
+WIDTHS = ((40, 0, 1), (57, 5, 1), (130, 31, 20))
+
+
+@pytest.mark.parametrize(
+    ("ties", "threads", "widths"),
+    [*((ties, 1, WIDTHS) for ties in ("expected", "input", "worst")), ("expected", 2, WIDTHS[-1:])],
+    indirect=["threads"],
+)
+def test_neither_padding_nor_batch_nor_layout_changes_a_bit(ties, threads, widths):
     draw = random.Random(ties)
     lists = [random_list(draw) for _ in range(30)]
     wanted = [rs.evaluate(scores, labels, NAMES, groups=groups, ties=ties) for scores, labels, groups in lists]
-    for width, at, copies in ((40, 0, 1), (57, 5, 1), (130, 31, 20)):
+    for width, at, copies in widths:
         scores, labels, groups, where = padded(lists * copies, width, at)
         found = rs.evaluate(scores, labels, NAMES, where=where, groups=groups, ties=ties)
         for name in NAMES:

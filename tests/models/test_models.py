@@ -1,8 +1,10 @@
 """Scorers and their files."""
 
+import copy
 import random
 import sys
 
+import numpy as np
 import pytest
 import torch
 
@@ -37,6 +39,36 @@ def test_scores_each_document_by_itself(scorer, shape):
 def test_wrong_number_of_features_is_named():
     with pytest.raises(ValueError, match=r"\[..., list_size, 3\].*got \(2, 4\)"):
         rs.LinearScorer(3)(torch.zeros(2, 4))
+
+
+@pytest.mark.parametrize(
+    "scorer",
+    [rs.LinearScorer(3), rs.MLPScorer(3), rs.EnsembleScorer([rs.LinearScorer(3)]), rs.SumScorer([rs.LinearScorer(3)])],
+)
+def test_features_of_another_kind_are_named_with_the_way_out(scorer):
+    with pytest.raises(
+        TypeError, match=r"torch\.Tensor, got ndarray; use torch\.as_tensor\(features, dtype=torch\.float32"
+    ):
+        scorer(np.zeros((2, 3)))
+    with pytest.raises(
+        TypeError, match=r"features are torch.float64 and the scorer's weights torch.float32; use feat.*to"
+    ):
+        scorer(torch.zeros(2, 3).double())
+    for wrong in (torch.zeros(2, 3).long(), torch.zeros(2, 3).half()):
+        with pytest.raises(TypeError, match=r"use features.to\(torch.float32\), or scorer.to\("):
+            scorer(wrong)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert scorer(torch.zeros(2, 3).bfloat16()).shape == (2,)
+    again = copy.deepcopy(scorer).double()
+    assert again(torch.zeros(2, 3).double()).dtype == torch.float64
+
+
+@pytest.mark.parametrize("scorer", [rs.KernelScorer(3, 5), rs.TreeScorer(3, 2, 4, 2), rs.MatrixFactorization(3, 3)])
+def test_scorers_that_take_any_dtype_still_want_tensors(scorer):
+    width = 2 if isinstance(scorer, rs.MatrixFactorization) else 3
+    assert scorer(torch.zeros(4, width).double()).shape == scorer(torch.zeros(4, width)).shape == (4,)
+    with pytest.raises(TypeError, match=r"features must be a torch\.Tensor, got ndarray"):
+        scorer(np.zeros((4, width)))
 
 
 def test_linear_starts_where_everything_ties():

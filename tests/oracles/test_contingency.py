@@ -29,11 +29,8 @@ def all_tables(measure, good, scores) -> float:
     return best_value + most - liked
 
 
-@pytest.mark.parametrize("on_device_path", [False, True], ids=["loops", "torch"])
 @pytest.mark.parametrize("name", MEASURES)
-def test_equals_enumeration_of_all_labellings(name, on_device_path, monkeypatch):
-    if on_device_path:
-        monkeypatch.setattr(dispatch, "has_loops", lambda device: False)
+def test_equals_enumeration_of_all_labellings(name, monkeypatch):
     rng = np.random.default_rng(MEASURES.index(name))
     measure = rs.parse_measure(name)
     for lists in (1, 2, 3, 64):
@@ -45,20 +42,31 @@ def test_equals_enumeration_of_all_labellings(name, on_device_path, monkeypatch)
             for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 1e-5)):
                 given = torch.tensor(scores, dtype=dtype)
                 allowed = tolerance * np.maximum(1, np.abs(scores).max(1))
-                for reference, frozen in [(r, None) for r in REFERENCES] + [(r, chosen) for r in REFERENCES[1:]]:
-                    found = rs.most_violated(
-                        *(given, torch.tensor(labels), measure),
-                        feature_map="predicted-positive",
-                        reference=reference,
-                        reference_scores=None if frozen is None else torch.tensor(frozen),
-                    )
+                for frozen in (None, chosen):
                     rows = zip(
                         labels, given.double().numpy(), [None] * lists if frozen is None else frozen, strict=True
                     )
-                    expected = [labelling_hinges(measure, y, s, c)[reference] for y, s, c in rows]
-                    assert (np.abs(found.value.double().numpy() - expected) <= allowed).all()
-                    by_direction = found.task_loss + (found.direction * given).sum(1)
-                    assert (np.abs(by_direction.double().numpy() - expected) <= allowed).all()
+                    hinges = [labelling_hinges(measure, *row) for row in rows]
+                    for reference in REFERENCES if frozen is None else REFERENCES[1:]:
+                        expected = [each[reference] for each in hinges]
+                        check_both_paths(monkeypatch, measure, given, labels, reference, frozen, expected, allowed)
+
+
+def check_both_paths(monkeypatch, measure, scores, labels, reference, frozen, expected, allowed):
+    """The compiled loops and the path of devices, called for CPU tensors."""
+    for path in ("loops", "torch"):
+        with monkeypatch.context() as patch:
+            if path == "torch":
+                patch.setattr(dispatch, "has_loops", lambda device: False)
+            found = rs.most_violated(
+                *(scores, torch.tensor(labels), measure),
+                feature_map="predicted-positive",
+                reference=reference,
+                reference_scores=None if frozen is None else torch.tensor(frozen),
+            )
+        by_direction = found.task_loss + (found.direction * scores).sum(1)
+        for value in (found.value, by_direction):
+            assert (np.abs(value.double().numpy() - expected) <= allowed).all(), (path, reference, frozen is None)
 
 
 @pytest.mark.parametrize(

@@ -324,13 +324,25 @@ def kernel_with(where="", right="", wrong=""):
     return space["diverse_lists"]
 
 
-def disagrees_with_enumeration(trials):
+def endless_trials():
+    """Lists, measures and what enumeration says."""
     rng = np.random.default_rng(5)
-    for _ in range(trials):
+    names = [*MEASURES, *["mWTA"] * 6]
+    while True:
         scores, labels, groups, size = draw(rng)
-        names = [*MEASURES, *["mWTA"] * 6]
         measure = rs.parse_measure(names[int(rng.integers(len(names)))])
         expected = diverse_hinges(measure, diverse_decay(measure, "i^-1/2", len(scores) + 1), labels, groups, scores)
+        yield scores, labels, groups, size, measure, expected
+
+
+TRIALS, MORE = [], endless_trials()  # the same for every fault
+
+
+def disagrees_with_enumeration(trials):
+    for number in range(trials):
+        if number == len(TRIALS):
+            TRIALS.append(next(MORE))
+        scores, labels, groups, size, measure, expected = TRIALS[number]
         for reference in REFERENCES:
             try:
                 found = most_violated_diverse(

@@ -23,6 +23,8 @@ from rankstruct.data import read_run
 from rankstruct.recommenders import synthetic_ratings
 from rankstruct.recommenders.training import SplitRatingsDataModule
 
+pytestmark = pytest.mark.usefixtures("no_pictures_here")
+
 ROOT = Path(__file__).parents[2]
 CONFIG = ["--config", str(ROOT / "configs" / "ratings-synthetic.yaml")]
 QUIET = ["--trainer.enable_progress_bar", "false"]
@@ -101,7 +103,7 @@ def test_new_users_get_factors_from_what_is_given(loss, tmp_path):
     bias = ["--model.scorer.init_args.user_bias", "true"] if "Squared" in loss else []
     labels = "standardised" if "Squared" in loss else "rating"  # only a regression takes labels below 0
     options = ["--data.split", "strong", "--data.num_train", "40", "--data.labels", labels]
-    options = [*options, "--model.loss", loss, *bias, "--trainer.max_epochs", "25"]
+    options = [*options, "--model.loss", loss, *bias, "--trainer.max_epochs", "12"]
     cli = main(["fit", *CONFIG, *options, "--output", str(tmp_path), *QUIET])
     report = json.loads((tmp_path / "version_0" / "metrics.json").read_text())
     lists = cli.datamodule.splits.test

@@ -16,6 +16,8 @@ from rankstruct.cli import main
 from rankstruct.data import RankingData, Source, fit_preparation, read_lists, read_scores
 from rankstruct.preparation import KNOWN
 
+pytestmark = pytest.mark.usefixtures("no_pictures_here")
+
 
 def draw(seed, lists=12):
     rng = np.random.default_rng(seed)
