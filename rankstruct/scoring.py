@@ -168,6 +168,7 @@ def preference_scores(
         beta: how far the model may go from the reference, above 0: the smaller, the farther.
 
     Raises:
+        TypeError: log-probabilities that are no tensors.
         ValueError: a beta that is not finite and above 0, or shapes that differ.
 
     Source: Rafailov, Sharma, Mitchell, Ermon, Manning, Finn, "Direct Preference Optimization", NeurIPS 2023, equation 7; Liu et
@@ -181,6 +182,9 @@ def preference_scores(
     tensor(0.5544)
     """
     check_positive("beta", beta)
+    for name, value in (("log_probability", log_probability), ("reference_log_probability", reference_log_probability)):
+        if not isinstance(value, Tensor | None):
+            raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}; use torch.as_tensor({name})")
     if reference_log_probability is None:
         return beta * log_probability
     if reference_log_probability.shape != log_probability.shape:

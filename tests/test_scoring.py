@@ -137,3 +137,5 @@ def test_what_preferences_refuse(beta):
         rs.preference_scores(torch.zeros(2), None, beta)
     with pytest.raises(ValueError, match="must have the shape of log_probability"):
         rs.preference_scores(torch.zeros(2), torch.zeros(3))
+    with pytest.raises(TypeError, match=r"log_probability must be a torch.Tensor, got list; use torch.as_tensor"):
+        rs.preference_scores([-1.0, -2.0], torch.zeros(2))
