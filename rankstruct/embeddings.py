@@ -61,7 +61,7 @@ class SimilarityLoss(nn.Module):
         check_choice("similarity", similarity, get_args(Similarity))
         check_positive("temperature", temperature)
         check_least(1, queries_at_once=queries_at_once)
-        self.loss = StructuredHingeLoss("AP") if loss is None else loss
+        self.loss = loss_of_lists(loss)
         self.similarity, self.gather, self.queries_at_once = similarity, gather, queries_at_once
         self.log_temperature = nn.Parameter(torch.tensor(math.log(temperature)), requires_grad=learn_temperature)
 
@@ -114,6 +114,8 @@ class SimilarityLoss(nn.Module):
         """The loss of all queries on all documents, both as `_ready` made them."""
 
         def of_some(rows: Tensor) -> Tensor:
+            if self.queries_at_once is not None and versions != [each._version for each in documents]:
+                raise RuntimeError("a memory bank took in the next batch before backward(): call backward() first")
             labels, where = lists(rows)
             similarities = torch.cat([scaled[rows] @ each.T for each in documents], dim=-1)
             values = self.loss(similarities, labels, where=where, reduction="none")
@@ -123,6 +125,7 @@ class SimilarityLoss(nn.Module):
         scaled = queries * torch.exp(-self.log_temperature).to(queries.dtype)
         every = torch.arange(len(queries), device=queries.device)
         documents = [each.view_as(each) for each in documents]  # queries, which may be the same, do not depend on these
+        versions = [each._version for each in documents] if self.queries_at_once is not None else []
         captured = [scaled, *documents, *self.loss.parameters()]
         found = sliced_scores(of_some, every, self.queries_at_once, captured)
         return reduce_lists(found[:, 0], where=found[:, 1:] > 0, reduction=self.loss.reduction)
@@ -189,6 +192,14 @@ class MemoryBank(nn.Module):
             self.added += len(labels)
         self._new.clear()
 
+    def _load_from_state_dict(self, *args: Any, **options: Any) -> None:
+        self._new.clear()
+        super()._load_from_state_dict(*args, **options)
+
+    def extra_repr(self) -> str:
+        """Its size and the dimension."""
+        return f"size={self.held.shape[0]}, dimension={self.held.shape[1]}"
+
     def _save_to_state_dict(self, *args: Any, **options: Any) -> None:
         self._write()
         super()._save_to_state_dict(*args, **options)
@@ -229,11 +240,7 @@ class EmbeddingLoss(SimilarityLoss):
             documents, classes = [gathered(ready)], gathered(labels)
         batch, batch_classes = documents[0], classes
         if reference is not None:
-            more, more_classes = (
-                (reference.embeddings, reference.labels)
-                if isinstance(reference, MemoryBank)
-                else (self._ready(reference[0]), reference[1])
-            )
+            more, more_classes = self._known(reference)
             _check_embeddings("reference", more, width=embeddings.shape[1])
             _check_classes(more_classes, more)
             documents.append(more.to(ready))
@@ -249,6 +256,26 @@ class EmbeddingLoss(SimilarityLoss):
         if isinstance(reference, MemoryBank):
             reference.add(batch, batch_classes)
         return value
+
+    def _known(self, reference: MemoryBank | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        if isinstance(reference, MemoryBank):
+            return reference.embeddings, reference.labels
+        if not isinstance(reference, tuple | list) or len(reference) != 2:
+            raise TypeError(
+                f"reference must be a MemoryBank or a pair of embeddings and their classes; got {type(reference).__name__}"
+            )
+        return self._ready(reference[0]), reference[1]
+
+
+def loss_of_lists(loss: RankingLoss | None) -> RankingLoss:
+    """The loss, or the structured hinge of AP if None.
+
+    Raises:
+        TypeError: no module, such as a measure's name.
+    """
+    if loss is not None and not isinstance(loss, nn.Module):
+        raise TypeError(f"loss must be a loss of lists, such as rs.StructuredHingeLoss('AP'); got {loss!r}")
+    return StructuredHingeLoss("AP") if loss is None else loss
 
 
 def gathered(values: Tensor) -> Tensor:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from torch.autograd.function import once_differentiable
+from torch.autograd.graph import get_gradient_edge
 
 from rankstruct.data.errors import check_least
 from rankstruct.losses.base import check_positive
@@ -23,7 +24,9 @@ def sliced_scores(
 
     Where a gradient is asked for and there are several slices, none keeps its activations: the backward pass computes those of
     one slice at a time again, with the same random numbers (dropout), from the gradient that the loss of the whole list gave.
-    It costs one more forward pass, and the gradient is the same; there is none of second order.
+    It costs one more forward pass, and the gradient is the same; there is none of second order. `backward()` adds each slice's
+    gradient to `.grad` as it comes, so that no second set of gradients is held; where hooks or other processes wait for that of
+    the whole, or `torch.autograd.grad` asks for it, one is.
 
     Args:
         score: of a slice of `inputs` to `[documents of the slice, ...]`.
@@ -83,21 +86,50 @@ class _Sliced(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         parameters = ctx.saved_tensors
         total: list[Tensor | None] = [None] * len(parameters)
-        module = _device_module(ctx.kind)
+        module, straight = _device_module(ctx.kind), _adds_to_grad(parameters)
         with ExitStack() as stack:
             devices = [torch.device(ctx.kind, module.current_device())] if module else []
             stack.enter_context(torch.random.fork_rng(devices, device_type=ctx.kind if module else "cuda"))
             stack.enter_context(torch.enable_grad())
+            stack.enter_context(_silent_hooks(parameters))
             for options in ctx.autocast:
                 stack.enter_context(torch.autocast(**options))
             for part, (state, device_state), grad in zip(ctx.parts, ctx.states, grads[0].split(ctx.sizes), strict=True):
                 torch.set_rng_state(state)
                 if module:
                     module.set_rng_state(device_state)
+                if straight:  # nothing of the size of the model is held beside the gradients that are there
+                    torch.autograd.backward(ctx.score(part), grad, inputs=parameters)
+                    continue
                 found = torch.autograd.grad(ctx.score(part), parameters, grad, allow_unused=True)
                 for at, (sum_so_far, each) in enumerate(zip(total, found, strict=True)):
-                    total[at] = each if sum_so_far is None else sum_so_far if each is None else sum_so_far.add_(each)
+                    total[at] = each if sum_so_far is None else sum_so_far if each is None else sum_so_far + each
         return None, None, *total
+
+
+@contextmanager
+def _silent_hooks(parameters: Sequence[Tensor]) -> Iterator[None]:
+    """Hooks of gradients are for that of all slices, which comes last."""
+    hooks = [(each._backward_hooks, dict(each._backward_hooks)) for each in parameters if each._backward_hooks]
+    for kept, _ in hooks:
+        kept.clear()
+    try:
+        yield
+    finally:
+        for kept, before in hooks:
+            kept.update(before)
+
+
+def _adds_to_grad(parameters: Sequence[Tensor]) -> bool:
+    """Whether the backward pass under way adds to `.grad` of all of these and nobody waits for that: no hooks, no processes."""
+    if distributed.is_available() and distributed.is_initialized():
+        return False
+    if any(not each.is_leaf or each._backward_hooks or each._post_accumulate_grad_hooks for each in parameters):
+        return False
+    try:
+        return all(torch._C._will_engine_execute_node(get_gradient_edge(each).node) for each in parameters)
+    except RuntimeError:  # torch.autograd.grad(), which hands out gradients
+        return False
 
 
 def _device_module(kind: str) -> Any:
@@ -136,6 +168,7 @@ def preference_scores(
         beta: how far the model may go from the reference, above 0: the smaller, the farther.
 
     Raises:
+        TypeError: log-probabilities that are no tensors.
         ValueError: a beta that is not finite and above 0, or shapes that differ.
 
     Source: Rafailov, Sharma, Mitchell, Ermon, Manning, Finn, "Direct Preference Optimization", NeurIPS 2023, equation 7; Liu et
@@ -149,6 +182,9 @@ def preference_scores(
     tensor(0.5544)
     """
     check_positive("beta", beta)
+    for name, value in (("log_probability", log_probability), ("reference_log_probability", reference_log_probability)):
+        if not isinstance(value, Tensor | None):
+            raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}; use torch.as_tensor({name})")
     if reference_log_probability is None:
         return beta * log_probability
     if reference_log_probability.shape != log_probability.shape:

@@ -18,7 +18,7 @@ import argparse
 import hashlib
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +41,9 @@ RATES = (3e-4, 1e-3, 3e-3)
 EPOCHS, LISTS, LIST_SIZE, HIDDEN, DEPTH = 15, 16, 32, 64, 100
 
 
-def _ours(make: Callable[..., rs.losses.RankingLoss], *args: str, **options: str) -> Any:
-    return lambda model: rs.text.RerankerLoss(model, make(*args, **options), mini_batch_size=None)
+def _ours(make: Callable[..., rs.losses.RankingLoss], *args: str, in_batch: int = 0, **options: str) -> Any:
+    adapter = partial(rs.text.RerankerLoss, mini_batch_size=None, in_batch_negatives=in_batch)
+    return lambda model: adapter(model, make(*args, **options))
 
 
 def _theirs(name: str, **options: Any) -> Any:
@@ -57,6 +58,10 @@ LOSSES = {
     "ORM nDCG@10": _ours(rs.StructuredHingeLoss, "nDCG@10", feature_map="positional", reference="predicted"),
     "LambdaLoss nDCG@10": _ours(rs.LambdaLoss, "nDCG@10"),
     "softmax (InfoNCE)": _ours(getattr(rs, "SoftmaxLoss", None)),
+    "AP hinge, in-batch": _ours(rs.StructuredHingeLoss, "AP", in_batch=LIST_SIZE - 1),
+    "graded AUC hinge, in-batch": _ours(rs.GradedLoss, "AUC", in_batch=LIST_SIZE - 1),
+    "LambdaLoss nDCG@10, in-batch": _ours(rs.LambdaLoss, "nDCG@10", in_batch=LIST_SIZE - 1),
+    "softmax (InfoNCE), in-batch": _ours(getattr(rs, "SoftmaxLoss", None), in_batch=LIST_SIZE - 1),
     "theirs: ListNetLoss": _theirs("ListNetLoss", mini_batch_size=-1),
     "theirs: LambdaLoss": _theirs("LambdaLoss", mini_batch_size=-1),
     "theirs: PListMLELoss": _theirs("PListMLELoss", mini_batch_size=-1),
@@ -225,7 +230,7 @@ def main(arguments: list[str] | None = None) -> int:
     def cell(fold: int, loss: str, rate: float, seed: int) -> Cell:
         request = {"loss": loss, "rate": rate, "seed": seed, "fold": fold, "grades": given.grades}
         where = (given.collection, given.encoder, str(store), fold, given.grades)
-        kind = loss.replace(": ", "-").replace(" ", "-").replace("(", "").replace(")", "")
+        kind = loss.replace(": ", "-").replace(" ", "-").replace("(", "").replace(")", "").replace(",", "")
         return Cell(f"{name}/{kind}/{fold}-{rate:g}-{seed}", request, (*where, loss, rate, seed))
 
     try:

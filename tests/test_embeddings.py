@@ -116,6 +116,28 @@ def test_a_bank_smaller_than_a_batch_keeps_its_end():
     assert sorted(bank.labels.tolist()) == [3, 4]
 
 
+def test_a_loaded_bank_holds_what_was_saved():
+    saved, bank = rs.MemoryBank(5, 2), rs.MemoryBank(5, 2)
+    saved.add(embeddings(3, 2), torch.tensor([1, 2, 3]))
+    bank.add(embeddings(4, 2), torch.tensor([7, 7, 7, 7]))  # not written yet
+    bank.load_state_dict(saved.state_dict())
+    assert bank.labels.tolist() == [1, 2, 3]
+    torch.testing.assert_close(bank.embeddings, saved.embeddings)
+    assert repr(bank) == "MemoryBank(size=5, dimension=2)"
+
+
+@pytest.mark.parametrize("at_once", [None, 2])
+def test_a_bank_that_was_overwritten_before_backward_is_an_error_and_no_wrong_gradient(at_once):
+    loss, bank = rs.EmbeddingLoss(queries_at_once=at_once), rs.MemoryBank(4, 2)
+    classes = torch.tensor([0, 0, 1])
+    for _ in range(2):
+        loss(embeddings(3, 2, dtype=torch.float32).requires_grad_(), classes, bank).backward()
+    first = loss(embeddings(3, 2, dtype=torch.float32).requires_grad_(), classes, bank)
+    loss(embeddings(3, 2, dtype=torch.float32), classes, bank)
+    with pytest.raises(RuntimeError, match=r"call backward\(\) first|modified by an inplace operation"):
+        first.backward()
+
+
 def test_classes_without_another_member_cost_nothing():
     batch = embeddings(3, 4).requires_grad_()
     value = rs.EmbeddingLoss()(batch, torch.tensor([0, 1, 2]))
@@ -135,6 +157,12 @@ def test_classes_without_another_member_cost_nothing():
         (lambda: rs.SimilarityLoss(queries_at_once=0), ValueError, "queries_at_once must be at least 1"),
         (lambda: rs.EmbeddingLoss()(embeddings(3, 2), torch.zeros(3)), TypeError, "whole numbers, the classes"),
         (lambda: rs.EmbeddingLoss()(embeddings(3, 2), torch.zeros(2).long()), ValueError, "one class an embedding"),
+        (lambda: rs.EmbeddingLoss("AP"), TypeError, r"loss must be a loss of lists, such as .*; got 'AP'"),
+        (
+            lambda: rs.EmbeddingLoss()(embeddings(3, 2), torch.zeros(3).long(), embeddings(2, 2)),
+            TypeError,
+            "reference must be a MemoryBank or a pair of embeddings and their classes; got Tensor",
+        ),
         (lambda: rs.MemoryBank(0, 3), ValueError, "size must be at least 1"),
         (lambda: rs.MemoryBank(3, 3).add(embeddings(3, 2), torch.zeros(3).long()), ValueError, r"\[documents, 3\]"),
     ],

@@ -1,5 +1,7 @@
 """Scores in slices and scores of preferences."""
 
+import copy
+import gc
 import math
 
 import pytest
@@ -33,6 +35,69 @@ def test_slices_change_nothing(size, documents, kind):
     wanted = torch.autograd.grad(expected @ direction, list(model.parameters()))
     for each, other in zip(mine, wanted, strict=True):
         torch.testing.assert_close(each, other)
+
+
+def sliced_and_plain():
+    """Scores of 9 documents in slices and at once, by two equal models."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Tanh(), torch.nn.Linear(5, 1)).double()
+    unused = torch.nn.Parameter(torch.ones(2))
+    other, features = copy.deepcopy(model), torch.randn(9, 3, dtype=torch.float64)
+    return model, rs.sliced_scores(model, features, 2, [*model.parameters(), unused]), unused, other, other(features)
+
+
+def assert_same_gradients(model, other):
+    for each, wanted in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(each.grad, wanted.grad, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+def test_gradients_add_to_those_that_are_there(hooked):
+    model, scores, unused, other, expected = sliced_and_plain()
+    seen = []
+    for each in (*model.parameters(), *other.parameters()):
+        each.grad = torch.ones_like(each)
+    if hooked:  # they are called once, with the gradient of all slices
+        model[0].weight.register_hook(lambda grad: seen.append(grad) or 2 * grad)
+        model[2].weight.register_post_accumulate_grad_hook(lambda weight: seen.append(weight.grad.clone()))
+        other[0].weight.register_hook(lambda grad: 2 * grad)
+    (scores.square().sum() + model[0].weight.sum()).backward()
+    (expected.square().sum() + other[0].weight.sum()).backward()
+    assert_same_gradients(model, other)
+    assert unused.grad is None
+    assert len(seen) == (2 if hooked else 0)
+
+
+def test_gradients_that_are_asked_for_are_added_nowhere_else():
+    model, scores, _, other, expected = sliced_and_plain()
+    found = torch.autograd.grad(scores.sum(), [*model.parameters()], retain_graph=True)
+    for each, wanted in zip(found, torch.autograd.grad(expected.sum(), [*other.parameters()]), strict=True):
+        torch.testing.assert_close(each, wanted)
+    assert all(each.grad is None for each in model.parameters())
+    scores.sum().backward(inputs=[model[2].bias], retain_graph=True)
+    assert float(model[2].bias.grad) == 9
+    assert model[0].weight.grad is None
+
+
+def test_gradients_that_share_their_memory_are_added_apart():
+    """autograd hands out one tensor for both terms of a sum."""
+    bias, other = torch.zeros(2, requires_grad=True), torch.zeros(2, requires_grad=True)
+    scores = rs.sliced_scores(lambda part: part + bias + other, torch.zeros(6), 2, [bias, other])
+    grads = torch.autograd.grad(scores @ torch.arange(6.0), [bias, other])
+    assert [each.tolist() for each in grads] == [[6.0, 9.0]] * 2
+
+
+def test_no_second_set_of_gradients_is_held():
+    counts, weight = [], torch.nn.Parameter(torch.ones(7, 11))
+
+    def score(part):
+        tensors = (each for each in gc.get_objects() if type(each) in (torch.Tensor, torch.nn.Parameter))
+        counts.append(sum(each.shape == weight.shape for each in tensors))
+        return part @ weight.sum(-1)
+
+    weight.grad = torch.zeros(7, 11)
+    rs.sliced_scores(score, torch.randn(8, 7), 2, [weight]).sum().backward()
+    assert counts == [counts[0]] * 8
 
 
 def test_sizes_that_make_no_slices_are_refused():
@@ -72,3 +137,5 @@ def test_what_preferences_refuse(beta):
         rs.preference_scores(torch.zeros(2), None, beta)
     with pytest.raises(ValueError, match="must have the shape of log_probability"):
         rs.preference_scores(torch.zeros(2), torch.zeros(3))
+    with pytest.raises(TypeError, match=r"log_probability must be a torch.Tensor, got list; use torch.as_tensor"):
+        rs.preference_scores([-1.0, -2.0], torch.zeros(2))

@@ -199,7 +199,7 @@ def list_loss(
         given = (torch.where(real, scores, 0.0), torch.where(real, labels, 0.0), real)
         values = per_list(*given) if each is None else per_list(*given, each)
     values = values if broken is None else torch.where(broken, torch.nan, values)
-    return reduce_lists(values, where=real, offsets=None, weights=weights, reduction=reduction).to(dtype)
+    return reduce_lists(values, where=real, offsets=None, weights=weights, reduction=reduction, dtype=dtype)
 
 
 def _padded(offsets: Tensor, *flat: Any) -> tuple[Tensor, list[Any]]:
@@ -531,6 +531,7 @@ def reduce_lists(
     offsets: Tensor | None = None,
     weights: Tensor | None = None,
     reduction: Reduction = "mean",
+    dtype: torch.dtype | None = None,
 ) -> Tensor:
     """Weighted mean or sum over the lists that are not all padding, or the weighted values themselves.
 
@@ -540,32 +541,33 @@ def reduce_lists(
         offsets: `[lists + 1]` or None, as given to the loss.
         weights: `[...]` or what broadcasts to it, one a list, or None for 1 each.
         reduction: `mean` is `sum(w l) / sum(w)`, and 0 where no list is left or all weights are 0.
+        dtype: of the result; that of the values if None.
 
     Raises:
         ValueError: unknown reduction, weights of another shape, or (on the CPU; elsewhere the loss is NaN) below 0 or not finite;
             a loss that the dtype cannot hold (on the CPU, outside `torch.compile` and torch.func; elsewhere it is inf or NaN).
     """
     check_reduction(reduction)
-    dtype = values.dtype
-    if dtype in _HALVES:  # half precision cannot count to 70,000
+    dtype = values.dtype if dtype is None else dtype
+    if values.dtype in _HALVES:  # half precision cannot count to 70,000
         values = values.float()
-    reduced = _reduced(values, where, offsets, weights, reduction)
+    reduced = _reduced(values, where, offsets, weights, reduction).to(dtype)
     if is_plain(reduced):
         _refuse_overflow(reduced.detach(), values.detach())
-    return reduced.to(dtype)
+    return reduced
 
 
 def _refuse_overflow(reduced: Tensor, values: Tensor) -> None:
-    if math.isfinite((reduced if reduced.dim() == 0 else reduced.sum()).item()):
+    if math.isfinite((reduced if reduced.dim() == 0 else reduced.float().sum()).item()):
         return
     if reduced.dim() and bool(reduced.isfinite().all()):  # their sum alone overflowed
         return
-    broken = (~(values if reduced.dim() == 0 else reduced).isfinite()).nonzero()
+    broken = (~(values.to(reduced.dtype) if reduced.dim() == 0 else reduced).isfinite()).nonzero()
     at = broken[0].tolist() if len(broken) else []
     place = f" of list {at[0] if len(at) == 1 else at} is" if at else " of all lists together is"
     found = float(values[tuple(at)]) if at else math.inf
     raise ValueError(
-        f"the loss{place} {found:g}: scores, labels or weights are too large for {values.dtype}. "
+        f"the loss{place} {found:g}: scores, labels or weights are too large for {reduced.dtype}. "
         "Is the learning rate too high? Scale them down, or use float64"
     )
 
@@ -582,7 +584,8 @@ def _reduced(
             weights = weights.to(values).expand(values.shape)
         except RuntimeError:
             raise ValueError(
-                f"weights must be one a list, shape {tuple(values.shape)}; got {tuple(weights.shape)}"
+                f"weights must be one a list, shape {tuple(values.shape)}; got {tuple(weights.shape)} (those of documents are "
+                "item_weights)"
             ) from None
         weights = refuse(weights, ~((weights >= 0) & weights.isfinite()), "weights must be finite and >= 0", "list")
     if reduction != "mean":
@@ -660,6 +663,11 @@ def weighted_mean(each: Tensor, chosen: Tensor, weights: Tensor | None = None) -
     weights = torch.where(chosen, weights, 0.0)
     total = weights.sum(-1)
     return torch.where(chosen, weights * each, 0.0).sum(-1) / torch.where(total > 0, total, 1.0)
+
+
+def relative(weights: Tensor) -> Tensor:
+    """Weights over the largest of the list, so that no product of two is too large, or too small to be told from 0."""
+    return weights / weights.amax(-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
 
 
 def target_of(labels: Tensor, target: str) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -113,7 +114,7 @@ class CombinedLoss(RankingLoss):
         return total
 
     @opened
-    def forward(  # type: ignore[override]
+    def forward(
         self,
         scores: Tensor,
         labels: Tensor,
@@ -122,7 +123,7 @@ class CombinedLoss(RankingLoss):
         reference_scores: Tensor | None = None,
         weights: Tensor | None = None,
         item_weights: Tensor | None = None,
-        **layout: Tensor | None,
+        **layout: Any,
     ) -> Tensor:
         """The loss; a scalar, or one value a list with reduction `"none"`.
 

@@ -102,7 +102,8 @@ def _direct(
         check_lists(scores, labels, where, offsets)
         wide = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
         values = bound(wide / epsilon, labels, resolved, where=where, offsets=offsets)
-        return reduce_lists(values, where=where, offsets=offsets, weights=weights, reduction=reduction).to(scores.dtype)
+        layout: dict[str, Any] = {"where": where, "offsets": offsets, "weights": weights}
+        return reduce_lists(values, **layout, reduction=reduction, dtype=scores.dtype)
     measure = resolved.measure
     assert isinstance(measure, DiscountedGain)
     other_side = resolve(_Flipped(measure.cutoff, of=measure), resolved.feature_map)

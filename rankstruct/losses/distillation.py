@@ -20,6 +20,7 @@ from rankstruct.losses.base import (
     check_choice,
     check_positive,
     list_loss,
+    relative,
     weighted_mean,
 )
 from rankstruct.losses.listwise import approximate_ranks, ranked_by_label
@@ -62,7 +63,7 @@ def margin_mse_loss(
             others = where & (torch.arange(where.shape[-1], device=where.device) != first)
             off = torch.where(others, error - error.gather(-1, first), 0.0)
             return weighted_mean(off.square(), others, weights)
-        each = where.to(scores.dtype) if weights is None else weights
+        each = where.to(scores.dtype) if weights is None else relative(weights)
         off = torch.where(where, error - weighted_mean(error, where, weights).unsqueeze(-1), 0.0)
         total = each.sum(-1)
         products = (each * (total.unsqueeze(-1) - each)).sum(-1)  # of the weights, over ordered pairs

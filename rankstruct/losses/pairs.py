@@ -31,6 +31,7 @@ from rankstruct.losses.base import (
     normalized_measure,
     opened,
     reduce_lists,
+    relative,
     with_curvature,
     with_gradient,
 )
@@ -166,8 +167,7 @@ def _mean_over_pairs(cost: Callable[[Tensor], Tensor]) -> PerList:
         each = torch.where(pairs, cost(_differences(scores)), 0.0)
         if weights is None:
             return each.sum((-2, -1)) / pairs.sum((-2, -1)).clamp(min=1)
-        # Over the largest, so that no product is too small to be told from 0.
-        weights = weights / weights.amax(-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
+        weights = relative(weights)
         products = torch.where(pairs, weights.unsqueeze(-1) * weights.unsqueeze(-2), 0.0)
         total = products.sum((-2, -1))
         return (products * each).sum((-2, -1)) / torch.where(total > 0, total, 1.0)
@@ -288,7 +288,8 @@ def _by_loops(
     lists = (wide.detach(), gains(labels), where, offsets, None, None)
     _, value, direction = pairwise_logistic(*lists, *tables(max(size, 1)), scheme, float(sigma), float(mu))
     values = with_curvature(wide, value / unit, direction / unit, offsets, again)
-    return reduce_lists(values, where=where, offsets=offsets, weights=weights, reduction=reduction).to(scores.dtype)
+    layout: dict[str, Any] = {"where": where, "offsets": offsets, "weights": weights}
+    return reduce_lists(values, **layout, reduction=reduction, dtype=scores.dtype)
 
 
 def _weighted_pairs(

@@ -77,7 +77,7 @@ def sample_rankings(scores: Tensor, where: Tensor | None = None, *, samples: int
     check_lists(scores, scores, where)
     for name, value in (("samples", samples), ("k", k)):
         _check_count(name, value)
-    noise = torch.empty((samples, *scores.shape), dtype=scores.dtype, device=scores.device).exponential_()
+    noise = torch.empty_like(scores.expand(samples, *scores.shape)).exponential_()
     noisy = scores - noise.clamp(min=torch.finfo(noise.dtype).tiny).log()
     if where is not None:
         noisy = torch.where(where, noisy, -torch.inf)

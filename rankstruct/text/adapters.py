@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from rankstruct.data.errors import check_least
-from rankstruct.embeddings import SimilarityLoss
+from rankstruct.embeddings import SimilarityLoss, loss_of_lists
 from rankstruct.lists import pad
-from rankstruct.losses import RankingLoss, StructuredHingeLoss
+from rankstruct.losses import RankingLoss
 from rankstruct.scoring import sliced_scores
 
 __all__ = ["ListCollator", "RerankerLoss", "RetrievalLoss", "TrainerLoss"]
@@ -30,6 +30,8 @@ class RerankerLoss(nn.Module):
         loss: of lists; the structured hinge of AP if None.
         activation_fn: applied to the model's outputs; none if None.
         mini_batch_size: how many documents are scored at once. All if None, which for long lists is faster and takes more memory.
+        in_batch_negatives: how many documents of the batch's other queries join each list, with label 0; drawn anew each time, by
+            torch's global generator, from those that are not in the list already.
 
     Raises:
         TypeError: the loss was given in place of the model.
@@ -48,6 +50,7 @@ class RerankerLoss(nn.Module):
         *,
         activation_fn: nn.Module | None = None,
         mini_batch_size: int | None = 32,
+        in_batch_negatives: int = 0,
     ) -> None:
         super().__init__()
         if not hasattr(model, "num_labels"):
@@ -57,9 +60,10 @@ class RerankerLoss(nn.Module):
                 f"RerankerLoss takes a model with one output, CrossEncoder(..., num_labels=1); got {model.num_labels}"
             )
         check_least(1, mini_batch_size=mini_batch_size)
+        check_least(0, in_batch_negatives=in_batch_negatives)
         self.model: Any = model  # of sentence-transformers
-        self.mini_batch_size = mini_batch_size
-        self.loss = StructuredHingeLoss("AP") if loss is None else loss
+        self.mini_batch_size, self.in_batch_negatives = mini_batch_size, in_batch_negatives
+        self.loss = loss_of_lists(loss)
         self.activation_fn = nn.Identity() if activation_fn is None else activation_fn
 
     def forward(
@@ -73,6 +77,7 @@ class RerankerLoss(nn.Module):
             prompt, task: handed on to the model's preprocessing.
         """
         queries, lists = _checked(inputs, labels)
+        lists, labels = _with_negatives(lists, labels, self.in_batch_negatives)
         pairs = [(query, document) for query, documents in zip(queries, lists, strict=True) for document in documents]
         order = list(range(len(pairs)))
         if self.mini_batch_size is not None:  # neighbours in length have little padding
@@ -101,6 +106,7 @@ class RerankerLoss(nn.Module):
             "loss": repr(self.loss),
             "activation_fn": type(self.activation_fn).__name__,
             "mini_batch_size": self.mini_batch_size,
+            "in_batch_negatives": self.in_batch_negatives,
         }
 
     @property
@@ -154,13 +160,15 @@ class ListCollator:
     Args:
         tokenizer: of transformers.
         max_length: tokens of a pair, from which on documents are cut; the tokenizer's own if None.
+        in_batch_negatives: as in `RerankerLoss`.
 
         trainer = Trainer(model, args, train_dataset=examples, data_collator=rs.text.ListCollator(tokenizer),
                           compute_loss_func=rs.text.TrainerLoss(rs.StructuredHingeLoss("nDCG@10")))
     """
 
-    def __init__(self, tokenizer: Any, max_length: int | None = None) -> None:
-        self.tokenizer, self.max_length = tokenizer, max_length
+    def __init__(self, tokenizer: Any, max_length: int | None = None, *, in_batch_negatives: int = 0) -> None:
+        check_least(0, in_batch_negatives=in_batch_negatives)
+        self.tokenizer, self.max_length, self.in_batch_negatives = tokenizer, max_length, in_batch_negatives
 
     def __call__(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
         """The batch."""
@@ -170,10 +178,11 @@ class ListCollator:
                     f"each example has a query, docs and labels; that of place {at} has no {', '.join(sorted(missing))} "
                     "(Trainer takes away what the model does not name unless remove_unused_columns=False)"
                 )
-        queries = [str(example["query"]) for example in examples for _ in example["docs"]]
-        documents = [str(document) for example in examples for document in example["docs"]]
-        grades = [torch.as_tensor(example["labels"], dtype=torch.float32) for example in examples]
-        _checked((queries, [example["docs"] for example in examples]), grades, len(examples))
+        given = [torch.as_tensor(example["labels"], dtype=torch.float32) for example in examples]
+        asked, lists = _checked(([str(each["query"]) for each in examples], [each["docs"] for each in examples]), given)
+        lists, grades = _with_negatives(lists, given, self.in_batch_negatives)
+        queries = [query for query, documents in zip(asked, lists, strict=True) for _ in documents]
+        documents = [str(document) for each in lists for document in each]
         tokens = self.tokenizer(
             queries, documents, padding=True, truncation="only_second", max_length=self.max_length, return_tensors="pt"
         )
@@ -199,7 +208,7 @@ class TrainerLoss(nn.Module):
 
     def __init__(self, loss: RankingLoss | None = None) -> None:
         super().__init__()
-        self.loss = StructuredHingeLoss("AP") if loss is None else loss
+        self.loss = loss_of_lists(loss)
 
     def forward(self, outputs: Any, labels: Tensor, num_items_in_batch: Any = None) -> Tensor:
         """The loss of a batch: `outputs` with `logits` `[pairs, 1]`, or these; labels as `ListCollator` gives them."""
@@ -218,9 +227,25 @@ def _of_lists(loss: nn.Module, scores: Tensor, labels: Tensor, where: Tensor) ->
     return loss(padded, labels, where=where)
 
 
-def _checked(
-    inputs: Sequence[Any], labels: Sequence[Any], count: int | None = None
-) -> tuple[Sequence[Any], list[Sequence[Any]]]:
+def _with_negatives(
+    lists: Sequence[Sequence[Any]], labels: Sequence[Any], count: int
+) -> tuple[Sequence[Sequence[Any]], list[Tensor]]:
+    """Lists with `count` documents of the others behind, or all there are, and labels with 0 for these."""
+    grades = [torch.as_tensor(each).flatten() for each in labels]
+    if not count:
+        return lists, grades
+    every = {str(document): document for documents in lists for document in documents}
+    longer = []
+    for at, documents in enumerate(lists):
+        own = set(map(str, documents))
+        others = [text for text in every if text not in own]
+        drawn = torch.randperm(len(others))[:count].tolist()
+        longer.append([*documents, *(every[others[each]] for each in drawn)])
+        grades[at] = torch.cat([grades[at], grades[at].new_zeros(len(drawn))])
+    return longer, grades
+
+
+def _checked(inputs: Sequence[Any], labels: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Sequence[Any]]]:
     """Queries and lists of documents, which have a label a document."""
     if isinstance(labels, Tensor) or len(inputs) != 2:
         raise ValueError(

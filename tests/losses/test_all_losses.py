@@ -381,6 +381,7 @@ LARGEST = (
     (torch.float64, 1e300),
     (torch.float64, 1.7e308),
     (torch.bfloat16, 3e38),
+    (torch.float16, 6e4),
 )
 
 
@@ -480,6 +481,14 @@ def test_item_weights_of_1_change_nothing_and_0_leaves_a_document_out(its):
     assert (its_gradient[~kept] == 0).all()
     mean = its.make()(scores, labels, where=where, item_weights=kept.double())
     torch.testing.assert_close(mean, its.make()(scores, labels, where=kept))
+
+
+@every_loss
+def test_large_item_weights_are_finite_or_a_named_error(its):
+    if its.item_weights:
+        scores, labels, where = draw()
+        for each in (1e-30, 1e30):
+            finite_or_named(its.make(), scores, labels, where=where, item_weights=torch.full_like(scores, each))
 
 
 @every_loss

@@ -225,6 +225,37 @@ def test_hugging_faces_trainer_trains_with_it(encoder, tmp_path):
     assert trainer.state.log_history[-1]["train_loss"] < 0.5
 
 
+def test_negatives_of_the_batch_join_each_list(model):
+    loss = rs.text.RerankerLoss(model, rs.ListNetLoss(), mini_batch_size=3, in_batch_negatives=100)
+    every = [document for documents in LISTS for document in documents]
+    longer = [documents + [each for each in every if each not in documents] for documents in LISTS]
+    told = [torch.cat([each, torch.zeros(len(every) - len(each))]) for each in LABELS]
+    expected = rs.text.RerankerLoss(model, rs.ListNetLoss())([QUERIES, longer], told)
+    torch.testing.assert_close(loss([QUERIES, LISTS], LABELS), expected)
+    assert loss.get_config_dict()["in_batch_negatives"] == 100
+    assert [len(each) for each in LABELS] == [4, 2, 1]
+    with pytest.raises(ValueError, match="in_batch_negatives must be at least 0"):
+        rs.text.RerankerLoss(model, in_batch_negatives=-1)
+
+
+def test_negatives_of_the_batch_are_drawn_and_stand_once(encoder):
+    collate = rs.text.ListCollator(rs.text.load_tokenizer(encoder), in_batch_negatives=2)
+    lists = [*examples(), {"query": "who ?", "docs": [*LISTS[0]], "labels": [0.5, 0, 0, 1]}]
+    torch.manual_seed(0)
+    batches = [collate(lists) for _ in range(20)]
+    for each in batches:
+        assert each["input_ids"].shape[0] == 6 + 4 + 3 + 6
+        assert each["labels"].tolist() == [
+            [1, 0, 0, 0, 0, 0],
+            [1, 0, 0, 0, -100, -100],
+            [1, 0, 0, -100, -100, -100],
+            [0.5, 0, 0, 1, 0, 0],
+        ]
+    assert len({str(each["input_ids"].tolist()) for each in batches}) > 5
+    alone = collate([lists[0]])  # no others, no negatives
+    assert alone["labels"].tolist() == [[1, 0, 0, 0]]
+
+
 def test_a_retrieval_loss_is_that_of_similarities(encoder):
     from sentence_transformers import SentenceTransformer
 
