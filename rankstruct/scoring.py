@@ -128,7 +128,7 @@ def _adds_to_grad(parameters: Sequence[Tensor]) -> bool:
         return False
     try:
         return all(torch._C._will_engine_execute_node(get_gradient_edge(each).node) for each in parameters)
-    except RuntimeError:  # torch.autograd.grad(), which hands out gradients
+    except (AttributeError, RuntimeError):  # another torch; or torch.autograd.grad(), which hands out gradients
         return False
 
 
