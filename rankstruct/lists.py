@@ -89,6 +89,16 @@ def refuse_other_names(given: Mapping[str, Any]) -> None:
             raise TypeError(way_out)
 
 
+def is_under_autocast(values: Tensor) -> bool:
+    """Whether autocast is on for the tensor's device; some devices have none.
+
+    >>> is_under_autocast(torch.zeros(3, device="meta"))
+    False
+    """
+    kind = values.device.type
+    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+
+
 def is_plain(values: Tensor) -> bool:
     """Whether the values lie in memory and may be looked at at no cost: on the CPU, neither traced nor under torch.func.
 

@@ -32,6 +32,7 @@ Answer = tuple[Tensor, Tensor, Tensor]
 
 _NOTHING = np.empty(0, np.uint8)
 _WORTH_A_THREAD = 20_000  # documents; handing a share to a thread costs as much as sorting some thousands
+_BODIES: dict[str, Callable[..., Answer]] = {}  # what an operator does, which tensors without values would not enter
 _LISTS = "Tensor scores, Tensor labels, Tensor? where, Tensor? offsets, Tensor? reference_scores, Tensor? groups"
 
 
@@ -203,6 +204,7 @@ def define_kernel(
 
     torch.library.define(qualified, f"({_LISTS}, {parameters}) -> (Tensor, Tensor, Tensor)")
     torch.library.impl(qualified, "default", func=answer)
+    _BODIES[name] = answer
     operator = getattr(torch.ops.rankstruct, name).default
     torch.library.register_fake(qualified, _fake)
     torch.library.register_vmap(qualified, partial(_vmap, operator))

@@ -70,6 +70,7 @@ from rankstruct.lists import (
     check_lists,
     check_offsets,
     is_plain,
+    is_under_autocast,
     length_buckets,
     refuse,
     refuse_other_names,
@@ -148,7 +149,7 @@ def opened(loss: Loss) -> Loss:
         if "offsets" in lists:
             lists["offsets"] = as_offsets(lists["offsets"])
         at = next((at for at, each in enumerate(given) if isinstance(each, Tensor)), None)
-        if at is None or not torch.is_autocast_enabled(given[at].device.type):
+        if at is None or not is_under_autocast(given[at]):
             return loss(*given, **lists)
         scores = given[at].float() if given[at].dtype in _HALVES else given[at]
         with torch.autocast(scores.device.type, enabled=False):  # it would multiply matrices in half precision

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from rankstruct.lists import check_offsets, check_tensor
+from rankstruct.lists import check_offsets, check_tensor, is_under_autocast
 from rankstruct.preparation import Preparation, QueryZScore, check_exported, equal_lengths
 
 __all__ = [
@@ -376,7 +376,7 @@ def _check_features(features: Tensor, num_features: int, weights: Tensor | None 
             f"features must have shape [..., list_size, {num_features}], the scorer's number of features last; "
             f"got {tuple(features.shape)}"
         )
-    if weights is None or features.dtype == weights.dtype or torch.is_autocast_enabled(features.device.type):
+    if weights is None or features.dtype == weights.dtype or is_under_autocast(features):
         return
     raise TypeError(
         f"features are {features.dtype} and the scorer's weights {weights.dtype}; use features.to({weights.dtype}), or "

@@ -12,9 +12,11 @@ from dataclasses import dataclass, fields
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import rankstruct as rs
 from rankstruct import losses
+from rankstruct.kernels import dispatch
 
 
 @dataclass(frozen=True)
@@ -737,6 +739,36 @@ def test_what_is_no_argument_is_refused_by_name():
             loss(scores, labels, were=where)
         with pytest.raises(TypeError, match="positional arguments"):
             loss(scores, labels, where)
+
+
+class EnterOperators(TorchDispatchMode):
+    """Runs what our operators do on tensors without values too, which would else be asked for the shapes of the answer alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.entered = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function.name().removeprefix("rankstruct::")
+        self.entered += [name] if name in dispatch._BODIES else []
+        return dispatch._BODIES.get(name, function)(*args, **(kwargs or {}))
+
+
+@every_loss
+def test_nothing_is_read_back_from_a_device(its):
+    """A step that looks at a value waits for the device; tensors without values refuse it. Some oracles have CPU loops alone."""
+    scores, labels, where = (each.to("meta") for each in draw())
+    groups = {name: each.to("meta") for name, each in its.groups().items()}
+    scores.requires_grad_()
+    mode, loss = EnterOperators(), its.make().to("meta")
+    try:
+        with mode:
+            loss(scores, labels, where=where, **groups).backward()
+    except NotImplementedError as error:
+        assert "Cannot copy out of meta tensor" in str(error)
+        assert mode.entered[-1] in {"positional", "diverse"}
+    else:
+        assert scores.grad.shape == scores.shape
 
 
 #: The papers' convex bounds of measures that discount ranks are lowest where all documents tie, or nearly so, which is why none
