@@ -27,7 +27,11 @@ def hinge_padded(scores: Tensor, labels: Tensor, where: Tensor, margin: float) -
     document, real = order % size, where.gather(-1, order % size)
     is_lower, rank = real & (order < size), rank.gather(-1, document)
     is_higher = real & ~is_lower
-    total, pairs, direction = scores.new_zeros(scores.shape[0]), scores.new_zeros(scores.shape[0]), torch.zeros_like(scores)
+    total, pairs, direction = (
+        scores.new_zeros(scores.shape[0]),
+        scores.new_zeros(scores.shape[0]),
+        torch.zeros_like(scores),
+    )
     for bit in range(max(size - 1, 1).bit_length()):
         has_bit = (rank >> bit) % 2 == 1
         group, at = (rank >> (bit + 1)).sort(dim=-1, stable=True)
