@@ -87,14 +87,15 @@ class RankingMetric(Metric):
         *,
         offsets: Tensor | None = None,
         groups: Tensor | None = None,
+        judged: Tensor | None = None,
+        pooled: Tensor | None = None,
         item_weights: Tensor | None = None,
     ) -> None:
         """Take in a batch, padded `[..., list_size]` or flat `[documents]` with offsets; arguments and errors as `evaluate`."""
         signed = all(measure.takes_negative_labels for measure in self.measures)
         policy: dict[str, Any] = {"ties": self.ties, "letor": self.convention == "letor", "signed": signed}
-        _, batches = rank_lists(
-            scores, labels, where, offsets=offsets, groups=groups, item_weights=item_weights, **policy
-        )
+        given: dict[str, Any] = {"groups": groups, "judged": judged, "pooled": pooled, "item_weights": item_weights}
+        _, batches = rank_lists(scores, labels, where, offsets=offsets, **given, **policy)
         totals = getattr(self, self._state).clone()
         for lists in batches:
             present = lists.where.any(-1)

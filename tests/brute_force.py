@@ -62,6 +62,9 @@ def measure_values(measure, labels: np.ndarray, ranks: np.ndarray) -> np.ndarray
         discount = [2 ** ((1 - r) / (measure.half_life - 1)) for r in range(1, n + 1)]
     elif kind == "P":
         gains, discount = good.astype(float), [1 / k] * n
+    elif kind == "RBP":
+        gains, going = good.astype(float), measure.patience
+        discount = [(1 - going) * going ** (r - 1) for r in range(1, n + 1)]
     else:
         assert kind == "WTA"
         gains, discount = good.astype(float), [1.0] + [0.0] * (n - 1)
@@ -165,6 +168,7 @@ def single_discount(measure, rank: int) -> float:
         "mWTA": lambda: 1 / math.log2(1 + rank) if measure.discount == "log2" else 1 / math.log2(max(rank, 2)),
         "ERU": lambda: 2 ** ((1 - rank) / (measure.half_life - 1)),
         "nERU": lambda: 2 ** ((1 - rank) / (measure.half_life - 1)),
+        "RBP": lambda: (1 - measure.patience) * measure.patience ** (rank - 1),
         "P": lambda: 1 / k,
         "WTA": lambda: float(rank == 1),
     }[kind]()
@@ -190,7 +194,7 @@ def hinges(measure, feature_map, labels: np.ndarray, scores: np.ndarray, referen
         # By what a label is worth; where that is 0 for several, in input order.
         kind = type(measure).__name__
         worth = np.maximum(labels - measure.d, 0) if kind in ("ERU", "nERU") else labels
-        worth = (labels > 0).astype(float) if kind in ("RR", "P", "WTA") else worth
+        worth = (labels > 0).astype(float) if kind in ("RR", "P", "RBP", "WTA") else worth
     else:
         worth = (labels > 0).astype(float) if measure.min_relevant is None else (labels >= measure.min_relevant) * 1.0
     ideal = np.empty(n, int)

@@ -10,6 +10,7 @@ from rankstruct.measures import (
     AUC,
     DCG,
     ERU,
+    RBP,
     RR,
     WTA,
     Accuracy,
@@ -47,11 +48,11 @@ def legal_combinations(
     The pairwise and first-relevant maps take binary labels, the positional map any grades.
 
     >>> sum(1 for _ in legal_combinations())
-    2202
+    2448
     """
     measures: list[Measure] = [AUC(), WTA(), *(pAUC(low=a, high=b, min_tpr=c) for a, b, c in WINDOWS)]
     for k in cutoffs:
-        measures += [AP(k), RR(k), nERU(k, d=0.0, half_life=3.0), ERU(k, d=0.0, half_life=5.0)]
+        measures += [AP(k), RR(k), nERU(k, d=0.0, half_life=3.0), ERU(k, d=0.0, half_life=5.0), RBP(k)]
         measures += [kind(k, discount=discount) for kind in (nDCG, DCG) for discount in ("log2", "letor")]
         measures += [P(k), R(k), Success(k)] if k is not None else []
         measures += [F(k), F(k, beta=0.5), F(k, beta=3)]

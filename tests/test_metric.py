@@ -52,6 +52,25 @@ def test_flat_and_nested_lists(lists):
         assert {name: value.item() for name, value in metric.compute().items()} == pytest.approx(means(*lists))
 
 
+def test_what_nobody_judged_is_left_out(lists):
+    scores, labels, where = lists
+    generator = torch.Generator().manual_seed(1)
+    judged = (torch.rand(30, 7, generator=generator) < 0.6) & where
+    pooled = judged | (torch.rand(30, 7, generator=generator) < 0.5)
+    names, given = ["Bpref", "infAP", "AP"], {"judged": judged, "pooled": pooled}
+    metric = RankingMetric(names)
+    for part in (slice(0, 11), slice(11, 30)):
+        batch = {name: each[part] for name, each in given.items()}
+        metric.update(scores[part], labels[part], where[part], **batch)
+    wanted = evaluate(scores, labels, names, where=where, **given)
+    got = {name: value.item() for name, value in metric.compute().items()}
+    assert got == pytest.approx({name: value[where.any(-1)].mean().item() for name, value in wanted.items()})
+    flat = RankingMetric(names)
+    offsets = torch.cat([torch.zeros(1).long(), where.sum(-1).cumsum(0)])
+    flat.update(scores[where], labels[where], offsets=offsets, judged=judged[where], pooled=pooled[where])
+    assert {name: value.item() for name, value in flat.compute().items()} == pytest.approx(got)
+
+
 def test_empty_lists_are_counted(lists):
     scores, labels, where = lists
     metric = RankingMetric(["AP", "AUC"])

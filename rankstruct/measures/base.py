@@ -229,7 +229,16 @@ def _looks_at(kind: type[Measure], name: str) -> bool:
 
 _REGISTRY: dict[str, type[Measure]] = {}
 _PREFIXES: dict[str, Callable[[Measure], Measure]] = {}
-_ALIASES = {"map": "ap", "mrr": "rr", "recip_rank": "rr", "f1": "f"}
+_ALIASES = {
+    "map": "ap",
+    "mrr": "rr",
+    "recip_rank": "rr",
+    "f1": "f",
+    "precision": "p",
+    "recall": "r",
+    "hit": "success",
+    "hitrate": "success",
+}
 _PARAMETER_ALIASES = {"rel": "min_relevant", "p": "patience"}
 _SYNTAX = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\((.*)\))?\s*(?:@\s*([0-9]+))?\s*", re.DOTALL)
 _LONGEST_NAME = 200
@@ -277,8 +286,9 @@ def parse_measure(measure: str | Measure) -> Measure:
     """A measure from its name; a measure is returned as it is.
 
     Names are written as in ir-measures, in any case: `AP`, `AP@10`, `nDCG(gain='linear')@10`, `ERU(d=3,half_life=5)`.
-    `MAP`, `MRR`, `recip_rank` and `F1` are taken for `AP`, `RR`, `RR` and `F`, the parameters `rel` and `p` for `min_relevant`
-    and `patience`, and `cutoff=10` for `@10`. The prefix `diverse_` makes a measure one of diverse rankings: `diverse_RR@10`.
+    `MAP`, `MRR`, `recip_rank`, `F1`, `Precision`, `Recall`, `Hit` and `HitRate` are taken for `AP`, `RR`, `RR`, `F`, `P`, `R`,
+    `Success` and `Success`, the parameters `rel` and `p` for `min_relevant` and `patience`, and `cutoff=10` for `@10`. The prefix
+    `diverse_` makes a measure one of diverse rankings: `diverse_RR@10`.
 
     Raises:
         ValueError: a name, parameter or value that does not exist; the message lists what does.

@@ -16,6 +16,7 @@ from rankstruct.measures.rounding import by_label, elementwise, row_sums
 __all__ = ["ERR"]
 
 _NOTHING = 1e-20  # a probability that no sum shows
+_MANY, _FEW = 64, 32  # documents of a group and distinct grades in it, from and up to which it goes by grades
 
 
 @register_measure
@@ -23,7 +24,8 @@ _NOTHING = 1e-20  # a probability that no sum shows
 class ERR(Measure):
     """Expected reciprocal rank, ERR or ERR@k: the sum over ranks of 1/rank times the chance that the user stops there.
 
-    A document of grade y satisfies with probability (2^y - 1) / 2^max_grade; who is not satisfied goes on.
+    A document of grade y satisfies with probability (2^y - 1) / 2^max_grade; who is not satisfied goes on. O(n); where documents
+    tie O(n m), m being the cut-off, or without one how many documents that may satisfy it takes until nobody goes on.
 
     Args:
         max_grade: the highest grade there is, 4 in most collections. A higher label is an error.
@@ -68,7 +70,7 @@ class ERR(Measure):
 
 
 def _expected(stops: Tensor, first: Tensor, last: Tensor, cutoff: int | None) -> Tensor:
-    """The chance to stop at each rank, `[lists, list_size]`, in the mean over all orders of the tied documents.
+    """The chance to stop at each rank up to the cut-off, `[lists, ranks]`, in the mean over all orders of the tied documents.
 
     In a group, let E_i be the mean over its sets of i stopping documents (those that may satisfy) of the chance to pass them all.
     The i-th of the r stopping ones is then where the user stops with probability E_(i-1) - E_i, and at which of the n ranks it
@@ -81,9 +83,13 @@ def _expected(stops: Tensor, first: Tensor, last: Tensor, cutoff: int | None) ->
     count = so_far.gather(-1, last) - before
     passed = (1 - stops).cumprod(-1)
     reached = torch.where(first > 0, passed.gather(-1, (first - 1).clamp(min=0)), 1.0)
-    falls, most = _falls(stops, so_far - before, count, first, cutoff)
+    falls = _falls(stops, so_far - before, count, first, last, cutoff)
+    seen = (falls > _NOTHING).nonzero()
+    most = int((seen[:, 1] - first[seen[:, 0], seen[:, 1]]).max()) + 1 if len(seen) else 0
     whole_numbers = torch.arange(1, stops.shape[-1] + 3, dtype=torch.float64, device=stops.device)
     factorials = elementwise(torch.lgamma, whole_numbers)
+    kept = slice(None, cutoff)  # what stands behind it is not looked at
+    stops, first, last, count, reached = (each[:, kept] for each in (stops, first, last, count, reached))
     size, place = last - first + 1, torch.arange(stops.shape[-1], device=stops.device) - first  # place from 0
     r = count.long()
     whole = factorials[size] - factorials[r] - factorials[size - r]
@@ -94,16 +100,16 @@ def _expected(stops: Tensor, first: Tensor, last: Tensor, cutoff: int | None) ->
         before, behind = before.clamp(min=0), behind.clamp(min=0)
         ways = factorials[place] - factorials[i] - factorials[before]
         ways = ways + factorials[room] - factorials[behind] - factorials[(room - behind).clamp(min=0)]
-        fall = falls.gather(-1, (first + i).clamp(max=stops.shape[-1] - 1))
+        fall = falls.gather(-1, (first + i).clamp(max=falls.shape[-1] - 1))
         chances = chances + torch.where(possible, fall * elementwise(torch.exp, ways - whole), 0.0)
     return reached * torch.where(first == last, stops, chances)
 
 
-def _falls(stops: Tensor, seen: Tensor, count: Tensor, first: Tensor, cutoff: int | None) -> tuple[Tensor, int]:
-    """E_(i-1) - E_i for i = 1, 2, ... from the first rank of each group on, `[lists, list_size]`, and how many i there are.
+def _falls(stops: Tensor, seen: Tensor, count: Tensor, first: Tensor, last: Tensor, cutoff: int | None) -> Tensor:
+    """E_(i-1) - E_i for i = 1, 2, ... from the first rank of each group on, `[lists, list_size]`; 0 from where they are nothing.
 
     One document after another: of t documents, the mean over the sets of j takes (t - j) / t of that without the new one, and
-    j / t times its chance to pass of that of j - 1. `seen` is t at each rank, `count` r.
+    j / t times its chance to pass of that of j - 1. `seen` is t at each rank, `count` r. Large groups of few grades go by these.
     """
     stopping = stops > 0
     most = int(count.max()) if count.numel() else 0
@@ -111,15 +117,44 @@ def _falls(stops: Tensor, seen: Tensor, count: Tensor, first: Tensor, cutoff: in
     least = float(torch.where(stopping, stops, 1.0).min()) if stops.numel() else 1.0
     if least < 1:  # what comes after is nothing
         most = min(most, math.ceil(math.log(_NOTHING) / math.log1p(-least)))
-    j = torch.arange(most + 1, device=stops.device)
-    means, start = stops.new_zeros(len(stops), most + 1), (j == 0).double()
     falls = torch.zeros_like(stops)
+    places = torch.arange(stops.shape[-1], device=stops.device)
+    for row, start in ((count > _MANY) & (first == places)).nonzero().tolist():
+        group = slice(start, int(last[row, start]) + 1)
+        grades, numbers = stops[row, group][stopping[row, group]].unique(return_counts=True)
+        if len(grades) <= _FEW:
+            each = _means_by_grade(grades, numbers.tolist(), most)
+            falls[row, start : start + len(each) - 1] = -each.diff()
+            stopping[row, group] = False
+    j = torch.arange(most + 1, device=stops.device)
+    means, begin = stops.new_zeros(len(stops), most + 1), (j == 0).double()
     for rank in stopping.any(0).nonzero().view(-1).tolist():
         here, t = stopping[:, rank, None], seen[:, rank, None]
-        before = torch.where(t == 1, start, means)
+        before = torch.where(t == 1, begin, means)
         shifted = torch.nn.functional.pad(before[:, :-1], (1, 0))
         grown = ((t - j).clamp(min=0) * before + j * (1 - stops[:, rank, None]) * shifted) / t.clamp(min=1)
         means = torch.where(here, torch.where(j <= t, grown, 0.0), means)
         row, i = (here & (t == count[:, rank, None]) & (j[:-1] < t)).nonzero(as_tuple=True)
         falls[row, first[row, rank] + i] = means[row, i] - means[row, i + 1]
-    return falls, most
+    return falls
+
+
+def _means_by_grade(stops: Tensor, numbers: list[int], most: int) -> Tensor:
+    """E_0, E_1, ... E_most of so many documents of each chance to stop: how many of a set are of one grade is hypergeometric."""
+    factorials = torch.lgamma(torch.arange(1, sum(numbers) + 2, dtype=torch.float64, device=stops.device))
+
+    def choices(n: int, k: Tensor) -> Tensor:
+        return factorials[n] - factorials[k] - factorials[n - k]
+
+    means, before = stops.new_ones(1), 0
+    for stop, number in zip(stops, numbers, strict=True):
+        total = before + number
+        sets = torch.arange(min(most, total) + 1, device=stops.device).unsqueeze(1)
+        chosen = torch.arange(min(most, number) + 1, device=stops.device)
+        others = sets - chosen
+        possible = (others >= 0) & (others <= before)
+        others = others.clamp(min=0, max=min(before, most))
+        logs = choices(number, chosen) + choices(before, others) - choices(total, sets)
+        chance = torch.where(possible, logs.exp(), 0.0)
+        means, before = (chance * (1 - stop) ** chosen * means[others]).sum(-1), total
+    return means

@@ -147,3 +147,34 @@ def test_docid_ties_are_those_of_single_precision():
     where = torch.tensor([[False, True, True]])
     huge = torch.tensor([[0.0, -1e300, -1e200]], dtype=torch.float64)
     assert rs.AP()(huge, [[1, 1, 0]], where, ties="docid", docids=[[9, 2, 1]]).tolist() == [1]
+
+
+def expected_err_of_one_tie(labels, cutoff=None):
+    """Sum over m of (A_m - A_(m+1)) / (m + 1), A_m being the mean over all sets of m documents of the chance to pass them."""
+    means = [1.0] + [0.0] * len(labels)
+    for t, label in enumerate(labels, 1):
+        passes = 1 - (2.0**label - 1) / 16
+        means[1:] = [
+            ((t - m) * means[m] + m * passes * means[m - 1]) / t if m <= t else 0.0 for m in range(1, len(means))
+        ]
+    return sum((means[m] - means[m + 1]) / (m + 1) for m in range(len(labels))[:cutoff])
+
+
+@pytest.mark.parametrize("relevant", [0.02, 0.4, 1.0])
+@pytest.mark.parametrize("grades", [[1], [1, 2, 4], [0.5, 2.25, 3], "any"])
+def test_err_of_large_ties(relevant, grades):
+    draw = random.Random(1)
+    for size, cutoff in itertools.product((64, 65, 66, 300), (None, 1, 7, 100)):
+        several = [4 * draw.random() for _ in range(size)] if grades == "any" else grades
+        labels = [draw.choice(several) if draw.random() < relevant else 0 for _ in range(size)]
+        value = rs.ERR(cutoff)(torch.zeros(size), labels).item()
+        assert value == pytest.approx(expected_err_of_one_tie(labels, cutoff), rel=1e-10, abs=1e-14)
+
+
+def test_err_of_a_large_tie_goes_by_grades(monkeypatch):
+    """Not document by document, each of which takes as long as the cut-off."""
+    labels = torch.randint(5, (2, 100_000), generator=torch.Generator().manual_seed(0))
+    calls = []
+    monkeypatch.setattr(torch.nn.functional, "pad", lambda *given: calls.append(given))
+    assert (rs.ERR(10)(torch.zeros(2, 100_000), labels) > 0.5).all()
+    assert not calls
