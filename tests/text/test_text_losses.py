@@ -117,7 +117,7 @@ def test_memory_is_that_of_a_slice(encoder):
 
 def test_the_model_comes_first(model):
     with pytest.raises(
-        TypeError, match=r"RetrievalLoss takes a SentenceTransformer .* for which there is RerankerLoss"
+        TypeError, match=r"RetrievalLoss takes a SentenceTransformer; .* for which there is RerankerLoss"
     ):
         rs.text.RetrievalLoss(model)
     for adapter in (rs.text.RerankerLoss, rs.text.TrainerLoss):
