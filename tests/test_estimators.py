@@ -413,3 +413,16 @@ def test_the_best_auc_is_the_start_of_bounds_that_are_not_convex():
     utility = X @ np.arange(X.shape[1])
     target = (utility - utility.min()) / np.ptp(utility)  # as many grades as documents
     assert rs.LinearRanker("nDCG@5", C=1.0).fit(X, target, qid).score(X, target, qid) > 0.9
+
+
+def test_measures_of_signs_learn_with_a_column_of_ones():
+    rng = np.random.default_rng(0)
+    X, qid = rng.normal(size=(300, 4)), np.repeat(np.arange(25), 12)
+    y = (X[:, 0] + 0.5 * X[:, 1] > 1.5).astype(int)
+    with pytest.warns(UserWarning, match="give X a column of ones"):
+        assert rs.LinearRanker("F1").fit(X, y, qid).score(X, y, qid) == 0
+    X = np.column_stack([X, np.ones(300)])
+    for measure in ("F1", "Accuracy"):
+        ranker = rs.LinearRanker(measure).fit(X, y, qid)
+        some = np.add.reduceat(y, np.arange(0, 300, 12)) > 0
+        assert ranker.score(X, y, qid) > 0.95 * (some.mean() if measure == "F1" else 1)

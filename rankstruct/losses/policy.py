@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from typing_extensions import Unpack
 
-from rankstruct.lists import check_lists
+from rankstruct.lists import check_lists, is_plain
 from rankstruct.losses.base import (
     ListOptions,
     RankingLoss,
@@ -99,7 +99,7 @@ def pl_rank_gradient(scores: Tensor, where: Tensor, placed: Tensor, worth: Tenso
     on_list = where.expand(*placed.shape[:-1], -1).gather(-1, placed)
     gained = torch.where(on_list, worth * rewards.expand(*placed.shape[:-1], -1).gather(-1, placed), 0.0)
     to_come = gained.flip(-1).cumsum(-1).flip(-1)
-    near = scores.device.type == "cpu" and bool((scores >= _WIDEST).logical_or(~where).all())
+    near = scores.device.type == "cpu" and is_plain(scores) and bool((scores >= _WIDEST).logical_or(~where).all())
     each = (_by_sums if near else _by_logarithms)(scores, placed, on_list, worth, to_come, rewards)
     return torch.where(where, each.scatter_add(-1, placed, to_come - gained).mean(0), 0.0)
 
@@ -141,9 +141,14 @@ def _by_logarithms(
 class _Exposure(torch.autograd.Function):
     """The mean worth of each document's rank over drawn rankings; PL-Rank-3 with what comes back for rewards."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, where: Tensor, placed: Tensor, worth: Tensor) -> Tensor:
-        ctx.save_for_backward(scores, where, placed, worth)
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def forward(scores: Tensor, where: Tensor, placed: Tensor, worth: Tensor) -> Tensor:
         each = worth.to(scores.dtype).expand_as(placed).movedim(0, -1).flatten(-2)
         return torch.zeros_like(scores).scatter_add(-1, placed.movedim(0, -1).flatten(-2), each) / len(placed)
 

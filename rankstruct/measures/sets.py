@@ -1,7 +1,8 @@
 """Measures of a set of documents against the relevant ones, by their contingency table: recall, success, F, accuracy.
 
 The set is the first k documents of the ranking; or, of measures without a cut-off, all that score above 0. Documents of equal
-score are in it or out of it together then, so that ties do not matter.
+score are in it or out of it together then, so that ties do not matter. A scorer that is trained for one of these needs a
+constant to put its threshold at 0: a bias, or for `LinearRanker`, which has none, a column of ones in X.
 """
 
 from __future__ import annotations

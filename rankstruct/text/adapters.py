@@ -126,12 +126,20 @@ class RetrievalLoss(nn.Module):
         loss: of lists; the structured hinge of AP if None.
         options: of `rankstruct.SimilarityLoss`: temperature, gather and so on.
 
+    Raises:
+        TypeError: a CrossEncoder, or what is no loss.
+        ValueError: options that `SimilarityLoss` refuses; (called) a single column.
+
         loss = rs.text.RetrievalLoss(model, rs.StructuredHingeLoss("RR@10"), learn_temperature=True)
         SentenceTransformerTrainer(model=model, train_dataset=dataset, loss=loss).train()
     """
 
     def __init__(self, model: nn.Module, loss: RankingLoss | None = None, **options: Any) -> None:
         super().__init__()
+        if hasattr(model, "num_labels"):
+            raise TypeError(
+                f"RetrievalLoss takes a SentenceTransformer; got {type(model).__name__}, for which there is RerankerLoss"
+            )
         self.model, self.similarity_loss = model, SimilarityLoss(loss, **options)
 
     def forward(self, sentence_features: Sequence[Mapping[str, Tensor]], labels: Tensor | None = None) -> Tensor:
@@ -183,9 +191,11 @@ class ListCollator:
         lists, grades = _with_negatives(lists, given, self.in_batch_negatives)
         queries = [query for query, documents in zip(asked, lists, strict=True) for _ in documents]
         documents = [str(document) for each in lists for document in each]
-        tokens = self.tokenizer(
-            queries, documents, padding=True, truncation="only_second", max_length=self.max_length, return_tensors="pt"
-        )
+        options = {"padding": True, "truncation": "only_second", "max_length": self.max_length, "return_tensors": "pt"}
+        try:
+            tokens = self.tokenizer(queries, documents, **options)
+        except Exception as error:  # of the tokenizer's own kind where nothing of the document is left
+            raise ValueError(f"the tokenizer cannot make pairs of these: {error}; give a larger max_length?") from error
         labels = torch.nn.utils.rnn.pad_sequence(grades, batch_first=True, padding_value=PADDING)
         return {**tokens, "labels": labels}
 
@@ -253,6 +263,10 @@ def _checked(inputs: Sequence[Any], labels: Sequence[Any]) -> tuple[Sequence[Any
             f"{type(labels).__name__}"
         )
     queries, lists = inputs
+    if any(isinstance(each, str) for each in lists):
+        raise ValueError("each query has a list of documents; got a text in its place (for one document write [text])")
+    if not any(len(each) for each in lists):
+        raise ValueError(f"a batch must have a document; all {len(lists)} lists of documents are empty")
     sizes, told = [len(each) for each in lists], [len(each) for each in labels]
     if sizes != told:
         at = next((at for at, (size, number) in enumerate(zip(sizes, told, strict=False)) if size != number), -1)

@@ -186,6 +186,11 @@ def test_what_every_loss_keeps(loss):
         assert leaf.grad.isfinite().all()
     for tied in (torch.zeros(6, 12), torch.full((6, 12), 3e38)):
         assert loss(tied, labels).isfinite()
+    each = torch.func.vmap(torch.func.grad(loss), randomness="different")(scores, labels)
+    assert each.isfinite().all()
+    assert not torch.equal(
+        *torch.func.vmap(loss, randomness="different")(scores[:1].expand(2, -1), labels[:1].expand(2, -1))
+    )
 
 
 @pytest.mark.parametrize("loss", [rs.PLRankLoss("nDCG@10"), rs.ExposureLoss()])
