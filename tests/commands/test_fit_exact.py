@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -102,12 +103,13 @@ def test_writes_rankers_scorers_boards_and_a_figure(fitted):
 
 
 @pytest.mark.usefixtures("no_pictures")
-def test_finished_fits_are_reused_and_others_refused(fitted, capsys):
-    target = fitted / "out" / "map" / "all" / "result.json"
+def test_finished_fits_are_reused_and_others_refused(fitted, tmp_path, capsys):
+    out = shutil.copytree(fitted / "out", tmp_path / "out")
+    target = out / "map" / "all" / "result.json"
     result = json.loads(target.read_text())
     result["path"][0]["test"]["AP"] = 0.123456
     target.write_text(json.dumps(result))
-    arguments = ["--config", str(fitted / "map.yaml"), "--output", str(fitted / "out")]
+    arguments = ["--config", str(fitted / "map.yaml"), "--output", str(out)]
     assert main(arguments) == 0
     assert "0.1235" in capsys.readouterr().out
     assert main([*arguments, "--ranker.tolerance", "0.5"]) == 1

@@ -30,7 +30,12 @@ def enumerated(scores, worth, rewards):
     )
 
 
-CASES = [(size, k, scale) for size in (1, 2, 3, 4, 5) for k in range(1, size + 1) for scale in (0.3, 2.0, 20.0)]
+CASES = [
+    pytest.param(size, k, scale, marks=pytest.mark.slow if size == 5 else ())
+    for size in (1, 2, 3, 4, 5)
+    for k in range(1, size + 1)
+    for scale in (0.3, 2.0, 20.0)
+]
 
 
 @pytest.mark.parametrize(("size", "k", "scale"), CASES)

@@ -361,6 +361,7 @@ def disagrees_with_enumeration(trials):
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("where", "right", "wrong"), FAULTS, ids=[f"{f[0]}-{n}" for n, f in enumerate(FAULTS)])
 def test_a_fault_in_the_kernel_is_noticed(where, right, wrong, monkeypatch):
     monkeypatch.setattr("rankstruct.kernels.diverse_cpu.diverse_lists", kernel_with(where, right, wrong))
