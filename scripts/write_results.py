@@ -174,12 +174,16 @@ def exhibits(results: Path) -> dict[str, list[Exhibit]]:
     """The tables and figures of each paper.
 
     Raises:
-        ValueError: one has no known state and no result, or both.
+        ValueError: it is not read, or one has no known state and no result, or both.
     """
-    path, found = results / "papers.yaml", {}
-    for paper, entries in (yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}).items():
-        found[paper] = [Exhibit(**entry) for entry in entries]
-        for each in found[paper]:
+    path = results / "papers.yaml"
+    try:
+        papers = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        found = {paper: [Exhibit(**entry) for entry in entries] for paper, entries in papers.items()}
+    except (yaml.YAMLError, TypeError) as error:
+        raise ValueError(f"{path.name}: {error}") from None
+    for paper, entries in found.items():
+        for each in entries:
             if bool(each.results) == bool(each.state) or each.state not in ("", *STATES):
                 raise ValueError(f"{paper}, {each.number}: expected results, or a state out of {', '.join(STATES)}")
     return found

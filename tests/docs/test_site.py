@@ -227,6 +227,8 @@ def test_papers_are_written_and_what_is_not_there_is_said(tmp_path, capsys):
         error = capsys.readouterr().err
         assert "p, Table 1" in error
         assert said in error
+    assert write_results.main([*paper_page(tmp_path / "key", measured="AP"), "--check"]) == 2
+    assert "unexpected keyword argument 'measured'" in capsys.readouterr().err
 
 
 def test_a_result_older_than_its_config_is_stale(tmp_path, capsys, monkeypatch):
