@@ -9,26 +9,43 @@ write it; `origin` says where figures come from whose own file is lost. Pages na
     <!-- note FILE: TABLE -->                  what the file says of the table
     <!-- figure FILE: TABLE; ROW; COLUMN -->   one cell; of ROW the first cells, with / between them
     <!-- source FILE -->                       by which command it was measured, when, with what
+    <!-- papers PAPER -->                      the tables and figures of a paper, a row each, from `papers.yaml` there
     <!-- end -->
+
+`papers.yaml` has for each table and figure of a paper what it shows, and the result files and tables that answer it, or a state
+and why there are none; `{FILE: TABLE; ROW; COLUMN}` in its sentences is one cell. The commands are the result files' own. That
+commands, configs, scripts, files and tables exist is checked. `stale.yaml` says which results are older, by days of git's
+history, than the config, script or command that makes them; nothing writes it but `--stale`.
 
     python scripts/write_results.py            # write the pages
     python scripts/write_results.py --check    # exit code 1 where a page is not what the files say
+    python scripts/write_results.py --stale    # look which results are stale, then write the pages
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
+import shlex
+import subprocess
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from rankstruct.cli import COMMANDS
 from rankstruct.files import write_text
 from rankstruct.tables import markdown_table
 
 ROOT = Path(__file__).parents[1]
-PLACE = re.compile(r"(<!-- (table|note|figure|source) ([^>]*?) -->).*?(<!-- end -->)", re.DOTALL)
+PLACE = re.compile(r"(<!-- (table|note|figure|source|papers) ([^>]*?) -->).*?(<!-- end -->)", re.DOTALL)
+PAPERS = ["number", "shows", "made by", "measured", "what came out", "why it differs, what is missing"]
+STATES = ("not run", "not built", "tested", "nothing to measure")
+PACKAGES = {"experiment": "rankstruct/experiments", "benchmark": "rankstruct/benchmarks"}
 
 
 def pages(root: Path) -> list[Path]:
@@ -51,21 +68,18 @@ def filled(text: str, results: Path) -> str:
 
     def found(place: re.Match[str]) -> str:
         begin, kind, what, end = place.groups()
+        if kind == "papers":
+            return f"{begin}\n\n{markdown_table(PAPERS, paper_rows(results, what))}\n\n{end}"
         name, _, rest = what.partition(": ")
-        path = results / f"{name}.json"
-        if not path.is_file():
-            raise ValueError(f"{begin}: there is no {path.name}")
-        result = read(path)
+        result = _result(results, name, begin)
         if kind == "source":
             return f"{begin}\n{_source(result)}\n{end}"
         table, *cell = rest.split("; ")
         if kind == "note":
             if table not in result.get("notes", {}):
-                raise ValueError(f"{begin}: {path.name} has no note on {table}")
+                raise ValueError(f"{begin}: {name}.json has no note on {table}")
             return f"{begin}\n{result['notes'][table]}\n{end}"
-        if table not in result["tables"]:
-            raise ValueError(f"{begin}: the tables of {path.name} are {', '.join(result['tables'])}")
-        header, rows = result["tables"][table]["header"], result["tables"][table]["rows"]
+        header, rows = _table(result, name, table, begin)
         if kind == "table":
             for view in cell:
                 header, rows = _seen(header, rows, view, begin)
@@ -73,6 +87,19 @@ def filled(text: str, results: Path) -> str:
         return f"{begin}{_cell(header, rows, cell, begin)}{end}"
 
     return PLACE.sub(found, text)
+
+
+def _result(results: Path, name: str, begin: str) -> dict[str, Any]:
+    path = results / f"{name}.json"
+    if not path.is_file():
+        raise ValueError(f"{begin}: there is no {path.name}")
+    return read(path)
+
+
+def _table(result: dict[str, Any], name: str, table: str, begin: str) -> tuple[list[str], list[list[Any]]]:
+    if table not in result["tables"]:
+        raise ValueError(f"{begin}: the tables of {name}.json are {', '.join(result['tables'])}")
+    return result["tables"][table]["header"], result["tables"][table]["rows"]
 
 
 def _seen(header: list[str], rows: list[list[Any]], view: str, begin: str) -> tuple[list[str], list[list[Any]]]:
@@ -115,27 +142,199 @@ def _source(result: dict[str, Any]) -> str:
     return f"(`{result['command']}`, {result['date']}{took}{f', {versions}' if versions else ''}{machine}{origin}.)"
 
 
+@dataclass(frozen=True)
+class Exhibit:
+    """A table or figure of a paper, an entry of `papers.yaml`.
+
+    Attributes:
+        number: in the paper.
+        shows: what it shows there.
+        results: tables by the name of their result file; none where `state` says why.
+        state: one of `STATES`.
+        command: what makes it where no result file says so.
+        found: what came out here.
+        why: it differs from the paper, or is missing.
+    """
+
+    number: str
+    shows: str
+    results: dict[str, list[str]] = field(default_factory=dict)
+    state: str = ""
+    command: str = ""
+    found: str = ""
+    why: str = ""
+
+    def commands(self, results: Path) -> list[str]:
+        """By which it is made."""
+        named = [_result(results, name, self.number)["command"] for name in self.results]
+        return list(dict.fromkeys([*named, *([self.command] if self.command else [])]))
+
+
+def exhibits(results: Path) -> dict[str, list[Exhibit]]:
+    """The tables and figures of each paper.
+
+    Raises:
+        ValueError: it is not read, or one has no known state and no result, or both.
+    """
+    path = results / "papers.yaml"
+    try:
+        papers = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        found = {paper: [Exhibit(**entry) for entry in entries] for paper, entries in papers.items()}
+    except (yaml.YAMLError, TypeError) as error:
+        raise ValueError(f"{path.name}: {error}") from None
+    for paper, entries in found.items():
+        for each in entries:
+            if bool(each.results) == bool(each.state) or each.state not in ("", *STATES):
+                raise ValueError(f"{paper}, {each.number}: expected results, or a state out of {', '.join(STATES)}")
+    return found
+
+
+def makers(command: str, root: Path) -> list[str]:
+    """The files of the checkout that a command names: its config or script, and the command's own code.
+
+    Raises:
+        ValueError: there is no such command, config or script.
+    """
+    words = shlex.split(command)
+    if words[0] in ("python", "pytest") and (root / words[1]).is_file():
+        return [words[1]]
+    if words[0] != "rankstruct" or words[1] not in COMMANDS:
+        raise ValueError(f"no such command or script: {command}")
+    found = [f"rankstruct/commands/{COMMANDS[words[1]][0]}.py"]
+    found += [PACKAGES[words[1]]] if words[1] in PACKAGES else []
+    option = ""
+    for word in words[2:]:
+        if word.startswith("--"):
+            option = word
+        elif option in ("--config", "--configs"):
+            paths = sorted(root.glob(word if word.endswith(".yaml") else f"configs/{word}.yaml"))
+            if not paths:
+                raise ValueError(f"no config {word}: {command}")
+            found += [path.relative_to(root).as_posix() for path in paths]
+    return found
+
+
+def paper_rows(results: Path, paper: str) -> list[list[str]]:
+    """The table of a paper's tables and figures, as `PAPERS` heads it.
+
+    Raises:
+        ValueError: an entry names a command, config, script, file, table, row or column that is not there.
+    """
+    if paper not in (known := exhibits(results)):
+        raise ValueError(f"<!-- papers {paper} -->: papers.yaml has {', '.join(known)}")
+    stale, rows = read_stale(results), []
+    try:
+        for each in known[paper]:
+            rows.append(_row(each, results, stale))
+    except ValueError as error:
+        raise ValueError(f"{paper}, {each.number}: {error}") from None
+    return rows
+
+
+def _row(each: Exhibit, results: Path, stale: dict[str, str]) -> list[str]:
+    def cell(place: re.Match[str]) -> str:
+        name, table, *where = re.split(": |; ", place[1])
+        return _cell(*_table(_result(results, name, place[0]), name, table, place[0]), where, place[0])
+
+    commands = each.commands(results)
+    for command in commands:
+        makers(command, results.parents[1])
+    measured = [_measured(results, name, tables, stale) for name, tables in each.results.items()]
+    made = "; ".join(f"`{command}`" for command in commands)
+    told = [re.sub(r"\{([^}]*)\}", cell, text) for text in (each.found, each.why)]
+    return [each.number, each.shows, made, "; ".join(measured) or each.state, *told]
+
+
+def _measured(results: Path, name: str, tables: list[str], stale: dict[str, str]) -> str:
+    """The day of a result, with links to the places where its tables stand."""
+    result, links = _result(results, name, name), []
+    for table in tables:
+        _table(result, name, table, table)
+        links.append(f"[{table}]({_place(results, f'{name}: {table}')})")
+    return f"{result['date']}, {', '.join(links)}{f', **stale**: {stale[name]}' if name in stale else ''}"
+
+
+def _place(results: Path, table: str) -> str:
+    """The heading below which a table stands, as a link from a page of the results."""
+    for page in pages(results.parents[1])[1:]:
+        text = page.read_text(encoding="utf-8")
+        if shown := re.search(rf"<!-- table {re.escape(table)}( -->|;)", text):
+            heading = re.findall(r"^#+ (.*)$", text[: shown.start()], re.MULTILINE)[-1]
+            anchor = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+            return f"{Path(os.path.relpath(page, results)).as_posix()}#{anchor}"
+    raise ValueError(f"no page shows the table {table}")
+
+
+def read_stale(results: Path) -> dict[str, str]:
+    """What is younger than a result, by the result's name, as `--stale` noted it."""
+    path = results / "stale.yaml"
+    return (yaml.safe_load(path.read_text(encoding="utf-8")) or {}) if path.is_file() else {}
+
+
+def find_stale(root: Path) -> dict[str, str] | None:
+    """What changed on a later day than a result of `papers.yaml` was measured; None without git's history."""
+
+    def git(*args: str) -> str:
+        return subprocess.run(["git", *args], cwd=root, capture_output=True, text=True, check=True).stdout.strip()
+
+    results, found = root / "docs" / "results", {}
+    try:
+        if git("rev-parse", "--is-shallow-repository") != "false":
+            return None
+        for name in sorted({name for each in exhibits(results).values() for e in each for name in e.results}):
+            result = _result(results, name, "papers.yaml")
+            days = {path: git("log", "-1", "--format=%cs", "--", path) for path in makers(result["command"], root)}
+            youngest = max(days, key=lambda path: days[path])
+            if days[youngest] > result["date"]:
+                found[name] = f"{youngest} changed on {days[youngest]}"
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return found
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Write what has changed, or only say it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if something would change")
+    parser.add_argument(
+        "--stale", action="store_true", help="look in git's history which results are stale, note it first"
+    )
     parser.add_argument("--root", type=Path, default=ROOT, help="of the checkout (default: this one)")
     given = parser.parse_args(arguments)
     changed = []
-    for page in pages(given.root):
-        text = page.read_text(encoding="utf-8")
-        try:
-            new = filled(text, given.root / "docs" / "results")
-        except ValueError as error:
-            print(f"{page.relative_to(given.root)}: {error}", file=sys.stderr)
-            return 2
-        if new != text:
-            changed.append(page)
-            if not given.check:
-                write_text(page, new)
+    try:
+        if given.stale and note_stale(given.root, given.check):
+            changed.append(given.root / "docs" / "results" / "stale.yaml")
+        for page in pages(given.root):
+            text = page.read_text(encoding="utf-8")
+            try:
+                new = filled(text, given.root / "docs" / "results")
+            except ValueError as error:
+                raise ValueError(f"{page.relative_to(given.root)}: {error}") from None
+            if new != text:
+                changed.append(page)
+                if not given.check:
+                    write_text(page, new)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
     for page in changed:
         print(f"{page.relative_to(given.root)} {'is not what the result files say' if given.check else 'written'}")
     return int(bool(changed) and given.check)
+
+
+def note_stale(root: Path, check: bool) -> bool:
+    """Say what is stale, note it in `stale.yaml` unless only checking; whether the note was another."""
+    found = find_stale(root)
+    if found is None:
+        raise ValueError("there is no history of git here, or not all of it; stale.yaml stays as it is")
+    for name, reason in found.items():
+        print(f"stale: {name}.json, {reason}")
+    if found == read_stale(root / "docs" / "results"):
+        return False
+    if not check:
+        write_text(root / "docs" / "results" / "stale.yaml", yaml.safe_dump(found, width=120))
+    return True
 
 
 if __name__ == "__main__":

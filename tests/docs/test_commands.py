@@ -1,11 +1,14 @@
-"""Every command in the README and on the documentation's pages: options and configs exist, and what is quick runs."""
+"""Every command in the README, on the pages and behind the papers' tables: options and configs exist, and what is quick runs."""
 
 import argparse
 import re
+import runpy
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
+from scripts_by_path import script
 
 from rankstruct.cli import COMMANDS, main
 from rankstruct.commands import fit_exact
@@ -18,6 +21,7 @@ pytestmark = pytest.mark.usefixtures("no_pictures_here")
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs").glob("*/*.md"))]
+RESULTS = ROOT / "docs" / "results"
 OTHERS = {"pip", "pytest", "tensorboard", "sphinx-build"}
 TRAINING = ("fit", "validate", "test", "predict")
 
@@ -34,13 +38,15 @@ def commands(path):
 
 
 WRITTEN = [(f"{path.relative_to(ROOT)}: {shlex.join(words)}", words) for path in PAGES for words in commands(path)]
+PAPERS = [each for entries in script("write_results").exhibits(RESULTS).values() for each in entries]
+BEHIND = sorted({command for each in PAPERS for command in each.commands(RESULTS)})
 
 
 class Parsed(Exception):
     """What a command was about to do."""
 
 
-def options_of(args):
+def options_of(command):
     """What the parser of a command makes of its arguments, the command being stopped when it has."""
     depth = 0
 
@@ -62,7 +68,7 @@ def options_of(args):
         for name in ("parse_args", "parse_known_args"):
             patched.setattr(argparse.ArgumentParser, name, stopping(getattr(argparse.ArgumentParser, name)))
         with pytest.raises(Parsed) as stop:
-            main(args)
+            command()
     return stop.value.args
 
 
@@ -110,12 +116,19 @@ def check_rest(name, options, rest):
         assert not rest
 
 
-@pytest.mark.parametrize("words", [words for _, words in WRITTEN], ids=[name for name, _ in WRITTEN])
-def test_a_command_on_a_page_is_understood(words, run):
+NAMED = [*WRITTEN, *((f"papers.yaml: {command}", shlex.split(command)) for command in BEHIND)]
+
+
+@pytest.mark.parametrize("words", [words for _, words in NAMED], ids=[name for name, _ in NAMED])
+def test_a_command_on_a_page_is_understood(words, run, monkeypatch):
+    monkeypatch.chdir(ROOT)
     if words[0] == "torchrun":
         words = ["rankstruct", *words[words.index("rankstruct") + 1 :]]
     if words[0] == "python":
         assert (ROOT / words[1]).is_file()
+        if words[1] != "scripts/ray_train.py":  # Ray is not there
+            monkeypatch.setattr(sys, "argv", words[1:])
+            options_of(lambda: runpy.run_path(words[1], run_name="__main__"))
         return
     if words[0] != "rankstruct":
         assert words[0] in OTHERS
@@ -127,7 +140,7 @@ def test_a_command_on_a_page_is_understood(words, run):
     if name in TRAINING:
         check_training(args, run)
     else:
-        check_rest(name, *options_of(args))
+        check_rest(name, *options_of(lambda: main(args)))
 
 
 def test_pages_have_commands_of_all_kinds():

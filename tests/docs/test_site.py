@@ -4,6 +4,7 @@ import importlib
 import os
 import pkgutil
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -18,6 +19,7 @@ import rankstruct
 from rankstruct._lazy import public_names
 
 ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "docs" / "results"
 write_results = script("write_results")
 
 
@@ -177,3 +179,91 @@ def test_places_of_a_page_are_filled_and_what_is_not_there_is_said(tmp_path, cap
         page.write_text(f"<!-- {wrong} --><!-- end -->")
         assert write_results.main(given) == 2
         assert f"README.md: <!-- {wrong} -->" in capsys.readouterr().err
+
+
+def paper_page(root, **changes):
+    """A checkout with one page of one paper, one entry of it, and the config and the result that the entry names."""
+    results = root / "docs" / "results"
+    results.mkdir(parents=True)
+    (root / "configs").mkdir()
+    (root / "configs" / "x.yaml").write_text("C: 1\n")
+    (results / "r.json").write_text(RESULT.replace("rankstruct x", "rankstruct fit-exact --config x --data.path LETOR"))
+    entry = {
+        "number": "Table 1",
+        "shows": "AP",
+        "results": {"r": ["a b"]},
+        "found": "it is {r: a b; x, y; AP}",
+    } | changes
+    (results / "papers.yaml").write_text(yaml.safe_dump({"p": [entry]}))
+    (results / "papers.md").write_text(
+        "<!-- papers p -->\n<!-- end -->\n\n## At, home\n\n<!-- table r: a b -->\n<!-- end -->\n"
+    )
+    (root / "README.md").write_text("")
+    return ["--root", str(root)]
+
+
+def test_papers_are_written_and_what_is_not_there_is_said(tmp_path, capsys):
+    given = paper_page(tmp_path)
+    assert write_results.main([*given, "--check"]) == 1
+    assert write_results.main(given) == 0
+    page = (tmp_path / "docs" / "results" / "papers.md").read_text()
+    assert "2026-01-02, [a b](papers.md#at-home)" in page
+    assert "`rankstruct fit-exact --config x --data.path LETOR`" in page
+    assert "it is 0.5000" in page
+    assert write_results.main([*given, "--check"]) == 0
+    wrongs = [
+        ({"results": {"s": ["a b"]}}, "there is no s.json"),
+        ({"results": {"r": ["d"]}}, "the tables of r.json are a b, c"),
+        ({"results": {"r": ["c"]}}, "no page shows the table r: c"),
+        ({"found": "{r: a b; x, y; RR}"}, "the columns are loss, AP"),
+        ({"command": "rankstruct guess --config x"}, "no such command or script: rankstruct guess"),
+        ({"command": "python scripts/nothing.py"}, "no such command or script: python"),
+        ({"command": "rankstruct fit --config y"}, "no config y"),
+        ({"state": "not run"}, "expected results, or a state"),
+        ({"results": {}, "state": "done"}, "expected results, or a state"),
+    ]
+    for number, (wrong, said) in enumerate(wrongs):
+        assert write_results.main([*paper_page(tmp_path / str(number), **wrong), "--check"]) == 2
+        error = capsys.readouterr().err
+        assert "p, Table 1" in error
+        assert said in error
+    assert write_results.main([*paper_page(tmp_path / "key", measured="AP"), "--check"]) == 2
+    assert "unexpected keyword argument 'measured'" in capsys.readouterr().err
+
+
+def test_a_result_older_than_its_config_is_stale(tmp_path, capsys, monkeypatch):
+    given, note = paper_page(tmp_path / "here"), tmp_path / "here" / "docs" / "results" / "stale.yaml"
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    monkeypatch.delenv("GIT_DIR", raising=False)
+    assert write_results.main([*given, "--stale"]) == 2
+    assert "no history of git" in capsys.readouterr().err
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
+    for name in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{name}_NAME", "someone")
+        monkeypatch.setenv(f"GIT_{name}_EMAIL", "someone@example.org")
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path / "here", check=True)
+    for day, stale in (("2026-01-02", False), ("2026-01-03", True)):
+        (tmp_path / "here" / "configs" / "x.yaml").write_text(f"C: {day}\n")
+        monkeypatch.setenv("GIT_COMMITTER_DATE", f"{day}T12:00:00Z")
+        subprocess.run(["git", "add", "."], cwd=tmp_path / "here", check=True)
+        subprocess.run(["git", "commit", "-q", "--no-gpg-sign", "-m", day], cwd=tmp_path / "here", check=True)
+        assert write_results.main([*given, "--stale"]) == 0
+        assert ("stale: r.json, configs/x.yaml changed on 2026-01-03" in capsys.readouterr().out) == stale
+        assert ("**stale**" in (note.parent / "papers.md").read_text()) == stale == note.is_file()
+    (tmp_path / "here" / ".git").rename(tmp_path / "git")
+    assert write_results.main([*given, "--check"]) == 0  # the note is read, git is not asked
+    note.unlink()
+    assert write_results.main([*given, "--check"]) == 1
+
+
+def test_the_papers_tables_and_figures_are_all_listed():
+    numbers = {paper: [each.number for each in entries] for paper, entries in write_results.exhibits(RESULTS).items()}
+    assert {paper: len(set(found)) for paper, found in numbers.items()} == {
+        "kdd-2008": 10,
+        "sigir-2007": 13,
+        "dorm-2007": 11,
+        "orm": 5,
+    }
+    page = (RESULTS / "papers.md").read_text()
+    assert [paper for paper in numbers if f"<!-- papers {paper} -->" not in page] == []

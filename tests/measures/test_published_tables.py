@@ -1,4 +1,4 @@
-"""The numbers of others on real data: the LETOR tool's evaluation tables and trec_eval's expected output."""
+"""The numbers of others: the LETOR tool's evaluation tables, trec_eval's expected output, the examples of a paper."""
 
 import itertools
 from collections import defaultdict
@@ -132,3 +132,29 @@ def test_trec_eval_of_a_sample_of_judgements(data_root, judgements, output, leve
     for theirs, ours in chosen.items():
         for query, value in zip(found.qids, found.values[ours], strict=True):
             assert f"{value:.4f}" == expected[theirs, query], (query, theirs)
+
+
+def toy_rankings(relevant, num):
+    """A paper's two rankings of as many documents, from the first to the last and the other way round: labels and scores."""
+    labels = torch.tensor([float(document in relevant) for document in range(1, num + 1)])
+    return labels, torch.arange(num, 0.0, -1), torch.arange(1.0, num + 1)
+
+
+def test_toy_rankings_of_tables_1_and_2():
+    """Yue, Finley, Radlinski, Joachims, SIGIR 2007."""
+    labels, *rankings = toy_rankings((1, 6, 7), 8)
+    values = [evaluate(scores, labels, ["AP", "AUC"]) for scores in rankings]
+    assert [value["AP"].item() for value in values] == pytest.approx([0.59, 0.51], abs=0.005)
+    assert [value["AUC"].item() for value in values] == pytest.approx([0.47, 0.53], abs=0.005)
+
+
+def test_toy_rankings_of_tables_3_and_4():
+    """The paper's average precisions, 0.70 and 0.64, are sums over five relevant documents divided by four."""
+    labels, *rankings = toy_rankings((1, 6, 7, 8, 9), 11)
+    precisions = [evaluate(scores, labels, ["AP"])["AP"].item() for scores in rankings]
+    assert precisions == pytest.approx([4 / 5 * 0.70, 4 / 5 * 0.64], abs=0.005)
+    best = [
+        max(evaluate(scores - at - 0.5, labels, ["Accuracy"])["Accuracy"].item() for at in range(12))
+        for scores in rankings
+    ]
+    assert best == pytest.approx([0.64, 0.73], abs=0.005)
