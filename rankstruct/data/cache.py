@@ -107,7 +107,7 @@ def map_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         return {name: _placed(body, *entry) for name, entry in json.loads(header.tobytes()).items()}
     except DataError:
         raise
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError, struct.error) as error:
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError, SyntaxError, struct.error) as error:
         raise DataError(
             f"{path} is damaged or no file of this version of rankstruct ({str(error)[:100]}); convert the data anew"
         ) from error
@@ -115,7 +115,7 @@ def map_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
 
 def _placed(body: np.ndarray, dtype: Any, shape: Any, place: Any, size: Any) -> np.ndarray:
     """An array of a header's entry, which may be made to deceive."""
-    kind = np.dtype(dtype) if isinstance(dtype, str) else None
+    kind = np.dtype(dtype) if isinstance(dtype, str) else None  # a SyntaxError for some
     numbers = [*shape, place, size]
     if kind is None or kind.kind not in "biuf" or not all(type(each) is int and each >= 0 for each in numbers):
         raise ValueError("an array of no numbers")
