@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 from torch.autograd.graph import get_gradient_edge
 
 from rankstruct.data.errors import check_least
+from rankstruct.lists import check_tensor
 from rankstruct.losses.base import check_positive
 
 __all__ = ["preference_scores", "sliced_scores"]
@@ -183,8 +184,8 @@ def preference_scores(
     """
     check_positive("beta", beta)
     for name, value in (("log_probability", log_probability), ("reference_log_probability", reference_log_probability)):
-        if not isinstance(value, Tensor | None):
-            raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}; use torch.as_tensor({name})")
+        if value is not None:
+            check_tensor(name, value)
     if reference_log_probability is None:
         return beta * log_probability
     if reference_log_probability.shape != log_probability.shape:

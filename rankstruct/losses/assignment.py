@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankstruct.lists import vmap_rule
+from rankstruct.lists import check_tensor, vmap_rule
 from rankstruct.losses.base import (
     RankingLoss,
     Reduction,
@@ -166,8 +166,8 @@ def _check_shapes(
     """Check types and shapes; which pairs are real, the shape of scores."""
     given = {"cost": cost, "target": target, "where": where, "where_positions": where_positions}
     for name, value in {"scores": scores, **given}.items():
-        if value is not None and not isinstance(value, Tensor):
-            raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}; use torch.as_tensor({name})")
+        if value is not None:
+            check_tensor(name, value)
         if value is not None and value.device != scores.device:
             raise ValueError(f"{name} must be on the device of scores, {scores.device}; got {value.device}")
     if not scores.dtype.is_floating_point:

@@ -69,6 +69,7 @@ from rankstruct.lists import (
     batch_first,
     check_lists,
     check_offsets,
+    check_tensor,
     is_plain,
     is_under_autocast,
     length_buckets,
@@ -226,9 +227,7 @@ def checked_item_weights(item_weights: Tensor, scores: Tensor, real: Tensor, per
         TypeError: not a tensor, or `per_list` takes no weights.
         ValueError: another shape or device than that of `scores`.
     """
-    if not isinstance(item_weights, Tensor):
-        kind = type(item_weights).__name__
-        raise TypeError(f"item_weights must be a torch.Tensor, got {kind}; use torch.as_tensor(item_weights)")
+    check_tensor("item_weights", item_weights)
     if _takes_no_weights(per_list):
         raise TypeError(_NO_ITEM_WEIGHTS)
     if item_weights.shape != scores.shape or item_weights.device != scores.device:
@@ -577,10 +576,7 @@ def _reduced(
     values: Tensor, where: Tensor | None, offsets: Tensor | None, weights: Tensor | None, reduction: str
 ) -> Tensor:
     if weights is not None:
-        if not isinstance(weights, Tensor):
-            raise TypeError(
-                f"weights must be a torch.Tensor, got {type(weights).__name__}; use torch.as_tensor(weights)"
-            )
+        check_tensor("weights", weights)
         try:
             weights = weights.to(values).expand(values.shape)
         except RuntimeError:

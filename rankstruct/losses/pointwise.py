@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from rankstruct.lists import refuse
+from rankstruct.lists import check_tensor, refuse
 from rankstruct.losses.base import (
     TARGETS,
     ListOptions,
@@ -196,10 +196,7 @@ def ordinal_loss(
     tensor(1.)
     """
     check_choice("surrogate", surrogate, SURROGATES)
-    if not isinstance(thresholds, Tensor):
-        raise TypeError(
-            f"thresholds must be a torch.Tensor, got {type(thresholds).__name__}; use torch.as_tensor(thresholds)"
-        )
+    check_tensor("thresholds", thresholds)
     if thresholds.dim() != 1:
         raise ValueError(f"thresholds must have shape [grades - 1], got {tuple(thresholds.shape)}")
     highest = thresholds.shape[0]
