@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, get_args
 
 from torch import Tensor
@@ -54,11 +54,15 @@ class Oracle:
 
 @dataclass(frozen=True)
 class Resolved:
-    """A measure and a feature map that go together, with the oracle of the pair."""
+    """A measure and a feature map that go together, with the oracle of the pair; `signed` says whether labels may be below 0."""
 
     measure: Measure
     feature_map: FeatureMap
     oracle: Oracle
+    signed: bool = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "signed", self.measure.takes_negative_labels)  # once, and not at every step
 
     def __reduce__(self) -> tuple[Callable[..., Resolved], tuple[Measure, FeatureMap]]:
         # What an oracle is made of does not pickle; who loads it finds it in the registry.
@@ -99,7 +103,7 @@ class Resolved:
         if reference_scores is not None:
             self._check_reference_scores(reference_scores, scores, reference)
             more["reference_scores"] = reference_scores.detach()
-        labels = labels.detach() if self.measure.takes_negative_labels else refuse_negative(labels.detach(), where)
+        labels = labels.detach() if self.signed else refuse_negative(labels.detach(), where)
         lists = (scores.detach(), labels, where, offsets)
         return MostViolated(*self.oracle.solve(*lists, self.measure, self.feature_map, reference, **more))
 
