@@ -343,7 +343,7 @@ def kill(process: Started, length: Whole, out: Path, rng: Random) -> tuple[signa
         process.wait(moment * (length.ended - length.begun))
     if process.ended() is not None:
         return None, []
-    how = rng.choices(SIGNALS, (3, 1, 1))[0]
+    how = rng.choices(SIGNALS, (2, 1, 2))[0]
     if how == signal.SIGINT and rng.random() < 0.5:
         os.killpg(process.pid, how)  # as a terminal does
     else:

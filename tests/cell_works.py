@@ -1,6 +1,7 @@
 """What workers do in the tests of cells; a module that a fresh interpreter can import."""
 
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -20,3 +21,18 @@ def sleep(seconds, folder):
     Path(folder, f"pid-{os.getpid()}").touch()
     time.sleep(seconds)
     return {"slept": seconds}
+
+
+def best_so_far(folder):
+    """What a solver does at Ctrl-C, which comes at once."""
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(60)
+    except KeyboardInterrupt:
+        Path(folder, "stopped").touch()
+    return {"best": "so far"}
+
+
+def deaf(_):
+    """Whether Ctrl-C was out of this process' hearing before it could be told to ignore it."""
+    return {"deaf": signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())}

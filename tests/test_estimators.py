@@ -94,6 +94,22 @@ def test_group_documents():
     assert offsets.tolist() == [0, 2, 4, 5]
 
 
+def test_ctrl_c_ends_the_fit_with_the_best_weights_so_far():
+    X, y, qid = make()
+    seen = []
+
+    def press(record, w):
+        seen.append(w)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+
+    ranker = rs.LinearRanker("AP", C=[0.1, 1.0], solver=Bundle(tolerance=1e-6, callback=press))
+    with pytest.raises(KeyboardInterrupt, match=r"stopped at C = 0.1; coef_ has the best weights"):
+        ranker.fit(X, y, qid, X_valid=X, y_valid=y, qid_valid=qid)
+    assert [solution.status for solution in ranker.path_] == [Status.INTERRUPTED]
+    assert np.linalg.norm(ranker.coef_) > 0
+
+
 def test_a_path_of_C_is_chosen_on_validation_lists():
     X, y, qid = make()
     valid = make(seed=7)

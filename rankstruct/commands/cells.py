@@ -18,6 +18,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
 from rankstruct.files import write_text
@@ -177,9 +178,11 @@ class Cells(ABC):
         if processes == 0:
             for cell in cells:
                 try:
-                    yield cell, work(*cell.arguments)
-                except Exception as error:  # noqa: PERF203
-                    yield cell, error
+                    with _stopped_for_good():
+                        outcome = work(*cell.arguments)
+                except Exception as error:
+                    outcome = error
+                yield cell, outcome
             return
         if processes < 1:
             raise ValueError(f"processes must be at least 1, got {processes}")
@@ -187,7 +190,8 @@ class Cells(ABC):
             return
         if processes not in self._pools:
             self._pools[processes] = self._held.enter_context(_workers(processes))
-        jobs = {self._pools[processes].submit(work, *cell.arguments): cell for cell in cells}
+        with _deaf():
+            jobs = {self._pools[processes].submit(work, *cell.arguments): cell for cell in cells}
         for job in as_completed(jobs):
             yield jobs[job], job.exception() or job.result()
 
@@ -276,6 +280,42 @@ class CellLines(Cells):
         while line:
             line = line[os.write(self._handle, line) :]
         os.fsync(self._handle)
+
+
+@contextmanager
+def _stopped_for_good() -> Iterator[None]:
+    """Raise KeyboardInterrupt at the end if Ctrl-C was pressed: a solver answers it with the best so far, which is no result."""
+    usual = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(usual):
+        yield
+        return
+    stopped = False
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal stopped
+        stopped = True
+        usual(number, frame)
+
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+        if stopped:
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """What is started here does not hear Ctrl-C, not even while it imports."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

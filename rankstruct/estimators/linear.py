@@ -213,6 +213,8 @@ class LinearRanker(Ranker):
             solution = self._solve(loss, lists, C, self.w0_, start, solution)
             self.path_.append(self._judged(solution, C, at_zero, lists))
             self.use_path(number)
+            if solution.status is Status.INTERRUPTED:
+                raise KeyboardInterrupt(f"stopped at C = {C:g}; coef_ has the best weights so far")
             if self.validation_ is not None and valid is not None:
                 values = self._values(valid)
                 self.validation_.append(self._total(float(values.sum())) / self._total(len(values)))
@@ -304,7 +306,11 @@ class LinearRanker(Ranker):
         if len(grades) > _MOST_GRADES:
             grades = np.unique(np.quantile(grades, np.linspace(0, 1, _MOST_GRADES)))
         risk = _risk(GradedLoss("AUC", grades=grades.tolist()), lists)
-        return solve_together([risk], lambda risks: Bundle(tolerance=1e-2).minimise(risks[0], _START_C), self._team()).w
+        team = self._team()
+        found = solve_together([risk], lambda risks: Bundle(tolerance=1e-2).minimise(risks[0], _START_C), team)
+        if found.status is Status.INTERRUPTED:
+            raise KeyboardInterrupt("stopped before the first C")
+        return found.w
 
     def _solve(
         self, loss: nn.Module, lists: Lists, C: float, w0: np.ndarray, start: np.ndarray, before: Solution | None

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from cell_works import square
+from cell_works import best_so_far, deaf, square
 
 from rankstruct.commands.cells import Cell, CellFolders, CellLines, CellsFailed, different_names, locked
 
@@ -113,6 +113,23 @@ def test_a_folder_is_held_by_one_process(tmp_path):
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         assert "another process is writing to it" in done.stderr
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "held\n"
+
+
+def test_the_best_so_far_of_work_that_was_stopped_is_no_result(tmp_path):
+    usual = signal.getsignal(signal.SIGINT)
+    wanted = [Cell(str(number), {}, (str(tmp_path),)) for number in (1, 2)]
+    with folders(tmp_path / "out") as store, pytest.raises(KeyboardInterrupt, match="0 of 2 cells are finished"):
+        store.run(best_so_far, wanted, processes=0)
+    assert (tmp_path / "stopped").exists()  # it had answered
+    assert not list(tmp_path.rglob("result.json"))
+    assert signal.getsignal(signal.SIGINT) is usual
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="no signal masks")
+def test_workers_are_deaf_from_their_start_and_their_parent_is_not(tmp_path):
+    with folders(tmp_path) as store:
+        assert store.run(deaf, [Cell("one", {}, (0,))]).results == {"one": {"deaf": True}}
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 def sleepers(tmp_path):
