@@ -10,7 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rankstruct.benchmarks import exact, large, losses, oracles
+import torch
+
+from rankstruct.benchmarks import device, exact, large, losses, oracles
 from rankstruct.benchmarks.timing import machine
 from rankstruct.commands._arguments import as_typed
 from rankstruct.data import read_folds
@@ -55,6 +57,16 @@ def _losses(options: argparse.Namespace) -> dict[str, Any]:
     print("losses, forward and backward, over torch.sort of the same float32 scores, round by round, one thread")
     print(format_table(*losses.as_rows(timings)))
     return {"timings": [asdict(timing) for timing in timings], "tables": {"losses": losses.by_share(timings)}}
+
+
+def _device(options: argparse.Namespace) -> dict[str, Any]:
+    given = options.losses, options.shapes, options.precision, options.rounds, options.seed
+    timings = device.benchmark_device(options.device, *given)
+    name = torch.cuda.get_device_name(options.device) if options.device.startswith("cuda") else options.device
+    print(f"losses on {name}, forward and backward, over torch.sort of the same scores there, round by round")
+    table = device.by_shape(timings)
+    print(format_table(*table))
+    return {"device": name, "timings": [asdict(timing) for timing in timings], "tables": {"device": table}}
 
 
 def _exact(options: argparse.Namespace) -> dict[str, Any]:
@@ -121,6 +133,15 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--relevant", nargs="+", type=float, default=losses.SHARES, help="shares of relevant documents")
     one.add_argument("--grades", type=int, default=2, help="grades of the labels, 2 to 5 (default: %(default)s)")
     one.add_argument("--no-memory", action="store_true", help="leave out memory, which takes a process a loss")
+
+    there = "Every loss on a device over torch.sort there: time, memory, and whether a step waits for the device."
+    one = kind("device", _device, there)
+    rounds(one, 20)
+    one.add_argument("--device", default="cuda", help="as torch names it (default: %(default)s)")
+    one.add_argument("--losses", nargs="+", default=list(device.CALLS), metavar="NAME", help="losses (default: all)")
+    one.add_argument("--shapes", nargs="+", default=device.SHAPES, metavar="LISTSxSIZE", help="(default: %(default)s)")
+    kinds_of = "dtypes of the scores (default: %(default)s)"
+    one.add_argument("--precision", nargs="+", default=device.PRECISIONS, metavar="DTYPE", help=kinds_of)
 
     along = "Every linear ranker, trained to the optimum along C = 1 to 10000, over folds; one thread."
     one = kind("exact", _exact, along)
