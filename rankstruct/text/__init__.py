@@ -9,3 +9,4 @@ from rankstruct.text.candidates import *
 from rankstruct.text.collection import *
 from rankstruct.text.encoder import *
 from rankstruct.text.questions import *
+from rankstruct.text.terms import *

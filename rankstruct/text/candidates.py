@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +20,7 @@ from rankstruct.data.protocols import cross_validation_parts
 from rankstruct.text.collection import Collection, Run, bm25_run, read_collection
 from rankstruct.text.encoder import encode_pairs, load_tokenizer
 from rankstruct.text.questions import questions, tiny_encoder
+from rankstruct.text.terms import TermFeatures
 
 __all__ = ["TextSource", "candidate_lists"]
 
@@ -62,14 +64,17 @@ class TextSource:
         Raises:
             ValueError: options that do not fit together, or a path that does not exist; one line.
         """
+        self._check_lists()
+        if self.encoder is None and self.builtin is None:
+            raise ValueError("data.encoder: give the encoder, a local folder or the name of a model in a hub")
+
+    def _check_lists(self) -> None:
         if (self.path is None) == (self.builtin is None):
             raise ValueError(
                 f"give data.path or data.builtin, one of them; got path {self.path!r} and builtin {self.builtin!r}"
             )
         if self.builtin not in (None, "questions"):
             raise ValueError(f"data.builtin must be 'questions', got {self.builtin!r}")
-        if self.encoder is None and self.builtin is None:
-            raise ValueError("data.encoder: give the encoder, a local folder or the name of a model in a hub")
         for name, given in (("path", self.path), ("run", self.run)):
             if given is not None and not Path(given).exists():
                 raise DataError(f"{given}: no such file or folder (data.{name})")
@@ -82,6 +87,16 @@ class TextSource:
         """Everything that is read from it, each when it is first asked for; raises ValueError as `check` does."""
         self.check()
         return TextLists(self)
+
+    def read_terms(self) -> Splits:
+        """The lists with the features of `rankstruct.text.TermFeatures`, for rankers of features; no encoder is needed.
+
+        >>> train, vali, test = TextSource(builtin="questions", depth=12).read_terms()
+        >>> test.features.shape
+        (576, 8)
+        """
+        self._check_lists()
+        return TextLists(self).term_splits
 
 
 class TextLists:
@@ -139,7 +154,15 @@ class TextLists:
     def splits(self) -> Splits:
         """Training, validation and test lists, whose features are tokens."""
         train, vali, test = self.judged
-        return Splits(self._lists(train, add_relevant=True), self._lists(vali), self._lists(test))
+        lists = self._lists(train, self._tokens, add_relevant=True)
+        return Splits(lists, self._lists(vali, self._tokens), self._lists(test, self._tokens))
+
+    @cached_property
+    def term_splits(self) -> Splits:
+        """The same lists with the features of `TermFeatures`."""
+        features = TermFeatures(self.collection)
+        train, vali, test = (self._lists(qrels, features) for qrels in self.judged)
+        return Splits(train, vali, test)
 
     @property
     def found(self) -> float:
@@ -149,14 +172,20 @@ class TextLists:
         listed = {(query, name) for query, names in zip(lists[0], lists[1], strict=True) for name in names}
         return len(wanted & listed) / max(len(wanted), 1)
 
-    def _lists(self, qrels: Run, *, add_relevant: bool = False) -> RankingData:
+    def _tokens(self, queries: list[str], documents: list[str]) -> np.ndarray:
+        asked = [self.collection.queries[query] for query in queries]
+        texts = [self.collection.documents[name] for name in documents]
+        return encode_pairs(self.tokenizer, asked, texts, self.source.max_length)
+
+    def _lists(
+        self, qrels: Run, features: Callable[[list[str], list[str]], np.ndarray], *, add_relevant: bool = False
+    ) -> RankingData:
         queries, documents, labels = candidate_lists(qrels, self.run, self.source.depth, add_relevant=add_relevant)
         lengths = [len(each) for each in documents]
-        asked = [self.collection.queries[q] for q, n in zip(queries, lengths, strict=True) for _ in range(n)]
+        asked = [query for query, length in zip(queries, lengths, strict=True) for _ in range(length)]
         names = [name for each in documents for name in each]
-        texts = [self.collection.documents[name] for name in names]
         return RankingData(
-            encode_pairs(self.tokenizer, asked, texts, self.source.max_length),
+            features(asked, names),
             np.array([grade for each in labels for grade in each], np.float32),
             np.cumsum([0, *lengths], dtype=np.int64),
             Names.of(queries),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rankstruct.data import DataError, read_qrels
 from rankstruct.data.errors import check_least, shortened
@@ -105,17 +106,30 @@ def bm25_run(collection: Collection, queries: list[str], depth: int = 100) -> Ru
 
     Source: Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", 2009.
     """
-    import bm25s
-    from Stemmer import Stemmer
-
     check_least(1, depth=depth)
-    options = {"stopwords": "en", "stemmer": Stemmer("english"), "show_progress": False}
     names = list(collection.documents)
-    index = bm25s.BM25(k1=1.5, b=0.75)
-    index.index(bm25s.tokenize(list(collection.documents.values()), **options), show_progress=False)
-    words = bm25s.tokenize([collection.queries[query] for query in queries], return_ids=False, **options)
+    index = bm25_index(split_words(collection.documents.values()))
+    words = split_words(collection.queries[query] for query in queries)
     found, scores = index.retrieve(words, k=min(depth, len(names)), show_progress=False)
     return {
         query: {names[at]: float(score) for at, score in zip(row, values, strict=True) if score > 0}
         for query, row, values in zip(queries, found.tolist(), scores.tolist(), strict=True)
     }
+
+
+def split_words(texts: Iterable[str]) -> list[list[str]]:
+    """The words of texts, without English stop words and stemmed, by bm25s."""
+    import bm25s
+    from Stemmer import Stemmer
+
+    options = {"stopwords": "en", "stemmer": Stemmer("english"), "show_progress": False}
+    return bm25s.tokenize(list(texts), return_ids=False, **options)
+
+
+def bm25_index(words: list[list[str]]) -> Any:
+    """An index of bm25s over documents that were split into words, k1 = 1.5 and b = 0.75."""
+    import bm25s
+
+    index = bm25s.BM25(k1=1.5, b=0.75)
+    index.index(words, show_progress=False)
+    return index

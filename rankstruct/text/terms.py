@@ -1,0 +1,136 @@
+"""What the words that a query and a document share say of them: the base functions of feature-based ranking."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from rankstruct.text.collection import Collection, bm25_index, split_words
+
+__all__ = ["TERM_FEATURES", "TermFeatures"]
+
+#: The columns of `TermFeatures`, in their order.
+TERM_FEATURES = (
+    *("matched words", "term frequency", "tf-idf", "length", "BM25"),
+    *("language model, absolute discount", "language model, Dirichlet", "language model, Jelinek-Mercer"),
+)
+_DISCOUNT, _MU, _LAMBDA = 0.7, 2000.0, 0.1
+
+
+class TermFeatures:
+    """Features of query-document pairs of a collection from the words they share, for linear and other rankers of features.
+
+    Of the words w of a query, c(w) times in a document of |d| words, u(w) of them different, and with the share p(w) in the
+    whole collection: how many are in the document; sum log(1 + c); sum log(1 + c) log(N / documents with w); log(1 + |d|);
+    BM25 (k1 = 1.5, b = 0.75, by bm25s); and the log likelihood of the query under three smoothed language models of the document,
+
+        absolute discount   (max(c - 0.7, 0) + 0.7 u p) / |d|
+        Dirichlet           (c + 2000 p) / (|d| + 2000)
+        Jelinek-Mercer      0.9 c / |d| + 0.1 p
+
+    Words that no document has do not count.
+
+    Args:
+        collection: whose documents are counted, once, at the first call.
+
+    Source: Zhai and Lafferty, "A Study of Smoothing Methods for Language Models", SIGIR 2001 (the models); Qin, Liu, Xu, Li,
+    "LETOR", Information Retrieval 2010 (as features).
+
+    >>> from rankstruct.text import Collection
+    >>> collection = Collection({"a": "red apple", "b": "green pear, green leaf"}, {"q": "green pears"}, {})
+    >>> TermFeatures(collection)(["q", "q"], ["a", "b"])[:, :4].round(2)
+    array([[0.  , 0.  , 0.  , 1.1 ],
+           [2.  , 1.79, 1.24, 1.61]], dtype=float32)
+    """
+
+    def __init__(self, collection: Collection) -> None:
+        self.collection = collection
+
+    def __call__(self, queries: Sequence[str], documents: Sequence[str]) -> np.ndarray:
+        """Features float32 `[pairs, 8]`, see `TERM_FEATURES`, of pairs of names.
+
+        Raises:
+            ValueError: the collection has no such query or document, or there is not one document for each query.
+        """
+        if len(queries) != len(documents):
+            raise ValueError(f"a pair is a query and a document; got {len(queries)} and {len(documents)}")
+        for what, names, known in (
+            ("query", queries, self.collection.queries),
+            ("document", documents, self.collection.documents),
+        ):
+            if missing := [name for name in names if name not in known]:
+                raise ValueError(f"the collection has no {what} {missing[0]!r}")
+        of_query: dict[str, list[int]] = {}
+        for place, query in enumerate(queries):
+            of_query.setdefault(query, []).append(place)
+        rows = np.array([self._places[name] for name in documents], np.int64)
+        found = np.zeros((len(queries), len(TERM_FEATURES)), np.float32)
+        for query, places in of_query.items():
+            found[places] = self._of_query(query, rows[places])
+        return found
+
+    def _of_query(self, query: str, rows: np.ndarray) -> np.ndarray:
+        words = [word for word in split_words([self.collection.queries[query]])[0] if word in self._words]
+        columns = [self._words[word] for word in words]
+        counts = self._counts[rows][:, columns].toarray().astype(float)
+        length, different = self._lengths[rows, None], self._different[rows, None]
+        p, there = self._shares[columns], np.maximum(length, 1)
+        models = (
+            (np.maximum(counts - _DISCOUNT, 0) + _DISCOUNT * different * p) / there,
+            (counts + _MU * p) / (length + _MU),
+            (1 - _LAMBDA) * counts / there + _LAMBDA * p,
+        )
+        # A document without a word discounts nothing: as likely as a word of the whole collection.
+        likelihoods = [np.log(np.where(length > 0, model, p)).sum(1) for model in models]
+        seen = np.log1p(counts)
+        bm25 = self._bm25.get_scores(words)[rows] if words else np.zeros(len(rows))
+        named = (counts > 0).sum(1), seen.sum(1), seen @ self._rarity[columns], np.log1p(length[:, 0]), bm25
+        return np.stack([*named, *likelihoods], axis=1)
+
+    @cached_property
+    def _tokens(self) -> list[list[str]]:
+        return split_words(self.collection.documents.values())
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {name: at for at, name in enumerate(self.collection.documents)}
+
+    @cached_property
+    def _words(self) -> dict[str, int]:
+        return {word: at for at, word in enumerate(dict.fromkeys(word for words in self._tokens for word in words))}
+
+    @cached_property
+    def _counts(self) -> Any:
+        """How often each document has each word, CSR `[documents, words]`."""
+        from scipy import sparse
+
+        columns = [self._words[word] for words in self._tokens for word in words]
+        bounds = np.cumsum([0, *map(len, self._tokens)])
+        counts = sparse.csr_matrix((np.ones(len(columns)), columns, bounds), (len(self._tokens), len(self._words)))
+        counts.sum_duplicates()
+        return counts
+
+    @cached_property
+    def _lengths(self) -> np.ndarray:
+        return np.asarray(self._counts.sum(1)).ravel()
+
+    @cached_property
+    def _different(self) -> np.ndarray:
+        return np.diff(self._counts.indptr)
+
+    @cached_property
+    def _shares(self) -> np.ndarray:
+        of_words = np.asarray(self._counts.sum(0)).ravel()
+        return of_words / of_words.sum()
+
+    @cached_property
+    def _rarity(self) -> np.ndarray:
+        """log(N / documents with the word)."""
+        return np.log(len(self._tokens) / np.bincount(self._counts.indices, minlength=len(self._words)))
+
+    @cached_property
+    def _bm25(self) -> Any:
+        return bm25_index(self._tokens)
