@@ -43,6 +43,7 @@ LOSSES: dict[str, Callable[[], nn.Module]] = {
     "ListNet": rl.ListNetLoss,
     "ListMLE": rl.ListMLELoss,
     "RankNet": rl.RankNetLoss,
+    "fidelity (FRank)": rl.FidelityLoss,
     "LambdaLoss ndcg2": rl.LambdaLoss,
     "ApproxNDCG": rl.ApproxNDCGLoss,
     "softmax": rl.SoftmaxLoss,
@@ -69,6 +70,7 @@ LOSSES: dict[str, Callable[[], nn.Module]] = {
     "SVMcombo (AP, RR@10)": lambda: rl.CombinedLoss([rl.StructuredHingeLoss("AP"), LOSSES["RR@10 (SVMmrr)"]()]),
     "SmoothGrad nDCG@10": partial(rl.SmoothLoss, "nDCG@10"),
     "SmoothGrad nDCG": partial(rl.SmoothLoss, "nDCG"),
+    "SoftRank nDCG@10": partial(rl.SoftRankLoss, "nDCG@10"),
     "direct AP": partial(rl.DirectLoss, "AP"),
     "direct nDCG@10 both sides": partial(rl.DirectLoss, "nDCG@10", feature_map="positional", side="both"),
 }

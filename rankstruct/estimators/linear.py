@@ -121,7 +121,7 @@ class LinearRanker(Ranker):
             looks at the top alone its optimum may be w = 0; `"ideal-tied"` and `"predicted"` are tighter and solved by rounds of
             DC programming.
         loss: any loss of rankstruct in place of the structured hinge of `measure`, a module such as `CombinedLoss` (SVMcombo),
-            `SmoothLoss` (SmoothGrad) or `DiverseHingeLoss`, or its name and arguments, such as `"GradedLoss('AUC')"`; then
+            `SmoothLoss`, `SoftRankLoss` or `DiverseHingeLoss`, or its name and arguments, such as `"GradedLoss('AUC')"`; then
             `feature_map` and `reference` are not used.
         prepare: steps that raw features go through, fitted to the training documents, such as `["append-log", "standardize"]`;
             see `rankstruct.preparation.Preparation`.
@@ -338,7 +338,7 @@ class LinearRanker(Ranker):
 
         elif isinstance(loss, SmoothLoss):
             annealing = self._annealing(loss)
-            losses = [SmoothLoss(loss.measure, sigma=sigma) for sigma in annealing.sigmas]
+            losses = [loss.with_sigma(sigma) for sigma in annealing.sigmas]
 
             def solve(risks: Sequence[Any]) -> Solution:
                 smooth = dict(zip(annealing.sigmas, risks, strict=True))
@@ -402,7 +402,7 @@ class LinearRanker(Ranker):
         """
         loss = self.ranking_loss()
         if isinstance(loss, SmoothLoss):
-            loss = SmoothLoss(loss.measure, sigma=self._annealing(loss).last_sigma)
+            loss = loss.with_sigma(self._annealing(loss).last_sigma)
         return self._mean(loss, self._lists_of(X, y, qid, groups), np.asarray(w, np.float64))
 
     def _mean(self, loss: nn.Module, lists: Lists, w: np.ndarray) -> float:

@@ -13,5 +13,6 @@ from rankstruct.losses.pairs import *
 from rankstruct.losses.pointwise import *
 from rankstruct.losses.policy import *
 from rankstruct.losses.smooth import *
+from rankstruct.losses.soft_rank import *
 from rankstruct.losses.structured_hinge import *
 from rankstruct.losses.top_surrogate import *

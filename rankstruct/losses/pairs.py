@@ -6,7 +6,7 @@ A list without such a pair (one document, equal labels, all padding) costs exact
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar, Literal, get_args
 
@@ -39,10 +39,13 @@ from rankstruct.measures import DiscountedGain, Measure
 
 __all__ = [
     "CircleLoss",
+    "FidelityLoss",
     "LambdaLoss",
     "RankNetLoss",
     "RankSVMLoss",
     "circle_loss",
+    "fidelity_loss",
+    "grade_pair_weights",
     "lambda_loss",
     "ranknet_loss",
     "ranksvm_loss",
@@ -50,6 +53,7 @@ __all__ = [
 
 Scheme = Literal["ndcg1", "ndcg2", "ndcg2++", "lambdarank", "uniform"]
 PairSurrogate = Literal["logistic", "hinge", "zero-one"]
+PairWeights = Sequence[tuple[float, float, float]]
 SCHEMES, PAIR_SURROGATES = get_args(Scheme), get_args(PairSurrogate)
 
 
@@ -59,6 +63,7 @@ def ranksvm_loss(
     labels: Tensor,
     *,
     margin: float = 1.0,
+    pair_weights: PairWeights | None = None,
     where: Tensor | None = None,
     offsets: Tensor | None = None,
     weights: Tensor | None = None,
@@ -74,18 +79,25 @@ def ranksvm_loss(
     Args:
         scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
         margin: the difference from which a pair costs nothing, above 0.
+        pair_weights: for SVM-IR, `(higher grade, lower grade, weight)` of the pairs that count, weights >= 0, such as
+            `grade_pair_weights` finds; the cost of a pair is multiplied by it, the mean stays that over all pairs, O(n^2). All
+            count 1 if None. That each query counts alike, however many pairs it has, SVM-IR's query weights, is the mean's doing.
 
     Source: Herbrich, Graepel, Obermayer, "Large Margin Rank Boundaries for Ordinal Regression", 2000; Joachims, "Optimizing
     Search Engines using Clickthrough Data", KDD 2002. Counting by sorted order: Joachims, "Training Linear SVMs in Linear
-    Time", KDD 2006.
+    Time", KDD 2006. SVM-IR: Cao, Xu, Liu, Li, Huang, Hon, "Adapting Ranking SVM to Document Retrieval", SIGIR 2006.
 
     >>> ranksvm_loss(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([2, 1, 0]))
     tensor(2.)
+    >>> ranksvm_loss(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([2, 1, 0]), pair_weights=[(2, 0, 1.0), (2, 1, 0.5)])
+    tensor(0.9167)
     """
     check_positive("margin", margin)
     check_reduction(reduction)
-    if item_weights is not None:
-        per_list = _mean_over_pairs(lambda differences: torch.relu(margin - differences))
+    if pair_weights is not None:
+        _check_pair_weights(pair_weights)
+    if item_weights is not None or pair_weights is not None:
+        per_list = _mean_over_pairs(lambda differences: torch.relu(margin - differences), pair_weights)
         layout: dict[str, Any] = {"where": where, "offsets": offsets, "weights": weights, "reduction": reduction}
         return list_loss(per_list, scores, labels, item_weights=item_weights, **layout)
     check_lists(scores, labels, where, offsets)
@@ -100,14 +112,66 @@ class RankSVMLoss(RankingLoss):
 
     >>> RankSVMLoss()
     RankSVMLoss(margin=1.0, reduction=mean)
+    >>> RankSVMLoss(pair_weights=[(2, 0, 1.0), (1, 0, 0.3)])                             # SVM-IR
+    RankSVMLoss(margin=1.0, pair_weights=[(2, 0, 1.0), (1, 0, 0.3)], reduction=mean)
     """
 
     function: ClassVar[Callable[..., Tensor]] = staticmethod(ranksvm_loss)
     convex = True
 
-    def __init__(self, margin: float = 1.0, *, reduction: Reduction = "mean") -> None:
+    def __init__(
+        self, margin: float = 1.0, pair_weights: PairWeights | None = None, *, reduction: Reduction = "mean"
+    ) -> None:
         check_positive("margin", margin)
-        super().__init__(reduction, margin=margin)
+        _check_pair_weights(pair_weights or ())
+        pairs = None if pair_weights is None else [(high, low, weight) for high, low, weight in pair_weights]
+        super().__init__(reduction, margin=margin, pair_weights=pairs)
+
+
+def _check_pair_weights(pair_weights: PairWeights) -> None:
+    for each in pair_weights:
+        if len(each) != 3 or not (each[0] > each[1] and 0 <= each[2] < math.inf):
+            raise ValueError(f"pair_weights must be (higher grade, lower grade, weight >= 0) each, got {each!r}")
+    if len({tuple(each[:2]) for each in pair_weights}) < len(pair_weights):
+        raise ValueError("pair_weights must name two grades once")
+
+
+def grade_pair_weights(
+    labels: Tensor, offsets: Tensor, measure: str | Measure = "nDCG@10"
+) -> list[tuple[float, float, float]]:
+    """SVM-IR's weights of pairs of grades: what a measure loses if two such documents of a perfect ranking change places.
+
+    The mean over the documents of the two grades, in closed form, and over the lists that have both.
+
+    Args:
+        labels: `[documents]`, of the training lists.
+        offsets: int64 `[lists + 1]`.
+        measure: nDCG with any options and cut-off, or another normalised discounted gain.
+
+    Returns:
+        `(higher grade, lower grade, weight)` of each, for `RankSVMLoss(pair_weights=...)`.
+
+    Source: Cao, Xu, Liu, Li, Huang, Hon, SIGIR 2006, which draws the documents.
+
+    >>> grade_pair_weights(torch.tensor([0, 2, 1, 1, 0]), torch.tensor([0, 3, 5]), "nDCG@1")
+    [(1.0, 0.0, 0.5), (2.0, 0.0, 1.0), (2.0, 1.0, 0.6666666666666667)]
+    """
+    chosen = normalized_measure(measure, "grade_pair_weights")
+    found: dict[tuple[float, float], list[float]] = {}
+    for list_labels in labels.detach().double().split(offsets.diff().tolist()):
+        ranked = list_labels.sort(descending=True).values
+        where = torch.ones_like(ranked, dtype=torch.bool)
+        gains, can_err = normalized_gains(chosen, ranked, where)
+        if not bool(can_err):
+            continue
+        discounts = chosen.unchecked_weights(len(ranked))
+        grades = ranked.unique().tolist()
+        means = [(float(gains[at].mean()), float(discounts[at].mean())) for at in (ranked == grade for grade in grades)]
+        for high in range(1, len(grades)):
+            for low in range(high):
+                loses = (means[high][0] - means[low][0]) * (means[high][1] - means[low][1])
+                found.setdefault((grades[high], grades[low]), []).append(loses)
+    return [(*pair, sum(each) / len(each)) for pair, each in sorted(found.items())]
 
 
 def ranknet_loss(scores: Tensor, labels: Tensor, *, sigma: float = 1.0, **lists: Unpack[ListOptions]) -> Tensor:
@@ -159,12 +223,52 @@ class RankNetLoss(RankingLoss):
         return document_values(per_list, scores, labels, offsets)
 
 
-def _mean_over_pairs(cost: Callable[[Tensor], Tensor]) -> PerList:
-    """The mean cost of s_i - s_j over the pairs of a list with y_i > y_j, by the product of their item weights."""
+def fidelity_loss(scores: Tensor, labels: Tensor, *, sigma: float = 1.0, **lists: Unpack[ListOptions]) -> Tensor:
+    """Fidelity (FRank): the mean of 1 - sqrt(P) over all pairs of a list with y_i > y_j, P = 1 / (1 + exp(-sigma (s_i - s_j))).
+
+    That is 1 - sqrt(P* P) - sqrt((1 - P*) (1 - P)) where the order of the pair is certain, P* = 1. At most 1 a pair, so that one
+    that is hopelessly wrong pulls no more; not convex. O(n^2) time and memory.
+
+    Args:
+        scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
+        sigma: the steepness, above 0.
+
+    Source: Tsai, Liu, Qin, Chen, Ma, "FRank: A Ranking Method with Fidelity Loss", SIGIR 2007. Its generalised additive model is
+    `rs.BoostedRanker(loss="FidelityLoss()", num_leaves=2)`, by Newton steps.
+
+    >>> fidelity_loss(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([2, 1, 0]))
+    tensor(0.4796)
+    """
+    check_positive("sigma", sigma)
+    # sqrt(P) by its logarithm: neither overflows, and the slope where P is 0 is 0
+    per_list = _mean_over_pairs(lambda differences: -torch.expm1(-0.5 * softplus(-sigma * differences)))
+    return list_loss(per_list, scores, labels, **lists)
+
+
+class FidelityLoss(RankingLoss):
+    """`fidelity_loss` as a module; see there for the arguments, the errors and the source.
+
+    >>> FidelityLoss(sigma=2.0)
+    FidelityLoss(sigma=2.0, reduction=mean)
+    """
+
+    function = staticmethod(fidelity_loss)
+
+    def __init__(self, sigma: float = 1.0, *, reduction: Reduction = "mean") -> None:
+        check_positive("sigma", sigma)
+        super().__init__(reduction, sigma=sigma)
+
+
+def _mean_over_pairs(cost: Callable[[Tensor], Tensor], pair_weights: PairWeights | None = None) -> PerList:
+    """The mean cost of s_i - s_j over the pairs of a list with y_i > y_j, by the product of their item weights.
+
+    The cost of a pair is multiplied by the weight of its grades, and 0 if they have none, where there are `pair_weights`.
+    """
 
     def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         pairs = _ordered_pairs(labels, where)
         each = torch.where(pairs, cost(_differences(scores)), 0.0)
+        each = each if pair_weights is None else each * _weights_of_grades(labels, pair_weights).to(each.dtype)
         if weights is None:
             return each.sum((-2, -1)) / pairs.sum((-2, -1)).clamp(min=1)
         weights = relative(weights)
@@ -173,6 +277,14 @@ def _mean_over_pairs(cost: Callable[[Tensor], Tensor]) -> PerList:
         return (products * each).sum((-2, -1)) / torch.where(total > 0, total, 1.0)
 
     return per_list
+
+
+def _weights_of_grades(labels: Tensor, pair_weights: PairWeights) -> Tensor:
+    """`[..., i, j]`: the weight of the grades of i and j, 0 where they are not named."""
+    found = torch.zeros_like(labels).unsqueeze(-1) * labels.unsqueeze(-2)
+    for high, low, weight in pair_weights:
+        found = torch.where((labels == high).unsqueeze(-1) & (labels == low).unsqueeze(-2), weight, found)
+    return found
 
 
 def _cost(differences: Tensor, surrogate: str, sigma: float) -> Tensor:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
-from typing_extensions import Unpack
+from typing_extensions import Self, Unpack
 
 from rankstruct.lists import is_plain
 from rankstruct.losses.base import (
@@ -67,7 +67,7 @@ def smooth_loss(
     >>> smooth_loss(scores, torch.tensor([0, 1, 0]), "nDCG", sigma=0.01)           # 1 - nDCG = 1 - 1 / log2(3)
     tensor(0.3691)
     """
-    measure = _checked(measure, sigma)
+    measure = checked_smoothing(measure, sigma)
 
     def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         regret = _smoothed_regret(scores, labels, where, weights, measure, sigma)
@@ -94,12 +94,39 @@ class SmoothLoss(RankingLoss):
         self, measure: str | Measure = "nDCG@10", *, sigma: float = 1.0, reduction: Reduction = "mean"
     ) -> None:
         super().__init__(reduction)
-        measure = _checked(measure, sigma)
+        measure = checked_smoothing(measure, sigma)
         self.register_buffer("sigma", torch.tensor(float(sigma)))
         self.set_options(measure=measure, sigma=self.sigma)
 
+    def with_sigma(self, sigma: float) -> Self:
+        """Another with the same options and this sigma.
 
-def _checked(measure: str | Measure, sigma: float | Tensor) -> DiscountedGain:
+        >>> SmoothLoss("nDCG@10", reduction="sum").with_sigma(0.25)
+        SmoothLoss(nDCG@10, sigma=0.25, reduction=sum)
+        """
+        return type(self)(**{**self.options, "sigma": float(sigma)}, reduction=self.reduction)
+
+
+def in_sigmas(scores: Tensor, sigma: float | Tensor) -> Tensor:
+    """Scores in units of sigma, or of 2^-60 of the largest of the list, so that neither differences nor squares overflow."""
+    sigma = torch.as_tensor(sigma, dtype=scores.dtype, device=scores.device)
+    largest = torch.linalg.vector_norm(scores.detach(), torch.inf, dim=-1, keepdim=True)
+    return scores / torch.maximum(sigma, _NARROW * largest)
+
+
+def smoothed_gains(
+    measure: DiscountedGain, labels: Tensor, where: Tensor, weights: Tensor | None, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`checked_gains`, gains and the best value over the latter if the measure is normalised, in the dtype of the scores."""
+    gains, best, can_err = checked_gains(measure, labels, where, weights)
+    if measure.normalized:  # in float64: the gain of label 128 is more than float32 can hold
+        gains = gains / torch.where(can_err, best, 1.0).unsqueeze(-1)
+        best = torch.ones_like(best)
+    return gains.to(dtype), best.to(dtype), can_err
+
+
+def checked_smoothing(measure: str | Measure, sigma: float | Tensor) -> DiscountedGain:
+    """The measure, which must be a discounted gain; raises ValueError where it or sigma is none."""
     measure = parse_measure(measure)
     if not isinstance(measure, DiscountedGain):
         raise ValueError(
@@ -134,16 +161,8 @@ def _smoothed_regret(
     measure: DiscountedGain,
     sigma: float | Tensor,
 ) -> Tensor:
-    gains, best, can_err = checked_gains(measure, labels, where, weights)
-    if measure.normalized:  # in float64: the gain of label 128 is more than float32 can hold
-        gains = gains / torch.where(can_err, best, 1.0).unsqueeze(-1)
-        best = torch.ones_like(best)
-    gains, best = gains.to(scores.dtype), best.to(scores.dtype)
-
-    # Scores in units of sqrt(2) sigma: h is exp of minus a square. Neither differences nor their squares overflow.
-    sigma = torch.as_tensor(sigma, dtype=scores.dtype, device=scores.device)
-    largest = torch.linalg.vector_norm(scores.detach(), torch.inf, dim=-1, keepdim=True)
-    scores = scores * 0.5**0.5 / torch.maximum(sigma, _NARROW * largest)
+    gains, best, can_err = smoothed_gains(measure, labels, where, weights, scores.dtype)
+    scores = in_sigmas(scores, sigma) * 0.5**0.5  # h is exp of minus a square
     size = scores.shape[-1]
     k = size if measure.cutoff is None else min(measure.cutoff, size)
     discounts = measure.unchecked_weights(size, scores.device).to(scores.dtype)

@@ -123,7 +123,7 @@ class DCRounds(pl.Callback):
 
 
 class AnnealSigma(pl.Callback):
-    """Halve the sigma of a `SmoothLoss` each time training has converged, or has had its epochs, and stop after the last one.
+    """Halve the sigma of a `SmoothLoss` or `SoftRankLoss` each time training has converged or had its epochs, and stop at last.
 
     Converged means: for `patience` epochs the mean training loss did not fall by more than `tolerance` of itself. Early stopping
     waits anew at each halving, so that it does not end a run whose next sigma would be better. Logged as `optimisation/sigma`.

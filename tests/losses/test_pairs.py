@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import minimize
 
 import rankstruct as rs
 from rankstruct.kernels.pairwise_hinge_device import hinge_padded
@@ -209,3 +210,98 @@ def test_compiled_loops_have_the_value_and_the_gradients_of_all_pairs(scheme, dt
         from_flat = loss(flat, labels[where], offsets=offsets)
         torch.testing.assert_close(from_flat, found, **tolerance)
         torch.testing.assert_close(torch.autograd.grad(from_flat, flat, weights)[0], plain[where], **tolerance)
+
+
+def by_definition_of_pairs(scores, labels, cost, weight=lambda high, low: 1.0):
+    """The mean over the pairs of one list, with loops."""
+    n, total, count = len(scores), 0.0, 0
+    for i in range(n):
+        for j in range(n):
+            if labels[i] > labels[j]:
+                total += weight(labels[i], labels[j]) * cost(scores[i] - scores[j])
+                count += 1
+    return total / max(count, 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_fidelity_and_weighted_grades_equal_their_definitions(dtype):
+    pairs = {(2.5, 0.0): 0.7, (1.0, 0.0): 0.2, (2.5, 1.0): 0.0}
+
+    def fidelity(difference):
+        chance = 1 / (1 + math.exp(-0.6 * difference))
+        return 1 - math.sqrt(1.0 * chance) - math.sqrt((1 - 1.0) * (1 - chance))
+
+    generator = torch.Generator().manual_seed(2)
+    weighted = rs.RankSVMLoss(0.8, [(*grades, weight) for grades, weight in pairs.items()], reduction="none")
+    for n in (1, 2, 5, 9):
+        scores = 2 * torch.randn(5, n, generator=generator, dtype=dtype)
+        scores[1] = scores[1].round()
+        labels = torch.tensor([0.0, 1.0, 2.5, 4.0])[torch.randint(0, 4, (5, n), generator=generator)]
+        for loss, cost, weight in (
+            (rs.FidelityLoss(0.6, reduction="none"), fidelity, lambda high, low: 1.0),
+            (weighted, lambda difference: max(0.0, 0.8 - difference), lambda high, low: pairs.get((high, low), 0.0)),
+        ):
+            found = loss(scores, labels)
+            for row in range(5):
+                expected = by_definition_of_pairs(scores[row].tolist(), labels[row].tolist(), cost, weight)
+                assert found[row].item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_equal_weights_of_all_grades_are_ranksvm():
+    scores, labels = torch.randn(4, 12, dtype=torch.float64), torch.randint(0, 3, (4, 12))
+    same = rs.RankSVMLoss(pair_weights=[(2, 0, 1), (2, 1, 1), (1, 0, 1)])
+    torch.testing.assert_close(same(scores, labels), rs.RankSVMLoss()(scores, labels))
+
+
+def test_weights_of_grades_are_what_swaps_of_a_perfect_ranking_lose():
+    labels, offsets = torch.tensor([2, 0, 1, 0, 1, 0, 3, 1, 1, 0, 0]), torch.tensor([0, 6, 9, 11])
+    for measure in ("nDCG", "nDCG@3"):
+        lost = {}
+        for first, last in offsets.unfold(0, 2, 1).tolist():
+            ranked = labels[first:last].sort(descending=True).values
+            scores = -torch.arange(len(ranked), dtype=torch.float64)
+            best = rs.evaluate(scores, ranked, [measure])[rs.parse_measure(measure).name]
+            each = {}
+            for i in range(len(ranked)):
+                for j in range(i + 1, len(ranked)):
+                    if ranked[i] > ranked[j]:
+                        swapped = scores.clone()
+                        swapped[[i, j]] = scores[[j, i]]
+                        value = rs.evaluate(swapped, ranked, [measure])[rs.parse_measure(measure).name]
+                        each.setdefault((float(ranked[i]), float(ranked[j])), []).append(float(best - value))
+            for pair, values in each.items():
+                lost.setdefault(pair, []).append(sum(values) / len(values))
+        found = rs.losses.grade_pair_weights(labels, offsets, measure)
+        assert [each[:2] for each in found] == sorted(lost)
+        for high, low, weight in found:
+            assert weight == pytest.approx(sum(lost[high, low]) / len(lost[high, low]), abs=1e-6)
+
+
+def test_svm_ir_by_the_bundle_method_is_the_optimum_of_its_quadratic_program():
+    """min |w|^2 / 2 + C sum_p c_p xi_p over pairs p: its dual is a box-constrained quadratic program, solved by L-BFGS-B."""
+    generator = np.random.default_rng(0)
+    X, y, qid = generator.normal(size=(18, 3)), np.array([0, 1, 2, 0, 1, 0] * 3), np.repeat([0, 1, 2], 6)
+    pairs, C = [(2.0, 0.0, 1.0), (2.0, 1.0, 0.4), (1.0, 0.0, 0.2)], 5.0
+    loss = rs.RankSVMLoss(pair_weights=pairs)
+    ranker = rs.LinearRanker(loss=loss, C=C, tolerance=1e-6).fit(X, y, qid)
+    weights, rows, costs = {each[:2]: each[2] for each in pairs}, [], []
+    for query in range(3):
+        own = [(i, j) for i in range(18) for j in range(18) if qid[i] == qid[j] == query and y[i] > y[j]]
+        rows += [X[i] - X[j] for i, j in own]
+        costs += [C / 3 * weights[float(y[i]), float(y[j])] / len(own) for i, j in own]
+    D, bounds = np.array(rows), [(0.0, cost) for cost in costs]
+
+    def dual(a):
+        w = D.T @ a
+        return w @ w / 2 - a.sum(), D @ w - 1
+
+    best = minimize(dual, np.zeros(len(D)), jac=True, bounds=bounds, method="L-BFGS-B", options={"ftol": 1e-15})
+    assert ranker.solution_.objective * C == pytest.approx(-best.fun, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "pairs", [[(0, 1, 1.0)], [(1, 0, -1.0)], [(1, 0)], [(1, 0, 1.0), (1, 0, 2.0)], [(1, 0, math.inf)]]
+)
+def test_weights_of_grades_are_checked(pairs):
+    with pytest.raises(ValueError, match="pair_weights must"):
+        rs.RankSVMLoss(pair_weights=pairs)

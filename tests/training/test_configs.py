@@ -16,6 +16,7 @@ CONFIGS = [
 BASELINES = {
     "ranksvm": rs.RankSVMLoss,
     "ranknet": rs.RankNetLoss,
+    "fidelity": rs.FidelityLoss,
     "listnet": rs.ListNetLoss,
     "listmle": rs.ListMLELoss,
     "approxndcg": rs.ApproxNDCGLoss,

@@ -1,0 +1,318 @@
+"""SoftRank: the expected value of a measure where each score is the mean of a Gaussian.
+
+Document i is above document j with probability pi_ij = Phi((s_i - s_j) / (sqrt(2) sigma)), and how many are above j, its rank
+from 0, has the distribution of a sum of coins, one a document,
+
+    p_j = product over i != j of (1 - pi_ij + pi_ij z)              the coefficient of z^r: rank r; "rank-binomial"
+    A   = sum_j b_j sum_r p_j(r) a_r                                loss = best A - A
+
+with discount a and gain b. Only ranks with a discount count: O(n^2 k) time at a cut-off k, of which the documents without a gain
+take none on the CPU. The factors are multiplied in pairs, then those products, in log n steps.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+from torch.special import ndtr
+from torch.utils.checkpoint import checkpoint
+from typing_extensions import Unpack
+
+from rankstruct.kernels import expected_discounts
+from rankstruct.lists import is_plain
+from rankstruct.losses.base import ListOptions, Reduction, check_choice, check_positive, list_loss, with_curvature
+from rankstruct.losses.smooth import SmoothLoss, checked_smoothing, in_sigmas, smoothed_gains
+from rankstruct.measures import DiscountedGain, Measure
+
+__all__ = ["SoftRankLoss", "rank_distribution", "soft_rank_loss"]
+
+RankModel = Literal["binomial", "normal", "joint"]
+RANK_MODELS = get_args(RankModel)
+
+_BLOCK = 2**24  # numbers that are kept for the backward pass; what is beyond is computed again there
+_NODES = 32  # of Gauss and Hermite, for the mean over a standard normal variable
+_POINTS, _SHARES = (each.tolist() for each in np.polynomial.hermite_e.hermegauss(_NODES))
+_LEAST_VARIANCE = 1e-4  # of a rank, whose normal distribution is then that of a whole number
+
+
+def rank_distribution(
+    scores: Tensor,
+    where: Tensor | None = None,
+    *,
+    sigma: float | Tensor = 1.0,
+    ranks: RankModel = "binomial",
+    k: int | None = None,
+) -> Tensor:
+    """The probability of each rank of each document, `[..., documents, ranks]`, where scores are means of Gaussians.
+
+    Each row adds up to 1 over all ranks; over the documents they do so with `ranks="joint"` alone.
+
+    Args:
+        scores: `[..., list_size]`.
+        where: bool, the shape of `scores`, True for a real document; rows of padding are 0.
+        sigma, ranks: as in `soft_rank_loss`.
+        k: how many of the first ranks; all if None.
+
+    Source: Taylor, Guiver, Robertson, Minka, WSDM 2008.
+
+    >>> rank_distribution(torch.tensor([0.0, 2.0, 1.0])).round(decimals=2)
+    tensor([[0.0200, 0.2800, 0.7000],
+            [0.7000, 0.2800, 0.0200],
+            [0.1800, 0.6400, 0.1800]])
+    """
+    _check(ranks, sigma)
+    size = scores.shape[-1]
+    where = torch.ones_like(scores, dtype=torch.bool) if where is None else where
+    k = size if k is None else min(k, size)
+    scores = in_sigmas(torch.where(where, scores, 0.0), sigma)
+    return torch.where(where.unsqueeze(-1), _distribution(scores, where, _all_rows(scores), k, ranks), 0.0)
+
+
+def soft_rank_loss(
+    scores: Tensor,
+    labels: Tensor,
+    measure: str | Measure = "nDCG@10",
+    *,
+    sigma: float | Tensor = 1.0,
+    ranks: RankModel = "binomial",
+    **lists: Unpack[ListOptions],
+) -> Tensor:
+    """SoftRank: the task loss of the expected measure where each score is the mean of a Gaussian; differentiable everywhere.
+
+    Smooth but not convex: start from a sensible scorer (regression) with a `sigma` of the size of score differences, and halve
+    it as training converges (`AnnealSigma`). As sigma goes to 0 the loss tends to the measure's regret where no scores tie; with
+    `"joint"` where they do too.
+
+    O(n^2 k) time for n documents and a cut-off k, without one n; O(n^2) memory on the CPU, elsewhere O(n^2 log k). Long lists
+    are computed again in the backward pass, block by block.
+
+    Args:
+        scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
+        measure: a discounted gain or its name: nDCG, DCG, P, WTA, ERU, nERU, with or without a cut-off.
+        sigma: the standard deviation of a score, above 0; in a list with scores beyond 2^60 sigma, 2^-60 of the largest.
+        ranks: the distribution of a rank. `"binomial"`, as in the paper: each pair is compared by itself, as if the noise of a
+            document were drawn anew for each other one. `"normal"`: the normal distribution with the mean and variance of the
+            former, O(n^2 + n k), for long lists. `"joint"`: one score a document, which gives the expected measure itself, by
+            quadrature, at 32 times the time and memory of `"binomial"`.
+
+    Raises:
+        ValueError: a measure that is not discount times gain, a sigma that is not above 0, an unknown `ranks`.
+
+    Source: Taylor, Guiver, Robertson, Minka, "SoftRank: Optimising Non-Smooth Rank Metrics", WSDM 2008.
+
+    >>> scores = torch.tensor([2.0, 1.0, 0.0])
+    >>> soft_rank_loss(scores, torch.tensor([0, 1, 0]), "nDCG", sigma=1.0)
+    tensor(0.3257)
+    >>> soft_rank_loss(scores, torch.tensor([0, 1, 0]), "nDCG", sigma=0.01)        # 1 - nDCG = 1 - 1 / log2(3)
+    tensor(0.3691)
+    """
+    measure = checked_smoothing(measure, sigma)
+    _check(ranks, sigma)
+
+    def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+        gains, best, can_err = smoothed_gains(measure, labels, where, weights, scores.dtype)
+        found = _expected(in_sigmas(scores, sigma), gains, where, measure, ranks)
+        return torch.where(can_err, best - found, 0.0)
+
+    return list_loss(per_list, scores, labels, signed=measure.takes_negative_labels, **lists)
+
+
+class SoftRankLoss(SmoothLoss):
+    """`soft_rank_loss` as a module; see there. `sigma` is a buffer: `AnnealSigma` halves it, checkpoints keep it.
+
+    >>> loss = SoftRankLoss("nDCG@10", sigma=0.5)
+    >>> loss
+    SoftRankLoss(nDCG@10, sigma=0.5, ranks=binomial, reduction=mean)
+    >>> loss(torch.tensor([[0.2, 0.1]]), torch.tensor([[1, 0]]))
+    tensor(0.1638)
+    """
+
+    function = staticmethod(soft_rank_loss)
+    ranks: RankModel
+
+    def __init__(
+        self,
+        measure: str | Measure = "nDCG@10",
+        *,
+        sigma: float = 1.0,
+        ranks: RankModel = "binomial",
+        reduction: Reduction = "mean",
+    ) -> None:
+        _check(ranks, sigma)
+        super().__init__(measure, sigma=sigma, reduction=reduction)
+        self.set_options(ranks=ranks)
+
+
+def _check(ranks: str, sigma: float | Tensor) -> None:
+    check_choice("ranks", ranks, RANK_MODELS)
+    if not isinstance(sigma, Tensor):
+        check_positive("sigma", sigma)
+
+
+def _expected(scores: Tensor, gains: Tensor, where: Tensor, measure: DiscountedGain, ranks: str) -> Tensor:
+    """The expected measure `[...]`; scores in units of sigma."""
+    size = scores.shape[-1]
+    k = size if measure.cutoff is None else min(measure.cutoff, size)
+    discounts = measure.unchecked_weights(size, scores.device).to(scores.dtype)[:k]
+    count = int((gains > 0).sum(-1).max()) if is_plain(scores) and scores.numel() else size
+    gains, rows = gains.topk(count, dim=-1) if count < size else (gains, _all_rows(scores))
+
+    def of(scores: Tensor, rows: Tensor, gains: Tensor) -> Tensor:
+        return (_expected_discounts(scores, where, rows, discounts, ranks) * gains).sum(-1)
+
+    step = max(1, _BLOCK // max(scores.numel() * (_NODES if ranks == "joint" else 1), 1))
+    if torch.compiler.is_compiling() or count <= step:  # the compiler may not know the size, and plans memory by itself
+        return of(scores, rows, gains)
+    found = torch.zeros_like(gains[..., 0])
+    for a in range(0, count, step):
+        part = (scores, rows[..., a : a + step], gains[..., a : a + step])
+        found = found + checkpoint(of, *part, use_reentrant=False)
+    return found
+
+
+def _all_rows(scores: Tensor) -> Tensor:
+    return torch.arange(scores.shape[-1], device=scores.device).expand(scores.shape)
+
+
+def _distribution(scores: Tensor, where: Tensor, rows: Tensor, k: int, ranks: str) -> Tensor:
+    """The chances of the first k ranks of the documents at `rows`, `[..., rows, k]`; scores in units of sigma."""
+    chances = _chances(scores, where, rows, ranks)
+    if ranks == "normal":
+        return _normal(*chances, where.sum(-1), k)
+    each = _binomial(*chances, k)
+    return _mean_over_nodes(each.unflatten(-2, (-1, _NODES)), -2) if ranks == "joint" else each
+
+
+def _expected_discounts(scores: Tensor, where: Tensor, rows: Tensor, discounts: Tensor, ranks: str) -> Tensor:
+    """The mean discount of the ranks of the documents at `rows`, `[..., rows]`."""
+    if ranks == "normal" or not is_plain(scores):
+        return _distribution(scores, where, rows, len(discounts), ranks) @ discounts
+    above, below = _chances(scores, where, rows, ranks)
+
+    def again(above: Tensor) -> Tensor:
+        return _binomial(above, (above + below).detach() - above, len(discounts)) @ discounts
+
+    value, raised, kept = expected_discounts(above.detach(), below.detach(), discounts)
+    each = with_curvature(above, value, raised - kept, None, again)  # what falls on the one side is not on the other
+    return _mean_over_nodes(each.unflatten(-1, (-1, _NODES)), -1) if ranks == "joint" else each
+
+
+def _mean_over_nodes(values: Tensor, side: int) -> Tensor:
+    shares = torch.tensor(_SHARES, dtype=values.dtype, device=values.device)
+    return values.movedim(side, -1) @ (shares / shares.sum())
+
+
+def _chances(scores: Tensor, where: Tensor, rows: Tensor, ranks: str) -> tuple[Tensor, Tensor]:
+    """That document i is above the row's, and that it is not, `[..., rows, list_size]`; padding and the row's own never are.
+
+    With `"joint"` each document has a row for each node.
+    """
+    centres = scores.gather(-1, rows).unsqueeze(-1)
+    if ranks == "joint":
+        nodes = torch.tensor(_POINTS, dtype=scores.dtype, device=scores.device)
+        centres, rows = (centres + nodes).flatten(-2).unsqueeze(-1), rows.repeat_interleave(_NODES, dim=-1)
+    others = where.unsqueeze(-2) & (torch.arange(where.shape[-1], device=where.device) != rows.unsqueeze(-1))
+    away = torch.where(others, scores.unsqueeze(-2) - centres, 0.0)
+    away = away if ranks == "joint" else away * 0.5**0.5
+    return torch.where(others, ndtr(away), 0.0), torch.where(others, ndtr(-away), 1.0)
+
+
+def _normal(above: Tensor, below: Tensor, lengths: Tensor, k: int) -> Tensor:
+    mean, variance = above.sum(-1, keepdim=True), (above * below).sum(-1, keepdim=True)
+    ranks = torch.arange(k, device=above.device)
+    lower = ndtr((mean - ranks - 0.5) / variance.clamp(min=_LEAST_VARIANCE).sqrt())  # than rank r
+    lower = torch.where(ranks + 1 < lengths[..., None, None], lower, 0.0)
+    return torch.cat([torch.ones_like(mean), lower[..., :-1]], -1) - lower
+
+
+def _binomial(above: Tensor, below: Tensor, k: int) -> Tensor:
+    """How many of independent coins fall on `above`: the chances of 0, 1, ..., k - 1, `[..., rows, k]`."""
+    if torch.compiler.is_compiling():  # the steps are as many as the size says, which it may not know
+        return _counts(above, below, k)
+    return _up(above, below, k)[-1].squeeze(-2)
+
+
+def _up(above: Tensor, below: Tensor, k: int) -> list[Tensor]:
+    """Polynomials `[..., rows, factors, coefficients]`, the factors multiplied in pairs from one to the next."""
+    levels = [torch.stack([below, above], -1)[..., :k]]
+    while levels[-1].shape[-2] > 1:
+        left, right = _pairs(levels[-1])
+        levels.append(_product(left, right, min(2 * left.shape[-1] - 1, k)))
+    levels[-1] = pad(levels[-1], (0, k - levels[-1].shape[-1]))
+    return levels
+
+
+def _pairs(factors: Tensor) -> tuple[Tensor, Tensor]:
+    """Every other one, and the one after it, which is 1 where there is none."""
+    left, right = factors[..., 0::2, :], factors[..., 1::2, :]
+    if left.shape[-2] > right.shape[-2]:
+        one = torch.zeros_like(left[..., :1, :1]) + 1
+        right = torch.cat([right, pad(one, (0, left.shape[-1] - 1))], -2)
+    return left, right
+
+
+def _product(left: Tensor, right: Tensor, size: int) -> Tensor:
+    """The first coefficients of the products of polynomials."""
+    found: Tensor | None = None
+    for power in range(left.shape[-1]):
+        width = min(right.shape[-1], size - power)
+        each = pad(left[..., power : power + 1] * right[..., :width], (power, size - power - width))
+        found = each if found is None else found + each
+    assert found is not None
+    return found
+
+
+def _down(slopes: Tensor, levels: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """The gradient by `below` and by `above`, of that by the polynomial on top."""
+    slopes = slopes.unsqueeze(-2)[..., : levels[-1].shape[-1]]
+    for factors in reversed(levels[:-1]):
+        left, right = _pairs(factors)
+        both = torch.stack([_correlation(slopes, right), _correlation(slopes, left)], -2).flatten(-3, -2)
+        slopes = both[..., : factors.shape[-2], :]
+    slopes = pad(slopes, (0, 2 - slopes.shape[-1]))
+    return slopes[..., 0], slopes[..., 1]
+
+
+def _correlation(slopes: Tensor, factors: Tensor) -> Tensor:
+    """The gradient by one factor of `_product`, of that by the product and the other factor."""
+    size = factors.shape[-1]
+    slopes = pad(slopes, (0, max(0, 2 * size - 1 - slopes.shape[-1])))
+    return torch.stack([(slopes[..., power : power + size] * factors).sum(-1) for power in range(size)], -1)
+
+
+@torch.library.custom_op("rankstruct::rank_binomial", mutates_args=())
+def _counts(above: Tensor, below: Tensor, k: int) -> Tensor:
+    """`_binomial`, as an operator, so that `torch.compile` need not know the size of the lists."""
+    return _up(above, below, k)[-1].squeeze(-2).clone()
+
+
+@_counts.register_fake
+def _(above: Tensor, below: Tensor, k: int) -> Tensor:
+    return above.new_empty((*above.shape[:-1], k))
+
+
+@torch.library.custom_op("rankstruct::rank_binomial_slopes", mutates_args=())
+def _counts_slopes(slopes: Tensor, above: Tensor, below: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    by_below, by_above = _down(slopes, _up(above, below, k))
+    return by_above.contiguous(), by_below.contiguous()
+
+
+@_counts_slopes.register_fake
+def _(slopes: Tensor, above: Tensor, below: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    return above.new_empty(above.shape), below.new_empty(below.shape)
+
+
+def _keep(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:
+    above, below, ctx.k = inputs
+    ctx.save_for_backward(above, below)
+
+
+def _slopes(ctx: Any, slopes: Tensor) -> tuple[Tensor, Tensor, None]:
+    return *_counts_slopes(slopes, *ctx.saved_tensors, ctx.k), None
+
+
+_counts.register_autograd(_slopes, setup_context=_keep)
