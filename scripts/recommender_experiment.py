@@ -37,7 +37,7 @@ from rankstruct.commands.cells import Cell, Cells
 from rankstruct.data import RankingData
 from rankstruct.feature_maps import Positional
 from rankstruct.files import whole_file
-from rankstruct.losses import ListNetLoss, RankNetLoss, SmoothLoss, SquaredLoss, StructuredHingeLoss
+from rankstruct.losses import ListNetLoss, ListOrdinalLoss, RankNetLoss, SmoothLoss, SquaredLoss, StructuredHingeLoss
 from rankstruct.measures import ERU, evaluate, nERU
 from rankstruct.models import load_scorer, save_scorer
 from rankstruct.recommenders import (
@@ -134,6 +134,7 @@ RECIPES = {
     "SmoothGrad nDCG@10": Recipe(lambda _: SmoothLoss("nDCG@10", sigma=0.3), regularizations=(0.01, 0.1, 0.3)),
     "ListNet": Recipe(lambda _: ListNetLoss()),
     "RankNet": Recipe(lambda _: RankNetLoss(), scale=2.0, max_items=20),
+    "MMMF": Recipe(lambda _: ListOrdinalLoss(grades=5), scale=2.0, new_user_method="bundle"),
     "alternating ORM": Recipe(
         _orm("ideal"),
         regularizations=(2.0, 8.0, 30.0, 100.0),

@@ -40,6 +40,7 @@ LOSSES: dict[str, Callable[[], nn.Module]] = {
     "squared": rl.SquaredLoss,
     "classification": partial(rl.ClassificationLoss, balance="lists"),
     "ordinal": partial(rl.OrdinalLoss, 5),
+    "ordinal, thresholds of lists": rl.ListOrdinalLoss,
     "ListNet": rl.ListNetLoss,
     "ListMLE": rl.ListMLELoss,
     "RankNet": rl.RankNetLoss,

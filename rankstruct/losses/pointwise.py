@@ -1,7 +1,8 @@
 """Pointwise losses: every document by itself, against its own label.
 
 Unlike the losses that compare documents, these count every real document, also those of a list whose labels are all equal,
-and they change when all scores of a list are shifted. The value of a list is the mean over its real documents.
+and they change when all scores of a list are shifted; but not `list_ordinal_loss`, whose thresholds shift with the scores.
+The value of a list is the mean over its real documents.
 """
 
 from __future__ import annotations
@@ -27,7 +28,16 @@ from rankstruct.losses.base import (
 )
 from rankstruct.measures.ranked import is_relevant
 
-__all__ = ["ClassificationLoss", "OrdinalLoss", "SquaredLoss", "classification_loss", "ordinal_loss", "squared_loss"]
+__all__ = [
+    "ClassificationLoss",
+    "ListOrdinalLoss",
+    "OrdinalLoss",
+    "SquaredLoss",
+    "classification_loss",
+    "list_ordinal_loss",
+    "ordinal_loss",
+    "squared_loss",
+]
 
 Balance = Literal["none", "lists"]
 Surrogate = Literal["logistic", "hinge"]
@@ -236,8 +246,7 @@ class OrdinalLoss(RankingLoss):
 
     def __init__(self, grades: int, surrogate: Surrogate = "logistic", *, reduction: Reduction = "mean") -> None:
         check_choice("surrogate", surrogate, SURROGATES)
-        if isinstance(grades, bool) or not isinstance(grades, int) or grades < 2:
-            raise ValueError(f"grades must be a whole number of at least 2, got {grades!r}")
+        _check_grades(grades)
         super().__init__(reduction, surrogate=surrogate)
         self.grades = grades
         self.first = torch.nn.Parameter(torch.tensor([1 - grades / 2]))
@@ -263,6 +272,83 @@ class OrdinalLoss(RankingLoss):
     def extra_repr(self) -> str:
         """The number of grades, the surrogate and the reduction."""
         return f"grades={self.grades}, surrogate={self.surrogate}, reduction={self.reduction}"
+
+
+def list_ordinal_loss(scores: Tensor, labels: Tensor, *, grades: int = 5, **lists: Unpack[ListOptions]) -> Tensor:
+    """Ordinal hinge (all thresholds) with the best thresholds of each list, as maximum-margin matrix factorisation has them:
+
+        1/n min over theta of sum over documents i and k = 0, ..., grades - 2 of max(0, 1 - t_ik (s_i - theta_k))
+
+    with t_ik = 1 if y_i > k and else -1. Each theta_k is found in closed form, so that there is nothing to learn beside the
+    scorer, also for lists never seen; the value is a convex function of the scores and does not change when all are shifted. A
+    list whose labels are all equal costs 0. Item weights weigh the documents, also where thresholds are sought.
+
+    Args:
+        scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`; grades y
+            from 0 to `grades` - 1.
+        grades: the number of grades, at least 2.
+
+    Raises:
+        ValueError: too few grades; on the CPU, a label below 0 or above `grades` - 1 (on other devices its list costs NaN).
+
+    Source: Rennie and Srebro, "Fast Maximum Margin Matrix Factorization for Collaborative Prediction", ICML 2005, where a list
+    is a user: thresholds of each user that nothing penalises.
+
+    >>> list_ordinal_loss(torch.tensor([9.0, 7.0, 8.0]), torch.tensor([1, 0, 0]), grades=2)
+    tensor(0.3333)
+    """
+    _check_grades(grades)
+
+    def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+        labels = refuse(
+            labels,
+            where & ((labels < 0) | (labels >= grades)),
+            f"labels must be grades from 0 to {grades - 1} (grades=)",
+        ).unsqueeze(-2)
+        low = labels <= torch.arange(grades - 1, device=labels.device).unsqueeze(-1)
+        kinks = scores.unsqueeze(-2) + torch.where(low, 1.0, -1.0).to(scores)  # of theta_k: [lists, grades - 1, size]
+        mass = where.to(scores) if weights is None else torch.where(where, weights.to(scores), 0.0)
+        # The slope starts at -mass of the low, and each kink adds its own mass: those that lie below the best theta.
+        still = torch.where(where.unsqueeze(-2), kinks.detach(), 0.0)
+        below = _lightest(still, where.unsqueeze(-2), mass.unsqueeze(-2), low)
+        thetas = torch.where(below > 0, still, still.amin(-1, keepdim=True)).amax(-1, keepdim=True)
+        each = (low.to(scores) - below) * (kinks - thetas) + 0 * labels  # no term is below 0, and NaN stays NaN
+        return weighted_mean(each.sum(-2), where, weights)
+
+    return list_loss(per_list, scores, labels, **lists)
+
+
+def _lightest(kinks: Tensor, where: Tensor, mass: Tensor, low: Tensor) -> Tensor:
+    """The share of each document, 0 to 1, in the least kinks that together have the mass of the low documents."""
+    order = torch.where(where, kinks, torch.inf).argsort(dim=-1, stable=True)
+    sizes = mass.expand_as(kinks).gather(-1, order)
+    room = (mass * low).sum(-1, keepdim=True) - (sizes.cumsum(-1) - sizes)
+    share = (room / torch.where(sizes > 0, sizes, 1.0)).clamp(0, 1)
+    return torch.zeros_like(kinks).scatter(-1, order, share)
+
+
+class ListOrdinalLoss(RankingLoss):
+    """`list_ordinal_loss` (the loss of MMMF) as a module; see there for the errors and the source.
+
+    Args:
+        grades: the number of grades, 0 to grades - 1.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+
+    >>> ListOrdinalLoss(grades=3)
+    ListOrdinalLoss(grades=3, reduction=mean)
+    """
+
+    function = staticmethod(list_ordinal_loss)
+    convex = True
+
+    def __init__(self, grades: int = 5, *, reduction: Reduction = "mean") -> None:
+        _check_grades(grades)
+        super().__init__(reduction, grades=grades)
+
+
+def _check_grades(grades: int) -> None:
+    if isinstance(grades, bool) or not isinstance(grades, int) or grades < 2:
+        raise ValueError(f"grades must be a whole number of at least 2, got {grades!r}")
 
 
 def _check_classification(balance: str, relevant_weight: float, margin: float) -> None:

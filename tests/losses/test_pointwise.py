@@ -130,3 +130,60 @@ def test_labels_of_minus_100_are_warned_of_where_they_look_like_padding():
         rs.SquaredLoss()(scores[:1], torch.tensor(targets))  # which is no warning
     rs.SquaredLoss()(scores, labels, where=labels >= 0)
     rs.SquaredLoss()(scores[:, :0], labels[:, :0])
+
+
+def best_thresholds(scores, labels, grades, mass):
+    """The least cost of thresholds that lie at a kink, for it is piecewise linear."""
+    total = 0.0
+    documents = list(zip(scores, labels, mass, strict=True))
+    for k in range(grades - 1):
+        total += min(
+            sum(m * max(0, 1 - (1 if y > k else -1) * (s - theta)) for s, y, m in documents)
+            for theta in [s + side for s in scores for side in (-1, 1)]
+        )
+    return total / sum(mass)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("fraction", [0.0, 0.5])
+def test_list_ordinal_loss_is_the_least_over_thresholds(weighted, tied, fraction):
+    scores, labels = draw(lists=20)
+    scores = scores.round() if tied else scores
+    labels = labels + fraction
+    mass = torch.rand(20, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64) if weighted else None
+    found = rs.list_ordinal_loss(scores, labels, grades=4, item_weights=mass, reduction="none")
+    for row in range(20):
+        each = [1.0] * 8 if mass is None else mass[row].tolist()
+        expected = best_thresholds(scores[row].tolist(), labels[row].tolist(), 4, each)
+        assert found[row].item() == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+
+def test_list_ordinal_gradient_is_that_of_finite_differences():
+    scores, labels = draw()
+    loss = rs.ListOrdinalLoss(grades=3)
+    assert torch.autograd.gradcheck(lambda s: loss(s, labels), scores.requires_grad_())
+
+
+def test_list_ordinal_gradient_is_a_subgradient_at_ties():
+    generator = torch.Generator().manual_seed(3)
+    scores, labels = (
+        torch.zeros(1, 8, dtype=torch.float64, requires_grad=True),
+        torch.tensor([[0, 0, 0, 0, 1, 2, 2, 1]]),
+    )
+    value = rs.list_ordinal_loss(scores, labels, grades=3)
+    (gradient,) = torch.autograd.grad(value, scores)
+    for _ in range(100):
+        other = torch.randn(1, 8, dtype=torch.float64, generator=generator)
+        assert rs.list_ordinal_loss(other, labels, grades=3) >= value + (gradient * other).sum() - 1e-12
+    assert gradient.sum().abs() < 1e-12
+
+
+def test_list_ordinal_loss_of_one_document_or_equal_labels_is_0_and_other_grades_are_refused():
+    scores = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+    assert rs.list_ordinal_loss(scores, torch.tensor([[0] * 4, [2] * 4, [4] * 4]), reduction="none").abs().max() < 1e-6
+    assert rs.list_ordinal_loss(torch.tensor([3.0]), torch.tensor([1])) == 0
+    with pytest.raises(ValueError, match="grades from 0 to 1"):
+        rs.list_ordinal_loss(scores, torch.full((3, 4), 2), grades=2)
+    with pytest.raises(ValueError, match="at least 2"):
+        rs.ListOrdinalLoss(grades=1)

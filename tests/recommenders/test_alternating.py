@@ -43,8 +43,9 @@ def objective(scorer, ratings, loss, regularization):
         rs.StructuredHingeLoss("AUC"),
         rs.StructuredHingeLoss("nDCG@5", reference="ideal"),
         rs.SquaredLoss(),
+        rs.ListOrdinalLoss(grades=5),
     ],
-    ids=["AUC", "nDCG@5", "squared"],
+    ids=["AUC", "nDCG@5", "squared", "MMMF"],
 )
 def test_alternating_never_raises_the_objective(loss):
     ratings = small()

@@ -2,6 +2,7 @@
 
 import logging
 
+import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
@@ -51,6 +52,21 @@ def test_any_loss_trains_and_lowers_the_objective(loss):
     assert module.objective(data.objective_batches()) < 0.9 * before
     (found,) = run.test(module, data, verbose=False)
     (base,) = run.test(FactorizationModule(popularity(train), loss), data, verbose=False)
+    assert found["test/nDCG@10"] > base["test/nDCG@10"] + 0.03
+
+
+def test_maximum_margin_factorisation_beats_item_means_where_users_have_thresholds_of_their_own():
+    ratings = synthetic_ratings(users=100, items=40, rank=2, rated=30, noise=0.2)
+    train, test = hold_out(ratings, 0.3)
+    train = train.select((train.user != 0) | (np.arange(train.num_ratings) == 0))  # a user with one rating
+    train = train.select((train.item != 3) & (train.user != 1))  # an item never rated, a user without ratings
+    data = RatingsDataModule(train, test, test, users_per_batch=20)
+    loss = rs.ListOrdinalLoss(grades=5)
+    run = trainer(40)
+    module = FactorizationModule(rs.MatrixFactorization(100, 40, rank=2), loss, regularization=0.1, optimizer=adam)
+    run.fit(module, data)
+    (found,) = run.test(module, data, verbose=False)
+    (base,) = run.test(FactorizationModule(item_means(train), loss), data, verbose=False)
     assert found["test/nDCG@10"] > base["test/nDCG@10"] + 0.03
 
 
