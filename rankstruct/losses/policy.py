@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from typing_extensions import Unpack
 
+from rankstruct.kernels import draw_rankings, policy_gradient
 from rankstruct.lists import check_lists, is_plain
 from rankstruct.losses.base import (
     ListOptions,
@@ -46,9 +47,6 @@ __all__ = [
     "sample_rankings",
     "target_exposure",
 ]
-
-
-_WIDEST = -600.0  # of scores below the highest, so that float64 holds exp of it and one over that
 
 
 @torch.no_grad()
@@ -77,12 +75,20 @@ def sample_rankings(scores: Tensor, where: Tensor | None = None, *, samples: int
     check_lists(scores, scores, where)
     for name, value in (("samples", samples), ("k", k)):
         _check_count(name, value)
-    noise = torch.empty_like(scores.expand(samples, *scores.shape)).exponential_()
+    size = scores.shape[-1]
+    k = size if k is None else min(k, size)
+    on_cpu = scores.device.type == "cpu" and is_plain(scores)
+    dtype = torch.float64 if on_cpu else scores.dtype
+    noise = torch.empty_like(scores.expand(samples, *scores.shape), dtype=dtype).exponential_()
+    if on_cpu:
+        real = torch.ones_like(scores, dtype=torch.bool) if where is None else where
+        placed = draw_rankings(scores.detach(), real, noise, k)
+        if placed is not None:
+            return placed
     noisy = scores - noise.clamp(min=torch.finfo(noise.dtype).tiny).log()
     if where is not None:
         noisy = torch.where(where, noisy, -torch.inf)
-    size = scores.shape[-1]
-    return noisy.topk(size if k is None else min(k, size), dim=-1).indices
+    return noisy.topk(k, dim=-1).indices
 
 
 def pl_rank_gradient(scores: Tensor, where: Tensor, placed: Tensor, worth: Tensor, rewards: Tensor) -> Tensor:
@@ -93,38 +99,24 @@ def pl_rank_gradient(scores: Tensor, where: Tensor, placed: Tensor, worth: Tenso
         placed: `[samples, ..., k]` indices.
         worth: `[..., k]` or what broadcasts to it: a, 0 behind the end of a list.
     """
+    if scores.device.type == "cpu" and is_plain(scores):
+        found = policy_gradient(scores.detach(), where, placed, worth, rewards)
+        if found is not None:
+            return found
     scores, rewards, worth = scores.double(), rewards.double(), worth.double()
     scores = torch.where(where, scores, -torch.inf)
     scores = torch.where(where, scores - scores.amax(-1, keepdim=True), -torch.inf)
     on_list = where.expand(*placed.shape[:-1], -1).gather(-1, placed)
     gained = torch.where(on_list, worth * rewards.expand(*placed.shape[:-1], -1).gather(-1, placed), 0.0)
     to_come = gained.flip(-1).cumsum(-1).flip(-1)
-    near = scores.device.type == "cpu" and is_plain(scores) and bool((scores >= _WIDEST).logical_or(~where).all())
-    each = (_by_sums if near else _by_logarithms)(scores, placed, on_list, worth, to_come, rewards)
+    each = _by_logarithms(scores, placed, on_list, worth, to_come, rewards)
     return torch.where(where, each.scatter_add(-1, placed, to_come - gained).mean(0), 0.0)
-
-
-def _by_sums(
-    scores: Tensor, placed: Tensor, on_list: Tensor, worth: Tensor, to_come: Tensor, rewards: Tensor
-) -> Tensor:
-    """The second and third term, `[samples, ..., list_size]`, where no exp(s) is too small to be told from 0."""
-    powers = scores.exp()
-    spread, shared = powers.expand(*placed.shape[:-1], -1), rewards.expand(*placed.shape[:-1], -1)
-    own = spread.gather(-1, placed)
-    left = own.flip(-1).cumsum(-1).flip(-1)
-    if placed.shape[-1] < scores.shape[-1]:
-        left = left + spread.scatter(-1, placed, 0.0).sum(-1, keepdim=True)
-    inverse = torch.where(on_list, 1 / left, 0.0)
-    of_worth, of_rest = (worth * inverse).cumsum(-1), (to_come * inverse).cumsum(-1)
-    at_placed = own * (shared.gather(-1, placed) * of_worth - of_rest)
-    others = powers * (rewards * of_worth[..., -1:] - of_rest[..., -1:])
-    return others.scatter(-1, placed, at_placed)
 
 
 def _by_logarithms(
     scores: Tensor, placed: Tensor, on_list: Tensor, worth: Tensor, to_come: Tensor, rewards: Tensor
 ) -> Tensor:
-    """The same for scores any distance apart: running sums in logarithms, exp(s_d) / Z_i being at most 1 for each."""
+    """The second and third term, `[samples, ..., list_size]`: running sums in logarithms, exp(s_d) / Z_i being at most 1."""
     scores = scores.expand(*placed.shape[:-1], -1)
     rest = scores.scatter(-1, placed, -torch.inf).logsumexp(-1, keepdim=True)
     left = torch.cat([rest, scores.gather(-1, placed).flip(-1)], -1).logcumsumexp(-1)[..., 1:].flip(-1)

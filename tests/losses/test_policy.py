@@ -59,8 +59,8 @@ def test_the_estimate_equals_the_gradient_in_expectation(size, k, scale, monkeyp
     padded = torch.cat([torch.tensor([math.nan], dtype=torch.float64), scores])
     where = torch.arange(size + 1) > 0
     given = worth, torch.cat([torch.zeros(1, dtype=torch.float64), rewards])
-    for widest in (-600.0, 1.0):  # plain sums, and those in logarithms
-        monkeypatch.setattr(policy, "_WIDEST", widest)
+    for loop in (policy.policy_gradient, lambda *given: None):  # the compiled sums, and those in logarithms
+        monkeypatch.setattr(policy, "policy_gradient", loop)
         each = torch.stack([policy.pl_rank_gradient(padded, where, order.unsqueeze(0) + 1, *given) for order in orders])
         assert (each[:, 0] == 0).all()
         torch.testing.assert_close((chances.unsqueeze(-1) * each[:, 1:]).sum(0), exact)
@@ -79,6 +79,45 @@ def test_scores_far_apart_do_not_overflow():
             torch.tensor([1.0, -2.0, 3.0, 0.0, 1.0]),
         )
         assert found.isfinite().all()
+
+
+@pytest.mark.parametrize("k", [1, 3, 32, 40, 50])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_drawn_ranking_is_that_of_the_noise(k, dtype, monkeypatch):
+    """The compiled loop and the sort of noisy scores, of padded lists, of ties, of several threads."""
+    generator = torch.Generator().manual_seed(k)
+    scores = torch.randn(3, 7, 50, generator=generator, dtype=dtype).round(decimals=1)
+    where = torch.rand(3, 7, 50, generator=generator) < 0.8
+    where[0, 0], where[0, 1, 1:] = False, False
+    scores = torch.where(where, scores, torch.nan)
+    given = {"samples": 400, "k": k}
+    torch.manual_seed(1)
+    found = rs.sample_rankings(scores, where, **given)
+    monkeypatch.setattr(policy, "draw_rankings", lambda *given: None)
+    torch.manual_seed(1)
+    sorted_ = rs.sample_rankings(scores, where, **given)
+    real = where.expand(400, -1, -1, -1)
+    listed = real.gather(-1, sorted_)
+    assert torch.equal(real.gather(-1, found), listed)
+    assert torch.equal(found[listed], sorted_[listed])
+    assert torch.equal(found.sort(-1).values.diff(dim=-1) > 0, torch.ones_like(found[..., 1:]) > 0)  # each once
+
+
+def test_the_compiled_gradient_is_that_in_logarithms(monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    for size, k, samples in ((1, 1, 3), (9, 4, 2), (60, 60, 5), (300, 10, 40)):
+        scores = 3 * torch.randn(8, size, generator=generator)
+        where = torch.rand(8, size, generator=generator) < 0.7
+        where[0], where[1, 1:] = False, False
+        scores, rewards = torch.where(where, scores, torch.nan), torch.randn(8, size, generator=generator)
+        rewards = torch.where(where, rewards, 0.0)
+        placed = rs.sample_rankings(scores, where, samples=samples, k=k)
+        worth = torch.where(torch.arange(k) < where.sum(-1, keepdim=True), 1 / torch.arange(2, k + 2).log2(), 0.0)
+        given = scores, where, placed, worth, rewards
+        compiled = policy.pl_rank_gradient(*given)
+        with monkeypatch.context() as patched:
+            patched.setattr(policy, "policy_gradient", lambda *given: None)
+            torch.testing.assert_close(compiled, policy.pl_rank_gradient(*given))
 
 
 def test_rankings_are_drawn_as_often_as_the_policy_says():

@@ -1,0 +1,117 @@
+"""Rankings drawn from a Plackett-Luce policy and the gradient that they estimate, on the CPU: O(n log k) and O(n) a ranking.
+
+Exponential noise over exp(s) has the policy's order, ascending. Both loops stop at a list with scores too far apart for exp of
+their differences, and return its number; -1 where there is none.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rankstruct.kernels.compilation import compile_kernel, compile_part, unsigned
+from rankstruct.kernels.sorting import sort_descending, sort_space
+
+_WIDEST = 600.0  # that float64 holds exp of it, one over that, and a little more
+_FEW = 32  # ranks, up to which each document is inserted where it belongs
+
+
+@compile_part
+def _powers(scores, where, index, power):
+    """What exp of the scores is over that of the highest, 0 in the padding; how many are real, or -1 if too far apart."""
+    n, real, top = scores.shape[1], 0, -np.inf
+    for d in range(n):
+        if where[index, d]:
+            real += 1
+            top = max(top, scores[index, d])
+    for d in range(n):
+        power[d] = 0.0
+        if where[index, d]:
+            below = top - scores[index, d]
+            if not below <= _WIDEST:
+                return -1
+            power[d] = np.exp(-below)
+    return real
+
+
+@compile_part
+def _first_few(key, k, placed, least):
+    """The places of the k least keys, ascending, in input order where they tie; `least` [k] is scratch."""
+    count = 0
+    for d in range(key.shape[0]):
+        value = key[d]
+        if count == k and not value < least[k - 1]:
+            continue
+        count = min(count + 1, k)
+        at = count - 1
+        while at > 0 and value < least[at - 1]:
+            least[at], placed[at] = least[at - 1], placed[at - 1]
+            at -= 1
+        least[at], placed[at] = value, d
+
+
+@compile_kernel
+def draw_lists(scores, where, noise, first, last, placed):
+    """Fill `placed`, `[samples, lists, k]`, for the lists `[first, last)`."""
+    n, k = scores.shape[1], placed.shape[2]
+    power, key, least = np.empty(n), np.empty(n), np.empty(k)
+    bits = key.view(np.uint64)
+    space, everything = sort_space(bits, n), np.empty(0, np.uint8)
+    for index in range(first, last):
+        if _powers(scores, where, index, power) == -1:
+            return index
+        for sample in range(placed.shape[0]):
+            found = placed[sample, index]
+            if k <= _FEW:
+                for d in range(n):
+                    key[d] = noise[sample, index, d] / power[d] if where[index, d] else np.inf
+                _first_few(key, k, found, least)
+                continue
+            for d in range(n):
+                key[d] = -noise[sample, index, d] / power[d] if where[index, d] else -np.inf
+            _, order = sort_descending(bits, everything, 0, n, space)
+            for r in range(k):
+                found[r] = order[r]
+    return -1
+
+
+@compile_kernel
+def gradient_lists(scores, where, placed, worth, rewards, first, last, found):
+    """Fill `found`, `[lists, n]`, for the lists `[first, last)`; see `losses.policy` for the three terms."""
+    n, samples, k = scores.shape[1], placed.shape[0], placed.shape[2]
+    power, seen = np.empty(n), np.zeros(n, np.int64)
+    own, gained, inverse, to_come = np.empty((4, k))
+    drawn = 0
+    for index in range(first, last):
+        real = _powers(scores, where, index, power)
+        if real == -1:
+            return index
+        ranks = min(real, k)
+        mine = found[index]
+        for d in range(n):
+            mine[d] = 0.0
+        for sample in range(samples):
+            drawn += 1
+            for r in range(ranks):
+                at = unsigned(placed[sample, index, r])
+                own[r], gained[r] = power[at], worth[index, r] * rewards[index, at]
+                seen[at] = drawn
+            left = 0.0
+            for d in range(n):
+                left += power[d] if seen[d] != drawn else 0.0
+            rest = 0.0
+            for r in range(ranks - 1, -1, -1):
+                left += own[r]
+                inverse[r] = 1.0 / left
+                rest += gained[r]
+                to_come[r] = rest
+            of_worth, of_rest = 0.0, 0.0
+            for r in range(ranks):
+                at = unsigned(placed[sample, index, r])
+                of_worth += worth[index, r] * inverse[r]
+                of_rest += to_come[r] * inverse[r]
+                mine[at] += to_come[r] - gained[r] + own[r] * (rewards[index, at] * of_worth - of_rest)
+            for d in range(n):
+                mine[d] += power[d] * (rewards[index, d] * of_worth - of_rest) if seen[d] != drawn else 0.0
+        for d in range(n):
+            mine[d] /= samples
+    return -1
