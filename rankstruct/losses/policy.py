@@ -18,7 +18,7 @@ Complexity", SIGIR 2022.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -40,9 +40,11 @@ from rankstruct.measures import DiscountedGain, Measure
 
 __all__ = [
     "ExposureLoss",
+    "ExposureTerms",
     "PLRankLoss",
     "expected_exposure",
     "exposure_loss",
+    "measure_exposure",
     "pl_rank_loss",
     "sample_rankings",
     "target_exposure",
@@ -257,6 +259,64 @@ class PLRankLoss(RankingLoss):
         super().__init__(reduction, measure=_check_policy(measure, samples), samples=samples)
 
 
+class ExposureTerms(NamedTuple):
+    """Of each list; see `measure_exposure`."""
+
+    distance: Tensor
+    disparity: Tensor
+    relevance: Tensor
+
+
+def _exposure_terms(
+    scores: Tensor, labels: Tensor, where: Tensor, measure: DiscountedGain, samples: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """e_d^2, e_d e*_d and e*_d^2 of each document, the first two estimated from two halves of the samples."""
+    wanted = target_exposure(labels, where, measure=measure).to(scores.dtype)
+    one = _exposure(scores, where, measure, (samples + 1) // 2)
+    other = _exposure(scores, where, measure, samples // 2)
+    return one * other, (one + other) / 2 * wanted, wanted.square()
+
+
+@torch.no_grad()
+def measure_exposure(
+    scores: Tensor,
+    labels: Tensor,
+    where: Tensor | None = None,
+    *,
+    measure: str | Measure = "nDCG",
+    samples: int = 256,
+) -> ExposureTerms:
+    """Whether a Plackett-Luce policy gives documents of equal gain equal chances to be seen, without bias from sampling.
+
+    With e the exposures of the documents and e* those they should have (`expected_exposure`, `target_exposure`): the distance
+    sum_d (e_d - e*_d)^2 (EE-L), which is the disparity sum_d e_d^2 (EE-D, high where always the same are seen) less twice the
+    relevance sum_d e_d e*_d (EE-R), and a constant of the list.
+
+    Args:
+        scores, labels: `[..., list_size]`; where: bool, True for a real document.
+        measure: as in `expected_exposure`; its discount says how far users look, in `"nERU(d=0,half_life=2)"` a geometric one.
+        samples: how many rankings are drawn of each list, at least 2.
+
+    Returns:
+        `distance`, `disparity` and `relevance`, `[...]` each.
+
+    Source: Diaz, Mitra, Ekstrand, Biega, Carterette, CIKM 2020.
+
+    >>> _ = torch.manual_seed(0)
+    >>> labels = torch.tensor([1, 1, 0])
+    >>> for scores in (torch.tensor([9.0, -9.0, -99.0]), torch.tensor([9.0, 9.0, -99.0])):  # the same first, and fair
+    ...     measure_exposure(scores, labels, samples=10_000).distance.round(decimals=2)
+    tensor(0.0700)
+    tensor(0.)
+    """
+    check_lists(scores, labels, where)
+    chosen = _check_exposure(measure, samples, 0.0)
+    real = torch.ones_like(scores, dtype=torch.bool) if where is None else where
+    given = torch.where(real, scores, 0.0), torch.where(real, labels, 0), real
+    spread, agreed, wanted = (each.where(real, 0.0).sum(-1) for each in _exposure_terms(*given, chosen, samples))
+    return ExposureTerms(spread - 2 * agreed + wanted, spread, agreed)
+
+
 def exposure_loss(
     scores: Tensor,
     labels: Tensor,
@@ -284,16 +344,14 @@ def exposure_loss(
     Source: Diaz, Mitra, Ekstrand, Biega, Carterette, CIKM 2020; and the module's.
 
     >>> _ = torch.manual_seed(0)
-    >>> exposure_loss(torch.tensor([9.0, 0.0, -9.0]), torch.tensor([2, 1, 0]))
-    tensor(0.)
+    >>> exposure_loss(torch.tensor([9.0, 0.0, -9.0]), torch.tensor([2, 1, 0])).abs() < 1e-6
+    tensor(True)
     """
     chosen = _check_exposure(measure, samples, disparity)
 
     def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        wanted = target_exposure(labels, where, measure=chosen).to(scores.dtype)
-        one = _exposure(scores, where, chosen, (samples + 1) // 2)
-        other = _exposure(scores, where, chosen, samples // 2)
-        each = disparity * one * other - (one + other - wanted) * wanted
+        spread, agreed, wanted = _exposure_terms(scores, labels, where, chosen, samples)
+        each = disparity * spread - 2 * agreed + wanted
         each = each if weights is None else each * weights
         counts = differs(chosen.document_gains(labels), where)
         return torch.where(counts, torch.where(where, each, 0.0).sum(-1), 0.0)
