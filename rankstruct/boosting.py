@@ -19,6 +19,7 @@ import copy
 import importlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -31,6 +32,7 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from rankstruct.estimators.base import Documents, Lists, Ranker, bring_together, check_groups_of, named_loss
+from rankstruct.kernels.threads import threads_of_torch
 from rankstruct.losses import GradedLoss, PerturbedLoss, StructuredHingeLoss, second_derivatives, takes_groups
 from rankstruct.measures import Measure, evaluate, parse_measure
 from rankstruct.models import SumScorer, TreeScorer
@@ -40,6 +42,7 @@ from rankstruct.progress import Progress
 
 __all__ = ["BoostedRanker", "BoostingMetric", "BoostingObjective", "boosting_metric", "boosting_objective"]
 
+_WORTH_THREADS = 2**17  # documents
 _DRAWS = 16  # of noise; documents with the same label in a list share what they find
 
 
@@ -114,12 +117,13 @@ class BoostingObjective:
         if not (self._lists and np.array_equal(self._lists[0], labels) and np.array_equal(self._lists[1], sizes)):
             self._lists, self._spread = (np.array(labels), sizes), None
         factors = np.repeat(_list_weights(weight, sizes) * (len(labels) / len(sizes)), sizes)
-        gradient = _gradient(self.loss, scores, lists)
-        known = second_derivatives(self.loss, scores, lists["labels"], lists["offsets"])
-        if known is None:
-            if self._spread is None:
-                self._spread = _spread(self.loss, scores, lists)
-            known = torch.maximum(self._spread, gradient.abs())
+        with _threads_for(len(labels)):
+            gradient = _gradient(self.loss, scores, lists)
+            known = second_derivatives(self.loss, scores, lists["labels"], lists["offsets"])
+            if known is None:
+                if self._spread is None:
+                    self._spread = _spread(self.loss, scores, lists)
+                known = torch.maximum(self._spread, gradient.abs())
         return gradient.numpy() * factors, known.numpy() * factors
 
 
@@ -168,6 +172,11 @@ def _list_weights(weight: Any, sizes: np.ndarray) -> np.ndarray:
     if len(weight) != sizes.sum() or not np.array_equal(weight, np.repeat(weight[starts], sizes)):
         raise ValueError("weights must be one a list, or the same for all documents of each list")
     return weight[starts]
+
+
+def _threads_for(documents: int) -> AbstractContextManager[None]:
+    """One thread of torch for what is done sooner so, several times sooner beside other processes."""
+    return threads_of_torch(1) if documents < _WORTH_THREADS else nullcontext()
 
 
 def _gradient(loss: nn.Module, scores: Tensor, lists: dict[str, Tensor]) -> Tensor:
@@ -338,7 +347,9 @@ class BoostedRanker(Ranker):
                 if valid is None:
                     continue
                 lists: dict[str, Any] = {"offsets": torch.tensor(valid.offsets), "groups": valid.groups}
-                (values,) = evaluate(model.valid_scores(), valid.labels, [self._measure()], **lists).values()
+                scores = model.valid_scores()
+                with _threads_for(len(scores)):
+                    (values,) = evaluate(scores, valid.labels, [self._measure()], **lists).values()
                 history.append(float(values.mean()))
                 best = int(np.argmax(history)) + 1
                 bar.set_postfix_str(f"{self._measure().name} {history[best - 1]:.4f}")

@@ -57,7 +57,7 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 def versions() -> dict[str, str]:
     """The versions that a result depends on, by name."""
     found = {"rankstruct": __version__, "python": platform.python_version()}
-    for name in ("torch", "numpy", "scipy", "scikit-learn", "lightgbm"):
+    for name in ("torch", "numpy", "scipy", "scikit-learn", "lightgbm", "catboost"):
         with suppress(PackageNotFoundError):
             found[name] = version(name)
     return found

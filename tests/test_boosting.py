@@ -223,3 +223,21 @@ def test_every_way_that_xgboost_calls():
     values = seen["train"]["nDCG@10"]
     assert values[-1] == pytest.approx(metric(y, model.predict(data), None, sizes)[1], abs=1e-6)
     assert values[-1] > 0.7
+
+
+def test_small_gradients_are_left_to_one_thread_which_no_longer_holds_after_them():
+    seen, before = [], torch.get_num_threads()
+
+    class Watched(rs.RankNetLoss):
+        def forward(self, scores, labels, **lists):
+            seen.append(torch.get_num_threads())
+            return super().forward(scores, labels, **lists)
+
+    torch.set_num_threads(2)
+    try:
+        rs.boosting_objective(Watched())(np.array([1.0, 0.0]), np.zeros(2), None, np.array([2]))
+        assert seen
+        assert set(seen) == {1}
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

@@ -57,6 +57,7 @@ def _parse_record(line: bytes, place: str) -> tuple[str, str, dict[str, Any]]:
     try:
         record = json.loads(line)
         kept = {name: record[name] for name in _RECORD} | {name: record.get(name, []) for name in ("path", "remarks")}
+        kept["cpu_seconds"] = record.get("cpu_seconds", float("nan"))  # older cells have none
         return " ".join(map(str, record["cell"])), record["request"], kept
     except (ValueError, TypeError, KeyError):
         raise ValueError(f"{place}: no finished cell; delete the line, and the cell is run again") from None

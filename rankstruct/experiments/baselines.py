@@ -7,8 +7,8 @@ that makes thresholds, which a large one leaves nearly unregularised; `tolerance
 takes `random_state`.
 
 Whatever a library does well is taken from it: trees and ridge regression from scikit-learn, LambdaMART from LightGBM
-(`pip install rankstruct[experiments]`). Linear max-margin baselines are trained to a certified gap by
-`LinearRanker`.
+(`pip install rankstruct[experiments]`), `CatBoost` from the library of that name, which no extra installs. Linear max-margin
+baselines are trained to a certified gap by `LinearRanker`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, check_is_fitted, check_X_y
 from torch import nn
 
+from rankstruct.boosting import BoostedRanker
 from rankstruct.diagnostics import describe
-from rankstruct.estimators import AutoRanker, LinearRanker, MLPRanker
+from rankstruct.estimators import AutoRanker, EnsembleRanker, LinearRanker, MLPRanker
 from rankstruct.estimators.base import are_given, group_documents
 from rankstruct.estimators.linear import ranking_risk
 from rankstruct.feature_maps import Positional
@@ -222,6 +223,12 @@ def choice_of(trainer: Any) -> dict[str, Any]:
         return {"C": trainer.C_}
     if isinstance(trainer, AutoRanker):
         return {"recipe": trainer.recipe_}
+    if isinstance(trainer, BoostedRanker):
+        return {"trees": trainer.best_iterations_}
+    if isinstance(trainer, EnsembleRanker):
+        choices = [choice_of(ranker) for ranker in trainer.rankers_]
+        names = dict.fromkeys(itertools.chain.from_iterable(choices))
+        return {name: [choice[name] for choice in choices if name in choice] for name in names}
     return dict(getattr(trainer, "choice_", {}))
 
 
@@ -676,6 +683,56 @@ class LambdaMART(_Boosted):
 
 
 @dataclass(eq=False, repr=False)
+class CatBoost(_Boosted):
+    """CatBoost's trees on one of its losses of lists, one thread; documents are drawn at random, so it has a seed.
+
+    Args:
+        loss: by CatBoost's name, such as `"QueryRMSE"` or `"YetiRank"`.
+        learning_rate: of boosting.
+        depth: of a tree.
+
+    Raises:
+        ImportError: CatBoost is not installed.
+
+    Source: Prokhorenkova, Gusev, Vorobev, Dorogush, Gulin, "CatBoost: Unbiased Boosting with Categorical Features", NeurIPS
+    2018; Gulin, Kuralenok, Pavlov, "Winning the Transfer Learning Track of Yahoo!'s Learning to Rank Challenge with YetiRank",
+    JMLR W&CP 14, 2011.
+    """
+
+    _: KW_ONLY
+    loss: str = "QueryRMSE"
+    learning_rate: float = 0.05
+    depth: int = 6
+    random_state: int = 0
+
+    def _boost(self, X: Any, y: np.ndarray, offsets: np.ndarray) -> int:
+        try:
+            import catboost
+        except ImportError as error:
+            raise ImportError("CatBoost is not installed: pip install catboost") from error
+        options = {
+            "loss_function": self.loss,
+            "iterations": self.rounds,
+            "learning_rate": self.learning_rate,
+            "depth": self.depth,
+            "random_seed": self.random_state,
+            "thread_count": 1,
+            "verbose": False,
+            "allow_writing_files": False,
+        }
+        lists = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+        self.model_ = catboost.CatBoost(options).fit(catboost.Pool(_dense(X), y, group_id=lists))
+        return self.rounds
+
+    def _stages(self, X: Any) -> Iterator[tuple[int, np.ndarray]]:
+        stages = self.model_.staged_predict(_dense(X), eval_period=self.every, thread_count=1)
+        return ((min(number * self.every, self.rounds), scores) for number, scores in enumerate(stages, 1))
+
+    def _score(self, X: Any) -> np.ndarray:
+        return self.model_.predict(_dense(X), ntree_end=self.choice_["rounds"], thread_count=1)
+
+
+@dataclass(eq=False, repr=False)
 class RankBoost(_Boosted):
     """RankBoost: a weighted vote of thresholded features, boosted over all pairs of documents of different grade.
 
@@ -848,6 +905,23 @@ def _ranksvm(
     return LinearRanker(select, C=default if C is None else C, loss=loss, tolerance=tolerance)
 
 
+def _ensemble(
+    members: Sequence[Mapping[str, Any]], *, seeds: int = 3, random_state: int = 0, select: str = "nDCG@10"
+) -> EnsembleRanker:
+    """Standardised scores averaged: of each member, `trainer` and its options, with as many seeds if it is random."""
+    if seeds < 1 or not members:
+        raise ValueError(f"an ensemble needs a member and a seed at least; got {len(members)} and {seeds}")
+    rankers = []
+    for member in members:
+        options = dict(member)
+        if "trainer" not in options:
+            raise ValueError(f"members: give `trainer` and its options, got {member!r}")
+        name = options.pop("trainer")
+        numbers = range(random_state, random_state + (seeds if is_stochastic(name) else 1))
+        rankers += [make_trainer(name, seed=number, select=select, **options) for number in numbers]
+    return EnsembleRanker(rankers, measure=select)
+
+
 #: Trainers by name; a new one is one line here.
 TRAINERS: dict[str, Callable[..., Any]] = {
     "hinge": _hinge,  # SVMauc, SVMmap, SVMndcg, SVMmrr, precision@k; DORM and ORM with the positional map
@@ -861,13 +935,16 @@ TRAINERS: dict[str, Callable[..., Any]] = {
     "pairwise-regression": PairwiseRegression,
     "mcrank": McRank,
     "lambdamart": LambdaMART,
+    "catboost": CatBoost,
     "rankboost": RankBoost,
     "listnet": functools.partial(GradientRanker, ListNetLoss()),
     "ranknet": functools.partial(GradientRanker, RankNetLoss()),
     "lambdarank": functools.partial(GradientRanker, LambdaLoss(measure="nDCG", scheme="lambdarank")),
     "linear": functools.partial(LinearRanker, prepare=()),  # on any loss; the plan prepares the features
     "mlp": functools.partial(MLPRanker, prepare=()),
+    "boosted": functools.partial(BoostedRanker, n_jobs=1),
     "auto": AutoRanker,  # which prepares the features itself
+    "ensemble": _ensemble,  # of any of these, with several seeds
     "feature": SingleFeature,
     "random": RandomRanker,
 }

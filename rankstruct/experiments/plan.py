@@ -272,8 +272,8 @@ def run_cell(plan: Plan, cell: PlanCell) -> dict[str, Any]:
 
     Returns:
         What is kept of it, ready for JSON: `cell` (its key), `request`, `choice`, `path` (`baselines.path_of`), `remarks`
-        (warnings of the trainer), `seconds` of training, `documents` and `removed` of the three parts, `qids`, and `values`, a
-        list a measure with one number a test query.
+        (warnings of the trainer), `seconds` of training, `cpu_seconds` of all its threads, `documents` and `removed` of the three
+        parts, `qids`, and `values`, a list a measure with one number a test query.
     """
     source = plan.data.of(cell.set_name, cell.fold)
     raw = source.read_raw()
@@ -283,11 +283,11 @@ def run_cell(plan: Plan, cell: PlanCell) -> dict[str, Any]:
     if "lists" in cell.spec and "lists" not in cell.options:
         train = _fewer_lists(train, int(cell.spec["lists"]), [cell.seed, cell.fold])
     trainer = make_trainer(cell.spec["trainer"], seed=cell.seed, select=plan.select, **cell.options)
-    start = time.perf_counter()
+    start, start_cpu = time.perf_counter(), time.process_time()
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", UserWarning)
         trainer.fit(**arrays_of(train), **arrays_of(vali, "_valid"))
-    seconds = time.perf_counter() - start
+    seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - start_cpu
     scores = trainer.predict(test.features, test.list_numbers)
     values = evaluate(scores, test.labels, plan.all_measures, offsets=test.offsets, groups=test.groups)
     return {
@@ -297,6 +297,7 @@ def run_cell(plan: Plan, cell: PlanCell) -> dict[str, Any]:
         "path": path_of(trainer),
         "remarks": sorted({str(each.message) for each in warned}),
         "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
         "documents": [train.num_documents, vali.num_documents, test.num_documents],
         "removed": [b.num_documents - a.num_documents for a, b in zip(prepared, raw, strict=True)],
         "qids": test.qids.tolist(),

@@ -156,6 +156,7 @@ class Gathered:
         self.rows = list(by_row)
         self.values: dict[tuple[Row, str], np.ndarray] = {}  # [seeds, units]
         self.seconds: dict[Row, float] = {}
+        self.cpu_seconds: dict[Row, float] = {}
         self.choices: dict[Row, list[str]] = {}
         self.removed: dict[str, list[int]] = {}
         self.remarks: dict[str, list[str]] = {}  # by what was said, who in how many cells
@@ -164,7 +165,8 @@ class Gathered:
             first, cells = seeds[min(seeds)], [cell for of_seed in seeds.values() for cell in of_seed]
             for remark, count in Counter(remark for cell in cells for remark in cell.get("remarks", [])).items():
                 self.remarks.setdefault(remark, []).append(f"{row_name(plan, row)} {count} of {len(cells)}")
-            self.seconds[row] = float(np.mean([sum(cell["seconds"] for cell in cells) for cells in seeds.values()]))
+            for clock, taken in (("seconds", self.seconds), ("cpu_seconds", self.cpu_seconds)):
+                taken[row] = float(np.mean([sum(cell[clock] for cell in cells) for cells in seeds.values()]))
             self.choices[row] = [_short(cell["choice"]) for cell in first]
             if all(cell.get("path") for cell in first):
                 self.paths[row] = [{"path": cell["path"]} for cell in first]
@@ -258,7 +260,7 @@ def measure_table(plan: Plan, gathered: Gathered, entries: Sequence[Entry], set_
 
 def _note(plan: Plan, gathered: Gathered, entries: Sequence[Entry]) -> str:
     """What is said under the table of measures."""
-    of = "queries" if plan.pairs == "query" else "folds"
+    of = _units_of(plan)
     number = gathered.queries if plan.pairs == "query" else len(plan.data.folds)
     note = f"Means over {number} test {of}, expected values over ties; a query with nothing relevant counts 0."
     if any(f.seeds > 1 for f in entries):
@@ -305,12 +307,50 @@ def win_table(plan: Plan, gathered: Gathered, set_name: str) -> Table:
     return Table(title, ["trainer", *plan.measures], rows, note)
 
 
+def interval_table(plan: Plan, gathered: Gathered, entries: Sequence[Entry], set_name: str) -> Table:
+    """Every trainer's means with their intervals."""
+    cells = [f"{entry.mean:.4f} ({entry.low:.4f} to {entry.high:.4f})" for entry in entries]
+    lines = np.array(cells, object).reshape(len(gathered.rows), -1).tolist()
+    rows = [[row_name(plan, row), *line] for row, line in zip(gathered.rows, lines, strict=True)]
+    note = f"Means and their 95 % bootstrap intervals over {_units_of(plan)}, seeds averaged."
+    return Table(_title(set_name, "means with intervals"), ["trainer", *plan.measures], rows, note)
+
+
+def difference_table(plan: Plan, sets: Mapping[str, Gathered]) -> Table:
+    """The reference less every other trainer, with intervals; the queries of several sets are taken together."""
+    common = [row for row in next(iter(sets.values())).rows if all(row in each.rows for each in sets.values())]
+    wanted = plan.reference or next(iter(plan.trainers))
+    references = [row for row in common if row[0] == wanted][:1]
+    rows = [_ahead(plan, sets, reference, row) for reference in references for row in common if row != reference]
+    where = " and ".join(filter(None, sets))
+    note = f"{wanted} less each other: means and their 95 % paired bootstrap intervals over {_units_of(plan)}"
+    note += f" of {where} together." if len(sets) > 1 else "."
+    return Table(_title(where, f"{wanted} less each other"), ["trainer", *plan.measures], rows, note)
+
+
+def _ahead(plan: Plan, sets: Mapping[str, Gathered], reference: Row, other: Row) -> list[str]:
+    """A line of `difference_table`."""
+    line = [row_name(plan, other)]
+    for measure in plan.measures:
+        ahead = np.concatenate([each.units(reference, measure) - each.units(other, measure) for each in sets.values()])
+        low, high = bootstrap_interval(ahead, resamples=2000)
+        line.append(f"{ahead.mean():+.4f} ({low:+.4f} to {high:+.4f})")
+    return line
+
+
+def _units_of(plan: Plan) -> str:
+    return "queries" if plan.pairs == "query" else "folds"
+
+
 def time_table(plan: Plan, gathered: Gathered, set_name: str) -> Table:
     """Seconds of training, settings and validation included, over all folds; what was chosen by fold, first seed."""
-    rows = [
-        [row_name(plan, row), f"{gathered.seconds[row]:.1f}", "; ".join(gathered.choices[row])] for row in gathered.rows
-    ]
-    return Table(_title(set_name, "training"), ["trainer", "seconds, all folds", "chosen by fold"], rows)
+    rows = []
+    for row in gathered.rows:
+        cpu = gathered.cpu_seconds[row]
+        shown = [f"{gathered.seconds[row]:.1f}", "-" if np.isnan(cpu) else f"{cpu:.1f}"]
+        rows.append([row_name(plan, row), *shown, "; ".join(gathered.choices[row])])
+    header = ["trainer", "seconds, all folds", "CPU seconds", "chosen by fold"]
+    return Table(_title(set_name, "training"), header, rows)
 
 
 def curve_table(plan: Plan, gathered: Gathered, set_name: str) -> Table:
@@ -465,7 +505,7 @@ def write_report(
     printed: list[str] = []
     found: list[str] = []
     every: list[Entry] = []
-    paths: dict[str, Gathered] = {}
+    whole: dict[str, Gathered] = {}
     kept: dict[str, Table] = {}
     for set_name in plan.data.sets or ("",):
         gathered = Gathered(plan, records, set_name)
@@ -475,13 +515,15 @@ def write_report(
             continue
         every += entries
         tables, drawings = _of_set(plan, gathered, entries, set_name, title)
-        if gathered.paths:
-            paths[set_name] = gathered
+        whole[set_name] = gathered
         kept |= {f"{set_name} {name}".strip(): table for name, table in tables.items()}
         sections += _write(folder, set_name, tables, drawings)
         measured = tables["measures"]
         printed.append(f"\n{measured.title}\n{format_table(measured.header, measured.rows)}\n{measured.note}")
-    if paths:
+    if len(whole) > 1:
+        kept["differences"] = difference_table(plan, whole)
+        sections += _write(folder, "", {"differences": kept["differences"]}, {})
+    if paths := {name: gathered for name, gathered in whole.items() if gathered.paths}:
         shares = Drawing(draw_split(plan, paths), "Share of the training time that the solvers spend in each part.")
         sections += _write(folder, "", {"split": split_table(plan, paths)}, {"split": shares})
     with whole_file(folder / "figures.csv") as file:
@@ -509,7 +551,9 @@ _TITLES = {
     "measures": "Trained by row, tested by column",
     "varied": "Along the option that varies",
     "curves": "nDCG by cut-off",
+    "intervals": "Means with intervals",
     "wins": "Wins and losses",
+    "differences": "The reference less each other",
     "times": "Training time and choices",
     "paths": "Along C",
     "split": "Time by part",
@@ -533,7 +577,9 @@ def _of_set(
         tables["curves"] = curve_table(plan, gathered, set_name)
         told = f"Mean nDCG of the first k documents.{without}"
         drawings["curves"] = Drawing(draw_curves(plan, gathered, title), told)
+    tables["intervals"] = interval_table(plan, gathered, entries, set_name)
     tables["wins"] = win_table(plan, gathered, set_name)
+    tables["differences"] = difference_table(plan, {set_name: gathered})
     tables["times"] = time_table(plan, gathered, set_name)
     drawings["times"] = Drawing(draw_times(plan, gathered, title), "Seconds of training, logarithmic.")
     lines = {row_name(plan, row): cells for row, cells in gathered.paths.items()}

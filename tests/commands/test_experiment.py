@@ -25,14 +25,17 @@ from rankstruct.experiments.plan import Plan, PlanCell, Sets, Vary, read_plan, r
 from rankstruct.experiments.report import (
     Gathered,
     Table,
+    difference_table,
     draw_curves,
     draw_heat,
+    interval_table,
     measure_entries,
     measure_table,
     what_came_out,
     win_table,
     write_report,
 )
+from rankstruct.statistics import bootstrap_interval
 
 CONFIG = """
 data: {builtin: synthetic, folds: [1, 2]}
@@ -48,7 +51,7 @@ trainers:
 """
 CONFIGS = Path(__file__).parents[2] / "configs"
 HERE = ["--processes", "0"]
-TABLES = ["curves", "measures", "split", "times", "wins"]
+TABLES = ["curves", "differences", "intervals", "measures", "split", "times", "wins"]
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +111,7 @@ def test_writes_tables_plots_and_a_page(finished, capsys, request):
     assert len(names) == len(set(names))
     assert set(re.findall(r'href="#([^"]+)"', page)) <= set(names)
     links = re.findall(r'<a href="#([^"]+)"', page)
-    assert links == ["measures", "curves", "wins", "times", "paths", "split", "plan"]
+    assert links == ["measures", "curves", "intervals", "wins", "differences", "times", "paths", "split", "plan"]
     assert page.index('class="found">SVMmap (') < page.index("<nav") < page.index("<svg")
     assert "src=" not in page  # nothing is loaded
     result = json.loads((out / "tables.json").read_text())
@@ -269,6 +272,27 @@ def test_significance_is_against_the_best_baseline_with_holm(finished):
     won = win_table(plan, gathered, "").rows
     assert won[0][0] == "SVMmap"
     assert won[2][1].endswith(" **")
+
+
+def test_intervals_are_bootstrapped_over_queries_and_differences_are_paired_over_all_sets(finished):
+    _, plan, records = finished
+    gathered = Gathered(plan, records, "")
+    entries = measure_entries(plan, gathered, "")
+    entry = next(each for each in entries if (each.trainer, each.measure) == ("regression", "AP"))
+    shown = {row[0]: row[1] for row in interval_table(plan, gathered, entries, "").rows}
+    assert shown["regression"] == f"{entry.mean:.4f} ({entry.low:.4f} to {entry.high:.4f})"
+    mine, other = (gathered.units((name, None), "AP") for name in ("SVMmap", "regression"))
+    low, high = bootstrap_interval(mine - other, resamples=2000)
+    one = difference_table(plan, {"": gathered})
+    assert [row[0] for row in one.rows] == ["regression", "chance"]
+    assert one.rows[0][1] == f"{(mine - other).mean():+.4f} ({low:+.4f} to {high:+.4f})"
+    low, high = bootstrap_interval(np.tile(mine - other, 2), resamples=2000)
+    two = difference_table(plan, {"A": gathered, "B": gathered})
+    assert two.rows[0][1] == f"{(mine - other).mean():+.4f} ({low:+.4f} to {high:+.4f})"
+    assert two.title == "A and B: SVMmap less each other"
+    assert two.note.endswith("over queries of A and B together.")
+    fewer = {key: record for key, record in records.items() if key[1] != "SVMmap"}
+    assert not difference_table(plan, {"A": gathered, "B": Gathered(plan, fewer, "")}).rows
 
 
 def _by_qid(record, measure):

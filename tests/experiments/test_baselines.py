@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import sys
 
 import numpy as np
 import pytest
@@ -32,12 +33,19 @@ from rankstruct.experiments.baselines import (
 SMALL = {
     "mcrank": {"rounds": 10, "leaves": 4},
     "lambdamart": {"rounds": 20, "leaves": [2, 4], "least_documents": 5},
+    "catboost": {"rounds": 12, "depth": 2, "learning_rate": 0.3},
+    "boosted": {"n_estimators": 10, "min_child_samples": 5, "learning_rate": 0.2},
+    "ensemble": {
+        "members": [{"trainer": "regression", "alpha": [0.1, 1.0]}, {"trainer": "mlp", "max_epochs": 5, "hidden": [8]}]
+    },
     "rankboost": {"rounds": 60},
     "lambdarank": {"steps": 40},
     "smoothgrad": {"C": 10.0, "stages": 2, "max_iterations": 20},
     "mlp": {"max_epochs": 10, "hidden": (8,)},
     "combination": {"C": [1.0, 100.0], "weights": [[1, 1, 0.1], [1, 0.1, 0.1]]},
 }
+
+LIBRARIES = {"lambdamart": "lightgbm", "boosted": "lightgbm", "catboost": "catboost"}  # that may be absent
 
 
 @pytest.fixture(autouse=True)
@@ -66,8 +74,8 @@ def parts():
 
 
 def fit(name, parts, **options):
-    if name == "lambdamart":
-        pytest.importorskip("lightgbm")
+    if name in LIBRARIES:
+        pytest.importorskip(LIBRARIES[name])
     (X, y, qid), (X_valid, y_valid, qid_valid), _ = parts
     trainer = make_trainer(name, **{**SMALL.get(name, {}), **options})
     return trainer.fit(X, y, qid, X_valid=X_valid, y_valid=y_valid, qid_valid=qid_valid)
@@ -94,13 +102,44 @@ def test_learns_to_rank_and_is_repeatable(name, parts, fitted):
         assert (fit(name, parts, random_state=1).predict(X, qid) != scores).any()
 
 
-@pytest.mark.parametrize("name", [name for name in TRAINERS if name not in ("lambdamart", "random")])
+@pytest.mark.parametrize("name", [name for name in TRAINERS if name not in (*LIBRARIES, "random")])
 def test_rows_of_a_list_need_not_be_neighbours(name, parts, fitted):
     (X, y, qid), held_out, test = parts
     order = np.random.default_rng(0).permutation(len(y))
     expected = fitted(name).predict(test[0], test[2])
     found = fit(name, ((X[order], y[order], qid[order]), held_out, test)).predict(test[0], test[2])
     assert np.corrcoef(expected, found)[0, 1] > 0.99
+
+
+def test_an_ensemble_averages_standardised_scores_of_every_member_and_seed(parts, fitted):
+    trainer, (X, y, qid) = fitted("ensemble"), parts[2]
+    assert [type(ranker).__name__ for ranker in trainer.rankers_] == ["Selected", *["MLPRanker"] * 3]
+    seeds = [ranker.random_state for ranker in trainer.rankers_[1:]]
+    assert seeds == [0, 1, 2]
+    wanted = np.zeros(len(y))
+    for ranker in trainer.rankers_:
+        scores = ranker.predict(X, qid)
+        for rows in (qid == each for each in np.unique(qid)):
+            wanted[rows] += (scores[rows] - scores[rows].mean()) / scores[rows].std() / 4
+    np.testing.assert_allclose(trainer.predict(X, qid), wanted, atol=1e-6)
+    assert choice_of(trainer) == {"alpha": [trainer.rankers_[0].choice_["alpha"]]}
+    for wrong in ({"members": []}, {"members": [{"alpha": 1.0}]}, {"members": [{"trainer": "mlp"}], "seeds": 0}):
+        with pytest.raises(ValueError, match=r"^(an ensemble needs a member and a seed|members: give `trainer`)"):
+            make_trainer("ensemble", **wrong)
+
+
+@pytest.mark.parametrize("loss", ["QueryRMSE", "YetiRank"])
+def test_catboost_scores_by_the_rounds_that_validation_chose(loss, parts):
+    trainer = fit("catboost", parts, loss=loss, every=5)
+    stages = dict(trainer._stages(parts[2][0]))
+    assert list(stages) == [5, 10, 12]
+    np.testing.assert_allclose(trainer.predict(parts[2][0]), stages[trainer.choice_["rounds"]])
+
+
+def test_without_catboost_it_is_said_what_to_install(parts, monkeypatch):
+    monkeypatch.setitem(sys.modules, "catboost", None)
+    with pytest.raises(ImportError, match=r"^CatBoost is not installed: pip install catboost$"):
+        make_trainer("catboost").fit(*parts[0])
 
 
 def test_all_pairs_loss_counts_every_pair():
