@@ -328,6 +328,23 @@ def difference_table(plan: Plan, sets: Mapping[str, Gathered]) -> Table:
     return Table(_title(where, f"{wanted} less each other"), ["trainer", *plan.measures], rows, note)
 
 
+def varied_tables(plan: Plan, sets: Mapping[str, Gathered]) -> dict[str, Table]:
+    """By measure the test means along the option that varies: a row a set and trainer that has it, a column a value."""
+    if plan.vary is None:
+        return {}
+    header, found = ["set", "trainer", *map(str, plan.vary.values)], {}
+    for measure in plan.measures:
+        rows = []
+        for name, gathered in sets.items():
+            for trainer in plan.trainers:
+                places = [(trainer, value) for value in plan.vary.values]
+                if all(place in gathered.rows for place in places):
+                    rows.append([name, trainer, *(f"{gathered.mean(place, measure).mean:.4f}" for place in places)])
+        title = f"{measure} by {plan.vary.option}"
+        found[title] = Table(title, header, rows, f"Test means along {plan.vary.option}.")
+    return found
+
+
 def _ahead(plan: Plan, sets: Mapping[str, Gathered], reference: Row, other: Row) -> list[str]:
     """A line of `difference_table`."""
     line = [row_name(plan, other)]
@@ -520,9 +537,11 @@ def write_report(
         sections += _write(folder, set_name, tables, drawings)
         measured = tables["measures"]
         printed.append(f"\n{measured.title}\n{format_table(measured.header, measured.rows)}\n{measured.note}")
-    if len(whole) > 1:
-        kept["differences"] = difference_table(plan, whole)
-        sections += _write(folder, "", {"differences": kept["differences"]}, {})
+    together = {"differences": difference_table(plan, whole)} if len(whole) > 1 else {}
+    together |= varied_tables(plan, whole)
+    kept |= together
+    if together:
+        sections += _write(folder, "", together, {})
     if paths := {name: gathered for name, gathered in whole.items() if gathered.paths}:
         shares = Drawing(draw_split(plan, paths), "Share of the training time that the solvers spend in each part.")
         sections += _write(folder, "", {"split": split_table(plan, paths)}, {"split": shares})
@@ -591,10 +610,10 @@ def _of_set(
 
 def _write(folder: Path, set_name: str, tables: Mapping[str, Table], drawings: Mapping[str, Drawing]) -> list[Section]:
     """Write tables and plots; returns their parts of the page."""
-    prefix = re.sub(r"[^\w.-]", "-", f"{set_name}-") if set_name else ""
+    prefix = _in_file_name(f"{set_name}-") if set_name else ""
     for name, table in tables.items():
         for suffix, text in ((".md", table.markdown()), (".csv", table.csv()), (".tex", table.latex())):
-            write_text(folder / "tables" / f"{prefix}{name}{suffix}", text)
+            write_text(folder / "tables" / f"{prefix}{_in_file_name(name)}{suffix}", text)
     for name, drawing in drawings.items():
         for suffix in ("svg", "png"):
             with whole_file(folder / "figures" / f"{prefix}{name}.{suffix}", "wb") as file:
@@ -605,6 +624,10 @@ def _write(folder: Path, set_name: str, tables: Mapping[str, Table], drawings: M
         parts += [tables[name].html()] if name in tables else []
         sections.append(Section(f"{prefix}{name}", set_name, _TITLES[name], "\n".join(parts)))
     return sections
+
+
+def _in_file_name(text: str) -> str:
+    return re.sub(r"[^\w.@-]", "-", text)
 
 
 def _plain(value: Any) -> Any:

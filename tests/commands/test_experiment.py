@@ -452,6 +452,11 @@ def test_an_option_that_varies_makes_curves(tmp_path):
     records = {cell.key: run_cell(plan, cell) for cell in plan.cells()}
     assert "ridge, alpha=0.1" in write_report(plan, records, tmp_path, "ridge")
     assert (tmp_path / "figures" / "varied.png").stat().st_size > 5000
+    table = json.loads((tmp_path / "tables.json").read_text())["tables"]["nDCG by alpha"]
+    assert table["header"] == ["set", "trainer", "0.1", "(10.0, 1000000.0)"]
+    means = [f"{np.mean(records[cell.key]['values']['nDCG']):.4f}" for cell in plan.cells()[:2]]
+    assert table["rows"] == [["", "ridge", *means]]
+    assert (tmp_path / "tables" / "nDCG-by-alpha.csv").is_file()
 
 
 def test_fewer_training_lists_and_steps_for_a_trainer_alone():
