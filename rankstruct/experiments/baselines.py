@@ -269,13 +269,15 @@ def all_pairs_loss(
     labels: torch.Tensor,
     *,
     margin: float = 1.0,
+    pair_weights: Sequence[tuple[float, float, float]] | None = None,
     where: torch.Tensor | None = None,
     offsets: torch.Tensor | None = None,
     weights: torch.Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> torch.Tensor:
     """`AllPairsLoss` as a function."""
-    values = ranksvm_loss(scores, labels, margin=margin, where=where, offsets=offsets, reduction="none")
+    costs: dict[str, Any] = {"margin": margin, "pair_weights": pair_weights}
+    values = ranksvm_loss(scores, labels, **costs, where=where, offsets=offsets, reduction="none")
     rows, real = (labels, where) if offsets is None else pad(labels, offsets)
     real = torch.ones_like(rows, dtype=torch.bool) if real is None else real
     lists = zip(rows.reshape(-1, rows.shape[-1]), real.reshape(-1, rows.shape[-1]), strict=True)
