@@ -59,7 +59,7 @@ def test_results_are_kept_and_not_computed_again(quick, tmp_path, monkeypatch):
     means = [measure_users(popularity(part.train), part.test)["nDCG@10"].mean() for part in parts]
     assert rows[0][1] == f"{np.mean(means):.4f} ± {np.std(means, ddof=1):.4f}"
     lines = (tmp_path / "results.jsonl").read_text().splitlines()
-    assert len(lines) == 2 * 2 * 6 * 2
+    assert len(lines) == 2 * 2 * len(METHODS) * 2
     with np.load(tmp_path / "values" / "weak-0-ListNet-nDCG-10.npz") as found:
         assert found["users"].tolist() == sorted(set(range(60)) - set(tuning_users(60).tolist()))
         assert len(found["values"]) == 45
