@@ -21,7 +21,7 @@ measure_users, read_groups, tuning_users = (
 recommender_experiment = recommenders.recommender_experiment
 strong_parts, weak_parts = recommenders.strong_parts, recommenders.weak_parts
 
-METHODS = ["popularity", "item means", START, "squared", "ListNet", "alternating"]
+METHODS = ["popularity", "item means", "CGPR", START, "squared", "ListNet", "alternating"]
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_results_are_kept_and_not_computed_again(quick, tmp_path, monkeypatch):
     means = [measure_users(popularity(part.train), part.test)["nDCG@10"].mean() for part in parts]
     assert rows[0][1] == f"{np.mean(means):.4f} ± {np.std(means, ddof=1):.4f}"
     lines = (tmp_path / "results.jsonl").read_text().splitlines()
-    assert len(lines) == 2 * 2 * 6 * 2
+    assert len(lines) == 2 * 2 * len(METHODS) * 2
     with np.load(tmp_path / "values" / "weak-0-ListNet-nDCG-10.npz") as found:
         assert found["users"].tolist() == sorted(set(range(60)) - set(tuning_users(60).tolist()))
         assert len(found["values"]) == 45
@@ -87,7 +87,7 @@ def test_later_seeds_keep_what_the_first_one_chose(quick, tmp_path):
     assert {method for _, method, _ in chosen} == set(METHODS) - {"alternating"}
     for (part, method, measure), values in chosen.items():
         assert values == chosen[part[:-1] + "0", method, measure]
-        if method in ("popularity", "item means"):
+        if method in ("popularity", "item means", "CGPR"):
             assert values == (None, None)
         else:
             assert (values[1] is not None) == part.startswith("strong")
@@ -98,6 +98,7 @@ def test_factorisation_beats_item_means_for_known_and_new_users(quick, tmp_path)
     for _, rows in tables.values():
         values = {row[0]: float(row[1].split()[0]) for row in rows}
         assert values["squared"] > values["item means"] + 0.02
+        assert values["CGPR"] > values["item means"] + 0.02
 
 
 def test_tuning_users_are_never_tested_and_new_users_never_trained_on():

@@ -1,0 +1,116 @@
+"""Gaussian processes over items: posteriors by the formula, EM that ascends, what nobody rated."""
+
+import numpy as np
+import pytest
+import torch
+
+import rankstruct as rs
+from rankstruct.measures import evaluate
+from rankstruct.recommenders import (
+    Ratings,
+    collaborative_gaussian_process,
+    gaussian_process,
+    item_means,
+    synthetic_ratings,
+    weak_split,
+)
+
+
+def tiny() -> Ratings:
+    """Three users of which the last rated nothing, four items of which the last was never rated."""
+    return Ratings.from_arrays(
+        ["a", "a", "a", "b", "b"], ["w", "x", "y", "y", "x"], [5, 1, 3, 4, 2], scale="stars",
+        user_names=np.array(["a", "b", "c"]), item_names=np.array(["w", "x", "y", "z"]),
+    )  # fmt: skip
+
+
+def explicit(scorer, ratings, user):
+    """The posterior mean of a user, by the joint covariance of all items."""
+    mean, covariance = scorer.mean.numpy(), scorer.covariance.numpy()
+    known = ratings.user == user
+    pick = np.eye(len(mean))[ratings.item[known]]
+    joint = pick @ covariance @ pick.T + scorer.noise * np.eye(known.sum())
+    return mean + covariance @ pick.T @ np.linalg.solve(joint, ratings.rating[known] - pick @ mean)
+
+
+@pytest.mark.parametrize("fit", [gaussian_process, collaborative_gaussian_process])
+@pytest.mark.parametrize("kernel", [None, "linear", "rbf"])
+def test_scores_are_the_posterior_mean(fit, kernel):
+    ratings = tiny()
+    features = np.array([[1.0, 0], [-1, 1], [0, 2], [1, 1]])
+    scorer = fit(ratings) if kernel is None else fit(ratings, features=features, kernel=kernel)
+    scores = scorer.item_scores(torch.arange(3))
+    for user in range(3):
+        np.testing.assert_allclose(scores[user].numpy(), explicit(scorer, ratings, user), rtol=1e-5)
+    torch.testing.assert_close(scores[2], scorer.mean.float())
+    assert scores.isfinite().all()
+    pairs = torch.tensor([[[2.0, 1], [0, 3]], [[1, 0], [0, 0]]])
+    torch.testing.assert_close(scorer(pairs), scores[[[2, 0], [1, 0]], [[1, 3], [0, 0]]])
+    torch.testing.assert_close(scorer.item_scores(torch.tensor(1)), scores[1])
+
+
+def test_one_step_of_em_is_the_moments_of_the_posteriors():
+    ratings, shrinkage = tiny(), 2.0
+    before, after = gaussian_process(ratings), collaborative_gaussian_process(ratings, shrinkage=shrinkage, steps=1)
+    base_mean, base = before.mean.numpy(), before.covariance.numpy()
+    means, spreads = [], []
+    for user in range(2):
+        pick = np.eye(4)[ratings.item[ratings.user == user]]
+        joint = pick @ base @ pick.T + before.noise * np.eye(len(pick))
+        means.append(explicit(before, ratings, user))
+        spreads.append(base - base @ pick.T @ np.linalg.solve(joint, pick @ base))
+    mean = (shrinkage * base_mean + sum(means)) / (shrinkage + 2)
+    moments = sum(np.outer(m - mean, m - mean) + c for m, c in zip(means, spreads, strict=True))
+    covariance = shrinkage * (base + np.outer(mean - base_mean, mean - base_mean)) + moments
+    np.testing.assert_allclose(after.mean.numpy(), mean, rtol=1e-10)
+    np.testing.assert_allclose(after.covariance.numpy(), covariance / (shrinkage + 2), rtol=1e-10)
+
+
+@pytest.mark.parametrize("shrinkage", [0.1, 10.0])
+@pytest.mark.parametrize("noise", [0.1, 1.0])
+def test_em_never_falls(noise, shrinkage):
+    ratings = synthetic_ratings(users=60, items=25, rated=12)
+    scorer = collaborative_gaussian_process(ratings, noise=noise, shrinkage=shrinkage, steps=15)
+    gains = np.diff(scorer.history)
+    assert len(gains) == 14
+    assert (gains > -1e-8 * np.abs(scorer.history[1:])).all()
+    assert scorer.history[-1] > scorer.history[0]
+
+
+def test_it_beats_item_means_on_planted_ratings_for_known_and_new_users():
+    split = weak_split(synthetic_ratings(users=200, items=60, rank=2, rated=40), 20)
+    lists = split.test.to_lists()
+
+    def value(scorer):
+        scores = scorer(torch.from_numpy(lists.features))
+        labels, offsets = torch.from_numpy(lists.labels), torch.from_numpy(lists.offsets)
+        return float(evaluate(scores, labels, "nDCG@10", offsets=offsets)["nDCG@10"].mean())
+
+    base = value(item_means(split.train))
+    assert value(collaborative_gaussian_process(split.train)) > base + 0.03
+    half = split.train.select_users(np.arange(100))
+    assert value(collaborative_gaussian_process(half).given(split.train)) > base + 0.03
+
+
+def test_saved_scores(tmp_path):
+    scorer = collaborative_gaussian_process(tiny(), steps=2)
+    rs.save_scorer(scorer, tmp_path / "scorer.pt")
+    again = rs.load_scorer(tmp_path / "scorer.pt")
+    assert torch.equal(again.item_scores(torch.arange(3)), scorer.item_scores(torch.arange(3)))
+
+
+def test_without_ratings_and_with_equal_ones():
+    nothing = tiny().select(np.zeros(5, bool))
+    assert collaborative_gaussian_process(nothing).item_scores(torch.arange(3)).tolist() == [[3.0] * 4] * 3
+    same = Ratings.from_arrays(["a", "b"], ["x", "y"], [4, 4], scale="stars")
+    torch.testing.assert_close(gaussian_process(same).item_scores(torch.arange(2)), torch.full((2, 2), 4.0))
+
+
+def test_errors():
+    for wrong, message in (({"noise": 0.0}, "noise"), ({"shrinkage": 0.0}, "shrinkage"), ({"steps": 0}, "steps")):
+        with pytest.raises(ValueError, match=message):
+            collaborative_gaussian_process(tiny(), **wrong)
+    with pytest.raises(ValueError, match="features must have one row for each of 4 items, got 3"):
+        gaussian_process(tiny(), features=np.zeros((3, 2)))
+    with pytest.raises(ValueError, match="ratings must be of 4 items"):
+        gaussian_process(tiny()).given(synthetic_ratings(users=5, rated=10))
