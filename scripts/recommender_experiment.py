@@ -11,7 +11,7 @@ The squared loss goes first, from random factors. The other methods start from i
 learning rate and as many steps, so that none has more training than the baseline. The alternating scheme (section 7.2 there)
 solves the users side by side with the items fixed, then the items by the bundle method.
 
-CGPR is not tuned: noise, shrinkage and number of EM steps are the defaults.
+CGPR has its default noise, shrinkage and number of EM steps, chosen by a few fits on validation ratings of MovieLens.
 
 A result is written as soon as it is known, and one that is there is not computed again.
 """
