@@ -260,9 +260,13 @@ def _place(results: Path, table: str) -> str:
         text = page.read_text(encoding="utf-8")
         if shown := re.search(rf"<!-- table {re.escape(table)}( -->|;)", text):
             heading = re.findall(r"^#+ (.*)$", text[: shown.start()], re.MULTILINE)[-1]
-            anchor = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
-            return f"{Path(os.path.relpath(page, results)).as_posix()}#{anchor}"
+            return f"{Path(os.path.relpath(page, results)).as_posix()}#{anchor(heading)}"
     raise ValueError(f"no page shows the table {table}")
+
+
+def anchor(heading: str) -> str:
+    """Of a heading on a page, as links have it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def read_stale(results: Path) -> dict[str, str]:

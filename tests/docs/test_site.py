@@ -124,6 +124,22 @@ def test_the_readme_is_short_and_its_links_lead_somewhere():
     assert [link for link in links if not is_elsewhere(link) and not (ROOT / urldefrag(link)[0]).exists()] == []
 
 
+def test_links_between_pages_lead_to_headings_that_are_there():
+    """What the build says too, but in a minute."""
+    pages = [path for path in sorted((ROOT / "docs").rglob("*.md")) if "_build" not in path.parts]
+    texts = {path.resolve(): path.read_text(encoding="utf-8") for path in [*pages, *sorted(ROOT.glob("*.md"))]}
+    headings = {path: re.findall(r"^#+ (.*)$", text, re.MULTILINE) for path, text in texts.items()}
+    dead, looked = [], 0
+    for path, text in texts.items():
+        for link in re.findall(r"\]\(([^)\s]+\.md)?#([^)\s]+)\)", text):
+            there = (path.parent / link[0]).resolve() if link[0] else path
+            looked += 1
+            if link[1] not in map(write_results.anchor, headings.get(there, [])):
+                dead.append((path.name, *link))
+    assert looked > 20
+    assert dead == []
+
+
 def test_the_citation_is_of_this_version():
     citation, page = yaml.safe_load((ROOT / "CITATION.cff").read_text()), (ROOT / "docs" / "citing.md").read_text()
     assert citation["version"] == rankstruct.__version__
