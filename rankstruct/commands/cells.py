@@ -283,8 +283,8 @@ class CellLines(Cells):
 
 
 @contextmanager
-def _stopped_for_good() -> Iterator[None]:
-    """Raise KeyboardInterrupt at the end if Ctrl-C was pressed: a solver answers it with the best so far, which is no result."""
+def _stopped_for_good(*, at_once: bool = True) -> Iterator[None]:
+    """Raise KeyboardInterrupt at the end if Ctrl-C was pressed, and `at_once` too: a solver answers it with the best so far."""
     usual = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(usual):
         yield
@@ -294,7 +294,8 @@ def _stopped_for_good() -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         nonlocal stopped
         stopped = True
-        usual(number, frame)
+        if at_once:
+            usual(number, frame)
 
     signal.signal(signal.SIGINT, stop)
     try:
@@ -307,15 +308,16 @@ def _stopped_for_good() -> Iterator[None]:
 
 @contextmanager
 def _deaf() -> Iterator[None]:
-    """What is started here does not hear Ctrl-C, not even while it imports."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    """What is started here does not hear Ctrl-C, not even while it imports; nor is this process stopped before all are."""
+    with _stopped_for_good(at_once=False):  # any thread may get a signal, whatever this one blocks
+        if not hasattr(signal, "pthread_sigmask"):  # Windows
+            yield
+            return
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

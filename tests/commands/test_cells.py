@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from cell_works import best_so_far, deaf, square
 
-from rankstruct.commands.cells import Cell, CellFolders, CellLines, CellsFailed, different_names, locked
+from rankstruct.commands.cells import Cell, CellFolders, CellLines, CellsFailed, _deaf, different_names, locked
 
 
 def parse(line, place):
@@ -130,6 +130,21 @@ def test_workers_are_deaf_from_their_start_and_their_parent_is_not(tmp_path):
     with folders(tmp_path) as store:
         assert store.run(deaf, [Cell("one", {}, (0,))]).results == {"one": {"deaf": True}}
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_ctrl_c_waits_until_workers_are_started():
+    started = []
+
+    def start():
+        with _deaf():
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.05)
+            started.append(True)
+
+    with pytest.raises(KeyboardInterrupt):
+        start()
+    assert started == [True]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def sleepers(tmp_path):
