@@ -79,10 +79,10 @@ def sample_rankings(scores: Tensor, where: Tensor | None = None, *, samples: int
         _check_count(name, value)
     size = scores.shape[-1]
     k = size if k is None else min(k, size)
-    on_cpu = scores.device.type == "cpu" and is_plain(scores)
-    dtype = torch.float64 if on_cpu else scores.dtype
+    plain = is_plain(scores)
+    dtype = torch.float64 if plain else scores.dtype
     noise = torch.empty_like(scores.expand(samples, *scores.shape), dtype=dtype).exponential_()
-    if on_cpu:
+    if plain:
         real = torch.ones_like(scores, dtype=torch.bool) if where is None else where
         placed = draw_rankings(scores.detach(), real, noise, k)
         if placed is not None:
@@ -101,7 +101,7 @@ def pl_rank_gradient(scores: Tensor, where: Tensor, placed: Tensor, worth: Tenso
         placed: `[samples, ..., k]` indices.
         worth: `[..., k]` or what broadcasts to it: a, 0 behind the end of a list.
     """
-    if scores.device.type == "cpu" and is_plain(scores):
+    if is_plain(scores):
         found = policy_gradient(scores.detach(), where, placed, worth, rewards)
         if found is not None:
             return found
@@ -260,7 +260,7 @@ class PLRankLoss(RankingLoss):
 
 
 class ExposureTerms(NamedTuple):
-    """Of each list; see `measure_exposure`."""
+    """What `measure_exposure` says of each list, `[...]` each."""
 
     distance: Tensor
     disparity: Tensor
@@ -299,6 +299,9 @@ def measure_exposure(
 
     Returns:
         `distance`, `disparity` and `relevance`, `[...]` each.
+
+    Raises:
+        TypeError, ValueError: types or shapes do not fit; a measure without discount and gains; samples below 2.
 
     Source: Diaz, Mitra, Ekstrand, Biega, Carterette, CIKM 2020.
 
