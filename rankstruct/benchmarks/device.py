@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from rankstruct.benchmarks.losses import LOSSES, draw
 from rankstruct.benchmarks.oracles import MEASURES
-from rankstruct.benchmarks.timing import both_ways, interleaved_ratios
+from rankstruct.benchmarks.timing import both_ways, check_known, interleaved_ratios
 from rankstruct.losses import StructuredHingeLoss
 from rankstruct.progress import Progress
 
@@ -84,9 +84,7 @@ def benchmark_device(
         ValueError: no such device, loss, shape or precision.
     """
     there = check_device(device)
-    unknown = next((name for name in names if name not in CALLS), None)
-    if unknown is not None:
-        raise ValueError(f"unknown loss {unknown!r}; there are: {', '.join(CALLS)}")
+    check_known("loss", names, CALLS)
     cases = [(shape, *_sizes(shape), each, _dtype(each)) for shape in shapes for each in precisions]
     timings = []
     for shape, lists, size, precision, dtype in Progress(cases, desc="benchmark", unit="case", leave=False):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rankstruct import losses as rl
+from rankstruct.benchmarks.timing import check_known
 from rankstruct.data import Splits
 from rankstruct.diagnostics import arrays_of, fit_path, mean_measures
 from rankstruct.estimators import LinearRanker
@@ -77,9 +78,7 @@ def benchmark_exact(
     Raises:
         ValueError: an unknown name.
     """
-    unknown = [name for name in names if name not in RANKERS and name != LIGHTGBM]
-    if unknown:
-        raise ValueError(f"unknown ranker {unknown[0]!r}; there are: {', '.join([*RANKERS, LIGHTGBM])}")
+    check_known("ranker", names, [*RANKERS, LIGHTGBM])
     return [
         _lightgbm(folds) if name == LIGHTGBM else _ranker(name, folds, Cs, tolerance)
         for name in Progress(names, desc="exact training", unit="ranker", leave=False)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rankstruct.benchmarks.timing import peak_kilobytes
+from rankstruct.benchmarks.timing import check_known, peak_kilobytes
 from rankstruct.data import BatchLoader, convert_lists, read_lists, write_web_lists
 from rankstruct.progress import Progress
 
@@ -134,9 +134,7 @@ def benchmark_large(
         ValueError: an unknown stage.
         RuntimeError: a stage failed; the message is the last line of what it said.
     """
-    unknown = [stage for stage in stages if stage not in STAGES]
-    if unknown:
-        raise ValueError(f"unknown stage {unknown[0]!r}; there are: {', '.join(STAGES)}")
+    check_known("stage", stages, STAGES)
     rows = []
     options = {"C": C, "tolerance": tolerance}
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from rankstruct import losses as rl
-from rankstruct.benchmarks.timing import both_ways, figures, interleaved_ratios
+from rankstruct.benchmarks.timing import both_ways, check_known, figures, interleaved_ratios
 from rankstruct.kernels.threads import threads_of_torch
 from rankstruct.measures import nDCG
 from rankstruct.progress import Progress
@@ -157,9 +157,7 @@ def benchmark_losses(
     """
     if not 2 <= grades <= 5:
         raise ValueError(f"grades must be 2 to 5, got {grades}")
-    for name in names:
-        if name not in LOSSES:
-            raise ValueError(f"unknown loss {name!r}; there are: {', '.join(LOSSES)}")
+    check_known("loss", names, LOSSES)
     timings = []
     for share in Progress(shares, desc="benchmark", unit="case", leave=False):
         scores, labels = draw(*shape, share, seed, grades)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -32,6 +32,14 @@ def interleaved_ratios(
             call()
             seconds[name][i] = time.perf_counter() - start
     return {name: (its, its / seconds[base]) for name, its in seconds.items()}
+
+
+def check_known(what: str, names: Iterable[str], known: Iterable[str]) -> None:
+    """Raise ValueError for the first name that is not known."""
+    there = list(known)
+    for name in names:
+        if name not in there:
+            raise ValueError(f"unknown {what} {name!r}; there are: {', '.join(there)}")
 
 
 def both_ways(loss: Callable[[Tensor, Tensor], Tensor], scores: Tensor, labels: Tensor) -> None:
