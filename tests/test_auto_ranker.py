@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, clone
 
 import rankstruct as rs
 from rankstruct.estimators import auto
+from rankstruct.estimators.base import Documents
 
 
 def make(lists=40, size=8, seed=0, dtype=np.float32):
@@ -27,6 +28,12 @@ def held_out(seed=1):
     return dict(zip(("X_valid", "y_valid", "qid_valid"), make(seed=seed), strict=True))
 
 
+def all_lists():
+    """Training and validation lists: 80 of 8 documents."""
+    (X, y, _), valid = make(), held_out()
+    return np.concatenate([X, valid["X_valid"]]), np.concatenate([y, valid["y_valid"]])
+
+
 class Column(BaseEstimator):
     """Scores by one column of the prepared features, plus noise; each epoch takes some time."""
 
@@ -40,20 +47,30 @@ class Column(BaseEstimator):
         return self
 
     def predict(self, X, qid=None):
-        noise = np.random.default_rng(3).normal(size=len(X))
+        noise = np.sin(1e4 * X[:, 1].astype(float))  # the same for a document whatever stands beside it
         return self.sign * (X[:, self.column].astype(float) + self.noise * noise)
+
+
+class Heart(BaseEstimator):
+    """Knows the labels that it was trained on, by the first feature."""
+
+    def fit(self, X, y, qid, **valid):
+        self.n_features_in_, self.known_ = X.shape[1], dict(zip(X[:, 0].tolist(), y.tolist(), strict=True))
+        return self
+
+    def predict(self, X, qid=None):
+        return np.array([self.known_.get(x, np.sin(1e4 * x)) for x in X[:, 0].tolist()])
 
 
 @pytest.fixture
 def members(monkeypatch):
     """Makes the recipes be others."""
-    return lambda **made: monkeypatch.setattr(auto, "MEMBERS", {n: lambda _, r=r: clone(r) for n, r in made.items()})
+    return lambda **made: monkeypatch.setattr(auto, "MEMBERS", {n: lambda *_, r=r: clone(r) for n, r in made.items()})
 
 
-def values(ranker, valid, name):
-    data = valid["X_valid"], valid["y_valid"], valid["qid_valid"]
-    scores, lists = ranker.predict(data[0], data[2]), data[1].reshape(40, 8)
-    return rs.evaluate(scores.reshape(40, 8), lists, [name])[name].numpy()
+def values(scores, name):
+    """Of each of all lists."""
+    return rs.evaluate(scores.reshape(80, 8), all_lists()[1].reshape(80, 8), [name])[name].numpy()
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +83,7 @@ def test_every_recipe_is_measured_on_validation(fitted):
     assert names == [*auto.MEMBERS, auto.ENSEMBLE, auto.WEIGHTED]
     assert all(0 < row["validation"]["AP"] <= 1 and not row["note"] for row in fitted.results_)
     found = {row["recipe"]: row["validation"] for row in fitted.results_}
-    assert found[fitted.recipe_]["AP"] == pytest.approx(values(fitted, held_out(), "AP").mean(), abs=1e-9)
-    assert found[fitted.recipe_]["nDCG@10"] == pytest.approx(values(fitted, held_out(), "nDCG@10").mean(), abs=1e-9)
+    assert fitted.validation_lists_ == 80
     assert fitted.recipe_ in fitted.reason_
     assert f"{found[fitted.recipe_]['AP']:.4f}" in fitted.reason_
     assert fitted.score(*make(seed=5)) > 0.75
@@ -83,29 +99,57 @@ def test_a_recipe_that_is_clearly_better_is_taken(members):
     assert rs.AutoRanker(prepare=()).fit(*make(), **held_out()).recipe_ in ("good", auto.WEIGHTED)
 
 
+@pytest.mark.parametrize(
+    ("number", "size", "batch", "rate"),
+    [(63, 152, 8, 1e-3), (470, 19, 31, 1e-3 * (31 / 8) ** 0.5), (100, 2, 10, 1.118e-3)],
+)
+def test_steps_have_some_hundred_documents(number, size, batch, rate):
+    lists = Documents(np.zeros((number * size, 1)), np.zeros(number * size), np.repeat(np.arange(number), size))
+    mlp = auto.MEMBERS["MLP, graded AUC"](rs.AutoRanker(), lists)
+    assert mlp.lists_per_batch == batch
+    assert mlp.learning_rate == pytest.approx(rate, rel=1e-3)
+
+
+def test_every_list_is_judged_by_what_did_not_see_it(members):
+    """A recipe that knows its training labels by heart, and scores others at random, looks as bad as it is."""
+    members(heart=Heart())
+    ranker = rs.AutoRanker(prepare=(), folds=4).fit(*make(), **held_out())
+    X, _ = all_lists()
+    assert len(ranker.ranker_.rankers_) == 4
+    heard = [len(each.estimator.known_) for each in ranker.ranker_.rankers_]
+    assert heard == [60 * 8] * 4
+    seen = np.stack([np.isin(X[:, 0], list(each.estimator.known_)) for each in ranker.ranker_.rankers_])
+    assert (seen.sum(0) == 3).all()  # every document trained three of four
+    assert (seen.reshape(4, 80, 8).all(2) | ~seen.reshape(4, 80, 8).any(2)).all()  # lists are whole
+    copies = [each.estimator for each in ranker.ranker_.rankers_]
+    unseen = np.choose(seen.argmin(0), [copy.predict(X) for copy in copies])
+    assert ranker.results_[0]["validation"]["AP"] == pytest.approx(values(unseen, "AP").mean(), abs=1e-9)
+    assert values(unseen, "AP").mean() < 0.8 < values(ranker.predict(X, np.repeat(np.arange(80), 8)), "AP").mean()
+
+
 def test_a_recipe_that_may_be_better_by_chance_is_not(members):
-    valid = held_out()
     near = [Column(noise=0.05), Column(noise=0.0)]
     members(first=near[0], second=near[1])
-    ranker = rs.AutoRanker("nDCG", prepare=()).fit(*make(), **valid)
+    ranker = rs.AutoRanker("nDCG", prepare=()).fit(*make(), **held_out())
     assert ranker.recipe_ == auto.ENSEMBLE
-    best = max(ranker.results_, key=lambda row: row["validation"]["nDCG"])
-    ahead = best["validation"]["nDCG"] - values(ranker, valid, "nDCG").mean()
+    found = {row["recipe"]: row["validation"]["nDCG"] for row in ranker.results_}
+    ahead = max(found.values()) - found[auto.ENSEMBLE]
     assert 0 <= ahead < 0.02
     assert ("is not above two standard errors" in ranker.reason_) == (ahead > 0)
 
 
 def test_the_rule_is_two_standard_errors(members):
     """Over several noises, so that both sides of it are met."""
+    X, _ = all_lists()
     taken = []
     for noise in (0.2, 0.5, 0.8, 1.2, 2.0):
-        members(clean=Column(), noisy=Column(noise=noise))
-        valid = held_out()
-        ranker = rs.AutoRanker(prepare=()).fit(*make(), **valid)
-        single = {name: values(Column(noise=n), valid, "AP") for name, n in (("clean", 0.0), ("noisy", noise))}
-        both = rs.EnsembleRanker([Column(), Column(noise=noise)]).fit(*make())
-        ahead = single["clean"] - values(both, valid, "AP")
-        wins = ahead.mean() > 2 * ahead.std(ddof=1) / np.sqrt(40)
+        pair = Column(), Column(noise=noise)
+        members(clean=pair[0], noisy=pair[1])
+        ranker = rs.AutoRanker(prepare=()).fit(*make(), **held_out())
+        each = [column.predict(X).reshape(80, 8) for column in pair]
+        both = sum((scores - scores.mean(1, keepdims=True)) / scores.std(1, keepdims=True) for scores in each)
+        ahead = values(each[0], "AP") - values(both, "AP")
+        wins = ahead.mean() > 2 * ahead.std(ddof=1) / np.sqrt(80)
         taken.append(wins)
         assert ranker.recipe_ == ("clean" if wins else auto.ENSEMBLE)
     assert set(taken) == {True, False}
@@ -128,18 +172,20 @@ def test_without_time_there_is_still_the_linear_one():
     assert ranker.recipe_ == next(iter(auto.MEMBERS))
     assert [row["recipe"] for row in ranker.results_] == list(auto.MEMBERS)
     assert ranker.reason_.count("no time left") == 3
-    given = {"loss": "GradedLoss('AUC')", "C": [0.001, 0.01, 0.1, 1.0, 10.0], "prepare": ranker.prepare}
-    linear = rs.LinearRanker("AP", **given).fit(*make(), **held_out())
-    np.testing.assert_allclose(ranker.predict(make(seed=2)[0]), linear.predict(make(seed=2)[0]), atol=1e-9)
+    given = {"loss": "GradedLoss('AUC')", "C": [0.001, 0.01, 0.1, 1.0, 10.0]}
+    linear = rs.EnsembleRanker([rs.LinearRanker("AP", **given)], prepare=ranker.prepare, folds=3)
+    X, _, qid = make(seed=2)
+    expected = linear.fit(*make(), **held_out()).predict(X, qid)
+    np.testing.assert_allclose(ranker.predict(X, qid), expected, atol=1e-9)
 
 
-def test_a_share_is_held_out(members):
-    members(one=Column())
-    ranker = rs.AutoRanker(validation_share=0.25).fit(*make())
-    assert ranker.validation_lists_ == 10
+def test_the_order_of_the_documents_does_not_matter(members):
+    members(one=Column(noise=1.0))
+    ranker = rs.AutoRanker(prepare=()).fit(*make())
+    assert ranker.validation_lists_ == 40
     X, y, qid = make()
     order = np.random.default_rng(0).permutation(len(y))
-    again = rs.AutoRanker(validation_share=0.25).fit(X[order], y[order], qid[order])
+    again = rs.AutoRanker(prepare=()).fit(X[order], y[order], qid[order])
     assert again.results_[0]["validation"] == pytest.approx(ranker.results_[0]["validation"], abs=1e-9)
 
 
@@ -166,13 +212,13 @@ def test_goes_through_skops(fitted, tmp_path):
     ("options", "change", "said"),
     [
         ({"time_budget": -1}, None, "time_budget must be 0 or more seconds"),
-        ({"validation_share": 0}, None, "validation_share must be between 0 and 1"),
+        ({"folds": 1}, None, "folds must be at least 2, got 1"),
         ({"select": "alpha_nDCG@5"}, None, "select must be a measure without groups"),
         ({"select": "quality"}, None, "quality"),
         ({"prepare": ["logarithm"]}, None, "unknown preparation step"),
         ({}, lambda X, y, qid: (np.where(X > 2, np.nan, X), y, qid), "NaN"),
-        ({}, lambda X, y, qid: (X, 0 * y, qid), "no list that a ranking can get wrong"),
-        ({"validation_share": 0.01}, None, r"validation_share 0.01 of \d+ lists are 0"),
+        ({}, lambda X, y, qid: (X, 0 * y, qid), "there is no list that a ranking can get wrong"),
+        ({}, lambda X, y, qid: (X, y * (qid == "q3"), qid), "there is one list that a ranking can get wrong"),
     ],
 )
 def test_what_is_refused(options, change, said):

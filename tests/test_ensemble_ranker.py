@@ -7,10 +7,14 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 
 import rankstruct as rs
+from rankstruct.estimators.base import Documents
+from rankstruct.estimators.ensemble import deal_lists
 
 RAW = ["append-quantile", "standardize"]
 LENGTHS = (1, 9, 4, 12, 7, 2, 8, 10, 6, 11)
@@ -97,6 +101,58 @@ def test_weights_are_the_best_on_validation():
     assert max(values.values()) > min(values.values())
 
 
+def test_each_part_validates_the_copy_that_it_does_not_train():
+    """Lists of one set are not those of the other, though their ids are the same."""
+    train, valid = make(), tuple(held_out().values())
+    rankers = [rs.LinearRanker("AP", C=[0.1, 10.0]), rs.MLPRanker(max_epochs=3, hidden=(8,), device="cpu", prepare=())]
+    ensemble = rs.EnsembleRanker(rankers, prepare=RAW, folds=3, weights="validation", random_state=4)
+    ensemble.fit(*train, **held_out())
+    X = ensemble.preparation_.transform(np.concatenate([train[0], valid[0]]))
+    y, lists = np.concatenate([train[1], valid[1]]), np.repeat(np.arange(20), 2 * LENGTHS)
+    parts = deal_lists(Documents(X, y, lists), 3, 4)
+    unseen = np.full((2, len(y)), np.nan)
+    for number, copy in enumerate(ensemble.rankers_):
+        which, part = divmod(number, 3)
+        held, alone = parts == part, clone(rankers[which])
+        if which == 1:
+            alone.set_params(random_state=part)
+        validation = {"X_valid": X[held], "y_valid": y[held], "qid_valid": lists[held]}
+        alone.fit(X[~held], y[~held], lists[~held], **validation)
+        unseen[which, held] = alone.predict(X[held], lists[held])
+        np.testing.assert_allclose(copy.predict(X, lists), alone.predict(X, lists), atol=1e-9)
+    weights = ensemble.weights_[::3]
+    assert ensemble.weights_ == tuple(np.repeat(weights, 3))
+    mean = by_numpy(unseen, 3 * np.array(weights), lists)
+    value = rs.evaluate(mean, y, ["AP"], offsets=np.concatenate([[0], np.cumsum(2 * LENGTHS)]))["AP"].mean().item()
+    assert ensemble.validation_ == pytest.approx(value, abs=1e-9)
+    scorer = ensemble.to_scorer()
+    found = scorer(torch.tensor(train[0]), offsets=torch.tensor([0, *np.cumsum(LENGTHS)])).detach().numpy()
+    np.testing.assert_allclose(found, ensemble.predict(train[0], train[2]), atol=1e-6)
+
+
+@given(
+    labels=st.lists(st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=1, max_size=4), min_size=2, max_size=12),
+    folds=st.integers(2, 5),
+    seed=st.integers(0, 99),
+)
+def test_lists_are_dealt_evenly_and_whole(labels, folds, seed):
+    y, qid = np.concatenate(labels), np.repeat(np.arange(len(labels)), [len(each) for each in labels])
+    varied = np.array([len(set(each)) > 1 for each in labels])
+    if varied.sum() < 2:
+        with pytest.raises(ValueError, match="that a ranking can get wrong"):
+            deal_lists(Documents(y[:, None], y, qid), folds, seed)
+        return
+    parts = deal_lists(Documents(y[:, None], y, qid), folds, seed)
+    of_list = [set(parts[qid == each]) for each in range(len(labels))]
+    assert all(len(each) == 1 for each in of_list)
+    of_list = np.array([each.pop() for each in of_list])
+    for chosen in (varied, np.ones_like(varied)):
+        counts = np.bincount(of_list[chosen], minlength=min(folds, varied.sum()))
+        assert len(counts) == min(folds, varied.sum())
+        assert counts.min() >= 1
+        assert counts.max() - counts.min() <= 1
+
+
 @pytest.mark.parametrize("prepare", [[], ["quantile"], ["query-zscore"]])
 def test_every_way_to_keep_it_gives_the_same_scores_of_raw_features(prepare, tmp_path):
     X, y, qid = make()
@@ -134,13 +190,14 @@ def test_a_scorer_lets_gradients_through():
         ({"weights": [0, 0, 0]}, "not all 0"),
         ({"weights": "validation"}, "needs X_valid"),
         ({"rankers": []}, "rankers must be one or more"),
+        ({"folds": 0}, "folds must be at least 1, got 0"),
         ({"rankers": [rs.LinearRanker()] * 7, "weights": "validation"}, "at most 6 rankers, got 7"),
     ],
 )
 def test_what_is_refused(options, said):
-    given = held_out() if len(options) > 1 else {}
+    validation = held_out() if len(options) > 1 else {}
     with pytest.raises(ValueError, match=said):
-        rs.EnsembleRanker(**{"rankers": members(), **options}).fit(*make(), **given)
+        rs.EnsembleRanker(**{"rankers": members(), **options}).fit(*make(), **validation)
 
 
 def test_a_member_that_is_no_scorer_is_named():

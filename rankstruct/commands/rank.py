@@ -193,6 +193,7 @@ def model_card(result: dict[str, Any], request: dict[str, Any]) -> str:
 Means over the test lists, ties by expectation, lists with nothing relevant 0; 95 % bootstrap intervals over lists."""
     versions = ", ".join(map(" ".join, result["versions"].items()))
     chosen = {**request["options"], "select": result["select"]}
+    joined = "of training and validation " if "valid" in result["lists"] else ""
     features, options = result["features"], (" ".join(map(str, each)) for each in chosen.items())
     return f"""# A ranker: {result["recipe"]}
 
@@ -202,8 +203,8 @@ Means over the test lists, ties by expectation, lists with nothing relevant 0; 9
 
 {data}
 
-{features} raw features a document. {result["validation_lists"]} lists chose settings and recipe\
-{"" if "valid" in request["data"] else ", held out of the training lists"}.
+{features} raw features a document. The {result["validation_lists"]} lists {joined}\
+each trained some of the models, and chose settings and recipe of the others.
 
 ## Test
 
@@ -233,13 +234,17 @@ def main(args: Sequence[str]) -> None:
     """Train, test, write, and print the tables."""
     parser = argparse.ArgumentParser(
         prog="rankstruct rank",
-        description="Train a ranker on files of lists: a few fixed recipes, one of which is taken by validation. Tests it and "
-        "writes one folder with the scorer, the estimator and a model card.",
+        description="Train a ranker on files of lists: a few fixed recipes, one of which is taken by lists that it was not "
+        "trained on. Tests it and writes one folder with the scorer, the estimator and a model card.",
     )
     parser.add_argument("folder", nargs="?", metavar="FOLDER", help="with train.txt, vali.txt and test.txt, or folds")
     parser.add_argument("--fold", type=int, help="number of the fold, where FOLDER has Fold1 and so on")
     parser.add_argument("--train", metavar="FILE", help="training lists, in place of FOLDER")
-    parser.add_argument("--valid", metavar="FILE", help="validation lists (default: a fifth of the training lists)")
+    parser.add_argument(
+        "--valid",
+        metavar="FILE",
+        help="validation lists, which join the training lists: each chooses for models that it does not train",
+    )
     parser.add_argument("--test", metavar="FILE", help="test lists (default: none)")
     parser.add_argument(
         "--select",

@@ -1,4 +1,4 @@
-"""A ranker that chooses its own recipe: a few fixed ones are trained, and validation lists say which is taken."""
+"""A ranker that chooses its own recipe: a few fixed ones are trained, and lists they did not see say which is taken."""
 
 from __future__ import annotations
 
@@ -14,66 +14,86 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from rankstruct.estimators.base import Documents, Ranker, bring_together
-from rankstruct.estimators.ensemble import EnsembleRanker
+from rankstruct.estimators.base import Documents, Ranker
+from rankstruct.estimators.ensemble import (
+    EnsembleRanker,
+    all_weights,
+    best_weights,
+    deal_lists,
+    fit_by_parts,
+    joined,
+    mean_scores,
+    measured,
+)
 from rankstruct.estimators.linear import LinearRanker
 from rankstruct.estimators.mlp import MLPRanker
-from rankstruct.measures import Measure, evaluate, parse_measure
+from rankstruct.measures import Measure, parse_measure
 from rankstruct.models.scorers import with_preparation
 from rankstruct.progress import Progress
 
 __all__ = ["AutoRanker"]
 
 
-def _linear(options: AutoRanker) -> Ranker:
+def _linear(options: AutoRanker, lists: Documents) -> Ranker:
     return LinearRanker(options.select, loss="GradedLoss('AUC')", C=[0.001, 0.01, 0.1, 1.0, 10.0])
 
 
-def _mlp(loss: str) -> Callable[[AutoRanker], Ranker]:
-    def make(options: AutoRanker) -> Ranker:
+def _mlp(loss: str) -> Callable[[AutoRanker, Documents], Ranker]:
+    def make(options: AutoRanker, lists: Documents) -> Ranker:
+        # An epoch of many small steps takes several times as long as one of few; but there are to be ten.
+        number = len(np.unique(lists.qid))
+        several = max(min(_STEP * number // len(lists.y), number // 10), _LISTS)
         given: dict[str, Any] = {
+            "lists_per_batch": several,
+            "learning_rate": 1e-3 * (several / _LISTS) ** 0.5,
             "device": options.device,
             "random_state": options.random_state,
             "verbose": options.verbose,
         }
-        return MLPRanker(options.select, loss=loss, prepare=(), seeds=3, **given)
+        return MLPRanker(options.select, loss=loss, prepare=(), **given)
 
     return make
 
 
+_STEP, _LISTS = 600, 8  # documents and lists of a perceptron's step
+
 #: What is trained, by its name, on prepared features, the first one whatever the time.
-MEMBERS: dict[str, Callable[[AutoRanker], Ranker]] = {
+MEMBERS: dict[str, Callable[[AutoRanker, Documents], Ranker]] = {
     "linear, graded AUC": _linear,
-    "3 MLPs, graded AUC": _mlp("GradedLoss('AUC')"),
-    "3 MLPs, LambdaLoss nDCG@10": _mlp("LambdaLoss('nDCG@10')"),
-    "3 MLPs, LambdaLoss nDCG": _mlp("LambdaLoss('nDCG')"),
+    "MLP, graded AUC": _mlp("GradedLoss('AUC')"),
+    "MLP, LambdaLoss nDCG@10": _mlp("LambdaLoss('nDCG@10')"),
+    "MLP, LambdaLoss nDCG": _mlp("LambdaLoss('nDCG')"),
 }
 ENSEMBLE, WEIGHTED = "ensemble of all", "ensemble of all, weights chosen"
 _ERRORS = 2.0  # by how many standard errors another recipe is to beat the ensemble
-_TRIAL = {"max_epochs": 1, "seeds": 1}  # options with which a member is timed
+_TRIAL = {"max_epochs": 1}  # options with which a member is timed
 
 
 class AutoRanker(Ranker):
-    """The best of a few fixed recipes: a linear ranker, three perceptrons each on three losses, ensembles of all of them.
+    """The best of a few fixed recipes: a linear ranker, perceptrons on three losses, ensembles of all of them.
 
-    The ensemble with equal weights is taken unless another recipe is better on the validation lists by more than two standard
-    errors of the difference, list by list: of recipes as close as these, the best by few lists is mostly the luckiest.
+    The lists are dealt into `folds` parts. Each recipe is trained as often, each time without another part, whose lists choose
+    its settings and its epoch; the mean of the copies (as in `EnsembleRanker`) is the recipe's ranker. So every list trains some
+    of them, and judges the one that it did not train. The ensemble with equal weights is taken unless another recipe is better
+    on the lists by more than two standard errors of the difference, list by list.
+
+    Validation lists that are given to `fit` join the training lists: what is to judge the ranker afterwards belongs in neither.
 
     Args:
         select: the measure that chooses settings and recipe and that `score` reports, or its name.
         time_budget: seconds that `fit` may take; a recipe that might not end in time, by an epoch that is timed, is left out. The
             linear one never is. None is no limit.
         prepare: steps that raw features go through, fitted to the training documents; see `rankstruct.preparation.Preparation`.
-        validation_share: of the lists, which are held out where `fit` is given no validation lists.
+        folds: how many parts, 2 or more.
         device: of the perceptrons, as in `MLPRanker`.
-        random_state: seed of what is trained and held out.
+        random_state: seed of what is trained and of the parts.
         verbose: show a bar.
 
     Attributes:
         recipe_: the name of the one that was taken.
         ranker_: that one, of prepared features.
-        results_: for each recipe `{"recipe", "validation", "seconds", "note"}`: means of measures on the validation lists
-            (none where it was left out), training time, and why it was left out.
+        results_: for each recipe `{"recipe", "validation", "seconds", "note"}`: means of measures on the lists, each judged by
+            what was not trained on it (none where it was left out), training time, and why it was left out.
         reason_: a sentence that says what was taken and why.
         validation_lists_: how many chose.
         preparation_: the steps, as fitted.
@@ -95,13 +115,13 @@ class AutoRanker(Ranker):
         *,
         time_budget: float | None = None,
         prepare: Sequence[str] = ("append-quantile", "standardize"),
-        validation_share: float = 0.2,
+        folds: int = 3,
         device: str | torch.device | None = None,
         random_state: int = 0,
         verbose: bool = False,
     ) -> None:
         self.select, self.time_budget, self.prepare = select, time_budget, prepare
-        self.validation_share, self.device = validation_share, device
+        self.folds, self.device = folds, device
         self.random_state, self.verbose = random_state, verbose
 
     def _check_fit_options(self, has_validation: bool) -> None:
@@ -112,12 +132,12 @@ class AutoRanker(Ranker):
 
     def _fit(self, train: Documents, valid: Documents | None) -> None:
         began = time.perf_counter()
-        train, valid = self._divided(train._replace(groups=None), valid)
-        assert valid is not None  # the share is above 0
-        train = train._replace(X=self._fit_preparation(_dense(train.X), train.qid))
-        valid = valid._replace(X=self._prepared(_dense(valid.X), valid.qid), groups=None)
-        self.validation_lists_ = len(np.unique(valid.qid))
-        self._take_best(self._trained(began, train, valid), valid)
+        lists = joined(train._replace(groups=None), None if valid is None else valid._replace(groups=None))
+        lists = lists._replace(X=self._fit_preparation(_dense(lists.X), lists.qid))
+        self.validation_lists_ = len(np.unique(lists.qid))
+        parts = deal_lists(lists, self.folds, self.random_state)
+        copies, scores = self._trained(began, lists, parts)
+        self._take_best(copies, scores, lists)
 
     def check_options(self) -> None:
         """Raise ValueError for a wrong option, as `fit` does."""
@@ -125,37 +145,34 @@ class AutoRanker(Ranker):
             raise ValueError(f"select must be a measure without groups, got {self._measure().name}; take LinearRanker")
         if self.time_budget is not None and not self.time_budget >= 0:
             raise ValueError(f"time_budget must be 0 or more seconds, or None for no limit; got {self.time_budget}")
-        if not 0 < self.validation_share < 1:
-            raise ValueError(f"validation_share must be between 0 and 1, got {self.validation_share}")
+        if not self.folds >= 2:
+            raise ValueError(f"folds must be at least 2, got {self.folds}")
 
     def _measure(self) -> Measure:
         return parse_measure(self.select)
 
-    def _trained(self, began: float, train: Documents, valid: Documents) -> dict[str, Any]:
-        """The members that there is time for, and ensembles of them, by name; begins `results_`."""
+    def _trained(
+        self, began: float, lists: Documents, parts: np.ndarray
+    ) -> tuple[dict[str, list[Any]], dict[str, np.ndarray]]:
+        """The copies of the members that there is time for, and the scores by which they are judged; begins `results_`."""
         self.results_: list[dict[str, Any]] = []
-        found: dict[str, Any] = {}
+        copies: dict[str, list[Any]] = {}
+        scores: dict[str, np.ndarray] = {}
         shown = {"disable": not self.verbose, "unit": " recipes", "leave": False}
         with Progress(MEMBERS.items(), **shown) as bar:
             for name, make in bar:
                 bar.set_postfix_str(name)
-                start, ranker = time.perf_counter(), make(self)
-                note = self._left_out(began, ranker, train, valid) if found else ""
+                start, ranker = time.perf_counter(), make(self, lists)
+                note = self._left_out(began, ranker, lists, parts) if copies else ""
                 if not note:
-                    found[name] = _fitted(ranker, train, valid)
+                    copies[name], scores[name] = fit_by_parts(ranker, lists, parts)
                 self._add(name, time.perf_counter() - start, note)
-        if len(found) > 1:
-            members = [FrozenEstimator(ranker) for ranker in found.values()]
-            for name, weights in ((ENSEMBLE, "equal"), (WEIGHTED, "validation")):
-                start = time.perf_counter()
-                found[name] = _fitted(EnsembleRanker(members, weights=weights, measure=self.select), train, valid)
-                self._add(name, time.perf_counter() - start)
-        return found
+        return copies, scores
 
     def _add(self, name: str, seconds: float, note: str = "") -> None:
         self.results_.append({"recipe": name, "validation": {}, "seconds": seconds, "note": note})
 
-    def _left_out(self, began: float, ranker: Ranker, train: Documents, valid: Documents) -> str:
+    def _left_out(self, began: float, ranker: Ranker, lists: Documents, parts: np.ndarray) -> str:
         """Why there is no time for a ranker, "" if there is: what its shortest training takes tells that of the longest."""
         if self.time_budget is None:
             return ""
@@ -164,20 +181,32 @@ class AutoRanker(Ranker):
             return f"no time left {told}"
         options = {name: value for name, value in _TRIAL.items() if name in ranker.get_params()}
         trial = clone(ranker).set_params(**options, verbose=False)
-        few = train.rows(np.isin(train.qid, _varied_lists(train.y, train.qid, 2)))
-        _fitted(clone(trial), few, few._replace(weights=None))  # loads what is compiled
+        few = lists.rows(np.isin(lists.qid, _varied_lists(lists.y, lists.qid, 2)))._replace(weights=None)
+        clone(trial).fit(*few[:3], **few.as_validation)  # loads what is compiled
         start = time.perf_counter()
-        _fitted(trial, train, valid)
-        most = time.perf_counter() - start
+        train, valid = lists.rows(parts != 0), lists.rows(parts == 0)
+        trial.fit(*train[:3], **train.options, **valid.as_validation)
+        most = (time.perf_counter() - start) * (parts.max() + 1)
         for name, value in options.items():
             most *= getattr(ranker, name) / value
         left = end - time.perf_counter()
         return "" if most <= left else f"may take {most:.1f} s, with {max(left, 0):.1f} s left {told}"
 
-    def _take_best(self, found: dict[str, Any], valid: Documents) -> None:
-        """Measure the recipes on the validation lists and take one, by the rule."""
+    def _take_best(self, copies: dict[str, list[Any]], scores: dict[str, np.ndarray], lists: Documents) -> None:
+        """Measure the recipes and take one, by the rule."""
+        members, columns = len(copies), np.stack(list(scores.values()), axis=1)
+        recipes = {name: np.eye(members)[number] for number, name in enumerate(copies)}
+        if members > 1:
+            recipes[ENSEMBLE] = np.full(members, 1 / members)
+            start = time.perf_counter()
+            recipes[WEIGHTED] = np.array(best_weights(all_weights(members), columns, lists, self._measure())[1])
+            self._add(ENSEMBLE, 0.0)
+            self._add(WEIGHTED, time.perf_counter() - start)
         measures = {measure.name: measure for measure in (self._measure(), *map(parse_measure, ("AP", "nDCG@10")))}
-        values = {name: _measured(ranker, valid, list(measures.values())) for name, ranker in found.items()}
+        values = {
+            name: measured(mean_scores(columns, tuple(weights), lists.qid), lists, list(measures.values()))
+            for name, weights in recipes.items()
+        }
         for row in self.results_:
             row["validation"] = {name: float(v.mean()) for name, v in values.get(row["recipe"], {}).items()}
         selected = {name: each[self._measure().name] for name, each in values.items()}
@@ -186,7 +215,9 @@ class AutoRanker(Ranker):
         ahead = selected[best] - selected[standing]
         error = float(ahead.std(ddof=1)) / len(ahead) ** 0.5 if len(ahead) > 1 else 0.0
         self.recipe_ = best if ahead.mean() > _ERRORS * error and len(ahead) > 1 else standing
-        self.ranker_ = found[self.recipe_]
+        taken = [(each, w) for of, w in zip(copies.values(), recipes[self.recipe_], strict=True) if w for each in of]
+        rankers = EnsembleRanker([FrozenEstimator(each) for each, _ in taken], weights=[w for _, w in taken])
+        self.ranker_ = rankers.fit(*lists[:3])
         self.reason_ = self._explained(best, {name: float(v.mean()) for name, v in selected.items()}, error)
 
     def _explained(self, best: str, means: dict[str, float], error: float) -> str:
@@ -217,22 +248,11 @@ class AutoRanker(Ranker):
         return with_preparation(self.ranker_.to_scorer(), self.preparation_)
 
 
-def _fitted(ranker: Any, train: Documents, valid: Documents) -> Any:
-    return ranker.fit(*train[:3], **train.options, **valid.as_validation)
-
-
 def _varied_lists(y: np.ndarray, qid: np.ndarray, number: int) -> np.ndarray:
     """The names of some lists that a ranking can get wrong: those with the most different labels."""
     pairs = np.unique(np.stack([np.unique(qid, return_inverse=True)[1], np.unique(y, return_inverse=True)[1]]), axis=1)
     lists, counts = np.unique(pairs[0], return_counts=True)
     return np.unique(qid)[lists[np.argsort(-counts, kind="stable")[:number]]]
-
-
-def _measured(ranker: Any, valid: Documents, measures: Sequence[Measure]) -> dict[str, np.ndarray]:
-    """Measures of each validation list."""
-    scores, labels, offsets, *_ = bring_together(ranker.predict(valid.X, valid.qid), valid.y, valid.qid)
-    found = evaluate(torch.tensor(scores), torch.tensor(labels), measures, offsets=torch.tensor(offsets))
-    return {name: values.numpy() for name, values in found.items()}
 
 
 def _dense(X: Any) -> np.ndarray:

@@ -1,12 +1,13 @@
-"""Rankers together: each one's scores are standardised within each list, and averaged."""
+"""Rankers together: each one's scores are standardised within each list, and averaged; and rankers trained part by part."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from sklearn.base import clone
 from sklearn.utils import get_tags
@@ -32,12 +33,16 @@ class EnsembleRanker(Ranker):
             goes in as `sklearn.frozen.FrozenEstimator(ranker)`.
         weights: `"equal"`; `"validation"`, the best on the validation lists given to `fit`, where quarters of the whole are
             divided among at most six members and equal weights win a draw; or one number a ranker.
+        folds: above 1 each ranker is trained so many times, each time with another part of the lists as its validation lists and
+            without it; those given to `fit` join the training lists. The mean of these goes in as one ranker; their scores of the
+            parts that they were not trained on choose `"validation"`'s weights.
         measure: what chooses the weights and what `score` reports, a measure or its name; AP if None.
         prepare: steps that raw features go through before any ranker sees them; see `rankstruct.preparation.Preparation`.
+        random_state: seed of the parts.
 
     Attributes:
-        rankers_: as fitted.
-        weights_: one a ranker, with sum 1.
+        rankers_: as fitted, those of one ranker's parts one behind the other.
+        weights_: one of each, with sum 1.
         validation_: the measure on the validation lists, with these weights; None without them.
         preparation_: the steps, as fitted.
         n_features_in_: how many a raw document has.
@@ -60,8 +65,11 @@ class EnsembleRanker(Ranker):
         weights: str | Sequence[float] = "equal",
         measure: str | Measure | None = None,
         prepare: Sequence[str] = (),
+        folds: int = 1,
+        random_state: int = 0,
     ) -> None:
         self.rankers, self.weights, self.measure, self.prepare = rankers, weights, measure, prepare
+        self.folds, self.random_state = folds, random_state
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The arguments; `deep` with those of the rankers, such as `rankers__0__C`."""
@@ -93,17 +101,32 @@ class EnsembleRanker(Ranker):
         return super()._takes_sparse() and all(get_tags(ranker).input_tags.sparse for ranker in self.rankers)
 
     def _fit(self, train: Documents, valid: Documents | None) -> None:
+        if self.folds > 1:
+            train, valid = joined(train, valid), None
         train = train._replace(X=self._fit_preparation(train.X, train.qid))
         given: dict[str, Any] = train.options
-        if valid is not None:
-            valid = valid._replace(X=self._prepared(valid.X, valid.qid))
-            given |= valid.as_validation
-        self.rankers_ = [clone(ranker).fit(*train[:3], **given) for ranker in self.rankers]
-        self.validation_: float | None = None
-        if valid is not None:
-            self._choose_weights(self._member_scores(valid.X, valid.qid), valid)
+        scores: np.ndarray | None = None
+        if self.folds > 1:
+            parts = deal_lists(train, self.folds, self.random_state)
+            fits = [fit_by_parts(ranker, train, parts) for ranker in self.rankers]
+            self.rankers_ = [copy for copies, _ in fits for copy in copies]
+            scores, valid = np.stack([column for _, column in fits], axis=1), train
         else:
-            self.weights_ = check_weights(None if self.weights == "equal" else self.weights, len(self.rankers))  # type: ignore[arg-type]
+            if valid is not None:
+                valid = valid._replace(X=self._prepared(valid.X, valid.qid))
+                given |= valid.as_validation
+            self.rankers_ = [clone(ranker).fit(*train[:3], **given) for ranker in self.rankers]
+            if valid is not None:
+                scores = self._member_scores(valid.X, valid.qid)
+        self.validation_: float | None = None
+        weights = None if isinstance(self.weights, str) else self.weights
+        if valid is None or scores is None:
+            found = check_weights(weights, len(self.rankers))
+        else:
+            candidates = all_weights(len(self.rankers)) if self.weights == "validation" else [weights]
+            self.validation_, found = best_weights(candidates, scores, valid, self._measure())
+        copies_of_each = len(self.rankers_) // len(self.rankers)
+        self.weights_ = tuple(weight / copies_of_each for weight in found for _ in range(copies_of_each))
 
     def _check_fit_options(self, has_validation: bool) -> None:
         if not len(self.rankers):
@@ -114,27 +137,16 @@ class EnsembleRanker(Ranker):
             raise ValueError(
                 f"weights must be 'equal', 'validation' or {len(self.rankers)} numbers, got {self.weights!r}"
             )
-        elif self.weights == "validation" and not has_validation:
-            raise ValueError("weights='validation' needs X_valid, y_valid and qid_valid; give them, or take 'equal'")
+        elif self.weights == "validation" and not has_validation and not self.folds > 1:
+            raise ValueError(
+                "weights='validation' needs X_valid, y_valid and qid_valid; give them, or folds=, or take 'equal'"
+            )
         elif self.weights == "validation" and len(self.rankers) > _MOST:
             raise ValueError(
                 f"weights='validation' is for at most {_MOST} rankers, got {len(self.rankers)}; take 'equal'"
             )
-
-    def _choose_weights(self, scores: np.ndarray, valid: Documents) -> None:
-        """The best of the candidates on validation lists, the first of equals; sets `weights_` and `validation_`."""
-        members = scores.shape[1]
-        candidates: Iterator[Any] = iter([None if self.weights == "equal" else self.weights])
-        if self.weights == "validation":
-            candidates = itertools.chain([None], _divisions(_PARTS, members))
-        for candidate in candidates:
-            weights = check_weights(candidate, members)
-            lists = bring_together(_mean_scores(scores, weights, valid.qid), *valid[1:])
-            tensors = torch.tensor(lists.X), torch.tensor(lists.labels)
-            values = evaluate(*tensors, [self._measure()], offsets=torch.tensor(lists.offsets), groups=lists.groups)
-            found = float(values[self._measure().name].mean())
-            if self.validation_ is None or found > self.validation_ + 1e-12:
-                self.validation_, self.weights_ = found, weights
+        if not self.folds >= 1:
+            raise ValueError(f"folds must be at least 1, got {self.folds}")
 
     def _member_scores(self, X: Any, qid: np.ndarray) -> np.ndarray:
         """Scores `[documents, members]` of prepared documents."""
@@ -142,7 +154,7 @@ class EnsembleRanker(Ranker):
 
     def _scores(self, X: Any, qid: np.ndarray | None) -> np.ndarray:
         qid = np.zeros(X.shape[0], np.int64) if qid is None else qid
-        return _mean_scores(self._member_scores(self._prepared(X, qid), qid), self.weights_, qid)
+        return mean_scores(self._member_scores(self._prepared(X, qid), qid), self.weights_, qid)
 
     def to_scorer(self) -> nn.Module:
         """The rankers as one scorer for torch, float32, which takes raw features too; see `save_scorer`.
@@ -155,7 +167,95 @@ class EnsembleRanker(Ranker):
         return with_preparation(EnsembleScorer(scorers, self.weights_), self.preparation_)
 
 
-def _mean_scores(scores: np.ndarray, weights: Sequence[float], qid: np.ndarray) -> np.ndarray:
+def joined(train: Documents, valid: Documents | None) -> Documents:
+    """All lists of both, numbered; those of one are not those of the other, whatever their ids."""
+    if valid is None:
+        return train
+    first, second = (np.unique(each.qid, return_inverse=True)[1] for each in (train, valid))
+    X = (sp.vstack if sp.issparse(train.X) else np.concatenate)([train.X, valid.X])
+    groups = weights = None
+    if train.groups is not None and valid.groups is not None:
+        groups = np.concatenate([train.groups, valid.groups])
+    if train.weights is not None:
+        weights = np.concatenate([train.weights, np.full(len(second), train.weights.mean())])
+    y, qid = np.concatenate([train.y, valid.y]), np.concatenate([first, second + len(np.unique(first))])
+    return Documents(X, y, qid, groups, weights)
+
+
+def deal_lists(documents: Documents, folds: int, random_state: int) -> np.ndarray:
+    """The part of each document, `[documents]` from 0: lists are dealt at random, those that a ranking can get wrong first.
+
+    A single list is dealt by its documents.
+
+    Raises:
+        ValueError: fewer than two lists that a ranking can get wrong.
+    """
+    names, lists = np.unique(documents.qid, return_inverse=True)
+    if len(names) == 1:
+        lists = np.arange(len(lists))
+        varied = np.zeros(len(lists), bool)
+    else:
+        lowest, highest = np.full(len(names), np.inf), np.full(len(names), -np.inf)
+        np.minimum.at(lowest, lists, documents.y)
+        np.maximum.at(highest, lists, documents.y)
+        varied = lowest < highest
+        if varied.sum() < 2:
+            raise ValueError(
+                f"there {'is no list' if not varied.any() else 'is one list'} that a ranking can get wrong: in each of "
+                f"{len(names)}{'' if not varied.any() else ' but one'} all labels are equal; folds need two"
+            )
+    order = np.random.default_rng(random_state).permutation(len(varied))
+    order = order[np.argsort(~varied[order], kind="stable")]
+    part = np.empty(len(varied), np.int64)
+    part[order] = np.arange(len(varied)) % min(folds, int(varied.sum()) or len(varied))
+    return part[lists]
+
+
+def fit_by_parts(ranker: Any, documents: Documents, parts: np.ndarray) -> tuple[list[Any], np.ndarray]:
+    """A copy for each part, trained on the others with the part as validation lists; where it has a seed, each another one.
+
+    Returns:
+        The copies; and scores `[documents]`, each by the copy that was not trained on it.
+    """
+    copies, scores = [], np.empty(len(parts))
+    for part in range(parts.max() + 1):
+        copy = clone(ranker)
+        if "random_state" in (options := ranker.get_params(deep=False)):
+            copy.set_params(random_state=options["random_state"] + part)
+        train, valid = documents.rows(parts != part), documents.rows(parts == part)
+        copies.append(copy.fit(*train[:3], **train.options, **valid.as_validation))
+        scores[parts == part] = copy.predict(valid.X, valid.qid)
+    return copies, scores
+
+
+def all_weights(members: int) -> Iterator[Any]:
+    """Equal ones, and all divisions of the whole in quarters."""
+    return itertools.chain([None], _divisions(_PARTS, members))
+
+
+def best_weights(
+    candidates: Iterable[Any], scores: np.ndarray, documents: Documents, measure: Measure
+) -> tuple[float, tuple[float, ...]]:
+    """The best value of the measure and its weights, the first of equals, for scores `[documents, members]`."""
+    found: tuple[float, tuple[float, ...]] | None = None
+    for candidate in candidates:
+        weights = check_weights(candidate, scores.shape[1])
+        value = float(measured(mean_scores(scores, weights, documents.qid), documents, [measure])[measure.name].mean())
+        if found is None or value > found[0] + 1e-12:
+            found = value, weights
+    assert found is not None
+    return found
+
+
+def measured(scores: np.ndarray, documents: Documents, measures: Sequence[Measure]) -> dict[str, np.ndarray]:
+    """Measures of each list, for scores `[documents]`."""
+    lists = bring_together(scores, documents.y, documents.qid, documents.groups)
+    given: dict[str, Any] = {"offsets": torch.tensor(lists.offsets), "groups": lists.groups}
+    found = evaluate(torch.tensor(lists.X), torch.tensor(lists.labels), list(measures), **given)
+    return {name: values.numpy() for name, values in found.items()}
+
+
+def mean_scores(scores: np.ndarray, weights: Sequence[float], qid: np.ndarray) -> np.ndarray:
     """The mean `[documents]` of scores `[documents, members]`, rows of a list being anywhere."""
     order, offsets = group_documents(qid)
     lists = torch.tensor(scores if order is None else scores[order], dtype=torch.float64)

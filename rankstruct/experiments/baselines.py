@@ -908,7 +908,12 @@ def _ranksvm(
 
 
 def _ensemble(
-    members: Sequence[Mapping[str, Any]], *, seeds: int = 3, random_state: int = 0, select: str = "nDCG@10"
+    members: Sequence[Mapping[str, Any]],
+    *,
+    seeds: int = 3,
+    folds: int = 1,
+    random_state: int = 0,
+    select: str = "nDCG@10",
 ) -> EnsembleRanker:
     """Standardised scores averaged: of each member, `trainer` and its options, with as many seeds if it is random."""
     if seeds < 1 or not members:
@@ -921,7 +926,7 @@ def _ensemble(
         name = options.pop("trainer")
         numbers = range(random_state, random_state + (seeds if is_stochastic(name) else 1))
         rankers += [make_trainer(name, seed=number, select=select, **options) for number in numbers]
-    return EnsembleRanker(rankers, measure=select)
+    return EnsembleRanker(rankers, measure=select, folds=folds, random_state=random_state)
 
 
 #: Trainers by name; a new one is one line here.

@@ -35,6 +35,7 @@ from rankstruct.statistics import TESTS, Test
 
 __all__ = ["Plan", "PlanCell", "Sets", "Vary", "read_plan", "run_cell"]
 
+_PAIRS, _JUDGES = ("query", "fold"), ("test", "validation")
 _SPECIAL = ("trainer", "prepare")  # keys of a trainer's entry that are not its options
 _LATER = {"seed": 0, "groups": None}  # keys of a source that older requests do not have, and what they meant
 
@@ -106,6 +107,8 @@ class Plan:
         vary: one option over several values.
         test: the paired test: `wilcoxon`, `t` or `randomization`.
         pairs: what is paired: `query`, or `fold` (means), where folds are trials that share queries.
+        judge: `test`; or `validation`, to decide on something without a look at test lists: the validation lists are tested on,
+            and a fifth of the training lists takes their place.
     """
 
     trainers: dict[str, dict[str, Any]]
@@ -120,6 +123,7 @@ class Plan:
     vary: Vary | None = None
     test: Test = "wilcoxon"
     pairs: str = "query"
+    judge: str = "test"
 
     def __post_init__(self) -> None:
         if not self.trainers:
@@ -128,7 +132,8 @@ class Plan:
             if name not in self.trainers:
                 known = ", ".join(self.trainers)
                 raise ValueError(f"baselines and reference: {name!r} is none of the trainers {known}")
-        for name, choices, value in ("test", TESTS, self.test), ("pairs", ("query", "fold"), self.pairs):
+        closed = ("test", TESTS, self.test), ("pairs", _PAIRS, self.pairs), ("judge", _JUDGES, self.judge)
+        for name, choices, value in closed:
             if value not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
         if self.seeds < 1 or self.cutoffs < 0:
@@ -212,6 +217,8 @@ class Plan:
             "select": self.select,
             "cell": [cell.set_name, cell.fold, cell.seed],
         }
+        if self.judge != "test":
+            wanted["judge"] = self.judge
         if self.data.path is not None:
             wanted["content"] = self.data.of(cell.set_name, cell.fold).digest()
         return hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:16]
@@ -277,6 +284,8 @@ def run_cell(plan: Plan, cell: PlanCell) -> dict[str, Any]:
     """
     source = plan.data.of(cell.set_name, cell.fold)
     raw = source.read_raw()
+    if plan.judge == "validation":
+        raw = _one_earlier(raw, [cell.seed, cell.fold])
     shuffled = Splits(*(shuffle_documents(part, seed=3 * cell.seed + at) for at, part in enumerate(raw)))
     prepared, _ = source.prepare_splits(shuffled, cell.spec.get("prepare", ()))
     train, vali, test = prepared
@@ -303,6 +312,14 @@ def run_cell(plan: Plan, cell: PlanCell) -> dict[str, Any]:
         "qids": test.qids.tolist(),
         "values": {name: value.tolist() for name, value in values.items()},
     }
+
+
+def _one_earlier(parts: Splits, seed: list[int]) -> Splits:
+    """Validation lists in place of the test lists, and a fifth of the training lists in place of those."""
+    train = parts.train
+    order = np.random.default_rng(seed).permutation(train.num_lists)
+    held = max(train.num_lists // 5, 1)
+    return Splits(train.select(np.sort(order[held:])), train.select(np.sort(order[:held])), parts.vali)
 
 
 def _fewer_lists(data: RankingData, number: int, seed: list[int]) -> RankingData:

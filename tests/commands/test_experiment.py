@@ -471,6 +471,21 @@ def test_fewer_training_lists_and_steps_for_a_trainer_alone():
     assert few["removed"] == [0, 0, 0]  # by preparation
 
 
+def test_what_is_judged_by_validation_lists_sees_no_test_list():
+    entry, source = {"trainer": "regression", "alpha": [1.0, 100.0]}, Sets(builtin="synthetic", folds=[1, 2])
+    plans = [Plan({"ridge": entry}, source, measures=["AP"], judge=judge) for judge in ("test", "validation")]
+    for cell in plans[0].cells():
+        parts = source.of("", cell.fold).read_raw()
+        usual, early = (run_cell(plan, cell) for plan in plans)
+        assert usual["request"] != early["request"]
+        assert usual["qids"] == parts.test.qids.tolist()
+        assert early["qids"] == parts.vali.qids.tolist()
+        train, vali, test = early["documents"]
+        assert (train + vali, test) == (parts.train.num_documents, parts.vali.num_documents)
+        assert 0.1 < vali / parts.train.num_documents < 0.3  # a fifth of the lists, which differ in size
+        assert len(early["values"]["AP"]) == parts.vali.num_lists
+
+
 def test_fold_means_can_be_paired(finished):
     _, plan, records = finished
     by_fold = Plan(plan.trainers, plan.data, plan.measures, cutoffs=3, seeds=3, C=plan.C, pairs="fold")
@@ -491,6 +506,7 @@ def test_fold_means_can_be_paired(finished):
         (("builtin: synthetic, ", "builtin: synthetic, prepare: [scale], "), "unknown preparation step 'scale'"),
         (("measures: [AP, ", "measures: [QAP, "), "QAP"),
         (("seeds: 3", "test: z"), "Expected one of 'randomization', 'wilcoxon', 't'. Got value: z"),
+        (("seeds: 3", "judge: everybody"), "judge must be one of 'test', 'validation', got 'everybody'"),
         (("folds: [1, 2]", "folds: [1, 1]"), "data.folds has an entry twice"),
         (("folds: [1, 2]", "folds: []"), "data.folds must have an entry"),
         (("measures: [AP, ", "measures: [ap, AP, "), "measures has an entry twice"),

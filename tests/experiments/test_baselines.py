@@ -52,7 +52,7 @@ LIBRARIES = {"lambdamart": "lightgbm", "boosted": "lightgbm", "catboost": "catbo
 def quick_recipes(monkeypatch):
     """A short training in place of AutoRanker's."""
 
-    def mlp(options):
+    def mlp(options, _):
         return rs.MLPRanker(
             options.select, prepare=(), hidden=(8,), max_epochs=10, device="cpu", random_state=options.random_state
         )
