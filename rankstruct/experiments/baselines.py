@@ -920,13 +920,18 @@ def _ensemble(
         raise ValueError(f"an ensemble needs a member and a seed at least; got {len(members)} and {seeds}")
     rankers = []
     for member in members:
-        options = dict(member)
-        if "trainer" not in options:
-            raise ValueError(f"members: give `trainer` and its options, got {member!r}")
-        name = options.pop("trainer")
-        numbers = range(random_state, random_state + (seeds if is_stochastic(name) else 1))
-        rankers += [make_trainer(name, seed=number, select=select, **options) for number in numbers]
+        drawn = "trainer" in member and is_stochastic(member["trainer"])
+        numbers = range(random_state, random_state + (seeds if drawn else 1))
+        rankers += [_nested("members", member, number, select) for number in numbers]
     return EnsembleRanker(rankers, measure=select, folds=folds, random_state=random_state)
+
+
+def _nested(option: str, entry: Mapping[str, Any], seed: int, select: str | None) -> Any:
+    """A trainer in an option of another, `trainer` and its options."""
+    if "trainer" not in entry:
+        raise ValueError(f"{option}: give `trainer` and its options, got {entry!r}")
+    given = dict(entry)
+    return make_trainer(given.pop("trainer"), seed=seed, select=select, **given)
 
 
 #: Trainers by name; a new one is one line here.
@@ -998,6 +1003,8 @@ def make_trainer(name: str, *, seed: int = 0, select: str | None = None, **optio
         options.setdefault("select", select)
     if "select" in options:
         options["select"] = parse_measure(options["select"]).name
+    if isinstance(options.get("start"), Mapping):  # what boosted trees are added to
+        options["start"] = _nested("start", options["start"], seed, select)
     if name not in TUNED:
         return TRAINERS[name](**options)
     given = {"select": "nDCG@10"} | TUNED[name] | options
