@@ -1,4 +1,4 @@
-"""Rankings drawn from a Plackett-Luce policy and PL-Rank-3's gradient, by compiled loops over CPU tensors."""
+"""Rankings drawn from a Plackett-Luce policy, PL-Rank-3's gradient and its curvature, by compiled loops over CPU tensors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from rankstruct.kernels.dispatch import load_kernel
 from rankstruct.kernels.threads import share_lists
 
-__all__ = ["draw_rankings", "policy_gradient"]
+__all__ = ["draw_rankings", "policy_curvature", "policy_gradient"]
 
 _WORTH_A_THREAD = 20_000  # documents of all samples
 
@@ -48,6 +48,17 @@ def policy_gradient(scores: Tensor, where: Tensor, placed: Tensor, worth: Tensor
         placed: int64 `[samples, ..., k]`, as from `draw_rankings`.
         worth: what broadcasts to `[..., k]`, of each rank.
     """
+    return _over_rankings("gradient_lists", scores, where, placed, worth, rewards)
+
+
+def policy_curvature(scores: Tensor, where: Tensor, placed: Tensor, worth: Tensor, rewards: Tensor) -> Tensor | None:
+    """`policy_gradient` of the second derivatives, each document's by its own score, float64 `[..., list_size]`."""
+    return _over_rankings("curvature_lists", scores, where, placed, worth, rewards)
+
+
+def _over_rankings(
+    name: str, scores: Tensor, where: Tensor, placed: Tensor, worth: Tensor, rewards: Tensor
+) -> Tensor | None:
     rows = _rows(scores, where)
     samples, k = len(placed), placed.shape[-1]
     given = (
@@ -56,7 +67,7 @@ def policy_gradient(scores: Tensor, where: Tensor, placed: Tensor, worth: Tensor
         rewards.double().reshape(rows[0].shape).numpy(),
     )
     found = np.empty(rows[0].shape)
-    loop = load_kernel("plackett_luce_cpu.gradient_lists")
+    loop = load_kernel(f"plackett_luce_cpu.{name}")
     near = _run(lambda first, last: loop(*rows, *given, first, last, found), rows[0], samples)
     return torch.from_numpy(found).view(scores.shape) if near else None
 

@@ -1,6 +1,6 @@
-"""Rankings drawn from a Plackett-Luce policy and the gradient that they estimate, on the CPU: O(n log k) and O(n) a ranking.
+"""Rankings drawn from a Plackett-Luce policy and the derivatives that they estimate, on the CPU: O(n log k) and O(n) a ranking.
 
-Exponential noise over exp(s) has the policy's order, ascending. Both loops stop at a list with scores too far apart for exp of
+Exponential noise over exp(s) has the policy's order, ascending. All loops stop at a list with scores too far apart for exp of
 their differences, and return its number; -1 where there is none.
 """
 
@@ -12,11 +12,12 @@ from rankstruct.kernels.compilation import compile_kernel, compile_part, unsigne
 from rankstruct.kernels.sorting import sort_descending, sort_space
 
 _WIDEST = 600.0  # that float64 holds exp of it, one over that, and a little more
+_WIDEST_CUBED = 200.0  # the same, of the cube of exp of it
 _FEW = 32  # ranks, up to which each document is inserted where it belongs
 
 
 @compile_part
-def _powers(scores, where, index, power):
+def _powers(scores, where, index, widest, power):
     """What exp of the scores is over that of the highest, 0 in the padding; how many are real, or -1 if too far apart."""
     n, real, top = scores.shape[1], 0, -np.inf
     for d in range(n):
@@ -27,7 +28,7 @@ def _powers(scores, where, index, power):
         power[d] = 0.0
         if where[index, d]:
             below = top - scores[index, d]
-            if not below <= _WIDEST:
+            if not below <= widest:
                 return -1
             power[d] = np.exp(-below)
     return real
@@ -57,7 +58,7 @@ def draw_lists(scores, where, noise, first, last, placed):
     bits = key.view(np.uint64)
     space, everything = sort_space(bits, n), np.empty(0, np.uint8)
     for index in range(first, last):
-        if _powers(scores, where, index, power) == -1:
+        if _powers(scores, where, index, _WIDEST, power) == -1:
             return index
         for sample in range(placed.shape[0]):
             found = placed[sample, index]
@@ -82,7 +83,7 @@ def gradient_lists(scores, where, placed, worth, rewards, first, last, found):
     own, gained, inverse, to_come = np.empty((4, k))
     drawn = 0
     for index in range(first, last):
-        real = _powers(scores, where, index, power)
+        real = _powers(scores, where, index, _WIDEST, power)
         if real == -1:
             return index
         ranks = min(real, k)
@@ -112,6 +113,63 @@ def gradient_lists(scores, where, placed, worth, rewards, first, last, found):
                 mine[at] += to_come[r] - gained[r] + own[r] * (rewards[index, at] * of_worth - of_rest)
             for d in range(n):
                 mine[d] += power[d] * (rewards[index, d] * of_worth - of_rest) if seen[d] != drawn else 0.0
+        for d in range(n):
+            mine[d] /= samples
+    return -1
+
+
+@compile_kernel
+def curvature_lists(scores, where, placed, worth, rewards, first, last, found):
+    """Fill `found`, `[lists, n]`, for the lists `[first, last)`; see `losses.policy` for A_i, B_i and the terms."""
+    n, samples, k = scores.shape[1], placed.shape[0], placed.shape[2]
+    power, seen = np.empty(n), np.zeros(n, np.int64)
+    own, gained, inverse, to_come = np.empty((4, k))
+    drawn = 0
+    for index in range(first, last):
+        real = _powers(scores, where, index, _WIDEST_CUBED, power)
+        if real == -1:
+            return index
+        ranks = min(real, k)
+        mine = found[index]
+        for d in range(n):
+            mine[d] = 0.0
+        for sample in range(samples):
+            drawn += 1
+            for r in range(ranks):
+                at = unsigned(placed[sample, index, r])
+                own[r], gained[r] = power[at], worth[index, r] * rewards[index, at]
+                seen[at] = drawn
+            left = 0.0
+            for d in range(n):
+                left += power[d] if seen[d] != drawn else 0.0
+            rest = 0.0
+            for r in range(ranks - 1, -1, -1):
+                left += own[r]
+                inverse[r] = 1.0 / left
+                to_come[r] = rest  # after this rank
+                rest += gained[r]
+            once, twice = 0.0, 0.0  # A_r and B_r
+            of_others, of_others_squared = 0.0, 0.0
+            of_own, of_own_squared, of_own_cubed = 0.0, 0.0, 0.0
+            for r in range(ranks):
+                at, p = unsigned(placed[sample, index, r]), own[r]
+                once += inverse[r]
+                twice += inverse[r] * inverse[r]
+                squares = once * once + twice
+                weight = worth[index, r] * inverse[r]
+                of_own += weight
+                of_own_squared += weight * once
+                of_own_cubed += weight * squares
+                if_placed = 1.0 - 3.0 * p * once + p * p * squares
+                mine[at] += to_come[r] * if_placed + p * (p * of_others_squared - of_others)
+                mine[at] += rewards[index, at] * p * (of_own - 3.0 * p * of_own_squared + p * p * of_own_cubed)
+                of_others += gained[r] * once
+                of_others_squared += gained[r] * squares
+            for d in range(n):
+                if seen[d] != drawn:
+                    p = power[d]
+                    mine[d] += p * (p * of_others_squared - of_others)
+                    mine[d] += rewards[index, d] * p * (of_own - 3.0 * p * of_own_squared + p * p * of_own_cubed)
         for d in range(n):
             mine[d] /= samples
     return -1

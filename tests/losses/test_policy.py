@@ -30,6 +30,12 @@ def enumerated(scores, worth, rewards):
     )
 
 
+def slope(scores, worth, rewards):
+    """The gradient of `enumerated`."""
+    leaf = scores.clone().requires_grad_()
+    return torch.autograd.grad(enumerated(leaf, worth, rewards), leaf)[0]
+
+
 CASES = [
     pytest.param(size, k, scale, marks=pytest.mark.slow if size == 5 else ())
     for size in (1, 2, 3, 4, 5)
@@ -47,38 +53,40 @@ def test_the_estimate_equals_the_gradient_in_expectation(size, k, scale, monkeyp
     worth = torch.tensor([1 / math.log2(2 + i) for i in range(k)], dtype=torch.float64)
     leaf = scores.clone().requires_grad_()
     value = enumerated(leaf, worth.tolist(), rewards.tolist())
-    (exact,) = torch.autograd.grad(value, leaf)
+    (exact,) = torch.autograd.grad(value, leaf, create_graph=True)
+    curvature = torch.stack([torch.autograd.grad(exact[d], leaf, retain_graph=True)[0][d] for d in range(size)])
     for document in range(size):
         step = torch.zeros(size, dtype=torch.float64)
         step[document] = 1e-6
         ends = [enumerated(scores + sign * step, worth.tolist(), rewards.tolist()) for sign in (1, -1)]
         assert exact[document].item() == pytest.approx((ends[0] - ends[1]).item() / 2e-6, abs=1e-8)
+        ends = [slope(scores + 100 * sign * step, worth.tolist(), rewards.tolist())[document] for sign in (1, -1)]
+        assert curvature[document].item() == pytest.approx((ends[0] - ends[1]).item() / 2e-4, abs=1e-7)
 
     orders = torch.tensor(list(itertools.permutations(range(size), k)))
     chances = torch.stack([probability(order, scores) for order in orders.tolist()])
     padded = torch.cat([torch.tensor([math.nan], dtype=torch.float64), scores])
     where = torch.arange(size + 1) > 0
     given = worth, torch.cat([torch.zeros(1, dtype=torch.float64), rewards])
-    for loop in (policy.policy_gradient, lambda *given: None):  # the compiled sums, and those in logarithms
-        monkeypatch.setattr(policy, "policy_gradient", loop)
-        each = torch.stack([policy.pl_rank_gradient(padded, where, order.unsqueeze(0) + 1, *given) for order in orders])
-        assert (each[:, 0] == 0).all()
-        torch.testing.assert_close((chances.unsqueeze(-1) * each[:, 1:]).sum(0), exact)
-        together = policy.pl_rank_gradient(padded, where, orders + 1, *given)
-        torch.testing.assert_close(together, each.mean(0))
+    for name, wanted in (("gradient", exact.detach()), ("curvature", curvature)):
+        estimate = getattr(policy, f"pl_rank_{name}")
+        loops = getattr(policy, f"policy_{name}"), lambda *given: None  # the compiled sums, and those in logarithms
+        for loop in loops:
+            monkeypatch.setattr(policy, f"policy_{name}", loop)
+            each = torch.stack([estimate(padded, where, order.unsqueeze(0) + 1, *given) for order in orders])
+            assert (each[:, 0] == 0).all()
+            torch.testing.assert_close((chances.unsqueeze(-1) * each[:, 1:]).sum(0), wanted)
+            torch.testing.assert_close(estimate(padded, where, orders + 1, *given), each.mean(0))
 
 
 def test_scores_far_apart_do_not_overflow():
     scores = torch.tensor([1e4, -1e4, 0.0, 3e38, -1e300], dtype=torch.float64)
     for order in itertools.permutations(range(5), 4):
-        found = policy.pl_rank_gradient(
-            scores,
-            torch.ones(5) > 0,
-            torch.tensor([order]),
-            torch.ones(4),
-            torch.tensor([1.0, -2.0, 3.0, 0.0, 1.0]),
-        )
-        assert found.isfinite().all()
+        drawn = torch.ones(5) > 0, torch.tensor([order]), torch.ones(4), torch.tensor([1.0, -2.0, 3.0, 0.0, 1.0])
+        for estimate in (policy.pl_rank_gradient, policy.pl_rank_curvature):
+            assert estimate(scores, *drawn).isfinite().all()
+            # In float64 both the loops and the sums in logarithms hold what is near enough.
+            assert estimate(scores.clamp(-90, 90), *drawn).isfinite().all()
 
 
 @pytest.mark.parametrize("k", [1, 3, 32, 40, 50])
@@ -103,7 +111,9 @@ def test_a_drawn_ranking_is_that_of_the_noise(k, dtype, monkeypatch):
     assert torch.equal(found.sort(-1).values.diff(dim=-1) > 0, torch.ones_like(found[..., 1:]) > 0)  # each once
 
 
-def test_the_compiled_gradient_is_that_in_logarithms(monkeypatch):
+@pytest.mark.parametrize("name", ["gradient", "curvature"])
+def test_the_compiled_derivatives_are_those_in_logarithms(name, monkeypatch):
+    estimate = getattr(policy, f"pl_rank_{name}")
     generator = torch.Generator().manual_seed(0)
     for size, k, samples in ((1, 1, 3), (9, 4, 2), (60, 60, 5), (300, 10, 40)):
         scores = 3 * torch.randn(8, size, generator=generator)
@@ -114,10 +124,11 @@ def test_the_compiled_gradient_is_that_in_logarithms(monkeypatch):
         placed = rs.sample_rankings(scores, where, samples=samples, k=k)
         worth = torch.where(torch.arange(k) < where.sum(-1, keepdim=True), 1 / torch.arange(2, k + 2).log2(), 0.0)
         given = scores, where, placed, worth, rewards
-        compiled = policy.pl_rank_gradient(*given)
+        compiled = estimate(*given)
+        assert (compiled[~where] == 0).all()
         with monkeypatch.context() as patched:
-            patched.setattr(policy, "policy_gradient", lambda *given: None)
-            torch.testing.assert_close(compiled, policy.pl_rank_gradient(*given))
+            patched.setattr(policy, f"policy_{name}", lambda *given: None)
+            torch.testing.assert_close(compiled, estimate(*given))
 
 
 def test_rankings_are_drawn_as_often_as_the_policy_says():
@@ -154,6 +165,32 @@ def test_value_and_gradient_of_many_samples(measure, dtype):
         assert value.dtype == student.grad.dtype == dtype
         assert value.item() == pytest.approx(exact.item(), abs=0.01)
         torch.testing.assert_close(student.grad.double(), slope, atol=0.01, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("measure", ["nDCG", "nDCG@2"])
+def test_second_derivatives_of_many_samples(measure, dtype):
+    """Lists of many lengths with fractional grades; one with a document, one without a difference."""
+    torch.manual_seed(1)
+    scores = torch.tensor([0.4, -0.2, 0.9, 0.1, 1.0, 0.3, 0.5, 0.0, 0.0, 2.0], dtype=dtype)
+    labels = torch.tensor([2, 0.5, 0, 1, 1, 1, 1, 0, 1, 0], dtype=dtype)
+    offsets = torch.tensor([0, 4, 5, 7, 10])
+    found = rs.PLRankLoss(measure, samples=20_000).second_derivatives(scores, labels, offsets)
+    assert found.dtype == dtype
+    exact = torch.zeros(10, dtype=torch.float64)
+    for first, last in ((0, 4), (7, 10)):
+        worth = [1 / math.log2(2 + i) for i in range(last - first if measure == "nDCG" else 2)]
+        gains = [2 ** float(y) - 1 for y in labels[first:last]]
+        best = sum(a * b for a, b in zip(worth, sorted(gains, reverse=True), strict=False))
+
+        def value(s, worth=worth, gains=gains, best=best):
+            return 1 - enumerated(s, worth, [gain / best for gain in gains])
+
+        exact[first:last] = torch.autograd.functional.hessian(value, scores[first:last].double()).diagonal()
+    assert (exact < 0).any()
+    torch.testing.assert_close(found.double(), exact, atol=0.01, rtol=0)
+    assert (found[4:7] == 0).all()
+    assert rs.losses.second_derivatives(rs.PLRankLoss(), scores[:0], labels[:0], offsets[:1]).shape == (0,)
 
 
 def test_expected_exposure_of_padded_lists():
