@@ -112,6 +112,11 @@ class AutoRanker(Ranker):
 
     def _fit(self, train: Documents, valid: Documents | None) -> None:
         began = time.perf_counter()
+        if train.item_weights is not None:
+            raise TypeError(
+                "AutoRanker takes no item_weights but 0 and 1: its recipes solve hinges, which know no documents of different "
+                "weights; take LinearRanker, MLPRanker or BoostedRanker with a pairwise, listwise or pointwise loss"
+            )
         train, valid = self._divided(train._replace(groups=None), valid)
         assert valid is not None  # the share is above 0
         train = train._replace(X=self._fit_preparation(_dense(train.X), train.qid))

@@ -309,16 +309,18 @@ class PLRankLoss(RankingLoss):
     def __init__(self, measure: str | Measure = "nDCG", samples: int = 32, *, reduction: Reduction = "mean") -> None:
         super().__init__(reduction, measure=_check_policy(measure, samples), samples=samples)
 
-    def second_derivatives(self, scores: Tensor, labels: Tensor, offsets: Tensor) -> Tensor:
+    def second_derivatives(
+        self, scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None = None
+    ) -> Tensor:
         """Of the loss of each list, `[documents]`, an unbiased estimate from as many drawn rankings; it may be below 0."""
 
-        def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
-            gains, can_err = normalized_gains(self.measure, labels, where)
+        def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+            gains, can_err = normalized_gains(self.measure, labels, where, weights)
             drawn = _draw(scores, where, self.measure, self.samples)
             found = pl_rank_curvature(scores, where, *drawn, gains)
             return torch.where(can_err.unsqueeze(-1), -found, 0.0).to(scores.dtype)
 
-        return document_values(per_list, scores, labels, offsets)
+        return document_values(per_list, scores, labels, offsets, item_weights)
 
 
 class ExposureTerms(NamedTuple):
