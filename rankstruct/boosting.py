@@ -203,7 +203,7 @@ def _gradient(loss: nn.Module, scores: Tensor, lists: dict[str, Tensor]) -> Tens
 
 
 def _spread(loss: nn.Module, scores: Tensor, lists: dict[str, Tensor]) -> Tensor:
-    """The root mean square of the gradient at standard normal scores: over draws, and documents of a label and weight in a list."""
+    """The root mean square of the gradient at standard normal scores, over draws and alike documents (list, label, weight)."""
     noise = torch.randn(_DRAWS, len(scores), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     squares = torch.stack([_gradient(loss, each.to(scores), lists) for each in noise]).square().mean(0).numpy()
     lengths = lists["offsets"].diff()
