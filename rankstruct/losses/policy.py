@@ -1,8 +1,9 @@
 """Plackett-Luce policies: rankings drawn by chance, and gradients of what one expects of them.
 
 The policy of scores s puts document d at the next rank with probability exp(s_d) / Z, Z being the sum over all that are not
-placed. Adding Gumbel noise to the scores and sorting draws from it. With a_i what rank i is worth (the discount), the exposure of
-a document is the expected worth of its rank, and an expected discounted gain is the sum of gain times exposure.
+placed. Adding Gumbel noise to the scores and sorting draws from it; so does drawing rank by rank from a tree of sums. With a_i
+what rank i is worth (the discount), the exposure of a document is the expected worth of its rank, and an expected discounted gain
+is the sum of gain times exposure.
 
 **PL-Rank-3.** For rewards b, one a document, and a drawn ranking y of the first k ranks, Z_i being Z at rank i,
 
@@ -10,7 +11,7 @@ a document is the expected worth of its rank, and an expected discounted gain is
                                                                         - sum_{i <= r(d)} 1 / Z_i sum_{j >= i} a_j b_y(j) ) ]
 
 where r(d) is the rank of d, and k for a document that is not placed, whose first sum is empty. Its terms are running sums over
-the ranks: O(n + k) a ranking, beside the O(n log k) in which it is drawn.
+the ranks: O(n + k) a ranking, beside the O(n + k log n) in which it is drawn.
 
 **Second derivatives.** With p_i = exp(s_d) / Z_i, A_i = sum_{j <= i} 1 / Z_j, B_i = sum_{j <= i} 1 / Z_j^2, P_i = exp(s_d) A_i
 and Q_i = exp(s_d)^2 B_i, the chance of the first i ranks has by s_d, over itself, the second derivative f_i = P_i^2 + Q_i - P_i
@@ -36,7 +37,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from typing_extensions import Unpack
 
-from rankstruct.kernels import draw_rankings, policy_curvature, policy_gradient
+from rankstruct.kernels import draw_few_ranks, draw_rankings, policy_curvature, policy_gradient
 from rankstruct.lists import check_lists, is_plain
 from rankstruct.losses.base import (
     ListOptions,
@@ -63,6 +64,9 @@ __all__ = [
 ]
 
 
+_FEW = 0.5  # of the ranks, up to which they are drawn one after another
+
+
 @torch.no_grad()
 def sample_rankings(scores: Tensor, where: Tensor | None = None, *, samples: int = 1, k: int | None = None) -> Tensor:
     """Draw rankings from the Plackett-Luce policy of scores, by torch's global generator.
@@ -74,7 +78,7 @@ def sample_rankings(scores: Tensor, where: Tensor | None = None, *, samples: int
         k: only the first ranks; all if None.
 
     Returns:
-        int64 `[samples, ..., k]`, the index in its list of the document at each rank; padding stands last. O(n log k) each.
+        int64 `[samples, ..., k]`, the index in its list of the document at each rank; padding stands last. O(n + k log n) each.
 
     Raises:
         TypeError, ValueError: types or shapes do not fit; samples or k below 1.
@@ -91,14 +95,19 @@ def sample_rankings(scores: Tensor, where: Tensor | None = None, *, samples: int
         _check_count(name, value)
     size = scores.shape[-1]
     k = size if k is None else min(k, size)
-    plain = is_plain(scores)
-    dtype = torch.float64 if plain else scores.dtype
-    noise = torch.empty_like(scores.expand(samples, *scores.shape), dtype=dtype).exponential_()
-    if plain:
+    if is_plain(scores):
         real = torch.ones_like(scores, dtype=torch.bool) if where is None else where
-        placed = draw_rankings(scores.detach(), real, noise, k)
+        placed = None
+        if k <= _FEW * size:
+            uniform = torch.rand(samples, *scores.shape[:-1], k, dtype=torch.float64)
+            placed = draw_few_ranks(scores.detach(), real, uniform)
+        if placed is None:
+            noise = torch.rand(samples, *scores.shape, dtype=torch.float64).neg_().log1p_().neg_()
+            placed = draw_rankings(scores.detach(), real, noise, k)
         if placed is not None:
             return placed
+    else:
+        noise = torch.empty_like(scores.expand(samples, *scores.shape)).exponential_()
     noisy = scores - noise.clamp(min=torch.finfo(noise.dtype).tiny).log()
     if where is not None:
         noisy = torch.where(where, noisy, -torch.inf)
@@ -272,7 +281,7 @@ def pl_rank_loss(
 
     Value and gradient are estimates from `samples` drawn rankings, from torch's global generator, in training and evaluation
     alike; both are unbiased. As the scores are multiplied by a larger and larger number it tends to 1 - nDCG. A sample costs
-    O(n log k) with a cut-off k. Autograd finds no second derivatives; `PLRankLoss.second_derivatives` estimates them.
+    O(n + k log n) with a cut-off k. Autograd finds no second derivatives; `PLRankLoss.second_derivatives` estimates them.
 
     Args:
         scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.

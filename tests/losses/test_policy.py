@@ -93,6 +93,7 @@ def test_scores_far_apart_do_not_overflow():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_drawn_ranking_is_that_of_the_noise(k, dtype, monkeypatch):
     """The compiled loop and the sort of noisy scores, of padded lists, of ties, of several threads."""
+    monkeypatch.setattr(policy, "_FEW", 0)
     generator = torch.Generator().manual_seed(k)
     scores = torch.randn(3, 7, 50, generator=generator, dtype=dtype).round(decimals=1)
     where = torch.rand(3, 7, 50, generator=generator) < 0.8
@@ -131,6 +132,37 @@ def test_the_compiled_derivatives_are_those_in_logarithms(name, monkeypatch):
             torch.testing.assert_close(compiled, estimate(*given))
 
 
+@pytest.mark.parametrize(("size", "k"), [(1, 1), (2, 1), (3, 2), (4, 2), (5, 2), (7, 1), (9, 1)])
+def test_few_ranks_are_drawn_by_their_chances(size, k):
+    """Of numbers spread evenly each ranking gets its share; padding in other places, NaN there, takes none."""
+    generator = torch.Generator().manual_seed(size)
+    scores, points = 2 * torch.randn(size, generator=generator, dtype=torch.float64), 20_000 if k == 1 else 400
+    grid = torch.cartesian_prod(*[(torch.arange(points, dtype=torch.float64) + 0.5) / points] * k).view(-1, k)
+    places = torch.arange(size) * 2 + 1
+    padded = torch.full((2 * size + 2,), torch.nan, dtype=torch.float64).scatter(0, places, scores)
+    drawn = policy.draw_few_ranks(padded, ~padded.isnan(), grid)
+    for order in itertools.permutations(range(size), k):
+        share = (drawn == places[list(order)]).all(-1).double().mean().item()
+        assert share == pytest.approx(probability(order, scores).item(), abs=3 * k / points)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("k", [1, 5, 25, 50])
+def test_a_ranking_of_few_ranks_has_each_document_once_and_padding_last(k, dtype):
+    generator = torch.Generator().manual_seed(k)
+    scores = 30 * torch.randn(3, 7, 100, generator=generator, dtype=dtype)
+    where = torch.rand(3, 7, 100, generator=generator) < 0.3
+    where[0, 0], where[0, 1, 1:], where[0, 2] = False, False, True
+    found = rs.sample_rankings(torch.where(where, scores, torch.nan), where, samples=50, k=k)
+    assert found.shape == (50, 3, 7, k)
+    assert (found.sort(-1).values.diff(dim=-1) > 0).all()
+    listed = where.expand(50, -1, -1, -1).gather(-1, found)
+    assert (listed.sum(-1) == where.sum(-1).clamp(max=k)).all()
+    assert (listed[..., 1:] <= listed[..., :-1]).all()
+    far = torch.linspace(0, 590, 100, dtype=torch.float64)  # as far apart as the loop goes: by score, all but surely
+    assert (rs.sample_rankings(far, samples=20, k=k) // 10 >= 9 - (torch.arange(k) + 5) // 10).all()
+
+
 def test_rankings_are_drawn_as_often_as_the_policy_says():
     torch.manual_seed(0)
     scores = torch.tensor([0.5, -0.3, 1.0, 9.0])
@@ -141,6 +173,11 @@ def test_rankings_are_drawn_as_often_as_the_policy_says():
     for order in itertools.permutations(range(3)):
         share = (drawn[:, :3] == torch.tensor(order)).all(-1).double().mean()
         assert share.item() == pytest.approx(probability(order, scores[:3].double()).item(), abs=0.02)
+    for k in (1, 2):
+        firsts = rs.sample_rankings(scores, where, samples=20_000, k=k)
+        for order in itertools.permutations(range(3), k):
+            share = (firsts == torch.tensor(order)).all(-1).double().mean()
+            assert share.item() == pytest.approx(probability(order, scores[:3].double()).item(), abs=0.02)
     batch = rs.sample_rankings(torch.randn(2, 3, 7), samples=5, k=4)
     assert batch.shape == (5, 2, 3, 4)
     assert rs.sample_rankings(torch.zeros(2, 0), samples=3).shape == (3, 2, 0)
