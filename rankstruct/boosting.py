@@ -31,7 +31,15 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from rankstruct.estimators.base import Documents, Lists, Ranker, bring_together, check_groups_of, named_loss
+from rankstruct.estimators.base import (
+    Documents,
+    Lists,
+    Ranker,
+    bring_together,
+    check_groups_of,
+    check_item_weights,
+    named_loss,
+)
 from rankstruct.kernels.threads import threads_of_torch
 from rankstruct.losses import GradedLoss, PerturbedLoss, StructuredHingeLoss, second_derivatives, takes_groups
 from rankstruct.measures import Measure, evaluate, parse_measure
@@ -46,15 +54,19 @@ _WORTH_THREADS = 2**17  # documents
 _DRAWS = 16  # of noise; documents with the same label in a list share what they find
 
 
-def boosting_objective(loss: nn.Module | Measure | str, *, groups: Any = None) -> BoostingObjective:
+def boosting_objective(
+    loss: nn.Module | Measure | str, *, groups: Any = None, item_weights: Any = None
+) -> BoostingObjective:
     """Any loss of the library as the custom objective of LightGBM or XGBoost.
 
     Args:
         loss: a loss module; or a measure or its name, for its structured hinge. Parameters of its own stay as they are.
         groups: `[documents]`, the group (host, topic) of each training document, for a loss over diverse rankings.
+        item_weights: `[documents]`, what each training document counts in the loss of its list, as losses take them. At 0 a
+            document has no gradient, but it is there when leaves are counted; `BoostedRanker.fit` leaves it out.
 
     Raises:
-        ValueError: a loss over diverse rankings without groups; a name that is no measure.
+        ValueError: a loss over diverse rankings without groups; a name that is no measure; item weights below 0 or not finite.
 
     Where objectives are given, it is one: `lightgbm.train({"objective": objective}, data)`, `LGBMRanker(objective=objective)`,
     `xgboost.train(params, data, obj=objective)` with `"base_score": 0`. The data need their lists, `group=` of sizes (XGBoost's
@@ -68,7 +80,7 @@ def boosting_objective(loss: nn.Module | Measure | str, *, groups: Any = None) -
     >>> gradient, hessian.round(1)
     (array([-6.,  3.,  3.]), array([6., 3., 3.]))
     """
-    return BoostingObjective(loss, groups=groups)
+    return BoostingObjective(loss, groups=groups, item_weights=item_weights)
 
 
 def boosting_metric(measure: Measure | str) -> BoostingMetric:
@@ -90,7 +102,7 @@ class BoostingObjective:
     derivatives, `[documents]` each.
     """
 
-    def __init__(self, loss: nn.Module | Measure | str, *, groups: Any = None) -> None:
+    def __init__(self, loss: nn.Module | Measure | str, *, groups: Any = None, item_weights: Any = None) -> None:
         self.loss = copy.deepcopy(loss) if isinstance(loss, nn.Module) else StructuredHingeLoss(loss)
         self.groups = None if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
         if takes_groups(self.loss) and groups is None:
@@ -98,6 +110,7 @@ class BoostingObjective:
         for module in self.loss.modules():
             if hasattr(module, "reduction"):
                 module.reduction = "none"  # type: ignore[assignment]
+        self.item_weights = None if item_weights is None else check_item_weights(item_weights)
         self._lists: tuple[np.ndarray, ...] = ()
         self._spread: Tensor | None = None  # of the lists that were seen last
 
@@ -110,16 +123,18 @@ class BoostingObjective:
         predictions, labels, weight, sizes = _given(first, second, weight, group)
         scores = torch.as_tensor(predictions)
         lists = {"labels": torch.as_tensor(labels), "offsets": torch.tensor(np.concatenate([[0], sizes.cumsum()]))}
-        if self.groups is not None:
-            if len(self.groups) != len(labels):
-                raise ValueError(f"groups are {len(self.groups)}, one a training document; there are {len(labels)}")
-            lists["groups"] = torch.as_tensor(self.groups)
+        for name in ("groups", "item_weights"):
+            given = getattr(self, name)
+            if given is not None:
+                if len(given) != len(labels):
+                    raise ValueError(f"{name} are {len(given)}, one a training document; there are {len(labels)}")
+                lists[name] = torch.as_tensor(given)
         if not (self._lists and np.array_equal(self._lists[0], labels) and np.array_equal(self._lists[1], sizes)):
             self._lists, self._spread = (np.array(labels), sizes), None
         factors = np.repeat(_list_weights(weight, sizes) * (len(labels) / len(sizes)), sizes)
         with _threads_for(len(labels)):
             gradient = _gradient(self.loss, scores, lists)
-            known = second_derivatives(self.loss, scores, lists["labels"], lists["offsets"])
+            known = second_derivatives(self.loss, scores, lists["labels"], lists["offsets"], lists.get("item_weights"))
             if known is None:
                 if self._spread is None:
                     self._spread = _spread(self.loss, scores, lists)
@@ -182,18 +197,19 @@ def _threads_for(documents: int) -> AbstractContextManager[None]:
 def _gradient(loss: nn.Module, scores: Tensor, lists: dict[str, Tensor]) -> Tensor:
     """Of the sum of a loss over lists, `[documents]`."""
     leaf = scores.detach().clone().requires_grad_()
-    given = lists if takes_groups(loss) else {name: lists[name] for name in ("labels", "offsets")}
+    given = {name: each for name, each in lists.items() if name != "groups" or takes_groups(loss)}
     (gradient,) = torch.autograd.grad(loss(leaf, **given).sum(), leaf)
     return gradient
 
 
 def _spread(loss: nn.Module, scores: Tensor, lists: dict[str, Tensor]) -> Tensor:
-    """The root mean square of the gradient at standard normal scores, over draws and documents of one label in a list."""
+    """The root mean square of the gradient at standard normal scores, over draws and alike documents (list, label, weight)."""
     noise = torch.randn(_DRAWS, len(scores), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     squares = torch.stack([_gradient(loss, each.to(scores), lists) for each in noise]).square().mean(0).numpy()
     lengths = lists["offsets"].diff()
     numbers = np.repeat(np.arange(len(lengths)), lengths)
-    _, kind = np.unique(np.stack([numbers, lists["labels"].numpy()]), axis=1, return_inverse=True)
+    weights = [lists["item_weights"].numpy()] if "item_weights" in lists else []
+    _, kind = np.unique(np.stack([numbers, lists["labels"].numpy(), *weights]), axis=1, return_inverse=True)
     means = np.bincount(kind, squares) / np.bincount(kind)
     return torch.from_numpy(np.sqrt(means[kind])).to(scores)
 
@@ -305,7 +321,7 @@ class BoostedRanker(Ranker):
         for seed in range(self.random_state, self.random_state + self.seeds):
             with torch.random.fork_rng([]):
                 torch.manual_seed(seed)
-                objective = boosting_objective(loss, groups=lists.groups)
+                objective = boosting_objective(loss, groups=lists.groups, item_weights=lists.item_weights)
                 self._train(_LIBRARIES[self.library](self, objective, lists, held_out, seed), held_out)
 
     def _check_fit_options(self, has_validation: bool) -> None:
@@ -333,10 +349,9 @@ class BoostedRanker(Ranker):
 
     def _grown_on(self, documents: Documents, prepared: Any, together: Callable[..., Lists]) -> _Grown:
         """What trees are grown on, the lists side by side."""
-        X, y, qid, groups, weights = documents
-        rows, labels, offsets, groups, weights = together(np.arange(len(y)), y, qid, groups, weights)
-        start = None if self.start_ is None else self.start_.predict(X, qid)[rows]
-        return _Grown(_features(prepared[rows]), labels, offsets, groups, weights, start)
+        lists = together(np.arange(len(documents.y)), *documents[1:])
+        start = None if self.start_ is None else self.start_.predict(documents.X, documents.qid)[lists.X]
+        return _Grown(_features(prepared[lists.X]), *lists[1:], start)
 
     def _train(self, model: Any, valid: _Grown | None) -> None:
         """Add trees until the validation measure has stopped growing."""
@@ -410,13 +425,14 @@ class BoostedRanker(Ranker):
 
 
 class _Grown(NamedTuple):
-    """What trees are grown on: lists side by side, their weights, and the scores that are added to."""
+    """What trees are grown on: lists side by side, weights of lists and documents, and the scores that are added to."""
 
     X: Any
     labels: np.ndarray
     offsets: np.ndarray
     groups: np.ndarray | None
     weights: np.ndarray | None
+    item_weights: np.ndarray | None
     start: np.ndarray | None
 
 

@@ -15,6 +15,7 @@ import torch
 from tqdm.auto import tqdm
 
 import rankstruct as rs
+from rankstruct.files import write_result
 from rankstruct.tables import format_table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -29,6 +30,10 @@ SURROGATES = [
     *((measure, kind, "margin") for measure in MEASURES for kind in ("average", "max")),
     *((measure, kind, "slack") for measure in ("P@1", "P@2", "P@3", "P@10", "WTA") for kind in ("average", "max")),
 ]
+
+
+_ALL = "every measure, discount, cut-off, decay and reference, diverse ones included"
+_SURROGATES = "the surrogates of precision at k, in both precisions"
 
 
 def verify_surrogates(rng: np.random.Generator, lists: int, most: int) -> dict[tuple[str, str], list[float]]:
@@ -83,7 +88,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
     only = "of these measures alone, such as pAUC F, and no surrogates"
     parser.add_argument("--measures", nargs="+", metavar="NAME", help=only)
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write the counts to this file, as `write_results.py` reads them"
+    )
     options = parser.parse_args()
+    if options.json and options.measures:
+        parser.error("--json is for all measures; leave out --measures")
 
     pairs: dict = {}
     for combinations, diverse in ((legal_combinations(), False), (diverse_combinations(), True)):
@@ -134,22 +144,41 @@ def main() -> int:
             done += 1
             bar.update()
     bar.close()
-    failures = print_table(("measure", "feature map"), counts)
+    tables = {"measures": table(("measure", "feature map"), counts)}
+    failures = print_table(tables["measures"])
     print(f"{len(pairs)} pairs of measure and feature map, {done} lists, {comparisons(counts)} comparisons")
     if options.measures:
         return 1 if failures else 0
     surrogates = verify_surrogates(rng, options.lists, options.most)
-    failures += print_table(("surrogate", "scores"), surrogates)
+    tables["surrogates"] = table(("surrogate", "scores"), surrogates)
+    failures += print_table(tables["surrogates"])
     print(f"{len(SURROGATES)} surrogates, {comparisons(surrogates) // 2} lists, {comparisons(surrogates)} comparisons")
     print(f"failures: {failures}")
+    if options.json:
+        write_result(options.json, ["python", *sys.argv], {"verification": summary(counts, done, surrogates), **tables})
     return 1 if failures else 0
 
 
-def print_table(names: tuple[str, str], counts: dict[tuple[str, str], list[float]]) -> int:
-    """A row for each two names; returns the failures."""
+def table(names: tuple[str, str], counts: dict[tuple[str, str], list[float]]) -> tuple[list[str], list[list]]:
+    """Header and a row for each two names."""
     rows = [[*name, int(a), int(b), int(c), f"{d:.1e}"] for name, (a, b, c, d) in counts.items()]
-    print(format_table([*names, "lists", "comparisons", "failures", "largest error"], rows))
-    return sum(row[4] for row in rows)
+    return [*names, "lists", "comparisons", "failures", "largest error"], rows
+
+
+def print_table(shown: tuple[list[str], list[list]]) -> int:
+    """Returns the failures."""
+    print(format_table(*shown))
+    return sum(row[4] for row in shown[1])
+
+
+def summary(counts: dict, lists: int, surrogates: dict) -> tuple[list[str], list[list]]:
+    """Header and rows of the documentation's table: all measures, all surrogates."""
+    each = ((counts, lists, _ALL), (surrogates, comparisons(surrogates) // 2, _SURROGATES))
+    rows = [
+        [what, f"{number:,}", f"{comparisons(found):,}", str(int(sum(row[2] for row in found.values())))]
+        for found, number, what in each
+    ]
+    return ["what is compared with all rankings", "lists", "comparisons", "failures"], rows
 
 
 def comparisons(counts: dict[tuple[str, str], list[float]]) -> int:

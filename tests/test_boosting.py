@@ -23,6 +23,8 @@ SMOOTH = {
     },
     "listnet": rs.ListNetLoss(),
     "listmle": rs.ListMLELoss(),
+    **{f"softmax {target}": rs.SoftmaxLoss(target, temperature=2.0) for target in ("label", "share", "teacher")},
+    "uniform": rs.LambdaLoss(scheme="uniform"),
     "combined": rs.CombinedLoss([rs.ListNetLoss(), rs.RankNetLoss()], weights=[0.3, 2.0]),
 }
 
@@ -45,15 +47,25 @@ def draw(dtype=torch.float64, ties=False):
     return scores.round() if ties else scores, labels, torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
 
 
+@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("loss", SMOOTH.values(), ids=SMOOTH)
-def test_second_derivatives_are_the_diagonal_of_the_hessian(loss, dtype, ties):
+def test_second_derivatives_are_the_diagonal_of_the_hessian(loss, dtype, ties, weighted):
     scores, labels, offsets = draw(dtype, ties)
     loss = copy.deepcopy(loss)
     loss.reduction = "sum"
-    exact = torch.autograd.functional.hessian(lambda s: loss(s, labels, offsets=offsets), scores.double()).diagonal()
-    found = loss.second_derivatives(scores, labels, offsets)
+    more = (
+        {"item_weights": 3 * torch.rand(19, generator=torch.Generator().manual_seed(0), dtype=dtype)}
+        if weighted
+        else {}
+    )
+    if weighted:
+        more["item_weights"][[0, 8, 13, 14, 15, 16]] = 0.0  # some, and a whole list
+    exact = torch.autograd.functional.hessian(
+        lambda s: loss(s, labels, offsets=offsets, **more), scores.double()
+    ).diagonal()
+    found = rs.losses.second_derivatives(loss, scores, labels, offsets, **more)
     assert found.dtype == dtype
     torch.testing.assert_close(found.double(), exact, rtol=1e-4, atol=1e-6)
     assert loss.second_derivatives(scores[:0], labels[:0], offsets[:1]).shape == (0,)
@@ -146,8 +158,34 @@ def test_what_is_wrong_is_refused_in_a_line():
         objective(y, zeros, [1.0, 2.0, 1.0, 1.0], sizes)
     with pytest.raises(ValueError, match="DiverseHingeLoss needs groups=, one id a training document"):
         rs.boosting_objective(rs.DiverseHingeLoss("nDCG@3"))
+    with pytest.raises(ValueError, match="item_weights must be finite numbers, 0 or more"):
+        rs.boosting_objective("AP", item_weights=[1.0, -1.0])
+    with pytest.raises(ValueError, match="item_weights are 3, one a training document; there are 4"):
+        rs.boosting_objective(rs.RankNetLoss(), item_weights=np.ones(3))(y, zeros, None, sizes)
+    with pytest.raises(TypeError, match="this loss takes no item_weights"):
+        rs.boosting_objective("AP", item_weights=np.ones(4))(y, zeros, None, sizes)
     with pytest.raises(ValueError, match="groups are 3, one a training document; there are 4"):
         rs.boosting_objective(rs.DiverseHingeLoss("nDCG@3"), groups=["a", "b", "a"])(y, zeros, None, sizes)
+
+
+@pytest.mark.parametrize(
+    "loss", [rs.RankNetLoss(), rs.RankSVMLoss(), rs.PerturbedLoss(rs.ListNetLoss(), sigma=0.0)], ids=str
+)
+def test_item_weights_of_1_change_nothing_and_of_0_leave_documents_out(loss):
+    scores, labels, offsets = (each.numpy() for each in draw())
+    kept = np.arange(19) % 4 > 0
+    sizes, fewer = np.diff(offsets), np.add.reduceat(kept, offsets[:-1])
+    plain = rs.boosting_objective(loss)(labels, scores, None, sizes)
+    ones = rs.boosting_objective(loss, item_weights=np.ones(19))(labels, scores, None, sizes)
+    np.testing.assert_allclose(ones, plain, atol=1e-12)
+    for weights in (kept, np.where(kept, 1 + labels, 0.0)):
+        found = np.stack(rs.boosting_objective(loss, item_weights=weights)(labels, scores, None, sizes))
+        alone = rs.boosting_objective(loss, item_weights=weights[kept])(labels[kept], scores[kept], None, fewer)
+        assert (found[:, ~kept] == 0).all()
+        np.testing.assert_allclose(found[0, kept], alone[0] * (19 / kept.sum()), atol=1e-12)
+        if isinstance(loss, rs.RankNetLoss):  # that of the others is estimated from noise, which is other noise
+            np.testing.assert_allclose(found[1, kept], alone[1] * (19 / kept.sum()), atol=1e-12)
+    assert not np.allclose(found[0], plain[0])
 
 
 @pytest.mark.slow

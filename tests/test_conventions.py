@@ -177,6 +177,72 @@ def test_wrong_weights_are_named(weights, message):
         rs.LinearRanker().fit(X, y, qid, sample_weight=only_empty)
 
 
+def test_item_weights_of_1_change_nothing_and_of_0_leave_documents_out(make):
+    """Bit for bit, under every loss; a list of which nothing is left is gone."""
+    X, y, qid = draw(lists=20)
+    kept = (np.arange(len(y)) % 5 > 0) & (qid != 3)
+    plain, fewer = make().fit(X, y, qid), make().fit(X[kept], y[kept], qid[kept])
+    assert not np.array_equal(plain.predict(X, qid), fewer.predict(X, qid))
+    for weights, expected in ((np.ones(len(y)), plain), (kept, fewer)):
+        found = make().fit(X, y, qid, item_weights=weights)
+        np.testing.assert_array_equal(found.predict(X, qid), expected.predict(X, qid))
+        assert found.lists_ == expected.lists_
+    assert fewer.score(X, y, qid, item_weights=kept) == pytest.approx(
+        make().fit(X[kept], y[kept], qid[kept]).score(X[kept], y[kept], qid[kept]) * 19 / 20
+    )
+
+
+@pytest.mark.parametrize("kind", ["linear", "kernel", "mlp", "boosted"])
+def test_rankers_learn_from_documents_by_their_weights(kind):
+    """Labels of documents that weigh little say the opposite."""
+    if kind == "boosted":
+        pytest.importorskip("lightgbm")
+    X, y, qid = draw(lists=40)
+    good = np.arange(len(y)) % 2 == 0
+    told = np.where(good, y, 2 - y)
+    more = {"mlp": {"max_epochs": 30, "dropout": 0.0, "learning_rate": 1e-2}, "boosted": {"n_estimators": 30}}.get(
+        kind, {}
+    )
+    more |= {"validation_share": 0} if kind in ("mlp", "boosted") else {}
+    for loss in ("RankNetLoss", "ListNetLoss"):
+        scores = []
+        for weights in (np.where(good, 4.0, 0.2), np.where(good, 0.2, 4.0)):
+            order = np.random.default_rng(0).permutation(len(y))  # rows in any order
+            ranker = SMALL[kind](loss=loss, **more).fit(X[order], told[order], qid[order], item_weights=weights[order])
+            scores.append(ranker.score(X, y, qid))
+        assert scores[0] > scores[1] + 0.2
+
+
+def test_a_document_of_weight_2_is_two_documents_of_a_regression():
+    X, y, qid = draw()
+    weights = np.resize([1.0, 2.0, 0.0], len(y))
+    twice = np.repeat(np.arange(len(y)), weights.astype(int))
+    options = {"loss": "SquaredLoss", "tolerance": 1e-7}
+    found = rs.LinearRanker(**options).fit(X, y, qid, item_weights=weights)
+    repeated = rs.LinearRanker(**options).fit(X[twice], y[twice], qid[twice])
+    np.testing.assert_allclose(found.coef_, repeated.coef_, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("weights", "error", "message"),
+    [
+        (np.ones(12), ValueError, r"item_weights must be one a document, shape \(96,\); got \(12,\)"),
+        (np.full(96, np.inf), ValueError, "item_weights must be finite numbers, 0 or more"),
+        (np.zeros(96), ValueError, "item_weights must not be zero for all documents"),
+        (np.arange(96.0), TypeError, "takes no item_weights"),
+    ],
+)
+def test_wrong_item_weights_are_named(make, weights, error, message):
+    with pytest.raises(error, match=message):
+        make().fit(*draw(), item_weights=weights)
+
+
+def test_a_precomputed_kernel_has_no_documents_to_leave_out():
+    X, y, qid = draw()
+    with pytest.raises(ValueError, match="leave documents of item weight 0 out of X, rows and columns"):
+        rs.KernelRanker(kernel="precomputed", loss=GRADED).fit(X @ X.T, y, qid, item_weights=np.arange(96) > 0)
+
+
 def test_validation_lists_as_users_of_lightgbm_write_them(make):
     lists, valid = draw(), draw(seed=1)
     expected = make().fit(*lists, **dict(zip(("X_valid", "y_valid", "qid_valid"), valid, strict=True)))

@@ -132,6 +132,11 @@ class AutoRanker(Ranker):
 
     def _fit(self, train: Documents, valid: Documents | None) -> None:
         began = time.perf_counter()
+        if train.item_weights is not None:
+            raise TypeError(
+                "AutoRanker takes no item_weights but 0 and 1: its recipes solve hinges, which know no documents of different "
+                "weights; take LinearRanker, MLPRanker or BoostedRanker with a pairwise, listwise or pointwise loss"
+            )
         lists = joined(train._replace(groups=None), None if valid is None else valid._replace(groups=None))
         lists = lists._replace(X=self._fit_preparation(_dense(lists.X), lists.qid))
         self.validation_lists_ = len(np.unique(lists.qid))

@@ -40,13 +40,14 @@ GROUPS = (
 
 
 class Documents(NamedTuple):
-    """Documents as they were checked, in any order, each with its list; and its group and its list's weight if there are any."""
+    """Documents as they were checked, in any order, each with its list; group, weight of the list and own weight if there are."""
 
     X: Any
     y: np.ndarray
     qid: np.ndarray
     groups: np.ndarray | None = None
     weights: np.ndarray | None = None
+    item_weights: np.ndarray | None = None
 
     def rows(self, chosen: np.ndarray) -> Documents:
         """Those of a mask."""
@@ -55,7 +56,7 @@ class Documents(NamedTuple):
     @property
     def options(self) -> dict[str, Any]:
         """What `fit` is called with by name beside the first three."""
-        found = {"groups": self.groups, "sample_weight": self.weights}
+        found = {"groups": self.groups, "sample_weight": self.weights, "item_weights": self.item_weights}
         return {name: each for name, each in found.items() if each is not None}
 
     @property
@@ -66,30 +67,36 @@ class Documents(NamedTuple):
 
 
 class Lists(NamedTuple):
-    """What `ranking_risk` takes: documents of each list side by side, their groups and the lists' weights if there are any."""
+    """What `ranking_risk` takes: documents of each list side by side; groups, the lists' weights and the documents' if any."""
 
     X: Any
     labels: np.ndarray
     offsets: np.ndarray
     groups: np.ndarray | None
     weights: np.ndarray | None = None
+    item_weights: np.ndarray | None = None
 
     def rows(self, rows: np.ndarray, offsets: np.ndarray) -> Lists:
         """Some documents, or all in another order, which have other offsets."""
-        groups = None if self.groups is None else self.groups[rows]
+        groups, each = (None if given is None else given[rows] for given in (self.groups, self.item_weights))
         # A copy is faster to compute with, but of large features there is not to be a second one.
         large = self.X.ndim == 2 and not sp.issparse(self.X) and np.prod(self.X.shape) * self.X.dtype.itemsize > _COPIED
         X = RowsOf(self.X, np.arange(len(self.labels))[rows]) if large else self.X[rows]
-        return Lists(X, self.labels[rows], offsets, groups, self.weights)
+        return Lists(X, self.labels[rows], offsets, groups, self.weights, each)
 
 
 def bring_together(
-    X: Any, y: np.ndarray, qid: np.ndarray, groups: np.ndarray | None = None, weights: np.ndarray | None = None
+    X: Any,
+    y: np.ndarray,
+    qid: np.ndarray,
+    groups: np.ndarray | None = None,
+    weights: np.ndarray | None = None,
+    item_weights: np.ndarray | None = None,
 ) -> Lists:
     """The documents of each list side by side, without a copy where they are already; `weights` one a document."""
     order, offsets = group_documents(qid)
     each = None if weights is None else (weights if order is None else weights[order])[offsets[:-1]]
-    lists = Lists(X, y, offsets, groups, each)
+    lists = Lists(X, y, offsets, groups, each, item_weights)
     return lists if order is None else lists.rows(order, offsets)
 
 
@@ -156,6 +163,7 @@ class Ranker(BaseEstimator):
         group: Any = None,
         groups: Any = None,
         sample_weight: Any = None,
+        item_weights: Any = None,
         X_valid: Any = None,
         y_valid: Any = None,
         qid_valid: Any = None,
@@ -177,6 +185,9 @@ class Ranker(BaseEstimator):
                 rankings; others do not look at them.
             sample_weight: `[lists]`, how much the loss of each list counts, in the order in which the lists appear; or
                 `[documents]`, the same for all documents of a list. 0 or more. Preparation and validation do not look at it.
+            item_weights: `[documents]`, how much each document counts in the loss of its list, such as one over the chance that
+                it was seen; 0 or more. Documents of weight 0 are left out, at once; 1 changes nothing. Other weights are for
+                losses that take them, pairwise, listwise and pointwise ones mostly. Preparation and validation do not look.
             X_valid: documents of the validation lists, which choose what the class says.
             y_valid: their labels.
             qid_valid: their lists.
@@ -189,11 +200,12 @@ class Ranker(BaseEstimator):
         Raises:
             ValueError: wrong shapes, values or options, such as a label below 0, groups or validation lists that are missing, too
                 few lists, or a loss that cannot be minimised here.
+            TypeError: item weights other than 0 and 1, and a loss that takes none.
         """
         given = _validation(X_valid, y_valid, qid_valid, eval_set, eval_group, eval_qid)
         self._check_groups_valid(given is not None, groups_valid)
         self._check_fit_options(given is not None)
-        train = self._train_documents(X, y, qid, group, groups, sample_weight)
+        train = self._train_documents(X, y, qid, group, groups, sample_weight, item_weights)
         valid = None
         if given is not None:
             features = self._check(given[0], reset=False)
@@ -201,7 +213,9 @@ class Ranker(BaseEstimator):
         self._fit(train, valid)
         return self
 
-    def _train_documents(self, X: Any, y: Any, qid: Any, group: Any, groups: Any, sample_weight: Any) -> Documents:
+    def _train_documents(
+        self, X: Any, y: Any, qid: Any, group: Any, groups: Any, sample_weight: Any, item_weights: Any
+    ) -> Documents:
         X, y = self._check(X, y, reset=True)
         if qid is None and group is None:
             warnings.warn(
@@ -210,8 +224,19 @@ class Ranker(BaseEstimator):
                 stacklevel=3,
             )
         ids, groups = check_ids(X, _lists_given(X, qid, group, np.zeros(len(y), np.int64)), groups)
-        self.lists_ = len(np.unique(ids))
-        return Documents(X, y, ids, groups, _document_weights(sample_weight, ids))
+        found = Documents(X, y, ids, groups, _document_weights(sample_weight, ids))
+        if item_weights is not None:
+            found = self._with_item_weights(found, check_item_weights(item_weights, len(y)))
+        self.lists_ = len(np.unique(found.qid))
+        return found
+
+    def _with_item_weights(self, documents: Documents, item_weights: np.ndarray) -> Documents:
+        """Documents of weight 0 left out; those that are left have weights unless all are 1."""
+        kept = item_weights > 0
+        if not kept.any():
+            raise ValueError("item_weights must not be zero for all documents")
+        documents = documents._replace(item_weights=None if (item_weights[kept] == 1).all() else item_weights)
+        return documents if kept.all() else documents.rows(kept)
 
     def _check_fit_options(self, has_validation: bool) -> None:
         """Raise ValueError for a wrong option, before anything is done."""
@@ -259,9 +284,10 @@ class Ranker(BaseEstimator):
         qid: np.ndarray,
         groups: np.ndarray | None = None,
         weights: np.ndarray | None = None,
+        item_weights: np.ndarray | None = None,
     ) -> Lists:
         """The documents of each list side by side, empty lists left out; the mean weight of the others is 1."""
-        lists = bring_together(X, y, qid, groups, weights)
+        lists = bring_together(X, y, qid, groups, weights, item_weights)
         lists = self._without_empty(lists) if self.drop_empty else lists
         if lists.weights is None:
             return lists
@@ -327,12 +353,21 @@ class Ranker(BaseEstimator):
         return type(value)(self._team().sum(np.array([value], float))[0])
 
     def score(
-        self, X: Any, y: Any, qid: Any = None, *, group: Any = None, groups: Any = None, sample_weight: Any = None
+        self,
+        X: Any,
+        y: Any,
+        qid: Any = None,
+        *,
+        group: Any = None,
+        groups: Any = None,
+        sample_weight: Any = None,
+        item_weights: Any = None,
     ) -> float:
         """The mean of `measure` over the lists; tied scores by expectation, lists with nothing relevant 0.
 
-        Lists, their weights and groups are given as in `fit`. Without lists all documents are one, if there was one to be fitted
-        to. A measure of diversity needs `groups`; a `Diverse` one re-ranks each list before.
+        Lists, their weights, groups and item weights are given as in `fit`; what the latter mean `rankstruct.evaluate` says, and
+        some measures take none. Without lists all documents are one, if there was one to be fitted to. A measure of diversity
+        needs `groups`; a `Diverse` one re-ranks each list before.
 
         Raises:
             ValueError: no `qid` nor `group`, but the ranker was fitted to several lists. (`cross_val_score` and the like, which
@@ -347,7 +382,8 @@ class Ranker(BaseEstimator):
                 f"another measure; give qid=, one id a document, or group=, the sizes of the lists; {ROUTING}"
             )
         ids, groups = check_ids(checked, _lists_given(checked, qid, group, one), groups)
-        values = self._values(Documents(checked, np.asarray(y), ids, groups))
+        each_weight = None if item_weights is None else check_item_weights(item_weights, len(ids))
+        values = self._values(Documents(checked, np.asarray(y), ids, groups, item_weights=each_weight))
         weights = _document_weights(sample_weight, ids)
         if weights is None:
             return float(values.mean())
@@ -357,12 +393,13 @@ class Ranker(BaseEstimator):
     def _values(self, documents: Documents) -> torch.Tensor:
         """The measure of each list."""
         measure = self._measure()
-        X, y, qid, groups, _ = documents
-        if measure.takes_groups and groups is None:
+        if measure.takes_groups and documents.groups is None:
             raise ValueError(f"{measure.name} needs groups=, {GROUPS}")
-        scores, labels, offsets, groups, _ = bring_together(self._scores(X, qid), y, qid, groups)
-        lists: dict[str, Any] = {"offsets": torch.tensor(offsets), "groups": groups}
-        return evaluate(torch.tensor(scores), torch.tensor(labels), [measure], **lists)[measure.name]
+        lists = bring_together(self._scores(documents.X, documents.qid), *documents[1:])
+        given: dict[str, Any] = {"offsets": torch.tensor(lists.offsets), "groups": lists.groups}
+        if lists.item_weights is not None:
+            given["item_weights"] = torch.tensor(lists.item_weights)
+        return evaluate(torch.tensor(lists.X), torch.tensor(lists.labels), [measure], **given)[measure.name]
 
     def predict(self, X: Any, qid: Any = None, *, group: Any = None) -> np.ndarray:
         """Scores `[documents]`, float64: higher is better, comparable within a list.
@@ -507,10 +544,22 @@ def _document_weights(sample_weight: Any, qid: np.ndarray) -> np.ndarray | None:
     if weights.shape != qid.shape or not np.array_equal(weights, weights[first][of_row]):
         raise ValueError(
             f"sample_weight must be one a list, shape ({len(first)},), or one a document and the same for all documents of a "
-            f"list; got shape {weights.shape}"
+            f"list; got shape {weights.shape} (weights of single documents are item_weights)"
         )
     if not weights.any():
         raise ValueError("sample_weight must not be zero for all lists")
+    return weights
+
+
+def check_item_weights(item_weights: Any, documents: int | None = None) -> np.ndarray:
+    """One weight a document, float64; raises ValueError where they are none."""
+    weights = np.asarray(item_weights, np.float64)
+    if weights.ndim != 1 or documents not in (None, len(weights)):
+        raise ValueError(
+            f"item_weights must be one a document, shape ({documents or 'documents'},); got {weights.shape}"
+        )
+    if not (np.isfinite(weights) & (weights >= 0)).all():
+        raise ValueError("item_weights must be finite numbers, 0 or more")
     return weights
 
 

@@ -173,13 +173,15 @@ def joined(train: Documents, valid: Documents | None) -> Documents:
         return train
     first, second = (np.unique(each.qid, return_inverse=True)[1] for each in (train, valid))
     X = (sp.vstack if sp.issparse(train.X) else np.concatenate)([train.X, valid.X])
-    groups = weights = None
+    groups = weights = items = None
     if train.groups is not None and valid.groups is not None:
         groups = np.concatenate([train.groups, valid.groups])
     if train.weights is not None:
         weights = np.concatenate([train.weights, np.full(len(second), train.weights.mean())])
+    if train.item_weights is not None:
+        items = np.concatenate([train.item_weights, np.ones(len(second))])
     y, qid = np.concatenate([train.y, valid.y]), np.concatenate([first, second + len(np.unique(first))])
-    return Documents(X, y, qid, groups, weights)
+    return Documents(X, y, qid, groups, weights, items)
 
 
 def deal_lists(documents: Documents, folds: int, random_state: int) -> np.ndarray:

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 from typing_extensions import Self
 
+from rankstruct.estimators.base import Documents
 from rankstruct.estimators.linear import LinearRanker
 from rankstruct.feature_maps import FeatureMap
 from rankstruct.measures import Measure
@@ -92,6 +93,11 @@ class KernelRanker(LinearRanker):
 
     def _takes_sparse(self) -> bool:
         return super()._takes_sparse() and self.kernel != "precomputed"
+
+    def _with_item_weights(self, documents: Documents, item_weights: np.ndarray) -> Documents:
+        if self.kernel == "precomputed" and not item_weights.all():
+            raise ValueError("with kernel='precomputed' leave documents of item weight 0 out of X, rows and columns")
+        return super()._with_item_weights(documents, item_weights)
 
     def _fit_features(self, X: Any) -> Any:
         kernel = Kernel(self.kernel, gamma=self.gamma, degree=self.degree, offset=self.offset)

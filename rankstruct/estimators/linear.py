@@ -67,15 +67,17 @@ def ranking_risk(
     offsets: np.ndarray,
     groups: np.ndarray | None = None,
     weights: np.ndarray | None = None,
+    item_weights: np.ndarray | None = None,
 ) -> LinearRisk:
     """The mean of a loss over lists, as a function of the weights w of a linear scorer, for the solvers.
 
     The loss' own reduction does not count. Lists are flat: `X` `[documents, d]`, which is not copied, an array or a SciPy CSR
-    array, float32 or float64 (or an array of float16); labels and int64 groups `[documents]`; offsets `[lists + 1]`; weights
-    `[lists]` multiply the losses, and their mean is to be 1.
+    array, float32 or float64 (or an array of float16); labels, int64 groups and item weights `[documents]`; offsets
+    `[lists + 1]`; weights `[lists]` multiply the losses, and their mean is to be 1.
 
     Raises:
         ValueError: the loss takes groups, and there are none.
+        TypeError: when asked, if there are item weights and the loss takes none.
 
     >>> X, labels, offsets = np.array([[0.0], [1.0], [2.0]]), np.array([0.0, 0.0, 1.0]), np.array([0, 3])
     >>> ranking_risk(StructuredHingeLoss("AUC"), X, labels, offsets)(np.array([0.1]))
@@ -88,6 +90,8 @@ def ranking_risk(
     factors = None if weights is None else torch.tensor(np.asarray(weights, np.float64))
     if takes_groups(loss):
         given["groups"] = torch.tensor(np.asarray(groups, np.int64))
+    if item_weights is not None:
+        given["item_weights"] = torch.tensor(item_weights)
 
     def ask(
         scores: np.ndarray, lists: torch.Tensor, factors: torch.Tensor | None, y: torch.Tensor, **each: torch.Tensor
@@ -305,7 +309,7 @@ class LinearRanker(Ranker):
         grades = np.unique(np.concatenate(self._team().gathered(np.unique(lists.labels))))[1:]
         if len(grades) > _MOST_GRADES:
             grades = np.unique(np.quantile(grades, np.linspace(0, 1, _MOST_GRADES)))
-        risk = _risk(GradedLoss("AUC", grades=grades.tolist()), lists)
+        risk = _risk(GradedLoss("AUC", grades=grades.tolist()), lists._replace(item_weights=None))
         team = self._team()
         found = solve_together([risk], lambda risks: Bundle(tolerance=1e-2).minimise(risks[0], _START_C), team)
         if found.status is Status.INTERRUPTED:

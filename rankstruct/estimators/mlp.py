@@ -172,6 +172,11 @@ class _Tensors:
         self.labels = torch.as_tensor(labels, dtype=torch.float32, device=device)
         self.groups = None if lists.groups is None else torch.as_tensor(lists.groups, device=device)
         self.weights = None if lists.weights is None else torch.as_tensor(lists.weights, device=device)
+        self.item_weights = (
+            None
+            if lists.item_weights is None
+            else torch.as_tensor(lists.item_weights, dtype=torch.float32, device=device)
+        )
         self.starts, self.lengths = lists.offsets[:-1], np.diff(lists.offsets)
         self.offsets = torch.as_tensor(lists.offsets, device=device)
 
@@ -184,6 +189,8 @@ class _Tensors:
         given = {"labels": self.labels[at], "offsets": torch.as_tensor(offsets, device=self.X.device)}
         if self.groups is not None:
             given["groups"] = self.groups[at]
+        if self.item_weights is not None:
+            given["item_weights"] = self.item_weights[at]
         if self.weights is not None:
             given["weights"] = self.weights[torch.as_tensor(numbers, device=self.X.device)]
         return self.X[at], given

@@ -1,7 +1,7 @@
 """Kernels: compiled loops for CPU tensors and their vectorised twins for the others, behind one door, `dispatch.define_kernel`.
 
 What stands above this floor sees custom operators alone: the oracles make theirs, and losses call `pairwise_hinge`,
-`pairwise_logistic`, `expected_discounts`, `draw_rankings` and `policy_gradient`.
+`pairwise_logistic`, `expected_discounts`, `draw_few_ranks`, `draw_rankings`, `policy_gradient` and `policy_curvature`.
 """
 
 from rankstruct.kernels.dispatch import *

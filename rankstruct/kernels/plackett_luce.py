@@ -1,4 +1,4 @@
-"""Rankings drawn from a Plackett-Luce policy and PL-Rank-3's gradient, by compiled loops over CPU tensors."""
+"""Rankings drawn from a Plackett-Luce policy, PL-Rank-3's gradient and its curvature, by compiled loops over CPU tensors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from rankstruct.kernels.dispatch import load_kernel
 from rankstruct.kernels.threads import share_lists
 
-__all__ = ["draw_rankings", "policy_gradient"]
+__all__ = ["draw_few_ranks", "draw_rankings", "policy_curvature", "policy_gradient"]
 
 _WORTH_A_THREAD = 20_000  # documents of all samples
 
@@ -29,12 +29,25 @@ def draw_rankings(scores: Tensor, where: Tensor, noise: Tensor, k: int) -> Tenso
     >>> draw_rankings(torch.tensor([0.0, 2.0]), torch.tensor([True, True]), torch.ones(1, 2).double(), 2)
     tensor([[1, 0]])
     """
+    return _drawn("draw_lists", scores, where, noise, k)
+
+
+def draw_few_ranks(scores: Tensor, where: Tensor, uniform: Tensor) -> Tensor | None:
+    """`draw_rankings` from uniform numbers in [0, 1), float64 `[samples, ..., k]`: sooner where k is small.
+
+    >>> draw_few_ranks(torch.tensor([0.0, 2.0]), torch.tensor([True, True]), torch.tensor([[0.1]]).double())
+    tensor([[0]])
+    """
+    return _drawn("draw_few", scores, where, uniform, uniform.shape[-1])
+
+
+def _drawn(name: str, scores: Tensor, where: Tensor, random: Tensor, k: int) -> Tensor | None:
     rows = _rows(scores, where)
-    samples = len(noise)
+    samples = len(random)
     placed = np.empty((samples, len(rows[0]), k), np.int64)
-    loop = load_kernel("plackett_luce_cpu.draw_lists")
-    drawn = noise.reshape(samples, *rows[0].shape).numpy()
-    near = _run(lambda first, last: loop(*rows, drawn, first, last, placed), rows[0], samples)
+    loop = load_kernel(f"plackett_luce_cpu.{name}")
+    numbers = random.reshape(samples, len(rows[0]), random.shape[-1]).numpy()
+    near = _run(lambda first, last: loop(*rows, numbers, first, last, placed), rows[0], samples)
     return torch.from_numpy(placed).view(samples, *scores.shape[:-1], k) if near else None
 
 
@@ -48,6 +61,17 @@ def policy_gradient(scores: Tensor, where: Tensor, placed: Tensor, worth: Tensor
         placed: int64 `[samples, ..., k]`, as from `draw_rankings`.
         worth: what broadcasts to `[..., k]`, of each rank.
     """
+    return _over_rankings("gradient_lists", scores, where, placed, worth, rewards)
+
+
+def policy_curvature(scores: Tensor, where: Tensor, placed: Tensor, worth: Tensor, rewards: Tensor) -> Tensor | None:
+    """`policy_gradient` of the second derivatives, each document's by its own score, float64 `[..., list_size]`."""
+    return _over_rankings("curvature_lists", scores, where, placed, worth, rewards)
+
+
+def _over_rankings(
+    name: str, scores: Tensor, where: Tensor, placed: Tensor, worth: Tensor, rewards: Tensor
+) -> Tensor | None:
     rows = _rows(scores, where)
     samples, k = len(placed), placed.shape[-1]
     given = (
@@ -56,7 +80,7 @@ def policy_gradient(scores: Tensor, where: Tensor, placed: Tensor, worth: Tensor
         rewards.double().reshape(rows[0].shape).numpy(),
     )
     found = np.empty(rows[0].shape)
-    loop = load_kernel("plackett_luce_cpu.gradient_lists")
+    loop = load_kernel(f"plackett_luce_cpu.{name}")
     near = _run(lambda first, last: loop(*rows, *given, first, last, found), rows[0], samples)
     return torch.from_numpy(found).view(scores.shape) if near else None
 

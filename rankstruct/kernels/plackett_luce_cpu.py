@@ -1,7 +1,8 @@
-"""Rankings drawn from a Plackett-Luce policy and the gradient that they estimate, on the CPU: O(n log k) and O(n) a ranking.
+"""Rankings drawn from a Plackett-Luce policy and the derivatives that they estimate, on the CPU.
 
-Exponential noise over exp(s) has the policy's order, ascending. Both loops stop at a list with scores too far apart for exp of
-their differences, and return its number; -1 where there is none.
+A few ranks are drawn one after another; of all, exponential noise over exp(s) has the policy's order, ascending. O(n + k log n) a
+ranking, or that of a sort, and O(n) for derivatives. All loops stop at a list with scores too far apart for exp of their
+differences, and return its number; -1 where there is none.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from rankstruct.kernels.compilation import compile_kernel, compile_part, unsigne
 from rankstruct.kernels.sorting import sort_descending, sort_space
 
 _WIDEST = 600.0  # that float64 holds exp of it, one over that, and a little more
-_FEW = 32  # ranks, up to which each document is inserted where it belongs
+_WIDEST_CUBED = 200.0  # the same, of the cube of exp of it
 
 
 @compile_part
-def _powers(scores, where, index, power):
+def _powers(scores, where, index, widest, power):
     """What exp of the scores is over that of the highest, 0 in the padding; how many are real, or -1 if too far apart."""
     n, real, top = scores.shape[1], 0, -np.inf
     for d in range(n):
@@ -27,50 +28,68 @@ def _powers(scores, where, index, power):
         power[d] = 0.0
         if where[index, d]:
             below = top - scores[index, d]
-            if not below <= _WIDEST:
+            if not below <= widest:
                 return -1
             power[d] = np.exp(-below)
     return real
 
 
-@compile_part
-def _first_few(key, k, placed, least):
-    """The places of the k least keys, ascending, in input order where they tie; `least` [k] is scratch."""
-    count = 0
-    for d in range(key.shape[0]):
-        value = key[d]
-        if count == k and not value < least[k - 1]:
-            continue
-        count = min(count + 1, k)
-        at = count - 1
-        while at > 0 and value < least[at - 1]:
-            least[at], placed[at] = least[at - 1], placed[at - 1]
-            at -= 1
-        least[at], placed[at] = value, d
+@compile_kernel
+def draw_few(scores, where, uniform, first, last, placed):
+    """Fill `placed`, `[samples, lists, k]`, for the lists `[first, last)`, from as many numbers in [0, 1).
+
+    A document is found by descending a binary tree of sums, the root 1, the leaves behind one another from `leaves` on; what is
+    drawn is taken out and the sums above it are added anew, so that no rounding is left of it. O(n + k log n) a ranking.
+    """
+    n, k = scores.shape[1], placed.shape[2]
+    leaves = 1
+    while leaves < n:
+        leaves *= 2
+    whole, tree = np.zeros(2 * leaves), np.empty(2 * leaves)
+    for index in range(first, last):
+        real = _powers(scores, where, index, _WIDEST, whole[leaves:])
+        if real == -1:
+            return index
+        for node in range(leaves - 1, 0, -1):
+            whole[node] = whole[2 * node] + whole[2 * node + 1]
+        for sample in range(placed.shape[0]):
+            tree[:] = whole
+            for r in range(min(real, k)):
+                rest, node = uniform[sample, index, r] * tree[1], 1
+                while node < leaves:
+                    node *= 2
+                    if rest >= tree[node] and tree[node + 1] > 0.0:
+                        rest -= tree[node]
+                        node += 1
+                placed[sample, index, r] = node - leaves
+                tree[node] = 0.0
+                while node > 1:
+                    node //= 2
+                    tree[node] = tree[2 * node] + tree[2 * node + 1]
+            at = real
+            for d in range(n):
+                if at < k and not where[index, d]:
+                    placed[sample, index, at] = d
+                    at += 1
+    return -1
 
 
 @compile_kernel
 def draw_lists(scores, where, noise, first, last, placed):
-    """Fill `placed`, `[samples, lists, k]`, for the lists `[first, last)`."""
+    """Fill `placed`, `[samples, lists, k]`, for the lists `[first, last)`, from exponential noise, one number a document."""
     n, k = scores.shape[1], placed.shape[2]
-    power, key, least = np.empty(n), np.empty(n), np.empty(k)
+    power, key = np.empty(n), np.empty(n)
     bits = key.view(np.uint64)
     space, everything = sort_space(bits, n), np.empty(0, np.uint8)
     for index in range(first, last):
-        if _powers(scores, where, index, power) == -1:
+        if _powers(scores, where, index, _WIDEST, power) == -1:
             return index
         for sample in range(placed.shape[0]):
-            found = placed[sample, index]
-            if k <= _FEW:
-                for d in range(n):
-                    key[d] = noise[sample, index, d] / power[d] if where[index, d] else np.inf
-                _first_few(key, k, found, least)
-                continue
             for d in range(n):
                 key[d] = -noise[sample, index, d] / power[d] if where[index, d] else -np.inf
             _, order = sort_descending(bits, everything, 0, n, space)
             for r in range(k):
-                found[r] = order[r]
+                placed[sample, index, r] = order[r]
     return -1
 
 
@@ -82,7 +101,7 @@ def gradient_lists(scores, where, placed, worth, rewards, first, last, found):
     own, gained, inverse, to_come = np.empty((4, k))
     drawn = 0
     for index in range(first, last):
-        real = _powers(scores, where, index, power)
+        real = _powers(scores, where, index, _WIDEST, power)
         if real == -1:
             return index
         ranks = min(real, k)
@@ -112,6 +131,63 @@ def gradient_lists(scores, where, placed, worth, rewards, first, last, found):
                 mine[at] += to_come[r] - gained[r] + own[r] * (rewards[index, at] * of_worth - of_rest)
             for d in range(n):
                 mine[d] += power[d] * (rewards[index, d] * of_worth - of_rest) if seen[d] != drawn else 0.0
+        for d in range(n):
+            mine[d] /= samples
+    return -1
+
+
+@compile_kernel
+def curvature_lists(scores, where, placed, worth, rewards, first, last, found):
+    """Fill `found`, `[lists, n]`, for the lists `[first, last)`; see `losses.policy` for A_i, B_i and the terms."""
+    n, samples, k = scores.shape[1], placed.shape[0], placed.shape[2]
+    power, seen = np.empty(n), np.zeros(n, np.int64)
+    own, gained, inverse, to_come = np.empty((4, k))
+    drawn = 0
+    for index in range(first, last):
+        real = _powers(scores, where, index, _WIDEST_CUBED, power)
+        if real == -1:
+            return index
+        ranks = min(real, k)
+        mine = found[index]
+        for d in range(n):
+            mine[d] = 0.0
+        for sample in range(samples):
+            drawn += 1
+            for r in range(ranks):
+                at = unsigned(placed[sample, index, r])
+                own[r], gained[r] = power[at], worth[index, r] * rewards[index, at]
+                seen[at] = drawn
+            left = 0.0
+            for d in range(n):
+                left += power[d] if seen[d] != drawn else 0.0
+            rest = 0.0
+            for r in range(ranks - 1, -1, -1):
+                left += own[r]
+                inverse[r] = 1.0 / left
+                to_come[r] = rest  # after this rank
+                rest += gained[r]
+            once, twice = 0.0, 0.0  # A_r and B_r
+            of_others, of_others_squared = 0.0, 0.0
+            of_own, of_own_squared, of_own_cubed = 0.0, 0.0, 0.0
+            for r in range(ranks):
+                at, p = unsigned(placed[sample, index, r]), own[r]
+                once += inverse[r]
+                twice += inverse[r] * inverse[r]
+                squares = once * once + twice
+                weight = worth[index, r] * inverse[r]
+                of_own += weight
+                of_own_squared += weight * once
+                of_own_cubed += weight * squares
+                if_placed = 1.0 - 3.0 * p * once + p * p * squares
+                mine[at] += to_come[r] * if_placed + p * (p * of_others_squared - of_others)
+                mine[at] += rewards[index, at] * p * (of_own - 3.0 * p * of_own_squared + p * p * of_own_cubed)
+                of_others += gained[r] * once
+                of_others_squared += gained[r] * squares
+            for d in range(n):
+                if seen[d] != drawn:
+                    p = power[d]
+                    mine[d] += p * (p * of_others_squared - of_others)
+                    mine[d] += rewards[index, d] * p * (of_own - 3.0 * p * of_own_squared + p * p * of_own_cubed)
         for d in range(n):
             mine[d] /= samples
     return -1

@@ -245,14 +245,17 @@ def _takes_no_weights(per_list: PerList) -> bool:
     return code is not None and code.co_argcount < 4
 
 
-def document_values(per_list: PerList, scores: Tensor, labels: Tensor, offsets: Tensor) -> Tensor:
+def document_values(
+    per_list: PerList, scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None = None
+) -> Tensor:
     """What a function of padded lists says of each document, `[documents]`, of flat lists on the CPU, some at a time.
 
     Args:
-        per_list: `(scores, labels, where)` to `[lists, longest list]`, of the same shape each, 0 in the padding.
-        scores, labels, offsets: the list contract.
+        per_list: as `list_loss` takes it, but to `[lists, longest list]`.
+        scores, labels, offsets, item_weights: the list contract.
     """
     found = torch.zeros_like(scores)
+    weights = torch.ones_like(scores) if item_weights is None else item_weights.to(scores.dtype)
     lengths, labels = offsets.diff(), labels.to(scores.dtype)
     for bucket in length_buckets(offsets):
         longest = int(lengths[bucket].max())
@@ -260,9 +263,13 @@ def document_values(per_list: PerList, scores: Tensor, labels: Tensor, offsets: 
             columns = torch.arange(longest)
             where = columns < lengths[lists].unsqueeze(1)
             places = (offsets[lists].unsqueeze(1) + columns)[where]
-            padded = torch.zeros((2, *where.shape), dtype=scores.dtype)
-            padded[:, where] = torch.stack([scores[places], labels[places]])
-            found[places] = per_list(padded[0], padded[1], where)[where]
+            padded = torch.zeros((3, *where.shape), dtype=scores.dtype)
+            padded[:, where] = torch.stack([scores[places], labels[places], weights[places]])
+            real = padded[2] > 0
+            each = torch.where(real, padded[:2], 0.0).unbind() + (
+                (real,) if item_weights is None else (real, padded[2])
+            )
+            found[places] = torch.where(real, per_list(*each), 0.0)[where]
     return found
 
 
@@ -287,10 +294,13 @@ class RankingLoss(torch.nn.Module):
     #: Whether it has a reference that `reference_scores=` can freeze: a bound that is not convex.
     takes_reference_scores: bool = False
 
-    def second_derivatives(self, scores: Tensor, labels: Tensor, offsets: Tensor) -> Tensor | None:
+    def second_derivatives(
+        self, scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None = None
+    ) -> Tensor | None:
         """Of the loss of each list, twice by the score of the same document, `[documents]`: the diagonal of its Hessian.
 
-        Of flat lists. None, as here, where the loss is made of linear pieces, is not convex, or nobody has worked them out.
+        Of flat lists; below 0 where a loss is not convex. None, as here, where it is made of linear pieces, or nobody has
+        worked them out.
         """
         return None
 
@@ -442,14 +452,19 @@ def takes_reference_scores(loss: torch.nn.Module) -> bool:
     return bool(getattr(loss, "takes_reference_scores", False))
 
 
-def second_derivatives(loss: torch.nn.Module, scores: Tensor, labels: Tensor, offsets: Tensor) -> Tensor | None:
+def second_derivatives(
+    loss: torch.nn.Module, scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None = None
+) -> Tensor | None:
     """What a loss says its second derivatives are, `[documents]`, of flat lists; None where it says nothing.
+
+    Item weights go to losses of one's own only if there are any.
 
     >>> import rankstruct as rs
     >>> second_derivatives(rs.ListNetLoss(), torch.zeros(4), torch.tensor([1, 0, 0, 0]), torch.tensor([0, 4]))
     tensor([0.1875, 0.1875, 0.1875, 0.1875])
     """
-    return getattr(loss, "second_derivatives", lambda *_: None)(scores, labels, offsets)
+    given = () if item_weights is None else (item_weights,)
+    return getattr(loss, "second_derivatives", lambda *_: None)(scores, labels, offsets, *given)
 
 
 class _Piecewise(torch.autograd.Function):

@@ -103,11 +103,13 @@ class CombinedLoss(RankingLoss):
         """Whether any component does."""
         return any(map(takes_reference_scores, self.losses))
 
-    def second_derivatives(self, scores: Tensor, labels: Tensor, offsets: Tensor) -> Tensor | None:
+    def second_derivatives(
+        self, scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None = None
+    ) -> Tensor | None:
         """Of the weighted sum, `[documents]`; None where those of a component are not known, or with one slack for all."""
         total = torch.zeros_like(scores)
         for weight, loss in zip(self.weights, self.losses, strict=True):
-            each = second_derivatives(loss, scores, labels, offsets)
+            each = second_derivatives(loss, scores, labels, offsets, item_weights)
             if each is None or self.slack == "shared":
                 return None
             total += weight * each

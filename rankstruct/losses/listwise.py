@@ -100,14 +100,16 @@ class ListNetLoss(RankingLoss):
         check_choice("target", target, TARGETS)
         super().__init__(reduction, target=target)
 
-    def second_derivatives(self, scores: Tensor, labels: Tensor, offsets: Tensor) -> Tensor:
+    def second_derivatives(
+        self, scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None = None
+    ) -> Tensor:
         """Of the loss of each list, `[documents]`: q (1 - q)."""
 
-        def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
+        def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
             q = _softmax(scores, where)
             return torch.where(differs(labels, where).unsqueeze(-1), q * (1 - q), 0.0)
 
-        return document_values(per_list, scores, labels, offsets)
+        return document_values(per_list, scores, labels, offsets, item_weights)
 
 
 def softmax_loss(
@@ -249,19 +251,21 @@ class SoftmaxLoss(RankingLoss):
         """Whether the loss is a convex function of the scores: without epsilon."""
         return self.epsilon == 0
 
-    def second_derivatives(self, scores: Tensor, labels: Tensor, offsets: Tensor) -> Tensor | None:
+    def second_derivatives(
+        self, scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None = None
+    ) -> Tensor | None:
         """Of the loss of each list, `[documents]`: sum(t) q (1 - q) over the temperature's square; None with other options."""
         if self.against != "all" or self.epsilon:
             return None
 
-        def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
+        def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
             q = _softmax(scores / self.temperature, where)
-            wanted = _softmax_target(labels, where, None, self.target, self.temperature).to(scores.dtype)
+            wanted = _softmax_target(labels, where, weights, self.target, self.temperature).to(scores.dtype)
             counts = where if self.target == "teacher" else differs(labels, where).unsqueeze(-1)
             total = wanted.sum(-1, keepdim=True) / self.temperature**2
             return torch.where(counts, total * q * (1 - q), 0.0)
 
-        return document_values(per_list, scores, labels, offsets)
+        return document_values(per_list, scores, labels, offsets, item_weights)
 
 
 def listmle_loss(scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
@@ -315,17 +319,21 @@ class ListMLELoss(RankingLoss):
     def __init__(self, *, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
 
-    def second_derivatives(self, scores: Tensor, labels: Tensor, offsets: Tensor) -> Tensor:
+    def second_derivatives(
+        self, scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None = None
+    ) -> Tensor:
         """Of the loss of each list, `[documents]`: the sum of q (1 - q) over the ranks at which the document is left."""
 
-        def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
+        def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
             order, ranked, real = ranked_by_label(scores, labels, where)
             rest = ranked.flip(-1).logcumsumexp(-1).flip(-1)
-            sums = [torch.exp(power * ranked + (-power * rest).logcumsumexp(-1)) for power in (1, 2)]  # of q and of q^2
+            logs = 0.0 if weights is None else weights.gather(-1, order).log()
+            # of q and of q^2
+            sums = [torch.exp(power * ranked + (logs - power * rest).logcumsumexp(-1)) for power in (1, 2)]
             each = torch.where(real & differs(labels, where).unsqueeze(-1), (sums[0] - sums[1]).clamp(min=0.0), 0.0)
             return torch.zeros_like(each).scatter(-1, order, each)
 
-        return document_values(per_list, scores, labels, offsets)
+        return document_values(per_list, scores, labels, offsets, item_weights)
 
 
 def approximate_ranks(scores: Tensor, where: Tensor, temperature: float) -> Tensor:

@@ -214,13 +214,15 @@ class RankNetLoss(RankingLoss):
         check_positive("sigma", sigma)
         super().__init__(reduction, sigma=sigma)
 
-    def second_derivatives(self, scores: Tensor, labels: Tensor, offsets: Tensor) -> Tensor:
+    def second_derivatives(
+        self, scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None = None
+    ) -> Tensor:
         """Of the loss of each list, `[documents]`."""
 
-        def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
-            return _curvature(_uniform(labels, where, scores.dtype), scores, self.sigma)
+        def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+            return _curvature(_uniform(labels, where, scores.dtype, weights), scores, self.sigma)
 
-        return document_values(per_list, scores, labels, offsets)
+        return document_values(per_list, scores, labels, offsets, item_weights)
 
 
 def fidelity_loss(scores: Tensor, labels: Tensor, *, sigma: float = 1.0, **lists: Unpack[ListOptions]) -> Tensor:
@@ -271,8 +273,7 @@ def _mean_over_pairs(cost: Callable[[Tensor], Tensor], pair_weights: PairWeights
         each = each if pair_weights is None else each * _weights_of_grades(labels, pair_weights).to(each.dtype)
         if weights is None:
             return each.sum((-2, -1)) / pairs.sum((-2, -1)).clamp(min=1)
-        weights = relative(weights)
-        products = torch.where(pairs, weights.unsqueeze(-1) * weights.unsqueeze(-2), 0.0)
+        products = _products(pairs, weights)
         total = products.sum((-2, -1))
         return (products * each).sum((-2, -1)) / torch.where(total > 0, total, 1.0)
 
@@ -473,19 +474,22 @@ class LambdaLoss(RankingLoss):
         """Whether the loss is a convex function of the scores: with weights that no rank changes."""
         return self.scheme == "uniform" and self.surrogate != "zero-one"
 
-    def second_derivatives(self, scores: Tensor, labels: Tensor, offsets: Tensor) -> Tensor | None:
+    def second_derivatives(
+        self, scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None = None
+    ) -> Tensor | None:
         """Of the loss of each list, `[documents]`, the ranks staying as they are; None but of the logistic surrogate."""
         if self.surrogate != "logistic":
             return None
 
-        def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
+        def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
             if self.scheme == "uniform":
-                return _curvature(_uniform(labels, where, scores.dtype) / math.log(2), scores, self.sigma)
-            pairs, weight, can_err = _weighted_pairs(scores, labels, where, self.measure, self.scheme, self.mu)
+                return _curvature(_uniform(labels, where, scores.dtype, weights) / math.log(2), scores, self.sigma)
+            chosen = self.measure, self.scheme, self.mu
+            pairs, weight, can_err = _weighted_pairs(scores, labels, where, *chosen, weights)
             counts = pairs & can_err[..., None, None]
             return _curvature(torch.where(counts, weight, 0.0) / math.log(2), scores, self.sigma)
 
-        return document_values(per_list, scores, labels, offsets)
+        return document_values(per_list, scores, labels, offsets, item_weights)
 
 
 def _check_lambda(measure: str | Measure, scheme: str, sigma: float, mu: float, surrogate: str) -> DiscountedGain:
@@ -514,10 +518,18 @@ def _ordered_pairs(labels: Tensor, where: Tensor) -> Tensor:
     return real & (labels.unsqueeze(-1) > labels.unsqueeze(-2))
 
 
-def _uniform(labels: Tensor, where: Tensor, dtype: torch.dtype) -> Tensor:
-    """`[..., i, j]`: one over the number of pairs of a list with y_i > y_j for each of them, and 0."""
+def _products(pairs: Tensor, weights: Tensor) -> Tensor:
+    """`[..., i, j]`: what a pair weighs by the item weights of its two, over that of the heaviest; 0 for others."""
+    weights = relative(weights)
+    return torch.where(pairs, weights.unsqueeze(-1) * weights.unsqueeze(-2), 0.0)
+
+
+def _uniform(labels: Tensor, where: Tensor, dtype: torch.dtype, weights: Tensor | None = None) -> Tensor:
+    """`[..., i, j]`: the share of a pair with y_i > y_j in all of a list, by their number or by item weights, and 0."""
     pairs = _ordered_pairs(labels, where)
-    return pairs.to(dtype) / pairs.sum((-2, -1), keepdim=True).clamp(min=1)
+    each = pairs.to(dtype) if weights is None else _products(pairs, weights)
+    total = each.sum((-2, -1), keepdim=True)
+    return each / torch.where(total > 0, total, 1.0)
 
 
 def circle_loss(

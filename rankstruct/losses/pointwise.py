@@ -82,10 +82,11 @@ class SquaredLoss(RankingLoss):
         check_choice("target", target, TARGETS)
         super().__init__(reduction, target=target)
 
-    def second_derivatives(self, scores: Tensor, labels: Tensor, offsets: Tensor) -> Tensor:
-        """Of the loss of each list, `[documents]`: 2 over the length of the list."""
-        lengths = offsets.diff()
-        return (2 / lengths.to(scores)).repeat_interleave(lengths)
+    def second_derivatives(
+        self, scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None = None
+    ) -> Tensor:
+        """Of the loss of each list, `[documents]`: 2 over the length of the list, or by item weights."""
+        return 2 * _shares(scores, offsets, item_weights)
 
 
 def classification_loss(
@@ -261,13 +262,14 @@ class OrdinalLoss(RankingLoss):
         """With the thresholds as they are now."""
         return {"thresholds": self.thresholds(), "surrogate": self.surrogate}
 
-    def second_derivatives(self, scores: Tensor, labels: Tensor, offsets: Tensor) -> Tensor | None:
+    def second_derivatives(
+        self, scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None = None
+    ) -> Tensor | None:
         """Of the loss of each list, `[documents]`; None of the hinge."""
         if self.surrogate == "hinge":
             return None
         above = torch.sigmoid(scores.unsqueeze(-1) - self.thresholds().detach().to(scores))
-        lengths = offsets.diff()
-        return (above * (1 - above)).sum(-1) / lengths.repeat_interleave(lengths)
+        return (above * (1 - above)).sum(-1) * _shares(scores, offsets, item_weights)
 
     def extra_repr(self) -> str:
         """The number of grades, the surrogate and the reduction."""
@@ -357,3 +359,12 @@ def _check_classification(balance: str, relevant_weight: float, margin: float) -
     check_positive("margin", margin)
     if balance == "lists" and relevant_weight != 1:
         raise ValueError(f"balance='lists' sets the weights itself; leave relevant_weight at 1, got {relevant_weight}")
+
+
+def _shares(scores: Tensor, offsets: Tensor, item_weights: Tensor | None) -> Tensor:
+    """What a document counts in the mean over its list, `[documents]`, of the dtype of the scores."""
+    weights = torch.ones_like(scores) if item_weights is None else item_weights.to(scores.dtype)
+    lengths = offsets.diff()
+    numbers = torch.arange(len(lengths)).repeat_interleave(lengths)
+    total = weights.new_zeros(len(lengths)).index_add(0, numbers, weights)[numbers]
+    return weights / torch.where(total > 0, total, 1.0)

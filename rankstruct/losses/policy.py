@@ -1,8 +1,9 @@
 """Plackett-Luce policies: rankings drawn by chance, and gradients of what one expects of them.
 
 The policy of scores s puts document d at the next rank with probability exp(s_d) / Z, Z being the sum over all that are not
-placed. Adding Gumbel noise to the scores and sorting draws from it. With a_i what rank i is worth (the discount), the exposure of
-a document is the expected worth of its rank, and an expected discounted gain is the sum of gain times exposure.
+placed. Adding Gumbel noise to the scores and sorting draws from it; so does drawing rank by rank from a tree of sums. With a_i
+what rank i is worth (the discount), the exposure of a document is the expected worth of its rank, and an expected discounted gain
+is the sum of gain times exposure.
 
 **PL-Rank-3.** For rewards b, one a document, and a drawn ranking y of the first k ranks, Z_i being Z at rank i,
 
@@ -10,10 +11,21 @@ a document is the expected worth of its rank, and an expected discounted gain is
                                                                         - sum_{i <= r(d)} 1 / Z_i sum_{j >= i} a_j b_y(j) ) ]
 
 where r(d) is the rank of d, and k for a document that is not placed, whose first sum is empty. Its terms are running sums over
-the ranks: O(n + k) a ranking, beside the O(n log k) in which it is drawn.
+the ranks: O(n + k) a ranking, beside the O(n + k log n) in which it is drawn.
 
-Source: Oosterhuis, "Learning-to-Rank at the Speed of Sampling: Plackett-Luce Gradient Estimation With Minimal Computational
-Complexity", SIGIR 2022.
+**Second derivatives.** With p_i = exp(s_d) / Z_i, A_i = sum_{j <= i} 1 / Z_j, B_i = sum_{j <= i} 1 / Z_j^2, P_i = exp(s_d) A_i
+and Q_i = exp(s_d)^2 B_i, the chance of the first i ranks has by s_d, over itself, the second derivative f_i = P_i^2 + Q_i - P_i
+where d comes later, and from its own rank r on f*_r = 1 - 3 P_r + P_r^2 + Q_r. The gain of rank i depends on the first i alone,
+and d's own can be taken with the chance p_i that it stands there instead of where it was drawn:
+
+    d^2/ds_d^2 E sum_i a_i b_y(i)
+        =  E [ sum_{i < r} a_i b_y(i) f_i + f*_r sum_{i > r} a_i b_y(i) + b_d sum_{i <= r} a_i p_i f*_i ]
+
+These too are running sums over the ranks, of 1, A_i and A_i^2 + B_i: O(n + k) a ranking.
+
+Sources: Oosterhuis, "Learning-to-Rank at the Speed of Sampling: Plackett-Luce Gradient Estimation With Minimal Computational
+Complexity", SIGIR 2022; second derivatives for boosting: Kang, de Rijke, Oosterhuis, "Estimating the Hessian Matrix of Ranking
+Objectives for Stochastic Learning to Rank with Gradient Boosted Trees", SIGIR 2024.
 """
 
 from __future__ import annotations
@@ -25,13 +37,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from typing_extensions import Unpack
 
-from rankstruct.kernels import draw_rankings, policy_gradient
+from rankstruct.kernels import draw_few_ranks, draw_rankings, policy_curvature, policy_gradient
 from rankstruct.lists import check_lists, is_plain
 from rankstruct.losses.base import (
     ListOptions,
     RankingLoss,
     Reduction,
     differs,
+    document_values,
     list_loss,
     normalized_gains,
     normalized_measure,
@@ -51,6 +64,9 @@ __all__ = [
 ]
 
 
+_FEW = 0.5  # of the ranks, up to which they are drawn one after another
+
+
 @torch.no_grad()
 def sample_rankings(scores: Tensor, where: Tensor | None = None, *, samples: int = 1, k: int | None = None) -> Tensor:
     """Draw rankings from the Plackett-Luce policy of scores, by torch's global generator.
@@ -62,7 +78,7 @@ def sample_rankings(scores: Tensor, where: Tensor | None = None, *, samples: int
         k: only the first ranks; all if None.
 
     Returns:
-        int64 `[samples, ..., k]`, the index in its list of the document at each rank; padding stands last. O(n log k) each.
+        int64 `[samples, ..., k]`, the index in its list of the document at each rank; padding stands last. O(n + k log n) each.
 
     Raises:
         TypeError, ValueError: types or shapes do not fit; samples or k below 1.
@@ -79,14 +95,19 @@ def sample_rankings(scores: Tensor, where: Tensor | None = None, *, samples: int
         _check_count(name, value)
     size = scores.shape[-1]
     k = size if k is None else min(k, size)
-    plain = is_plain(scores)
-    dtype = torch.float64 if plain else scores.dtype
-    noise = torch.empty_like(scores.expand(samples, *scores.shape), dtype=dtype).exponential_()
-    if plain:
+    if is_plain(scores):
         real = torch.ones_like(scores, dtype=torch.bool) if where is None else where
-        placed = draw_rankings(scores.detach(), real, noise, k)
+        placed = None
+        if k <= _FEW * size:
+            uniform = torch.rand(samples, *scores.shape[:-1], k, dtype=torch.float64)
+            placed = draw_few_ranks(scores.detach(), real, uniform)
+        if placed is None:
+            noise = torch.rand(samples, *scores.shape, dtype=torch.float64).neg_().log1p_().neg_()
+            placed = draw_rankings(scores.detach(), real, noise, k)
         if placed is not None:
             return placed
+    else:
+        noise = torch.empty_like(scores.expand(samples, *scores.shape)).exponential_()
     noisy = scores - noise.clamp(min=torch.finfo(noise.dtype).tiny).log()
     if where is not None:
         noisy = torch.where(where, noisy, -torch.inf)
@@ -105,31 +126,63 @@ def pl_rank_gradient(scores: Tensor, where: Tensor, placed: Tensor, worth: Tenso
         found = policy_gradient(scores.detach(), where, placed, worth, rewards)
         if found is not None:
             return found
-    scores, rewards, worth = scores.double(), rewards.double(), worth.double()
-    scores = torch.where(where, scores, -torch.inf)
+    drawn = _by_logarithms(scores, where, placed, worth, rewards)
+    to_come = drawn.gained.flip(-1).cumsum(-1).flip(-1)
+    last = drawn.rank.clamp(max=placed.shape[-1] - 1)
+    # Running sums in logarithms, exp(s_d) / Z_i being at most 1.
+    of_worth, above, below = (
+        (((each.log() - drawn.log_z).logcumsumexp(-1)).gather(-1, last) + drawn.scores).exp()
+        for each in (drawn.worth, to_come.clamp(min=0), (-to_come).clamp(min=0))
+    )
+    each = rewards.double() * of_worth - above + below
+    return torch.where(where, each.scatter_add(-1, placed, to_come - drawn.gained).mean(0), 0.0)
+
+
+def pl_rank_curvature(scores: Tensor, where: Tensor, placed: Tensor, worth: Tensor, rewards: Tensor) -> Tensor:
+    """As `pl_rank_gradient`, of the second derivatives, each document's by its own score.
+
+    Where the compiled loop does not go, on another device or with scores very far apart, it takes O(n k) a ranking.
+    """
+    if is_plain(scores):
+        found = policy_curvature(scores.detach(), where, placed, worth, rewards)
+        if found is not None:
+            return found
+    drawn, rewards = _by_logarithms(scores, where, placed, worth, rewards), rewards.double()
+    once, twice, total = torch.zeros_like(drawn.scores).expand(3, *drawn.scores.shape)
+    for i, (log_z, gained, of_rank) in enumerate(zip(*(each.unbind(-1) for each in drawn[1:4]), strict=True)):
+        chance = torch.where(drawn.rank >= i, (drawn.scores - log_z.unsqueeze(-1)).exp(), 0.0)
+        once, twice = once + chance, twice + chance.square()
+        later = once.square() + twice - once
+        placed_then = 1 - 2 * once + later
+        others = torch.where(drawn.rank > i, later, torch.where(drawn.rank < i, placed_then, 0.0))
+        own = rewards * of_rank.unsqueeze(-1) * chance * placed_then
+        total = total + own + gained.unsqueeze(-1) * others
+    return torch.where(where, total.mean(0), 0.0)
+
+
+class _Drawn(NamedTuple):
+    """Of each drawn ranking: the documents' scores; log Z, gain and worth of each rank, 0 in the padding; ranks of documents."""
+
+    scores: Tensor
+    log_z: Tensor
+    gained: Tensor
+    worth: Tensor
+    rank: Tensor
+
+
+def _by_logarithms(scores: Tensor, where: Tensor, placed: Tensor, worth: Tensor, rewards: Tensor) -> _Drawn:
+    """What both derivatives are made of, float64, of scores however far apart; the rank of what is not placed is k."""
+    scores = torch.where(where, scores.double(), -torch.inf)
     scores = torch.where(where, scores - scores.amax(-1, keepdim=True), -torch.inf)
-    on_list = where.expand(*placed.shape[:-1], -1).gather(-1, placed)
-    gained = torch.where(on_list, worth * rewards.expand(*placed.shape[:-1], -1).gather(-1, placed), 0.0)
-    to_come = gained.flip(-1).cumsum(-1).flip(-1)
-    each = _by_logarithms(scores, placed, on_list, worth, to_come, rewards)
-    return torch.where(where, each.scatter_add(-1, placed, to_come - gained).mean(0), 0.0)
-
-
-def _by_logarithms(
-    scores: Tensor, placed: Tensor, on_list: Tensor, worth: Tensor, to_come: Tensor, rewards: Tensor
-) -> Tensor:
-    """The second and third term, `[samples, ..., list_size]`: running sums in logarithms, exp(s_d) / Z_i being at most 1."""
-    scores = scores.expand(*placed.shape[:-1], -1)
+    scores, rewards, real = (each.expand(*placed.shape[:-1], -1) for each in (scores, rewards.double(), where))
+    on_list = real.gather(-1, placed)
+    worth = torch.where(on_list, worth.double(), 0.0)
+    gained = torch.where(on_list, worth * rewards.gather(-1, placed), 0.0)
     rest = scores.scatter(-1, placed, -torch.inf).logsumexp(-1, keepdim=True)
     left = torch.cat([rest, scores.gather(-1, placed).flip(-1)], -1).logcumsumexp(-1)[..., 1:].flip(-1)
-    log_z = torch.where(on_list, left, 0.0)
     ranks = torch.arange(placed.shape[-1], device=placed.device).expand_as(placed)
-    last = torch.full_like(scores, placed.shape[-1] - 1, dtype=torch.int64).scatter(-1, placed, ranks)
-    of_worth, above, below = (
-        (((torch.where(on_list, each, 0.0).log() - log_z).logcumsumexp(-1)).gather(-1, last) + scores).exp()
-        for each in (worth, to_come.clamp(min=0), (-to_come).clamp(min=0))
-    )
-    return rewards * of_worth - above + below
+    rank = torch.full_like(scores, placed.shape[-1], dtype=torch.int64).scatter(-1, placed, ranks)
+    return _Drawn(scores, torch.where(on_list, left, 0.0), gained, worth, rank)
 
 
 class _Exposure(torch.autograd.Function):
@@ -155,14 +208,19 @@ class _Exposure(torch.autograd.Function):
 
 
 def _exposure(scores: Tensor, where: Tensor, measure: DiscountedGain, samples: int) -> Tensor:
+    if scores.shape[-1] == 0:
+        return scores * 0
+    return _Exposure.apply(scores, where, *_draw(scores, where, measure, samples))
+
+
+def _draw(scores: Tensor, where: Tensor, measure: DiscountedGain, samples: int) -> tuple[Tensor, Tensor]:
+    """The first ranks of drawn rankings, `[samples, ..., k]`, and what each is worth, `[..., k]`; no list is of length 0."""
     size = scores.shape[-1]
     k = size if measure.cutoff is None else min(measure.cutoff, size)
-    if k == 0:
-        return scores * 0
     placed = sample_rankings(scores.detach(), where, samples=samples, k=k)
     ranks = torch.arange(k, device=scores.device)
     worth = torch.where(ranks < where.sum(-1, keepdim=True), measure.unchecked_weights(k, scores.device), 0.0)
-    return _Exposure.apply(scores, where, placed, worth)
+    return placed, worth
 
 
 def expected_exposure(
@@ -223,7 +281,7 @@ def pl_rank_loss(
 
     Value and gradient are estimates from `samples` drawn rankings, from torch's global generator, in training and evaluation
     alike; both are unbiased. As the scores are multiplied by a larger and larger number it tends to 1 - nDCG. A sample costs
-    O(n log k) with a cut-off k. It has no second derivatives.
+    O(n + k log n) with a cut-off k. Autograd finds no second derivatives; `PLRankLoss.second_derivatives` estimates them.
 
     Args:
         scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
@@ -254,9 +312,24 @@ class PLRankLoss(RankingLoss):
     """
 
     function = staticmethod(pl_rank_loss)
+    measure: DiscountedGain
+    samples: int
 
     def __init__(self, measure: str | Measure = "nDCG", samples: int = 32, *, reduction: Reduction = "mean") -> None:
         super().__init__(reduction, measure=_check_policy(measure, samples), samples=samples)
+
+    def second_derivatives(
+        self, scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None = None
+    ) -> Tensor:
+        """Of the loss of each list, `[documents]`, an unbiased estimate from as many drawn rankings; it may be below 0."""
+
+        def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+            gains, can_err = normalized_gains(self.measure, labels, where, weights)
+            drawn = _draw(scores, where, self.measure, self.samples)
+            found = pl_rank_curvature(scores, where, *drawn, gains)
+            return torch.where(can_err.unsqueeze(-1), -found, 0.0).to(scores.dtype)
+
+        return document_values(per_list, scores, labels, offsets, item_weights)
 
 
 class ExposureTerms(NamedTuple):

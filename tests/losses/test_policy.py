@@ -30,6 +30,12 @@ def enumerated(scores, worth, rewards):
     )
 
 
+def slope(scores, worth, rewards):
+    """The gradient of `enumerated`."""
+    leaf = scores.clone().requires_grad_()
+    return torch.autograd.grad(enumerated(leaf, worth, rewards), leaf)[0]
+
+
 CASES = [
     pytest.param(size, k, scale, marks=pytest.mark.slow if size == 5 else ())
     for size in (1, 2, 3, 4, 5)
@@ -47,44 +53,47 @@ def test_the_estimate_equals_the_gradient_in_expectation(size, k, scale, monkeyp
     worth = torch.tensor([1 / math.log2(2 + i) for i in range(k)], dtype=torch.float64)
     leaf = scores.clone().requires_grad_()
     value = enumerated(leaf, worth.tolist(), rewards.tolist())
-    (exact,) = torch.autograd.grad(value, leaf)
+    (exact,) = torch.autograd.grad(value, leaf, create_graph=True)
+    curvature = torch.stack([torch.autograd.grad(exact[d], leaf, retain_graph=True)[0][d] for d in range(size)])
     for document in range(size):
         step = torch.zeros(size, dtype=torch.float64)
         step[document] = 1e-6
         ends = [enumerated(scores + sign * step, worth.tolist(), rewards.tolist()) for sign in (1, -1)]
         assert exact[document].item() == pytest.approx((ends[0] - ends[1]).item() / 2e-6, abs=1e-8)
+        ends = [slope(scores + 100 * sign * step, worth.tolist(), rewards.tolist())[document] for sign in (1, -1)]
+        assert curvature[document].item() == pytest.approx((ends[0] - ends[1]).item() / 2e-4, abs=1e-7)
 
     orders = torch.tensor(list(itertools.permutations(range(size), k)))
     chances = torch.stack([probability(order, scores) for order in orders.tolist()])
     padded = torch.cat([torch.tensor([math.nan], dtype=torch.float64), scores])
     where = torch.arange(size + 1) > 0
     given = worth, torch.cat([torch.zeros(1, dtype=torch.float64), rewards])
-    for loop in (policy.policy_gradient, lambda *given: None):  # the compiled sums, and those in logarithms
-        monkeypatch.setattr(policy, "policy_gradient", loop)
-        each = torch.stack([policy.pl_rank_gradient(padded, where, order.unsqueeze(0) + 1, *given) for order in orders])
-        assert (each[:, 0] == 0).all()
-        torch.testing.assert_close((chances.unsqueeze(-1) * each[:, 1:]).sum(0), exact)
-        together = policy.pl_rank_gradient(padded, where, orders + 1, *given)
-        torch.testing.assert_close(together, each.mean(0))
+    for name, wanted in (("gradient", exact.detach()), ("curvature", curvature)):
+        estimate = getattr(policy, f"pl_rank_{name}")
+        loops = getattr(policy, f"policy_{name}"), lambda *given: None  # the compiled sums, and those in logarithms
+        for loop in loops:
+            monkeypatch.setattr(policy, f"policy_{name}", loop)
+            each = torch.stack([estimate(padded, where, order.unsqueeze(0) + 1, *given) for order in orders])
+            assert (each[:, 0] == 0).all()
+            torch.testing.assert_close((chances.unsqueeze(-1) * each[:, 1:]).sum(0), wanted)
+            torch.testing.assert_close(estimate(padded, where, orders + 1, *given), each.mean(0))
 
 
 def test_scores_far_apart_do_not_overflow():
     scores = torch.tensor([1e4, -1e4, 0.0, 3e38, -1e300], dtype=torch.float64)
     for order in itertools.permutations(range(5), 4):
-        found = policy.pl_rank_gradient(
-            scores,
-            torch.ones(5) > 0,
-            torch.tensor([order]),
-            torch.ones(4),
-            torch.tensor([1.0, -2.0, 3.0, 0.0, 1.0]),
-        )
-        assert found.isfinite().all()
+        drawn = torch.ones(5) > 0, torch.tensor([order]), torch.ones(4), torch.tensor([1.0, -2.0, 3.0, 0.0, 1.0])
+        for estimate in (policy.pl_rank_gradient, policy.pl_rank_curvature):
+            assert estimate(scores, *drawn).isfinite().all()
+            # In float64 both the loops and the sums in logarithms hold what is near enough.
+            assert estimate(scores.clamp(-90, 90), *drawn).isfinite().all()
 
 
 @pytest.mark.parametrize("k", [1, 3, 32, 40, 50])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_drawn_ranking_is_that_of_the_noise(k, dtype, monkeypatch):
     """The compiled loop and the sort of noisy scores, of padded lists, of ties, of several threads."""
+    monkeypatch.setattr(policy, "_FEW", 0)
     generator = torch.Generator().manual_seed(k)
     scores = torch.randn(3, 7, 50, generator=generator, dtype=dtype).round(decimals=1)
     where = torch.rand(3, 7, 50, generator=generator) < 0.8
@@ -103,7 +112,9 @@ def test_a_drawn_ranking_is_that_of_the_noise(k, dtype, monkeypatch):
     assert torch.equal(found.sort(-1).values.diff(dim=-1) > 0, torch.ones_like(found[..., 1:]) > 0)  # each once
 
 
-def test_the_compiled_gradient_is_that_in_logarithms(monkeypatch):
+@pytest.mark.parametrize("name", ["gradient", "curvature"])
+def test_the_compiled_derivatives_are_those_in_logarithms(name, monkeypatch):
+    estimate = getattr(policy, f"pl_rank_{name}")
     generator = torch.Generator().manual_seed(0)
     for size, k, samples in ((1, 1, 3), (9, 4, 2), (60, 60, 5), (300, 10, 40)):
         scores = 3 * torch.randn(8, size, generator=generator)
@@ -114,10 +125,42 @@ def test_the_compiled_gradient_is_that_in_logarithms(monkeypatch):
         placed = rs.sample_rankings(scores, where, samples=samples, k=k)
         worth = torch.where(torch.arange(k) < where.sum(-1, keepdim=True), 1 / torch.arange(2, k + 2).log2(), 0.0)
         given = scores, where, placed, worth, rewards
-        compiled = policy.pl_rank_gradient(*given)
+        compiled = estimate(*given)
+        assert (compiled[~where] == 0).all()
         with monkeypatch.context() as patched:
-            patched.setattr(policy, "policy_gradient", lambda *given: None)
-            torch.testing.assert_close(compiled, policy.pl_rank_gradient(*given))
+            patched.setattr(policy, f"policy_{name}", lambda *given: None)
+            torch.testing.assert_close(compiled, estimate(*given))
+
+
+@pytest.mark.parametrize(("size", "k"), [(1, 1), (2, 1), (3, 2), (4, 2), (5, 2), (7, 1), (9, 1)])
+def test_few_ranks_are_drawn_by_their_chances(size, k):
+    """Of numbers spread evenly each ranking gets its share; padding in other places, NaN there, takes none."""
+    generator = torch.Generator().manual_seed(size)
+    scores, points = 2 * torch.randn(size, generator=generator, dtype=torch.float64), 20_000 if k == 1 else 400
+    grid = torch.cartesian_prod(*[(torch.arange(points, dtype=torch.float64) + 0.5) / points] * k).view(-1, k)
+    places = torch.arange(size) * 2 + 1
+    padded = torch.full((2 * size + 2,), torch.nan, dtype=torch.float64).scatter(0, places, scores)
+    drawn = policy.draw_few_ranks(padded, ~padded.isnan(), grid)
+    for order in itertools.permutations(range(size), k):
+        share = (drawn == places[list(order)]).all(-1).double().mean().item()
+        assert share == pytest.approx(probability(order, scores).item(), abs=3 * k / points)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("k", [1, 5, 25, 50])
+def test_a_ranking_of_few_ranks_has_each_document_once_and_padding_last(k, dtype):
+    generator = torch.Generator().manual_seed(k)
+    scores = 30 * torch.randn(3, 7, 100, generator=generator, dtype=dtype)
+    where = torch.rand(3, 7, 100, generator=generator) < 0.3
+    where[0, 0], where[0, 1, 1:], where[0, 2] = False, False, True
+    found = rs.sample_rankings(torch.where(where, scores, torch.nan), where, samples=50, k=k)
+    assert found.shape == (50, 3, 7, k)
+    assert (found.sort(-1).values.diff(dim=-1) > 0).all()
+    listed = where.expand(50, -1, -1, -1).gather(-1, found)
+    assert (listed.sum(-1) == where.sum(-1).clamp(max=k)).all()
+    assert (listed[..., 1:] <= listed[..., :-1]).all()
+    far = torch.linspace(0, 590, 100, dtype=torch.float64)  # as far apart as the loop goes: by score, all but surely
+    assert (rs.sample_rankings(far, samples=20, k=k) // 10 >= 9 - (torch.arange(k) + 5) // 10).all()
 
 
 def test_rankings_are_drawn_as_often_as_the_policy_says():
@@ -130,6 +173,11 @@ def test_rankings_are_drawn_as_often_as_the_policy_says():
     for order in itertools.permutations(range(3)):
         share = (drawn[:, :3] == torch.tensor(order)).all(-1).double().mean()
         assert share.item() == pytest.approx(probability(order, scores[:3].double()).item(), abs=0.02)
+    for k in (1, 2):
+        firsts = rs.sample_rankings(scores, where, samples=20_000, k=k)
+        for order in itertools.permutations(range(3), k):
+            share = (firsts == torch.tensor(order)).all(-1).double().mean()
+            assert share.item() == pytest.approx(probability(order, scores[:3].double()).item(), abs=0.02)
     batch = rs.sample_rankings(torch.randn(2, 3, 7), samples=5, k=4)
     assert batch.shape == (5, 2, 3, 4)
     assert rs.sample_rankings(torch.zeros(2, 0), samples=3).shape == (3, 2, 0)
@@ -154,6 +202,32 @@ def test_value_and_gradient_of_many_samples(measure, dtype):
         assert value.dtype == student.grad.dtype == dtype
         assert value.item() == pytest.approx(exact.item(), abs=0.01)
         torch.testing.assert_close(student.grad.double(), slope, atol=0.01, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("measure", ["nDCG", "nDCG@2"])
+def test_second_derivatives_of_many_samples(measure, dtype):
+    """Lists of many lengths with fractional grades; one with a document, one without a difference."""
+    torch.manual_seed(1)
+    scores = torch.tensor([0.4, -0.2, 0.9, 0.1, 1.0, 0.3, 0.5, 0.0, 0.0, 2.0], dtype=dtype)
+    labels = torch.tensor([2, 0.5, 0, 1, 1, 1, 1, 0, 1, 0], dtype=dtype)
+    offsets = torch.tensor([0, 4, 5, 7, 10])
+    found = rs.PLRankLoss(measure, samples=20_000).second_derivatives(scores, labels, offsets)
+    assert found.dtype == dtype
+    exact = torch.zeros(10, dtype=torch.float64)
+    for first, last in ((0, 4), (7, 10)):
+        worth = [1 / math.log2(2 + i) for i in range(last - first if measure == "nDCG" else 2)]
+        gains = [2 ** float(y) - 1 for y in labels[first:last]]
+        best = sum(a * b for a, b in zip(worth, sorted(gains, reverse=True), strict=False))
+
+        def value(s, worth=worth, gains=gains, best=best):
+            return 1 - enumerated(s, worth, [gain / best for gain in gains])
+
+        exact[first:last] = torch.autograd.functional.hessian(value, scores[first:last].double()).diagonal()
+    assert (exact < 0).any()
+    torch.testing.assert_close(found.double(), exact, atol=0.01, rtol=0)
+    assert (found[4:7] == 0).all()
+    assert rs.losses.second_derivatives(rs.PLRankLoss(), scores[:0], labels[:0], offsets[:1]).shape == (0,)
 
 
 def test_expected_exposure_of_padded_lists():
