@@ -4,7 +4,8 @@ A round of boosting fits a tree to Newton steps: the value of a leaf is minus th
 their second derivatives. The losses give
 
     gradient    of the mean loss over lists, times the number of documents: a document weighs as much as in a regression
-    Hessian     its diagonal. Of a smooth convex loss (squared, logistic, of ListNet, of ListMLE, LambdaLoss) the true one. Others
+    Hessian     its diagonal. Of a smooth convex loss (squared, logistic, of ListNet, of ListMLE, LambdaLoss) the true one; of
+                expected gains under a Plackett-Luce policy, which are not convex, the size of an unbiased estimate. Others
                 are linear in pieces or not convex; smoothed by standard normal noise z, their second derivative is E[g_i z_i],
                 by Stein's lemma, and so at most the root mean square of the gradient, E[g_i^2]^(1/2), which stands for it,
                 taken once, around equal scores: for the hinge of a pair about the weight of the pair. It is never below |g_i|,
@@ -139,7 +140,7 @@ class BoostingObjective:
                 if self._spread is None:
                     self._spread = _spread(self.loss, scores, lists)
                 known = torch.maximum(self._spread, gradient.abs())
-        return gradient.numpy() * factors, known.numpy() * factors
+        return gradient.numpy() * factors, known.abs().numpy() * factors
 
 
 class BoostingMetric:

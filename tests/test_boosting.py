@@ -168,6 +168,17 @@ def test_what_is_wrong_is_refused_in_a_line():
         rs.boosting_objective(rs.DiverseHingeLoss("nDCG@3"), groups=["a", "b", "a"])(y, zeros, None, sizes)
 
 
+def test_second_derivatives_of_a_policy_count_by_their_size():
+    scores, labels, offsets = draw()
+    loss = rs.PLRankLoss("nDCG@3", samples=2000)
+    torch.manual_seed(0)
+    gradient, hessian = rs.boosting_objective(loss)(labels.numpy(), scores.numpy(), None, offsets.diff().numpy())
+    exact = loss.second_derivatives(scores, labels, offsets).abs().numpy() * 19 / 5
+    assert (hessian >= 0).all()
+    np.testing.assert_allclose(hessian, exact, atol=0.1)
+    assert (np.abs(gradient) > 2 * hessian).any()  # so it is not what bounds a gradient
+
+
 @pytest.mark.parametrize(
     "loss", [rs.RankNetLoss(), rs.RankSVMLoss(), rs.PerturbedLoss(rs.ListNetLoss(), sigma=0.0)], ids=str
 )

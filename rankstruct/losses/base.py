@@ -646,11 +646,10 @@ def checked_gains(
         ValueError: on the CPU, a gain is negative or not finite; on other devices it is NaN.
     """
     gains = torch.where(where, measure.document_gains(labels), 0.0)
-    gains = refuse(
-        gains,
-        ~((gains >= 0) & (gains < math.inf)),
-        f"labels must have finite gains >= 0 under {measure.name} (shift them, or choose another gain= or min_relevant=)",
-    )
+    if not _are_usual(gains, 0.0):
+        rule = f"labels must have finite gains >= 0 under {measure.name}"
+        wrong = ~((gains >= 0) & (gains < math.inf))
+        gains = refuse(gains, wrong, f"{rule} (shift them, or choose another gain= or min_relevant=)")
     gains = gains if weights is None else gains * weights
     discounts = measure.unchecked_weights(labels.shape[-1], labels.device)
     kept = labels.shape[-1] if measure.cutoff is None else min(measure.cutoff, labels.shape[-1])
@@ -718,11 +717,18 @@ def check_values(scores: Tensor, labels: Tensor, where: Tensor | None, offsets: 
     return real
 
 
-def _check_numbers(name: str, values: Tensor, real: Tensor, least: float) -> None:
-    if not values.dtype.is_signed or values.numel() == 0:
-        return
+def _are_usual(values: Tensor, least: float) -> bool:
+    """Whether all numbers, padding too, are finite and `least` or more, seen in one pass; False where none may be looked at."""
+    if not is_plain(values):
+        return False
+    if values.numel() == 0:
+        return True
     lowest, highest = (each.item() for each in values.aminmax())  # NaN if there is one
-    if least <= lowest > -math.inf and highest < math.inf:  # the usual case, in one pass
+    return least <= lowest > -math.inf and highest < math.inf
+
+
+def _check_numbers(name: str, values: Tensor, real: Tensor, least: float) -> None:
+    if not values.dtype.is_signed or _are_usual(values, least):
         return
     finite = f"{name}s must be finite"
     for rule, wrong in ((finite, ~values.isfinite()), (NOT_NEGATIVE, values < least)):

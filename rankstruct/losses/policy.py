@@ -30,6 +30,7 @@ Objectives for Stochastic Learning to Rank with Gradient Boosted Trees", SIGIR 2
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, NamedTuple
 
 import torch
@@ -205,6 +206,10 @@ class _Exposure(torch.autograd.Function):
         scores, where, placed, worth = ctx.saved_tensors
         rewards = torch.where(where, grads[0], 0.0)
         return pl_rank_gradient(scores, where, placed, worth, rewards).to(scores.dtype), None, None, None
+
+
+# Found at every call else, as in `base`.
+_Exposure.forward.__signature__ = inspect.signature(_Exposure.forward)  # type: ignore[attr-defined]
 
 
 def _exposure(scores: Tensor, where: Tensor, measure: DiscountedGain, samples: int) -> Tensor:
