@@ -39,8 +39,10 @@ from rankstruct.estimators.base import (
     bring_together,
     check_groups_of,
     check_item_weights,
+    dense,
     named_loss,
 )
+from rankstruct.estimators.linear import LinearRanker
 from rankstruct.kernels.threads import threads_of_torch
 from rankstruct.losses import GradedLoss, PerturbedLoss, StructuredHingeLoss, second_derivatives, takes_groups
 from rankstruct.measures import Measure, evaluate, parse_measure
@@ -52,6 +54,7 @@ from rankstruct.progress import Progress
 __all__ = ["BoostedRanker", "BoostingMetric", "BoostingObjective", "boosting_metric", "boosting_objective"]
 
 _WORTH_THREADS = 2**17  # documents
+_AS_GROWN, _ROWS = 100.0, 2**14  # the scale on which leaves see the trees' scores; documents at a time
 _DRAWS = 16  # of noise; documents with the same label in a list share what they find
 
 
@@ -228,6 +231,9 @@ class BoostedRanker(Ranker):
         prepare: steps that raw features go through, fitted to the training documents; see `rankstruct.preparation.Preparation`.
         start: a ranker that is not fitted, such as `LinearRanker()`: it is fitted to the same raw documents, and the trees add to
             its scores.
+        leaf_ranker: a `LinearRanker` that is not fitted, by which the values of all leaves are found once more when trees have
+            grown: a weight for each leaf, and one for the trees as they are, which costs little. It chooses its C by the same
+            validation lists. Not with `start`.
         n_estimators: the most trees of a model.
         learning_rate: by which the values of leaves are multiplied.
         num_leaves: the most leaves of a tree.
@@ -248,6 +254,7 @@ class BoostedRanker(Ranker):
     Attributes:
         preparation_: the steps, as fitted.
         start_: `start`, as fitted.
+        leaf_ranker_: `leaf_ranker`, as fitted to the leaves.
         models_: the boosters of the library, with the trees that were kept.
         feature_importances_: `[prepared features]`, the share of each in what the splits gained.
         history_: for each, the validation measure after every tree; empty without validation lists.
@@ -274,6 +281,7 @@ class BoostedRanker(Ranker):
         library: Literal["lightgbm", "xgboost"] = "lightgbm",
         prepare: Sequence[str] = (),
         start: Ranker | None = None,
+        leaf_ranker: LinearRanker | None = None,
         n_estimators: int = 1000,
         learning_rate: float = 0.05,
         num_leaves: int = 7,
@@ -291,7 +299,7 @@ class BoostedRanker(Ranker):
         verbose: bool = False,
     ) -> None:
         self.measure, self.loss, self.noise, self.library = measure, loss, noise, library
-        self.prepare, self.start = prepare, start
+        self.prepare, self.start, self.leaf_ranker = prepare, start, leaf_ranker
         self.n_estimators, self.learning_rate, self.num_leaves = n_estimators, learning_rate, num_leaves
         self.min_child_samples, self.subsample, self.colsample_bytree = min_child_samples, subsample, colsample_bytree
         self.reg_lambda, self.options, self.patience = reg_lambda, options, patience
@@ -324,6 +332,7 @@ class BoostedRanker(Ranker):
                 torch.manual_seed(seed)
                 objective = boosting_objective(loss, groups=lists.groups, item_weights=lists.item_weights)
                 self._train(_LIBRARIES[self.library](self, objective, lists, held_out, seed), held_out)
+        self._fit_leaves(lists, held_out)
 
     def _check_fit_options(self, has_validation: bool) -> None:
         if self.library not in _LIBRARIES:
@@ -336,6 +345,10 @@ class BoostedRanker(Ranker):
             raise ValueError(f"validation_share must be from 0 to below 1, got {self.validation_share}")
         if not 0 <= self.noise < np.inf:
             raise ValueError(f"noise must be finite and 0 or more, got {self.noise}")
+        if self.leaf_ranker is not None and (self.start is not None or not isinstance(self.leaf_ranker, LinearRanker)):
+            raise ValueError(
+                f"leaf_ranker must be a LinearRanker, and there must be no start; got {self.leaf_ranker!r}"
+            )
         _installed(self.library)
 
     def ranking_loss(self) -> nn.Module:
@@ -347,6 +360,21 @@ class BoostedRanker(Ranker):
         self.start_ = None if self.start is None else clone(self.start)
         if self.start_ is not None:
             self.start_.fit(*train[:3], **train.options, **({} if valid is None else valid.as_validation))
+
+    def _fit_leaves(self, train: _Grown, valid: _Grown | None) -> None:
+        self.leaf_ranker_ = None if self.leaf_ranker is None else clone(self.leaf_ranker)
+        if self.leaf_ranker_ is None:
+            return
+        scorer = self._as_grown()
+        given: dict[str, Any] = {
+            "groups": train.groups,
+            "item_weights": train.item_weights,
+            "sample_weight": train.weights,
+        }
+        if valid is not None:
+            given |= {"X_valid": _leaf_features(scorer, valid.X), "y_valid": valid.labels, "groups_valid": valid.groups}
+            given["qid_valid"] = np.repeat(np.arange(len(valid.offsets) - 1), np.diff(valid.offsets))
+        self.leaf_ranker_.fit(_leaf_features(scorer, train.X), train.labels, group=np.diff(train.offsets), **given)
 
     def _grown_on(self, documents: Documents, prepared: Any, together: Callable[..., Lists]) -> _Grown:
         """What trees are grown on, the lists side by side."""
@@ -378,6 +406,8 @@ class BoostedRanker(Ranker):
 
     def _scores(self, X: Any, qid: np.ndarray | None) -> np.ndarray:
         features, predict = _features(self._prepared(X, qid)), _LIBRARIES[self.library].predict
+        if self.leaf_ranker_ is not None:
+            return self._trees()(torch.as_tensor(dense(features), dtype=torch.float64)).numpy()
         found = np.stack([predict(model, features) for model in self.models_]).mean(0, dtype=np.float64)
         return found if self.start_ is None else found + self.start_.predict(X, qid)
 
@@ -405,11 +435,21 @@ class BoostedRanker(Ranker):
             ValueError: trees with linear models in their leaves, or that split by categories.
         """
         check_is_fitted(self)
+        prepared = with_preparation(self._trees(), self.preparation_)
+        return prepared if self.start_ is None else SumScorer([prepared, self.start_.to_scorer()])
+
+    def _trees(self) -> TreeScorer:
+        """The trees as a scorer of prepared features."""
+        scorer = self._as_grown()
+        if self.leaf_ranker_ is not None:
+            scale, leaves = self.leaf_ranker_.coef_[0], self.leaf_ranker_.coef_[1:].reshape(scorer.leaves.shape)
+            scorer.leaves.mul_(scale * _AS_GROWN).add_(torch.tensor(leaves))
+        return scorer
+
+    def _as_grown(self) -> TreeScorer:
         library = _LIBRARIES[self.library]
         trees = [tree for model in self.models_ for tree in library.as_trees(model)]
-        scorer = _tree_scorer(trees, self._num_prepared, len(self.models_), library.single)
-        prepared = with_preparation(scorer, self.preparation_)
-        return prepared if self.start_ is None else SumScorer([prepared, self.start_.to_scorer()])
+        return _tree_scorer(trees, self._num_prepared, len(self.models_), library.single)
 
     def __getstate__(self) -> dict[str, Any]:
         """The trees as the text of the library."""
@@ -443,6 +483,19 @@ class _Tree(NamedTuple):
     nodes: list[dict[str, Any]]
     leaves: list[float]
     depth: int
+
+
+def _leaf_features(scorer: TreeScorer, X: Any) -> sp.csr_array:
+    """What `leaf_ranker` sees of documents: the trees' score, on a large scale, and one number a leaf, 1 where it is reached."""
+    rows = torch.as_tensor(dense(X), dtype=torch.float64)
+    width = scorer.num_nodes + 1
+    columns = np.concatenate([scorer.reached(part).numpy() for part in rows.split(_ROWS)])
+    columns = 1 + columns + width * np.arange(scorer.num_trees)
+    score = _AS_GROWN * scorer(rows).numpy()[:, None]
+    values = np.concatenate([score, np.ones_like(columns, dtype=np.float64)], axis=1)
+    columns = np.concatenate([np.zeros((len(columns), 1), np.int64), columns], axis=1)
+    starts = np.arange(len(columns) + 1) * columns.shape[1]
+    return sp.csr_array((values.ravel(), columns.ravel(), starts), shape=(len(columns), 1 + width * scorer.num_trees))
 
 
 def _tree_scorer(trees: list[_Tree], num_features: int, models: int, single: bool) -> TreeScorer:

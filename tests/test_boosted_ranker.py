@@ -61,6 +61,41 @@ def test_several_models_are_averaged_and_a_run_can_be_repeated(library):
     np.testing.assert_allclose(both.predict(X), (first + second) / 2, atol=1e-6)
 
 
+def test_leaves_are_found_once_more_all_together(library, tmp_path):
+    """The same as a linear ranker on the library's own numbers of the leaves, beside the trees' score."""
+    X, y, qid = make(lists=60)
+    linear = rs.LinearRanker("AP", loss="GradedLoss('AUC')", C=10.0, tolerance=1e-7)
+    options = {**QUICK, "library": library, "seeds": 2}
+    ranker = rs.BoostedRanker(leaf_ranker=linear, **options).fit(X, y, qid, **held_out())
+    plain = rs.BoostedRanker(**options).fit(X, y, qid, **held_out())
+
+    def features(X):
+        data = X if library == "lightgbm" else __import__("xgboost").DMatrix(X)
+        found = [plain.predict(X)[:, None] * 100]
+        for model in plain.models_:
+            leaves = model.predict(data, pred_leaf=True).reshape(len(X), -1)
+            found += [leaves[:, [tree]] == np.arange(64) for tree in range(leaves.shape[1])]
+        return np.concatenate(found, axis=1).astype(float)
+
+    alone = clone(linear).fit(features(X), y, qid)
+    new = make(seed=5)[0]
+    np.testing.assert_allclose(
+        ranker.predict(new), alone.predict(features(new)), atol=1e-3 * np.std(alone.predict(features(new)))
+    )
+    assert np.corrcoef(ranker.predict(new), plain.predict(new))[0, 1] < 0.9999
+    as_grown = ranker.leaf_ranker_.coef_[0] * 100 * plain.predict(X)
+    offsets = torch.arange(0, len(y) + 1, len(y) // 60)
+    losses = [
+        rs.GradedLoss("AUC")(torch.tensor(each), torch.tensor(y), offsets=offsets)
+        for each in (ranker.predict(X), as_grown)
+    ]
+    assert losses[0] < losses[1]
+    rs.save_scorer(ranker.to_scorer(), tmp_path / "scorer.pt")
+    scores = rs.load_scorer(tmp_path / "scorer.pt")(torch.tensor(new)).numpy()
+    np.testing.assert_allclose(scores, ranker.predict(new), atol=1e-5)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(ranker)).predict(new), ranker.predict(new))
+
+
 def test_rows_in_any_order_sparse_or_missing(library):
     X, y, qid = make()
     options = {**QUICK, "library": library, "subsample": 1.0}
@@ -159,6 +194,11 @@ def test_options_of_the_library(library):
         ({"num_leaves": 1}, "num_leaves must be at least 2"),
         ({"seeds": 0}, "seeds must be at least 1"),
         ({"patience": 0}, "patience must be at least 1"),
+        ({"leaf_ranker": rs.MLPRanker()}, "leaf_ranker must be a LinearRanker"),
+        (
+            {"leaf_ranker": rs.LinearRanker(), "start": rs.LinearRanker()},
+            "leaf_ranker must be a LinearRanker, and there must be no start",
+        ),
         ({"validation_share": 1.0}, "validation_share must be from 0 to below 1"),
         ({"validation_share": 0.001}, "of 30 lists are 0"),
         ({"noise": -1.0}, "noise must be finite and 0 or more, got -1"),

@@ -7,14 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from rankstruct.estimators.base import Documents, Ranker
+from rankstruct.estimators.base import Documents, Ranker, dense
 from rankstruct.estimators.ensemble import (
     EnsembleRanker,
     all_weights,
@@ -138,7 +137,7 @@ class AutoRanker(Ranker):
                 "weights; take LinearRanker, MLPRanker or BoostedRanker with a pairwise, listwise or pointwise loss"
             )
         lists = joined(train._replace(groups=None), None if valid is None else valid._replace(groups=None))
-        lists = lists._replace(X=self._fit_preparation(_dense(lists.X), lists.qid))
+        lists = lists._replace(X=self._fit_preparation(dense(lists.X), lists.qid))
         self.validation_lists_ = len(np.unique(lists.qid))
         parts = deal_lists(lists, self.folds, self.random_state)
         copies, scores = self._trained(began, lists, parts)
@@ -245,7 +244,7 @@ class AutoRanker(Ranker):
         return said + (f"; left out: {', '.join(left_out)}" if left_out else "")
 
     def _scores(self, X: Any, qid: np.ndarray | None) -> np.ndarray:
-        return self.ranker_.predict(self._prepared(_dense(X), qid), qid)
+        return self.ranker_.predict(self._prepared(dense(X), qid), qid)
 
     def to_scorer(self) -> nn.Module:
         """What was taken as a scorer for torch, float32, which takes raw features too; see `save_scorer`."""
@@ -258,7 +257,3 @@ def _varied_lists(y: np.ndarray, qid: np.ndarray, number: int) -> np.ndarray:
     pairs = np.unique(np.stack([np.unique(qid, return_inverse=True)[1], np.unique(y, return_inverse=True)[1]]), axis=1)
     lists, counts = np.unique(pairs[0], return_counts=True)
     return np.unique(qid)[lists[np.argsort(-counts, kind="stable")[:number]]]
-
-
-def _dense(X: Any) -> np.ndarray:
-    return X.toarray() if sp.issparse(X) else X

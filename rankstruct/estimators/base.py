@@ -563,6 +563,11 @@ def check_item_weights(item_weights: Any, documents: int | None = None) -> np.nd
     return weights
 
 
+def dense(X: Any) -> np.ndarray:
+    """Features as an array."""
+    return X.toarray() if sp.issparse(X) else X
+
+
 def group_documents(qid: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
     """How rows are brought together by `qid` `[documents]`: `(order, offsets)`, lists by first appearance.
 

@@ -8,12 +8,11 @@ from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from rankstruct.estimators.base import Documents, Lists, Ranker, bring_together, check_groups_of, named_loss
+from rankstruct.estimators.base import Documents, Lists, Ranker, bring_together, check_groups_of, dense, named_loss
 from rankstruct.kernels.threads import threads_of_torch
 from rankstruct.losses import GradedLoss, takes_groups
 from rankstruct.measures import Measure, evaluate
@@ -98,11 +97,11 @@ class MLPRanker(Ranker):
     def _fit(self, train: Documents, valid: Documents | None) -> None:
         check_groups_of(loss := self.ranking_loss(), train.groups)
         train, valid = self._divided(train, valid)
-        features = _dense(self._fit_preparation(train.X, train.qid))
+        features = dense(self._fit_preparation(train.X, train.qid))
         lists = _Tensors(self._training_lists(features, *train[1:]), self._place())
         held_out = None
         if valid is not None:
-            features = _dense(self._prepared(valid.X, valid.qid))
+            features = dense(self._prepared(valid.X, valid.qid))
             held_out = _Tensors(bring_together(features, *valid[1:]), self._place())
         # Work this small is done sooner by one thread, and beside other processes several times sooner.
         documents = len(lists.X) / max(len(lists.lengths), 1) * self.lists_per_batch
@@ -154,7 +153,7 @@ class MLPRanker(Ranker):
 
     def _scores(self, X: Any, qid: np.ndarray | None) -> np.ndarray:
         # In float64, in which a score does not depend on how many documents are scored together.
-        features = torch.tensor(_dense(self._prepared(X, qid)), dtype=torch.float64)
+        features = torch.tensor(dense(self._prepared(X, qid)), dtype=torch.float64)
         return _scores(copy.deepcopy(self.scorer_).double(), features).numpy()
 
     def to_scorer(self) -> nn.Module:
@@ -255,7 +254,3 @@ class _Network:
 def _scores(scorer: nn.Module, features: Tensor) -> Tensor:
     parts = [scorer(part) for part in features.split(_DOCUMENTS)]
     return torch.cat(parts) if parts else features.new_zeros(0)
-
-
-def _dense(X: Any) -> np.ndarray:
-    return X.toarray() if sp.issparse(X) else X

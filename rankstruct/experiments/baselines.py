@@ -1003,8 +1003,9 @@ def make_trainer(name: str, *, seed: int = 0, select: str | None = None, **optio
         options.setdefault("select", select)
     if "select" in options:
         options["select"] = parse_measure(options["select"]).name
-    if isinstance(options.get("start"), Mapping):  # what boosted trees are added to
-        options["start"] = _nested("start", options["start"], seed, select)
+    for option in ("start", "leaf_ranker"):  # of boosted trees
+        if isinstance(options.get(option), Mapping):
+            options[option] = _nested(option, options[option], seed, select)
     if name not in TUNED:
         return TRAINERS[name](**options)
     given = {"select": "nDCG@10"} | TUNED[name] | options

@@ -213,7 +213,8 @@ class TreeScorer(Scorer):
             found = torch.cat([self._sums(part) for part in rows.split(step)]) if len(rows) else rows.new_zeros(0)
         return found.reshape(features.shape[:-1]).to(features.dtype)
 
-    def _sums(self, rows: Tensor) -> Tensor:
+    def reached(self, rows: Tensor) -> Tensor:
+        """The leaf of each tree that each of `[documents, d]` falls into, from 0: int64 `[documents, num_trees]`."""
         rows = (rows.float() if self.single else rows).to(self.threshold.dtype)
         first = torch.arange(self.num_trees, device=rows.device) * self.num_nodes
         at = torch.zeros((rows.shape[0], self.num_trees), dtype=torch.int64, device=rows.device)
@@ -226,8 +227,11 @@ class TreeScorer(Scorer):
             gone = ((missing == 1) & none) | ((missing == 2) & unknown)
             left = (gone & self.to_left.flatten()[node]) | (~gone & (value <= self.threshold.flatten()[node]))
             at = torch.where(at < 0, at, self.below.flatten()[2 * node + (~left).long()])
-        last = torch.arange(self.num_trees, device=rows.device) * (self.num_nodes + 1)
-        return self.leaves.flatten()[-1 - at + last].sum(-1)
+        return -1 - at
+
+    def _sums(self, rows: Tensor) -> Tensor:
+        first = torch.arange(self.num_trees, device=rows.device) * (self.num_nodes + 1)
+        return self.leaves.flatten()[self.reached(rows) + first].sum(-1)
 
 
 class SumScorer(_Several):
