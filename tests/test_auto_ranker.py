@@ -101,7 +101,7 @@ def test_a_recipe_that_is_clearly_better_is_taken(members):
 
 @pytest.mark.parametrize(
     ("number", "size", "batch", "rate"),
-    [(63, 152, 8, 1e-3), (470, 19, 31, 1e-3 * (31 / 8) ** 0.5), (100, 2, 10, 1.118e-3)],
+    [(63, 152, 8, 1e-3), (470, 19, 15, 1e-3 * (15 / 8) ** 0.5), (100, 2, 10, 1.118e-3)],
 )
 def test_steps_have_some_hundred_documents(number, size, batch, rate):
     lists = Documents(np.zeros((number * size, 1)), np.zeros(number * size), np.repeat(np.arange(number), size))

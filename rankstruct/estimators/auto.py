@@ -54,7 +54,7 @@ def _mlp(loss: str) -> Callable[[AutoRanker, Documents], Ranker]:
     return make
 
 
-_STEP, _LISTS = 600, 8  # documents and lists of a perceptron's step
+_STEP, _LISTS = 300, 8  # documents and lists of a perceptron's step
 
 #: What is trained, by its name, on prepared features, the first one whatever the time.
 MEMBERS: dict[str, Callable[[AutoRanker, Documents], Ranker]] = {
