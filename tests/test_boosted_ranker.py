@@ -124,6 +124,13 @@ def test_any_loss(loss, library):
     assert ranker.score(X, y, qid) > rs.evaluate(np.zeros((60, 8)), y.reshape(60, 8), ["nDCG@5"])["nDCG@5"].mean() + 0.1
 
 
+def test_a_policy_is_learned_by_newton_steps(library):
+    X, y, qid = make(lists=60)
+    loss = rs.PLRankLoss("nDCG@5", samples=16)
+    ranker = rs.BoostedRanker("nDCG@5", loss=loss, noise=0.0, library=library, **QUICK).fit(X, y, qid, **held_out())
+    assert ranker.score(X, y, qid) > rs.evaluate(np.zeros((60, 8)), y.reshape(60, 8), ["nDCG@5"])["nDCG@5"].mean() + 0.1
+
+
 def test_diverse_losses_take_groups(library):
     X, y, qid = make()
     hosts, valid = np.resize(["a", "b", "c"], len(y)), held_out()

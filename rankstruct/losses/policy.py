@@ -65,7 +65,7 @@ __all__ = [
 ]
 
 
-_FEW = 0.5  # of the ranks, up to which they are drawn one after another
+_FEW = 2  # k log2(n) over n, up to which ranks are drawn one after another
 
 
 @torch.no_grad()
@@ -99,7 +99,7 @@ def sample_rankings(scores: Tensor, where: Tensor | None = None, *, samples: int
     if is_plain(scores):
         real = torch.ones_like(scores, dtype=torch.bool) if where is None else where
         placed = None
-        if k <= _FEW * size:
+        if k * size.bit_length() <= _FEW * size:
             uniform = torch.rand(samples, *scores.shape[:-1], k, dtype=torch.float64)
             placed = draw_few_ranks(scores.detach(), real, uniform)
         if placed is None:

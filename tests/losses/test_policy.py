@@ -159,6 +159,10 @@ def test_a_ranking_of_few_ranks_has_each_document_once_and_padding_last(k, dtype
     listed = where.expand(50, -1, -1, -1).gather(-1, found)
     assert (listed.sum(-1) == where.sum(-1).clamp(max=k)).all()
     assert (listed[..., 1:] <= listed[..., :-1]).all()
+    most = torch.full((50, 3, 7, k), 1 - 2**-53, dtype=torch.float64)  # sums of which are rounded up
+    ends = policy.draw_few_ranks(torch.where(where, scores / 30, torch.nan), where, most)
+    assert (where.expand(50, -1, -1, -1).gather(-1, ends).sum(-1) == where.sum(-1).clamp(max=k)).all()
+    assert (ends.sort(-1).values.diff(dim=-1) > 0).all()
     far = torch.linspace(0, 590, 100, dtype=torch.float64)  # as far apart as the loop goes: by score, all but surely
     assert (rs.sample_rankings(far, samples=20, k=k) // 10 >= 9 - (torch.arange(k) + 5) // 10).all()
 
