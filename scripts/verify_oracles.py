@@ -20,6 +20,7 @@ from rankstruct.tables import format_table
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from brute_force import diverse_decay, diverse_hinges, hinges, random_groups, random_list, surrogates_of_lists
 from combinations import diverse_combinations, legal_combinations
+from simulator import simulate_device
 
 BINARY = "nDCG(min_relevant=1"
 MEASURES = [f"{name}@{k}" for name in ("P", f"{BINARY})", "DCG") for k in (1, 3, 10)]
@@ -83,10 +84,19 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
     only = "of these measures alone, such as pAUC F, and no surrogates"
     parser.add_argument("--measures", nargs="+", metavar="NAME", help=only)
+    simulator = "what other devices than the CPU do: kernels in numba's simulator, else torch; no diverse rankings or surrogates"
+    parser.add_argument("--device", choices=["cpu", "simulator"], default="cpu", help=simulator)
     options = parser.parse_args()
+    oracles_alone = bool(options.measures) or options.device == "simulator"
+    if options.device == "simulator":
+        simulate_device()
 
     pairs: dict = {}
-    for combinations, diverse in ((legal_combinations(), False), (diverse_combinations(), True)):
+    rooms = [
+        (legal_combinations(), False),
+        *([] if options.device == "simulator" else [(diverse_combinations(), True)]),
+    ]
+    for combinations, diverse in rooms:
         for measure, feature_map, reference in combinations:
             if options.measures and type(measure).__name__ not in options.measures:
                 continue
@@ -136,7 +146,7 @@ def main() -> int:
     bar.close()
     failures = print_table(("measure", "feature map"), counts)
     print(f"{len(pairs)} pairs of measure and feature map, {done} lists, {comparisons(counts)} comparisons")
-    if options.measures:
+    if oracles_alone:
         return 1 if failures else 0
     surrogates = verify_surrogates(rng, options.lists, options.most)
     failures += print_table(("surrogate", "scores"), surrogates)

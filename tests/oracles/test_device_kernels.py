@@ -35,7 +35,7 @@ def batches():
     generator = torch.Generator().manual_seed(0)
     offsets = torch.tensor([0, 1, 1, 9, 30, 32, 40, 66, 72])
     for turn, measure in enumerate(("nDCG@5", "nDCG", "P@3", "RR", "RR@2", "mWTA", "DCG@40", "nERU(d=0,half_life=3)")):
-        for grades in (2, 5, 12):
+        for grades in (2, 12) if turn % 2 else (5,):
             scores = torch.randn(4, 18, generator=generator, dtype=torch.float64) * 10.0 ** (turn % 3)
             scores, labels = scores.round(decimals=1), torch.randint(0, grades, (4, 18), generator=generator) / 2
             where = torch.rand(4, 18, generator=generator) < torch.tensor([[0.9], [0.0], [0.3], [1.0]])
@@ -78,7 +78,7 @@ def test_a_few_hundred_lists_equal_enumeration(on_device):
     for measure, feature_map, reference in legal_combinations():
         if isinstance(feature_map, rs.Positional):
             pairs.setdefault((measure, feature_map), []).append(reference)
-    for measure, feature_map in pairs:
+    for measure, feature_map in list(pairs)[::3]:
         scores, labels, size = random_list(rng, True, 5)
         given, expected = torch.tensor(scores), hinges(measure, feature_map, labels, scores)
         for reference in pairs[measure, feature_map]:
@@ -113,7 +113,7 @@ def test_what_is_wrong_costs_its_list_alone(on_device):
         [[0.0, 1.0, 2.0], [0.0, torch.nan, 1.0], [torch.inf, 0.0, 1.0], [0.0, 1e308, -1e308]]
     ).double()
     labels = torch.tensor([[0.0, 1, 0]] * 4)
-    for measure in ("nDCG", "RR", "P@1"):
+    for measure in ("nDCG", "RR", "DCG@1"):
         options = {"measure": measure, "feature_map": "positional"}
         right = rs.most_violated(scores[0], labels[0], **options).value
         found = rs.most_violated(scores, labels, **options)
