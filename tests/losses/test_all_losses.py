@@ -766,7 +766,7 @@ def kernels_start_nowhere(monkeypatch):
 
 @every_loss
 def test_nothing_is_read_back_from_a_device(its, kernels_start_nowhere):
-    """A step that looks at a value waits for the device; tensors without values refuse it. Diverse oracles are loops of the CPU."""
+    """A step that looks at a value waits for the device; tensors without values refuse it. Diverse oracles are CPU loops."""
     scores, labels, where = (each.to("meta") for each in draw())
     groups = {name: each.to("meta") for name, each in its.groups().items()}
     scores.requires_grad_()
