@@ -21,6 +21,7 @@ from rankstruct.tables import format_table
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from brute_force import diverse_decay, diverse_hinges, hinges, random_groups, random_list, surrogates_of_lists
 from combinations import diverse_combinations, legal_combinations
+from simulator import simulate_device
 
 BINARY = "nDCG(min_relevant=1"
 MEASURES = [f"{name}@{k}" for name in ("P", f"{BINARY})", "DCG") for k in (1, 3, 10)]
@@ -91,12 +92,21 @@ def main() -> int:
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="write the counts to this file, as `write_results.py` reads them"
     )
+    simulator = "what other devices than the CPU do: kernels in numba's simulator, else torch; no diverse rankings or surrogates"
+    parser.add_argument("--device", choices=["cpu", "simulator"], default="cpu", help=simulator)
     options = parser.parse_args()
-    if options.json and options.measures:
-        parser.error("--json is for all measures; leave out --measures")
+    oracles_alone = bool(options.measures) or options.device == "simulator"
+    if options.json and oracles_alone:
+        parser.error("--json is for all measures on the CPU; leave out --measures and --device")
+    if options.device == "simulator":
+        simulate_device()
 
     pairs: dict = {}
-    for combinations, diverse in ((legal_combinations(), False), (diverse_combinations(), True)):
+    rooms = [
+        (legal_combinations(), False),
+        *([] if options.device == "simulator" else [(diverse_combinations(), True)]),
+    ]
+    for combinations, diverse in rooms:
         for measure, feature_map, reference in combinations:
             if options.measures and type(measure).__name__ not in options.measures:
                 continue
@@ -147,7 +157,7 @@ def main() -> int:
     tables = {"measures": table(("measure", "feature map"), counts)}
     failures = print_table(tables["measures"])
     print(f"{len(pairs)} pairs of measure and feature map, {done} lists, {comparisons(counts)} comparisons")
-    if options.measures:
+    if oracles_alone:
         return 1 if failures else 0
     surrogates = verify_surrogates(rng, options.lists, options.most)
     tables["surrogates"] = table(("surrogate", "scores"), surrogates)

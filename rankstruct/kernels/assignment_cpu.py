@@ -39,6 +39,7 @@ from rankstruct.kernels.compilation import compile_kernel, compile_part, compile
 
 _IMPOSSIBLE = -(2**60)  # three of these are no overflow, and what is possible stays above half of it
 _ROUNDING = 2.0**-50
+_FAR = 1e300  # beside costs of at most n, as good as infinity, which what vectorises may not see
 
 _TOGETHER, _COARSEST = 4, 64  # of the multilevel start
 _KEPT = 2**12  # numbers of each table of the sweep that are kept from list to list
@@ -74,6 +75,17 @@ def sweep_space(documents, classes):
 @compile_part
 def _table(kept, size):
     return kept[:size] if size <= _KEPT else np.empty(size, np.int64)
+
+
+@compile_part
+def _sweep_tables(k, groups, space):
+    """`inside` [k, L], `through` and `reach` [k, L, L], and `stack` [2 k + 2, 3], for `sweep`."""
+    return (
+        _table(space.tables[0], k * groups).reshape(k, groups),
+        _table(space.tables[1], k * groups * groups).reshape(k, groups, groups),
+        _table(space.tables[2], k * groups * groups).reshape(k, groups, groups),
+        _table(space.tables[3], 6 * k + 6).reshape(2 * k + 2, 3),
+    )
 
 
 @compile_kernel
@@ -233,9 +245,9 @@ def _improve(i, y, k, classes, inside, through, stack):
 
 
 @compile_part
-def _sweep(classes, k, group, class_score, starts, gain, c, a, most, space):
+def sweep(classes, k, group, class_score, starts, gain, c, a, most, space, tables):
     """Improve the first k of `classes` to an optimum; the others follow by score, `group` [n] the class of each document
-    in that order. Without others `group` may be empty.
+    in that order. Without others `group` may be empty. `tables` are as `_sweep_tables` makes them.
 
     Returns whether it came to the end; not if it would look at more than `most` positions.
     """
@@ -254,15 +266,12 @@ def _sweep(classes, k, group, class_score, starts, gain, c, a, most, space):
     steps_c[n - 1], steps_a[n - 1] = 0.0, 0.0
     scale = 2.0**57 / groups / bound
     problem = class_score, starts, steps_c, steps_a, gain, scale
+    inside, through, reach, stack = tables
     # inside[i, g]: documents of class g in positions 0..i
-    inside = _table(space.tables[0], k * groups).reshape(k, groups)
     for i in range(k):
         for g in range(groups):
             inside[i, g] = (inside[i - 1, g] if i else 0) + (classes[i] == g)
     _settle(classes, inside, *problem)
-    through = _table(space.tables[1], k * groups * groups).reshape(k, groups, groups)
-    reach = _table(space.tables[2], k * groups * groups).reshape(k, groups, groups)
-    stack = _table(space.tables[3], 6 * k + 6).reshape(2 * k + 2, 3)
     forth, back = space.sums[0], space.sums[1]
     place, gained = space.of_classes[0:3], space.of_classes[3:6]
     enter, leave, best = space.of_classes[6], space.of_classes[7], space.of_classes[8]
@@ -377,13 +386,14 @@ def _coarsen(scores, decays, discounts, level_starts, offset):
 
 
 @compile_kernel
-def _first_by_score(class_score, starts, group, gain, c, a):
+def first_by_score(class_score, starts, group, gain, c, a, pointer):
     """A position, not the first, from which on documents best follow by score, whichever stand before: a hardly falls beside c.
 
-    W never rises along the order by score at a boundary behind it, not even by rounding.
+    `pointer` [classes] is scratch. W never rises along the order by score at a boundary behind it, not even by rounding.
     """
     n = group.shape[0]
-    pointer = starts[:-1].copy()
+    for g in range(gain.shape[0]):
+        pointer[g] = starts[g]
     highest = np.inf  # of da / dc
     above = 0.0
     for q in range(n):
@@ -423,7 +433,7 @@ def _by_levels(class_score, starts, group, gain, c, a, k, classes, space):
         numbers = scores[here:there], its_starts, gain, decays[here:there], discounts[here:there]
         if at == level:
             greedy(classes, ranks, *numbers, placed)
-        _sweep(classes, ranks, group[: 0 if at else n], *numbers, 2**62, space)
+        sweep(classes, ranks, group[: 0 if at else n], *numbers, 2**62, space, _sweep_tables(ranks, groups, space))
         if at == 0:
             break
         # Expand from the back, in place: the last of a class may stand for fewer documents.
@@ -454,17 +464,21 @@ def by_sweep(class_score, starts, group, gain, c, a, k, most, classes, space):
     if k == n:
         if nested:
             return n
-        k = _first_by_score(class_score, starts, group, gain, c, a)
-    if not _sweep(classes, k, group, *problem, most, space):
+        k = first_by_score(class_score, starts, group, gain, c, a, space.of_classes[9])
+    if not sweep(classes, k, group, *problem, most, space, _sweep_tables(k, gain.shape[0], space)):
         _by_levels(class_score, starts, group, gain, c, a, k, classes, space)
     return k
 
 
 @compile_part
-def _threshold_prices(score, gain, c, a, price):
-    """Fill `price` [n] of the positions from the best set inside each boundary by itself; scores by descending score."""
+def _threshold_prices(score, gain, c, a, price, s, b):
+    """Fill `price` [n] of the positions from the best set inside each boundary by itself; scores by descending score.
+
+    `s` and `b` [n] are scratch: scores and gains in the order of the last boundary, which is nearly that of the next.
+    """
     n = score.shape[0]
-    s, b = score.copy(), gain.copy()  # in the order of the last boundary, which is nearly that of the next
+    for q in range(n):
+        s[q], b[q] = score[q], gain[q]
     for i in range(n - 1):
         step_c, step_a = c[i] - c[i + 1], a[i] - a[i + 1]
         before = step_c * s[0] - step_a * b[0]
@@ -487,7 +501,7 @@ def _threshold_prices(score, gain, c, a, price):
 @compile_vectorised
 def _least_costs(s, b, c, a, price, shift, cost):
     """Fill `cost` [n] with what each position costs a document, less `shift`; returns the least."""
-    least = np.inf
+    least = _FAR
     for j in range(c.shape[0]):
         cost[j] = b * a[j] - s * c[j] + price[j] - shift
         least = min(least, cost[j])
@@ -497,7 +511,7 @@ def _least_costs(s, b, c, a, price, shift, cost):
 @compile_vectorised
 def _relax(s, b, c, a, price, shift, document, cost, previous):
     """Lower `cost` [n] to that of the way by this document, where it is the shorter one; returns the least."""
-    least = np.inf
+    least = _FAR
     for j in range(c.shape[0]):
         way = b * a[j] - s * c[j] + price[j] - shift
         previous[j] = document if way < cost[j] else previous[j]
@@ -507,12 +521,14 @@ def _relax(s, b, c, a, price, shift, document, cost, previous):
 
 
 @compile_part
-def _augment(document, score, gain, c, a, price, holder, place):
+def _augment(document, score, gain, c, a, price, holder, place, numbers, indices):
     """Give a document without a position one, along a shortest path of changes, and change the prices accordingly."""
-    n = score.shape[0]
-    cost, previous = np.empty(n), np.full(n, document)
-    left = price.copy()  # infinite for positions whose shortest way is known
-    known, distance, count = np.empty(n, np.int64), np.empty(n), 0
+    cost, left, distance = numbers
+    previous, known = indices
+    for j in range(score.shape[0]):
+        previous[j] = document
+        left[j] = price[j]  # far for positions whose shortest way is known
+    count = 0
     least = _least_costs(score[document], gain[document], c, a, price, 0.0, cost)
     while True:
         j = 0
@@ -522,7 +538,7 @@ def _augment(document, score, gain, c, a, price, holder, place):
             break
         known[count], distance[count] = j, least
         count += 1
-        cost[j] = left[j] = np.inf
+        cost[j] = left[j] = _FAR
         by = holder[j]
         shift = gain[by] * a[j] - score[by] * c[j] + price[j] - least
         least = _relax(score[by], gain[by], c, a, left, shift, by, cost, previous)
@@ -537,7 +553,13 @@ def _augment(document, score, gain, c, a, price, holder, place):
 
 
 @compile_kernel
-def by_prices(score, group, gain, c, a, classes):
+def price_space(documents):
+    """Scratch of `by_prices` for lists of at most so many documents."""
+    return np.empty((8, documents)), np.empty((4, documents), np.int64)
+
+
+@compile_kernel
+def by_prices(score, group, gain, c, a, classes, space):
     """Any gains: prices from thresholds, then shortest augmenting paths.
 
     Takes the documents by descending score: `score` [n], and `group` [n], the class of each. O(n^2) where the best sets of the
@@ -549,19 +571,21 @@ def by_prices(score, group, gain, c, a, classes):
     n = score.shape[0]
     fall_c, fall_a = c[0] - c[n - 1], a[0] - a[n - 1]
     bound = max(fall_c * max(abs(score[0]), abs(score[n - 1])), fall_a * gain[0])
-    place = np.full(n, -1)
+    numbers, indices = space
+    place, holder, previous, known = indices[0, :n], indices[1, :n], indices[2, :n], indices[3, :n]
     if not 1e-280 < bound < np.inf:  # nothing to choose between
         for q in range(n):
             classes[q] = group[q]
         return
     # Relative to the last rank and to the largest, so that no sum overflows.
-    decay = (c - c[n - 1]) / fall_c if fall_c > 0.0 else np.zeros(n)
-    discount = (a - a[n - 1]) / fall_a if fall_a > 0.0 else np.zeros(n)
-    s, b = score * (fall_c / bound), np.empty(n)
+    decay, discount, s, b = numbers[0, :n], numbers[1, :n], numbers[2, :n], numbers[3, :n]
+    price, cost, left, distance = numbers[4, :n], numbers[5, :n], numbers[6, :n], numbers[7, :n]
     for q in range(n):
-        b[q] = gain[group[q]] * (fall_a / bound)
-    price, cost, holder = np.empty(n), np.empty(n), np.full(n, -1)
-    _threshold_prices(s, b, decay, discount, price)
+        decay[q] = (c[q] - c[n - 1]) / fall_c if fall_c > 0.0 else 0.0
+        discount[q] = (a[q] - a[n - 1]) / fall_a if fall_a > 0.0 else 0.0
+        s[q], b[q] = score[q] * (fall_c / bound), gain[group[q]] * (fall_a / bound)
+        place[q], holder[q] = -1, -1
+    _threshold_prices(s, b, decay, discount, price, left, distance)
     for q in range(n):
         least = _least_costs(s[q], b[q], decay, discount, price, 0.0, cost)
         j = 0
@@ -571,6 +595,6 @@ def by_prices(score, group, gain, c, a, classes):
             holder[j], place[q] = q, j
     for q in range(n):
         if place[q] < 0:
-            _augment(q, s, b, decay, discount, price, holder, place)
+            _augment(q, s, b, decay, discount, price, holder, place, (cost, left, distance), (previous, known))
     for q in range(n):
         classes[place[q]] = group[q]

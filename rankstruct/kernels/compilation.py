@@ -152,6 +152,6 @@ def compile_part(function: _Function) -> _Function:
 
 
 def compile_vectorised(function: _Function) -> _Function:
-    """`compile_part` for a loop over numbers that are no NaN, which vector instructions may take several at a time."""
+    """`compile_part` for a loop over finite numbers, which vector instructions may take several at a time."""
     fastmath = {"nnan", "nsz", "reassoc", "contract"}
     return compile_kernel(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, fastmath=fastmath)

@@ -2,12 +2,14 @@
 
 Every operator is called with `(scores, labels, where, offsets, reference_scores, groups, *parameters)` and answers with
 `(task_loss, value, direction)`. Types and shapes have been checked; the door brings tensors of any layout, device and dtype into
-the form of a body, refuses numbers that are not finite, and gives the answer the dtype and device of `scores`. Two bodies:
+the form of a body, refuses numbers that are not finite, and gives the answer the dtype and device of `scores`. Three bodies:
 
     flat    `(FlatLists, results, *parameters)` fills the NumPy arrays `results` by compiled loops, and returns -1 or the
             position of a score that is not finite or of a gain below 0
-    padded  `(PaddedLists, *parameters)` in vectorised torch, returns the answer; for other devices. Without it their
-            tensors make a round trip, one copy each way for the whole batch
+    padded  `(PaddedLists, *parameters)` in vectorised torch, returns the answer; for other devices
+    device  `(DeviceLists, *parameters)` by kernels of numba, returns the answer for each list and document; for CUDA
+
+Without a body for their device, and where numba cannot use it, tensors make a round trip, one copy each way for the whole batch.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from torch import Tensor
 from rankstruct.kernels.threads import share_lists
 from rankstruct.lists import batch_first, check_offsets, pad
 
-__all__ = ["Answer", "FlatLists", "PaddedLists", "define_kernel", "discount_table", "load_kernel"]
+__all__ = ["Answer", "DeviceLists", "FlatLists", "PaddedLists", "define_kernel", "discount_table", "load_kernel"]
 
 Answer = tuple[Tensor, Tensor, Tensor]
 
@@ -167,11 +169,32 @@ class PaddedLists(NamedTuple):
     chosen: Tensor | None
 
 
+class DeviceLists(NamedTuple):
+    """Flat contiguous tensors of a CUDA device, padded lists with their padding, all in float64.
+
+    Attributes:
+        scores: `[documents]`, NaN where a number of the document is not finite.
+        labels: `[documents]`.
+        where: uint8 `[documents]`, 1 for a real document.
+        offsets: int64 `[lists + 1]`.
+        chosen: `[documents]`; empty if `scores` choose the reference.
+        longest: no list is longer.
+    """
+
+    scores: Tensor
+    labels: Tensor
+    where: Tensor
+    offsets: Tensor
+    chosen: Tensor
+    longest: int
+
+
 def define_kernel(
     name: str,
     parameters: str,
     flat: Callable[..., int],
     padded: Callable[..., Answer] | None = None,
+    device: Callable[..., Answer] | None = None,
     *,
     precise: bool = False,
 ) -> Callable[..., Answer]:
@@ -184,7 +207,7 @@ def define_kernel(
         name: of the operator.
         parameters: the schema of what comes behind the lists, such as `"float margin"`.
         flat: the body for the CPU.
-        padded: the body for other devices.
+        padded, device: the bodies for other devices.
         precise: whether the flat body takes float64 alone; otherwise float32 scores stay what they are, unless there are
             reference scores: the difference of two scores of rankings may be small where they are not.
     """
@@ -195,10 +218,12 @@ def define_kernel(
         double = precise or chosen is not None or scores.dtype == torch.float64
         wide = scores.to(torch.float64 if double else torch.float32)
         lists = (wide, labels, where, offsets, None if chosen is None else chosen.double(), groups)
-        if padded is None or has_loops(scores.device):
-            answers = _answer_flat(flat, lists, parameters)
-        else:
+        if padded is not None and not has_loops(scores.device):
             answers = _answer_padded(padded, lists[:5], parameters)
+        elif device is not None and not has_loops(scores.device) and has_kernels(scores.device):
+            answers = _answer_on_device(device, lists[:5], parameters)
+        else:
+            answers = _answer_flat(flat, lists, parameters)
         task_loss, value, direction = answers
         return task_loss.to(scores), value.to(scores), direction.to(scores)
 
@@ -214,6 +239,11 @@ def define_kernel(
 def has_loops(device: torch.device) -> bool:
     """Whether tensors of the device go to the compiled loops; a test may say otherwise."""
     return device.type == "cpu"
+
+
+def has_kernels(device: torch.device) -> bool:
+    """Whether numba's CUDA kernels run on the device; a test may say otherwise."""
+    return bool(load_kernel("positional_device.reaches")(device))
 
 
 @cache
@@ -256,6 +286,41 @@ def _answer_padded(body: Callable[..., Answer], lists: tuple[Any, ...], paramete
     nothing = broken.any(-1)
     task_loss, value = (values.masked_fill(nothing, math.nan).view(many) for values in (task_loss, value))
     return task_loss, value, direction.view(shape) if offsets is None else direction[real]
+
+
+def _answer_on_device(body: Callable[..., Answer], lists: tuple[Any, ...], parameters: list[Any]) -> Answer:
+    scores, labels, where, offsets, chosen = lists
+    documents, device = scores.numel(), scores.device
+    many = scores.shape[:-1] if offsets is None else (offsets.shape[0] - 1,)
+    if documents == 0 or math.prod(many) == 0:
+        return scores.new_zeros(many), scores.new_zeros(many), torch.zeros_like(scores)
+    if offsets is None:
+        longest, no_lists = scores.shape[-1], None
+        bounds = torch.arange(math.prod(many) + 1, device=device) * longest
+    else:  # which are not read back: one list might have all documents
+        longest, bounds = documents, offsets.to(device, torch.int64, non_blocking=True)
+        no_lists = (bounds[0] != 0) | (bounds[-1] != documents) | (bounds.diff() < 0).any()
+        bounds = torch.where(no_lists, 0, bounds)
+    scores, labels, where, chosen = (_flat_there(each) for each in (scores, labels, where, chosen))
+    finite = scores.isfinite() & labels.isfinite() & (True if chosen is None else chosen.isfinite())
+    task_loss, value, direction = body(
+        DeviceLists(
+            torch.where(finite, scores, math.nan),
+            labels.double(),
+            torch.ones_like(finite).byte() if where is None else where.byte(),
+            bounds,
+            scores[:0] if chosen is None else chosen,
+            longest,
+        ),
+        *parameters,
+    )
+    if no_lists is not None:
+        task_loss, value = (torch.where(no_lists, math.nan, each) for each in (task_loss, value))
+    return task_loss.view(many), value.view(many), direction.view(lists[0].shape)
+
+
+def _flat_there(values: Tensor | None) -> Any:
+    return None if values is None else values.detach().reshape(-1).contiguous()
 
 
 def _fake(scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None, *rest: Any) -> Answer:

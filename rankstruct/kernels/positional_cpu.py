@@ -2,7 +2,8 @@
 
 Three steps over a `Batch`: `begin_lists` sorts each list, groups its documents by gain and chooses a method; the loop of
 each method that occurs fills `rank` for its lists; `score_lists` compares with the reference ranking. One loop a method,
-each compiled by itself: a process compiles only what its lists need. Scores are taken relative to the list's highest:
+each compiled by itself: a process compiles only what its lists need. `begin`, `solve_reciprocal` and `score` take their scratch
+from the loops around them, and on a CUDA device from `positional_device`. Scores are taken relative to the list's highest:
 sum_j psi_j is constant, so no difference changes.
 """
 
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankstruct.kernels.assignment_cpu import by_lattice, by_prices, by_sweep, greedy, sweep_space
+from rankstruct.kernels.assignment_cpu import by_lattice, by_prices, by_sweep, greedy, price_space, sweep_space
 from rankstruct.kernels.compilation import compile_kernel, compile_part, unsigned
 from rankstruct.kernels.sorting import longest_list, sort_descending, sort_space
 
@@ -93,7 +94,7 @@ _SWEEP_DOCUMENT, _SWEEP_RANK, _SWEEP_EXCHANGE = 4.0, 40.0, 1.4
 _PRICED_PAIR = 4.2
 _MOST_CLASSES, _MOST_CUT = 32, 2**21  # of L, and with a cut-off of k L^2, the numbers that the sweep keeps
 _FEW_CLASSES = 16  # no fewer are looked for
-_COUNTED_CLASSES = 8  # distinct gains that are found by looking for each; more are sorted
+COUNTED_CLASSES = 8  # distinct gains that are found by looking for each; more are sorted
 
 
 @compile_kernel
@@ -112,16 +113,17 @@ def choose_method(n, classes, pairs, k, proportional):
 
 
 @compile_part
-def _merge_classes(group, gain, behind, classes, cut):
+def _merge_classes(group, gain, behind, classes, cut, number, largest):
     """Give documents that no best ranking needs before the cut-off the highest gain; returns how many gains are left.
 
     Such a document has as many documents as there are ranks before the cut-off that have no lower score and no higher gain:
     one of them is behind, where gains count nothing, and could change places with it. With a higher gain it is not wanted in
     front either. `group` [n] is the class of each document by descending score, `gain` that of each class, `behind` how many
-    documents it and those before it have; all are changed.
+    documents it and those before it have; all are changed. `number` [classes] and `largest` [cut] are scratch.
     """
-    largest, count = np.empty(cut, np.int64), 0  # of the classes so far, descending
-    number = np.full(classes, -1)
+    count = 0  # of `largest`, the classes so far, descending
+    for g in range(classes):
+        number[g] = -1
     number[0] = 0
     for q in range(group.shape[0]):
         g = group[q]
@@ -163,7 +165,7 @@ def _count_gains(gains, where, gain, number, count):
         for other in range(classes):  # all of them: a branch that leaves the loop is hard to predict
             g = other if gain[other] == value else g
         if g == classes:
-            if classes == _COUNTED_CLASSES:
+            if classes == COUNTED_CLASSES:
                 return -1
             gain[unsigned(g)], count[unsigned(g)] = value, 0
             classes += 1
@@ -224,16 +226,23 @@ def _group_by_gain(gains, where, start, place, by_gain, group, gain, behind, spa
 
 @compile_kernel
 def begin_lists(batch, first, last):
+    """`begin` with scratch for the longest of the lists."""
+    longest = longest_list(batch.lists.offsets, first, last)
+    space = sort_space(batch.lists.scores.view(np.uint64), longest)
+    return begin(batch, first, last, space, np.empty((4, max(longest, COUNTED_CLASSES)), np.int64))
+
+
+@compile_part
+def begin(batch, first, last, space, scratch):
     """Sort each list, group its documents by gain, and choose its method: NOTHING where no ranking can be wrong.
 
-    Returns -1, or the position of a score that is not finite or too far below the highest, or of a gain below 0.
+    `space` is for `sort_descending`, `scratch` [4, at least the longest list and COUNTED_CLASSES]. Returns -1, or the position
+    of a score that is not finite or too far below the highest, or of a gain below 0.
     """
     lists = batch.lists
     scores, gains, where, offsets = lists.scores, lists.gains, lists.where, lists.offsets
     bits = scores.view(np.uint64)
-    longest = longest_list(offsets, first, last)
-    space, place = sort_space(bits, longest), np.empty(longest, np.int64)
-    scratch = np.empty((3, max(longest, _COUNTED_CLASSES)), np.int64)
+    place = scratch[3]
     for index in range(first, last):
         start, stop = offsets[index], offsets[index + 1]
         batch.method[index], batch.size[index] = NOTHING, 0
@@ -283,7 +292,7 @@ def begin_lists(batch, first, last):
                 proportional = False
                 break
         if classes > _FEW_CLASSES and cut < n and not proportional:
-            classes = _merge_classes(group[:n], gain, behind, classes, cut)
+            classes = _merge_classes(group[:n], gain, behind, classes, cut, scratch[0], scratch[1])
             batch.classes[index] = classes
         batch.method[index] = choose_method(n, classes, behind[0] * (n - behind[0]), cut, proportional)
     return -1
@@ -301,13 +310,13 @@ def _most_classes(batch, first, last):
 
 @compile_part
 def _problem_space(batch, first, last):
-    """Scratch for `_problem`: by document, and by class."""
+    """Scratch for `problem_of`: by document, and by class."""
     longest, classes = longest_list(batch.lists.offsets, first, last), _most_classes(batch, first, last)
     return np.empty((2, longest)), np.empty((2, longest), np.int64), np.empty((2, classes + 1), np.int64)
 
 
 @compile_part
-def _problem(batch, index, space):
+def problem_of(batch, index, space):
     """A list's assignment problem as in `assignment_cpu`: class_score, starts, gain, c, a; `members` [n], the documents of
     each class, as their numbers by descending score; and `classes` [n], to be filled.
     """
@@ -333,7 +342,7 @@ def _problem(batch, index, space):
 
 
 @compile_part
-def _rank_classes(batch, index, members, starts, classes, k, placed):
+def rank_classes(batch, index, members, starts, classes, k, placed):
     """Fill `rank` from the class at each of the first k positions, documents of a class in score order; the others follow by
     score. `placed` [classes] is scratch.
     """
@@ -378,9 +387,9 @@ def lattice_lists(batch, first, last):
     space = _problem_space(batch, first, last)
     for index in range(first, last):
         if batch.method[index] == LATTICE:
-            class_score, starts, gain, c, a, members, classes = _problem(batch, index, space)
+            class_score, starts, gain, c, a, members, classes = problem_of(batch, index, space)
             by_lattice(class_score, starts, gain, c, a, classes)
-            _rank_classes(batch, index, members, starts, classes, classes.shape[0], space[2][1])
+            rank_classes(batch, index, members, starts, classes, classes.shape[0], space[2][1])
     return -1
 
 
@@ -391,44 +400,52 @@ def sweep_lists(batch, first, last):
     sweep = sweep_space(longest_list(batch.lists.offsets, first, last), _most_classes(batch, first, last))
     for index in range(first, last):
         if batch.method[index] == SWEEP:
-            class_score, starts, gain, c, a, members, classes = _problem(batch, index, space)
+            class_score, starts, gain, c, a, members, classes = problem_of(batch, index, space)
             start, n = batch.lists.offsets[index], members.shape[0]
             group = batch.group[start : start + n]
             k = by_sweep(class_score, starts, group, gain, c, a, batch.cut[index], 3 * n, classes, sweep)
-            _rank_classes(batch, index, members, starts, classes, k, space[2][1])
+            rank_classes(batch, index, members, starts, classes, k, space[2][1])
     return -1
 
 
 @compile_kernel
 def price_lists(batch, first, last):
     """The lists of the prices."""
-    space = _problem_space(batch, first, last)
+    space, prices = _problem_space(batch, first, last), price_space(longest_list(batch.lists.offsets, first, last))
     for index in range(first, last):
         if batch.method[index] == PRICES:
-            class_score, starts, gain, c, a, members, classes = _problem(batch, index, space)
+            class_score, starts, gain, c, a, members, classes = problem_of(batch, index, space)
             start, n = batch.lists.offsets[index], members.shape[0]
             if batch.cut[index] < n or not greedy(classes, n, class_score, starts, gain, c, a, space[2][1]):
-                by_prices(batch.score[start : start + n], batch.group[start : start + n], gain, c, a, classes)
-            _rank_classes(batch, index, members, starts, classes, n, space[2][1])
+                by_prices(batch.score[start : start + n], batch.group[start : start + n], gain, c, a, classes, prices)
+            rank_classes(batch, index, members, starts, classes, n, space[2][1])
     return -1
 
 
 @compile_kernel
 def reciprocal_lists(batch, first, last):
+    """`solve_reciprocal` with scratch for the longest of the lists."""
+    longest = longest_list(batch.lists.offsets, first, last)
+    return solve_reciprocal(batch, first, last, np.empty(longest + 1), np.empty((2, longest), np.int64))
+
+
+@compile_part
+def solve_reciprocal(batch, first, last, prefix, places):
     """Reciprocal rank, one relevant document or several: r irrelevant ones, the highest relevant one, then the rest by score.
 
     Tried for every r < k from the irrelevant ones above that relevant one on (with fewer, it would stand higher than its score
     says, and earn more), and, if there are k of them, the k highest first and then all others by score, which earns nothing.
     O(n + min(k, m) (relevant ones above the r-th irrelevant one)). Class 0 holds the relevant documents, class 1 the others.
+    `prefix` [longest list + 1] and `places` [2, longest list] are scratch.
     """
+    relevant, irrelevant = places[0], places[1]
+    prefix[0] = 0.0
     decay, k, rank = batch.lists.decay, batch.lists.cutoff, batch.rank
     for index in range(first, last):
         if batch.method[index] != RECIPROCAL:
             continue
         start, n = batch.lists.offsets[index], batch.size[index]
         s, by_score = batch.score[start : start + n], batch.by_score[start : start + n]
-        prefix = np.zeros(n + 1, np.float64)
-        relevant, irrelevant = np.empty(n, np.int64), np.empty(n, np.int64)
         p, m = 0, 0
         for q in range(n):
             if batch.group[start + q] == 0:
@@ -520,15 +537,24 @@ def reorder_blocks(by_score, start, weights, block, pointer, shown):
 
 @compile_kernel
 def score_lists(batch, first, last, reference, task_loss, value, direction):
-    """Task loss, hinge and direction of the rankings `rank` against a reference; 0 where no ranking can be wrong."""
+    """`score` with scratch for the longest of the lists."""
+    longest = longest_list(batch.lists.offsets, first, last)
+    space = sort_space(batch.lists.chosen.view(np.uint64), longest)
+    scratch, numbers = np.empty((5, longest), np.int64), np.empty((2, longest))
+    return score(batch, first, last, reference, task_loss, value, direction, space, scratch, numbers)
+
+
+@compile_part
+def score(batch, first, last, reference, task_loss, value, direction, space, scratch, numbers):
+    """Task loss, hinge and direction of the rankings `rank` against a reference; 0 where no ranking can be wrong.
+
+    `space` is for `sort_descending`, `scratch` [5, longest list] and `numbers` [2, longest list].
+    """
     lists, rank = batch.lists, batch.rank
     offsets, decay, weights, gains = lists.offsets, lists.decay, lists.weights, lists.gains
     chosen_bits = lists.chosen.view(np.uint64)
-    longest = longest_list(offsets, first, last)
-    space = sort_space(chosen_bits, longest)
-    numbers, key = np.empty((5, longest), np.int64), np.empty(longest)
-    begins, pointer, reference_rank = numbers[0], numbers[1], numbers[2]
-    by_chosen, by_reference = numbers[3], numbers[4]
+    begins, pointer, reference_rank = scratch[0], scratch[1], scratch[2]
+    by_chosen, by_reference, key = scratch[3], scratch[4], numbers[0]
     for index in range(first, last):
         start, stop = offsets[index], offsets[index + 1]
         task_loss[index], value[index] = 0.0, 0.0
@@ -582,8 +608,9 @@ def score_lists(batch, first, last, reference, task_loss, value, direction):
             break_ties(by_gain, gains[start:stop], chosen, start, begins, pointer, ideal)
             steps = weights[:n]
             if cut < min(lists.cutoff, n):
-                steps = steps.copy()
-                steps[cut:] = 0.0
+                steps = numbers[1, :n]
+                for i in range(n):
+                    steps[i] = weights[i] if i < cut else 0.0
             reorder_blocks(chosen, start, steps, begins[: stop - start], pointer, ideal)
         for i in range(n):
             reference_rank[unsigned(ideal[i] - start)] = i

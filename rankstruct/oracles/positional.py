@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from rankstruct.feature_maps import FeatureMap, Positional
-from rankstruct.kernels.dispatch import Answer, FlatLists, define_kernel, discount_table, load_kernel
+from rankstruct.kernels.dispatch import Answer, DeviceLists, FlatLists, define_kernel, discount_table, load_kernel
 from rankstruct.lists import is_plain
 from rankstruct.measures import RR, DiscountedGain, Diverse, Measure, mWTA
 from rankstruct.measures.ranked import is_relevant
@@ -57,8 +57,15 @@ _METHODS = (
 _RECIPROCAL = _METHODS[-1]
 
 
-def rank_oracle(name: str, flat: Callable[..., int], explain: Callable[..., RankMethod]) -> Oracle:
+def rank_oracle(
+    name: str,
+    flat: Callable[..., int],
+    explain: Callable[..., RankMethod],
+    device: Callable[..., Answer] | None = None,
+) -> Oracle:
     """An oracle whose kernel `(FlatLists, results, RankLists, number of the reference)` knows rankings by their ranks.
+
+    `device` takes `(DeviceLists, decay, weights, least_cutoff, normalized, reciprocal, number of the reference)`.
 
     Its operator is `rankstruct::<name>`. None of these loops vectorises. All in float64, so that one compiled loop serves every
     dtype: these are the largest ones.
@@ -74,8 +81,12 @@ def rank_oracle(name: str, flat: Callable[..., int], explain: Callable[..., Rank
             lists, results, RankLists(*arrays, c, a, int(np.count_nonzero(a)), *kind), REFERENCES.index(reference)
         )
 
+    def on_device(lists: DeviceLists, *given: Any) -> Answer:
+        assert device is not None
+        return device(lists, *given[:-1], REFERENCES.index(given[-1]))
+
     schema = "Tensor decay, Tensor weights, SymInt least_cutoff, bool normalized, bool reciprocal, str reference"
-    operator = define_kernel(name, schema, body, precise=True)
+    operator = define_kernel(name, schema, body, device=None if device is None else on_device, precise=True)
 
     def solve(
         scores: Tensor,
@@ -114,6 +125,10 @@ def _solve_flat(flat: FlatLists, results: tuple[np.ndarray, ...], lists: RankLis
         loop = getattr(cpu, _METHODS[number].loop)
         flat.run(lambda first, last, loop=loop: loop(batch, first, last))  # type: ignore[misc]
     return flat.run(lambda first, last: cpu.score_lists(batch, first, last, reference, *results))
+
+
+def _solve_on_device(lists: DeviceLists, *given: Any) -> Answer:
+    return load_kernel("positional_device.solve_on_device")(lists, *given)
 
 
 _TABLES: OrderedDict[tuple[Measure, Positional, int], tuple[Tensor, Tensor]] = OrderedDict()
@@ -177,7 +192,7 @@ def _explain(measure: Measure, feature_map: FeatureMap, list_size: int, grades: 
     return _METHODS[choose(list_size, grades, pairs, int(np.count_nonzero(a)), proportional)]
 
 
-_ORACLE = rank_oracle("positional", _solve_flat, _explain)
+_ORACLE = rank_oracle("positional", _solve_flat, _explain, _solve_on_device)
 register_oracle(DiscountedGain, Positional, _ORACLE, default="ideal-tied")  # type: ignore[type-abstract]  # and all its subclasses
 register_oracle(mWTA, Positional, _ORACLE, default="ideal-tied")  # DORM section 6.4
 register_oracle(RR, Positional, _ORACLE, default="ideal-tied")

@@ -6,7 +6,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 
 import rankstruct as rs
-from rankstruct.kernels.assignment_cpu import _first_by_score, by_lattice, by_prices, by_sweep, sweep_space
+from rankstruct.kernels.assignment_cpu import by_lattice, by_prices, by_sweep, first_by_score, price_space, sweep_space
 from rankstruct.kernels.dispatch import discount_table
 from rankstruct.kernels.positional_cpu import (
     LATTICE,
@@ -58,7 +58,8 @@ def found_by(arguments, k):
     found, by_class = {}, score[members]
     if len(gain) == 2:
         by_lattice(by_class, starts, gain, c, a, found.setdefault("lattice", np.empty(len(score), np.int64)))
-    by_prices(score, group, gain, c, a, found.setdefault("prices", np.empty(len(score), np.int64)))
+    order = found.setdefault("prices", np.empty(len(score), np.int64))
+    by_prices(score, group, gain, c, a, order, price_space(len(score)))
     for method, most in (("greedy start", 2**62), ("usual", 3 * len(score)), ("multilevel start", 0)):
         order, space = np.empty(len(score), np.int64), sweep_space(len(score), len(gain))
         first = by_sweep(by_class, starts, group, gain, c, a, k, most, order, space)
@@ -166,7 +167,7 @@ def test_documents_follow_by_score_where_the_discount_hardly_falls():
         arguments, _ = hard_problem(rng, HARD[turn % len(HARD)], int(rng.integers(2, 60)), 1000)
         score, group, members, starts, gain, c, a = arguments
         n = len(score)
-        first = _first_by_score(score[members], starts, group, gain, c, a)
+        first = first_by_score(score[members], starts, group, gain, c, a, np.empty_like(starts))
         found += first < n - 1
         for i in range(first, n - 1):
             liked = (c[i] - c[i + 1]) * score - (a[i] - a[i + 1]) * gain[group]

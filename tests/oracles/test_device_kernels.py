@@ -1,0 +1,212 @@
+"""The positional map's CUDA kernels in numba's simulator, in a process of their own: the same as enumeration and the CPU loops.
+
+numba looks at its settings when it is loaded, so that the tests of this file are skipped but for the last ones, which run
+the others in such a process, or need no simulator.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from brute_force import hinges, random_list
+from combinations import legal_combinations
+from simulator import SETTINGS
+
+import rankstruct as rs
+from rankstruct.kernels import dispatch
+from rankstruct.oracles.registry import REFERENCES
+
+in_simulator = pytest.mark.skipif("RANKSTRUCT_EXPECTED" not in os.environ, reason="run by test_in_the_simulator")
+
+
+@pytest.fixture
+def on_device(monkeypatch):
+    """Until the test ends, tensors of the CPU go where those of CUDA devices go."""
+    monkeypatch.setattr(dispatch, "has_loops", lambda device: False)
+
+
+def batches():
+    """Arguments of `most_violated`: padded and flat, few and many grades, ties, empty lists, frozen references, bfloat16."""
+    generator = torch.Generator().manual_seed(0)
+    offsets = torch.tensor([0, 1, 1, 9, 30, 32, 40, 66, 72])
+    for turn, measure in enumerate(("nDCG@5", "nDCG", "P@3", "RR", "RR@2", "mWTA", "DCG@40", "nERU(d=0,half_life=3)")):
+        for grades in (2, 12) if turn % 2 else (5,):
+            scores = torch.randn(4, 18, generator=generator, dtype=torch.float64) * 10.0 ** (turn % 3)
+            scores, labels = scores.round(decimals=1), torch.randint(0, grades, (4, 18), generator=generator) / 2
+            where = torch.rand(4, 18, generator=generator) < torch.tensor([[0.9], [0.0], [0.3], [1.0]])
+            chosen = torch.randn(4, 18, generator=generator, dtype=torch.float64)
+            scores, labels = torch.where(where, scores, torch.nan), torch.where(where, labels, torch.nan)
+            for reference in REFERENCES:
+                options = {"measure": measure, "feature_map": "positional", "reference": reference}
+                frozen = {"reference_scores": chosen} if reference != "ideal" else {}
+                yield {"scores": scores, "labels": labels, "where": where, **options, **frozen}
+                yield {"scores": scores.bfloat16().mT, "labels": labels.mT, "where": where.mT, **options}
+                flat = {"scores": chosen.flatten(), "labels": labels.nan_to_num().flatten(), "offsets": offsets}
+                yield {**flat, **options}
+
+
+def answers():
+    return [rs.most_violated(**batch) for batch in batches()]
+
+
+def assert_same(found, expected):
+    """Of several most violated rankings any will do: compare what they are worth."""
+    for batch, here, there in zip(batches(), found, expected, strict=True):
+        near = {"rtol": 1e-9, "atol": 1e-9} if here.value.dtype == torch.float64 else {"rtol": 2e-2, "atol": 2e-2}
+        torch.testing.assert_close(here.value, there.value, **near)
+        assert here.direction.shape == batch["scores"].shape
+        if here.value.dtype == torch.float64:
+            products = here.direction * batch["scores"].nan_to_num()
+            own = lists_of(products, batch.get("offsets")) + here.task_loss
+            torch.testing.assert_close(own, there.value, rtol=1e-8, atol=1e-8)
+
+
+def lists_of(products, offsets):
+    if offsets is None:
+        return products.sum(-1)
+    return torch.stack([each.sum() for each in products.split(offsets.diff().tolist())])
+
+
+@in_simulator
+def test_a_few_hundred_lists_equal_enumeration(on_device):
+    rng, pairs = np.random.default_rng(0), {}
+    for measure, feature_map, reference in legal_combinations():
+        if isinstance(feature_map, rs.Positional):
+            pairs.setdefault((measure, feature_map), []).append(reference)
+    for measure, feature_map in list(pairs)[::3]:
+        scores, labels, size = random_list(rng, True, 5)
+        given, expected = torch.tensor(scores), hinges(measure, feature_map, labels, scores)
+        for reference in pairs[measure, feature_map]:
+            found = rs.most_violated(given, torch.tensor(labels), measure, feature_map=feature_map, reference=reference)
+            own = float(found.task_loss + found.direction @ given)
+            for value in (found.value.item(), own):
+                assert value == pytest.approx(expected[reference], abs=4e-9 * size), (measure.name, feature_map.name)
+
+
+@in_simulator
+@pytest.mark.parametrize("room", ["usual", "none", "no steps"])
+def test_all_ways_equal_the_compiled_loops(room, on_device, monkeypatch):
+    """Lists without room in the tables, or that take the sweep too many steps, are solved by prices."""
+    from rankstruct.kernels import positional_device
+
+    called = []
+    prices, sweep = positional_device.by_prices, positional_device.sweep
+    monkeypatch.setattr(positional_device, "by_prices", lambda *given: called.append("prices") or prices(*given))
+    if room == "none":
+        monkeypatch.setattr(positional_device, "_MOST_NUMBERS", 0)
+    if room == "no steps":
+        monkeypatch.setattr(
+            positional_device, "sweep", lambda *given: sweep(*given[:-3], 0, *given[-2:]) and pytest.fail("no steps")
+        )
+    assert_same(answers(), torch.load(os.environ["RANKSTRUCT_EXPECTED"], weights_only=False))
+    assert called
+
+
+@in_simulator
+def test_what_is_wrong_costs_its_list_alone(on_device):
+    scores = torch.tensor(
+        [[0.0, 1.0, 2.0], [0.0, torch.nan, 1.0], [torch.inf, 0.0, 1.0], [0.0, 1e308, -1e308]]
+    ).double()
+    labels = torch.tensor([[0.0, 1, 0]] * 4)
+    for measure in ("nDCG", "RR", "DCG@1"):
+        options = {"measure": measure, "feature_map": "positional"}
+        right = rs.most_violated(scores[0], labels[0], **options).value
+        found = rs.most_violated(scores, labels, **options)
+        assert found.value.isnan().tolist() == found.task_loss.isnan().tolist() == [False, True, True, True]
+        assert found.value[0] == right
+        labelled = torch.tensor([[0.0, 1, 0], [0, torch.nan, 1], [0, torch.inf, 1], [1, 1, 0]])
+        chosen = torch.tensor([[0.0, 1, 0]] * 3 + [[0.0, torch.nan, 0]], dtype=torch.float64)
+        given = (scores[:1].expand(4, -1), labelled)
+        found = rs.most_violated(*given, reference="predicted", reference_scores=chosen, **options)
+        assert found.value.isnan().tolist() == [False, True, True, True]
+        for offsets in ([0, 3, 11], [1, 3, 12], [0, 5, 3, 12]):
+            flat = (scores[:1].expand(4, -1).flatten(), labels.flatten())
+            assert rs.most_violated(*flat, offsets=torch.tensor(offsets), **options).value.isnan().all()
+    negative = rs.most_violated(scores[:1], labels[:1], rs.DCG(gain=lambda y: y - 0.5), feature_map="positional")
+    assert negative.value.isnan().all()
+
+
+@in_simulator
+def test_hinges_train_through_the_kernels(on_device):
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(3, 7, generator=generator, requires_grad=True)
+    labels = torch.randint(0, 3, (3, 7), generator=generator)
+    for measure in ("nDCG@3", "RR", "DCG"):
+        loss = rs.structured_hinge_loss(scores, labels, measure, feature_map="positional")
+        flat = rs.structured_hinge_loss(
+            scores.flatten(), labels.flatten(), measure, feature_map="positional", offsets=torch.tensor([0, 7, 14, 21])
+        )
+        torch.testing.assert_close(loss, flat)
+        torch.testing.assert_close(*(torch.autograd.grad(each, scores)[0] for each in (loss, flat)))
+    for shape in ((0, 5), (2, 0), (0,)):
+        assert rs.most_violated(torch.zeros(shape), torch.zeros(shape), "nDCG").value.shape == shape[:-1]
+
+
+def test_in_the_simulator(tmp_path):
+    torch.save(answers(), tmp_path / "expected")
+    environment = {**os.environ, **SETTINGS, "RANKSTRUCT_EXPECTED": str(tmp_path / "expected")}
+    environment.pop("PYTEST_XDIST_WORKER", None)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+        "-k",
+        "not in_the_simulator",
+        __file__,
+    ]
+    done = subprocess.run(
+        command, env=environment, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(os.environ.get("RANKSTRUCT_EXPECTED")), reason="not in the simulator")
+def test_the_kernel_compiles_for_a_device(monkeypatch):
+    """To PTX, which takes NVIDIA's compiler but no GPU: `pip install numba-cuda nvidia-cuda-nvcc-cu12 nvidia-cuda-nvrtc-cu12`."""
+    pytest.importorskip("numba_cuda", reason="numba's own target cannot compile max()")
+    from numba import cuda, types
+
+    from rankstruct.kernels import positional_cpu, positional_device
+
+    try:
+        cuda.compile_ptx(lambda values: None, (types.float64[::1],), cc=(8, 0))
+    except Exception as error:
+        pytest.skip(f"no compiler for devices: {error}")
+    device = SimpleNamespace(compute_capability=(8, 0))
+    monkeypatch.setattr("numba.cuda.dispatcher.get_current_device", lambda: device)
+    reals, integers, tables = types.float64[::1], types.int64[:, ::1], types.int64[:, :, ::1]
+    lists = [reals, reals, reals, types.uint8[::1], types.int64[::1], reals, reals, reals, types.int64, types.int64]
+    keys = types.uint64[:, ::1]
+    scratch = [
+        integers,
+        keys,
+        types.float64[:, ::1],
+        integers,
+        keys,
+        tables,
+        integers,
+        tables,
+        tables,
+        integers,
+        types.int64,
+    ]
+    given = (
+        types.NamedTuple([*lists, types.boolean, types.boolean], positional_cpu.RankLists),
+        types.NamedTuple(scratch, positional_device.Scratch),
+        types.int64,
+        types.UniTuple(reals, 3),
+    )
+    text, _ = cuda.compile_ptx(positional_device._solve_lists.py_func, given, cc=(8, 0))
+    assert ".visible .entry" in text
+    assert ".extern" not in text
