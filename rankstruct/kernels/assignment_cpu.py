@@ -52,7 +52,8 @@ class SweepSpace(NamedTuple):
         falls: float64 `[2, documents]`, of c and a.
         sums: int64 `[2, documents + 1]`.
         of_classes: int64 `[10, classes]`.
-        tables: int64 `[4, _KEPT]`; a list that needs more takes new ones.
+        tables: int64 `[4, _KEPT]`, of which a list that needs more takes new ones; or four that suffice: `[k, classes]`, twice
+            `[k, classes, classes]`, and `[2 k + 2, 3]`.
     """
 
     falls: Any
@@ -78,13 +79,15 @@ def _table(kept, size):
 
 
 @compile_part
-def _sweep_tables(k, groups, space):
-    """`inside` [k, L], `through` and `reach` [k, L, L], and `stack` [2 k + 2, 3], for `sweep`."""
+def _tables_of(inside, through, reach, stack, k, groups):
+    """The tables of k positions, from `SweepSpace.tables`."""
+    if through.ndim == 3:  # which numba knows when it compiles
+        return inside[:k, :groups], through[:k, :groups, :groups], reach[:k, :groups, :groups], stack[: 2 * k + 2]
     return (
-        _table(space.tables[0], k * groups).reshape(k, groups),
-        _table(space.tables[1], k * groups * groups).reshape(k, groups, groups),
-        _table(space.tables[2], k * groups * groups).reshape(k, groups, groups),
-        _table(space.tables[3], 6 * k + 6).reshape(2 * k + 2, 3),
+        _table(inside, k * groups).reshape(k, groups),
+        _table(through, k * groups * groups).reshape(k, groups, groups),
+        _table(reach, k * groups * groups).reshape(k, groups, groups),
+        _table(stack, 6 * k + 6).reshape(2 * k + 2, 3),
     )
 
 
@@ -245,9 +248,9 @@ def _improve(i, y, k, classes, inside, through, stack):
 
 
 @compile_part
-def sweep(classes, k, group, class_score, starts, gain, c, a, most, space, tables):
+def sweep(classes, k, group, class_score, starts, gain, c, a, most, space):
     """Improve the first k of `classes` to an optimum; the others follow by score, `group` [n] the class of each document
-    in that order. Without others `group` may be empty. `tables` are as `_sweep_tables` makes them.
+    in that order. Without others `group` may be empty.
 
     Returns whether it came to the end; not if it would look at more than `most` positions.
     """
@@ -266,8 +269,9 @@ def sweep(classes, k, group, class_score, starts, gain, c, a, most, space, table
     steps_c[n - 1], steps_a[n - 1] = 0.0, 0.0
     scale = 2.0**57 / groups / bound
     problem = class_score, starts, steps_c, steps_a, gain, scale
-    inside, through, reach, stack = tables
     # inside[i, g]: documents of class g in positions 0..i
+    kept = space.tables
+    inside, through, reach, stack = _tables_of(kept[0], kept[1], kept[2], kept[3], k, groups)
     for i in range(k):
         for g in range(groups):
             inside[i, g] = (inside[i - 1, g] if i else 0) + (classes[i] == g)
@@ -433,7 +437,7 @@ def _by_levels(class_score, starts, group, gain, c, a, k, classes, space):
         numbers = scores[here:there], its_starts, gain, decays[here:there], discounts[here:there]
         if at == level:
             greedy(classes, ranks, *numbers, placed)
-        sweep(classes, ranks, group[: 0 if at else n], *numbers, 2**62, space, _sweep_tables(ranks, groups, space))
+        sweep(classes, ranks, group[: 0 if at else n], *numbers, 2**62, space)
         if at == 0:
             break
         # Expand from the back, in place: the last of a class may stand for fewer documents.
@@ -465,7 +469,7 @@ def by_sweep(class_score, starts, group, gain, c, a, k, most, classes, space):
         if nested:
             return n
         k = first_by_score(class_score, starts, group, gain, c, a, space.of_classes[9])
-    if not sweep(classes, k, group, *problem, most, space, _sweep_tables(k, gain.shape[0], space)):
+    if not sweep(classes, k, group, *problem, most, space):
         _by_levels(class_score, starts, group, gain, c, a, k, classes, space)
     return k
 

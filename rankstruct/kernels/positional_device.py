@@ -82,15 +82,9 @@ def _solve_sum(batch, index, integers, reals, scratch):
     if not solved and groups <= scratch.inside.shape[1]:
         k = k if k < n else first_by_score(class_score, starts, group, gain, c, a, pointer)
         at = index * scratch.cut if scratch.cut else start
-        top = 2 * (at + index)
-        tables = (
-            scratch.inside[at : at + k, :groups],
-            scratch.through[at : at + k, :groups, :groups],
-            scratch.reach[at : at + k, :groups, :groups],
-            scratch.stack[top : top + 2 * k + 2],
-        )
-        space = SweepSpace(reals[2:4], integers[4:6], scratch.of_classes[index], scratch.integers)
-        solved = sweep(classes, k, group, class_score, starts, gain, c, a, 3 * n, space, tables)
+        tables = scratch.inside[at:], scratch.through[at:], scratch.reach[at:], scratch.stack[2 * (at + index) :]
+        space = SweepSpace(reals[2:4], integers[4:6], scratch.of_classes[index], tables)
+        solved = sweep(classes, k, group, class_score, starts, gain, c, a, 3 * n, space)
     if not solved:
         k = n
         by_prices(batch.score[start : start + n], group, gain, c, a, classes, (reals[2:10], integers[4:8]))
