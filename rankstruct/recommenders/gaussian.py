@@ -25,6 +25,7 @@ from torch import Tensor
 from rankstruct.data.errors import check_least
 from rankstruct.models.scorers import Scorer
 from rankstruct.recommenders.ratings import Ratings
+from rankstruct.recommenders.recommendation import item_means
 
 __all__ = ["GaussianProcessScorer", "collaborative_gaussian_process", "gaussian_process"]
 
@@ -151,10 +152,11 @@ def collaborative_gaussian_process(
 ) -> GaussianProcessScorer:
     """Gaussian process regression (CGPR) or ordinal regression (CGPOR) with mean and covariance that all users share, by EM.
 
-    It starts from the prior of `gaussian_process`, and is drawn to it as by `shrinkage` further users with that mean and
-    covariance (a normal-inverse-Wishart prior). The scorer's `history` is the log likelihood with that prior, up to a constant;
-    it never falls. EM is exact but for CGPOR, whose posteriors and likelihood are Laplace's and whose thresholds are kept: there
-    `history` may fall. A step takes O(items^3) and the cube of each user's number of ratings, and O(items^2) memory.
+    It starts from the covariance of `gaussian_process` and from `item_means`, where that has one mean for all items, and is
+    drawn to both as by `shrinkage` further users with that mean and covariance (a normal-inverse-Wishart prior). The scorer's
+    `history` is the log likelihood with that prior, up to a constant; it never falls. EM is exact but for CGPOR, whose
+    posteriors and likelihood are Laplace's and whose thresholds are kept: there `history` may fall. A step takes O(items^3) and
+    the cube of each user's number of ratings, and O(items^2) memory.
 
     Args:
         ratings: what is known.
@@ -162,7 +164,7 @@ def collaborative_gaussian_process(
         kernel: as for `gaussian_process`.
         noise: likewise; it is kept.
         shrinkage: above 0, how many users the prior is worth.
-        steps: of EM, at least 1; the mean takes tens of them where ratings are few.
+        steps: of EM, at least 1.
         likelihood: `"gaussian"` for CGPR, `"ordinal"` for CGPOR.
 
     Raises:
@@ -180,6 +182,8 @@ def collaborative_gaussian_process(
     if not shrinkage > 0:
         raise ValueError(f"shrinkage must be above 0, got {shrinkage}")
     base_mean, base, known = _base(ratings, features, kernel, noise, likelihood)
+    if ratings.num_ratings:
+        base_mean = base_mean + _item_offsets(ratings, known)
     mean, covariance = base_mean, base
     users = max(int((np.diff(ratings.offsets) > 0).sum()), 1)
     history = []
@@ -242,13 +246,21 @@ def _base(
     return np.full(ratings.num_items, mean), variance * covariance, _Noise(noise * variance, None)
 
 
+def _item_offsets(ratings: Ratings, noise: _Noise) -> np.ndarray:
+    """Of `item_means` from the mean of all; of ordinal processes in units of what a rating varies by."""
+    off = item_means(ratings).scores.double().numpy() - float(ratings.rating.mean())
+    if noise.thresholds is None:
+        return off
+    return off * np.sqrt(1 + noise.variance) / (float(ratings.rating.std(dtype=np.float64)) or 1.0)
+
+
 def _posterior(
     ratings: Ratings, mean: np.ndarray, covariance: np.ndarray, noise: _Noise, start: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     """What the users' posteriors are made of.
 
     With G = (K[I, I] + noise)^-1 and w = G (y - m[I]), or what Laplace has in their place: every w `[ratings]`, their sum by
-    items `[items]`, the sum of w w' - G `[items, items]`, and the log likelihood. Laplace's search starts from the weights `start`.
+    items `[items]`, the sum of w w' - G `[items, items]`, and the log likelihood. Laplace's search starts from `start`.
     """
     offsets = ratings.offsets
     weights = np.zeros(ratings.num_ratings)

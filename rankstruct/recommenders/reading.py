@@ -207,7 +207,7 @@ def read_titles(path: str | os.PathLike[str]) -> dict[str, str]:
 
 
 def read_genres(path: str | os.PathLike[str], items: Iterable[str]) -> np.ndarray:
-    """Genres of the films of MovieLens 100K, `[items, 19]` of 0 and 1, from lines `item|title|date|date|address|0|1|...` (`u.item`).
+    """Genres of the films of MovieLens 100K, `[items, 19]` of 0 and 1: lines `item|title|date|date|address|0|1|...` (`u.item`).
 
     Args:
         path: the file.
