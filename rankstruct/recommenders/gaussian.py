@@ -130,7 +130,7 @@ def gaussian_process(
         ValueError: noise not above 0, features of another number of items, or an unknown likelihood.
 
     Source: Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, chapter 2, and algorithm 3.1; Chu and
-    Ghahramani, "Gaussian Processes for Ordinal Regression", JMLR 2005, section 2 (the likelihood) and 3.1 (Laplace).
+    Ghahramani, "Gaussian Processes for Ordinal Regression", JMLR 2005 (the likelihood and its Laplace approximation).
 
     >>> ratings = Ratings.from_arrays(["ann", "ann", "bob"], ["x", "y", "z"], [5, 1, 3], scale="stars")
     >>> scorer = gaussian_process(ratings, features=np.array([[1.0], [-1.0], [1.0]]))
@@ -294,7 +294,7 @@ def _regression(residual: np.ndarray, covariance: np.ndarray, noise: float) -> t
 
 
 def _laplace(
-    grades: np.ndarray, mean: np.ndarray, covariance: np.ndarray, noise: _Noise, w: np.ndarray, tolerance: float = 1e-9
+    grades: np.ndarray, mean: np.ndarray, covariance: np.ndarray, noise: _Noise, w: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """`(w, G, log likelihood)` of one user of an ordinal process, by Newton's method on f = m + K w from a first w.
 
@@ -316,11 +316,12 @@ def _laplace(
         target = curvature * f + slope
         move = target - inverse @ (covariance @ target) - w
         step, gain = 1.0, value(w + move) - reached
-        while gain < -tolerance:
+        least = 1e-9 + 1e-12 * abs(reached)
+        while gain < -least:
             step /= 2
             gain = value(w + step * move) - reached
-        if abs(gain) <= tolerance:
-            return w + move, inverse, reached - float(np.log(np.diag(root)).sum())
+        if abs(gain) <= least:
+            return w + step * move, inverse, reached - float(np.log(np.diag(root)).sum())
         w, reached = w + step * move, reached + gain
 
 
