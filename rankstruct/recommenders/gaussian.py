@@ -181,13 +181,21 @@ def collaborative_gaussian_process(
     check_least(1, steps=steps)
     if not shrinkage > 0:
         raise ValueError(f"shrinkage must be above 0, got {shrinkage}")
-    base_mean, base, known = _base(ratings, features, kernel, noise, likelihood)
+    base_mean, base, noises = _base(ratings, features, kernel, noise, likelihood)
     if ratings.num_ratings:
-        base_mean = base_mean + _item_offsets(ratings, known)
+        base_mean = base_mean + _item_offsets(ratings, noises)
+    mean, covariance, history = _expectation_maximisation(ratings, base_mean, base, noises, shrinkage, steps)
+    return _scorer(ratings, mean, covariance, noises, history)
+
+
+def _expectation_maximisation(
+    ratings: Ratings, base_mean: np.ndarray, base: np.ndarray, noise: _Noise, shrinkage: float, steps: int
+) -> tuple[np.ndarray, np.ndarray, tuple[float, ...]]:
+    """Mean and covariance after so many steps from those of the prior, and what was reached after each."""
     mean, covariance = base_mean, base
     users = max(int((np.diff(ratings.offsets) > 0).sum()), 1)
     history = []
-    weights, first, second, _ = _posterior(ratings, mean, covariance, known)
+    weights, first, second, _ = _posterior(ratings, mean, covariance, noise)
     for _ in range(steps):
         shift = covariance @ first / users
         # The users' second moments around the old mean, then around the new one.
@@ -198,9 +206,9 @@ def collaborative_gaussian_process(
         moments += users * (np.outer(moved, moved) - np.outer(moved, shift) - np.outer(shift, moved))
         moments += shrinkage * (base + np.outer(off, off))
         mean, covariance = new_mean, (moments + moments.T) / (2 * total)
-        weights, first, second, value = _posterior(ratings, mean, covariance, known, weights)
+        weights, first, second, value = _posterior(ratings, mean, covariance, noise, weights)
         history.append(value + shrinkage * _log_prior(mean - base_mean, covariance, base))
-    return _scorer(ratings, mean, covariance, known, tuple(history))
+    return mean, covariance, tuple(history)
 
 
 class _Noise(NamedTuple):
