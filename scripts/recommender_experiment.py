@@ -1,5 +1,5 @@
-"""Ranking factorisation against squared-loss factorisation of the same rank, item means, popularity and
-collaborative Gaussian process regression (CGPR), on MovieLens and Jester.
+"""Ranking factorisation against squared-loss factorisation of the same rank, item means, popularity, Gaussian processes and
+ordinal perceptrons, on MovieLens and Jester.
 
 Weak generalisation: of each user N ratings, drawn anew for each seed, are known, and the others predicted. Strong generalisation:
 some users are new, their N known ratings give them a factor with the items fixed, and the others are predicted. A quarter of the
@@ -11,7 +11,8 @@ The squared loss goes first, from random factors. The other methods start from i
 learning rate and as many steps, so that none has more training than the baseline. The alternating scheme (section 7.2 there)
 solves the users side by side with the items fixed, then the items by the bundle method.
 
-CGPR has its default noise, shrinkage and number of EM steps, chosen by a few fits on validation ratings of MovieLens.
+Gaussian processes (GPR, GPOR, and CGPR and CGPOR, which all users share) and perceptrons (PRank, JRank) are fitted whole; their
+noise, or passes, is tuned as the regularisation is. GPR and GPOR need features of items: MovieLens' genres.
 
 A result is written as soon as it is known, and one that is there is not computed again.
 """
@@ -29,7 +30,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytorch_lightning as pl
@@ -39,7 +40,7 @@ from torch import nn
 from rankstruct.commands.cells import Cell, Cells
 from rankstruct.data import RankingData
 from rankstruct.feature_maps import Positional
-from rankstruct.files import whole_file
+from rankstruct.files import whole_file, write_result
 from rankstruct.losses import ListNetLoss, ListOrdinalLoss, RankNetLoss, SmoothLoss, SquaredLoss, StructuredHingeLoss
 from rankstruct.measures import ERU, evaluate, nERU
 from rankstruct.models import load_scorer, save_scorer
@@ -50,9 +51,14 @@ from rankstruct.recommenders import (
     adopt_users,
     alternate,
     collaborative_gaussian_process,
+    gaussian_process,
     item_means,
+    joint_kernels,
+    jrank,
     merge,
     popularity,
+    prank,
+    read_genres,
     read_movielens_fold,
     read_ratings,
     standardised,
@@ -158,15 +164,59 @@ RECIPES = {
 }
 
 
-def _cgpr(parts: RatingsParts) -> nn.Module:
-    """Collaborative Gaussian process regression of the training ratings, given those of the new users too; not tuned."""
-    return collaborative_gaussian_process(parts.train).given(merge([parts.train, parts.test_given]))
-
-
 BASELINES: dict[str, Callable[[RatingsParts], nn.Module]] = {
     "popularity": lambda parts: popularity(parts.train),
     "item means": lambda parts: item_means(parts.train),
-    "CGPR": _cgpr,
+}
+
+
+class Comparator(NamedTuple):
+    """A method that is fitted whole, by one function.
+
+    Attributes:
+        fit: from the training ratings, these with what new users gave, and features of items, to a scorer; with a setting.
+        settings: that are tried.
+        needs_features: whether it has nothing to say without them.
+    """
+
+    fit: Callable[..., nn.Module]
+    settings: tuple[dict[str, Any], ...]
+    needs_features: bool = False
+
+
+def _alone(train: Ratings, known: Ratings, features: np.ndarray | None, **setting: Any) -> nn.Module:
+    return gaussian_process(known, features=features, **setting)
+
+
+def _shared(train: Ratings, known: Ratings, features: np.ndarray | None, **setting: Any) -> nn.Module:
+    return collaborative_gaussian_process(train, features=features, **setting).given(known)
+
+
+def _prank(train: Ratings, known: Ratings, features: np.ndarray | None, **setting: Any) -> nn.Module:
+    return prank(known, **setting)
+
+
+def _jrank(train: Ratings, known: Ratings, features: np.ndarray | None, **setting: Any) -> nn.Module:
+    users, items = joint_kernels(known, item_features=features)
+    return jrank(known, user_kernel=users, item_kernel=items, seed=0, **setting)
+
+
+def _noises(*values: float, **more: Any) -> tuple[dict[str, Any], ...]:
+    return tuple({"noise": value, **more} for value in values)
+
+
+_PASSES = (
+    {"epochs": 1},
+    {"epochs": 5},
+    *({"epochs": epochs, "averaged": True} for epochs in (1, 5)),
+)
+COMPARATORS = {
+    "GPR": Comparator(_alone, _noises(0.5, 2.0, 8.0), True),
+    "CGPR": Comparator(_shared, _noises(1.0, 2.0, 4.0, steps=6)),
+    "GPOR": Comparator(_alone, _noises(0.5, 2.0, 8.0, likelihood="ordinal"), True),
+    "CGPOR": Comparator(_shared, _noises(1.0, 2.0, 4.0, steps=6, likelihood="ordinal")),
+    "PRank": Comparator(_prank, _PASSES),
+    "JRank": Comparator(_jrank, _PASSES),
 }
 
 
@@ -354,6 +404,7 @@ class _Result:
     given_regularization: float | None
     steps: int | None
     seconds: float
+    setting: dict[str, Any] | None = None
 
 
 class _Record(Cells):
@@ -414,8 +465,34 @@ def _plain(name: str) -> str:
     return "".join(c if c.isalnum() else "-" for c in name)
 
 
+def _fit_comparator(
+    comparator: Comparator, parts: RatingsParts, features: np.ndarray | None, before: Mapping[str, _Result]
+) -> dict[str, tuple[float, dict[str, np.ndarray], dict[str, Any]]]:
+    """By measure the best on validation, or what was chosen before: the value there, those of the test users, the setting."""
+    known = merge([parts.train, parts.vali_given, parts.test_given])
+    best: dict[str, tuple[float, dict[str, np.ndarray], dict[str, Any]]] = {}
+    for setting in comparator.settings:
+        wanted = [name for name in MEASURES if not before or before[name].setting == setting]
+        if not wanted:
+            continue
+        scorer = comparator.fit(parts.train, known, features, **setting)
+        steering, tested = measure_users(scorer, parts.vali), measure_users(scorer, parts.test)
+        for name in wanted:
+            value = float(steering[name].mean())
+            if name not in best or value > best[name][0]:
+                best[name] = value, tested, setting
+    return best
+
+
 def _run_method(
-    record: _Record, part: str, first: str, method: str, parts: Callable[[], RatingsParts], rank: int, seed: int
+    record: _Record,
+    part: str,
+    first: str,
+    method: str,
+    parts: Callable[[], RatingsParts],
+    rank: int,
+    seed: int,
+    features: np.ndarray | None,
 ) -> list[tuple[_Result, np.ndarray, np.ndarray]]:
     """Tune (on the first part; the others keep what was chosen), train and measure one method; rows with users and values."""
     ratings = parts()
@@ -428,9 +505,18 @@ def _run_method(
             (_Result(part, method, name, float(values.mean()), None, None, None, None, seconds), users, values)
             for name, values in measured.items()
         ]
+    before = {} if part == first else record.chosen(first, method)
+    if method in COMPARATORS:
+        rows = []
+        found = _fit_comparator(COMPARATORS[method], ratings, features, before)
+        seconds = round(time.process_time() - began, 1)
+        for name, (validation, tested, setting) in found.items():
+            value = float(tested[name].mean())
+            result = _Result(part, method, name, value, validation, None, None, None, seconds, setting)
+            rows.append((result, users, tested[name]))
+        return rows
     training = _Training(RECIPES[method], ratings, rank, seed)
     start: Any = None if method == START else load_scorer(record.start(part))
-    before = {} if part == first else record.chosen(first, method)
     best = training.run(
         start,
         {name: result.regularization for name, result in before.items()} or None,  # type: ignore[arg-type]
@@ -453,14 +539,16 @@ def recommender_experiment(
     *,
     methods: Sequence[str] | None = None,
     rank: int = 10,
+    features: np.ndarray | None = None,
 ) -> dict[str, tuple[list[str], list[list]]]:
     """Train and measure all methods on all parts; see the module.
 
     Args:
         groups: by name of the split, functions that make its parts, one a seed or fold; regularisation is tuned on the first.
         output: the folder of the results, which goes on from what it holds.
-        methods: names of `RECIPES`; None for all.
+        methods: names of `RECIPES` and `COMPARATORS`; None for all.
         rank: of the factors.
+        features: `[items, d]` of the items; without them the comparators that need some are left out.
 
     Returns:
         By group, header and rows of a table, see `result_table`.
@@ -469,11 +557,7 @@ def recommender_experiment(
         ValueError: an unknown method, a folder with results of another rank, or one that another process writes to.
         CellsFailed: trainings failed; the others are kept.
     """
-    unknown = [name for name in methods or () if name not in RECIPES]
-    if unknown:
-        raise ValueError(f"methods must be of {', '.join(RECIPES)}; got {', '.join(unknown)}")
-    wanted = [name for name in RECIPES if methods is None or name in methods or name in (START, "squared")]
-    every = [*BASELINES, *wanted]
+    every = _names(methods, features is not None)
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     with warnings.catch_warnings(), _Record(Path(output)) as record:
         _claim_rank(record.folder / "request.json", rank)
@@ -484,13 +568,25 @@ def recommender_experiment(
             for number, read in enumerate(map(_once, readers)):
                 part = f"{group}-{number}"
                 cells += [
-                    Cell(f"{part}, {m}", (part, m), (record, part, f"{group}-0", m, read, rank, number)) for m in every
+                    Cell(f"{part}, {m}", (part, m), (record, part, f"{group}-0", m, read, rank, number, features))
+                    for m in every
                 ]
         record.run(_run_method, cells, processes=0, what="fits")  # in turn: each needs what was chosen before
         return {
             group: result_table(record, [f"{group}-{i}" for i in range(len(readers))], every)
             for group, readers in groups.items()
         }
+
+
+def _names(methods: Sequence[str] | None, with_features: bool) -> list[str]:
+    """All methods that run, the baselines and the squared loss among them."""
+    known = [*RECIPES, *COMPARATORS]
+    unknown = [name for name in methods or () if name not in known]
+    if unknown:
+        raise ValueError(f"methods must be of {', '.join(known)}; got {', '.join(unknown)}")
+    idle = [name for name, each in COMPARATORS.items() if each.needs_features and not with_features]
+    wanted = known if methods is None else {START, "squared", *methods}
+    return [*BASELINES, *(name for name in known if name in wanted and name not in idle)]
 
 
 def _claim_rank(note: Path, rank: int) -> None:
@@ -536,6 +632,26 @@ def result_table(record: _Record, parts: Sequence[str], methods: Sequence[str]) 
             won = int((differences(means, [each.mean() for each in base]) > 0).sum())
             difference = means.mean() - float(np.mean([each.mean() for each in base]))
             row += [f"{difference:+.4f}", f"{p:.2g}", f"{won}/{len(parts)}"]
+    return header, rows
+
+
+def page_table(
+    tables: Mapping[str, tuple[list[str], list[list]]], groups: Sequence[str]
+) -> tuple[list[str], list[list]]:
+    """Header and rows for a page: of each group, whose number is N, means with marks.
+
+    `++` and `--` are better and worse than the squared loss with p < 0.01, `+` and `-` with p < 0.05.
+    """
+    header, rows = ["method"], [[row[0]] for row in tables[groups[0]][1]]
+    for group in groups:
+        number = group.removeprefix("weak").removeprefix("strong")
+        for at, name in enumerate(MEASURES):
+            header.append(f"N = {number} {name}" if number.isdigit() else f"{group} {name}")
+            for row, (_, value, difference, p, _) in zip(
+                rows, ([each[0], *each[1 + 4 * at : 5 + 4 * at]] for each in tables[group][1]), strict=True
+            ):
+                sign = "" if p == "" or float(p) >= 0.05 else difference[0]
+                row.append(f"{value.split()[0]} {sign * (2 if sign and float(p) < 0.01 else 1)}".strip())
     return header, rows
 
 
@@ -629,26 +745,48 @@ def read_groups(
     return groups
 
 
+def _told(words: Sequence[str], folder: str) -> list[str]:
+    """The words of the command line without where it writes, and with another name for where it reads."""
+    kept = [word for at, word in enumerate(words) if not {word, words[at - 1] if at else ""} & {"--output", "--json"}]
+    return ["FOLDER" if word == folder else word for word in kept]
+
+
+def _genres(folder: str, groups: Mapping[str, Sequence[Callable[[], RatingsParts]]]) -> np.ndarray | None:
+    """Features of the items of MovieLens 100K, whose numbers are the same in all parts but for those of the folds."""
+    path = Path(folder) / "u.item"
+    if not path.is_file() or "folds" in groups:
+        return None
+    return read_genres(path, next(iter(groups.values()))[0]().train.item_names)
+
+
 def main(args: Sequence[str] | None = None) -> int:
     """Print the tables; returns the exit status."""
     parser = argparse.ArgumentParser(prog="recommender_experiment.py", description=__doc__)
     parser.add_argument("--data", required=True, help="folder of MovieLens 100K or Jester")
     parser.add_argument("--output", default="runs/recommenders", help="folder of the results; one for each data set")
-    parser.add_argument("--methods", nargs="+", default=None, choices=list(RECIPES), metavar="METHOD")
+    parser.add_argument("--methods", nargs="+", default=None, choices=[*RECIPES, *COMPARATORS], metavar="METHOD")
     parser.add_argument("--splits", nargs="+", default=["weak", "strong"], choices=["weak", "strong", "folds"])
     parser.add_argument("--train-ratings", nargs="+", type=int, default=[10, 20, 50], help="N, known ratings of a user")
     parser.add_argument("--seeds", type=int, default=5, help="draws of each weak and strong split")
     parser.add_argument("--rank", type=int, default=10)
+    parser.add_argument("--json", type=Path, help="write a table for each split to this file, for the documentation")
     options = parser.parse_args(args)
     try:
         groups = read_groups(options.data, splits=options.splits, num_train=options.train_ratings, seeds=options.seeds)
-        tables = recommender_experiment(groups, options.output, methods=options.methods, rank=options.rank)
+        tables = recommender_experiment(
+            groups, options.output, methods=options.methods, rank=options.rank, features=_genres(options.data, groups)
+        )
     except (ValueError, OSError) as error:
         print(f"recommender_experiment.py: {error}", file=sys.stderr)
         return 1
     for group, (header, rows) in tables.items():
         print(f"\n{group}: {len(groups[group])} parts")
         print(format_table(header, rows))
+    if options.json:
+        kinds = {kind: [group for group in tables if group.startswith(kind)] for kind in options.splits}
+        shown = {kind: page_table(tables, names) for kind, names in kinds.items()}
+        words = _told(sys.argv[1:] if args is None else args, options.data)
+        write_result(options.json, ["python", "scripts/recommender_experiment.py", *words], shown, draws=options.seeds)
     print(f"\nwritten: {Path(options.output) / 'results.jsonl'}")
     return 0
 

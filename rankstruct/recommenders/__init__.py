@@ -6,6 +6,7 @@
 from rankstruct.recommenders.alternating import *
 from rankstruct.recommenders.factorization import *
 from rankstruct.recommenders.gaussian import *
+from rankstruct.recommenders.perceptron import *
 from rankstruct.recommenders.ratings import *
 from rankstruct.recommenders.reading import *
 from rankstruct.recommenders.recommendation import *

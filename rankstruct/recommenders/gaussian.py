@@ -3,25 +3,33 @@
 A user's ratings are `f + noise`, and f, one value an item, is normal with mean m and covariance K. Given what a user rated, I,
 the scores are the posterior means `m + K[:, I] (K[I, I] + noise)^-1 (y - m[I])`. GPR takes m constant and K from features of the
 items; CGPR estimates both from the ratings of all users.
+
+Of the ordinal processes, GPOR and CGPOR, the grade is y where `f + noise` is between the thresholds `b[y - 1]` and `b[y]`, of
+`-inf = b[-1] < b[0] < ... < b[grades - 1] = inf`. Laplace's approximation takes the mode of the posterior for its mean, which is
+`m + K[:, I] w` with w the derivatives of the log likelihood at the mode, and their negative derivatives W for 1 / noise in its
+covariance `K - K[:, I] (K[I, I] + W^-1)^-1 K[I, :]`. All else is as in regression. Scores are f then, on a scale of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.special import log_ndtr, ndtri
 from sklearn.metrics.pairwise import pairwise_kernels
 from torch import Tensor
 
 from rankstruct.data.errors import check_least
 from rankstruct.models.scorers import Scorer
 from rankstruct.recommenders.ratings import Ratings
+from rankstruct.recommenders.recommendation import item_means
 
 __all__ = ["GaussianProcessScorer", "collaborative_gaussian_process", "gaussian_process"]
 
+Likelihood = Literal["gaussian", "ordinal"]
 Kernel = Literal["linear", "rbf"] | Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
@@ -33,10 +41,12 @@ class GaussianProcessScorer(Scorer):
         num_items: number of items.
         num_ratings: number of ratings that are known of all users.
         noise: the variance of a rating around its user's value.
+        num_thresholds: of an ordinal process, one less than there are grades; 0 for regression.
 
     Attributes:
         mean: `[items]`, of the prior.
         covariance: `[items, items]`, of the prior.
+        thresholds: `[num_thresholds]`, rising.
         history: what EM ascends, after each step; empty without EM. It is not saved.
 
     >>> ratings = Ratings.from_arrays(["ann", "ann", "bob"], ["x", "y", "x"], [5, 3, 1], scale="stars")
@@ -46,18 +56,21 @@ class GaussianProcessScorer(Scorer):
 
     mean: Tensor
     covariance: Tensor
+    thresholds: Tensor
     offsets: Tensor
     items: Tensor
     weights: Tensor
 
-    def __init__(self, num_users: int, num_items: int, num_ratings: int, noise: float) -> None:
+    def __init__(self, num_users: int, num_items: int, num_ratings: int, noise: float, num_thresholds: int = 0) -> None:
         super().__init__()
         check_least(1, num_users=num_users, num_items=num_items)
-        check_least(0, num_ratings=num_ratings)
+        check_least(0, num_ratings=num_ratings, num_thresholds=num_thresholds)
         self.num_users, self.num_items, self.num_ratings, self.noise = num_users, num_items, num_ratings, noise
+        self.num_thresholds = num_thresholds
         self.history: tuple[float, ...] = ()
         self.register_buffer("mean", torch.zeros(num_items, dtype=torch.float64))
         self.register_buffer("covariance", torch.zeros(num_items, num_items, dtype=torch.float64))
+        self.register_buffer("thresholds", torch.zeros(num_thresholds, dtype=torch.float64))
         self.register_buffer("offsets", torch.zeros(num_users + 1, dtype=torch.int64))
         self.register_buffer("items", torch.zeros(num_ratings, dtype=torch.int64))
         self.register_buffer("weights", torch.zeros(num_ratings, dtype=torch.float64))
@@ -85,36 +98,46 @@ class GaussianProcessScorer(Scorer):
         if ratings.num_items != self.num_items:
             raise ValueError(f"ratings must be of {self.num_items} items, got {ratings.num_items}")
         mean, covariance = self.mean.cpu().numpy(), self.covariance.cpu().numpy()
-        return _scorer(ratings, mean, covariance, self.noise, self.history).to(self.mean.device)
+        cuts = self.thresholds.cpu().numpy() if self.num_thresholds else None
+        return _scorer(ratings, mean, covariance, _Noise(self.noise, cuts), self.history).to(self.mean.device)
 
 
 def gaussian_process(
-    ratings: Ratings, *, features: np.ndarray | None = None, kernel: Kernel = "linear", noise: float = 0.5
+    ratings: Ratings,
+    *,
+    features: np.ndarray | None = None,
+    kernel: Kernel = "linear",
+    noise: float = 0.5,
+    likelihood: Likelihood = "gaussian",
 ) -> GaussianProcessScorer:
-    """Gaussian process regression for each user by itself (GPR).
+    """Gaussian process regression (GPR), or ordinal regression (GPOR), for each user by itself.
 
     The prior mean is that of all ratings. The prior variance is that of all ratings too, in equal parts a constant (the user's
     own level), each item by itself, and the kernel of the features. Without features it knows nothing of how items relate: all
     that a user did not rate get one score, its level.
 
+    GPOR's prior mean is 0 and its variance 1; its thresholds are where it expects each grade as often as it is among the ratings.
+    The mode is found by Newton's method.
+
     Args:
         ratings: what is known.
         features: `[items, d]` of the items.
         kernel: `"linear"`, `"rbf"` of scikit-learn's default width, or a function of two rows; scaled to mean variance 1.
-        noise: above 0, the variance of the noise as a share of the ratings' variance.
+        noise: above 0, the variance of the noise as a share of the ratings' variance, or of the prior's where they are ordinal.
+        likelihood: `"gaussian"` for GPR, `"ordinal"` for GPOR.
 
     Raises:
-        ValueError: noise not above 0, or features of another number of items.
+        ValueError: noise not above 0, features of another number of items, or an unknown likelihood.
 
-    Source: Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, chapter 2.
+    Source: Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, chapter 2, and algorithm 3.1; Chu and
+    Ghahramani, "Gaussian Processes for Ordinal Regression", JMLR 2005 (the likelihood and its Laplace approximation).
 
     >>> ratings = Ratings.from_arrays(["ann", "ann", "bob"], ["x", "y", "z"], [5, 1, 3], scale="stars")
     >>> scorer = gaussian_process(ratings, features=np.array([[1.0], [-1.0], [1.0]]))
     >>> scorer.item_scores(torch.tensor(0))
     tensor([4.3333, 1.6667, 3.8889])
     """
-    mean, covariance, variance = _base(ratings, features, kernel, noise)
-    return _scorer(ratings, mean, covariance, variance)
+    return _scorer(ratings, *_base(ratings, features, kernel, noise, likelihood))
 
 
 def collaborative_gaussian_process(
@@ -125,12 +148,15 @@ def collaborative_gaussian_process(
     noise: float = 1.0,
     shrinkage: float = 10.0,
     steps: int = 50,
+    likelihood: Likelihood = "gaussian",
 ) -> GaussianProcessScorer:
-    """Gaussian process regression with the mean and the covariance of items that all users share (CGPR), by exact EM.
+    """Gaussian process regression (CGPR) or ordinal regression (CGPOR) with mean and covariance that all users share, by EM.
 
-    It starts from the prior of `gaussian_process`, and is drawn to it as by `shrinkage` further users with that mean and
-    covariance (a normal-inverse-Wishart prior). The scorer's `history` is the log likelihood with that prior, up to a constant;
-    it never falls. A step takes O(items^3) and the cube of each user's number of ratings, and O(items^2) memory.
+    It starts from the covariance of `gaussian_process` and from `item_means`, where that has one mean for all items, and is
+    drawn to both as by `shrinkage` further users with that mean and covariance (a normal-inverse-Wishart prior). The scorer's
+    `history` is the log likelihood with that prior, up to a constant; it never falls. EM is exact but for CGPOR, whose
+    posteriors and likelihood are Laplace's and whose thresholds are kept: there `history` may fall. A step takes O(items^3) and
+    the cube of each user's number of ratings, and O(items^2) memory.
 
     Args:
         ratings: what is known.
@@ -138,12 +164,14 @@ def collaborative_gaussian_process(
         kernel: as for `gaussian_process`.
         noise: likewise; it is kept.
         shrinkage: above 0, how many users the prior is worth.
-        steps: of EM, at least 1; the mean takes tens of them where ratings are few.
+        steps: of EM, at least 1.
+        likelihood: `"gaussian"` for CGPR, `"ordinal"` for CGPOR.
 
     Raises:
-        ValueError: noise or shrinkage not above 0, steps below 1, or features of another number of items.
+        ValueError: noise or shrinkage not above 0, steps below 1, features of another number of items, or an unknown likelihood.
 
-    Source: Yu, Tresp, Schwaighofer, "Learning Gaussian Processes from Multiple Tasks", ICML 2005.
+    Source: Yu, Tresp, Schwaighofer, "Learning Gaussian Processes from Multiple Tasks", ICML 2005; Yu, Yu, Tresp, Kriegel,
+    "Collaborative Ordinal Regression", ICML 2006.
 
     >>> from rankstruct.recommenders import synthetic_ratings
     >>> scorer = collaborative_gaussian_process(synthetic_ratings(users=30, items=20, rated=10), steps=3)
@@ -153,11 +181,21 @@ def collaborative_gaussian_process(
     check_least(1, steps=steps)
     if not shrinkage > 0:
         raise ValueError(f"shrinkage must be above 0, got {shrinkage}")
-    base_mean, base, variance = _base(ratings, features, kernel, noise)
+    base_mean, base, noises = _base(ratings, features, kernel, noise, likelihood)
+    if ratings.num_ratings:
+        base_mean = base_mean + _item_offsets(ratings, noises)
+    mean, covariance, history = _expectation_maximisation(ratings, base_mean, base, noises, shrinkage, steps)
+    return _scorer(ratings, mean, covariance, noises, history)
+
+
+def _expectation_maximisation(
+    ratings: Ratings, base_mean: np.ndarray, base: np.ndarray, noise: _Noise, shrinkage: float, steps: int
+) -> tuple[np.ndarray, np.ndarray, tuple[float, ...]]:
+    """Mean and covariance after so many steps from those of the prior, and what was reached after each."""
     mean, covariance = base_mean, base
     users = max(int((np.diff(ratings.offsets) > 0).sum()), 1)
     history = []
-    _, first, second, _ = _posterior(ratings, mean, covariance, variance)
+    weights, first, second, _ = _posterior(ratings, mean, covariance, noise)
     for _ in range(steps):
         shift = covariance @ first / users
         # The users' second moments around the old mean, then around the new one.
@@ -168,53 +206,147 @@ def collaborative_gaussian_process(
         moments += users * (np.outer(moved, moved) - np.outer(moved, shift) - np.outer(shift, moved))
         moments += shrinkage * (base + np.outer(off, off))
         mean, covariance = new_mean, (moments + moments.T) / (2 * total)
-        _, first, second, likelihood = _posterior(ratings, mean, covariance, variance)
-        history.append(likelihood + shrinkage * _log_prior(mean - base_mean, covariance, base))
-    return _scorer(ratings, mean, covariance, variance, tuple(history))
+        weights, first, second, value = _posterior(ratings, mean, covariance, noise, weights)
+        history.append(value + shrinkage * _log_prior(mean - base_mean, covariance, base))
+    return mean, covariance, tuple(history)
+
+
+class _Noise(NamedTuple):
+    """Of a rating around its user's value: the variance, and the thresholds of an ordinal process."""
+
+    variance: float
+    thresholds: np.ndarray | None
+
+
+def kernel_mean(
+    what: str,
+    size: int,
+    *parts: np.ndarray,
+    features: np.ndarray | None = None,
+    kernel: Kernel = "linear",
+) -> np.ndarray:
+    """`[size, size]`, in equal parts a constant, 1 for equals, further parts, the features' kernel at mean variance 1."""
+    found = [np.ones((size, size)), np.eye(size), *parts]
+    if features is not None:
+        if len(features) != size:
+            raise ValueError(f"features must have one row for each of {size} {what}, got {len(features)}")
+        matrix = pairwise_kernels(np.asarray(features, np.float64), metric=kernel)
+        found.append(matrix / (np.trace(matrix) / len(matrix) or 1.0))
+    return np.mean(found, axis=0)
 
 
 def _base(
-    ratings: Ratings, features: np.ndarray | None, kernel: Kernel, noise: float
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """Mean and covariance of the prior, and the variance of the noise."""
+    ratings: Ratings, features: np.ndarray | None, kernel: Kernel, noise: float, likelihood: Likelihood
+) -> tuple[np.ndarray, np.ndarray, _Noise]:
+    """Mean and covariance of the prior, and the noise."""
     if not noise > 0:
         raise ValueError(f"noise must be above 0, got {noise}")
+    if likelihood not in get_args(Likelihood):
+        raise ValueError(f"likelihood must be one of {', '.join(get_args(Likelihood))}, got {likelihood!r}")
+    covariance = kernel_mean("items", ratings.num_items, features=features, kernel=kernel)
+    if likelihood == "ordinal":
+        counts = 1.0 + np.bincount(ratings.grades().astype(int), minlength=ratings.num_grades)
+        cuts = np.sqrt(1 + noise) * ndtri(counts.cumsum()[:-1] / counts.sum())
+        return np.zeros(ratings.num_items), covariance, _Noise(noise, cuts)
     mean = float(ratings.rating.mean()) if ratings.num_ratings else ratings.neutral
     variance = float(ratings.rating.var(dtype=np.float64)) if ratings.num_ratings else 0.0
     variance = variance or 1.0
-    parts = [np.ones((ratings.num_items, ratings.num_items)), np.eye(ratings.num_items)]
-    if features is not None:
-        if len(features) != ratings.num_items:
-            raise ValueError(f"features must have one row for each of {ratings.num_items} items, got {len(features)}")
-        matrix = pairwise_kernels(np.asarray(features, np.float64), metric=kernel)
-        parts.append(matrix / (np.trace(matrix) / len(matrix) or 1.0))
-    return np.full(ratings.num_items, mean), variance * np.mean(parts, axis=0), noise * variance
+    return np.full(ratings.num_items, mean), variance * covariance, _Noise(noise * variance, None)
+
+
+def _item_offsets(ratings: Ratings, noise: _Noise) -> np.ndarray:
+    """Of `item_means` from the mean of all; of ordinal processes in units of what a rating varies by."""
+    off = item_means(ratings).scores.double().numpy() - float(ratings.rating.mean())
+    if noise.thresholds is None:
+        return off
+    return off * np.sqrt(1 + noise.variance) / (float(ratings.rating.std(dtype=np.float64)) or 1.0)
 
 
 def _posterior(
-    ratings: Ratings, mean: np.ndarray, covariance: np.ndarray, noise: float
+    ratings: Ratings, mean: np.ndarray, covariance: np.ndarray, noise: _Noise, start: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     """What the users' posteriors are made of.
 
-    With G = (K[I, I] + noise)^-1 and w = G (y - m[I]): every w `[ratings]`, their sum by items `[items]`, the sum of
-    w w' - G `[items, items]`, and the log likelihood.
+    With G = (K[I, I] + noise)^-1 and w = G (y - m[I]), or what Laplace has in their place: every w `[ratings]`, their sum by
+    items `[items]`, the sum of w w' - G `[items, items]`, and the log likelihood. Laplace's search starts from `start`.
     """
     offsets = ratings.offsets
     weights = np.zeros(ratings.num_ratings)
     second = np.zeros_like(covariance)
     likelihood = 0.0
-    for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
-        if start == end:
+    labels = ratings.rating if noise.thresholds is None else ratings.grades().astype(int)
+    for begin, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+        if begin == end:
             continue
-        items, block = ratings.item[start:end], np.ix_(ratings.item[start:end], ratings.item[start:end])
-        residual = ratings.rating[start:end] - mean[items]
-        root = np.linalg.cholesky(covariance[block] + noise * np.eye(end - start))
-        half = solve_triangular(root, np.eye(end - start), lower=True, check_finite=False)
-        inverse = half.T @ half
-        weights[start:end] = w = inverse @ residual
+        items, block = ratings.item[begin:end], np.ix_(ratings.item[begin:end], ratings.item[begin:end])
+        if noise.thresholds is None:
+            w, inverse, value = _regression(labels[begin:end] - mean[items], covariance[block], noise.variance)
+        else:
+            before = np.zeros(end - begin) if start is None else start[begin:end]
+            w, inverse, value = _laplace(labels[begin:end], mean[items], covariance[block], noise, before)
+        weights[begin:end] = w
         second[block] += np.outer(w, w) - inverse
-        likelihood -= 0.5 * float(residual @ w + (end - start) * np.log(2 * np.pi)) + float(np.log(np.diag(root)).sum())
+        likelihood += value
     return weights, np.bincount(ratings.item, weights, minlength=len(mean)), second, likelihood
+
+
+def _regression(residual: np.ndarray, covariance: np.ndarray, noise: float) -> tuple[np.ndarray, np.ndarray, float]:
+    """`(w, G, log likelihood)` of one user."""
+    size = len(residual)
+    root = np.linalg.cholesky(covariance + noise * np.eye(size))
+    half = solve_triangular(root, np.eye(size), lower=True, check_finite=False)
+    inverse = half.T @ half
+    w = inverse @ residual
+    value = -0.5 * float(residual @ w + size * np.log(2 * np.pi)) - float(np.log(np.diag(root)).sum())
+    return w, inverse, value
+
+
+def _laplace(
+    grades: np.ndarray, mean: np.ndarray, covariance: np.ndarray, noise: _Noise, w: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """`(w, G, log likelihood)` of one user of an ordinal process, by Newton's method on f = m + K w from a first w.
+
+    The posterior is log-concave; a step that would lower it is halved.
+    """
+
+    def value(w: np.ndarray) -> float:
+        f = covariance @ w
+        return float(_ordinal(f + mean, grades, noise)[0].sum() - 0.5 * (w @ f))
+
+    reached = value(w)
+    while True:
+        f = covariance @ w
+        _, slope, curvature = _ordinal(f + mean, grades, noise)
+        sides = np.sqrt(curvature)
+        root = np.linalg.cholesky(np.eye(len(f)) + sides[:, None] * covariance * sides)
+        half = solve_triangular(root, np.diag(sides), lower=True, check_finite=False)
+        inverse = half.T @ half
+        target = curvature * f + slope
+        move = target - inverse @ (covariance @ target) - w
+        step, gain = 1.0, value(w + move) - reached
+        least = 1e-9 + 1e-12 * abs(reached)
+        while gain < -least:
+            step /= 2
+            gain = value(w + step * move) - reached
+        if abs(gain) <= least:
+            return w + step * move, inverse, reached - float(np.log(np.diag(root)).sum())
+        w, reached = w + step * move, reached + gain
+
+
+def _ordinal(f: np.ndarray, grades: np.ndarray, noise: _Noise) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Log likelihood of each grade, its derivative by f, and the negative second one, which is not negative."""
+    assert noise.thresholds is not None
+    deviation = np.sqrt(noise.variance)
+    cuts = np.concatenate([[-np.inf], noise.thresholds, [np.inf]])
+    lower, upper = (cuts[grades] - f) / deviation, (cuts[grades + 1] - f) / deviation
+    # The normal density is symmetric: on the left the difference of its integrals keeps its digits.
+    left = lower + upper <= 0
+    far, near = log_ndtr(np.where(left, lower, -upper)), log_ndtr(np.where(left, upper, -lower))
+    value = near + np.log1p(-np.exp(far - near))
+    below, above = (np.exp(-0.5 * z**2 - 0.5 * np.log(2 * np.pi) - value) for z in (lower, upper))
+    pull = [np.where(np.isfinite(z), z, 0.0) * share for z, share in ((lower, below), (upper, above))]
+    slope = below - above
+    return value, slope / deviation, np.maximum(slope**2 + pull[1] - pull[0], 0.0) / noise.variance
 
 
 def _log_prior(off: np.ndarray, covariance: np.ndarray, base: np.ndarray) -> float:
@@ -225,11 +357,14 @@ def _log_prior(off: np.ndarray, covariance: np.ndarray, base: np.ndarray) -> flo
 
 
 def _scorer(
-    ratings: Ratings, mean: np.ndarray, covariance: np.ndarray, noise: float, history: tuple[float, ...] = ()
+    ratings: Ratings, mean: np.ndarray, covariance: np.ndarray, noise: _Noise, history: tuple[float, ...] = ()
 ) -> GaussianProcessScorer:
-    scorer = GaussianProcessScorer(ratings.num_users, ratings.num_items, ratings.num_ratings, noise)
+    cuts = np.zeros(0) if noise.thresholds is None else noise.thresholds
+    sizes = ratings.num_users, ratings.num_items, ratings.num_ratings
+    scorer = GaussianProcessScorer(*sizes, noise.variance, len(cuts))
     weights = _posterior(ratings, mean, covariance, noise)[0]
-    parts = {"mean": mean, "covariance": covariance, "offsets": ratings.offsets, "items": ratings.item}
-    scorer.load_state_dict({name: torch.from_numpy(part) for name, part in (parts | {"weights": weights}).items()})
+    parts = {"mean": mean, "covariance": covariance, "thresholds": cuts, "offsets": ratings.offsets}
+    parts |= {"items": ratings.item, "weights": weights}
+    scorer.load_state_dict({name: torch.from_numpy(part) for name, part in parts.items()})
     scorer.history = history
     return scorer

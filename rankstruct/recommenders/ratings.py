@@ -164,6 +164,11 @@ class Ratings:
         """The neutral vote of the scale."""
         return SCALES[self.scale].neutral
 
+    @property
+    def num_grades(self) -> int:
+        """Number of grades of the scale, those that nobody gave too."""
+        return int(SCALES[self.scale].grades(np.array(SCALES[self.scale].highest))) + 1
+
     def grades(self) -> np.ndarray:
         """`[ratings]` float32, the ratings as grades from 0."""
         return SCALES[self.scale].grades(self.rating).astype(np.float32)

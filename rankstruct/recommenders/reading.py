@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 from rankstruct.data import DataError
 from rankstruct.data.errors import shortened
@@ -18,6 +20,7 @@ from rankstruct.recommenders.splits import RatingsParts, hold_out, nothing, stro
 __all__ = [
     "RatingsFormat",
     "RatingsSource",
+    "read_genres",
     "read_movielens_fold",
     "read_ratings",
     "read_titles",
@@ -201,6 +204,25 @@ def read_titles(path: str | os.PathLike[str]) -> dict[str, str]:
             raise DataError(f"{path}, line {number}: expected item|title or item::title, got {shortened(line)}")
         found[parts[0]] = parts[1]
     return found
+
+
+def read_genres(path: str | os.PathLike[str], items: Iterable[str]) -> np.ndarray:
+    """Genres of the films of MovieLens 100K, `[items, 19]` of 0 and 1: lines `item|title|date|date|address|0|1|...` (`u.item`).
+
+    Args:
+        path: the file.
+        items: names, such as the `item_names` of ratings; one that is not in the file has no genre.
+
+    Raises:
+        DataError: the file is absent, or a line does not end with 19 fields of 0 or 1.
+    """
+    found = {}
+    for number, line in _lines(Path(path), "latin-1"):
+        parts = line.split("|")
+        if len(parts) != 24 or not set(parts[5:]) <= {"0", "1"}:
+            raise DataError(f"{path}, line {number}: expected 24 fields, the last 19 of 0 or 1, got {shortened(line)}")
+        found[parts[0]] = [float(part) for part in parts[5:]]
+    return np.array([found.get(item, [0.0] * 19) for item in items]).reshape(-1, 19)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from scripts_by_path import script
 
 from rankstruct.losses import ListNetLoss, SquaredLoss, StructuredHingeLoss
@@ -21,7 +22,7 @@ measure_users, read_groups, tuning_users = (
 recommender_experiment = recommenders.recommender_experiment
 strong_parts, weak_parts = recommenders.strong_parts, recommenders.weak_parts
 
-METHODS = ["popularity", "item means", "CGPR", START, "squared", "ListNet", "alternating"]
+METHODS = ["popularity", "item means", START, "squared", "ListNet", "alternating", "CGPR", "JRank"]
 
 
 @pytest.fixture
@@ -36,6 +37,9 @@ def quick(monkeypatch):
         "alternating": Recipe(alternating, regularizations=(0.3,), steps=1, alternating=True, new_user_method="bundle"),
     }
     monkeypatch.setattr(recommenders, "RECIPES", recipes)
+    kept = ("CGPR", "JRank", "GPR")
+    comparators = {name: recommenders.COMPARATORS[name] for name in kept}
+    monkeypatch.setattr(recommenders, "COMPARATORS", comparators)
 
 
 def ratings():
@@ -66,39 +70,93 @@ def test_results_are_kept_and_not_computed_again(quick, tmp_path, monkeypatch):
 
     with open(tmp_path / "results.jsonl", "w") as file:  # the last one was being written
         file.write("\n".join(lines[:-1]) + "\n" + lines[-1][:20] + "\n")
-    trained = []
+    trained, fitted = [], []
+    fit = recommenders._fit_comparator
+    monkeypatch.setattr(
+        recommenders, "_fit_comparator", lambda each, *options: fitted.append(each) or fit(each, *options)
+    )
     run = recommenders._Training.run
     monkeypatch.setattr(
         recommenders._Training, "run", lambda self, *options: trained.append(self.recipe) or run(self, *options)
     )
     assert recommender_experiment(groups(), tmp_path, rank=2) == tables
-    assert [recipe.alternating for recipe in trained] == [True]
-    trained.clear()
+    assert fitted == [recommenders.COMPARATORS["JRank"]]
     recommender_experiment(groups(), tmp_path, rank=2)
+    assert len(fitted) == 1
     assert not trained
     with pytest.raises(ValueError, match="results of another rank"):
         recommender_experiment(groups(), tmp_path, rank=3)
 
 
 def test_later_seeds_keep_what_the_first_one_chose(quick, tmp_path):
-    recommender_experiment(groups(), tmp_path, methods=["ListNet"], rank=2)
+    recommender_experiment(groups(), tmp_path, methods=["ListNet", "CGPR"], rank=2)
     cells = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
-    chosen = {(c["part"], c["method"], c["measure"]): (c["regularization"], c["given_regularization"]) for c in cells}
-    assert {method for _, method, _ in chosen} == set(METHODS) - {"alternating"}
+    names = ("regularization", "given_regularization", "setting")
+    chosen = {(c["part"], c["method"], c["measure"]): tuple(c[name] for name in names) for c in cells}
+    assert {method for _, method, _ in chosen} == set(METHODS) - {"alternating", "JRank"}
     for (part, method, measure), values in chosen.items():
         assert values == chosen[part[:-1] + "0", method, measure]
-        if method in ("popularity", "item means", "CGPR"):
-            assert values == (None, None)
+        if method in ("popularity", "item means"):
+            assert values == (None, None, None)
+        elif method == "CGPR":
+            assert values[2] in recommenders.COMPARATORS["CGPR"].settings
         else:
             assert (values[1] is not None) == part.startswith("strong")
 
 
 def test_factorisation_beats_item_means_for_known_and_new_users(quick, tmp_path):
-    tables = recommender_experiment(groups(), tmp_path, methods=["squared"], rank=2)
+    tables = recommender_experiment(groups(), tmp_path, methods=["squared", "CGPR"], rank=2)
     for _, rows in tables.values():
         values = {row[0]: float(row[1].split()[0]) for row in rows}
         assert values["squared"] > values["item means"] + 0.02
         assert values["CGPR"] > values["item means"] + 0.02
+
+
+def test_a_comparator_gets_its_setting_on_validation_and_its_features(monkeypatch, tmp_path):
+    class Known(torch.nn.Module):
+        def __init__(self, known, good, sign):
+            super().__init__()
+            table = torch.zeros(known.num_users, known.num_items)
+            table[known.user, known.item] = torch.from_numpy(known.rating)
+            self.table, self.sign = table, sign if good else -sign
+
+        def forward(self, features):
+            user, item = features.long().unbind(-1)
+            return self.sign * self.table[user, item]
+
+    whole = ratings()
+
+    def fit(train, known, features, sign):
+        assert features is items
+        assert set(known.user.tolist()) == set(range(60))  # new users are known by what they gave
+        return Known(whole, True, sign)
+
+    items = np.eye(50)
+    monkeypatch.setattr(
+        recommenders, "COMPARATORS", {"ours": recommenders.Comparator(fit, ({"sign": -1.0}, {"sign": 1.0}), True)}
+    )
+    parts = strong_parts(whole, 20, 0)
+    found = recommenders._fit_comparator(recommenders.COMPARATORS["ours"], parts, items, {})
+    for name, (validation, tested, setting) in found.items():
+        assert setting == {"sign": 1.0}
+        best = measure_users(Known(whole, True, 1.0), parts.vali)[name].mean()
+        assert validation == pytest.approx(best)
+        assert len(tested[name]) == len(np.unique(parts.test.user))
+    assert recommenders._names(None, True)[-1] == "ours"
+    assert "ours" not in recommenders._names(["ours"], False)
+
+
+def test_a_page_shows_means_with_marks():
+    header = ["method", "nDCG@10", "vs squared", "p", "parts won", "ERU", "vs squared", "p", "parts won"]
+    rows = [
+        ["GPR", "0.5000 ± 0.0100", "-0.1000", "0.001", "0/2", "5.0000 ± 0.1000", "+0.2000", "0.04", "2/2"],
+        ["squared", "0.6000 ± 0.0100", "", "", "", "4.8000 ± 0.1000", "", "", ""],
+    ]
+    tables = {"weak10": (header, rows), "folds": (header, rows)}
+    assert recommenders.page_table(tables, ["weak10", "folds"]) == (
+        ["method", "N = 10 nDCG@10", "N = 10 ERU", "folds nDCG@10", "folds ERU"],
+        [["GPR", *["0.5000 --", "5.0000 +"] * 2], ["squared", *["0.6000", "4.8000"] * 2]],
+    )
 
 
 def test_tuning_users_are_never_tested_and_new_users_never_trained_on():
@@ -131,14 +189,21 @@ def test_command(quick, tmp_path, capsys):
         rows = zip(split.test.user, split.test.item, split.test.rating.astype(int), strict=True)
         (tmp_path / f"u{number}.test").write_text("".join(f"{u}\t{i}\t{r}\t0\n" for u, i, r in rows))
     options = ["--train-ratings", "20", "--seeds", "1", "--rank", "2", "--methods", "squared"]
+    options += ["--json", str(tmp_path / "found.json")]
     out = str(tmp_path / "out")
     assert main(["--data", str(tmp_path), "--splits", "weak", "folds", *options, "--output", out]) == 0
     printed = capsys.readouterr().out
     assert "weak20: 1 parts" in printed
     assert "folds: 5 parts" in printed
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["tables"]["folds"]["header"] == ["method", "folds nDCG@10", "folds ERU"]
+    assert str(tmp_path) not in found["command"]
+    assert "--data FOLDER" in found["command"]
     assert main(["--data", str(tmp_path / "absent")]) == 1
     assert "neither u.data" in capsys.readouterr().err
-    with pytest.raises(ValueError, match="methods must be of squared, first stage, squared, ListNet"):
+    with pytest.raises(
+        ValueError, match="methods must be of squared, first stage, squared, ListNet, alternating, CGPR"
+    ):
         recommender_experiment({}, tmp_path, methods=["DCRank"])
     with pytest.raises(ValueError, match="seeds must be at least 1"):
         read_groups(tmp_path, seeds=0)
