@@ -2,9 +2,10 @@
 
 A sentence encoder stays frozen, and so do the documents' embeddings, as in an index. A query's embedding q becomes q + W q, W
 beginning at 0, so that the start is the encoder itself. The list of a query is what is relevant to any query of the batch and
-1000 documents, drawn for each batch; losses are called through `SimilarityLoss`, measures are over the whole corpus. Learning rate
-and temperature, of one grid for all, by seed 0 and nDCG@10 of the validation queries, which choose the epoch too; then all
-seeds, which draw batches and documents. Every run is kept in `--output`, and what is there is not run again:
+1000 documents, drawn for each batch; losses are called through `SimilarityLoss`, measures are over the whole corpus. Learning
+rate and temperature, of one grid for all, by seed 0 and nDCG@10 of the validation queries, which choose the epoch too; then all
+seeds, which draw batches and documents. "New documents" are the test queries to which no document is relevant that is so to a
+training query. Every run is kept in `--output`, and what is there is not run again:
 
     python scripts/text_retrieval.py --collection SCIFACT --encoder MODEL --output runs/text-retrieval
 """
@@ -27,7 +28,7 @@ from rankstruct.measures import evaluate
 from rankstruct.text import TextSource
 
 MEASURES = ("nDCG@10", "RR@10", "AP", "R@100")
-RATES, TEMPERATURES = (5e-4, 2e-3), (0.01, 0.03, 0.1)
+RATES, TEMPERATURES = (5e-4, 2e-3, 5e-3), (0.01, 0.03, 0.1, 0.3)
 EPOCHS, LISTS, DOCUMENTS = 4, 32, 1000
 LOSSES = {
     "AP hinge": lambda: rs.StructuredHingeLoss("AP"),
@@ -37,6 +38,7 @@ LOSSES = {
     "Smooth-AP": lambda: rs.SmoothAPLoss(temperature=1.0),  # the similarities are divided by a temperature already
     "softmax (InfoNCE)": lambda: rs.SoftmaxLoss(),
 }
+START = "start: cosine of the embeddings"
 PEERS = ("Smooth-AP", "softmax (InfoNCE)")
 Part = tuple[Tensor, Tensor, Tensor]
 
@@ -101,6 +103,19 @@ def measured(change: Tensor, documents: Tensor, part: Part, measures: Any) -> di
         return {**evaluate(scores, labels, list(measures), where=where)}
 
 
+def started(
+    where: tuple[str, str, str], folds: Any, grades: int
+) -> tuple[dict[str, dict[str, np.ndarray]], np.ndarray]:
+    """Measures of the test queries of all folds without training, `[1, queries]`; which of them have new documents alone."""
+    found, new = [], []
+    for fold in folds:
+        documents, (training, _, test) = prepared(*where, fold, grades)
+        found.append(measured(documents.new_zeros(documents.shape[1], documents.shape[1]), documents, test, MEASURES))
+        new.append(~((test[1] > 0) & (training[1] > 0).any(0)).any(1))
+    joined = {m: {START: torch.cat([each[m] for each in found]).numpy()[None]} for m in MEASURES}
+    return joined, torch.cat(new).numpy()
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run what the folder does not hold yet, print the tables."""
     given = parser_of(__doc__, LOSSES, "runs/text-retrieval").parse_args(arguments)
@@ -118,19 +133,16 @@ def main(arguments: list[str] | None = None) -> int:
     except (ValueError, OSError, CellsFailed) as error:
         print(f"text_retrieval: {error}", file=sys.stderr)
         return 1
-    start: dict[str, list[Tensor]] = {m: [] for m in MEASURES}
-    for fold in folds:
-        documents, parts = prepared(*where, fold, given.grades)
-        for m, each in measured(
-            torch.zeros(documents.shape[1], documents.shape[1]), documents, parts[2], MEASURES
-        ).items():
-            start[m].append(each)
-    begun = ["start: cosine of the embeddings", *(f"{torch.cat(start[m]).mean():.4f}" for m in MEASURES)]
+    start, new = started(where, folds, given.grades)
+    for measures in (start, reached):
+        measures["nDCG@10, new documents"] = {x: each[:, new] for x, each in measures["nDCG@10"].items()}
+    begun = [START, *(f"{each[START].mean():.4f}" for each in start.values())]
     pairs = [(x, peer) for peer in PEERS for x in given.losses if x not in PEERS and peer in given.losses]
     tests = [paired_row(reached, m, x, peer) for x, peer in pairs for m in ("nDCG@10", "AP")]
     tables = {
-        f"{name} means": (["loss", *MEASURES], [begun, *mean_rows(reached)]),
+        f"{name} means": (["loss", *reached], [begun, *mean_rows(reached)]),
         f"{name} tests": (["loss", "measure", "beside", "difference", "wins", "losses", "p (Wilcoxon)"], tests),
+        f"{name} queries": (["test queries", "with new documents alone"], [[str(len(new)), str(new.sum())]]),
     }
     typed = sys.argv[1:] if arguments is None else arguments
     report(tables, store / f"text-retrieval-{name}.json", "text_retrieval.py", typed)
