@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -139,13 +139,14 @@ def prepared(collection: str, encoder: str, store: str, fold: int, grades: int) 
     features = Features(*embedded(collection, encoder, store), lists.run)
     parts = []
     for number, judged in enumerate(lists.judged):
-        qrels = {q: {d: _grade(g, grades) for d, g in each.items()} for q, each in judged.items()}
+        qrels = graded(judged, grades)
         parts.append((qrels, candidate_lists(qrels, lists.run, DEPTH, add_relevant=number == 0)))
     return features, parts, lists.run
 
 
-def _grade(grade: float, turned: int) -> float:
-    return grade if not turned or grade < 0 else turned - grade
+def graded(judged: dict[str, dict[str, float]], turned: int) -> dict[str, dict[str, float]]:
+    """Judgements with codes turned around; a code below 0 stays."""
+    return {q: {d: g if not turned or g < 0 else turned - g for d, g in each.items()} for q, each in judged.items()}
 
 
 def train(collection: str, encoder: str, store: str, fold: int, grades: int, loss: str, rate: float, seed: int) -> dict:
@@ -212,66 +213,113 @@ def of_run(run: Any, qrels: Any) -> dict[str, np.ndarray]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run what the folder does not hold yet, print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--collection", required=True, help="a folder in BEIR's form")
-    parser.add_argument("--encoder", required=True, help="a sentence encoder: a local folder")
-    parser.add_argument("--grades", type=int, default=0, help="turn codes around: the grade is this less the code")
-    parser.add_argument("--output", default="runs/text-rerank", help="folder of the values (default: %(default)s)")
-    parser.add_argument("--seeds", type=int, default=5, help="(default: %(default)s)")
-    parser.add_argument("--losses", nargs="+", default=list(LOSSES), choices=list(LOSSES), metavar="LOSS")
-    parser.add_argument("--processes", type=int, default=1, help="runs at once (default: %(default)s)")
+    parser = parser_of(__doc__, LOSSES, "runs/text-rerank")
     given = parser.parse_args(arguments)
-    name = Path(given.collection).resolve().name
-    folds = range(1, 6) if "all" in read_collection(given.collection).judgements else (1,)
-    store = Path(given.output)
-    store.mkdir(parents=True, exist_ok=True)
-    embedded(given.collection, given.encoder, str(store))
+    name, folds, store = opened(given)
 
     def cell(fold: int, loss: str, rate: float, seed: int) -> Cell:
         request = {"loss": loss, "rate": rate, "seed": seed, "fold": fold, "grades": given.grades}
         where = (given.collection, given.encoder, str(store), fold, given.grades)
-        kind = loss.replace(": ", "-").replace(" ", "-").replace("(", "").replace(")", "").replace(",", "")
-        return Cell(f"{name}/{kind}/{fold}-{rate:g}-{seed}", request, (*where, loss, rate, seed))
+        return Cell(f"{name}/{kind(loss)}/{fold}-{rate:g}-{seed}", request, (*where, loss, rate, seed))
 
     try:
-        with CellFolders(store) as cells:
-            options = {"processes": given.processes, "what": f"{name}, text"}
-            tried = {(f, x, r): cell(f, x, r, 0) for f in folds for x in given.losses for r in RATES}
-            first = cells.run(train, list(tried.values()), **options).results
-            rates = {
-                (f, x): max(RATES, key=lambda r, f=f, x=x: first[tried[f, x, r].name]["vali"])
-                for f in folds
-                for x in given.losses
-            }
-            rest = {(f, x, s): cell(f, x, rates[f, x], s) for f, x in rates for s in range(given.seeds)}
-            found = cells.run(train, list(rest.values()), **options).results
+        reached = best_runs(train, cell, given, folds, RATES, MEASURES)
     except (ValueError, OSError, CellsFailed) as error:
         print(f"text_rerank: {error}", file=sys.stderr)
         return 1
-    values = {
-        x: {m: np.mean([_joined(found, rest, folds, x, s, m) for s in range(given.seeds)], 0) for m in MEASURES}
-        for x in given.losses
-    }
-    means = {
-        x: {m: [_joined(found, rest, folds, x, s, m).mean() for s in range(given.seeds)] for m in MEASURES}
-        for x in given.losses
-    }
-    tables = {f"{name} means": _means(given, store, folds, means), f"{name} tests": _tests(values)}
-    for header, rows in tables.values():
-        print(format_table(header, rows), end="\n\n")
-    typed = sys.argv[1:] if arguments is None else arguments
-    words = ["python", "scripts/text_rerank.py", *(Path(word).name if "/" in word else word for word in typed)]
-    write_result(store / f"text-rerank-{name}.json", words, tables)
+    rows = [*_starts(given, store, folds), *mean_rows(reached)]
+    tables = {f"{name} means": (["loss", *MEASURES], rows), f"{name} tests": _tests(reached)}
+    report(
+        tables, store / f"text-rerank-{name}.json", "text_rerank.py", sys.argv[1:] if arguments is None else arguments
+    )
     return 0
 
 
-def _joined(found: Any, cells: Any, folds: Any, loss: str, seed: int, measure: str) -> np.ndarray:
-    """A measure of the test queries of all folds."""
-    return np.concatenate([found[cells[fold, loss, seed].name]["test"][measure] for fold in folds])
+def parser_of(said: str | None, losses: Any, output: str) -> argparse.ArgumentParser:
+    """The arguments of an experiment on a collection."""
+    parser = argparse.ArgumentParser(description=said, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--collection", required=True, help="a folder in BEIR's form")
+    parser.add_argument("--encoder", required=True, help="a sentence encoder: a local folder")
+    parser.add_argument("--grades", type=int, default=0, help="turn codes around: the grade is this less the code")
+    parser.add_argument("--output", default=output, help="folder of the values (default: %(default)s)")
+    parser.add_argument("--seeds", type=int, default=5, help="(default: %(default)s)")
+    parser.add_argument("--losses", nargs="+", default=list(losses), choices=list(losses), metavar="LOSS")
+    parser.add_argument(
+        "--processes", type=int, default=1, help="runs at once; 0 runs them here (default: %(default)s)"
+    )
+    return parser
 
 
-def _means(given: Any, store: Path, folds: Any, means: Any) -> Any:
-    rows: list[list[Any]] = []
+def opened(given: argparse.Namespace) -> tuple[str, Sequence[int], Path]:
+    """Name and folds of the collection, and the folder of the values, which has the embeddings then."""
+    folds = range(1, 6) if "all" in read_collection(given.collection).judgements else (1,)
+    store = Path(given.output)
+    store.mkdir(parents=True, exist_ok=True)
+    embedded(given.collection, given.encoder, str(store))
+    return Path(given.collection).resolve().name, folds, store
+
+
+def kind(loss: str) -> str:
+    """The name of a loss as a folder."""
+    return loss.replace(": ", "-").replace(" ", "-").replace("(", "").replace(")", "").replace(",", "")
+
+
+def best_runs(
+    work: Callable[..., dict],
+    cell: Callable[..., Cell],
+    given: argparse.Namespace,
+    folds: Sequence[int],
+    settings: Sequence[Any],
+    measures: Sequence[str],
+) -> dict[str, dict[str, np.ndarray]]:
+    """Measures of the test queries of all folds, `[seeds, queries]`, by measure and loss: each at its best setting.
+
+    That is the one with the best validation queries by seed 0; `cell` is called with fold, loss, setting and seed.
+    """
+    with CellFolders(given.output) as cells:
+        options = {"processes": given.processes, "what": f"{Path(given.collection).resolve().name}, text"}
+        tried = {(f, x, r): cell(f, x, r, 0) for f in folds for x in given.losses for r in settings}
+        first = cells.run(work, list(tried.values()), **options).results
+        best = {
+            (f, x): max(settings, key=lambda r, f=f, x=x: first[tried[f, x, r].name]["vali"])
+            for f in folds
+            for x in given.losses
+        }
+        rest = {(f, x, s): cell(f, x, best[f, x], s) for f, x in best for s in range(given.seeds)}
+        found = cells.run(work, list(rest.values()), **options).results
+
+    def joined(loss: str, measure: str) -> np.ndarray:
+        each = [[found[rest[f, loss, s].name]["test"][measure] for f in folds] for s in range(given.seeds)]
+        return np.stack([np.concatenate(parts) for parts in each])
+
+    return {m: {x: joined(x, m) for x in given.losses} for m in measures}
+
+
+def mean_rows(reached: dict[str, dict[str, np.ndarray]]) -> list[list[str]]:
+    """Mean and deviation over seeds, a row a loss."""
+    rows = []
+    for loss in next(iter(reached.values())):
+        means = [each[loss].mean(1) for each in reached.values()]
+        rows.append([loss, *(f"{mean.mean():.4f} ± {mean.std(ddof=1):.4f}" for mean in means)])
+    return rows
+
+
+def paired_row(reached: dict[str, dict[str, np.ndarray]], measure: str, loss: str, other: str) -> list[Any]:
+    """One loss beside another: means over seeds, query by query."""
+    values = reached[measure]
+    pair = compare_paired(values[loss].mean(0), values[other].mean(0))
+    return [loss, measure, other, f"{pair.difference:+.4f}", pair.wins, pair.losses, f"{pair.p:.3f}"]
+
+
+def report(tables: dict[str, Any], file: Path, script: str, typed: Sequence[str]) -> None:
+    """Print the tables and write them."""
+    for header, rows in tables.values():
+        print(format_table(header, rows), end="\n\n")
+    write_result(file, ["python", f"scripts/{script}", *(Path(w).name if "/" in w else w for w in typed)], tables)
+
+
+def _starts(given: argparse.Namespace, store: Path, folds: Sequence[int]) -> list[list[str]]:
+    """What is there without training."""
     first: dict[str, list[np.ndarray]] = {m: [] for m in MEASURES}
     cosine: dict[str, list[np.ndarray]] = {m: [] for m in MEASURES}
     for fold in folds:
@@ -284,23 +332,18 @@ def _means(given: Any, store: Path, folds: Any, means: Any) -> Any:
         for kept, of in ((first, listed), (cosine, close)):
             for m, each in of_run(of, qrels).items():
                 kept[m].append(each)
-    for title, kept in (("BM25", first), ("cosine of the embeddings", cosine)):
-        rows.append([title, *(f"{np.concatenate(kept[m]).mean():.4f}" for m in MEASURES)])
-    for loss, each in means.items():
-        rows.append([loss, *(f"{np.mean(each[m]):.4f} ± {np.std(each[m], ddof=1):.4f}" for m in MEASURES)])
-    return ["loss", *MEASURES], rows
+    named = (("BM25", first), ("cosine of the embeddings", cosine))
+    return [[title, *(f"{np.concatenate(kept[m]).mean():.4f}" for m in MEASURES)] for title, kept in named]
 
 
-def _tests(values: Any) -> Any:
-    """The best of ours, and each of ours, beside the best of theirs: means over seeds, query by query."""
-    rows = []
+def _tests(reached: dict[str, dict[str, np.ndarray]]) -> Any:
+    """Each of ours beside the best of theirs."""
     theirs = {
-        m: max((x for x in values if x.startswith("theirs")), key=lambda x, m=m: values[x][m].mean()) for m in MEASURES
+        m: max((x for x in each if x.startswith("theirs")), key=lambda x, each=each: each[x].mean())
+        for m, each in reached.items()
     }
-    for loss in (x for x in values if not x.startswith("theirs")):
-        for m in MEASURES:
-            pair = compare_paired(values[loss][m], values[theirs[m]][m])
-            rows.append([loss, m, theirs[m], f"{pair.difference:+.4f}", pair.wins, pair.losses, f"{pair.p:.3f}"])
+    ours = [x for x in next(iter(reached.values())) if not x.startswith("theirs")]
+    rows = [paired_row(reached, m, loss, theirs[m]) for loss in ours for m in MEASURES]
     return ["ours", "measure", "best of theirs by the test mean", "difference", "wins", "losses", "p (Wilcoxon)"], rows
 
 

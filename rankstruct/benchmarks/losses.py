@@ -55,6 +55,7 @@ LOSSES: dict[str, Callable[[], nn.Module]] = {
     "LambdaRank on a hinge": partial(rl.LambdaLoss, scheme="lambdarank", surrogate="hinge"),
     "circle": rl.CircleLoss,
     "ApproxMRR": partial(rl.ApproxNDCGLoss, "RR"),
+    "Smooth-AP": rl.SmoothAPLoss,
     "DCG hinge": partial(rl.ApproxNDCGLoss, ranks="hinge"),
     "NeuralSort": rl.NeuralSortLoss,
     "NeuralNDCG": rl.NeuralNDCGLoss,

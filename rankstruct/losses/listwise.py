@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
+from rankstruct.lists import is_plain
 from rankstruct.losses.base import (
     TARGETS,
     ListOptions,
@@ -34,11 +35,13 @@ __all__ = [
     "ApproxNDCGLoss",
     "ListMLELoss",
     "ListNetLoss",
+    "SmoothAPLoss",
     "SoftmaxLoss",
     "approx_ndcg_loss",
     "approximate_ranks",
     "listmle_loss",
     "listnet_loss",
+    "smooth_ap_loss",
     "softmax_loss",
 ]
 
@@ -439,3 +442,70 @@ def _check_approx(measure: str | Measure, temperature: float, ranks: str) -> Dis
     if ranks == "hinge" and chosen.cutoff is not None:
         raise ValueError(f"ranks='hinge' bounds measures without a cut-off, got {chosen.name}")
     return chosen
+
+
+def smooth_ap_loss(
+    scores: Tensor,
+    labels: Tensor,
+    *,
+    temperature: float = 0.1,
+    min_relevant: float | None = None,
+    **lists: Unpack[ListOptions],
+) -> Tensor:
+    """1 - AP at smoothed ranks (Smooth-AP): the mean over relevant documents i of r+_i / r_i, taken from 1.
+
+    r_i = 1 + sum over j != i of sigmoid((s_j - s_i) / temperature), and r+_i is the same over relevant j alone. As the
+    temperature goes to 0 the loss goes to 1 - AP where no scores are equal; its gradient vanishes where all differences are large
+    beside the temperature. Item weights make the mean one of weights; ranks count documents. With p relevant documents O(p n)
+    time and memory on the CPU, O(n^2) elsewhere, where their number is not read back.
+
+    Args:
+        scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
+        temperature: above 0, in units of the scores; the paper has 0.01 for cosines.
+        min_relevant: the lowest grade that counts as relevant; None for every label above 0.
+
+    Source: Brown, Xie, Kalogeiton, Zisserman, "Smooth-AP: Smoothing the Path Towards Large-Scale Image Retrieval", ECCV 2020.
+
+    >>> smooth_ap_loss(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([1, 1, 0]))
+    tensor(0.4162)
+    """
+    check_positive("temperature", temperature)
+    per_list = partial(_smooth_ap_list, temperature=temperature, min_relevant=min_relevant)
+    return list_loss(per_list, scores, labels, signed=min_relevant is not None and min_relevant <= 0, **lists)
+
+
+def _smooth_ap_list(
+    scores: Tensor,
+    labels: Tensor,
+    where: Tensor,
+    weights: Tensor | None = None,
+    *,
+    temperature: float,
+    min_relevant: float | None,
+) -> Tensor:
+    relevant = where & is_relevant(labels, min_relevant)
+    counted = torch.stack([relevant, where], -1).to(scores.dtype)
+    shares = _normalized(counted[..., 0], torch.ones_like(scores) if weights is None else weights)
+    own = scores
+    if relevant.numel() and is_plain(relevant):  # the relevant documents alone, as many as the list with most has
+        order = relevant.byte().topk(int(relevant.sum(-1).max()), dim=-1).indices
+        own, shares = scores.gather(-1, order), shares.gather(-1, order)
+    ahead = ((scores.unsqueeze(-2) - own.unsqueeze(-1)) / temperature).sigmoid()
+    first, every = (0.5 + ahead @ counted).unbind(-1)  # a document is half ahead of itself
+    return torch.where(differs(counted[..., 0], where), 1 - (shares * first / every).sum(-1), 0.0)
+
+
+class SmoothAPLoss(RankingLoss):
+    """`smooth_ap_loss` as a module; see there for the arguments, the errors and the source.
+
+    >>> SmoothAPLoss(temperature=0.01)
+    SmoothAPLoss(temperature=0.01, reduction=mean)
+    """
+
+    function = staticmethod(smooth_ap_loss)
+
+    def __init__(
+        self, temperature: float = 0.1, min_relevant: float | None = None, *, reduction: Reduction = "mean"
+    ) -> None:
+        check_positive("temperature", temperature)
+        super().__init__(reduction, temperature=temperature, min_relevant=min_relevant)

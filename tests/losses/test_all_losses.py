@@ -129,6 +129,8 @@ LOSSES = [
     ("ApproxNDCG@3", case(rs.ApproxNDCGLoss, "nDCG@3", temperature=1.0)),
     ("ApproxMRR", case(rs.ApproxNDCGLoss, "RR", temperature=1.0)),
     ("DCG-hinge", case(rs.ApproxNDCGLoss, temperature=1.0, ranks="hinge")),
+    ("SmoothAP", case(rs.SmoothAPLoss)),
+    ("SmoothAP-relevant", case(rs.SmoothAPLoss, 1.0, min_relevant=1)),
     ("Softmax", case(rs.SoftmaxLoss)),
     ("Softmax-unique", case(rs.SoftmaxLoss, "gain", against="lower")),
     ("Softmax-poly-1", case(rs.SoftmaxLoss, "share", temperature=0.5, epsilon=1.0)),

@@ -121,6 +121,20 @@ def approx_mrr(s, y, w):
     return 1 - sum(r / rank for r, rank in zip(relevant, smooth_ranks(s, 0.4), strict=True)) / sum(relevant)
 
 
+def smooth_ap(lowest):
+    def formula(s, y, w):
+        relevant = [label >= lowest if lowest else label > 0 for label in y]
+        if len(set(relevant)) < 2:
+            return 0.0
+        total = 0.0
+        for i in (i for i in range(len(s)) if relevant[i]):
+            ahead = {j: 1 / (1 + math.exp((s[i] - s[j]) / 0.3)) for j in range(len(s)) if j != i}
+            total += w[i] * (1 + sum(x for j, x in ahead.items() if relevant[j])) / (1 + sum(ahead.values()))
+        return 1 - total / sum(each for each, counts in zip(w, relevant, strict=True) if counts)
+
+    return formula
+
+
 def dcg_hinge(s, y, w):
     gains = [(2**label - 1) * weight for label, weight in zip(y, w, strict=True)]
     if len(set(gains)) < 2:
@@ -208,6 +222,8 @@ FORMULAS = {
     ),
     "circle": (rs.CircleLoss(gamma=2.0), circle, False),
     "ApproxMRR": (rs.ApproxNDCGLoss("RR", temperature=0.4), approx_mrr, False),
+    "Smooth-AP": (rs.SmoothAPLoss(0.3), smooth_ap(None), False),
+    "Smooth-AP of grades from 1.5": (rs.SmoothAPLoss(0.3, min_relevant=1.5), smooth_ap(1.5), False),
     "DCG hinge": (rs.ApproxNDCGLoss(temperature=1.0, ranks="hinge"), dcg_hinge, False),
     "NeuralSort": (rs.NeuralSortLoss(0.8), neural_sort, False),
     "NeuralNDCG": (rs.NeuralNDCGLoss("nDCG", 1.3), neural_ndcg(9, 0), False),
@@ -244,6 +260,20 @@ def test_the_hinge_bound_of_dcg_is_one():
         given = torch.tensor(scores, dtype=torch.float64), torch.tensor(labels)
         regret = 1 - rs.nDCG()(*given, empty=1)
         assert rs.approx_ndcg_loss(*given, temperature=1.0, ranks="hinge") >= regret - 1e-12 or not can_err(labels)
+
+
+def test_smooth_ap_tends_to_the_measure():
+    torch.manual_seed(0)
+    scores, labels = torch.randn(40, 9, dtype=torch.float64), torch.randint(0, 4, (40, 9))
+    labels[:, 0], labels[:, 1] = 2, 0
+    for measure, lowest in (("AP", None), ("AP(min_relevant=2)", 2)):
+        exact = 1 - next(iter(rs.evaluate(scores, labels, measure).values()))
+        gaps = []
+        for temperature in (0.1, 0.01, 1e-5):
+            found = rs.smooth_ap_loss(scores, labels, temperature=temperature, min_relevant=lowest, reduction="none")
+            gaps.append((found - exact).abs().max())
+        assert gaps[0] > gaps[1] > gaps[2]
+        assert gaps[2] < 1e-9
 
 
 def test_neural_ndcg_tends_to_the_measure_and_approx_mrr_too():

@@ -1,0 +1,153 @@
+"""Retrieval on frozen embeddings, beside Smooth-AP and InfoNCE: a map of the queries, trained by each loss.
+
+A sentence encoder stays frozen, and so do the documents' embeddings, as in an index. A query's embedding q becomes q + W q, W
+beginning at 0, so that the start is the encoder itself. The list of a query is what is relevant to any query of the batch and
+1000 documents, drawn for each batch; losses are called through `SimilarityLoss`, measures are over the whole corpus. Learning
+rate and temperature, of one grid for all, by seed 0 and nDCG@10 of the validation queries, which choose the epoch too; then all
+seeds, which draw batches and documents. "New documents" are the test queries to which no document is relevant that is so to a
+training query. Every run is kept in `--output`, and what is there is not run again:
+
+    python scripts/text_retrieval.py --collection SCIFACT --encoder MODEL --output runs/text-retrieval
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from itertools import product
+from typing import Any
+
+import numpy as np
+import torch
+from text_rerank import best_runs, embedded, graded, kind, mean_rows, opened, paired_row, parser_of, report
+from torch import Tensor
+
+import rankstruct as rs
+from rankstruct.commands.cells import Cell, CellsFailed
+from rankstruct.measures import evaluate
+from rankstruct.text import TextSource
+
+MEASURES = ("nDCG@10", "RR@10", "AP", "R@100")
+RATES, TEMPERATURES = (5e-4, 2e-3, 5e-3), (0.01, 0.03, 0.1, 0.3)
+EPOCHS, LISTS, DOCUMENTS = 4, 32, 1000
+LOSSES = {
+    "AP hinge": lambda: rs.StructuredHingeLoss("AP"),
+    "nDCG@10 hinge": lambda: rs.StructuredHingeLoss("nDCG@10"),
+    "graded AUC hinge": lambda: rs.GradedLoss("AUC"),
+    "LambdaLoss nDCG@10": lambda: rs.LambdaLoss("nDCG@10"),
+    "Smooth-AP": lambda: rs.SmoothAPLoss(temperature=1.0),  # the similarities are divided by a temperature already
+    "softmax (InfoNCE)": lambda: rs.SoftmaxLoss(),
+}
+START = "start: cosine of the embeddings"
+PEERS = ("Smooth-AP", "softmax (InfoNCE)")
+Part = tuple[Tensor, Tensor, Tensor]
+
+
+@cache
+def prepared(collection: str, encoder: str, store: str, fold: int, grades: int) -> tuple[Tensor, list[Part]]:
+    """Embeddings of the documents, and for training, validation and test those of queries, grades of documents, and `where`."""
+    queries, documents = embedded(collection, encoder, store)
+    place = {name: at for at, name in enumerate(documents)}
+    parts = []
+    for judged in TextSource(path=collection, encoder=encoder, fold=fold).read().judged:
+        qrels = graded(judged, grades)
+        labels = torch.zeros(len(qrels), len(place))
+        for row, each in enumerate(qrels.values()):
+            for document, grade in each.items():
+                labels[row, place[document]] = grade
+        found = torch.from_numpy(np.stack([queries[name] for name in qrels]))
+        parts.append((found, labels.clamp(min=0), labels >= 0))
+    return torch.from_numpy(np.stack([*documents.values()])), parts
+
+
+def train(
+    collection: str,
+    encoder: str,
+    store: str,
+    fold: int,
+    grades: int,
+    loss: str,
+    setting: tuple[float, float],
+    seed: int,
+) -> dict:
+    """One run: the best epoch's validation nDCG@10, and the test measures of each query."""
+    torch.set_num_threads(1)
+    documents, (training, validation, test) = prepared(collection, encoder, store, fold, grades)
+    torch.manual_seed(seed)
+    rate, temperature = setting
+    change = torch.zeros(documents.shape[1], documents.shape[1], requires_grad=True)
+    loss_of = rs.SimilarityLoss(LOSSES[loss](), temperature=temperature)
+    optimizer = torch.optim.AdamW([change], lr=rate, weight_decay=0.01)
+    best, kept = -1.0, change.detach()
+    for epoch in range(EPOCHS + 1):  # the first is the start
+        for rows in torch.randperm(len(training[0])).split(LISTS) if epoch else ():
+            queries, labels, where = (each[rows] for each in training)
+            relevant = (labels > 0).any(0).nonzero().view(-1)
+            listed = torch.cat([relevant, torch.randperm(len(documents))[:DOCUMENTS]]).unique()
+            value = loss_of(queries + queries @ change, documents[listed], labels[:, listed], where[:, listed])
+            optimizer.zero_grad()
+            value.backward()
+            optimizer.step()
+        reached = float(measured(change, documents, validation, MEASURES[:1])["nDCG@10"].mean())
+        if reached > best:
+            best, kept = reached, change.detach().clone()
+    found = measured(kept, documents, test, MEASURES)
+    return {"vali": best, "test": {name: each.tolist() for name, each in found.items()}}
+
+
+def measured(change: Tensor, documents: Tensor, part: Part, measures: Any) -> dict[str, Tensor]:
+    """Measures of each query over the whole corpus."""
+    queries, labels, where = part
+    with torch.no_grad():
+        scores = (queries + queries @ change) @ documents.T
+        return {**evaluate(scores, labels, list(measures), where=where)}
+
+
+def started(
+    where: tuple[str, str, str], folds: Any, grades: int
+) -> tuple[dict[str, dict[str, np.ndarray]], np.ndarray]:
+    """Measures of the test queries of all folds without training, `[1, queries]`; which of them have new documents alone."""
+    found, new = [], []
+    for fold in folds:
+        documents, (training, _, test) = prepared(*where, fold, grades)
+        found.append(measured(documents.new_zeros(documents.shape[1], documents.shape[1]), documents, test, MEASURES))
+        new.append(~((test[1] > 0) & (training[1] > 0).any(0)).any(1))
+    joined = {m: {START: torch.cat([each[m] for each in found]).numpy()[None]} for m in MEASURES}
+    return joined, torch.cat(new).numpy()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run what the folder does not hold yet, print the tables."""
+    given = parser_of(__doc__, LOSSES, "runs/text-retrieval").parse_args(arguments)
+    name, folds, store = opened(given)
+    where = (given.collection, given.encoder, str(store))
+
+    def cell(fold: int, loss: str, setting: tuple[float, float], seed: int) -> Cell:
+        rate, temperature = setting
+        asked = {"loss": loss, "rate": rate, "temperature": temperature, "seed": seed, "fold": fold}
+        file = f"retrieval-{name}/{kind(loss)}/{fold}-{rate:g}-{temperature:g}-{seed}"
+        return Cell(file, asked | {"grades": given.grades}, (*where, fold, given.grades, loss, setting, seed))
+
+    try:
+        reached = best_runs(train, cell, given, folds, [*product(RATES, TEMPERATURES)], MEASURES)
+    except (ValueError, OSError, CellsFailed) as error:
+        print(f"text_retrieval: {error}", file=sys.stderr)
+        return 1
+    start, new = started(where, folds, given.grades)
+    for measures in (start, reached):
+        measures["nDCG@10, new documents"] = {x: each[:, new] for x, each in measures["nDCG@10"].items()}
+    begun = [START, *(f"{each[START].mean():.4f}" for each in start.values())]
+    pairs = [(x, peer) for peer in PEERS for x in given.losses if x not in PEERS and peer in given.losses]
+    tests = [paired_row(reached, m, x, peer) for x, peer in pairs for m in ("nDCG@10", "AP")]
+    tables = {
+        f"{name} means": (["loss", *reached], [begun, *mean_rows(reached)]),
+        f"{name} tests": (["loss", "measure", "beside", "difference", "wins", "losses", "p (Wilcoxon)"], tests),
+        f"{name} queries": (["test queries", "with new documents alone"], [[str(len(new)), str(new.sum())]]),
+    }
+    typed = sys.argv[1:] if arguments is None else arguments
+    report(tables, store / f"text-retrieval-{name}.json", "text_retrieval.py", typed)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
