@@ -484,15 +484,16 @@ def _smooth_ap_list(
     min_relevant: float | None,
 ) -> Tensor:
     relevant = where & is_relevant(labels, min_relevant)
-    counted = torch.stack([relevant, where], -1).to(scores.dtype)
-    shares = _normalized(counted[..., 0], torch.ones_like(scores) if weights is None else weights)
+    wanted = relevant.to(scores.dtype)
+    shares = _normalized(wanted, torch.ones_like(scores) if weights is None else weights)
     own = scores
     if relevant.numel() and is_plain(relevant):  # the relevant documents alone, as many as the list with most has
         order = relevant.byte().topk(int(relevant.sum(-1).max()), dim=-1).indices
         own, shares = scores.gather(-1, order), shares.gather(-1, order)
     ahead = ((scores.unsqueeze(-2) - own.unsqueeze(-1)) / temperature).sigmoid()
-    first, every = (0.5 + ahead @ counted).unbind(-1)  # a document is half ahead of itself
-    return torch.where(differs(counted[..., 0], where), 1 - (shares * first / every).sum(-1), 0.0)
+    # A document is half ahead of itself.
+    first, every = (0.5 + torch.where(kind.unsqueeze(-2), ahead, 0.0).sum(-1) for kind in (relevant, where))
+    return torch.where(differs(wanted, where), 1 - (shares * first / every).sum(-1), 0.0)
 
 
 class SmoothAPLoss(RankingLoss):
