@@ -557,7 +557,12 @@ class _LightGBM:
             self.booster.add_valid(library.Dataset(valid.X, valid.labels, **lists), "valid")
 
     def add_tree(self) -> None:
-        self.booster.update(fobj=self.objective)
+        try:
+            self.booster.update(fobj=self.objective)
+        except _installed("lightgbm").basic.LightGBMError as error:
+            if "num_features()" not in str(error):
+                raise
+            raise ValueError("no feature tells documents apart: each is constant, or nearly always the same") from error
 
     def valid_scores(self) -> np.ndarray:
         seen: list[np.ndarray] = []

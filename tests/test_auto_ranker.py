@@ -212,7 +212,8 @@ def test_goes_through_skops(fitted, tmp_path):
     ("options", "change", "said"),
     [
         ({"time_budget": -1}, None, "time_budget must be 0 or more seconds"),
-        ({"folds": 1}, None, "folds must be at least 2, got 1"),
+        ({"folds": 1}, None, "folds must be a whole number, at least 2, got 1"),
+        ({"folds": 2.5}, None, "folds must be a whole number"),
         ({"select": "alpha_nDCG@5"}, None, "select must be a measure without groups"),
         ({"select": "quality"}, None, "quality"),
         ({"prepare": ["logarithm"]}, None, "unknown preparation step"),

@@ -96,6 +96,13 @@ def test_leaves_are_found_once_more_all_together(library, tmp_path):
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(ranker)).predict(new), ranker.predict(new))
 
 
+def test_constant_features_are_named():
+    pytest.importorskip("lightgbm")
+    X, y, qid = make()
+    with pytest.raises(ValueError, match="no feature tells documents apart"):
+        rs.BoostedRanker(**QUICK).fit(np.ones_like(X), y, qid)
+
+
 def test_rows_in_any_order_sparse_or_missing(library):
     X, y, qid = make()
     options = {**QUICK, "library": library, "subsample": 1.0}

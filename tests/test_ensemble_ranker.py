@@ -190,7 +190,8 @@ def test_a_scorer_lets_gradients_through():
         ({"weights": [0, 0, 0]}, "not all 0"),
         ({"weights": "validation"}, "needs X_valid"),
         ({"rankers": []}, "rankers must be one or more"),
-        ({"folds": 0}, "folds must be at least 1, got 0"),
+        ({"folds": 0}, "folds must be a whole number, at least 1, got 0"),
+        ({"folds": 2.5}, "folds must be a whole number"),
         ({"rankers": [rs.LinearRanker()] * 7, "weights": "validation"}, "at most 6 rankers, got 7"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -149,8 +150,8 @@ class AutoRanker(Ranker):
             raise ValueError(f"select must be a measure without groups, got {self._measure().name}; take LinearRanker")
         if self.time_budget is not None and not self.time_budget >= 0:
             raise ValueError(f"time_budget must be 0 or more seconds, or None for no limit; got {self.time_budget}")
-        if not self.folds >= 2:
-            raise ValueError(f"folds must be at least 2, got {self.folds}")
+        if not (isinstance(self.folds, Integral) and self.folds >= 2):
+            raise ValueError(f"folds must be a whole number, at least 2, got {self.folds}")
 
     def _measure(self) -> Measure:
         return parse_measure(self.select)

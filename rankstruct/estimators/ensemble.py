@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -145,8 +146,8 @@ class EnsembleRanker(Ranker):
             raise ValueError(
                 f"weights='validation' is for at most {_MOST} rankers, got {len(self.rankers)}; take 'equal'"
             )
-        if not self.folds >= 1:
-            raise ValueError(f"folds must be at least 1, got {self.folds}")
+        if not (isinstance(self.folds, Integral) and self.folds >= 1):
+            raise ValueError(f"folds must be a whole number, at least 1, got {self.folds}")
 
     def _member_scores(self, X: Any, qid: np.ndarray) -> np.ndarray:
         """Scores `[documents, members]` of prepared documents."""
