@@ -9,6 +9,7 @@ from rankstruct.benchmarks import device
 from rankstruct.cli import main
 
 
+@pytest.mark.slow
 def test_rows_cover_losses_shapes_and_precisions(tmp_path, capsys):
     out = tmp_path / "device.json"
     options = ["--shapes", "2x7", "3x5", "--rounds", "3", "--losses", "AP", "squared", "--json", str(out)]

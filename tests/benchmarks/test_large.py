@@ -19,6 +19,7 @@ def test_the_shape_is_as_it_says(tmp_path):
         write_web_lists(tmp_path / "none.txt", 0)
 
 
+@pytest.mark.slow
 def test_stages_table_and_figure(tmp_path):
     pytest.importorskip("lightgbm")
     text = tmp_path / "web.txt"

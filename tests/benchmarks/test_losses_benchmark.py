@@ -10,6 +10,7 @@ from rankstruct.benchmarks.losses import LOSSES, benchmark_losses, both_ways, dr
 from rankstruct.cli import main
 
 
+@pytest.mark.slow
 def test_every_loss_is_timed_and_threads_are_restored():
     before = torch.get_num_threads()
     timings = benchmark_losses(shape=(4, 30), shares=[0.1, 0.5], rounds=2, memory=False)

@@ -210,6 +210,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_file(tmp_path):
     """120 MB of text, 27 MB of features: the reader held more than all of both."""
     write_web_lists(tmp_path / "small.txt", 0.01)

@@ -147,6 +147,7 @@ def test_hinges_train_through_the_kernels(on_device):
         assert rs.most_violated(torch.zeros(shape), torch.zeros(shape), "nDCG").value.shape == shape[:-1]
 
 
+@pytest.mark.slow
 def test_in_the_simulator(tmp_path):
     torch.save(answers(), tmp_path / "expected")
     environment = {**os.environ, **SETTINGS, "RANKSTRUCT_EXPECTED": str(tmp_path / "expected")}
