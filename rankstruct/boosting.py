@@ -490,10 +490,10 @@ def _leaf_features(scorer: TreeScorer, X: Any) -> sp.csr_array:
     rows = torch.as_tensor(dense(X), dtype=torch.float64)
     width = scorer.num_nodes + 1
     columns = np.concatenate([scorer.reached(part).numpy() for part in rows.split(_ROWS)])
-    columns = 1 + columns + width * np.arange(scorer.num_trees)
-    score = _AS_GROWN * scorer(rows).numpy()[:, None]
+    columns = columns + width * np.arange(scorer.num_trees)
+    score = _AS_GROWN * scorer.leaves.flatten().numpy()[columns].sum(1, keepdims=True)
     values = np.concatenate([score, np.ones_like(columns, dtype=np.float64)], axis=1)
-    columns = np.concatenate([np.zeros((len(columns), 1), np.int64), columns], axis=1)
+    columns = np.concatenate([np.zeros((len(columns), 1), np.int64), 1 + columns], axis=1)
     starts = np.arange(len(columns) + 1) * columns.shape[1]
     return sp.csr_array((values.ravel(), columns.ravel(), starts), shape=(len(columns), 1 + width * scorer.num_trees))
 

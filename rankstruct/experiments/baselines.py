@@ -32,7 +32,7 @@ from torch import nn
 from rankstruct.boosting import BoostedRanker
 from rankstruct.diagnostics import describe
 from rankstruct.estimators import AutoRanker, EnsembleRanker, LinearRanker, MLPRanker
-from rankstruct.estimators.base import are_given, group_documents
+from rankstruct.estimators.base import are_given, dense, group_documents
 from rankstruct.estimators.linear import ranking_risk
 from rankstruct.feature_maps import Positional
 from rankstruct.lists import pad
@@ -168,10 +168,6 @@ class _Baseline(BaseEstimator):
 
     def _rows(self, X: Any) -> Any:
         return check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
-
-
-def _dense(X: Any) -> np.ndarray:
-    return X.toarray() if sp.issparse(X) else X
 
 
 def with_constant(X: Any, value: float) -> Any:
@@ -471,7 +467,7 @@ class PairwiseRegression(_Baseline):
         d = X.shape[1]
         second, first, lists = np.zeros((d, d)), np.zeros(d), 0
         for start, stop in itertools.pairwise(offsets):
-            rows, relevant = _dense(X[start:stop]).astype(np.float64), y[start:stop] > 0
+            rows, relevant = dense(X[start:stop]).astype(np.float64), y[start:stop] > 0
             if relevant.all() or not relevant.any():
                 continue
             kinds = rows[relevant], rows[~relevant]
@@ -618,11 +614,11 @@ class McRank(_Boosted):
             max_leaf_nodes=self.leaves,
             early_stopping=False,
             random_state=0,
-        ).fit(_dense(X), y)
+        ).fit(dense(X), y)
         return self.rounds
 
     def _stages(self, X: Any) -> Iterator[tuple[int, np.ndarray]]:
-        stages = self.model_.staged_predict_proba(_dense(X))
+        stages = self.model_.staged_predict_proba(dense(X))
         return enumerate((shares @ self.model_.classes_ for shares in stages), 1)
 
 
@@ -723,15 +719,15 @@ class CatBoost(_Boosted):
             "allow_writing_files": False,
         }
         lists = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-        self.model_ = catboost.CatBoost(options).fit(catboost.Pool(_dense(X), y, group_id=lists))
+        self.model_ = catboost.CatBoost(options).fit(catboost.Pool(dense(X), y, group_id=lists))
         return self.rounds
 
     def _stages(self, X: Any) -> Iterator[tuple[int, np.ndarray]]:
-        stages = self.model_.staged_predict(_dense(X), eval_period=self.every, thread_count=1)
+        stages = self.model_.staged_predict(dense(X), eval_period=self.every, thread_count=1)
         return ((min(number * self.every, self.rounds), scores) for number, scores in enumerate(stages, 1))
 
     def _score(self, X: Any) -> np.ndarray:
-        return self.model_.predict(_dense(X), ntree_end=self.choice_["rounds"], thread_count=1)
+        return self.model_.predict(dense(X), ntree_end=self.choice_["rounds"], thread_count=1)
 
 
 @dataclass(eq=False, repr=False)
@@ -751,7 +747,7 @@ class RankBoost(_Boosted):
     thresholds: int = 50
 
     def _boost(self, X: Any, y: np.ndarray, offsets: np.ndarray) -> int:
-        X = _dense(X)
+        X = dense(X)
         better, worse = _ordered_pairs(y, offsets)
         if not len(better):
             raise ValueError("there is no pair of documents of one list with different labels")
@@ -780,7 +776,7 @@ class RankBoost(_Boosted):
         return len(self.votes_)
 
     def _stages(self, X: Any) -> Iterator[tuple[int, np.ndarray]]:
-        X, sums = _dense(X), np.zeros(X.shape[0])
+        X, sums = dense(X), np.zeros(X.shape[0])
         for number, (feature, threshold, alpha) in enumerate(self.votes_, 1):
             sums = sums + alpha * (X[:, feature] > threshold)
             yield number, sums
@@ -816,14 +812,14 @@ class SingleFeature(_Baseline):
             qid = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
             best = -np.inf
             for feature, sign in itertools.product(range(X.shape[1]), (1, -1)):
-                value = mean_measure(sign * _dense(X[:, [feature]]).ravel(), y, qid, self.select)
+                value = mean_measure(sign * dense(X[:, [feature]]).ravel(), y, qid, self.select)
                 if value > best:
                     best, self.choice_ = value, {"feature": feature, "sign": sign}
         elif not 0 <= self.feature < X.shape[1]:
             raise ValueError(f"feature must be a column from 0 to {X.shape[1] - 1}, got {self.feature}")
 
     def _score(self, X: Any) -> np.ndarray:
-        return self.choice_["sign"] * _dense(X[:, [self.choice_["feature"]]]).ravel()
+        return self.choice_["sign"] * dense(X[:, [self.choice_["feature"]]]).ravel()
 
 
 @dataclass(eq=False, repr=False)
