@@ -93,6 +93,25 @@ def draw_lists(scores, where, noise, first, last, placed):
     return -1
 
 
+@compile_part
+def _look_ahead(ranking, worth, rewards, power, drawn, seen, own, gained, inverse, to_come):
+    """What both derivatives need of each rank of a drawn ranking: the power of its document, what it gains, one over the powers
+    that are left, and what is gained from there on. Marks its documents in `seen` as of the ranking number `drawn`.
+    """
+    for r in range(ranking.shape[0]):
+        at = unsigned(ranking[r])
+        own[r], gained[r] = power[at], worth[r] * rewards[at]
+        seen[at] = drawn
+    left, rest = 0.0, 0.0
+    for d in range(power.shape[0]):
+        left += power[d] if seen[d] != drawn else 0.0
+    for r in range(ranking.shape[0] - 1, -1, -1):
+        left += own[r]
+        inverse[r] = 1.0 / left
+        rest += gained[r]
+        to_come[r] = rest
+
+
 @compile_kernel
 def gradient_lists(scores, where, placed, worth, rewards, first, last, found):
     """Fill `found`, `[lists, n]`, for the lists `[first, last)`; see `losses.policy` for the three terms."""
@@ -110,19 +129,8 @@ def gradient_lists(scores, where, placed, worth, rewards, first, last, found):
             mine[d] = 0.0
         for sample in range(samples):
             drawn += 1
-            for r in range(ranks):
-                at = unsigned(placed[sample, index, r])
-                own[r], gained[r] = power[at], worth[index, r] * rewards[index, at]
-                seen[at] = drawn
-            left = 0.0
-            for d in range(n):
-                left += power[d] if seen[d] != drawn else 0.0
-            rest = 0.0
-            for r in range(ranks - 1, -1, -1):
-                left += own[r]
-                inverse[r] = 1.0 / left
-                rest += gained[r]
-                to_come[r] = rest
+            ranking = placed[sample, index, :ranks]
+            _look_ahead(ranking, worth[index], rewards[index], power, drawn, seen, own, gained, inverse, to_come)
             of_worth, of_rest = 0.0, 0.0
             for r in range(ranks):
                 at = unsigned(placed[sample, index, r])
@@ -153,19 +161,8 @@ def curvature_lists(scores, where, placed, worth, rewards, first, last, found):
             mine[d] = 0.0
         for sample in range(samples):
             drawn += 1
-            for r in range(ranks):
-                at = unsigned(placed[sample, index, r])
-                own[r], gained[r] = power[at], worth[index, r] * rewards[index, at]
-                seen[at] = drawn
-            left = 0.0
-            for d in range(n):
-                left += power[d] if seen[d] != drawn else 0.0
-            rest = 0.0
-            for r in range(ranks - 1, -1, -1):
-                left += own[r]
-                inverse[r] = 1.0 / left
-                to_come[r] = rest  # after this rank
-                rest += gained[r]
+            ranking = placed[sample, index, :ranks]
+            _look_ahead(ranking, worth[index], rewards[index], power, drawn, seen, own, gained, inverse, to_come)
             once, twice = 0.0, 0.0  # A_r and B_r
             of_others, of_others_squared = 0.0, 0.0
             of_own, of_own_squared, of_own_cubed = 0.0, 0.0, 0.0
@@ -179,7 +176,7 @@ def curvature_lists(scores, where, placed, worth, rewards, first, last, found):
                 of_own_squared += weight * once
                 of_own_cubed += weight * squares
                 if_placed = 1.0 - 3.0 * p * once + p * p * squares
-                mine[at] += to_come[r] * if_placed + p * (p * of_others_squared - of_others)
+                mine[at] += (to_come[r] - gained[r]) * if_placed + p * (p * of_others_squared - of_others)
                 mine[at] += rewards[index, at] * p * (of_own - 3.0 * p * of_own_squared + p * p * of_own_cubed)
                 of_others += gained[r] * once
                 of_others_squared += gained[r] * squares
