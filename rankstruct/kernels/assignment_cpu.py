@@ -91,14 +91,37 @@ def _tables_of(inside, through, reach, stack, k, groups):
     )
 
 
+@compile_part
+def _behind(group, score, c, first, second):
+    """What the documents behind the best `first` of class 0 and `second` of class 1 add, beside all at their places by score."""
+    total, q, position = 0.0, 0, first + second
+    while first or second:
+        left = second if group[q] else first
+        if left:
+            total -= c[unsigned(q)] * score[unsigned(q)]
+            first, second = (first, second - 1) if group[q] else (first - 1, second)
+        else:
+            total += (c[unsigned(position)] - c[unsigned(q)]) * score[unsigned(q)]
+            position += 1
+        q += 1
+    return total
+
+
 @compile_kernel
-def by_lattice(class_score, starts, gain, c, a, classes):
-    """Two classes: the best path over (how many of the first, how many of the second) are placed. O(p m)."""
-    first, second = starts[1], starts[2] - starts[1]
-    value = np.empty(second + 1, np.float64)
-    from_first = np.empty((first + 1, second + 1), np.bool_)
-    for i in range(first + 1):
-        for j in range(second + 1):
+def by_lattice(class_score, starts, group, score, gain, c, a, k, classes):
+    """Two classes: the best path over (how many of the first, how many of the second) are in the first k ranks, from which on
+    documents follow by score: `group` and `score` [n] in that order. O(p m), or O(k^2 + k n) with a cut-off.
+
+    The best value with so many of the first class before the cut-off is concave in their number, as that of any flow is in
+    what has to go through an edge: where it falls, the best one was there.
+    """
+    n = group.shape[0]
+    most, its_most = min(k, starts[1]), min(k, n - starts[1])
+    value = np.empty(its_most + 1, np.float64)
+    from_first = np.empty((most + 1, its_most + 1), np.bool_)
+    best, split = -np.inf, np.int64(0)
+    for i in range(most + 1):
+        for j in range(min(its_most, k - i) + 1):
             if i == 0 and j == 0:
                 value[0] = 0.0
                 continue
@@ -107,10 +130,15 @@ def by_lattice(class_score, starts, gain, c, a, classes):
             if i > 0:
                 down = value[j] + c[rank] * class_score[i - 1] - a[rank] * gain[0]
             if j > 0:
-                along = value[j - 1] + c[rank] * class_score[first + j - 1] - a[rank] * gain[1]
+                along = value[j - 1] + c[rank] * class_score[starts[1] + j - 1] - a[rank] * gain[1]
             from_first[i, j] = down >= along
             value[j] = max(down, along)
-    i, j = first, second
+        if i + its_most >= k:
+            whole = value[k - i] + (_behind(group, score, c, i, k - i) if k < n else 0.0)
+            if whole < best:
+                break
+            best, split = whole, i
+    i, j = split, k - split
     while i + j > 0:
         if from_first[i, j]:
             i -= 1

@@ -89,7 +89,7 @@ class Batch(NamedTuple):
 # none. Of two gains the lattice took 2.3 to 4.6 a cell, the sweep 4 a document and 45 a rank before the cut-off; of L gains, 3 to
 # 64, 40 + 1.4 L^2 a rank. Without a cut-off its greedy start was nearly always an optimum, at 15 a rank of two gains; else it may
 # need its other start beyond 32, which takes 10 times as long. The prices took 1.4 a pair of documents, 4 to 17 with a cut-off.
-_LATTICE_CELL, _GREEDY_RANK = 2.4, 15.0
+_LATTICE_CELL, _LATTICE_CUT, _GREEDY_RANK = 2.4, 20, 15.0
 _SWEEP_DOCUMENT, _SWEEP_RANK, _SWEEP_EXCHANGE = 4.0, 40.0, 1.4
 _PRICED_PAIR = 4.2
 _MOST_CLASSES, _MOST_CUT = 32, 2**21  # of L, and with a cut-off of k L^2, the numbers that the sweep keeps
@@ -105,7 +105,7 @@ def choose_method(n, classes, pairs, k, proportional):
     if proportional:
         return PROPORTIONAL
     sweep = _SWEEP_DOCUMENT * n + (_SWEEP_RANK + _SWEEP_EXCHANGE * classes**2) * k
-    if classes == 2 and _LATTICE_CELL * pairs <= (sweep if k < n else _GREEDY_RANK * n):
+    if classes == 2 and (k <= _LATTICE_CUT or _LATTICE_CELL * pairs <= (sweep if k < n else _GREEDY_RANK * n)):
         return LATTICE
     if k < n:
         return SWEEP if classes**2 * k <= _MOST_CUT and sweep <= _PRICED_PAIR * n**2 else PRICES
@@ -388,8 +388,10 @@ def lattice_lists(batch, first, last):
     for index in range(first, last):
         if batch.method[index] == LATTICE:
             class_score, starts, gain, c, a, members, classes = problem_of(batch, index, space)
-            by_lattice(class_score, starts, gain, c, a, classes)
-            rank_classes(batch, index, members, starts, classes, classes.shape[0], space[2][1])
+            start, n, k = batch.lists.offsets[index], members.shape[0], batch.cut[index]
+            group, score = batch.group[start : start + n], batch.score[start : start + n]
+            by_lattice(class_score, starts, group, score, gain, c, a, k, classes)
+            rank_classes(batch, index, members, starts, classes, k, space[2][1])
     return -1
 
 
@@ -518,21 +520,31 @@ def break_ties(order, key, by_second, start, begins, pointer, result):
         pointer[at] += 1
 
 
-@compile_kernel
-def reorder_blocks(by_score, start, weights, block, pointer, shown):
-    """Sort the documents shown at ranks of equal discount by score alone. O(n)."""
-    block[:] = -1
-    begin = 0
-    for i in range(shown.shape[0]):
+@compile_part
+def rank_tied(by_gain, gains, chosen, start, weights, scratch, rank):
+    """Rank documents by gain, those of one gain as in `chosen`, and those at ranks of equal discount as in `chosen` alone. O(n).
+
+    `scratch` [4, at least as long as the list].
+    """
+    begins, block, free, next_of_gain = scratch[0], scratch[1], scratch[2], scratch[3]
+    begin, before, its_block = np.uint64(0), 0.0, np.uint64(0)
+    for i in range(by_gain.shape[0]):
+        at = by_gain[i]
+        gain = gains[unsigned(at)]
+        if i == 0 or gain != before:
+            begin, before = unsigned(i), gain
         if i and weights[i] != weights[i - 1]:
-            begin = i
-        block[unsigned(shown[i] - start)] = begin
-        pointer[i] = i
-    for i in range(by_score.shape[0]):
-        begin = block[unsigned(by_score[i] - start)]
-        if begin != -1:
-            shown[unsigned(pointer[unsigned(begin)])] = by_score[i]
-            pointer[unsigned(begin)] += 1
+            its_block = unsigned(i)
+        begins[unsigned(at - start)] = begin
+        block[i], free[i], next_of_gain[i] = its_block, i, i
+    for i in range(chosen.shape[0]):
+        at = unsigned(chosen[i] - start)
+        begin = unsigned(begins[at])
+        place = next_of_gain[begin]
+        next_of_gain[begin] = place + 1
+        its_block = unsigned(block[unsigned(place)])
+        rank[at] = free[its_block]
+        free[its_block] = rank[at] + 1
 
 
 @compile_kernel
@@ -540,7 +552,7 @@ def score_lists(batch, first, last, reference, task_loss, value, direction):
     """`score` with scratch for the longest of the lists."""
     longest = longest_list(batch.lists.offsets, first, last)
     space = sort_space(batch.lists.chosen.view(np.uint64), longest)
-    scratch, numbers = np.empty((5, longest), np.int64), np.empty((2, longest))
+    scratch, numbers = np.empty((8, longest), np.int64), np.empty((2, longest))
     return score(batch, first, last, reference, task_loss, value, direction, space, scratch, numbers)
 
 
@@ -548,7 +560,7 @@ def score_lists(batch, first, last, reference, task_loss, value, direction):
 def score(batch, first, last, reference, task_loss, value, direction, space, scratch, numbers):
     """Task loss, hinge and direction of the rankings `rank` against a reference; 0 where no ranking can be wrong.
 
-    `space` is for `sort_descending`, `scratch` [5, longest list] and `numbers` [2, longest list].
+    `space` is for `sort_descending`, `scratch` [8, longest list] and `numbers` [2, longest list].
     """
     lists, rank = batch.lists, batch.rank
     offsets, decay, weights, gains = lists.offsets, lists.decay, lists.weights, lists.gains
@@ -605,15 +617,15 @@ def score(batch, first, last, reference, task_loss, value, direction, space, scr
                 ideal[i] = ideal[i - 1]
             ideal[0] = chosen[lead]
         elif reference == IDEAL_TIED:
-            break_ties(by_gain, gains[start:stop], chosen, start, begins, pointer, ideal)
             steps = weights[:n]
             if cut < min(lists.cutoff, n):
                 steps = numbers[1, :n]
                 for i in range(n):
                     steps[i] = weights[i] if i < cut else 0.0
-            reorder_blocks(chosen, start, steps, begins[: stop - start], pointer, ideal)
-        for i in range(n):
-            reference_rank[unsigned(ideal[i] - start)] = i
+            rank_tied(by_gain, gains, chosen, start, steps, scratch[4:], reference_rank)
+        if reference != IDEAL_TIED or lists.reciprocal:
+            for i in range(n):
+                reference_rank[unsigned(ideal[i] - start)] = i
 
         difference = 0.0
         for i in range(n):

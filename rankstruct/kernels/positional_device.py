@@ -47,7 +47,7 @@ class Scratch(NamedTuple):
     """Scratch of all lists; list i has the columns from `offsets[i] + i COUNTED_CLASSES` on.
 
     Attributes:
-        integers: int64 `[14, columns]`, of which the first five are the batch's.
+        integers: int64 `[15, columns]`, of which the first five are the batch's.
         keys: uint64 `[2, columns]`.
         reals: float64 `[12, columns]`, of which the first two are the batch's.
         of_lists: int64 `[4, lists]`, the batch's.
@@ -111,7 +111,7 @@ def solve_list(lists, scratch, index, reference, results):
         solve_reciprocal(batch, index, index + 1, reals[0], integers[0:2])
     elif batch.method[index] != NOTHING:
         _solve_sum(batch, index, integers, reals, scratch)
-    score(batch, index, index + 1, reference, task_loss, value, direction, space, integers[2:7], reals[0:2])
+    score(batch, index, index + 1, reference, task_loss, value, direction, space, integers[2:10], reals[0:2])
     if wrong != -1:
         task_loss[index] = value[index] = np.nan
 
@@ -193,7 +193,7 @@ def _allocate(documents: int, lists: int, cut: int, device: torch.device) -> Scr
         return torch.empty(shape, dtype=dtype, device=device)
 
     return Scratch(
-        empty(14, columns),
+        empty(15, columns),
         empty(2, columns, dtype=torch.uint64),
         empty(12, columns, dtype=torch.float64),
         empty(4, lists),

@@ -57,7 +57,9 @@ def found_by(arguments, k):
     score, group, members, starts, gain, c, a = arguments
     found, by_class = {}, score[members]
     if len(gain) == 2:
-        by_lattice(by_class, starts, gain, c, a, found.setdefault("lattice", np.empty(len(score), np.int64)))
+        order = np.empty(len(score), np.int64)
+        by_lattice(by_class, starts, group, score, gain, c, a, k, order)
+        found["lattice"] = behind_by_score(order, k, group, 2)
     order = found.setdefault("prices", np.empty(len(score), np.int64))
     by_prices(score, group, gain, c, a, order, price_space(len(score)))
     for method, most in (("greedy start", 2**62), ("usual", 3 * len(score)), ("multilevel start", 0)):
@@ -196,7 +198,8 @@ def test_the_choice_of_a_method():
     assert choose_method(20, 2, 100, 20, False) == LATTICE
     assert choose_method(30, 2, 225, 30, False) == SWEEP
     assert choose_method(1000, 2, 250_000, 1000, False) == SWEEP
-    assert choose_method(1000, 2, 250_000, 10, False) == SWEEP
+    assert choose_method(1000, 2, 250_000, 10, False) == LATTICE
+    assert choose_method(1000, 2, 250_000, 100, False) == SWEEP
     assert choose_method(1000, 33, 0, 1000, False) == PRICES
     assert choose_method(1000, 100, 0, 10, False) == SWEEP
     assert choose_method(1000, 1000, 0, 10, False) == PRICES
