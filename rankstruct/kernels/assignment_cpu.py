@@ -119,7 +119,7 @@ def by_lattice(class_score, starts, group, score, gain, c, a, k, classes):
     most, its_most = min(k, starts[1]), min(k, n - starts[1])
     value = np.empty(its_most + 1, np.float64)
     from_first = np.empty((most + 1, its_most + 1), np.bool_)
-    best, split = -np.inf, np.int64(0)
+    best, split = -np.inf, 0
     for i in range(most + 1):
         for j in range(min(its_most, k - i) + 1):
             if i == 0 and j == 0:
@@ -351,6 +351,32 @@ def sweep(classes, k, group, class_score, starts, gain, c, a, most, space):
 
 
 @compile_part
+def _greedy_of_two(classes, k, class_score, starts, gain, c, a):
+    """`greedy` of two classes: the last inside of either is to be liked as well as the next of the other outside."""
+    n, size = class_score.shape[0], starts[1]
+    first, second = np.int64(0), size  # the next of each
+    nested = True
+    for i in range(k):
+        step_c, step_a = (c[i] - c[i + 1], a[i] - a[i + 1]) if i + 1 < n else (0.0, 0.0)
+        lead = step_a * (gain[0] - gain[1])
+        if first == size or (
+            second < n and step_c * class_score[unsigned(second)] > step_c * class_score[unsigned(first)] - lead
+        ):
+            classes[i] = 1
+            second += 1
+            if first and second < n:
+                inside, outside = class_score[unsigned(first - 1)], class_score[unsigned(second)]
+                nested = nested and step_c * inside - lead >= step_c * outside
+        else:
+            classes[i] = 0
+            first += 1
+            if second > size and first < size:
+                inside, outside = class_score[unsigned(second - 1)], class_score[unsigned(first)]
+                nested = nested and step_c * inside >= step_c * outside - lead
+    return nested
+
+
+@compile_part
 def greedy(classes, k, class_score, starts, gain, c, a, pointer):
     """Fill the first k of `classes` one by one with what the boundary behind the position would like best.
 
@@ -358,6 +384,8 @@ def greedy(classes, k, class_score, starts, gain, c, a, pointer):
     that is an optimum.
     """
     n, groups = class_score.shape[0], gain.shape[0]
+    if groups == 2:
+        return _greedy_of_two(classes, k, class_score, starts, gain, c, a)
     for g in range(groups):
         pointer[g] = starts[g]
     nested = True

@@ -65,10 +65,13 @@ class Batch(NamedTuple):
         by_score, by_gain: int64 `[documents]`, from each list's start its real documents by descending score and gain.
         rank: int64 `[documents]`, the 0-based position of each real document in the most violated ranking.
         group: int64 `[documents]`, from each list's start the class of each document by descending score: 0 for the highest gain.
-        score: float64 `[documents]`, in the same order the scores, relative to the highest.
-        gain: float64 `[documents]`, from each list's start the gain of each class.
+        members: int64 `[documents]`, from each list's start the documents of each class, as their numbers by descending score.
         behind: int64 `[documents]`, from each list's start how many documents each class and those before it have.
+        score: float64 `[documents]`, by descending score the scores, relative to the highest.
+        class_score: float64 `[documents]`, those of `members`.
+        gain: float64 `[documents]`, from each list's start the gain of each class.
         size, classes, cut, method: int64 `[lists]`: real documents, distinct gains, cut-off, and how it is solved.
+        merged: int64 `[lists]`, whether some of the distinct gains became one, in all but `by_gain`.
     """
 
     lists: RankLists
@@ -76,24 +79,30 @@ class Batch(NamedTuple):
     by_gain: Any
     rank: Any
     group: Any
+    members: Any
     behind: Any
     score: Any
+    class_score: Any
     gain: Any
     size: Any
     classes: Any
     cut: Any
     method: Any
+    merged: Any
 
 
 # Nanoseconds, of one thread of a 2-core x86 virtual machine, lists of 10 to 3000 documents, decay i^-0.5, cut-offs 1, 10, 50 and
 # none. Of two gains the lattice took 2.3 to 4.6 a cell, the sweep 4 a document and 45 a rank before the cut-off; of L gains, 3 to
-# 64, 40 + 1.4 L^2 a rank. Without a cut-off its greedy start was nearly always an optimum, at 15 a rank of two gains; else it may
-# need its other start beyond 32, which takes 10 times as long. The prices took 1.4 a pair of documents, 4 to 17 with a cut-off.
-_LATTICE_CELL, _LATTICE_CUT, _GREEDY_RANK = 2.4, 20, 15.0
+# 64, 40 + 1.4 L^2 a rank. Cut-offs 1 to 200 and lists to 10,000: up to rank 20 the lattice of two gains took a quarter of the
+# sweep's time in the median, at worst twice as much; from 50 on, with scores that had been learnt, several times as much. Without
+# a cut-off the sweep's greedy start was nearly always an optimum, at 7 a rank of two gains; else it may need its other start
+# beyond 32, which takes 10 times as long. The prices took 1.4 a pair of documents, 4 to 17 with a cut-off.
+_LATTICE_CELL, _LATTICE_CUT, _GREEDY_RANK = 2.4, 20, 7.0
 _SWEEP_DOCUMENT, _SWEEP_RANK, _SWEEP_EXCHANGE = 4.0, 40.0, 1.4
 _PRICED_PAIR = 4.2
 _MOST_CLASSES, _MOST_CUT = 32, 2**21  # of L, and with a cut-off of k L^2, the numbers that the sweep keeps
 _FEW_CLASSES = 16  # no fewer are looked for
+_NO_GAIN = np.int64(-(2**63))
 COUNTED_CLASSES = 8  # distinct gains that are found by looking for each; more are sorted
 
 
@@ -153,63 +162,64 @@ def _merge_classes(group, gain, behind, classes, cut, number, largest):
 
 
 @compile_part
-def _count_gains(gains, where, gain, number, count):
-    """Write the distinct gains of a list to `gain`, as they come, how many documents have each to `count`, and which one each
-    document has to `number`. Returns how many there are, or -1: more than pay.
+def _find_gains(bits, where, number, behind, key):
+    """Fill `number` with the class of each document of a list, -1 in the padding, and `behind`; returns how many classes, or -1:
+    more than pay.
+
+    `bits` are the gains' as int64, which are in order as they are. Each class takes two passes that vectorise. `key` is scratch.
     """
-    classes = 0
-    for i in range(gains.shape[0]):
-        if where.size and not where[i]:
-            continue
-        value, g = gains[i], classes
-        for other in range(classes):  # all of them: a branch that leaves the loop is hard to predict
-            g = other if gain[other] == value else g
-        if g == classes:
-            if classes == COUNTED_CLASSES:
-                return -1
-            gain[unsigned(g)], count[unsigned(g)] = value, 0
-            classes += 1
-        number[i] = g
-        count[unsigned(g)] += 1
-    return classes
+    for i in range(bits.shape[0]):
+        number[i] = -1
+        value = bits[i] if bits[i] != _NO_GAIN else 0  # of -0.0
+        key[i] = value if not where.size or where[i] else _NO_GAIN
+    before, total = np.int64(2**63 - 1), 0
+    for classes in range(COUNTED_CLASSES + 1):
+        highest = _NO_GAIN
+        for i in range(bits.shape[0]):
+            highest = max(highest, key[i] if key[i] < before else _NO_GAIN)
+        if highest == _NO_GAIN:
+            return classes
+        for i in range(bits.shape[0]):
+            number[i] = classes if key[i] == highest else number[i]
+            total += key[i] == highest
+        if classes == COUNTED_CLASSES:
+            break
+        behind[classes], before = total, highest
+    return -1
 
 
 @compile_part
-def _sort_gains(gain, count, classes, new, first):
-    """Sort the distinct gains, descending; `new` becomes the place of each, `first` how many documents have a higher one."""
+def _partition(number, behind, classes, base, order, pointer):
+    """Fill `order` with the places of each class in `number`, counted from `base`. `pointer` [classes] is scratch."""
+    if classes <= COUNTED_CLASSES:  # a pass for each: no step waits for what the last one wrote
+        to = 0
+        for g in range(classes):
+            i = 0
+            while to < behind[g]:
+                order[unsigned(to)] = base + i
+                to += number[unsigned(i)] == g
+                i += 1
+        return
     for g in range(classes):
-        new[g] = 0
-        for other in range(classes):
-            new[g] += gain[other] > gain[g]
-    for g in range(classes):
-        first[g] = 0
-        for other in range(classes):
-            first[g] += count[other] if new[other] < g else 0
-    for g in range(1, classes):
-        value, to = gain[g], g
-        while to > 0 and gain[to - 1] < value:
-            gain[to] = gain[to - 1]
-            to -= 1
-        gain[to] = value
+        pointer[g] = behind[g - 1] if g else 0
+    for i in range(number.shape[0]):
+        if number[i] >= 0:
+            to = pointer[unsigned(number[i])]
+            order[unsigned(to)] = base + i
+            pointer[unsigned(number[i])] = to + 1
 
 
 @compile_part
-def _group_by_gain(gains, where, start, place, by_gain, group, gain, behind, space, scratch):
-    """Fill `by_gain`, `group`, `gain` and `behind` of a list; returns how many distinct gains there are.
+def _number_gains(gains, where, start, by_gain, number, gain, behind, space, scratch):
+    """Fill `by_gain`, `gain` and `behind` of a list, and `number` with the class of each document; returns how many classes.
 
-    Takes all arrays from the list's `start` on. `place` is where each document stands by score.
+    Takes all arrays from the list's `start` on. `scratch` [at least COUNTED_CLASSES].
     """
-    number, count, new = scratch[0], scratch[1], scratch[2]
-    classes = _count_gains(gains, where, gain, number, count)
+    classes = _find_gains(gains.view(np.int64), where, number, behind, space[0][0].view(np.int64))
     if classes != -1:
-        _sort_gains(gain, count, classes, new, behind)
-        for i in range(gains.shape[0]):
-            if not where.size or where[i]:
-                g = new[unsigned(number[i])]
-                to = behind[unsigned(g)]
-                by_gain[unsigned(to)] = start + i
-                group[unsigned(place[i])] = g
-                behind[unsigned(g)] = to + 1
+        _partition(number, behind, classes, start, by_gain, scratch)
+        for g in range(classes):
+            gain[g] = gains[unsigned(by_gain[behind[g] - 1] - start)]
         return classes
     n, ordered = sort_descending(gains.view(np.uint64), where, 0, gains.shape[0], space)
     classes = 0
@@ -219,9 +229,21 @@ def _group_by_gain(gains, where, start, place, by_gain, group, gain, behind, spa
         if i == 0 or gains[at] != gain[classes - 1]:
             gain[classes] = gains[at]
             classes += 1
-        group[unsigned(place[at])] = classes - 1
+        number[at] = classes - 1
         behind[classes - 1] = i + 1
     return classes
+
+
+@compile_part
+def _best_sum(by_gain, gains, weights, cut):
+    """The discounted gains of the first `cut` ranks of a ranking by gain."""
+    total = 0.0
+    for i in range(cut):
+        gain = gains[unsigned(by_gain[i])]
+        if gain == 0.0:
+            break
+        total += weights[i] * gain
+    return total
 
 
 @compile_kernel
@@ -229,23 +251,23 @@ def begin_lists(batch, first, last):
     """`begin` with scratch for the longest of the lists."""
     longest = longest_list(batch.lists.offsets, first, last)
     space = sort_space(batch.lists.scores.view(np.uint64), longest)
-    return begin(batch, first, last, space, np.empty((4, max(longest, COUNTED_CLASSES)), np.int64))
+    return begin(batch, first, last, space, np.empty((2, max(longest, COUNTED_CLASSES)), np.int64))
 
 
 @compile_part
 def begin(batch, first, last, space, scratch):
     """Sort each list, group its documents by gain, and choose its method: NOTHING where no ranking can be wrong.
 
-    `space` is for `sort_descending`, `scratch` [4, at least the longest list and COUNTED_CLASSES]. Returns -1, or the position
+    `space` is for `sort_descending`, `scratch` [2, at least the longest list and COUNTED_CLASSES]. Returns -1, or the position
     of a score that is not finite or too far below the highest, or of a gain below 0.
     """
     lists = batch.lists
     scores, gains, where, offsets = lists.scores, lists.gains, lists.where, lists.offsets
     bits = scores.view(np.uint64)
-    place = scratch[3]
+    numbers = scratch[0]
     for index in range(first, last):
         start, stop = offsets[index], offsets[index + 1]
-        batch.method[index], batch.size[index] = NOTHING, 0
+        batch.method[index], batch.size[index], batch.merged[index] = NOTHING, 0, 0
         n, ordered = sort_descending(bits, where, start, stop, space)
         if n == 0:
             continue
@@ -258,10 +280,9 @@ def begin(batch, first, last, space, scratch):
             if not score[q] >= -WIDEST:
                 return at
             by_score[q] = at
-            place[unsigned(at - start)] = q
         real = where[start:stop] if where.size else where
-        behind = batch.behind[start:stop]
-        classes = _group_by_gain(gains[start:stop], real, start, place, by_gain, group, gain, behind, space, scratch)
+        behind, number = batch.behind[start:stop], numbers[: stop - start]
+        classes = _number_gains(gains[start:stop], real, start, by_gain, number, gain, behind, space, scratch[1])
         if gain[classes - 1] < 0.0:
             return by_gain[n - 1]
         if classes == 1:
@@ -273,9 +294,7 @@ def begin(batch, first, last, space, scratch):
             while gains[by_gain[lower]] == gain[0]:
                 lower += 1
             cut = min(cut, max(lower + 1, batch.lists.least_cutoff))
-        ideal = 0.0
-        for i in range(cut):
-            ideal += a[i] * gains[unsigned(by_gain[i])]
+        ideal = _best_sum(by_gain, gains, a, cut)
         last_weight = a[n - 1] if cut == n else 0.0
         if ideal <= 0.0 or a[0] == last_weight:
             continue
@@ -283,6 +302,8 @@ def begin(batch, first, last, space, scratch):
             for g in range(classes):
                 gain[g] /= ideal
         batch.size[index], batch.classes[index], batch.cut[index] = n, classes, cut
+        for q in range(n):
+            group[q] = number[unsigned(by_score[q] - start)]
         if batch.lists.reciprocal:
             batch.method[index] = RECIPROCAL
             continue
@@ -293,7 +314,11 @@ def begin(batch, first, last, space, scratch):
                 break
         if classes > _FEW_CLASSES and cut < n and not proportional:
             classes = _merge_classes(group[:n], gain, behind, classes, cut, scratch[0], scratch[1])
-            batch.classes[index] = classes
+            batch.classes[index], batch.merged[index] = classes, 1
+        members, class_score = batch.members[start:stop], batch.class_score[start:stop]
+        _partition(group[:n], behind, classes, 0, members, scratch[1])
+        for i in range(n):
+            class_score[i] = score[unsigned(members[i])]
         batch.method[index] = choose_method(n, classes, behind[0] * (n - behind[0]), cut, proportional)
     return -1
 
@@ -312,7 +337,7 @@ def _most_classes(batch, first, last):
 def _problem_space(batch, first, last):
     """Scratch for `problem_of`: by document, and by class."""
     longest, classes = longest_list(batch.lists.offsets, first, last), _most_classes(batch, first, last)
-    return np.empty((2, longest)), np.empty((2, longest), np.int64), np.empty((2, classes + 1), np.int64)
+    return np.empty(longest), np.empty((2, longest), np.int64), np.empty((2, classes + 1), np.int64)
 
 
 @compile_part
@@ -320,34 +345,34 @@ def problem_of(batch, index, space):
     """A list's assignment problem as in `assignment_cpu`: class_score, starts, gain, c, a; `members` [n], the documents of
     each class, as their numbers by descending score; and `classes` [n], to be filled.
     """
-    numbers, documents, by_class = space
+    discounts, documents, by_class = space
     start, n, classes = batch.lists.offsets[index], batch.size[index], batch.classes[index]
-    group, score = batch.group[start : start + n], batch.score[start : start + n]
-    starts, pointer = by_class[0, : classes + 1], by_class[1]
+    starts = by_class[0, : classes + 1]
     starts[0] = 0
     for g in range(classes):
-        pointer[g], starts[g + 1] = starts[g], batch.behind[start + g]
-    members, class_score = documents[0, :n], numbers[0, :n]
-    for q in range(n):
-        at = pointer[unsigned(group[q])]
-        members[unsigned(at)], class_score[unsigned(at)] = q, score[q]
-        pointer[unsigned(group[q])] = at + 1
+        starts[g + 1] = batch.behind[start + g]
     a = batch.lists.weights[:n]
     if batch.cut[index] < min(batch.lists.cutoff, n):  # of this list alone
-        a = numbers[1, :n]
+        a = discounts[:n]
         for i in range(n):
             a[i] = batch.lists.weights[i] if i < batch.cut[index] else 0.0
+    class_score, members = batch.class_score[start : start + n], batch.members[start : start + n]
     gain = batch.gain[start : start + classes]
-    return class_score, starts, gain, batch.lists.decay[:n], a, members, documents[1, :n]
+    return class_score, starts, gain, batch.lists.decay[:n], a, members, documents[0, :n]
 
 
 @compile_part
-def rank_classes(batch, index, members, starts, classes, k, placed):
+def rank_classes(batch, index, members, starts, classes, k, places, placed):
     """Fill `rank` from the class at each of the first k positions, documents of a class in score order; the others follow by
-    score. `placed` [classes] is scratch.
+    score. `places` [n] and `placed` [classes] are scratch.
     """
     start, n, count = batch.lists.offsets[index], members.shape[0], starts.shape[0] - 1
     by_score, group, rank = batch.by_score[start : start + n], batch.group[start : start + n], batch.rank
+    if k == n:
+        _partition(classes, starts[1:], count, 0, places, placed)
+        for i in range(n):
+            rank[unsigned(by_score[unsigned(members[i])])] = places[i]
+        return
     for g in range(count):
         placed[g] = 0
     for i in range(k):
@@ -355,7 +380,7 @@ def rank_classes(batch, index, members, starts, classes, k, placed):
         rank[unsigned(by_score[unsigned(members[unsigned(starts[its] + placed[its])])])] = i
         placed[its] += 1
     position = k
-    for q in range(n if k < n else 0):
+    for q in range(n):
         its = unsigned(group[q])
         placed[its] -= 1
         if placed[its] < 0:
@@ -391,7 +416,7 @@ def lattice_lists(batch, first, last):
             start, n, k = batch.lists.offsets[index], members.shape[0], batch.cut[index]
             group, score = batch.group[start : start + n], batch.score[start : start + n]
             by_lattice(class_score, starts, group, score, gain, c, a, k, classes)
-            rank_classes(batch, index, members, starts, classes, k, space[2][1])
+            rank_classes(batch, index, members, starts, classes, k, space[1][1], space[2][1])
     return -1
 
 
@@ -406,7 +431,7 @@ def sweep_lists(batch, first, last):
             start, n = batch.lists.offsets[index], members.shape[0]
             group = batch.group[start : start + n]
             k = by_sweep(class_score, starts, group, gain, c, a, batch.cut[index], 3 * n, classes, sweep)
-            rank_classes(batch, index, members, starts, classes, k, space[2][1])
+            rank_classes(batch, index, members, starts, classes, k, space[1][1], space[2][1])
     return -1
 
 
@@ -420,7 +445,7 @@ def price_lists(batch, first, last):
             start, n = batch.lists.offsets[index], members.shape[0]
             if batch.cut[index] < n or not greedy(classes, n, class_score, starts, gain, c, a, space[2][1]):
                 by_prices(batch.score[start : start + n], batch.group[start : start + n], gain, c, a, classes, prices)
-            rank_classes(batch, index, members, starts, classes, n, space[2][1])
+            rank_classes(batch, index, members, starts, classes, n, space[1][1], space[2][1])
     return -1
 
 
@@ -520,6 +545,23 @@ def break_ties(order, key, by_second, start, begins, pointer, result):
         pointer[at] += 1
 
 
+@compile_kernel
+def reorder_blocks(by_score, start, weights, block, pointer, shown):
+    """Sort the documents shown at ranks of equal discount by score alone. O(n)."""
+    block[:] = -1
+    begin = 0
+    for i in range(shown.shape[0]):
+        if i and weights[i] != weights[i - 1]:
+            begin = i
+        block[unsigned(shown[i] - start)] = begin
+        pointer[i] = i
+    for i in range(by_score.shape[0]):
+        begin = block[unsigned(by_score[i] - start)]
+        if begin != -1:
+            shown[unsigned(pointer[unsigned(begin)])] = by_score[i]
+            pointer[unsigned(begin)] += 1
+
+
 @compile_part
 def rank_tied(by_gain, gains, chosen, start, weights, scratch, rank):
     """Rank documents by gain, those of one gain as in `chosen`, and those at ranks of equal discount as in `chosen` alone. O(n).
@@ -527,24 +569,42 @@ def rank_tied(by_gain, gains, chosen, start, weights, scratch, rank):
     `scratch` [4, at least as long as the list].
     """
     begins, block, free, next_of_gain = scratch[0], scratch[1], scratch[2], scratch[3]
-    begin, before, its_block = np.uint64(0), 0.0, np.uint64(0)
+    begin, before, its_block = 0, 0.0, 0
     for i in range(by_gain.shape[0]):
         at = by_gain[i]
         gain = gains[unsigned(at)]
         if i == 0 or gain != before:
-            begin, before = unsigned(i), gain
+            begin, before = i, gain
         if i and weights[i] != weights[i - 1]:
-            its_block = unsigned(i)
+            its_block = i
         begins[unsigned(at - start)] = begin
         block[i], free[i], next_of_gain[i] = its_block, i, i
     for i in range(chosen.shape[0]):
         at = unsigned(chosen[i] - start)
-        begin = unsigned(begins[at])
-        place = next_of_gain[begin]
-        next_of_gain[begin] = place + 1
-        its_block = unsigned(block[unsigned(place)])
-        rank[at] = free[its_block]
-        free[its_block] = rank[at] + 1
+        its_gain = unsigned(begins[at])
+        place = unsigned(next_of_gain[its_gain])
+        next_of_gain[its_gain] += 1
+        rank[at] = free[unsigned(block[place])]
+        free[unsigned(block[place])] += 1
+
+
+@compile_part
+def _rank_members(by_score, members, start, cut, equal, in_front, rank):
+    """`rank_tied` where no discount is above 0 behind the first `cut` ranks: `members` stand there, in their order if discounts
+    fall at each, by score if all are `equal`. `in_front` [n] is scratch.
+    """
+    n, front, behind = by_score.shape[0], 0, cut
+    sorted_by_score = n if equal or cut < n else 0
+    for q in range(sorted_by_score):
+        in_front[q] = 0
+    for i in range(min(cut, sorted_by_score)):
+        in_front[unsigned(members[i])] = 1
+    for q in range(sorted_by_score):
+        inside = in_front[q]
+        rank[unsigned(by_score[q] - start)] = front if inside else behind
+        front, behind = front + inside, behind + 1 - inside
+    for i in range(0 if equal else cut):
+        rank[unsigned(by_score[unsigned(members[i])] - start)] = i
 
 
 @compile_kernel
@@ -552,7 +612,7 @@ def score_lists(batch, first, last, reference, task_loss, value, direction):
     """`score` with scratch for the longest of the lists."""
     longest = longest_list(batch.lists.offsets, first, last)
     space = sort_space(batch.lists.chosen.view(np.uint64), longest)
-    scratch, numbers = np.empty((8, longest), np.int64), np.empty((2, longest))
+    scratch, numbers = np.empty((6, longest), np.int64), np.empty((2, longest))
     return score(batch, first, last, reference, task_loss, value, direction, space, scratch, numbers)
 
 
@@ -560,13 +620,18 @@ def score_lists(batch, first, last, reference, task_loss, value, direction):
 def score(batch, first, last, reference, task_loss, value, direction, space, scratch, numbers):
     """Task loss, hinge and direction of the rankings `rank` against a reference; 0 where no ranking can be wrong.
 
-    `space` is for `sort_descending`, `scratch` [8, longest list] and `numbers` [2, longest list].
+    `space` is for `sort_descending`, `scratch` [6, longest list] and `numbers` [2, longest list].
     """
     lists, rank = batch.lists, batch.rank
     offsets, decay, weights, gains = lists.offsets, lists.decay, lists.weights, lists.gains
     chosen_bits = lists.chosen.view(np.uint64)
-    begins, pointer, reference_rank = scratch[0], scratch[1], scratch[2]
-    by_chosen, by_reference, key = scratch[3], scratch[4], numbers[0]
+    by_chosen, reference_rank = scratch[0], scratch[1]
+    begins, pointer, by_reference, key = scratch[2], scratch[3], scratch[4], numbers[0]
+    steep, flat = 1, 1  # first ranks at each of which the discount falls, or at none
+    while steep < weights.shape[0] and weights[steep] < weights[steep - 1]:
+        steep += 1
+    while flat < weights.shape[0] and weights[flat] == weights[0]:
+        flat += 1
     for index in range(first, last):
         start, stop = offsets[index], offsets[index + 1]
         task_loss[index], value[index] = 0.0, 0.0
@@ -576,25 +641,6 @@ def score(batch, first, last, reference, task_loss, value, direction, space, scr
         n, cut = batch.size[index], batch.cut[index]
         by_score, by_gain = batch.by_score[start : start + n], batch.by_gain[start : start + n]
         score = batch.score[start : start + n]
-        best, found = 0.0, 0.0
-        if batch.lists.reciprocal:
-            nearest = n
-            for i in range(n):
-                at = unsigned(by_gain[i])
-                if gains[at] > 0.0:
-                    nearest = min(nearest, rank[at])
-            best, found = 1.0, weights[nearest]
-        else:
-            for i in range(cut):
-                best += weights[i] * gains[unsigned(by_gain[i])]
-            for i in range(n):
-                at = unsigned(by_gain[i])
-                if rank[at] < cut:
-                    found += weights[unsigned(rank[at])] * gains[at]
-            if batch.lists.normalized:
-                best, found = 1.0, found / best
-        loss = max(best - found, 0.0)
-
         chosen, ideal = by_score, by_gain
         if reference != IDEAL:
             ideal = by_reference[:n]
@@ -622,17 +668,30 @@ def score(batch, first, last, reference, task_loss, value, direction, space, scr
                 steps = numbers[1, :n]
                 for i in range(n):
                     steps[i] = weights[i] if i < cut else 0.0
-            rank_tied(by_gain, gains, chosen, start, steps, scratch[4:], reference_rank)
+            if max(steep, flat) >= cut and not (lists.chosen.size or batch.merged[index]):
+                members = batch.members[start : start + n]
+                _rank_members(by_score, members, start, cut, flat >= cut, begins, reference_rank)
+            else:
+                rank_tied(by_gain, gains, chosen, start, steps, scratch[2:], reference_rank)
         if reference != IDEAL_TIED or lists.reciprocal:
             for i in range(n):
                 reference_rank[unsigned(ideal[i] - start)] = i
 
-        difference = 0.0
+        found, nearest, difference = 0.0, n, 0.0
         for i in range(n):
             at, here = unsigned(by_score[i]), unsigned(by_score[i] - start)
             step = decay[unsigned(rank[at])] - decay[unsigned(reference_rank[here])]
             direction[at] = step
             difference += step * score[i]
+            if rank[at] < cut:
+                found += weights[unsigned(rank[at])] * gains[at]
+                nearest = min(nearest, rank[at] if gains[at] > 0.0 else n)
+        if lists.reciprocal:
+            loss = 1.0 - (weights[nearest] if nearest < n else 0.0)
+        elif lists.normalized:  # as the gain of the first class is
+            loss = max(1.0 - found * (batch.gain[start] / gains[by_gain[0]]), 0.0)
+        else:
+            loss = max(_best_sum(by_gain, gains, weights, cut) - found, 0.0)
         task_loss[index] = loss
         value[index] = max(loss + difference, 0.0)
     return -1

@@ -47,10 +47,10 @@ class Scratch(NamedTuple):
     """Scratch of all lists; list i has the columns from `offsets[i] + i COUNTED_CLASSES` on.
 
     Attributes:
-        integers: int64 `[15, columns]`, of which the first five are the batch's.
+        integers: int64 `[14, columns]`, of which the first six are the batch's.
         keys: uint64 `[2, columns]`.
-        reals: float64 `[12, columns]`, of which the first two are the batch's.
-        of_lists: int64 `[4, lists]`, the batch's.
+        reals: float64 `[13, columns]`, of which the first three are the batch's.
+        of_lists: int64 `[5, lists]`, the batch's.
         histograms: uint64 `[lists, 256]`.
         of_classes: int64 `[lists, 10, classes]`.
         inside, through, reach: int64 `[positions, classes]`, and `[positions, classes, classes]` twice.
@@ -74,7 +74,7 @@ class Scratch(NamedTuple):
 @compile_part
 def _solve_sum(batch, index, integers, reals, scratch):
     """Fill `rank` of a list whose measure is a sum over ranks."""
-    problem = problem_of(batch, index, (reals[0:2], integers[0:2], integers[2:4]))
+    problem = problem_of(batch, index, (reals[0], integers[0:2], integers[2:4]))
     class_score, starts, gain, c, a, members, classes = problem
     start, n, groups, k = batch.lists.offsets[index], members.shape[0], gain.shape[0], batch.cut[index]
     group, pointer = batch.group[start : start + n], integers[3]
@@ -88,7 +88,7 @@ def _solve_sum(batch, index, integers, reals, scratch):
     if not solved:
         k = n
         by_prices(batch.score[start : start + n], group, gain, c, a, classes, (reals[2:10], integers[4:8]))
-    rank_classes(batch, index, members, starts, classes, k, pointer)
+    rank_classes(batch, index, members, starts, classes, k, integers[1], pointer)
 
 
 @compile_kernel
@@ -98,20 +98,20 @@ def solve_list(lists, scratch, index, reference, results):
     integers, reals, of_lists = scratch.integers, scratch.reals, scratch.of_lists
     batch = Batch(
         lists,
-        integers[0], integers[1], integers[2], integers[3], integers[4],
-        reals[0], reals[1],
-        of_lists[0], of_lists[1], of_lists[2], of_lists[3],
+        integers[0], integers[1], integers[2], integers[3], integers[4], integers[5],
+        reals[0], reals[1], reals[2],
+        of_lists[0], of_lists[1], of_lists[2], of_lists[3], of_lists[4],
     )  # fmt: skip
     first = lists.offsets[index] + index * COUNTED_CLASSES
     last = lists.offsets[index + 1] + (index + 1) * COUNTED_CLASSES
-    integers, reals = scratch.integers[5:, first:last], scratch.reals[2:, first:last]
+    integers, reals = scratch.integers[6:, first:last], scratch.reals[3:, first:last]
     space = scratch.keys[:, first:last], integers[0:2], scratch.histograms[index]
     wrong = begin(batch, index, index + 1, space, integers[2:6])
     if batch.method[index] == RECIPROCAL:
         solve_reciprocal(batch, index, index + 1, reals[0], integers[0:2])
     elif batch.method[index] != NOTHING:
         _solve_sum(batch, index, integers, reals, scratch)
-    score(batch, index, index + 1, reference, task_loss, value, direction, space, integers[2:10], reals[0:2])
+    score(batch, index, index + 1, reference, task_loss, value, direction, space, integers[2:8], reals[0:2])
     if wrong != -1:
         task_loss[index] = value[index] = np.nan
 
@@ -193,10 +193,10 @@ def _allocate(documents: int, lists: int, cut: int, device: torch.device) -> Scr
         return torch.empty(shape, dtype=dtype, device=device)
 
     return Scratch(
-        empty(15, columns),
+        empty(14, columns),
         empty(2, columns, dtype=torch.uint64),
-        empty(12, columns, dtype=torch.float64),
-        empty(4, lists),
+        empty(13, columns, dtype=torch.float64),
+        empty(5, lists),
         empty(lists, 256, dtype=torch.uint64),
         empty(lists, 10, most),
         empty(positions, most),

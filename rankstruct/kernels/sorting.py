@@ -1,9 +1,10 @@
 """Sort one list by descending score: a radix sort, compiled.
 
 A float's bits, flipped the right way, are an unsigned key whose ascending order is the float's descending order.
-Two to four passes, least significant digit first, sort by the highest bits in which the keys of the list differ: O(n) a
-pass, no comparison. They tell most documents apart, and insertion puts the few others right; where that takes too many
-moves (a far outlier, and all others close together), the passes go over all bits.
+Short lists go to buckets of equal width between the lowest and the highest score. In longer ones, and where that does not
+tell enough documents apart, two to four passes, least significant digit first, sort by the highest bits in which the keys of the
+list differ: O(n) a pass, no comparison. Insertion puts the few right that are not yet; where that takes too many moves (a far
+outlier, and all others close together), the passes go over all bits.
 """
 
 from __future__ import annotations
@@ -83,6 +84,42 @@ def _insert(count, key, order, most_moves):
 
 
 @compile_kernel
+def _score_of(key, width):
+    """The float64 of a key, of as many bits as the scores have."""
+    sign = np.uint64(1) << np.uint64(width - 1)
+    bits = key if key & sign else key ^ (sign - np.uint64(1))
+    return np.float64(np.uint32(bits).view(np.float32)) if width == 32 else np.uint64(bits).view(np.float64)
+
+
+@compile_kernel
+def _sort_by_width(width, count, key, order, spare_key, spare_order, histogram):
+    """Put keys into buckets of equal width, in their order within each; returns False, with nothing done, where none can be."""
+    least, most = key[0], key[0]
+    for i in range(count):
+        least, most = min(least, key[i]), max(most, key[i])
+    highest = _score_of(least, width)
+    scale = (_BUCKETS - 1) / (highest - _score_of(most, width))
+    if not 0.0 < scale < np.inf:  # keys of infinite scores and NaN are the least and the most
+        return False
+    one, total = np.uint64(1), np.uint64(0)
+    for b in range(_BUCKETS):
+        histogram[b] = total
+    for i in range(count):
+        histogram[np.uint64((highest - _score_of(key[i], width)) * scale)] += one
+    for b in range(_BUCKETS):
+        size = histogram[b]
+        histogram[b] = total
+        total += size
+    for i in range(count):
+        bucket = np.uint64((highest - _score_of(key[i], width)) * scale)
+        to = histogram[bucket]
+        histogram[bucket] = to + one
+        spare_key[to] = key[i]
+        spare_order[to] = order[i]
+    return True
+
+
+@compile_kernel
 def sort_descending(bits, where, start, stop, space):
     """Order the real documents in `[start, stop)` by descending score.
 
@@ -108,6 +145,11 @@ def sort_descending(bits, where, start, stop, space):
     if count < _INSERTION_SORT_BELOW:
         _insert(count, key, order, count * count)
         return count, order
+    if count < _TWO_PASSES_BELOW and _sort_by_width(width, count, key, order, spare_key, spare_order, histogram):
+        key, spare_key = spare_key, key
+        order, spare_order = spare_order, order
+        if _insert(count, key, order, _MOST_MOVES * count):
+            return count, order
 
     last = none
     while last < width and differing >> np.uint64(last):

@@ -545,6 +545,10 @@ class ERU(DiscountedGain):
         """The part of a rating above the neutral vote."""
         return (labels - self.d).clamp(min=0)
 
+    def document_gains(self, labels: Tensor) -> Tensor:
+        """What exceeds the neutral vote, of labels of any shape."""
+        return self.gains(labels.double())  # exact wherever a label stands
+
 
 @register_measure
 @dataclass(frozen=True)

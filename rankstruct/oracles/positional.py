@@ -114,9 +114,9 @@ def _solve_flat(flat: FlatLists, results: tuple[np.ndarray, ...], lists: RankLis
 
     batch = cpu.Batch(
         lists,
-        *np.empty((5, flat.scores.shape[0]), np.int64),
-        *np.empty((2, flat.scores.shape[0])),
-        *np.empty((4, len(flat.bounds) - 1), np.int64),
+        *np.empty((6, flat.scores.shape[0]), np.int64),
+        *np.empty((3, flat.scores.shape[0])),
+        *np.empty((5, len(flat.bounds) - 1), np.int64),
     )
     wrong = flat.run(lambda first, last: cpu.begin_lists(batch, first, last))
     if wrong != -1:

@@ -195,8 +195,8 @@ def test_the_choice_of_a_method():
     assert choose_method(1000, 5, 0, 10, True) == PROPORTIONAL
     assert choose_method(1000, 5, 0, 10, False) == SWEEP
     assert choose_method(1000, 5, 0, 1000, False) == SWEEP
-    assert choose_method(20, 2, 100, 20, False) == LATTICE
-    assert choose_method(30, 2, 225, 30, False) == SWEEP
+    assert choose_method(20, 2, 51, 20, False) == LATTICE
+    assert choose_method(20, 2, 100, 20, False) == SWEEP
     assert choose_method(1000, 2, 250_000, 1000, False) == SWEEP
     assert choose_method(1000, 2, 250_000, 10, False) == LATTICE
     assert choose_method(1000, 2, 250_000, 100, False) == SWEEP
