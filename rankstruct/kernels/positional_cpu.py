@@ -114,7 +114,8 @@ def choose_method(n, classes, pairs, k, proportional):
     if proportional:
         return PROPORTIONAL
     sweep = _SWEEP_DOCUMENT * n + (_SWEEP_RANK + _SWEEP_EXCHANGE * classes**2) * k
-    if classes == 2 and (k <= _LATTICE_CUT or _LATTICE_CELL * pairs <= (sweep if k < n else _GREEDY_RANK * n)):
+    few = _LATTICE_CELL * pairs <= (sweep if k < n else _GREEDY_RANK * n)
+    if classes == 2 and (few or (k < n and k <= _LATTICE_CUT)):
         return LATTICE
     if k < n:
         return SWEEP if classes**2 * k <= _MOST_CUT and sweep <= _PRICED_PAIR * n**2 else PRICES
