@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from rankstruct.kernels.compilation import compile_kernel, unsigned
-from rankstruct.kernels.sorting import longest_list, sort_descending, sort_space
+from rankstruct.kernels.sorting import COUNTED_CLASSES, longest_list, number_few, sort_descending, sort_space
 
 
 @compile_kernel
@@ -34,6 +34,37 @@ def _count(counts, sums, grade):
 
 
 @compile_kernel
+def _grade_ranks(labels, label_bits, where, start, stop, grade, behind, space):
+    """Fill `grade` with the rank of each document's grade from the lowest, 1, 2, ...; returns the number of documents, of grades,
+    and of pairs of different grades. `behind` [at least COUNTED_CLASSES] and `space` are scratch.
+    """
+    real = where[start:stop] if where.size else where
+    grades = number_few(labels[start:stop].view(np.int64), real, grade, behind, space[0][0].view(np.int64))
+    if grades != -1:
+        for i in range(stop - start):
+            grade[i] = grades - grade[i]
+        same = 0.0
+        for g in range(grades):
+            members = behind[g] - (behind[g - 1] if g else 0)
+            same += 0.5 * members * (members - 1)
+        n = behind[grades - 1] if grades else 0
+        return n, grades, 0.5 * n * (n - 1) - same
+    n, by_grade = sort_descending(label_bits, where, start, stop, space)
+    # All pairs less those of one grade.
+    grades, same, members, before = 1, 0.0, 0, labels[by_grade[n - 1]]
+    for i in range(n - 1, -1, -1):
+        label = labels[unsigned(by_grade[unsigned(i)])]
+        if i < n - 1 and label != before:
+            grades += 1
+            same += 0.5 * members * (members - 1)
+            members = 0
+        before = label
+        members += 1
+        grade[unsigned(by_grade[unsigned(i)] - start)] = grades
+    return n, grades, 0.5 * n * (n - 1) - same - 0.5 * members * (members - 1)
+
+
+@compile_kernel
 def hinge_lists(scores, bits, labels, label_bits, where, offsets, first, last, margin, value, direction):
     """Mean hinge over the pairs of each list `[first, last)`, and its gradient.
 
@@ -45,28 +76,15 @@ def hinge_lists(scores, bits, labels, label_bits, where, offsets, first, last, m
     score = np.empty(size, np.float64)
     grade = np.empty(size, np.int64)  # by position in the list; then by rank in `rank_grade`
     rank_grade = np.empty(size, np.int64)
-    counts = np.empty(size + 1, np.int64)
+    counts = np.empty(max(size, COUNTED_CLASSES) + 1, np.int64)
     sums = np.empty(size + 1, np.float64)
     for index in range(first, last):
         start, stop = offsets[index], offsets[index + 1]
         value[index] = 0.0
         direction[start:stop] = 0.0
-        n, by_grade = sort_descending(label_bits, where, start, stop, grade_space)
-        if n == 0 or labels[by_grade[0]] == labels[by_grade[n - 1]]:
+        n, grades, pairs = _grade_ranks(labels, label_bits, where, start, stop, grade, counts, grade_space)
+        if grades < 2:
             continue
-        # Grade ranks from the lowest, 1, 2, ...; the pairs are all pairs less those of one grade.
-        grades, same, members, before = 1, 0.0, 0, labels[by_grade[n - 1]]
-        for i in range(n - 1, -1, -1):
-            label = labels[unsigned(by_grade[unsigned(i)])]
-            if i < n - 1 and label != before:
-                grades += 1
-                same += 0.5 * members * (members - 1)
-                members = 0
-            before = label
-            members += 1
-            grade[unsigned(by_grade[unsigned(i)] - start)] = grades
-        pairs = 0.5 * n * (n - 1) - same - 0.5 * members * (members - 1)
-
         _, order = sort_descending(bits, where, start, stop, space)
         top = np.float64(scores[order[0]])
         for i in range(n):

@@ -15,7 +15,7 @@ import numpy as np
 
 from rankstruct.kernels.assignment_cpu import by_lattice, by_prices, by_sweep, greedy, price_space, sweep_space
 from rankstruct.kernels.compilation import compile_kernel, compile_part, unsigned
-from rankstruct.kernels.sorting import longest_list, sort_descending, sort_space
+from rankstruct.kernels.sorting import COUNTED_CLASSES, longest_list, number_few, sort_descending, sort_space
 
 IDEAL, IDEAL_TIED, PREDICTED = range(3)  # the order of `oracles.registry.REFERENCES`
 
@@ -102,8 +102,6 @@ _SWEEP_DOCUMENT, _SWEEP_RANK, _SWEEP_EXCHANGE = 4.0, 40.0, 1.4
 _PRICED_PAIR = 4.2
 _MOST_CLASSES, _MOST_CUT = 32, 2**21  # of L, and with a cut-off of k L^2, the numbers that the sweep keeps
 _FEW_CLASSES = 16  # no fewer are looked for
-_NO_GAIN = np.int64(-(2**63))
-COUNTED_CLASSES = 8  # distinct gains that are found by looking for each; more are sorted
 
 
 @compile_kernel
@@ -163,33 +161,6 @@ def _merge_classes(group, gain, behind, classes, cut, number, largest):
 
 
 @compile_part
-def _find_gains(bits, where, number, behind, key):
-    """Fill `number` with the class of each document of a list, -1 in the padding, and `behind`; returns how many classes, or -1:
-    more than pay.
-
-    `bits` are the gains' as int64, which are in order as they are. Each class takes two passes that vectorise. `key` is scratch.
-    """
-    for i in range(bits.shape[0]):
-        number[i] = -1
-        value = bits[i] if bits[i] != _NO_GAIN else 0  # of -0.0
-        key[i] = value if not where.size or where[i] else _NO_GAIN
-    before, total = np.int64(2**63 - 1), 0
-    for classes in range(COUNTED_CLASSES + 1):
-        highest = _NO_GAIN
-        for i in range(bits.shape[0]):
-            highest = max(highest, key[i] if key[i] < before else _NO_GAIN)
-        if highest == _NO_GAIN:
-            return classes
-        for i in range(bits.shape[0]):
-            number[i] = classes if key[i] == highest else number[i]
-            total += key[i] == highest
-        if classes == COUNTED_CLASSES:
-            break
-        behind[classes], before = total, highest
-    return -1
-
-
-@compile_part
 def _partition(number, behind, classes, base, order, pointer):
     """Fill `order` with the places of each class in `number`, counted from `base`. `pointer` [classes] is scratch."""
     if classes <= COUNTED_CLASSES:  # a pass for each: no step waits for what the last one wrote
@@ -216,7 +187,7 @@ def _number_gains(gains, where, start, by_gain, number, gain, behind, space, scr
 
     Takes all arrays from the list's `start` on. `scratch` [at least COUNTED_CLASSES].
     """
-    classes = _find_gains(gains.view(np.int64), where, number, behind, space[0][0].view(np.int64))
+    classes = number_few(gains.view(np.int64), where, number, behind, space[0][0].view(np.int64))
     if classes != -1:
         _partition(number, behind, classes, start, by_gain, scratch)
         for g in range(classes):

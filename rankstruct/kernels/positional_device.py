@@ -22,7 +22,6 @@ from rankstruct.kernels.assignment_cpu import SweepSpace, by_prices, first_by_sc
 from rankstruct.kernels.compilation import compile_kernel, compile_part
 from rankstruct.kernels.dispatch import Answer, DeviceLists, discount_table
 from rankstruct.kernels.positional_cpu import (
-    COUNTED_CLASSES,
     IDEAL,
     NOTHING,
     RECIPROCAL,
@@ -34,6 +33,7 @@ from rankstruct.kernels.positional_cpu import (
     score,
     solve_reciprocal,
 )
+from rankstruct.kernels.sorting import COUNTED_CLASSES
 
 cuda: Any = numba.cuda
 settings: Any = numba.config

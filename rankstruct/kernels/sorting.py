@@ -20,6 +20,10 @@ _MOST_MOVES = 8  # a document, of the insertion; a pass costs as much as two to 
 _INSERTION_SORT_BELOW = 32  # a shorter list is sorted before the histograms would be cleared
 
 
+COUNTED_CLASSES = 8  # distinct grades that are found by looking for each; more are sorted
+_NO_GRADE = np.int64(-(2**63))
+
+
 @compile_kernel
 def longest_list(offsets, first, last):
     """The size of the longest of the lists `[first, last)`, or 1."""
@@ -162,3 +166,31 @@ def sort_descending(bits, where, start, stop, space):
     if first and not _insert(count, key, order, _MOST_MOVES * count):
         _, order, _, _ = _sort_by_bits(none, last, differing, count, key, order, spare_key, spare_order, histogram)
     return count, order
+
+
+@compile_kernel
+def number_few(bits, where, number, behind, key):
+    """Number the distinct grades of a list from the highest, 0, 1, ...; returns how many, or -1: more than `COUNTED_CLASSES`.
+
+    `bits` are the grades' as int64, which are in order as they are where none is below 0; `where` is empty if every document is
+    real. `number` becomes the grade of each, -1 in the padding, `behind` how many have that grade or a higher one; `key` is
+    scratch. Each grade takes two passes that vectorise.
+    """
+    for i in range(bits.shape[0]):
+        number[i] = -1
+        value = bits[i] if bits[i] != _NO_GRADE else 0  # of -0.0
+        key[i] = value if not where.size or where[i] else _NO_GRADE
+    before, total = np.int64(2**63 - 1), np.int64(0)
+    for grades in range(COUNTED_CLASSES + 1):
+        highest = _NO_GRADE
+        for i in range(bits.shape[0]):
+            highest = max(highest, key[i] if key[i] < before else _NO_GRADE)
+        if highest == _NO_GRADE:
+            return grades
+        if grades == COUNTED_CLASSES:
+            break
+        for i in range(bits.shape[0]):
+            number[i] = grades if key[i] == highest else number[i]
+            total += key[i] == highest
+        behind[grades], before = total, highest
+    return -1
