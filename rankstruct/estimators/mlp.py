@@ -204,7 +204,7 @@ class _Network:
         self.scorer = network.to(lists.X.device)
         self.average, self.kept = copy.deepcopy(self.scorer).eval(), copy.deepcopy(self.scorer)
         weights = [*self.scorer.parameters(), *self.loss.parameters()]
-        self.optimizer = torch.optim.AdamW(weights, lr=options.learning_rate, weight_decay=options.weight_decay)
+        self.optimizer = torch.optim.AdamW(weights, lr=options.learning_rate, weight_decay=options.weight_decay, fused=True)
         self.order = np.random.default_rng(seed)
         self.history: list[dict[str, float | None]] = []
         self.best: float | None = None
