@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from rankstruct.kernels.compilation import compile_kernel
-from rankstruct.kernels.positional_cpu import IDEAL, IDEAL_TIED, WIDEST, break_ties, reorder_blocks
+from rankstruct.kernels.positional_cpu import IDEAL, IDEAL_TIED, WIDEST, break_ties
 from rankstruct.kernels.sorting import longest_list, sort_descending, sort_space
 
 
@@ -137,6 +137,23 @@ def _assign_reciprocal(batch, by_group, start, group, groups, top, shown):
             largest = total
             for i in range(m):
                 shown[i] = best[0 if i < lead else 1, column[i]]
+
+
+@compile_kernel
+def reorder_blocks(by_score, start, weights, block, pointer, shown):
+    """Sort the documents shown at ranks of equal discount by score alone. O(n)."""
+    block[:] = -1
+    begin = 0
+    for i in range(shown.shape[0]):
+        if i and weights[i] != weights[i - 1]:
+            begin = i
+        block[unsigned(shown[i] - start)] = begin
+        pointer[i] = i
+    for i in range(by_score.shape[0]):
+        begin = block[unsigned(by_score[i] - start)]
+        if begin != -1:
+            shown[unsigned(pointer[unsigned(begin)])] = by_score[i]
+            pointer[unsigned(begin)] += 1
 
 
 @compile_kernel

@@ -517,23 +517,6 @@ def break_ties(order, key, by_second, start, begins, pointer, result):
         pointer[at] += 1
 
 
-@compile_kernel
-def reorder_blocks(by_score, start, weights, block, pointer, shown):
-    """Sort the documents shown at ranks of equal discount by score alone. O(n)."""
-    block[:] = -1
-    begin = 0
-    for i in range(shown.shape[0]):
-        if i and weights[i] != weights[i - 1]:
-            begin = i
-        block[unsigned(shown[i] - start)] = begin
-        pointer[i] = i
-    for i in range(by_score.shape[0]):
-        begin = block[unsigned(by_score[i] - start)]
-        if begin != -1:
-            shown[unsigned(pointer[unsigned(begin)])] = by_score[i]
-            pointer[unsigned(begin)] += 1
-
-
 @compile_part
 def rank_tied(by_gain, gains, chosen, start, weights, scratch, rank):
     """Rank documents by gain, those of one gain as in `chosen`, and those at ranks of equal discount as in `chosen` alone. O(n).
