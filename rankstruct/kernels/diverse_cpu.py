@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankstruct.kernels.compilation import compile_kernel
+from rankstruct.kernels.compilation import compile_kernel, unsigned
 from rankstruct.kernels.positional_cpu import IDEAL, IDEAL_TIED, WIDEST, break_ties
 from rankstruct.kernels.sorting import longest_list, sort_descending, sort_space
 

@@ -3,7 +3,7 @@
     maximise over rankings   sum_i ( c_i s_{r(i)} - a_i b_{r(i)} )
 
 with the decay c of the map, the discount a and the gains b of the measure. Documents of one gain stay in score order. The
-method is chosen list by list: sorting where c is proportional to a; a lattice programme for two gains and few documents;
+method is chosen list by list: sorting where c is proportional to a; a lattice programme for two gains and few documents or ranks;
 the residual sweep of a few gains, of the ranks up to the cut-off; prices of the positions for many.
 
 Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures" (equations 20 to 22 for the references); Le and Smola,
@@ -43,7 +43,7 @@ class RankMethod(NamedTuple):
 _METHODS = (
     RankMethod("nothing to solve", "O(n)"),
     RankMethod("sort by s - b a / c", "O(n log n)", "proportional_lists"),
-    RankMethod("lattice programme over the two gains", "O(p m) after the sort", "lattice_lists"),
+    RankMethod("lattice programme over the two gains", "O(p m), or O(k^2 + k n) with a cut-off, after the sort", "lattice_lists"),
     RankMethod(
         "residual sweep of the first k ranks",
         "about O(n + k L^2) after the sort; k is n without a cut-off",
