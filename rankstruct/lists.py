@@ -182,17 +182,31 @@ def check_offsets(offsets: Tensor, documents: int) -> None:
 def pad(flat: Tensor, offsets: Tensor, fill: float = 0) -> tuple[Tensor, Tensor]:
     """Flat values `[documents]` as `(padded [lists, longest list], where)`, with `fill` in the padding.
 
+    Offsets may be on another device; those on the CPU are read without waiting for the values.
+
     >>> pad(torch.tensor([1, 2, 3]), torch.tensor([0, 2, 3]))
     (tensor([[1, 2], [3, 0]]), tensor([[ True,  True], [ True, False]]))
     """
     lengths = offsets.diff()
     longest = int(lengths.max()) if lengths.numel() else 0
     columns = torch.arange(longest, device=offsets.device)
-    where = columns < lengths.unsqueeze(1)
+    where = (columns < lengths.unsqueeze(1)).to(flat.device)
     if flat.shape[0] == 0:
         return flat.new_full(where.shape, fill), where
-    source = (offsets[:-1].unsqueeze(1) + columns).clamp(max=flat.shape[0] - 1)
+    source = (offsets[:-1].unsqueeze(1) + columns).clamp(max=flat.shape[0] - 1).to(flat.device)
     return torch.where(where, flat[source], torch.as_tensor(fill, dtype=flat.dtype, device=flat.device)), where
+
+
+def unpad(padded: Tensor, offsets: Tensor, documents: int) -> Tensor:
+    """`[documents]` of `padded` `[lists, longest list]`: what `pad` takes, for as many documents as there are.
+
+    >>> unpad(torch.tensor([[1, 2], [3, 0]]), torch.tensor([0, 2, 3]), 3)
+    tensor([1, 2, 3])
+    """
+    place = torch.arange(documents, device=offsets.device)
+    its_list = torch.searchsorted(offsets[1:], place, right=True).clamp(max=max(padded.shape[0] - 1, 0))
+    rows = its_list * padded.shape[-1] + place - offsets[its_list]
+    return padded.reshape(-1)[rows.clamp(0, max(padded.numel() - 1, 0)).to(padded.device)]
 
 
 def batch_first(value: Tensor, dim: int | None, size: int) -> Tensor:

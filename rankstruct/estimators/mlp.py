@@ -185,7 +185,10 @@ class _Tensors:
         offsets = np.concatenate([[0], lengths.cumsum()])
         rows = np.arange(offsets[-1]) + np.repeat(self.starts[numbers] - offsets[:-1], lengths)
         at = torch.as_tensor(rows, device=self.X.device)
-        given = {"labels": self.labels[at], "offsets": torch.as_tensor(offsets, device=self.X.device)}
+        given = {
+            "labels": self.labels[at],
+            "offsets": torch.as_tensor(offsets),
+        }  # on the CPU, where no loss waits to read them
         if self.groups is not None:
             given["groups"] = self.groups[at]
         if self.item_weights is not None:
@@ -204,7 +207,9 @@ class _Network:
         self.scorer = network.to(lists.X.device)
         self.average, self.kept = copy.deepcopy(self.scorer).eval(), copy.deepcopy(self.scorer)
         weights = [*self.scorer.parameters(), *self.loss.parameters()]
-        self.optimizer = torch.optim.AdamW(weights, lr=options.learning_rate, weight_decay=options.weight_decay, fused=True)
+        self.optimizer = torch.optim.AdamW(
+            weights, lr=options.learning_rate, weight_decay=options.weight_decay, fused=True
+        )
         self.order = np.random.default_rng(seed)
         self.history: list[dict[str, float | None]] = []
         self.best: float | None = None

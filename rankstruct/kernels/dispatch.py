@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from rankstruct.kernels.threads import share_lists
-from rankstruct.lists import batch_first, check_offsets, pad
+from rankstruct.lists import batch_first, check_offsets, pad, unpad
 
 __all__ = ["Answer", "DeviceLists", "FlatLists", "PaddedLists", "define_kernel", "discount_table", "load_kernel"]
 
@@ -266,9 +266,10 @@ def _answer_padded(body: Callable[..., Answer], lists: tuple[Any, ...], paramete
     where = torch.ones(labels.shape, dtype=torch.bool, device=labels.device) if where is None else where
     shape, real = scores.shape, where
     if offsets is not None:
-        bounds = offsets.to(scores.device)
-        chosen = None if chosen is None else pad(chosen, bounds)[0]
-        (scores, real), (labels, _) = pad(scores, bounds), pad(labels, bounds)
+        if offsets.device.type == "cpu":  # which is read without waiting for the device
+            check_offsets(offsets, shape[0])
+        chosen = None if chosen is None else pad(chosen, offsets)[0]
+        (scores, real), (labels, _) = pad(scores, offsets), pad(labels, offsets)
     many = scores.shape[:-1]
     rows = (many.numel(), scores.shape[-1])
     scores, labels, real = scores.reshape(rows), labels.reshape(rows), real.reshape(rows)
@@ -285,7 +286,7 @@ def _answer_padded(body: Callable[..., Answer], lists: tuple[Any, ...], paramete
     # Reading the device to raise an error would stall it at every step.
     nothing = broken.any(-1)
     task_loss, value = (values.masked_fill(nothing, math.nan).view(many) for values in (task_loss, value))
-    return task_loss, value, direction.view(shape) if offsets is None else direction[real]
+    return task_loss, value, direction.view(shape) if offsets is None else unpad(direction, offsets, shape[0])
 
 
 def _answer_on_device(body: Callable[..., Answer], lists: tuple[Any, ...], parameters: list[Any]) -> Answer:

@@ -207,7 +207,9 @@ def list_loss(
 def _padded(offsets: Tensor, *flat: Any) -> tuple[Tensor, list[Any]]:
     """Which places of `[lists, longest list]` are documents, and what is flat, or None, laid out there."""
     documents = flat[0].shape[0]
-    positions = _positions(offsets.to(flat[0].device), documents)
+    positions = _positions(offsets, documents).to(
+        flat[0].device
+    )  # offsets on the CPU are read without waiting for a device
     real, source = positions >= 0, positions.clamp(min=0)
     return real, [
         None if value is None else value[source] if documents else value.sum().expand(real.shape) for value in flat

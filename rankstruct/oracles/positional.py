@@ -43,7 +43,11 @@ class RankMethod(NamedTuple):
 _METHODS = (
     RankMethod("nothing to solve", "O(n)"),
     RankMethod("sort by s - b a / c", "O(n log n)", "proportional_lists"),
-    RankMethod("lattice programme over the two gains", "O(p m), or O(k^2 + k n) with a cut-off, after the sort", "lattice_lists"),
+    RankMethod(
+        "lattice programme over the two gains",
+        "O(p m), or O(k^2 + k n) with a cut-off, after the sort",
+        "lattice_lists",
+    ),
     RankMethod(
         "residual sweep of the first k ranks",
         "about O(n + k L^2) after the sort; k is n without a cut-off",

@@ -91,7 +91,7 @@ class RerankerLoss(nn.Module):
         scores = self.activation_fn(scores[torch.tensor(order, device=scores.device).argsort()].float())
         offsets = torch.tensor([0, *map(len, lists)]).cumsum(0)
         grades = torch.cat([torch.as_tensor(each).flatten() for each in labels]).to(scores.device)
-        return _of_lists(self.loss, scores, *pad(grades, offsets.to(scores.device)))
+        return _of_lists(self.loss, scores, *pad(grades, offsets))
 
     def _scored(self, pairs: Sequence[Any], prompt: str | None, task: str | None) -> Tensor:
         tokens = self.model.preprocess(pairs, prompt=prompt, task=task)

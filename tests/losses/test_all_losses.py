@@ -767,15 +767,23 @@ def kernels_start_nowhere(monkeypatch):
 
 
 @every_loss
-def test_nothing_is_read_back_from_a_device(its, kernels_start_nowhere):
-    """A step that looks at a value waits for the device; tensors without values refuse it. Diverse oracles are CPU loops."""
+@pytest.mark.parametrize("flat", [False, True])
+def test_nothing_is_read_back_from_a_device(flat, its, kernels_start_nowhere):
+    """A step that looks at a value waits for the device; tensors without values refuse it. Diverse oracles are CPU loops.
+
+    The offsets of flat lists are on the CPU.
+    """
     scores, labels, where = (each.to("meta") for each in draw())
     groups = {name: each.to("meta") for name, each in its.groups().items()}
+    lists = {"where": where}
+    if flat:
+        scores, labels, groups = scores.flatten(), labels.flatten(), {name: g.flatten() for name, g in groups.items()}
+        lists = {"offsets": torch.tensor([0, 3, 3, 20, len(scores)])}
     scores.requires_grad_()
     mode, loss, refused = EnterOperators(), its.make().to("meta"), ""
     try:
         with mode:
-            loss(scores, labels, where=where, **groups).backward()
+            loss(scores, labels, **lists, **groups).backward()
     except NotImplementedError as error:
         refused = str(error)
     if "diverse" in mode.entered:
