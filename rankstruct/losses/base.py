@@ -361,8 +361,8 @@ class HingeLoss(RankingLoss):
     Args:
         measure: a measure or its name.
         feature_map: how a ranking scores; the measure's own default if None.
-        reference: the ranking r* that the bound is relative to: `"ideal"`, `"ideal-tied"` or `"predicted"`; the measure's own
-            default if None.
+        reference: the ranking r* that the bound is relative to: `"ideal"`, `"ideal-tied"` or `"predicted"`, or
+            `"below-window"` for a partial ROC area; the measure's own default if None.
         reduction: `"mean"`, `"sum"` or `"none"`.
 
     Raises:
