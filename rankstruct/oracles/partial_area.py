@@ -47,7 +47,9 @@ def _solve(
     predicted, below = reference == "predicted", reference == _BELOW
     lists = (scores, labels, where, offsets, reference_scores if predicted or below else None, None)
     window = (float(measure.low), float(measure.high), float(measure.min_tpr))
-    return partial_area(*lists, measure.min_relevant, *window, isinstance(feature_map, PartialPairwise), predicted, below)
+    return partial_area(
+        *lists, measure.min_relevant, *window, isinstance(feature_map, PartialPairwise), predicted, below
+    )
 
 
 def _explain(measure: pAUC, feature_map: FeatureMap, list_size: int, grades: int) -> Method:
