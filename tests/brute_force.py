@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -186,7 +187,7 @@ def hinges(measure, feature_map, labels: np.ndarray, scores: np.ndarray, referen
     values = measure_values(measure, labels, ranks)
     loss = values.max() - values
     if n < 2 or loss.max() < 1e-12:
-        return dict.fromkeys(("ideal", "ideal-tied", "predicted"), 0.0)
+        return dict.fromkeys(("ideal", "ideal-tied", "predicted", "below-window"), 0.0)
     coefficients = psi(feature_map, measure, labels, ranks)
     ranking_score = coefficients @ scores
     choosing = ranking_score if reference_scores is None else coefficients @ reference_scores
@@ -208,7 +209,24 @@ def hinges(measure, feature_map, labels: np.ndarray, scores: np.ndarray, referen
     }
     if type(feature_map).__name__ != "Positional":  # always all goods above all bads
         references["ideal-tied"] = references["ideal"]
-    return {name: float((loss + ranking_score).max() - value) for name, value in references.items()}
+    found = {name: float((loss + ranking_score).max() - value) for name, value in references.items()}
+    if type(feature_map).__name__ == "PartialPairwise":
+        found["below-window"] = below_window(measure, feature_map, labels, scores, reference_scores)
+    return found
+
+
+def below_window(measure, feature_map, labels: np.ndarray, scores: np.ndarray, reference_scores=None) -> float:
+    """The most violated ranking of the window from 0 on less that of what lies below the window, by its share each."""
+    ranks = all_ranks(len(labels))
+    chosen = scores if reference_scores is None else reference_scores
+    total = 0.0
+    for end, by, sign in ((measure.high, scores, 1), (measure.low, chosen, -1)):
+        if end > 0:
+            whole = replace(measure, low=0.0, high=end)
+            values, coefficients = measure_values(whole, labels, ranks), psi(feature_map, whole, labels, ranks)
+            at = (coefficients @ by - values).argmax()
+            total += sign * end * (1 - values[at] + coefficients[at] @ scores)
+    return float(total / (measure.high - measure.low))
 
 
 def labelling_values(measure, good: np.ndarray, positive: np.ndarray) -> np.ndarray:

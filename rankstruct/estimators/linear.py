@@ -123,7 +123,7 @@ class LinearRanker(Ranker):
         feature_map: how a ranking scores; the measure's own default if None.
         reference: the reference ranking of the bound; the measure's own default if None. `"ideal"` is convex, but where a measure
             looks at the top alone its optimum may be w = 0; `"ideal-tied"` and `"predicted"` are tighter and solved by rounds of
-            DC programming.
+            DC programming; so is `"below-window"`, of pAUC.
         loss: any loss of rankstruct in place of the structured hinge of `measure`, a module such as `CombinedLoss` (SVMcombo),
             `SmoothLoss`, `SoftRankLoss` or `DiverseHingeLoss`, or its name and arguments, such as `"GradedLoss('AUC')"`; then
             `feature_map` and `reference` are not used.

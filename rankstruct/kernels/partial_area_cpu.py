@@ -10,6 +10,9 @@ and relevant i gains by b, but for a factor,
 with c_j = 1 under the pairwise map, and the part of cell j below high m under the restricted one. The differences fall with b
 but where the window begins, so that b_i is one of two: the best before the first cell of the window, or the best from there on.
 Neither falls with i, and pointers find them: O(n) after the sort.
+
+With the reference below the window, R(0, high) high - R(0, low) low over high - low is wanted, R the hinge of the restricted map.
+In windows that begin at 0 lift is 1/2, so that both rankings are that of the scores with the irrelevant ones raised by 1/2.
 """
 
 from __future__ import annotations
@@ -43,11 +46,26 @@ def _partial_sum(b, end, irrelevant_sum, irrelevant_score):
 
 
 @compile_kernel
+def _place_from_start(p, end, skipped, relevant_score, irrelevant_score, above):
+    """`_place` under the restricted map in the window of the first `end` cells; returns the sum of v_i W(b_i)."""
+    b, last = 0, int(np.ceil(end))
+    missed = 0.0
+    for i in range(p):
+        while b < last and irrelevant_score[b] + 0.5 > relevant_score[i]:
+            b += 1
+        above[i] = b
+        missed += _weight(i, skipped) * min(np.float64(b), end)
+    return missed
+
+
+@compile_kernel
 def _place(p, m, space, irrelevant_sum, parameters):
     """Put above each relevant document what the most violated ranking does; returns its task loss."""
     relevant_score, irrelevant_score, above = space[2][0], space[2][1], space[1][4]
     low, high, skipped = parameters.low * m, parameters.high * m, parameters.min_tpr * p
     whole, rest = high - low, p - skipped
+    if parameters.below:
+        return _place_from_start(p, high, skipped, relevant_score, irrelevant_score, above) / (whole * rest)
     end = high if parameters.restricted else np.float64(m)
     last = int(np.ceil(end))
     start = int(low) + 1 if low > 0.0 else 0
@@ -85,20 +103,20 @@ def _place(p, m, space, irrelevant_sum, parameters):
 
 
 @compile_kernel
-def _add_restricted(p, m, relevant_at, irrelevant_at, above, parameters, sign, direction):
-    """Add psi of a ranking under the restricted map, times a sign, to the direction."""
-    high, skipped = parameters.high * m, parameters.min_tpr * p
-    scale = sign * 2.0 / (high * (p - skipped))
+def _add_restricted(p, m, relevant_at, irrelevant_at, above, parameters, end, whole, direction):
+    """Add psi of a ranking under the restricted map, of the first `end` cells over `whole` of them, to the direction."""
+    skipped = parameters.min_tpr * p
+    scale = 2.0 / (whole * (p - skipped))
     i = 0
     for j in range(m):
-        cell = min(j + 1.0, high) - j
+        cell = min(j + 1.0, end) - j
         if cell <= 0.0:
             break
         while i < p and above[i] <= j:
             i += 1
         direction[irrelevant_at[j]] += scale * (cell * (p - max(skipped, np.float64(i))))
     for i in range(p):
-        direction[relevant_at[i]] -= scale * (_weight(i, skipped) * min(np.float64(above[i]), high))
+        direction[relevant_at[i]] -= scale * (_weight(i, skipped) * min(np.float64(above[i]), end))
 
 
 @compile_kernel
@@ -106,15 +124,22 @@ def _finish_restricted(p, m, space, loss, relevant, where, offsets, index, param
     """Write the results under the restricted map; psi of an ideal ranking is 0."""
     _, documents, values = space
     above, other = documents[4], documents[5]
-    _add_restricted(p, m, documents[0], documents[1], above, parameters, 1.0, direction)
-    if parameters.predicted:
+    low, high, skipped = parameters.low * m, parameters.high * m, parameters.min_tpr * p
+    whole = high - low if parameters.below else high
+    _add_restricted(p, m, documents[0], documents[1], above, parameters, high, whole, direction)
+    if parameters.predicted or parameters.below:
         row = split_by_chosen(relevant, where, offsets[index], offsets[index + 1], parameters, space)
+    if parameters.below:
+        missed = _place_from_start(p, low, skipped, values[row], values[row + 1], other)
+        loss -= missed / (whole * (p - skipped))
+        _add_restricted(p, m, documents[row], documents[row + 1], other, parameters, low, -whole, direction)
+    elif parameters.predicted:
         j = 0
         for i in range(p):
             while j < m and values[row][i] < values[row + 1][j]:
                 j += 1
             other[i] = j
-        _add_restricted(p, m, documents[row], documents[row + 1], other, parameters, -1.0, direction)
+        _add_restricted(p, m, documents[row], documents[row + 1], other, parameters, high, -whole, direction)
     difference = 0.0
     for i in range(p):
         difference += direction[documents[0][i]] * values[0][i]

@@ -66,31 +66,42 @@ class _Cells:
             best = torch.where(self.weight > 0, best, 0)
         return torch.where(self.split.rank < self.split.p, best, 0).cummax(-1).values
 
-    def psi(self, split: Split, above: Tensor) -> Tensor:
-        """Psi of a ranking of the documents of `split` under the restricted map, `[lists, list_size]`."""
-        cells = (torch.minimum(split.rank + 1.0, self.high) - split.rank).clamp(min=0.0)
+    def place_from_start(self, split: Split, end: Tensor) -> tuple[Tensor, Tensor]:
+        """`place` for the documents of `split` in the window of the first `end` cells, and the sum of v_i W(b_i) `[lists]`."""
+        above = torch.minimum(split.irrelevant_over(split.relevant_score - 0.5), end.ceil().long())
+        return above, (self.weight * torch.minimum(above.double(), end)).sum(-1)
+
+    def psi(self, split: Split, above: Tensor, end: Tensor) -> Tensor:
+        """Psi of a ranking of `split` under the restricted map, of the first `end` cells, but for their number."""
+        cells = (torch.minimum(split.rank + 1.0, end) - split.rank).clamp(min=0.0)
         above = torch.where(split.rank < split.p, above, split.shape[-1] + 1)
         behind = torch.searchsorted(above, split.rank.expand(split.shape).contiguous(), right=True)
         weight = split.p - torch.maximum(self.skipped, behind.double())
         psi = torch.zeros(split.shape, dtype=torch.float64, device=split.rank.device)
-        its_own = self.weight * torch.minimum(above.double(), self.high)
+        its_own = self.weight * torch.minimum(above.double(), end)
         psi.scatter_add_(-1, split.relevant_order, torch.where(split.rank < split.p, -its_own, 0.0))
         psi.scatter_add_(-1, split.irrelevant_order, torch.where(split.rank < split.m, cells * weight, 0.0))
-        return psi * (2.0 / (self.high * self.rest).clamp(min=1e-300))
+        return psi * (2.0 / self.rest)
 
 
 def partial_area_padded(lists: PaddedLists, relevant: Tensor, window: Window) -> Answer:
     """Partial ROC area (SVMpAUC) under both pairwise maps: two sorts and searches."""
     split = Split(lists, relevant)
-    cells = _Cells(split, window)
-    above = cells.place()
-    task_loss = (cells.weight * cells.inside(above)).sum(-1) / (cells.whole * cells.rest).squeeze(-1)
-    if not window.restricted:
-        return split.finish(above, task_loss, Parameters(NO_CUTOFF, None, predicted=window.predicted))
-    direction = cells.psi(split, above)
-    if window.predicted:
-        other = split.chosen
-        direction = direction - cells.psi(other, other.irrelevant_over(other.relevant_score))
+    cells, other = _Cells(split, window), split.chosen
+    if window.below:
+        above, missed = cells.place_from_start(split, cells.high)
+        below, missed_below = cells.place_from_start(other, cells.low)
+        task_loss = (missed - missed_below) / (cells.whole * cells.rest).squeeze(-1)
+        direction = (cells.psi(split, above, cells.high) - cells.psi(other, below, cells.low)) / cells.whole
+    else:
+        above = cells.place()
+        task_loss = (cells.weight * cells.inside(above)).sum(-1) / (cells.whole * cells.rest).squeeze(-1)
+        if not window.restricted:
+            return split.finish(above, task_loss, Parameters(NO_CUTOFF, None, predicted=window.predicted))
+        direction = cells.psi(split, above, cells.high)
+        if window.predicted:
+            direction = direction - cells.psi(other, other.irrelevant_over(other.relevant_score), cells.high)
+        direction = direction / cells.high.clamp(min=1e-300)
     can_err = (split.p > 0) & (split.m > 0)
     direction = torch.where(can_err, direction, 0.0)
     task_loss = torch.where(can_err.squeeze(-1), task_loss, 0.0)

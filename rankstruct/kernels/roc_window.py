@@ -22,6 +22,7 @@ class Window(NamedTuple):
         min_tpr: the lowest true positive rate.
         restricted: whether the feature map is the partial pairwise one, not the pairwise one.
         predicted, chosen, chosen_bits: as those of `binary.Parameters`.
+        below: whether the reference is the most violated ranking of the area below `low`, under the restricted map.
     """
 
     low: float
@@ -29,10 +30,14 @@ class Window(NamedTuple):
     min_tpr: float
     restricted: bool
     predicted: bool
+    below: bool
     chosen: Any = None
     chosen_bits: Any = None
 
 
 partial_area = fixed_kernel(
-    "partial_area", "float low, float high, float min_tpr, bool restricted, bool predicted", METHOD, Window
+    "partial_area",
+    "float low, float high, float min_tpr, bool restricted, bool predicted, bool below",
+    METHOD,
+    Window,
 )

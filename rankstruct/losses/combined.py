@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from rankstruct.losses.assignment import AssignmentHingeLoss
 from rankstruct.losses.base import (
+    HingeLoss,
     RankingLoss,
     Reduction,
     check_choice,
@@ -21,6 +23,8 @@ from rankstruct.losses.base import (
     takes_groups,
     takes_reference_scores,
 )
+from rankstruct.measures import pAUC
+from rankstruct.oracles.registry import resolve
 
 __all__ = ["CombinedLoss", "convex_part"]
 
@@ -160,7 +164,8 @@ def _short_name(loss: torch.nn.Module) -> str:
 def convex_part(loss: torch.nn.Module) -> torch.nn.Module:
     """The convex P of a bound P - N whose reference the scores choose: the same loss against the ideal ranking.
 
-    N, the score of the reference rankings less that of the ideal ones, is convex too.
+    N, the score of the reference rankings less that of the ideal ones, is convex too. With the reference `"below-window"` P is
+    the bound of the window from 0 on, times high / (high - low), and N that of what lies below the window.
 
     Raises:
         ValueError: a combination with one slack for all, or with a component that is no such bound nor convex.
@@ -169,22 +174,24 @@ def convex_part(loss: torch.nn.Module) -> torch.nn.Module:
     >>> convex_part(rs.StructuredHingeLoss("AP", reference="predicted"))
     StructuredHingeLoss(AP, feature_map=pairwise, reference=ideal, reduction=mean)
     """
-    part = copy.deepcopy(loss)
-    _make_convex(part)
-    return part
+    return _as_convex(copy.deepcopy(loss))
 
 
-def _make_convex(loss: torch.nn.Module) -> None:
+def _as_convex(loss: torch.nn.Module) -> torch.nn.Module:
     if is_convex(loss):
-        return
+        return loss
     if isinstance(loss, CombinedLoss):
         if loss.slack == "shared":
             raise ValueError(
                 "a combination with one slack for all is no difference of convex functions; use slack='separate'"
             )
-        for part in loss.losses:
-            _make_convex(part)
-    elif takes_reference_scores(loss) or isinstance(loss, AssignmentHingeLoss):
+        loss.losses = torch.nn.ModuleList(map(_as_convex, loss.losses))
+        return loss
+    if isinstance(loss, HingeLoss) and loss.reference == "below-window":
+        measure = cast(pAUC, loss.measure)
+        loss.resolved, loss.reference = resolve(replace(measure, low=0.0), loss.feature_map), "ideal"
+        return CombinedLoss([loss], [measure.high / (measure.high - measure.low)], reduction=loss.reduction)
+    if takes_reference_scores(loss) or isinstance(loss, AssignmentHingeLoss):
         loss.reference = "ideal"  # type: ignore[assignment]
-    else:
-        raise ValueError(f"{type(loss).__name__} is no difference of convex functions that is known here")
+        return loss
+    raise ValueError(f"{type(loss).__name__} is no difference of convex functions that is known here")

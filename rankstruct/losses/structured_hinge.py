@@ -29,7 +29,8 @@ def structured_hinge_loss(
     """Structured hinge loss of a ranking measure: an upper bound of `best measure - measure`, per list; never negative.
 
     With measure `AP` this is the loss of SVMmap, with `AUC` that of SVMauc. The bound is convex with reference `"ideal"`;
-    `"ideal-tied"` is tighter, `"predicted"` the tightest (a ramp), and neither is convex. Given `reference_scores` they are
+    `"ideal-tied"` is tighter, `"predicted"` the tightest (a ramp), and neither is convex; nor is `"below-window"`, the mean
+    hinge over the pairs in the window of a partial ROC area. Given `reference_scores` they are
     convex again, but bounds only from above their nonconvex selves: this is what a round of DC programming minimises.
 
     Args:

@@ -33,9 +33,11 @@ def most_violated(
         feature_map: how a ranking scores; the measure's own default if None.
         reference: the ranking r* that `value` and `direction` are relative to: `"ideal"`, by label and input order;
             `"ideal-tied"`, of the best ones the one that F prefers; `"predicted"`, the one that F prefers of all. Where F prefers
-            several, the one with the best documents first.
-        reference_scores: scores that choose r* instead of `scores`, the shape of `scores`, for the last two references: r* is
-            then fixed, as a round of DC programming wants it.
+            several, the one with the best documents first. `"below-window"`, for pAUC under the partial pairwise map: the most
+            violated ranking of the area from 0 to `low`, and the result is that of the area from 0 to `high` less that, by the
+            width of each (see `rankstruct.oracles.partial_area`).
+        reference_scores: scores that choose r* instead of `scores`, the shape of `scores`, for all references but the first: r*
+            is then fixed, as a round of DC programming wants it.
         groups: integers, the shape of `scores`, for measures of diverse rankings such as `"diverse_nDCG@5"`: documents of a list
             with the same number are of one group. All rankings are then diverse ones. Other measures ignore it.
         where: bool, the shape of `scores`, True for a real document; all are if None. Padding may hold anything.

@@ -14,8 +14,8 @@ from rankstruct.measures import Measure, parse_measure
 
 __all__ = ["Explanation", "MostViolated", "Oracle", "explain_oracle", "register_oracle", "set_default_bound"]
 
-Reference = Literal["ideal", "ideal-tied", "predicted"]
-REFERENCES = get_args(Reference)
+Reference = Literal["ideal", "ideal-tied", "predicted", "below-window"]
+REFERENCES = get_args(Reference)[:3]  # the last one is of partial ROC areas alone
 _WAY_OUT = "a measure that is discount times gain has one as a DiscountedGain, any other can be watched while another is trained"
 
 
@@ -42,7 +42,7 @@ class Oracle:
             direction)`; input was checked for types and shapes, and `scores` has no gradient. Beside these it gets `groups=`
             if the measure takes groups, and `reference_scores=` if there are any.
         explain: `(measure, feature_map, list_size, grades)` to something with a `name` and a `cost`, in words.
-        references: those of `ideal`, `ideal-tied` and `predicted` that `solve` knows.
+        references: those of `ideal`, `ideal-tied`, `predicted` and `below-window` that `solve` knows.
         takes_reference_scores: whether it knows `reference_scores=`, which choose the reference instead of the scores.
     """
 

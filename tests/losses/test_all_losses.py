@@ -83,6 +83,7 @@ LOSSES = [
         )
         for r in ("ideal", "predicted")
     ),
+    ("pAUC-below-window", case(rs.StructuredHingeLoss, "pAUC(low=0.1,high=0.6)", reference="below-window")),
     ("nDCG@10-ideal", case(rs.StructuredHingeLoss, "nDCG@10", reference="ideal", input_order="labels")),
     ("SVMmrr", case(rs.StructuredHingeLoss, "RR@10", feature_map="first-relevant", reference="ideal")),
     *(

@@ -228,7 +228,7 @@ OPERATORS = {
     "first_relevant_reciprocal_rank": (None, None, None, False, True),
     "pairwise_discounted": (None, 3, torch.tensor([1.0, 0.5, 0.2] + [0.0] * 69, dtype=torch.float64), True, True),
     "contingency": (None, 3, 0, 2.0, 2),
-    "partial_area": (None, 0.1, 0.6, 0.2, True, True),
+    "partial_area": (None, 0.1, 0.6, 0.2, True, False, True),
     "positional": (
         torch.arange(72, 0, -1, dtype=torch.float64), torch.arange(72, 0, -1, dtype=torch.float64),
         0, True, False, "predicted",

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from brute_force import hinges_of_lists
+from brute_force import hinges_of_lists, overlap
 
 import rankstruct as rs
 from rankstruct.kernels import dispatch
@@ -45,6 +45,60 @@ def test_equals_enumeration_of_all_rankings(window, on_device_path, monkeypatch)
                     assert (np.abs(by_direction.double().numpy() - expected) <= allowed).all()
 
 
+def hinge_over_the_window(measure, scores, labels):
+    """The mean of max(0, 1 - 2 (relevant - irrelevant score)) over the pairs of the window, one list."""
+    good, bad = (np.sort(scores[chosen])[::-1] for chosen in (labels > 0, labels <= 0))
+    p, m = len(good), len(bad)
+    if p == 0 or m == 0:
+        return 0.0
+    weights = np.outer(
+        overlap(np.arange(p), measure.min_tpr * p, p), overlap(np.arange(m), measure.low * m, measure.high * m)
+    )
+    return (weights * np.maximum(0, 1 - 2 * (good[:, None] - bad))).sum() / weights.sum()
+
+
+@pytest.mark.parametrize("on_device_path", [False, True], ids=["loops", "torch"])
+@pytest.mark.parametrize("window", WINDOWS, ids=str)
+def test_below_window_is_the_mean_hinge_over_the_pairs_of_the_window(window, on_device_path, monkeypatch):
+    """Padded and flat, ties, lists without pairs, float64 and float32; above the regret; the gradient that differences have."""
+    if on_device_path:
+        monkeypatch.setattr(dispatch, "has_loops", lambda device: False)
+    rng = np.random.default_rng(len(str(window)))
+    measure = measure_of(window)
+    for size, share in ((1, 0.5), (2, 0.5), (7, 0.2), (23, 0.4)):
+        scores = rng.normal(size=(30, size)) * 10.0 ** rng.integers(-1, 2, size=(30, 1))
+        scores[:10] = np.round(scores[:10] * 2) / 2
+        labels = (rng.random(scores.shape) < share) * rng.choice([0.5, 1, 2], size=scores.shape)
+        where = rng.random(scores.shape) < 0.9
+        expected = [hinge_over_the_window(measure, s[w], y[w]) for s, y, w in zip(scores, labels, where, strict=True)]
+        largest = np.abs(scores).max()
+        loss = rs.StructuredHingeLoss(measure, reference="below-window", reduction="none")
+        real, y = torch.tensor(where), torch.tensor(labels)
+        for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-6)):
+            given = torch.tensor(np.where(where, scores, np.nan), dtype=dtype)
+            found = loss(given, y, where=real)
+            assert found.dtype == dtype
+            np.testing.assert_allclose(found.double().numpy(), expected, atol=tolerance * max(1, largest))
+            offsets = torch.tensor(np.concatenate([[0], where.sum(1).cumsum()]))
+            torch.testing.assert_close(loss(given[real], y[real], offsets=offsets), found)
+        given = torch.tensor(scores, requires_grad=True)
+        regret = rs.evaluate(given.detach().nan_to_num(), y, [measure], where=real)[measure.name]
+        both = ((y > 0) & real).any(1) & ((y <= 0) & real).any(1)
+        assert (torch.where(both, 1 - regret, 0) <= torch.tensor(expected) + 1e-9).all()
+        assert_gradient(lambda s, y=y[10:], w=real[10:], loss=loss: loss(s, y, where=w).sum(), given.detach()[10:])
+
+
+def assert_gradient(function, at, step=1e-6):
+    """By central differences along random directions; at a point without ties."""
+    at = at.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(function(at), at)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(3):
+        along = torch.randn(at.shape, generator=generator, dtype=at.dtype)
+        slope = (function(at.detach() + step * along) - function(at.detach() - step * along)) / (2 * step)
+        torch.testing.assert_close((gradient * along).sum(), slope, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("feature_map", MAPS)
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 def test_bounds(window, feature_map):
@@ -61,6 +115,15 @@ def test_bounds(window, feature_map):
     assert (regret <= ramp + 1e-9).all()
     assert (ramp <= ideal + 1e-9).all()
     assert (ramp <= frozen + 1e-9).all()
+    if feature_map == "partial-pairwise":
+        inside = rs.structured_hinge_loss(scores, labels, measure, reference="below-window", **named)
+        held = rs.structured_hinge_loss(
+            scores, labels, measure, reference="below-window", reference_scores=before, **named
+        )
+        assert (regret <= inside + 1e-9).all()
+        assert (inside <= held + 1e-9).all()
+        if window[0] == 0:
+            torch.testing.assert_close(inside, ideal)
 
 
 def test_the_whole_window_is_the_roc_area():
@@ -82,7 +145,7 @@ def test_lists_that_no_ranking_can_get_wrong(labels, feature_map, monkeypatch):
         if on_device_path:
             monkeypatch.setattr(dispatch, "has_loops", lambda device: False)
         scores = torch.randn(len(labels))
-        for reference in ("ideal", "predicted"):
+        for reference in ("ideal", "predicted", *(["below-window"] if feature_map == "partial-pairwise" else [])):
             options = {"feature_map": feature_map, "reference": reference}
             found = rs.most_violated(scores, torch.tensor(labels), "pAUC(low=0.1,high=0.5,min_tpr=0.5)", **options)
             assert found.value == 0
@@ -97,7 +160,7 @@ def test_device_path_agrees_on_long_lists(window, feature_map, monkeypatch):
     scores = torch.randn(3, 3000, generator=generator, dtype=torch.float64)
     labels = (torch.rand(3, 3000, generator=generator) < torch.tensor([[0.001], [0.2], [0.97]])).long()
     where = torch.rand(3, 3000, generator=generator) < 0.9
-    for reference in ("ideal", "predicted"):
+    for reference in ("ideal", "predicted", *(["below-window"] if feature_map == "partial-pairwise" else [])):
         options = {"feature_map": feature_map, "reference": reference, "where": where}
         found = rs.most_violated(scores, labels, measure_of(window), **options)
         with monkeypatch.context() as patch:
@@ -109,8 +172,10 @@ def test_device_path_agrees_on_long_lists(window, feature_map, monkeypatch):
         assert not torch.signbit(found.direction[found.direction == 0]).any()
 
 
-@pytest.mark.parametrize("reference", ["ideal", "predicted"])
-@pytest.mark.parametrize("feature_map", MAPS)
+@pytest.mark.parametrize(
+    ("feature_map", "reference"),
+    [*((each, r) for each in MAPS for r in ("ideal", "predicted")), ("partial-pairwise", "below-window")],
+)
 def test_a_linear_ranker_learns_it(feature_map, reference):
     rng = np.random.default_rng(3)
     X, qid = rng.normal(size=(600, 4)), np.repeat(np.arange(6), 100)
@@ -122,3 +187,33 @@ def test_a_linear_ranker_learns_it(feature_map, reference):
     if reference == "ideal":
         assert ranker.solution_.gap <= 1e-2 * ranker.solution_.objective
     assert reached > rs.evaluate(X[:, 0], y, measure, offsets=offsets)["pAUC(low=0.02,high=0.2)"].mean() + 0.1
+
+
+@pytest.mark.parametrize("kind", ["hinge", "graded", "combined"])
+def test_rounds_of_dc_never_raise_the_bound_of_a_window(kind):
+    rng = np.random.default_rng(5)
+    X, qid = rng.normal(size=(400, 3)), np.repeat(np.arange(8), 50)
+    y = np.clip((X @ [1.0, -1.0, 0.5] + rng.normal(size=400) - 1).round(), 0, 2)
+    measure = rs.pAUC(low=0.1, high=0.35, min_tpr=0.2)
+    loss = {
+        "hinge": rs.StructuredHingeLoss(measure, reference="below-window"),
+        "graded": rs.GradedLoss(measure, grades=[1, 2], reference="below-window"),
+        "combined": rs.CombinedLoss([rs.StructuredHingeLoss(measure, reference="below-window"), rs.RankSVMLoss()]),
+    }[kind]
+    ranker = rs.LinearRanker(measure, C=10.0, loss=loss).fit(X, y, qid)
+    objectives = [each.objective for each in ranker.solution_.history]
+    assert (np.diff(objectives) <= 1e-12).all()
+    assert objectives[-1] < objectives[0]
+    assert ranker.objective(ranker.coef_, X, y, qid) == pytest.approx(ranker.solution_.objective)
+    scores = torch.tensor(X @ ranker.coef_)
+    offsets = torch.arange(0, 401, 50)
+    mean = loss(scores, torch.tensor(y), offsets=offsets).item()
+    assert ranker.mean_loss(ranker.coef_, X, y, qid) == pytest.approx(mean, rel=1e-6)
+    convex, other = rs.losses.convex_part(loss), scores + torch.tensor(rng.normal(size=400))
+    assert rs.losses.is_convex(convex)
+    convex.reduction = loss.reduction = "none"
+    middle, *ends = (
+        convex(s, torch.tensor(y), offsets=offsets) - loss(s, torch.tensor(y), offsets=offsets)
+        for s in ((scores + other) / 2, scores, other)
+    )
+    assert (middle <= (ends[0] + ends[1]) / 2 + 1e-9).all()

@@ -8,6 +8,7 @@ from combinations import legal_combinations
 
 import rankstruct as rs
 from rankstruct.kernels import dispatch
+from rankstruct.oracles.registry import find_oracle
 
 PAIRS = list(
     dict.fromkeys((m, f) for m, f, _ in legal_combinations(cutoffs=(None, 2, 4), decays=("i^-1/2", "discount")))
@@ -47,7 +48,7 @@ def test_a_frozen_reference_equals_enumeration(device_path, monkeypatch):
         scores, labels, size = random_list(rng, isinstance(feature_map, rs.Positional), 5)
         chosen = rng.normal(size=len(scores))
         expected = hinges(measure, feature_map, labels, scores, chosen)
-        for reference in ("ideal-tied", "predicted"):
+        for reference in find_oracle(measure, feature_map).references[1:]:
             given = (torch.tensor(scores), torch.tensor(labels), measure)
             found = rs.most_violated(
                 *given, feature_map=feature_map, reference=reference, reference_scores=torch.tensor(chosen)
@@ -67,13 +68,13 @@ def test_own_scores_as_reference_scores_change_nothing():
             labels = torch.tensor(rng.integers(0, 3 if isinstance(feature_map, rs.Positional) else 2, size=(6, 9)))
             where = torch.tensor(rng.random((6, 9)) < 0.8)
             scores = torch.where(where, scores, torch.nan)
-            for reference in ("ideal-tied", "predicted"):
+            for reference in find_oracle(measure, feature_map).references[1:]:
                 options = {"feature_map": feature_map, "reference": reference, "where": where}
                 own = rs.most_violated(scores, labels, measure, **options)
                 frozen = rs.most_violated(scores, labels, measure, reference_scores=scores, **options)
                 torch.testing.assert_close(own.value, frozen.value, atol=1e-9, rtol=1e-9)
                 torch.testing.assert_close(own.task_loss, frozen.task_loss)
-                if reference == "predicted":
+                if reference in ("predicted", "below-window"):
                     torch.testing.assert_close(own.direction, frozen.direction)
 
 
