@@ -48,7 +48,7 @@ def legal_combinations(
     The pairwise and first-relevant maps take binary labels, the positional map any grades.
 
     >>> sum(1 for _ in legal_combinations())
-    2448
+    2453
     """
     measures: list[Measure] = [AUC(), WTA(), *(pAUC(low=a, high=b, min_tpr=c) for a, b, c in WINDOWS)]
     for k in cutoffs:
