@@ -609,7 +609,7 @@ def _once(read: Callable[[], RatingsParts]) -> Callable[[], RatingsParts]:
 
 
 def result_table(record: _Record, parts: Sequence[str], methods: Sequence[str]) -> tuple[list[str], list[list]]:
-    """Header and rows, a method each: mean and standard deviation over the parts, difference to the squared loss, p, parts won.
+    """Header and rows, a method each: mean and standard error over the parts, difference to the squared loss, p, parts won.
 
     p is of a paired t-test over users, the values of a user being averaged over the parts it is tested in.
     """
@@ -622,7 +622,7 @@ def result_table(record: _Record, parts: Sequence[str], methods: Sequence[str]) 
         for row in rows:
             values = [record.values(part, row[0], name)[1] for part in parts]
             means = np.array([each.mean() for each in values])
-            spread = f" ± {means.std(ddof=1):.4f}" if len(parts) > 1 else ""
+            spread = f" ± {means.std(ddof=1) / math.sqrt(len(parts)):.4f}" if len(parts) > 1 else ""
             row.append(f"{means.mean():.4f}{spread}")
             if row[0] == "squared":
                 row += ["", "", ""]
@@ -638,7 +638,7 @@ def result_table(record: _Record, parts: Sequence[str], methods: Sequence[str]) 
 def page_table(
     tables: Mapping[str, tuple[list[str], list[list]]], groups: Sequence[str]
 ) -> tuple[list[str], list[list]]:
-    """Header and rows for a page: of each group, whose number is N, means with marks.
+    """Header and rows for a page: of each group, whose number is N, means with standard errors and marks.
 
     `++` and `--` are better and worse than the squared loss with p < 0.01, `+` and `-` with p < 0.05.
     """
@@ -651,7 +651,7 @@ def page_table(
                 rows, ([each[0], *each[1 + 4 * at : 5 + 4 * at]] for each in tables[group][1]), strict=True
             ):
                 sign = "" if p == "" or float(p) >= 0.05 else difference[0]
-                row.append(f"{value.split()[0]} {sign * (2 if sign and float(p) < 0.01 else 1)}".strip())
+                row.append(f"{value} {sign * (2 if sign and float(p) < 0.01 else 1)}".strip())
     return header, rows
 
 

@@ -1,4 +1,7 @@
-"""`rankstruct compare`: cross-validate several training configs on the same folds, one line of a table for each."""
+"""`rankstruct compare`: cross-validate several training configs on the same folds, one line of a table for each.
+
+A second table tests each against the first, query by query.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from rankstruct.commands._arguments import as_typed
 from rankstruct.commands.cells import CellsFailed, different_names, locked
 from rankstruct.commands.cross_validate import add_options, cross_validate, keywords
 from rankstruct.files import write_result, write_text
-from rankstruct.statistics import spread
+from rankstruct.statistics import bootstrap_interval, differences, paired_p_value, spread
 from rankstruct.tables import format_table, markdown_table
 
 
@@ -49,9 +52,10 @@ def compare_configs(
             except CellsFailed as error:
                 failed.append(f"{name}: {error}")
                 continue
-            table = comparison_table(found)
-            write_result(root / "comparison.json", command, {"comparison": table}, configs=found)
-            write_text(root / "comparison.md", markdown_table(*table) + "\n")
+            tables = comparison_tables(found)
+            kept = {each: {k: v for k, v in result.items() if k != "values"} for each, result in found.items()}
+            write_result(root / "comparison.json", command, tables, configs=kept)
+            write_text(root / "comparison.md", "\n".join(f"{markdown_table(*table)}\n" for table in tables.values()))
     if failed:
         raise CellsFailed("; ".join(failed))
     return found
@@ -67,11 +71,39 @@ def comparison_table(found: dict[str, dict]) -> tuple[list[str], list[list]]:
     return ["config", *(f"test {measure}" for measure in measures), "CPU seconds"], rows
 
 
+def comparison_tables(found: dict[str, dict]) -> dict[str, tuple[list[str], list[list]]]:
+    """`comparison`, and `differences` where there are two configs."""
+    tables = {"comparison": comparison_table(found)}
+    return tables if len(found) < 2 else {**tables, "differences": difference_table(found)}
+
+
+def difference_table(found: dict[str, dict]) -> tuple[list[str], list[list]]:
+    """Header and rows: each config less the first one, over the test lists of all folds, means over seeds.
+
+    A cell has the mean, its 95 % paired bootstrap interval, and p of a paired randomization test; p is not corrected. It is
+    empty where the lists are others, or a run of an earlier version does not know the values.
+    """
+    first, *others = found
+    names = list(found[first]["mean"])
+    rows = [[name, *(_difference(found[name], found[first], measure) for measure in names)] for name in others]
+    return [f"less {first}", *(f"test {measure}" for measure in names)], rows
+
+
+def _difference(config: dict, first: dict, measure: str) -> str:
+    ours, theirs = config["values"].get(measure), first["values"][measure]
+    if ours is None or theirs is None or len(ours) != len(theirs):
+        return ""
+    difference = differences(ours, theirs)
+    low, high = bootstrap_interval(difference)
+    return f"{difference.mean():+.4f} ({low:+.4f} to {high:+.4f}), p {paired_p_value(ours, theirs):.2g}"
+
+
 def main(args: Sequence[str]) -> None:
     """Print the table, write `comparison.json` and `comparison.md`."""
     parser = argparse.ArgumentParser(
         prog="rankstruct compare",
-        description="Cross-validate several training configs on the same folds and print one line for each. Options that are "
+        description="Cross-validate several training configs on the same folds and print one line for each, and how far each is "
+        "from the first, with intervals over test lists and p of a paired test. Options that are "
         "not listed here go to every training run, such as --data.path FOLDER or --model.measures '[nDCG@10, AP]', whose "
         "first measure selects.",
     )
@@ -79,5 +111,5 @@ def main(args: Sequence[str]) -> None:
     add_options(parser)
     options, rest = parser.parse_known_args(args[1:])
     found = compare_configs(options.configs, command=as_typed(args), **keywords(options, rest))
-    print(format_table(*comparison_table(found)))
+    print("\n\n".join(format_table(*table) for table in comparison_tables(found).values()))
     print(f"written: {Path(options.output) / 'comparison.json'} and comparison.md")

@@ -109,10 +109,11 @@ def cross_validate(
 
     Returns:
         `{"folds": [{"fold", "point", "validation", "test": {measure: value}}, ...], "mean": {measure: value}, "by_seed":
-        {measure: values}, "interval": {measure: [low, high]}, "seconds", "cpu_seconds"}`: the mean over folds and that of each
-        seed; the 95 % bootstrap interval over all test lists; the seconds of training all cells, the `reused` ones of `runs`
-        included, and those of the processor, which do not count what else the machine did. Each run's folder has the scores of
-        its validation and test documents, `vali-scores.txt` and `test-scores.txt`.
+        {measure: values}, "values": {measure: values}, "interval": {measure: [low, high]}, "seconds", "cpu_seconds"}`: the mean
+        over folds and that of each seed; the value of each test list, fold by fold, and their 95 % bootstrap interval; the
+        seconds of training all cells, the `reused` ones of `runs` included, and those of the processor, which do not count what
+        else the machine did. Each run's folder has the scores of its validation and test documents, `vali-scores.txt` and
+        `test-scores.txt`.
 
     Raises:
         ValueError: `seeds` is below 1; there are no such data; the output folder holds runs of another config, other options or
@@ -173,26 +174,28 @@ def _gather(chosen: Sequence[Sequence[Run]], results: dict[str, dict[str, Any]])
         }
         for row, (run, *_) in enumerate(chosen)
     ]
+    lists = {name: _values(name, chosen, results) for name in names}
     return {
         "folds": folds,
         "mean": {name: float(values.mean()) for name, values in tests.items()},
         "by_seed": {name: values.mean(0).tolist() for name, values in tests.items()},
-        "interval": {name: _interval(name, chosen, results) for name in names},
+        "values": lists,
+        "interval": {name: each and list(bootstrap_interval(each)) for name, each in lists.items()},
         "seconds": sum(result["seconds"] for result in results.values()),
         "cpu_seconds": sum(result["cpu_seconds"] for result in results.values()),
         "runs": len(results),
     }
 
 
-def _interval(name: str, chosen: Sequence[Sequence[Run]], results: dict[str, dict[str, Any]]) -> list[float] | None:
-    """The bootstrap interval of a measure over the test lists of all folds, means over seeds.
+def _values(name: str, chosen: Sequence[Sequence[Run]], results: dict[str, dict[str, Any]]) -> list[float] | None:
+    """A measure of the test lists of all folds, means over seeds.
 
     None where a cell of an earlier version does not know them.
     """
     kept = [[results[run.name].get("test_values", {}).get(name) for run in runs] for runs in chosen]
     if any(values is None for runs in kept for values in runs):
         return None
-    return list(bootstrap_interval(np.concatenate([np.mean(runs, axis=0) for runs in kept])))
+    return [float(value) for runs in kept for value in np.mean(runs, axis=0)]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -239,6 +242,7 @@ def main(args: Sequence[str]) -> None:
     options, rest = parser.parse_known_args(args[1:])
     found = cross_validate(options.config, **keywords(options, rest))
     names = list(found["mean"])
+    del found["values"]
     rows = []
     for each in found["folds"]:
         point = " ".join(f"{key.rpartition('.')[2]}={value}" for key, value in each["point"].items())

@@ -39,6 +39,7 @@ from rankstruct.lists import pad
 from rankstruct.losses import (
     ClassificationLoss,
     CombinedLoss,
+    FidelityLoss,
     LambdaLoss,
     ListNetLoss,
     OrdinalLoss,
@@ -46,6 +47,7 @@ from rankstruct.losses import (
     RankSVMLoss,
     SmoothLoss,
     StructuredHingeLoss,
+    grade_pair_weights,
     is_convex,
     ranksvm_loss,
 )
@@ -343,6 +345,34 @@ class LinearClassifier(_Baseline):
         self.ranker_.fit(with_constant(X, self.bias), y, np.zeros(len(y), int), **valid)  # all documents are one list
         self.choice_, self.coef_ = choice_of(self.ranker_), self.ranker_.coef_[:-1]  # the threshold ranks nothing
         warn_of_noise(self, X @ self.coef_, self.ranker_.solution_)
+
+
+@dataclass(eq=False, repr=False)
+class RankSVMforIR(_Baseline):
+    """SVM-IR: RankSVM whose pairs count by their grades, and whose queries count alike, by a certified bundle method.
+
+    Args:
+        measure: of which `grade_pair_weights` tells, from the training lists, what each pair of grades counts.
+
+    Attributes:
+        pair_weights_: of the training lists.
+
+    Source: Cao, Xu, Liu, Li, Huang, Hon, "Adapting Ranking SVM to Document Retrieval", SIGIR 2006.
+    """
+
+    C: Several = DEFAULT_C
+    _: KW_ONLY
+    measure: str = "nDCG@10"
+    tolerance: float = 1e-3
+    select: str = "nDCG@10"
+
+    def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: HeldOut | None) -> None:
+        self.pair_weights_ = grade_pair_weights(torch.tensor(y), torch.tensor(offsets), self.measure)
+        loss = RankSVMLoss(pair_weights=self.pair_weights_)
+        self.ranker_ = LinearRanker(self.select, C=self.C, loss=loss, tolerance=self.tolerance)
+        valid = {} if held_out is None else {f"{name}_valid": value for name, value in held_out._asdict().items()}
+        self.ranker_.fit(X, y, np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)), **valid)
+        self.choice_, self.coef_ = choice_of(self.ranker_), self.ranker_.coef_
 
 
 class MulticlassRisk:
@@ -936,6 +966,7 @@ TRAINERS: dict[str, Callable[..., Any]] = {
     "combination": _combination,  # SVMcombo
     "smoothgrad": _smooth,
     "ranksvm": _ranksvm,
+    "svm-ir": RankSVMforIR,
     "svmacc": LinearClassifier,
     "multiclass": MulticlassSVM,
     "ordinal": OrdinalRegression,
@@ -947,6 +978,7 @@ TRAINERS: dict[str, Callable[..., Any]] = {
     "rankboost": RankBoost,
     "listnet": functools.partial(GradientRanker, ListNetLoss()),
     "ranknet": functools.partial(GradientRanker, RankNetLoss()),
+    "fidelity": functools.partial(GradientRanker, FidelityLoss()),  # FRank is `boosted`, on it
     "lambdarank": functools.partial(GradientRanker, LambdaLoss(measure="nDCG", scheme="lambdarank")),
     "linear": functools.partial(LinearRanker, prepare=()),  # on any loss; the plan prepares the features
     "mlp": functools.partial(MLPRanker, prepare=()),
@@ -959,7 +991,7 @@ TRAINERS: dict[str, Callable[..., Any]] = {
 
 #: Any option of these trainers may have several values; one that is not given has these.
 TUNED: dict[str, dict[str, Any]] = {
-    **{name: {"C": (1.0, 100.0, 10_000.0)} for name in ("ordinal", "listnet", "ranknet", "lambdarank")},
+    **{name: {"C": (1.0, 100.0, 10_000.0)} for name in ("ordinal", "listnet", "ranknet", "fidelity", "lambdarank")},
     **{name: {"leaves": (4, 8, 16)} for name in ("mcrank", "lambdamart")},
     "pairwise-regression": {"alpha": (1e-6, 1e-4, 0.01, 1.0)},
     "regression": {"alpha": (0.01, 1.0, 10.0, 100.0, 1000.0, 10_000.0, 100_000.0)},

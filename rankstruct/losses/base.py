@@ -92,7 +92,7 @@ __all__ = [
 
 _HALVES = (torch.float16, torch.bfloat16)
 _PADDING = -100  # torch's ignore_index
-_PAIRS = 2**23  # of documents of one list, in the lists that are looked at together
+_PAIRS = 2**18  # of documents of one list, in the lists that are looked at together: what caches hold
 _NO_ITEM_WEIGHTS = (
     "this loss takes no item_weights: all documents of a list count alike in it; leave documents out with where=, weigh lists "
     "with weights=, or take a pairwise, listwise or pointwise loss"

@@ -269,8 +269,12 @@ def _mean_over_pairs(cost: Callable[[Tensor], Tensor], pair_weights: PairWeights
 
     def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         pairs = _ordered_pairs(labels, where)
+        if is_plain(scores):
+            return _mean_over_found(cost, pairs, scores, labels, weights, pair_weights)
         each = torch.where(pairs, cost(_differences(scores)), 0.0)
-        each = each if pair_weights is None else each * _weights_of_grades(labels, pair_weights).to(each.dtype)
+        if pair_weights is not None:
+            grades = labels.unsqueeze(-1), labels.unsqueeze(-2)
+            each = each * _weights_of_grades(*grades, pair_weights).to(each.dtype)
         if weights is None:
             return each.sum((-2, -1)) / pairs.sum((-2, -1)).clamp(min=1)
         products = _products(pairs, weights)
@@ -280,11 +284,38 @@ def _mean_over_pairs(cost: Callable[[Tensor], Tensor], pair_weights: PairWeights
     return per_list
 
 
-def _weights_of_grades(labels: Tensor, pair_weights: PairWeights) -> Tensor:
-    """`[..., i, j]`: the weight of the grades of i and j, 0 where they are not named."""
-    found = torch.zeros_like(labels).unsqueeze(-1) * labels.unsqueeze(-2)
+def _mean_over_found(
+    cost: Callable[[Tensor], Tensor],
+    pairs: Tensor,
+    scores: Tensor,
+    labels: Tensor,
+    weights: Tensor | None,
+    pair_weights: PairWeights | None,
+) -> Tensor:
+    """`_mean_over_pairs` where pairs may be looked up: few of all the n x n are ordered, and those of padding are none."""
+    size = scores.shape[-1]
+    lists, first, second = pairs.reshape(-1, size, size).nonzero(as_tuple=True)
+    first, second = lists * size + first, lists * size + second
+    flat = scores.reshape(-1)
+    each = cost(flat.index_select(0, first) - flat.index_select(0, second)).double()
+    if pair_weights is not None:
+        grades = labels.reshape(-1)
+        each = each * _weights_of_grades(grades[first], grades[second], pair_weights)
+    shares = torch.ones_like(each)
+    if weights is not None:
+        known = relative(weights).reshape(-1).double()
+        shares = known[first] * known[second]
+    nothing = each.new_zeros(math.prod(pairs.shape[:-2]))
+    total = nothing.index_add(0, lists, shares)
+    means = nothing.index_add(0, lists, shares * each) / torch.where(total > 0, total, 1.0)
+    return means.to(scores.dtype).reshape(pairs.shape[:-2])
+
+
+def _weights_of_grades(better: Tensor, worse: Tensor, pair_weights: PairWeights) -> Tensor:
+    """The weight of each pair of grades, shapes that broadcast; 0 where they are not named."""
+    found = torch.zeros_like(better) * worse
     for high, low, weight in pair_weights:
-        found = torch.where((labels == high).unsqueeze(-1) & (labels == low).unsqueeze(-2), weight, found)
+        found = torch.where((better == high) & (worse == low), weight, found)
     return found
 
 
@@ -514,8 +545,8 @@ def _curvature(weights: Tensor, scores: Tensor, sigma: float) -> Tensor:
 
 def _ordered_pairs(labels: Tensor, where: Tensor) -> Tensor:
     """`[..., i, j]` bool: both documents are real and i has the higher label."""
-    real = where.unsqueeze(-1) & where.unsqueeze(-2)
-    return real & (labels.unsqueeze(-1) > labels.unsqueeze(-2))
+    better, worse = torch.where(where, labels, -torch.inf), torch.where(where, labels, torch.inf)
+    return better.unsqueeze(-1) > worse.unsqueeze(-2)
 
 
 def _products(pairs: Tensor, weights: Tensor) -> Tensor:

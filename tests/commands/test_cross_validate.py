@@ -9,6 +9,7 @@ import pytest
 import rankstruct as rs
 from rankstruct.cli import main as rankstruct
 from rankstruct.commands.cells import CellFolders, CellsFailed, locked
+from rankstruct.commands.compare import difference_table
 from rankstruct.commands.cross_validate import cross_validate
 from rankstruct.data import Source, read_scores, synthetic
 
@@ -137,6 +138,19 @@ def test_malformed_grid_is_refused(folder, capsys):
     assert "--grid takes KEY=VALUE,VALUE" in capsys.readouterr().err
 
 
+def test_configs_are_tested_against_the_first_list_by_list():
+    found = {
+        name: {"mean": {"AP": np.mean(values), "RR": 0.5}, "values": {"AP": values, "RR": None}}
+        for name, values in {"a": [0.1, 0.2, 0.3, 0.4], "b": [0.2, 0.4, 0.5, 0.4], "c": [0.1, 0.2, 0.3, 0.4]}.items()
+    }
+    header, rows = difference_table(found)
+    assert header == ["less a", "test AP", "test RR"]
+    assert rows[0][0] == "b"
+    assert rows[0][1].startswith("+0.1250 (+0.0")
+    assert rows[0][1].endswith("), p 0.25")  # two of the eight ways to flip three signs
+    assert rows[1:] == [["c", "+0.0000 (+0.0000 to +0.0000), p 1", ""]]
+
+
 @pytest.mark.slow
 def test_compare_has_a_line_for_each_config(folder, capsys):
     other = folder / "other.yaml"
@@ -150,6 +164,8 @@ def test_compare_has_a_line_for_each_config(folder, capsys):
     found = result["configs"]
     assert list(found) == ["config", "other"]
     assert [row[0] for row in result["tables"]["comparison"]["rows"]] == ["config", "other"]
+    assert [row[0] for row in result["tables"]["differences"]["rows"]] == ["other"]
+    assert "values" not in found["other"]
     alone = cross_validate(
         other,
         folds=[1, 2],

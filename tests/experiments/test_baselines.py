@@ -308,6 +308,14 @@ def test_agrees_with_published_svmrank(data_root):
     np.testing.assert_allclose(np.mean(ours, 0), np.mean(published, 0), atol=0.01)
 
 
+def test_svm_ir_weighs_pairs_by_the_training_lists(parts, fitted):
+    trainer, (_, y, qid) = fitted("svm-ir"), parts[0]
+    offsets = torch.tensor(np.concatenate([[0], np.bincount(qid).cumsum()]))
+    assert trainer.pair_weights_ == rs.grade_pair_weights(torch.tensor(y), offsets, "nDCG@10")
+    assert trainer.choice_ == {"C": trainer.ranker_.C_}
+    assert all(row["status"] == "converged" for row in path_of(trainer))
+
+
 def test_the_last_stage_is_asked_too(parts):
     _, valid, _ = parts
     held_out = HeldOut(*valid)

@@ -247,6 +247,33 @@ def test_fidelity_and_weighted_grades_equal_their_definitions(dtype):
                 assert found[row].item() == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("item_weights", [False, True])
+def test_ordered_pairs_that_are_looked_up_cost_what_all_pairs_do(dtype, item_weights):
+    """Under torch.func nothing is looked up: all n x n are taken."""
+    scores = torch.randn(3, 9, dtype=dtype)
+    labels = torch.tensor([[2, 0, 1.5, 0, 1.5, 2, 0, 0.5, 1], [1, 1, 1, 1, 1, 1, 1, 1, 1], [0, 2, 2, 1, 0, 1, 2, 0, 1]])
+    where = torch.ones_like(labels, dtype=torch.bool)
+    where[0, 6:] = False
+    more = {"item_weights": torch.rand(3, 9) + 0.1} if item_weights else {}
+    for loss in (
+        rs.FidelityLoss(0.6, reduction="none"),
+        rs.RankSVMLoss(pair_weights=[(2, 0, 1.0), (1.5, 0, 0.3)], reduction="none"),
+        rs.LambdaLoss(scheme="uniform", surrogate="zero-one", reduction="none"),
+    ):
+
+        def total(scores, loss=loss):
+            values = loss(scores, labels, where=where, **more)
+            return values.sum(), values
+
+        slow, expected = torch.func.grad(total, has_aux=True)(scores)
+        leaf = scores.clone().requires_grad_()
+        value, values = total(leaf)
+        assert values.dtype == dtype
+        torch.testing.assert_close(values, expected)
+        torch.testing.assert_close(torch.autograd.grad(value, leaf)[0], slow)
+
+
 def test_equal_weights_of_all_grades_are_ranksvm():
     scores, labels = torch.randn(4, 12, dtype=torch.float64), torch.randint(0, 3, (4, 12))
     same = rs.RankSVMLoss(pair_weights=[(2, 0, 1), (2, 1, 1), (1, 0, 1)])

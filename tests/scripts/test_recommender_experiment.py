@@ -155,7 +155,10 @@ def test_a_page_shows_means_with_marks():
     tables = {"weak10": (header, rows), "folds": (header, rows)}
     assert recommenders.page_table(tables, ["weak10", "folds"]) == (
         ["method", "N = 10 nDCG@10", "N = 10 ERU", "folds nDCG@10", "folds ERU"],
-        [["GPR", *["0.5000 --", "5.0000 +"] * 2], ["squared", *["0.6000", "4.8000"] * 2]],
+        [
+            ["GPR", *["0.5000 ± 0.0100 --", "5.0000 ± 0.1000 +"] * 2],
+            ["squared", *["0.6000 ± 0.0100", "4.8000 ± 0.1000"] * 2],
+        ],
     )
 
 
