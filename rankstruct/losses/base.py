@@ -635,24 +635,31 @@ def normalized_measure(measure: str | Measure, loss: str) -> DiscountedGain:
     return measure
 
 
-def checked_gains(
-    measure: DiscountedGain, labels: Tensor, where: Tensor, weights: Tensor | None = None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gains of the documents, float64, 0 in the padding; the value of the best ranking; which lists a ranking can get wrong.
-
-    Gains are multiplied by the item weights, `[..., list_size]`, if there are any.
-
-    Returns:
-        `[..., list_size]`, `[...]` and bool `[...]`.
+def document_gains(measure: DiscountedGain, labels: Tensor, where: Tensor) -> Tensor:
+    """Gains of the documents, `[..., list_size]` float64, 0 in the padding.
 
     Raises:
         ValueError: on the CPU, a gain is negative or not finite; on other devices it is NaN.
     """
     gains = torch.where(where, measure.document_gains(labels), 0.0)
-    if not _are_usual(gains, 0.0):
-        rule = f"labels must have finite gains >= 0 under {measure.name}"
-        wrong = ~((gains >= 0) & (gains < math.inf))
-        gains = refuse(gains, wrong, f"{rule} (shift them, or choose another gain= or min_relevant=)")
+    if _are_usual(gains, 0.0):
+        return gains
+    rule = f"labels must have finite gains >= 0 under {measure.name}"
+    wrong = ~((gains >= 0) & (gains < math.inf))
+    return refuse(gains, wrong, f"{rule} (shift them, or choose another gain= or min_relevant=)")
+
+
+def checked_gains(
+    measure: DiscountedGain, labels: Tensor, where: Tensor, weights: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`document_gains`; the value of the best ranking; which lists a ranking can get wrong.
+
+    Gains are multiplied by the item weights, `[..., list_size]`, if there are any.
+
+    Returns:
+        `[..., list_size]`, `[...]` and bool `[...]`.
+    """
+    gains = document_gains(measure, labels, where)
     gains = gains if weights is None else gains * weights
     discounts = measure.unchecked_weights(labels.shape[-1], labels.device)
     kept = labels.shape[-1] if measure.cutoff is None else min(measure.cutoff, labels.shape[-1])

@@ -41,13 +41,20 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-import torch
 from torch import Tensor
-from torch.nn.functional import pad
 from typing_extensions import Unpack
 
+from rankstruct.kernels import top_surrogate
 from rankstruct.lists import refuse
-from rankstruct.losses.base import LayoutOptions, RankingLoss, Reduction, check_choice, checked_gains, list_loss
+from rankstruct.losses.base import (
+    LayoutOptions,
+    RankingLoss,
+    Reduction,
+    check_choice,
+    document_gains,
+    list_loss,
+    with_gradient,
+)
 from rankstruct.measures import DiscountedGain, Measure, parse_measure
 
 __all__ = ["TopSurrogateLoss", "top_surrogate_loss"]
@@ -103,53 +110,21 @@ def _top_surrogate(
     *,
     kind: str,
     rescaling: str,
-    **lists: Unpack[LayoutOptions],
+    **layout: Unpack[LayoutOptions],
 ) -> Tensor:
     def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
-        regret, margin = _swaps(scores.double(), labels, where, measure, kind)
-        values = regret + margin if rescaling == "margin" else regret * (1 + margin)
-        return values.amax(-1).to(scores.dtype)
+        gains = document_gains(measure, labels, where)
+        gains = refuse(
+            gains,
+            (gains > 0) & (gains != gains.amax(-1, keepdim=True)),
+            f"relevant documents must have one gain under {measure.name}: give it min_relevant=, as in nDCG(min_relevant=1)",
+        )
+        a = measure.unchecked_weights(scores.shape[-1], scores.device)
+        lists = scores.detach(), gains, where, None, None, None
+        _, value, direction = top_surrogate(*lists, a, measure.normalized, kind == "average", rescaling == "slack")
+        return with_gradient(scores, value, direction)
 
-    return list_loss(per_list, scores, labels, signed=measure.takes_negative_labels, **lists)
-
-
-def _swaps(scores: Tensor, labels: Tensor, where: Tensor, measure: DiscountedGain, kind: str) -> tuple[Tensor, Tensor]:
-    """Regret and margin of the most violated ranking with at most 0, 1, ... swaps, `[..., 1 + min(k, list_size)]` float64."""
-    gains, best, _ = checked_gains(measure, labels, where)
-    gains = refuse(
-        gains,
-        (gains > 0) & (gains != gains.amax(-1, keepdim=True)),
-        f"relevant documents must have one gain under {measure.name}: give it min_relevant=, as in nDCG(min_relevant=1)",
-    )
-    relevant = gains > 0
-    size = scores.shape[-1]
-    ranks = size if measure.cutoff is None else min(measure.cutoff, size)
-    n, p = where.sum(-1, keepdim=True), relevant.sum(-1, keepdim=True)
-    rank = torch.arange(ranks, device=scores.device)  # from 0
-    a = measure.unchecked_weights(size, scores.device)
-    differences = torch.where(rank < torch.minimum(p, n - p), a[:ranks] - a[(n - 1 - rank).clamp(min=0)], 0.0)
-    unit = gains.sum(-1, keepdim=True) / p.clamp(min=1)
-    w = differences * (unit / torch.where(best > 0, best, 1.0).unsqueeze(-1) if measure.normalized else unit)
-    # Shifted, which changes nothing but keeps sums of large scores that tie finite.
-    scores = scores - torch.where(where, scores, -torch.inf).amax(-1, keepdim=True).detach()
-    intruders, regret = _highest(scores, where & ~relevant, ranks), _sums(w)
-    if kind == "max":
-        return regret, _sums(w * (intruders + _highest(-scores, relevant, ranks)))
-    hits = (torch.minimum(p, a.count_nonzero()) - torch.arange(1 + ranks, device=scores.device)).clamp(min=0)
-    of_hits = _sums(_highest(scores, relevant, ranks)).gather(-1, hits)
-    missed = (torch.where(relevant, scores, 0.0).sum(-1, keepdim=True) - of_hits) / (p - hits).clamp(min=1)
-    return regret, _sums(w * intruders) - regret * missed
-
-
-def _highest(values: Tensor, chosen: Tensor, count: int) -> Tensor:
-    """The `count` highest of the chosen values, highest first, and 0 where there are no more."""
-    found = torch.where(chosen, values, -torch.inf).topk(count, dim=-1).values
-    return torch.where(torch.arange(count, device=values.device) < chosen.sum(-1, keepdim=True), found, 0.0)
-
-
-def _sums(values: Tensor) -> Tensor:
-    """The sums of the first 0, 1, 2, ... values."""
-    return pad(values, (1, 0)).cumsum(-1)
+    return list_loss(per_list, scores, labels, signed=measure.takes_negative_labels, **layout)
 
 
 class TopSurrogateLoss(RankingLoss):

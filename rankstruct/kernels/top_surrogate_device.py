@@ -1,0 +1,44 @@
+"""The surrogates of measures of the top, in vectorised torch; see `top_surrogate_cpu`."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rankstruct.kernels.dispatch import Answer, PaddedLists
+from rankstruct.kernels.pairwise_device import Split, pad_front
+
+
+def surrogate_padded(lists: PaddedLists, weights: Tensor, normalized: bool, average: bool, slack: bool) -> Answer:
+    """All numbers of swaps at once, `[lists, 1 + list_size]`."""
+    gains = torch.where(lists.where, lists.labels.double(), 0.0)
+    split = Split(lists, gains > 0)
+    rank, p, m = split.rank, split.p, split.m
+    weights = weights[: len(rank)].double()
+    shown = torch.minimum(p, weights.count_nonzero())
+    unit = gains.amax(-1, keepdim=True)
+    if normalized:
+        unit = torch.where(p > 0, 1 / torch.where(rank < shown, weights, 0.0).sum(-1, keepdim=True), 0.0)
+    last = (p + m - 1 - rank).clamp(min=0)
+    w = torch.where(rank < torch.minimum(shown, m), weights - weights[last], 0.0) * unit
+    regret = pad_front(w.cumsum(-1))
+    hits = (shown - torch.arange(len(rank) + 1, device=rank.device)).clamp(min=0)
+    from_the_end = (p - 1 - rank).clamp(min=0)
+    if average:
+        sums = pad_front(split.relevant_score.cumsum(-1))
+        missed = (sums.gather(-1, p) - sums.gather(-1, hits)) / (p - hits).clamp(min=1)
+        margin = pad_front((w * split.irrelevant_score).cumsum(-1)) - regret * missed
+    else:
+        margin = pad_front((w * (split.irrelevant_score - split.relevant_score.gather(-1, from_the_end))).cumsum(-1))
+    values = regret * (1 + margin) if slack else regret + margin
+    swaps = values.argmax(-1, keepdim=True)
+    value, regret, hits = (each.gather(-1, swaps) for each in (values, regret, hits))
+    factor = regret if slack else torch.ones_like(regret)
+    chosen = torch.where(rank < swaps, w, 0.0)
+    if average:
+        missed = torch.where((rank >= hits) & (rank < p), regret / (p - hits).clamp(min=1), 0.0)
+    else:
+        missed = torch.where(rank < p, chosen.gather(-1, from_the_end), 0.0)
+    direction = torch.zeros_like(w).scatter_add_(-1, split.irrelevant_order, factor * chosen)
+    direction = direction.scatter_add_(-1, split.relevant_order, -factor * missed)
+    return regret.squeeze(-1), value.squeeze(-1), direction
