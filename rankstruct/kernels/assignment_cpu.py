@@ -5,6 +5,11 @@ distinct gain. Every function takes the scores class by class, each class by des
 (class g in `[starts[g], starts[g + 1])`), and `gain` [classes]; the decay c and the discount a, both [n]; and fills
 `classes` [n], the class at each position. All are exact.
 
+The lattice, of two gains. A ranking is a path over how many documents of either class stand before each rank. The objective is
+L-natural-concave in the numbers of class 0: where none that differ by one at some ranks are better, none are at all (Murota,
+"Discrete Convex Analysis", 2003). So a narrow band about the greedy path, moved until the best path in it stays inside, has
+the optimum.
+
 The residual sweep. By summation by parts the objective is a constant plus
 
     sum_{i<n} sum_g ( dc_i F_g(N_g(i)) - da_i b_g N_g(i) )
@@ -42,6 +47,7 @@ _ROUNDING = 2.0**-50
 _FAR = 1e300  # beside costs of at most n, as good as infinity, which what vectorises may not see
 
 _TOGETHER, _COARSEST = 4, 64  # of the multilevel start
+_WIDEST_BAND = 31  # a bit for each place and rank
 _KEPT = 2**12  # numbers of each table of the sweep that are kept from list to list
 
 
@@ -92,60 +98,154 @@ def _tables_of(inside, through, reach, stack, k, groups):
 
 
 @compile_part
-def _behind(group, score, c, first, second):
+def _behind(group, score, gain, c, a, first, second):
     """What the documents behind the best `first` of class 0 and `second` of class 1 add, beside all at their places by score."""
     total, q, position = 0.0, 0, first + second
     while first or second:
-        left = second if group[q] else first
-        if left:
-            total -= c[unsigned(q)] * score[unsigned(q)]
-            first, second = (first, second - 1) if group[q] else (first - 1, second)
+        g = group[q]
+        here = c[unsigned(q)] * score[unsigned(q)] - a[unsigned(q)] * gain[g]
+        if second if g else first:
+            total -= here
+            first, second = (first, second - 1) if g else (first - 1, second)
         else:
-            total += (c[unsigned(position)] - c[unsigned(q)]) * score[unsigned(q)]
+            total += c[unsigned(position)] * score[unsigned(q)] - a[unsigned(position)] * gain[g] - here
             position += 1
         q += 1
     return total
 
 
+@compile_part
+def _greedy_of_two(classes, k, class_score, starts, gain, c, a):
+    """`greedy` of two classes: the last inside of either is to be liked as well as the next of the other outside."""
+    n, size = class_score.shape[0], starts[1]
+    first, second = np.int64(0), size  # the next of each
+    nested = True
+    for i in range(k):
+        step_c, step_a = (c[i] - c[i + 1], a[i] - a[i + 1]) if i + 1 < n else (0.0, 0.0)
+        lead = step_a * (gain[0] - gain[1])
+        if first == size or (
+            second < n and step_c * class_score[unsigned(second)] > step_c * class_score[unsigned(first)] - lead
+        ):
+            classes[i] = 1
+            second += 1
+            if first and second < n:
+                inside, outside = class_score[unsigned(first - 1)], class_score[unsigned(second)]
+                nested = nested and step_c * inside - lead >= step_c * outside
+        else:
+            classes[i] = 0
+            first += 1
+            if second > size and first < size:
+                inside, outside = class_score[unsigned(second - 1)], class_score[unsigned(first)]
+                nested = nested and step_c * inside >= step_c * outside - lead
+    return nested
+
+
+@compile_kernel
+def first_by_score(class_score, starts, group, gain, c, a, pointer):
+    """A position, not the first, from which on documents best follow by score, whichever stand before: a hardly falls beside c.
+
+    `pointer` [classes] is scratch. W never rises along the order by score at a boundary behind it, not even by rounding.
+    """
+    n = group.shape[0]
+    for g in range(gain.shape[0]):
+        pointer[g] = starts[g]
+    highest = np.inf  # of da / dc
+    above = 0.0
+    for q in range(n):
+        g = group[q]
+        score = class_score[pointer[g]]
+        pointer[g] += 1
+        if q and group[q - 1] < g:
+            better = gain[group[q - 1]]
+            room = above - score - _ROUNDING * abs(score)
+            highest = min(highest, room / (better - gain[g] + _ROUNDING * better))
+        above = score
+    i = n - 1
+    while i > 1 and a[i - 1] - a[i] <= highest * (c[i - 1] - c[i]):
+        i -= 1
+    return i
+
+
+@compile_part
+def _best_split(value, half, t, k, group, score, gain, c, a):
+    """The best number of documents of class 0 before the cut-off, `t` more or less `half`, and what it is worth.
+
+    What stands behind it counts. The value is concave in the number, as that of any flow is in what has to go through an edge.
+    """
+    n = group.shape[0]
+    best, split = value[half + 1], half
+    if k == n:
+        return best, split
+    best += _behind(group, score, gain, c, a, t, k - t)
+    for step in (1, -1):
+        d = half + step
+        while value[d + 1] > -np.inf:
+            found = value[d + 1] + _behind(group, score, gain, c, a, t + d - half, k - t - d + half)
+            if found <= best:
+                break
+            best, split = found, d
+            d += step
+    return best, split
+
+
+@compile_part
+def _improve_within(half, classes, k, class_score, starts, group, score, gain, c, a, value, from_first):
+    """The best of the sequences with as many documents of class 0 before each rank as `classes`, more or less `half`.
+
+    Puts it in place of `classes`; returns its value, and whether it stays inside the band. `value` [2, at least 2 half + 3] and
+    `from_first` [k] are scratch.
+    """
+    width, size, its_size = 2 * half + 1, starts[1], group.shape[0] - starts[1]
+    old, new = value[0], value[1]
+    for d in range(width + 2):
+        old[d], new[d] = -np.inf, -np.inf
+    old[half + 1] = 0.0
+    t = 0  # of class 0 in `classes` so far
+    for i in range(k):
+        step = 1 - classes[i]
+        t += step
+        weight, credit, its_credit = c[i], a[i] * gain[0], a[i] * gain[1]
+        bits = np.uint64(0)
+        low, high = max(t - half, i + 1 - its_size, 0), min(t + half, i + 1, size)
+        for d in range(width + 2):
+            new[unsigned(d)] = -np.inf
+        for here in range(low, high + 1):
+            d = here - t + half
+            down = old[unsigned(d + step)] + weight * class_score[unsigned(max(here - 1, 0))] - credit
+            along = old[unsigned(d + step + 1)] + weight * class_score[unsigned(size + max(i - here, 0))] - its_credit
+            bits |= np.uint64(down >= along) << np.uint64(d)
+            new[unsigned(d + 1)] = max(down, along)
+        from_first[i] = bits
+        old, new = new, old
+    best, d = _best_split(old, half, t, k, group, score, gain, c, a)
+    inside = True
+    for i in range(k - 1, -1, -1):
+        inside = inside and 0 < d < width - 1
+        step = 1 - classes[i]
+        classes[i] = 1 - np.int64((from_first[i] >> np.uint64(d)) & np.uint64(1))
+        d += step + classes[i] - 1
+    return best, inside
+
+
 @compile_kernel
 def by_lattice(class_score, starts, group, score, gain, c, a, k, classes):
     """Two classes: the best path over (how many of the first, how many of the second) are in the first k ranks, from which on
-    documents follow by score: `group` and `score` [n] in that order. O(p m), or O(k^2 + k n) with a cut-off.
-
-    The best value with so many of the first class before the cut-off is concave in their number, as that of any flow is in
-    what has to go through an edge: where it falls, the best one was there.
+    documents follow by score: `group` and `score` [n] in that order. Returns from which position on. In practice O(n + k), at
+    worst O(k p) for p documents of the first class.
     """
-    n = group.shape[0]
-    most, its_most = min(k, starts[1]), min(k, n - starts[1])
-    value = np.empty(its_most + 1, np.float64)
-    from_first = np.empty((most + 1, its_most + 1), np.bool_)
-    best, split = -np.inf, 0
-    for i in range(most + 1):
-        for j in range(min(its_most, k - i) + 1):
-            if i == 0 and j == 0:
-                value[0] = 0.0
-                continue
-            rank = i + j - 1
-            down, along = -np.inf, -np.inf
-            if i > 0:
-                down = value[j] + c[rank] * class_score[i - 1] - a[rank] * gain[0]
-            if j > 0:
-                along = value[j - 1] + c[rank] * class_score[starts[1] + j - 1] - a[rank] * gain[1]
-            from_first[i, j] = down >= along
-            value[j] = max(down, along)
-        if i + its_most >= k:
-            whole = value[k - i] + (_behind(group, score, c, i, k - i) if k < n else 0.0)
-            if whole < best:
-                break
-            best, split = whole, i
-    i, j = split, k - split
-    while i + j > 0:
-        if from_first[i, j]:
-            i -= 1
-            classes[i + j] = 0
-        else:
-            j -= 1
-            classes[i + j] = 1
+    if _greedy_of_two(classes, k, class_score, starts, gain, c, a) and k == group.shape[0]:
+        return k
+    if k == group.shape[0]:
+        k = first_by_score(class_score, starts, group, gain, c, a, np.empty(2, np.int64))
+    value, from_first = np.empty((2, 2 * _WIDEST_BAND + 3)), np.empty(k, np.uint64)
+    half, before = 3, -np.inf
+    while True:
+        found, inside = _improve_within(
+            half, classes, k, class_score, starts, group, score, gain, c, a, value, from_first
+        )
+        if inside or found <= before:
+            return k
+        half, before = min(2 * half, _WIDEST_BAND), found
 
 
 @compile_part
@@ -351,32 +451,6 @@ def sweep(classes, k, group, class_score, starts, gain, c, a, most, space):
 
 
 @compile_part
-def _greedy_of_two(classes, k, class_score, starts, gain, c, a):
-    """`greedy` of two classes: the last inside of either is to be liked as well as the next of the other outside."""
-    n, size = class_score.shape[0], starts[1]
-    first, second = np.int64(0), size  # the next of each
-    nested = True
-    for i in range(k):
-        step_c, step_a = (c[i] - c[i + 1], a[i] - a[i + 1]) if i + 1 < n else (0.0, 0.0)
-        lead = step_a * (gain[0] - gain[1])
-        if first == size or (
-            second < n and step_c * class_score[unsigned(second)] > step_c * class_score[unsigned(first)] - lead
-        ):
-            classes[i] = 1
-            second += 1
-            if first and second < n:
-                inside, outside = class_score[unsigned(first - 1)], class_score[unsigned(second)]
-                nested = nested and step_c * inside - lead >= step_c * outside
-        else:
-            classes[i] = 0
-            first += 1
-            if second > size and first < size:
-                inside, outside = class_score[unsigned(second - 1)], class_score[unsigned(first)]
-                nested = nested and step_c * inside >= step_c * outside - lead
-    return nested
-
-
-@compile_part
 def greedy(classes, k, class_score, starts, gain, c, a, pointer):
     """Fill the first k of `classes` one by one with what the boundary behind the position would like best.
 
@@ -443,32 +517,6 @@ def _coarsen(scores, decays, discounts, level_starts, offset):
         offset[levels + 1] = there + size
         levels += 1
     return levels
-
-
-@compile_kernel
-def first_by_score(class_score, starts, group, gain, c, a, pointer):
-    """A position, not the first, from which on documents best follow by score, whichever stand before: a hardly falls beside c.
-
-    `pointer` [classes] is scratch. W never rises along the order by score at a boundary behind it, not even by rounding.
-    """
-    n = group.shape[0]
-    for g in range(gain.shape[0]):
-        pointer[g] = starts[g]
-    highest = np.inf  # of da / dc
-    above = 0.0
-    for q in range(n):
-        g = group[q]
-        score = class_score[pointer[g]]
-        pointer[g] += 1
-        if q and group[q - 1] < g:
-            better = gain[group[q - 1]]
-            room = above - score - _ROUNDING * abs(score)
-            highest = min(highest, room / (better - gain[g] + _ROUNDING * better))
-        above = score
-    i = n - 1
-    while i > 1 and a[i - 1] - a[i] <= highest * (c[i - 1] - c[i]):
-        i -= 1
-    return i
 
 
 @compile_part

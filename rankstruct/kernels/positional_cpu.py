@@ -91,13 +91,12 @@ class Batch(NamedTuple):
     merged: Any
 
 
-# Nanoseconds, of one thread of a 2-core x86 virtual machine, lists of 10 to 3000 documents, decay i^-0.5, cut-offs 1, 10, 50 and
-# none. Of two gains the lattice took 2.3 to 4.6 a cell, the sweep 4 a document and 45 a rank before the cut-off; of L gains, 3 to
-# 64, 40 + 1.4 L^2 a rank. Cut-offs 1 to 200 and lists to 10,000: up to rank 20 the lattice of two gains took a quarter of the
-# sweep's time in the median, at worst twice as much; from 50 on, with scores that had been learnt, several times as much. Without
-# a cut-off the sweep's greedy start was nearly always an optimum, at 7 a rank of two gains; else it may need its other start
-# beyond 32, which takes 10 times as long. The prices took 1.4 a pair of documents, 4 to 17 with a cut-off.
-_LATTICE_CELL, _LATTICE_CUT, _GREEDY_RANK = 2.4, 20, 7.0
+# Nanoseconds, of one thread of a 2-core x86 virtual machine, lists of 10 to 3000 documents, decay i^-0.5, cut-offs 1, 10, 50
+# and none. The sweep of L gains, 3 to 64, took 4 a document and 40 + 1.4 L^2 a rank before the cut-off; beyond 32 it may need
+# its other start, which takes 10 times as long. The prices took 1.4 a pair of documents, 4 to 17 with a cut-off. Of two gains,
+# eight discounts and scores drawn or learnt, the lattice took 0.3 to 1.2 of the sweep's time for 100 and 1000 documents, and
+# for 10,000 0.1 to 0.4 with cut-offs to 50, 0.6 to 4.6 without.
+_LATTICE_RANKS = 1000
 _SWEEP_DOCUMENT, _SWEEP_RANK, _SWEEP_EXCHANGE = 4.0, 40.0, 1.4
 _PRICED_PAIR = 4.2
 _MOST_CLASSES, _MOST_CUT = 32, 2**21  # of L, and with a cut-off of k L^2, the numbers that the sweep keeps
@@ -105,17 +104,16 @@ _FEW_CLASSES = 16  # no fewer are looked for
 
 
 @compile_kernel
-def choose_method(n, classes, pairs, k, proportional):
-    """The cheapest exact method: for n documents of so many distinct gains (`pairs` is p m if there are two), discount 0
-    behind rank k, decay proportional to the discount or not.
+def choose_method(n, classes, k, proportional):
+    """The cheapest exact method: for n documents of so many distinct gains, discount 0 behind rank k, decay proportional to the
+    discount or not.
     """
     if proportional:
         return PROPORTIONAL
-    sweep = _SWEEP_DOCUMENT * n + (_SWEEP_RANK + _SWEEP_EXCHANGE * classes**2) * k
-    few = _LATTICE_CELL * pairs <= (sweep if k < n else _GREEDY_RANK * n)
-    if classes == 2 and (few or (k < n and k <= _LATTICE_CUT)):
+    if classes == 2 and k <= _LATTICE_RANKS:
         return LATTICE
     if k < n:
+        sweep = _SWEEP_DOCUMENT * n + (_SWEEP_RANK + _SWEEP_EXCHANGE * classes**2) * k
         return SWEEP if classes**2 * k <= _MOST_CUT and sweep <= _PRICED_PAIR * n**2 else PRICES
     return SWEEP if classes <= _MOST_CLASSES else PRICES
 
@@ -291,7 +289,7 @@ def begin(batch, first, last, space, scratch):
         _partition(group[:n], behind, classes, 0, members, scratch[1])
         for i in range(n):
             class_score[i] = score[unsigned(members[i])]
-        batch.method[index] = choose_method(n, classes, behind[0] * (n - behind[0]), cut, proportional)
+        batch.method[index] = choose_method(n, classes, cut, proportional)
     return -1
 
 
@@ -387,7 +385,7 @@ def lattice_lists(batch, first, last):
             class_score, starts, gain, c, a, members, classes = problem_of(batch, index, space)
             start, n, k = batch.lists.offsets[index], members.shape[0], batch.cut[index]
             group, score = batch.group[start : start + n], batch.score[start : start + n]
-            by_lattice(class_score, starts, group, score, gain, c, a, k, classes)
+            k = by_lattice(class_score, starts, group, score, gain, c, a, k, classes)
             rank_classes(batch, index, members, starts, classes, k, space[1][1], space[2][1])
     return -1
 

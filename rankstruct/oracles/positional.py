@@ -3,8 +3,8 @@
     maximise over rankings   sum_i ( c_i s_{r(i)} - a_i b_{r(i)} )
 
 with the decay c of the map, the discount a and the gains b of the measure. Documents of one gain stay in score order. The
-method is chosen list by list: sorting where c is proportional to a; a lattice programme for two gains and few documents or ranks;
-the residual sweep of a few gains, of the ranks up to the cut-off; prices of the positions for many.
+method is chosen list by list: sorting where c is proportional to a; a lattice programme for two gains; the
+residual sweep of a few gains, of the ranks up to the cut-off; prices of the positions for many.
 
 Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures" (equations 20 to 22 for the references); Le and Smola,
 "Direct Optimization of Ranking Measures", 2007.
@@ -45,7 +45,7 @@ _METHODS = (
     RankMethod("sort by s - b a / c", "O(n log n)", "proportional_lists"),
     RankMethod(
         "lattice programme over the two gains",
-        "O(p m), or O(k^2 + k n) with a cut-off, after the sort",
+        "about O(n + k), at worst O(k p), after the sort; k is n without a cut-off",
         "lattice_lists",
     ),
     RankMethod(
@@ -191,9 +191,8 @@ def _explain(measure: Measure, feature_map: FeatureMap, list_size: int, grades: 
         a[mWTA.least_cutoff :] = 0
     c = feature_map.unchecked_weights(list_size, torch.from_numpy(a), measure.cutoff).numpy()
     proportional = bool((c * a[0] == a * c[0]).all() and c[0] > 0)
-    pairs = (list_size // 2) ** 2
     choose = load_kernel("positional_cpu.choose_method")
-    return _METHODS[choose(list_size, grades, pairs, int(np.count_nonzero(a)), proportional)]
+    return _METHODS[choose(list_size, grades, int(np.count_nonzero(a)), proportional)]
 
 
 _ORACLE = rank_oracle("positional", _solve_flat, _explain, _solve_on_device)

@@ -219,7 +219,7 @@ def test_explain_oracle():
     assert "sweep" in rs.explain_oracle("nDCG@10", "positional", grades=5).method
     assert "sweep" in rs.explain_oracle("nDCG", "positional", grades=5).method
     assert "lattice" in rs.explain_oracle("nDCG@10", "positional", grades=2).method
-    assert "lattice" in rs.explain_oracle("nDCG", "positional", grades=2, list_size=8).method
+    assert "lattice" in rs.explain_oracle("nDCG", "positional", grades=2).method
     assert "prices" in rs.explain_oracle("nDCG", "positional", grades=100).method
     assert "divide and conquer" in rs.explain_oracle("nDCG", "pairwise").method
     assert "programme" in rs.explain_oracle("nDCG(discount='letor')", "pairwise").method

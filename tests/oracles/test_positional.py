@@ -58,8 +58,8 @@ def found_by(arguments, k):
     found, by_class = {}, score[members]
     if len(gain) == 2:
         order = np.empty(len(score), np.int64)
-        by_lattice(by_class, starts, group, score, gain, c, a, k, order)
-        found["lattice"] = behind_by_score(order, k, group, 2)
+        first = by_lattice(by_class, starts, group, score, gain, c, a, k, order)
+        found["lattice"] = behind_by_score(order, first, group, 2)
     order = found.setdefault("prices", np.empty(len(score), np.int64))
     by_prices(score, group, gain, c, a, order, price_space(len(score)))
     for method, most in (("greedy start", 2**62), ("usual", 3 * len(score)), ("multilevel start", 0)):
@@ -192,17 +192,35 @@ def test_a_list_that_takes_long_gets_another_start():
 
 
 def test_the_choice_of_a_method():
-    assert choose_method(1000, 5, 0, 10, True) == PROPORTIONAL
-    assert choose_method(1000, 5, 0, 10, False) == SWEEP
-    assert choose_method(1000, 5, 0, 1000, False) == SWEEP
-    assert choose_method(20, 2, 51, 20, False) == LATTICE
-    assert choose_method(20, 2, 100, 20, False) == SWEEP
-    assert choose_method(1000, 2, 250_000, 1000, False) == SWEEP
-    assert choose_method(1000, 2, 250_000, 10, False) == LATTICE
-    assert choose_method(1000, 2, 250_000, 100, False) == SWEEP
-    assert choose_method(1000, 33, 0, 1000, False) == PRICES
-    assert choose_method(1000, 100, 0, 10, False) == SWEEP
-    assert choose_method(1000, 1000, 0, 10, False) == PRICES
+    assert choose_method(1000, 5, 10, True) == PROPORTIONAL
+    assert choose_method(1000, 5, 10, False) == SWEEP
+    assert choose_method(1000, 5, 1000, False) == SWEEP
+    assert choose_method(20, 2, 20, False) == LATTICE
+    assert choose_method(1000, 2, 1000, False) == LATTICE
+    assert choose_method(100_000, 2, 10, False) == LATTICE
+    assert choose_method(100_000, 2, 100_000, False) == SWEEP
+    assert choose_method(1000, 33, 1000, False) == PRICES
+    assert choose_method(1000, 100, 10, False) == SWEEP
+    assert choose_method(1000, 1000, 10, False) == PRICES
+
+
+@pytest.mark.parametrize("half_life", [1.5, 5.0, 50.0])
+@pytest.mark.parametrize("k", [1, 40, 150, 300])
+def test_two_gains_of_long_lists_far_from_greedy(k, half_life):
+    rng = np.random.default_rng(k)
+    i = np.arange(1, 301)
+    for lead, decay, decimals in [(3, 0.5, 9), (-3, 0.5, 9), (0, 0.1, 1), (3, 0.0, 2), (30, 1.0, 9), (0.5, 0.5, 0)]:
+        relevant = rng.random(300) < rng.choice([0.02, 0.2, 0.5, 0.9])
+        relevant[:2] = True, False
+        score = (rng.normal(size=300) + lead * relevant).round(decimals)
+        order = np.argsort(-score, kind="stable")
+        score, group = score[order] - score.max(), np.where(relevant[order], 0, 1)
+        starts = np.concatenate([[0], np.cumsum(np.bincount(group))])
+        a = np.where(i <= k, 2.0 ** (-(i - 1) / half_life), 0.0)
+        gain = np.array([rng.choice([0.1, 1.0, 20.0]), 0.0])
+        arguments = (score, group, np.argsort(group, kind="stable"), starts, gain, i**-decay, a)
+        found = value(arguments, found_by(arguments, k)["lattice"])
+        assert found == pytest.approx(best_value(arguments), rel=1e-12, abs=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["random", "by gain", "against gain", "few scores", "few gains", "tied"])

@@ -1,6 +1,7 @@
 """The recommender experiment: tuned on users of its own, restartable, a table for each split."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -61,7 +62,7 @@ def test_results_are_kept_and_not_computed_again(quick, tmp_path, monkeypatch):
     assert header[:5] == ["method", "nDCG@10", "vs squared", "p", "parts won"]
     parts = [weak_parts(ratings(), 20, seed) for seed in range(2)]
     means = [measure_users(popularity(part.train), part.test)["nDCG@10"].mean() for part in parts]
-    assert rows[0][1] == f"{np.mean(means):.4f} ± {np.std(means, ddof=1):.4f}"
+    assert rows[0][1] == f"{np.mean(means):.4f} ± {np.std(means, ddof=1) / math.sqrt(2):.4f}"
     lines = (tmp_path / "results.jsonl").read_text().splitlines()
     assert len(lines) == 2 * 2 * len(METHODS) * 2
     with np.load(tmp_path / "values" / "weak-0-ListNet-nDCG-10.npz") as found:
