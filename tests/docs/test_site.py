@@ -161,6 +161,7 @@ def test_every_result_file_says_how_it_came_about_and_is_shown():
         result = write_results.read(path)
         assert re.fullmatch(r"\d{4}-\d\d-\d\d", result["date"])
         assert result["command"]
+        assert not re.search(r"(^|[\s=])/", result["command"]), "a path of the machine"
         assert [name for name in result["tables"] if f" {path.stem}: {name}" in shown]
         assert f"<!-- source {path.stem} -->" in shown
 
