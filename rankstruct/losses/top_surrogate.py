@@ -44,7 +44,7 @@ from typing import Literal, get_args
 from torch import Tensor
 from typing_extensions import Unpack
 
-from rankstruct.kernels import top_surrogate
+from rankstruct.kernels import swap_surrogate
 from rankstruct.lists import refuse
 from rankstruct.losses.base import (
     LayoutOptions,
@@ -96,6 +96,7 @@ def top_surrogate_loss(
     lists with fewer than k relevant documents are derived in the module. Slack rescaling: Tsochantaridis, Joachims,
     Hofmann, Altun, JMLR 2005.
 
+    >>> import torch
     >>> scores, labels = torch.tensor([2.0, 1.0, 0.0, -1.0]), torch.tensor([1, 0, 1, 0])
     >>> top_surrogate_loss(scores, labels, "P@1"), top_surrogate_loss(scores, labels, "P@1", kind="max")
     (tensor(1.), tensor(2.))
@@ -121,7 +122,7 @@ def _top_surrogate(
         )
         a = measure.unchecked_weights(scores.shape[-1], scores.device)
         lists = scores.detach(), gains, where, None, None, None
-        _, value, direction = top_surrogate(*lists, a, measure.normalized, kind == "average", rescaling == "slack")
+        _, value, direction = swap_surrogate(*lists, a, measure.normalized, kind == "average", rescaling == "slack")
         return with_gradient(scores, value, direction)
 
     return list_loss(per_list, scores, labels, signed=measure.takes_negative_labels, **layout)

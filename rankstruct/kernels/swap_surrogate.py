@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rankstruct.kernels.dispatch import Answer, FlatLists, PaddedLists, define_kernel, discount_table, load_kernel
 
-__all__ = ["top_surrogate"]
+__all__ = ["swap_surrogate"]
 
 
 class Options(NamedTuple):
@@ -26,17 +26,17 @@ def _flat(
 ) -> int:
     gains = lists.labels.astype(np.float64, copy=False)
     inputs = (lists.scores, lists.bits, gains > 0, lists.where, lists.bounds)
-    loop, table = load_kernel("top_surrogate_cpu.surrogate_lists"), discount_table(weights, lists.longest)
+    loop, table = load_kernel("swap_surrogate_cpu.surrogate_lists"), discount_table(weights, lists.longest)
     options = Options(int(np.count_nonzero(table)), normalized, average, slack)
     return lists.run(lambda first, last: loop(*inputs, first, last, gains, table, options, *results))
 
 
 def _padded(lists: PaddedLists, weights: Tensor, normalized: bool, average: bool, slack: bool) -> Answer:
-    return load_kernel("top_surrogate_device.surrogate_padded")(lists, weights, normalized, average, slack)
+    return load_kernel("swap_surrogate_device.surrogate_padded")(lists, weights, normalized, average, slack)
 
 
 #: The surrogate of each list, its gradient, and as task loss the regret of its most violated ranking. Labels are the gains of a
 #: measure, one above 0 a list, and `weights` its discounts.
-top_surrogate = define_kernel(
-    "top_surrogate", "Tensor weights, bool normalized, bool average, bool slack", _flat, _padded
+swap_surrogate = define_kernel(
+    "swap_surrogate", "Tensor weights, bool normalized, bool average, bool slack", _flat, _padded
 )

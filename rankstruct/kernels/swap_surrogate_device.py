@@ -1,4 +1,4 @@
-"""The surrogates of measures of the top, in vectorised torch; see `top_surrogate_cpu`."""
+"""The surrogates of measures of the top, in vectorised torch; see `swap_surrogate_cpu`."""
 
 from __future__ import annotations
 
