@@ -19,8 +19,8 @@ from rankstruct.files import write_result
 from rankstruct.tables import format_table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from brute_force import diverse_decay, diverse_hinges, hinges, random_groups, random_list, surrogates_of_lists
-from combinations import diverse_combinations, legal_combinations
+from brute_force import random_problem, surrogates_of_lists
+from combinations import references_of_pairs
 from simulator import simulate_device
 
 BINARY = "nDCG(min_relevant=1"
@@ -92,7 +92,7 @@ def main() -> int:
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="write the counts to this file, as `write_results.py` reads them"
     )
-    simulator = "what other devices than the CPU do: kernels in numba's simulator, else torch; no diverse rankings or surrogates"
+    simulator = "what other devices than the CPU do: kernels in numba's simulator, else torch; no surrogates"
     parser.add_argument("--device", choices=["cpu", "simulator"], default="cpu", help=simulator)
     options = parser.parse_args()
     oracles_alone = bool(options.measures) or options.device == "simulator"
@@ -101,31 +101,16 @@ def main() -> int:
     if options.device == "simulator":
         simulate_device()
 
-    pairs: dict = {}
-    rooms = [
-        (legal_combinations(), False),
-        *([] if options.device == "simulator" else [(diverse_combinations(), True)]),
-    ]
-    for combinations, diverse in rooms:
-        for measure, feature_map, reference in combinations:
-            if options.measures and type(measure).__name__ not in options.measures:
-                continue
-            pairs.setdefault((measure, feature_map, diverse), []).append(reference)
+    wanted = options.measures or [type(measure).__name__ for measure, *_ in references_of_pairs()]
+    pairs = {key: value for key, value in references_of_pairs().items() if type(key[0]).__name__ in wanted}
     counts: dict[tuple[str, str], list[float]] = {}
     rng = np.random.default_rng(options.seed)
     start, done = time.monotonic(), 0
     bar = tqdm(total=options.lists, unit="list")
     while done < options.lists and time.monotonic() - start < options.seconds:
         for (measure, feature_map, diverse), references in pairs.items():
-            scores, labels, size = random_list(rng, isinstance(feature_map, rs.Positional), options.most)
-            given: dict = {}
-            if diverse:
-                groups, labels = random_groups(rng, labels)
-                given = {"groups": torch.tensor(groups)}
-                c = diverse_decay(measure, feature_map.decay, len(labels))
-                expected = diverse_hinges(measure, c, labels, groups, scores)
-            else:
-                expected = hinges(measure, feature_map, labels, scores)
+            scores, labels, groups, expected, size = random_problem(rng, measure, feature_map, diverse, options.most)
+            given = {} if groups is None else {"groups": torch.tensor(groups)}
             judged = rs.Diverse(measure) if diverse else measure
             name = "diverse " * diverse + type(feature_map).__name__
             row = counts.setdefault((type(measure).__name__, name), [0, 0, 0, 0.0])

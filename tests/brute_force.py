@@ -437,3 +437,13 @@ def diverse_hinges(measure, c: np.ndarray, labels, groups, scores, reference_sco
     }
     assert loss[(rankings == ideal).all(1)] < 1e-12
     return {**result, **{name: float((loss + by).max() - value) for name, value in references.items()}}
+
+
+def random_problem(rng, measure, feature_map, diverse: bool, most: int):
+    """Scores, labels, groups or None, the hinge of each reference, and the size that errors are measured by, of one list."""
+    scores, labels, size = random_list(rng, type(feature_map).__name__ == "Positional", most)
+    if not diverse:
+        return scores, labels, None, hinges(measure, feature_map, labels, scores), size
+    groups, labels = random_groups(rng, labels)
+    c = diverse_decay(measure, feature_map.decay, len(labels))
+    return scores, labels, groups, diverse_hinges(measure, c, labels, groups, scores), size

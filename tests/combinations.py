@@ -92,3 +92,12 @@ def diverse_combinations(
             if decay != "k+1-i" or measure.cutoff is not None:
                 for reference in REFERENCES:
                     yield measure, Positional(decay), reference
+
+
+def references_of_pairs() -> dict[tuple[Measure, FeatureMap, bool], list[str]]:
+    """The references of each measure and feature map, of all rankings and, with True, of the diverse ones alone."""
+    pairs: dict[tuple[Measure, FeatureMap, bool], list[str]] = {}
+    for diverse, combinations in ((False, legal_combinations()), (True, diverse_combinations())):
+        for measure, feature_map, reference in combinations:
+            pairs.setdefault((measure, feature_map, diverse), []).append(reference)
+    return pairs

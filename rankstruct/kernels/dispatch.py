@@ -178,6 +178,7 @@ class DeviceLists(NamedTuple):
         where: uint8 `[documents]`, 1 for a real document.
         offsets: int64 `[lists + 1]`.
         chosen: `[documents]`; empty if `scores` choose the reference.
+        groups: uint64 `[documents]`, as of `FlatLists`.
         longest: no list is longer.
     """
 
@@ -186,6 +187,7 @@ class DeviceLists(NamedTuple):
     where: Tensor
     offsets: Tensor
     chosen: Tensor
+    groups: Tensor
     longest: int
 
 
@@ -221,7 +223,7 @@ def define_kernel(
         if padded is not None and not has_loops(scores.device):
             answers = _answer_padded(padded, lists[:5], parameters)
         elif device is not None and not has_loops(scores.device) and has_kernels(scores.device):
-            answers = _answer_on_device(device, lists[:5], parameters)
+            answers = _answer_on_device(device, lists, parameters)
         else:
             answers = _answer_flat(flat, lists, parameters)
         task_loss, value, direction = answers
@@ -290,7 +292,7 @@ def _answer_padded(body: Callable[..., Answer], lists: tuple[Any, ...], paramete
 
 
 def _answer_on_device(body: Callable[..., Answer], lists: tuple[Any, ...], parameters: list[Any]) -> Answer:
-    scores, labels, where, offsets, chosen = lists
+    scores, labels, where, offsets, chosen, groups = lists
     documents, device = scores.numel(), scores.device
     many = scores.shape[:-1] if offsets is None else (offsets.shape[0] - 1,)
     if documents == 0 or math.prod(many) == 0:
@@ -302,7 +304,7 @@ def _answer_on_device(body: Callable[..., Answer], lists: tuple[Any, ...], param
         longest, bounds = documents, offsets.to(device, torch.int64, non_blocking=True)
         no_lists = (bounds[0] != 0) | (bounds[-1] != documents) | (bounds.diff() < 0).any()
         bounds = torch.where(no_lists, 0, bounds)
-    scores, labels, where, chosen = (_flat_there(each) for each in (scores, labels, where, chosen))
+    scores, labels, where, chosen, groups = map(_flat_there, (scores, labels, where, chosen, groups))
     finite = scores.isfinite() & labels.isfinite() & (True if chosen is None else chosen.isfinite())
     task_loss, value, direction = body(
         DeviceLists(
@@ -311,6 +313,7 @@ def _answer_on_device(body: Callable[..., Answer], lists: tuple[Any, ...], param
             torch.ones_like(finite).byte() if where is None else where.byte(),
             bounds,
             scores[:0] if chosen is None else chosen,
+            (bounds[:0] if groups is None else groups.long()).view(torch.uint64),
             longest,
         ),
         *parameters,

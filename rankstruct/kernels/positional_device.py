@@ -129,24 +129,24 @@ def reaches(device: torch.device) -> bool:
     if device.type != "cuda":
         return bool(settings.ENABLE_CUDASIM) and device.type == "cpu"
     one, bounds = torch.zeros(1, dtype=torch.float64, device=device), torch.arange(2, device=device)
-    weights = torch.ones(1)
+    lists = DeviceLists(one, one, one.byte(), bounds, one[:0], bounds[:0].view(torch.uint64), 1)
     try:
-        solve_on_device(DeviceLists(one, one, one.byte(), bounds, one[:0], 1), weights, weights, 0, False, False, IDEAL)
+        solve_on_device(lists, torch.ones(1), torch.ones(1), 0, False, False, IDEAL)
     except Exception as error:  # of as many kinds as there are ways in which a toolkit may be broken
         logging.getLogger(__name__).debug("lists of %s make a round trip to the CPU: %s", device, error)
         return False
     return True
 
 
-def _start(device: torch.device, lists: int, *given: Any) -> None:
-    """Start the kernel behind what torch has to do. Each thread is a block: lists go different ways, and need not wait."""
+def start(kernel: Any, device: torch.device, lists: int, *given: Any) -> None:
+    """Start a kernel behind what torch has to do. Each thread is a block: lists go different ways, and need not wait."""
     if device.type == "cpu":
-        _solve_lists[lists, 1](*map(_view, given))
+        kernel[lists, 1](*map(_view, given))
         return
     blocks = max(lists, _FEWEST_BLOCKS)
     with torch.cuda.device(device):
         stream = cuda.external_stream(torch.cuda.current_stream().cuda_stream)
-        _solve_lists[blocks, 1, stream](*map(_view, given))
+        kernel[blocks, 1, stream](*map(_view, given))
 
 
 def _view(value: Any) -> Any:
@@ -159,27 +159,26 @@ def _view(value: Any) -> Any:
     return value.numpy() if value.device.type == "cpu" else cuda.as_cuda_array(value, sync=False)
 
 
-def solve_on_device(
-    lists: DeviceLists,
-    decay: Tensor,
-    weights: Tensor,
-    least_cutoff: int,
-    normalized: bool,
-    reciprocal: bool,
-    reference: int,
-) -> Answer:
-    """Task loss and hinge `[lists]`, and direction `[documents]`."""
-    device, documents, count = lists.scores.device, lists.scores.shape[0], lists.offsets.shape[0] - 1
+def rank_lists(lists: DeviceLists, decay: Tensor, weights: Tensor, *kind: Any) -> RankLists:
+    """What the kernels read."""
     tables = [torch.from_numpy(discount_table(each, lists.longest)) for each in (decay, weights)]
-    cutoff = int(tables[1].count_nonzero())
-    c, a = (each.to(device, non_blocking=True) for each in tables)
-    given = RankLists(
-        lists.scores, lists.labels, lists.scores, lists.where, lists.offsets, lists.chosen, c, a,
-        cutoff, least_cutoff, normalized, reciprocal,
-    )  # fmt: skip
-    scratch = _allocate(documents, count, 0 if reciprocal else min(cutoff, lists.longest), device)
-    results = lists.scores.new_empty(count), lists.scores.new_empty(count), torch.zeros_like(lists.scores)
-    _start(device, count, given, scratch, reference, results)
+    c, a = (each.to(lists.scores.device, non_blocking=True) for each in tables)
+    arrays = (lists.scores, lists.labels, lists.groups, lists.where, lists.offsets, lists.chosen)
+    return RankLists(*arrays, c, a, int(tables[1].count_nonzero()), *kind)
+
+
+def empty_results(lists: DeviceLists) -> Answer:
+    """Task loss and hinge `[lists]`, to be filled, and direction `[documents]`, 0."""
+    count = lists.offsets.shape[0] - 1
+    return lists.scores.new_empty(count), lists.scores.new_empty(count), torch.zeros_like(lists.scores)
+
+
+def solve_on_device(lists: DeviceLists, *given: Any) -> Answer:
+    """Task loss and hinge `[lists]`, and direction `[documents]`; `given` as `oracles.positional.rank_oracle` says."""
+    device, documents, count = lists.scores.device, lists.scores.shape[0], lists.offsets.shape[0] - 1
+    read, results = rank_lists(lists, *given[:-1]), empty_results(lists)
+    cut = 0 if read.reciprocal else min(read.cutoff, lists.longest)
+    start(_solve_lists, device, count, read, _allocate(documents, count, cut, device), given[-1], results)
     return results
 
 

@@ -23,12 +23,12 @@ Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", section 7.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rankstruct.feature_maps import Positional
-from rankstruct.kernels.dispatch import FlatLists
+from rankstruct.kernels.dispatch import Answer, DeviceLists, FlatLists, load_kernel
 from rankstruct.measures import RR, Diverse
 from rankstruct.oracles.positional import RankMethod, rank_oracle
 from rankstruct.oracles.registry import register_oracle
@@ -41,14 +41,20 @@ _RECIPROCAL = RankMethod("such an assignment for each number of irrelevant docum
 
 
 def _solve_flat(flat: FlatLists, results: tuple[np.ndarray, ...], lists: RankLists, reference: int) -> int:
-    from rankstruct.kernels.diverse_cpu import diverse_lists
+    from rankstruct.kernels.diverse_cpu import diverse_lists, kept_rows
 
     lists = lists._replace(chosen=lists.chosen if lists.chosen.size else lists.scores)
-    return flat.run(lambda first, last: diverse_lists(lists, first, last, reference, *results))
+    rows = kept_rows(lists.cutoff, flat.longest, flat.longest)
+    return flat.run(lambda first, last: diverse_lists(lists, first, last, reference, rows, *results))
+
+
+def _solve_on_device(lists: DeviceLists, *given: Any) -> Answer:
+    return load_kernel("diverse_device.solve_on_device")(lists, *given)
 
 
 def _explain(measure: Diverse, feature_map: Positional, list_size: int, grades: int) -> RankMethod:
     return _RECIPROCAL if isinstance(measure.plain, RR) else _SUM
 
 
-register_oracle(Diverse, Positional, rank_oracle("diverse", _solve_flat, _explain), default="ideal-tied")
+_ORACLE = rank_oracle("diverse", _solve_flat, _explain, _solve_on_device)
+register_oracle(Diverse, Positional, _ORACLE, default="ideal-tied")

@@ -1,4 +1,4 @@
-"""The positional map's CUDA kernels in numba's simulator, in a process of their own: the same as enumeration and the CPU loops.
+"""The CUDA kernels in numba's simulator, in a process of their own: the same as enumeration and the CPU loops.
 
 numba looks at its settings when it is loaded, so that the tests of this file are skipped but for the last ones, which run
 the others in such a process, or need no simulator.
@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from brute_force import hinges, random_list
-from combinations import legal_combinations
+from brute_force import random_problem
+from combinations import references_of_pairs
 from simulator import SETTINGS
 
 import rankstruct as rs
@@ -30,24 +30,30 @@ def on_device(monkeypatch):
     monkeypatch.setattr(dispatch, "has_loops", lambda device: False)
 
 
+PLAIN = ("nDCG@5", "nDCG", "P@3", "RR", "RR@2", "mWTA", "DCG@40", "nERU(d=0,half_life=3)")
+DIVERSE = ("diverse_nDCG@5", "diverse_RR@3", "diverse_mWTA", "diverse_DCG@40")
+
+
 def batches():
     """Arguments of `most_violated`: padded and flat, few and many grades, ties, empty lists, frozen references, bfloat16."""
     generator = torch.Generator().manual_seed(0)
     offsets = torch.tensor([0, 1, 1, 9, 30, 32, 40, 66, 72])
-    for turn, measure in enumerate(("nDCG@5", "nDCG", "P@3", "RR", "RR@2", "mWTA", "DCG@40", "nERU(d=0,half_life=3)")):
+    for turn, measure in enumerate((*PLAIN, *DIVERSE)):
         for grades in (2, 12) if turn % 2 else (5,):
             scores = torch.randn(4, 18, generator=generator, dtype=torch.float64) * 10.0 ** (turn % 3)
             scores, labels = scores.round(decimals=1), torch.randint(0, grades, (4, 18), generator=generator) / 2
             where = torch.rand(4, 18, generator=generator) < torch.tensor([[0.9], [0.0], [0.3], [1.0]])
             chosen = torch.randn(4, 18, generator=generator, dtype=torch.float64)
+            groups = torch.randint(-3, 9, (4, 18), generator=generator)  # measures that are not diverse take no notice
             scores, labels = torch.where(where, scores, torch.nan), torch.where(where, labels, torch.nan)
             for reference in REFERENCES:
                 options = {"measure": measure, "feature_map": "positional", "reference": reference}
                 frozen = {"reference_scores": chosen} if reference != "ideal" else {}
-                yield {"scores": scores, "labels": labels, "where": where, **options, **frozen}
-                yield {"scores": scores.bfloat16().mT, "labels": labels.mT, "where": where.mT, **options}
+                yield {"scores": scores, "labels": labels, "where": where, "groups": groups, **options, **frozen}
+                turned = {"labels": labels.mT, "where": where.mT, "groups": groups.mT}
+                yield {"scores": scores.bfloat16().mT, **turned, **options}
                 flat = {"scores": chosen.flatten(), "labels": labels.nan_to_num().flatten(), "offsets": offsets}
-                yield {**flat, **options}
+                yield {**flat, "groups": groups.flatten(), **options}
 
 
 def answers():
@@ -74,18 +80,17 @@ def lists_of(products, offsets):
 
 @in_simulator
 def test_a_few_hundred_lists_equal_enumeration(on_device):
-    rng, pairs = np.random.default_rng(0), {}
-    for measure, feature_map, reference in legal_combinations():
-        if isinstance(feature_map, rs.Positional):
-            pairs.setdefault((measure, feature_map), []).append(reference)
-    for measure, feature_map in list(pairs)[::3]:
-        scores, labels, size = random_list(rng, True, 5)
-        given, expected = torch.tensor(scores), hinges(measure, feature_map, labels, scores)
-        for reference in pairs[measure, feature_map]:
-            found = rs.most_violated(given, torch.tensor(labels), measure, feature_map=feature_map, reference=reference)
-            own = float(found.task_loss + found.direction @ given)
+    rng = np.random.default_rng(0)
+    pairs = [each for each in references_of_pairs().items() if isinstance(each[0][1], rs.Positional)]
+    for (measure, feature_map, diverse), references in pairs[::3]:
+        scores, labels, groups, expected, size = random_problem(rng, measure, feature_map, diverse, 5)
+        judged, of = rs.Diverse(measure) if diverse else measure, {"groups": torch.tensor(groups)} if diverse else {}
+        given = torch.tensor(scores), torch.tensor(labels)
+        for reference in references:
+            found = rs.most_violated(*given, judged, feature_map=feature_map, reference=reference, **of)
+            own = float(found.task_loss + found.direction @ given[0])
             for value in (found.value.item(), own):
-                assert value == pytest.approx(expected[reference], abs=4e-9 * size), (measure.name, feature_map.name)
+                assert value == pytest.approx(expected[reference], abs=4e-9 * size), (judged.name, feature_map.name)
 
 
 @in_simulator
@@ -113,9 +118,10 @@ def test_what_is_wrong_costs_its_list_alone(on_device):
         [[0.0, 1.0, 2.0], [0.0, torch.nan, 1.0], [torch.inf, 0.0, 1.0], [0.0, 1e308, -1e308]]
     ).double()
     labels = torch.tensor([[0.0, 1, 0]] * 4)
-    for measure in ("nDCG", "RR", "DCG@1"):
-        options = {"measure": measure, "feature_map": "positional"}
-        right = rs.most_violated(scores[0], labels[0], **options).value
+    for measure in ("nDCG", "RR", "DCG@1", "diverse_nDCG@2"):
+        groups = torch.tensor([0, 1, 2]).expand(4, -1)
+        options = {"measure": measure, "feature_map": "positional", "groups": groups}
+        right = rs.most_violated(scores[0], labels[0], **options | {"groups": groups[0]}).value
         found = rs.most_violated(scores, labels, **options)
         assert found.value.isnan().tolist() == found.task_loss.isnan().tolist() == [False, True, True, True]
         assert found.value[0] == right
@@ -126,7 +132,8 @@ def test_what_is_wrong_costs_its_list_alone(on_device):
         assert found.value.isnan().tolist() == [False, True, True, True]
         for offsets in ([0, 3, 11], [1, 3, 12], [0, 5, 3, 12]):
             flat = (scores[:1].expand(4, -1).flatten(), labels.flatten())
-            assert rs.most_violated(*flat, offsets=torch.tensor(offsets), **options).value.isnan().all()
+            of = options | {"groups": groups.flatten(), "offsets": torch.tensor(offsets)}
+            assert rs.most_violated(*flat, **of).value.isnan().all()
     negative = rs.most_violated(scores[:1], labels[:1], rs.DCG(gain=lambda y: y - 0.5), feature_map="positional")
     assert negative.value.isnan().all()
 
@@ -173,12 +180,15 @@ def test_in_the_simulator(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(bool(os.environ.get("RANKSTRUCT_EXPECTED")), reason="not in the simulator")
-def test_the_kernel_compiles_for_a_device(monkeypatch):
+@pytest.mark.parametrize("kernel", ["positional", "diverse"])
+def test_the_kernel_compiles_for_a_device(kernel, monkeypatch):
     """To PTX, which takes NVIDIA's compiler but no GPU: `pip install numba-cuda nvidia-cuda-nvcc-cu12 nvidia-cuda-nvrtc-cu12`."""
     pytest.importorskip("numba_cuda", reason="numba's own target cannot compile max()")
     from numba import cuda, types
 
-    from rankstruct.kernels import positional_cpu, positional_device
+    from rankstruct.kernels import diverse_device, positional_device
+    from rankstruct.kernels.diverse_cpu import Space
+    from rankstruct.kernels.positional_cpu import RankLists
 
     try:
         cuda.compile_ptx(lambda values: None, (types.float64[::1],), cc=(8, 0))
@@ -186,28 +196,17 @@ def test_the_kernel_compiles_for_a_device(monkeypatch):
         pytest.skip(f"no compiler for devices: {error}")
     device = SimpleNamespace(compute_capability=(8, 0))
     monkeypatch.setattr("numba.cuda.dispatcher.get_current_device", lambda: device)
-    reals, integers, tables = types.float64[::1], types.int64[:, ::1], types.int64[:, :, ::1]
-    lists = [reals, reals, reals, types.uint8[::1], types.int64[::1], reals, reals, reals, types.int64, types.int64]
-    keys = types.uint64[:, ::1]
-    scratch = [
-        integers,
-        keys,
-        types.float64[:, ::1],
-        integers,
-        keys,
-        tables,
-        integers,
-        tables,
-        tables,
-        integers,
-        types.int64,
-    ]
-    given = (
-        types.NamedTuple([*lists, types.boolean, types.boolean], positional_cpu.RankLists),
-        types.NamedTuple(scratch, positional_device.Scratch),
-        types.int64,
-        types.UniTuple(reals, 3),
-    )
-    text, _ = cuda.compile_ptx(positional_device._solve_lists.py_func, given, cc=(8, 0))
+    row, rows, tables, number = types.float64[::1], types.int64[:, ::1], types.int64[:, :, ::1], types.int64
+    reals, keys = types.float64[:, ::1], types.uint64[:, ::1]
+    arrays = [row, row, types.uint64[::1], types.uint8[::1], types.int64[::1], row, row, row]
+    lists = types.NamedTuple([*arrays, number, number, types.boolean, types.boolean], RankLists)
+    if kernel == "diverse":
+        scratch = types.NamedTuple([rows, reals, reals, types.UniTuple(keys, 2)], Space)
+        function = diverse_device._solve_lists
+    else:
+        of_classes = [tables, rows, tables, tables, rows, number]
+        scratch = types.NamedTuple([rows, keys, reals, rows, keys, *of_classes], positional_device.Scratch)
+        function = positional_device._solve_lists
+    text, _ = cuda.compile_ptx(function.py_func, (lists, scratch, number, types.UniTuple(row, 3)), cc=(8, 0))
     assert ".visible .entry" in text
     assert ".extern" not in text

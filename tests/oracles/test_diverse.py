@@ -10,7 +10,7 @@ from scipy.optimize import linear_sum_assignment
 
 import rankstruct as rs
 from rankstruct.kernels import diverse_cpu, positional_cpu
-from rankstruct.kernels.diverse_cpu import assign
+from rankstruct.kernels.diverse_cpu import Problem, assign
 
 REFERENCES = ("ideal", "ideal-tied", "predicted")
 MEASURES = [
@@ -165,18 +165,42 @@ def test_the_assignment_has_scipys_value():
     for _ in range(400):
         rows = int(rng.integers(1, 12))
         columns = int(rng.integers(rows, 30))
-        value = rng.normal(size=(rows, columns)) * 10.0 ** rng.integers(-3, 4)
+        group = np.concatenate([np.arange(columns), rng.integers(0, columns, size=rng.integers(0, 40))])
+        c, a = rng.normal(size=(2, rows))
+        score, gain = rng.normal(size=(2, len(group))) * 10.0 ** rng.integers(-3, 4)
         if rng.random() < 0.4:
-            value = np.round(value)
+            c, score, gain = np.round(c), np.round(score), np.round(gain)
+        worth, lead = np.outer(c, score) - np.outer(a, gain), -1
         if rng.random() < 0.4:  # forbidden choices, one at least being allowed
-            value = np.where(rng.random(value.shape) < 0.7, -np.inf, value)
-            value[np.arange(rows), rng.permutation(columns)[:rows]] = 0.0
-        column = np.empty(rows, np.int64)
-        assign(value, column)
-        assert len(set(column.tolist())) == rows
+            gain = 1.0 * (rng.random(len(group)) < 0.7)
+            lead = int(rng.integers(0, min(rows, len(set(group[gain == 0]))) + 1))
+            worth = np.outer(c, score)
+            worth[:lead, gain > 0] = -np.inf
+        value = np.array([worth[:, group == g].max(1) for g in range(columns)]).T
         expected = value[linear_sum_assignment(value, maximize=True)].sum()
-        size = np.abs(value[np.isfinite(value)]).max()
-        assert value[np.arange(rows), column].sum() == pytest.approx(expected, abs=1e-9 * size)
+        size = max(1e-9, np.abs(value[np.isfinite(value)]).max())
+        column, scratch, reals = np.empty(rows, np.int64), np.full((4, columns), -1), np.empty((3, columns))
+        problem = Problem(np.arange(len(group)), group, score, gain, c, a, columns)
+        for kept in {1, int(rng.integers(1, rows + 1)), rows + 1}:  # rows that the table has room for
+            scratch[3] = -1
+            total = assign(problem, lead, column, scratch, reals, np.empty((kept, columns)))
+            assert len(set(column.tolist())) == rows
+            assert value[np.arange(rows), column].sum() == pytest.approx(expected, abs=1e-9 * size)
+            assert total == pytest.approx(expected, abs=1e-9 * size)
+
+
+@pytest.mark.parametrize("numbers", [0, 80])
+def test_a_table_without_room_for_every_rank_changes_nothing(numbers, monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    scores, labels = torch.randn(20, 15, generator=generator), torch.randint(0, 3, (20, 15), generator=generator)
+    groups = torch.randint(0, 12, (20, 15), generator=generator)
+    for measure in ("nDCG@8", "RR@8", "mWTA"):
+        expected = most_violated_diverse(scores, labels, measure, groups=groups)
+        with monkeypatch.context() as patch:
+            patch.setattr(diverse_cpu, "_MOST_NUMBERS", numbers)
+            found = most_violated_diverse(scores, labels, measure, groups=groups)
+        for here, there in zip(found, expected, strict=True):
+            assert torch.equal(here, there)
 
 
 @pytest.mark.parametrize("reference", REFERENCES)
@@ -283,40 +307,46 @@ def test_refusals(change, message):
 FAULTS = [
     ("assign", "row_price[row] -= length", "row_price[row] += length"),
     ("assign", "column_price[j] += length - distance[j]", "column_price[j] -= length - distance[j]"),
+    ("assign", "total -= length", "total -= distance[0]"),
     ("assign", "if done[j] and owner[j] != -1:", "if done[j] and owner[j] == row:"),
     ("assign", "+ column_price[j] - value", "- value"),
     ("_keep_first", "count += 1", "count += 1 + (count == 1)"),
     ("_keep_first", "if not seen[group[at - start]]:", "if True:"),
     ("break_ties", "if i == 0 or key[at] != before:", "if True:"),
     ("reorder_blocks", "if i and weights[i] != weights[i - 1]:", "if i:"),
-    ("diverse_lists", "if worth > table[i, g]:", "if table[i, g] == -np.inf:"),
-    ("diverse_lists", "- a[i] * gains[at] * unit", "- a[i] * gains[at]"),
-    ("diverse_lists", "m = min(batch.cutoff, groups)", "m = min(batch.cutoff + 1, groups)"),
-    ("diverse_lists", "if reference == IDEAL_TIED:", "if reference != IDEAL_TIED:"),
-    ("diverse_lists", "alike = False", "alike = True"),
-    ("diverse_lists", "and a[0] == a[m - 1])", ")"),
-    ("diverse_lists", "direction[chosen[i]] -= c[i]", "direction[chosen[i]] = -c[i]"),
-    ("diverse_lists", "max(highest + 1, batch.least_cutoff)", "batch.least_cutoff"),
-    ("diverse_lists", "== gains[by_gain[0]] and not seen[group[at - start]]:", "== gains[by_gain[0]]:"),
-    ("diverse_lists", "elif found == 0.0 and gains[shown[i]] > 0.0:", "elif gains[shown[i]] > 0.0:"),
-    ("diverse_lists", "best = 1.0", "best = 1.0 * best"),
+    ("assign", "!= 2 * current + (current < lead)", "!= 2 * current"),
+    ("_worth", "- problem.a[i] * problem.gain[j]", "- problem.a[i]"),
+    ("_worth", "if i < lead and", "if"),
+    ("_fill_row", "max(row[its], ", "("),
+    ("problem_of", "scores[at] <= scores[candidates[j]]", "scores[at] < scores[candidates[0]]"),
+    ("problem_of", "gains[at] > gains[candidates[j]]", "False"),
+    ("problem_of", "gains[at] * unit", "gains[at]"),
+    ("_show_most_violated", "scratch[5, :m] = -1", "scratch[5, 0] = -1"),
+    ("_show_most_violated", "_worth(problem, lead, i, j) > best", "best == -np.inf"),
+    ("_count_shown", "min(batch.cutoff, groups)", "min(batch.cutoff + 1, groups)"),
+    ("_count_shown", "max(highest + 1, batch.least_cutoff)", "batch.least_cutoff"),
+    ("_count_shown", "== batch.gains[by_gain[0]] and not seen[group[at - start]]:", "== batch.gains[by_gain[0]]:"),
+    ("_number_groups", "alike = False", "alike = True"),
+    ("_show_reference", "elif reference == IDEAL_TIED:", "elif reference != IDEAL_TIED:"),
+    ("solve_list", "and a[0] == a[m - 1])", ")"),
+    ("solve_list", "direction[chosen[i]] -= c[i]", "direction[chosen[i]] = -c[i]"),
+    ("solve_list", "elif found == 0.0 and gains[shown[i]] > 0.0:", "elif gains[shown[i]] > 0.0:"),
+    ("solve_list", "best = 1.0", "best = 1.0 * best"),
     ("_lead_with_relevant", "if total > best:", "if lead == -1:"),
     ("_lead_with_relevant", "group[head - start] != group[at - start]", "head != at"),
     ("_assign_reciprocal", "range(min(m, irrelevant) + 1)", "range(min(m - 1, irrelevant) + 1)"),
     ("_assign_reciprocal", "range(min(m, irrelevant) + 1)", "range(min(1, irrelevant) + 1)"),
-    ("_assign_reciprocal", "total = -a[lead] if lead < m else 0.0", "total = 0.0"),
-    ("_assign_reciprocal", "kind = 0 if i < lead else 1", "kind = 0 if i <= lead else 1"),
-    ("_assign_reciprocal", "kind or batch.gains[at] <= 0.0", "True"),
-    ("_assign_reciprocal", "scores[at] > scores[best[kind, g]]", "scores[at] < scores[best[kind, g]]"),
+    ("_assign_reciprocal", "total -= problem.a[lead] if lead < m else 0.0", "pass"),
+    ("_assign_reciprocal", "irrelevant += problem.gain[j] <= 0.0", "irrelevant += 1"),
 ]
 
 
 def kernel_with(where="", right="", wrong=""):
     """The kernel in plain Python, with one line of one function changed."""
     space = {**vars(positional_cpu), **vars(diverse_cpu)}
-    helpers = ("_keep_first", "break_ties", "reorder_blocks", "_lead_with_relevant", "_assign_reciprocal")
-    for name in ("assign", *helpers, "diverse_lists"):
-        source = inspect.getsource(getattr(diverse_cpu, name).py_func).replace("@compile_kernel\n", "")
+    compiled = {name: its.py_func for name, its in vars(diverse_cpu).items() if hasattr(its, "py_func")}
+    for name in [name for name, its in compiled.items() if its.__module__ == diverse_cpu.__name__] + ["break_ties"]:
+        source = inspect.getsource(compiled[name]).partition("\n")[2]
         if name == where:
             assert right in source
             source = source.replace(right, wrong)
