@@ -311,6 +311,20 @@ def _problem_space(batch, first, last):
 
 
 @compile_part
+def _discounts_of(lists, n, cut, space):
+    """The discounts of a list of n documents, in `space` [at least n] where its cut-off is of this list alone."""
+    weights = lists.weights[:n]
+    if cut >= min(lists.cutoff, n):
+        return weights
+    discounts = space[:n]
+    for i in range(cut):
+        discounts[i] = weights[i]
+    for i in range(cut, n):
+        discounts[i] = 0.0
+    return discounts
+
+
+@compile_part
 def problem_of(batch, index, space):
     """A list's assignment problem as in `assignment_cpu`: class_score, starts, gain, c, a; `members` [n], the documents of
     each class, as their numbers by descending score; and `classes` [n], to be filled.
@@ -321,11 +335,7 @@ def problem_of(batch, index, space):
     starts[0] = 0
     for g in range(classes):
         starts[g + 1] = batch.behind[start + g]
-    a = batch.lists.weights[:n]
-    if batch.cut[index] < min(batch.lists.cutoff, n):  # of this list alone
-        a = discounts[:n]
-        for i in range(n):
-            a[i] = batch.lists.weights[i] if i < batch.cut[index] else 0.0
+    a = _discounts_of(batch.lists, n, batch.cut[index], discounts)
     class_score, members = batch.class_score[start : start + n], batch.members[start : start + n]
     gain = batch.gain[start : start + classes]
     return class_score, starts, gain, batch.lists.decay[:n], a, members, documents[0, :n]
@@ -616,15 +626,11 @@ def score(batch, first, last, reference, task_loss, value, direction, space, scr
                 ideal[i] = ideal[i - 1]
             ideal[0] = chosen[lead]
         elif reference == IDEAL_TIED:
-            steps = weights[:n]
-            if cut < min(lists.cutoff, n):
-                steps = numbers[1, :n]
-                for i in range(n):
-                    steps[i] = weights[i] if i < cut else 0.0
             if max(steep, flat) >= cut and not (lists.chosen.size or batch.merged[index]):
                 members = batch.members[start : start + n]
                 _rank_members(by_score, members, start, cut, flat >= cut, begins, reference_rank)
             else:
+                steps = _discounts_of(lists, n, cut, numbers[1])
                 rank_tied(by_gain, gains, chosen, start, steps, scratch[2:], reference_rank)
         if reference != IDEAL_TIED or lists.reciprocal:
             for i in range(n):
