@@ -12,7 +12,6 @@ y itself under the linear gain.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,7 +24,7 @@ from rankstruct.data import DataError, RankingData, fit_preparation, read_splits
 from rankstruct.data.dataset import concatenate
 from rankstruct.estimators import LinearRanker
 from rankstruct.feature_maps import Positional
-from rankstruct.files import whole_file
+from rankstruct.files import write_result
 from rankstruct.losses import DiverseHingeLoss, StructuredHingeLoss, is_convex
 from rankstruct.measures import Measure, StRecall, alpha_nDCG, diverse_nDCG, evaluate, nDCG
 from rankstruct.oracles.registry import REFERENCES
@@ -182,7 +181,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--repeats", type=int, default=1, help="other folds, averaged by query (default: %(default)s)")
     parser.add_argument("--test", choices=TESTS, default=TESTS[0], help="paired test (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the folds (default: %(default)s)")
-    parser.add_argument("--json", type=Path, help="write the values per query to this file")
+    parser.add_argument("--json", type=Path, help="write tables and values per query to this file")
     return parser
 
 
@@ -204,7 +203,7 @@ def run(options: argparse.Namespace) -> None:
     data = fit_preparation(options.prepare, data)[1]
     judge: list[Measure] = [diverse_nDCG(options.k, gain=options.gain), nDCG(options.k, gain=options.gain)]
     judge += [alpha_nDCG(options.k), StRecall(options.k)]
-    everything = {}
+    tables, values = {}, {}
     for reference in options.references:
         losses = build_losses(options.k, reference, options.gain, options.decay)
         repeats = [
@@ -215,20 +214,17 @@ def run(options: argparse.Namespace) -> None:
             name: {m.name: np.mean([repeat[name][m.name] for repeat in repeats], axis=0) for m in judge}
             for name in losses
         }
-        everything[reference] = found
         header = ["loss", *(m.name for m in judge), "difference", "wins", "losses", "p"]
+        tables[reference] = header, report_rows(found, judge[0].name, options.test)
+        values[reference] = {name: {m: each.tolist() for m, each in its.items()} for name, its in found.items()}
         print(f"\nreference {reference}; {data.num_lists} queries, {options.folds} folds x {options.repeats}")
-        print(format_table(header, report_rows(found, judge[0].name, options.test)))
+        print(format_table(*tables[reference]))
     print(
         f"\ndifference: of the diverse loss, in {judge[0].name}, with a two-sided paired {options.test} test over queries;"
         f"\n{judge[0].name} is of the list re-ranked diversely, the other measures are of the list by score"
     )
     if options.json:
-        with whole_file(options.json) as file:
-            json.dump(
-                {r: {n: {m: v.tolist() for m, v in ms.items()} for n, ms in f.items()} for r, f in everything.items()},
-                file,
-            )
+        write_result(options.json, ["python", *sys.argv], tables, values=values)
 
 
 if __name__ == "__main__":

@@ -62,8 +62,10 @@ def test_the_script_prints_a_table_and_writes_values(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "reference ideal; 9 queries, 3 folds x 1" in out
     assert "without groups, decay not cut" in out
-    values = json.loads(target.read_text())
-    assert len(values["ideal"]["diverse"]["diverse_nDCG@2"]) == 9
+    found = json.loads(target.read_text())
+    values = found["values"]["ideal"]["diverse"]["diverse_nDCG@2"]
+    assert len(values) == 9
+    assert found["tables"]["ideal"]["rows"][0][1] == pytest.approx(np.mean(values))
     assert main(["--data", str(tmp_path / "nowhere.txt"), *options]) == 1
     assert "expected a file, or a folder" in capsys.readouterr().err
 
