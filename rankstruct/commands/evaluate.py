@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +11,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from rankstruct.commands._arguments import as_typed
 from rankstruct.data import DataError, join_run, read_lists, read_qrels, read_run, read_scores
-from rankstruct.files import whole_file, write_text
+from rankstruct.files import whole_file, write_result
 from rankstruct.measures import evaluate
 from rankstruct.statistics import TESTS, Test, compare_paired
 from rankstruct.tables import format_table
@@ -175,11 +175,12 @@ def main(args: Sequence[str]) -> None:
     systems = [judge(file, truth, options.measures, **policy) for file in options.files]
     rows = compare_systems(systems[0], systems[1], options.test) if len(systems) == 2 else []
     _print(systems, rows, options.test)
-    report = {"means": {system.name: system.means() for system in systems}, "comparison": rows}
     if options.csv:
         _write_csv(options.csv, systems)
     if options.json:
-        write_text(options.json, json.dumps(_without_nan(report), indent=2, allow_nan=False))
+        report = _without_nan({"means": {system.name: system.means() for system in systems}, "comparison": rows})
+        means = [[name, *its.values()] for name, its in report["means"].items()]
+        write_result(options.json, as_typed(args), {"means": (["file", *systems[0].values], means)}, **report)
 
 
 def _print(systems: Sequence[Evaluated], rows: Sequence[dict[str, float | str | int]], test: Test) -> None:

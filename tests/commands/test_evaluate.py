@@ -58,6 +58,8 @@ def test_two_systems_side_by_side_with_files(folder, capsys):
     report = json.loads((folder / "r.json").read_text())
     assert report["means"][files[1]] == {"AP": 0.75}
     assert report["comparison"][0]["difference"] == 0.25
+    assert report["tables"]["means"]["rows"] == [[name, its["AP"]] for name, its in report["means"].items()]
+    assert report["command"].startswith("rankstruct evaluate ")
 
 
 @pytest.mark.parametrize(
