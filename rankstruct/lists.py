@@ -8,8 +8,10 @@ is True for a real document. Flat: a tensor `[documents]` with `offsets` `[lists
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+import warnings
+from collections.abc import Callable, Container, Iterator, Sequence
+from functools import wraps
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -67,26 +69,65 @@ def check_lists(scores: Tensor, labels: Tensor, where: Tensor | None = None, off
             raise ValueError(f"with offsets, scores must be flat, shape [documents]; got {tuple(scores.shape)}")
 
 
+def warn_of_single_documents(scores: Tensor) -> None:
+    """Warn of a dimension of 1 behind the lists, `[..., lists, documents, 1]`: no list of one document has an order."""
+    if scores.dim() > 2 and scores.shape[-1] == 1 < scores.shape[-2] and not torch.compiler.is_compiling():
+        warnings.warn(
+            f"scores {tuple(scores.shape)} are lists of one document, which have no order: the last dimension is the list, and "
+            "scores.squeeze(-1) leaves out what a model's last layer added",
+            stacklevel=2,
+        )
+
+
 def as_offsets(offsets: Any) -> Any:
     """A list of whole numbers as a tensor, and anything else as it is, for `check_lists` to look at."""
     return torch.tensor(offsets, dtype=torch.int64) if isinstance(offsets, list | tuple) else offsets
 
 
 #: What other libraries call it, and what to give here.
+_OFFSETS = "give offsets=, where each list of documents that stand side by side begins, and the last one ends"
 _OTHER_NAMES = {
     "mask": "there is no mask=; give where=, True for a real document and False for padding",
-    "indexes": (
-        "there is no indexes=, the list of each document; give offsets=, where each list of documents that stand side by side "
-        "begins, and the last one ends"
-    ),
+    **{name: f"there is no {name}=, the list of each document; {_OFFSETS}" for name in ("indexes", "qid", "query_ids")},
+    **{name: f"there is no {name}=, the size of each list; {_OFFSETS}" for name in ("group", "lengths")},
+    "sample_weight": "there is no sample_weight=; give weights=, one a list, or item_weights=, one a document",
+    **{
+        name: f"there is no {name}=; the arguments are scores and labels"
+        for name in ("preds", "target", "y_true", "y_pred")
+    },
 }
 
 
-def refuse_other_names(given: Mapping[str, Any]) -> None:
+def refuse_groups_of_lists(groups: Any, lists: Sequence[int]) -> None:
+    """Raise ValueError for groups that no measure looks at where all documents, of `lists` of no shape, are one list: they are
+    meant to tell lists apart.
+    """
+    if groups is not None and not lists:
+        raise ValueError(
+            "groups= are hosts or topics, at which measures of diverse rankings alone look; all documents would be one list. "
+            f"To tell lists apart {_OFFSETS}"
+        )
+
+
+def refuse_other_names(given: Container[str]) -> None:
     """Raise TypeError, with the way out, where an argument goes by the name that it has in other libraries."""
     for name, way_out in _OTHER_NAMES.items():
         if name in given:
             raise TypeError(way_out)
+
+
+_Called = TypeVar("_Called", bound=Callable[..., Any])
+
+
+def knows_other_names(function: _Called) -> _Called:
+    """The function, which tells who calls an argument by another library's name what it is here; its signature stays."""
+
+    @wraps(function)
+    def call(*given: Any, **named: Any) -> Any:
+        refuse_other_names(named)
+        return function(*given, **named)
+
+    return call  # type: ignore[return-value]
 
 
 def is_under_autocast(values: Tensor) -> bool:

@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import wraps
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from rankstruct.lists import refuse_other_names
-from rankstruct.measures.base import Measure, parse_measures, resolve_policies
+from rankstruct.lists import knows_other_names, refuse_groups_of_lists
+from rankstruct.measures.base import ByMeasure, Measure, parse_measures, resolve_policies
 from rankstruct.measures.ranked import TIES, Convention, Empty, Ties, rank_lists
 
 __all__ = ["RankingMetric"]
-
-
-_Update = TypeVar("_Update", bound=Callable[..., None])
-
-
-def _opened(update: _Update) -> _Update:
-    # The signature stays that of `update`: by it a MetricCollection chooses what each of its metrics is given.
-    @wraps(update)
-    def call(*given: Any, **lists: Any) -> None:
-        refuse_other_names(lists)
-        update(*given, **lists)
-
-    return call  # type: ignore[return-value]
 
 
 class RankingMetric(Metric):
@@ -77,7 +63,7 @@ class RankingMetric(Metric):
         self._state = f"totals of {names}, ties {self.ties}, empty {empty}, convention {convention}"
         self.add_state(self._state, torch.zeros(3, len(self.measures), dtype=torch.float64), dist_reduce_fx="sum")
 
-    @_opened
+    @knows_other_names  # by the signature, which stays, a MetricCollection chooses what each of its metrics is given
     @torch.no_grad()
     def update(
         self,
@@ -95,7 +81,9 @@ class RankingMetric(Metric):
         signed = all(measure.takes_negative_labels for measure in self.measures)
         policy: dict[str, Any] = {"ties": self.ties, "letor": self.convention == "letor", "signed": signed}
         given: dict[str, Any] = {"groups": groups, "judged": judged, "pooled": pooled, "item_weights": item_weights}
-        _, batches = rank_lists(scores, labels, where, offsets=offsets, **given, **policy)
+        shape, batches = rank_lists(scores, labels, where, offsets=offsets, **given, **policy)
+        if not any(measure.takes_groups for measure in self.measures):
+            refuse_groups_of_lists(groups, shape)
         totals = getattr(self, self._state).clone()
         for lists in batches:
             present = lists.where.any(-1)
@@ -116,7 +104,8 @@ class RankingMetric(Metric):
     def compute(self) -> dict[str, Tensor]:
         """`{prefix + name: mean}`, float64 scalars; NaN where no list was counted."""
         sums, counts, _ = getattr(self, self._state)
-        return {self.prefix + measure.name: value for measure, value in zip(self.measures, sums / counts, strict=True)}
+        names = [self.prefix + measure.name for measure in self.measures]
+        return ByMeasure(zip(names, sums / counts, strict=True))
 
     def empty_lists(self) -> dict[str, int]:
         """How many lists had nothing relevant (for AUC: or everything), by measure; under DDP over all processes."""

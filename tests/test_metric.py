@@ -203,6 +203,10 @@ def test_names_of_other_libraries_are_answered(lists):
             call(scores[where], labels[where], indexes=where.nonzero()[:, 0])
         with pytest.raises(TypeError, match="there is no mask=; give where="):
             call(scores, labels, mask=where)
+        with pytest.raises(TypeError, match="there is no target=; the arguments are scores and labels"):
+            call(scores, target=labels)
+        with pytest.raises(ValueError, match="groups= are hosts or topics"):
+            call(scores[where], labels[where], groups=where.nonzero()[:, 0])
     together = MetricCollection([metric])  # which hands on what a metric takes
     together.update(scores, labels, where=where, preds=None)
     assert together.compute()["AP"].item() == pytest.approx(means(*lists)["AP"])

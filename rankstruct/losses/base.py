@@ -76,6 +76,7 @@ from rankstruct.lists import (
     length_buckets,
     refuse,
     refuse_other_names,
+    warn_of_single_documents,
 )
 from rankstruct.measures import DiscountedGain, Measure, nDCG, parse_measure
 from rankstruct.oracles.registry import Reference, Resolved, resolve
@@ -138,15 +139,21 @@ Loss = TypeVar("Loss", bound=Callable[..., Tensor])
 
 def opened(loss: Loss) -> Loss:
     """What every loss is at its door: offsets may be a list, what it does not take is refused by name, and autocast is left."""
-    takes = signature(loss).parameters.values()
-    takes_item_weights = any(each.name == "item_weights" or each.kind == each.VAR_KEYWORD for each in takes)
+    takes = signature(loss).parameters
+    passes_on = any(each.kind == each.VAR_KEYWORD for each in takes.values())
+    taken = [name for name in AllOptions.__annotations__ if name in takes]
 
     @wraps(loss)
     def call(*given: Any, **lists: Any) -> Tensor:
-        refuse_other_names(lists)
+        unknown = [name for name in lists if name not in takes and name != "item_weights"]
+        refuse_other_names(unknown)
+        if unknown and not passes_on:
+            raise TypeError(
+                f"unexpected keyword argument {unknown[0]!r}; beside the lists this loss takes {', '.join(taken)}"
+            )
         if lists.get("item_weights") is None:
             lists.pop("item_weights", None)
-        elif not takes_item_weights:
+        elif not (passes_on or "item_weights" in takes):
             raise TypeError(_NO_ITEM_WEIGHTS)
         if "offsets" in lists:
             lists["offsets"] = as_offsets(lists["offsets"])
@@ -339,6 +346,8 @@ class RankingLoss(torch.nn.Module):
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[AllOptions]) -> Tensor:
         """The loss, by the function with its options; a scalar, or one value a list with reduction `"none"`."""
         lists.setdefault("reduction", self.reduction)
+        if isinstance(scores, Tensor):
+            warn_of_single_documents(scores)
         return type(self).function(scores, labels, **self.options, **lists)
 
     def extra_repr(self) -> str:

@@ -10,6 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from rankstruct.lists import refuse_groups_of_lists
 from rankstruct.losses.assignment import AssignmentHingeLoss
 from rankstruct.losses.base import (
     HingeLoss,
@@ -139,6 +140,8 @@ class CombinedLoss(RankingLoss):
         if item_weights is not None and "offsets" not in layout:
             real = layout.get("where")
             layout["where"] = item_weights > 0 if real is None else real & (item_weights > 0)
+        if groups is not None and not self.takes_groups and "offsets" not in layout:
+            refuse_groups_of_lists(groups, scores.shape[:-1])
         parts = []
         for loss in self.losses:
             chosen = {"groups": groups} if takes_groups(loss) else {}

@@ -9,7 +9,7 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from rankstruct.feature_maps import FeatureMap
-from rankstruct.lists import check_lists
+from rankstruct.lists import check_lists, refuse_groups_of_lists
 from rankstruct.losses.base import (
     HingeLoss,
     HingeOptions,
@@ -82,6 +82,8 @@ def _graded(
     check_reduction(reduction)
     signed = grades is not None and len(grades) > 0 and min(grades) <= 0
     check_values(scores.detach(), labels.detach(), where, offsets, signed)
+    if offsets is None and not resolved.measure.takes_groups:
+        refuse_groups_of_lists(groups, scores.shape[:-1])
     grades, each = _thresholds(labels, where, grades, grade_weights)
     count = len(grades)
     thresholds = torch.tensor([float(grade) for grade in grades], dtype=torch.float64, device=labels.device)

@@ -168,6 +168,24 @@ class Measure(ABC):
         return measure_lists([self], worth, clean, where, offsets=offsets, ties="input", groups=groups)[0]
 
 
+class ByMeasure(dict[str, Tensor]):
+    """Values by the names of their measures, which other names of a measure find too.
+
+    >>> values = ByMeasure({"AP": torch.tensor(0.5)})
+    >>> values, values["MAP"]
+    ({'AP': tensor(0.5000)}, tensor(0.5000))
+    """
+
+    def __missing__(self, name: str) -> Tensor:
+        try:
+            known = parse_measure(name).name
+        except (ValueError, TypeError):
+            known = name
+        if known not in self:
+            raise KeyError(name)
+        return self[known]
+
+
 @torch.no_grad()
 def measure_lists(
     measures: Sequence[Measure],

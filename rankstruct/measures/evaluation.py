@@ -15,12 +15,14 @@ from typing import Any
 
 from torch import Tensor
 
-from rankstruct.measures.base import Measure, measure_lists, parse_measures
+from rankstruct.lists import knows_other_names, refuse_groups_of_lists
+from rankstruct.measures.base import ByMeasure, Measure, measure_lists, parse_measures
 from rankstruct.measures.ranked import Convention, Empty, Ties
 
 __all__ = ["evaluate"]
 
 
+@knows_other_names
 def evaluate(
     scores: Any,
     labels: Any,
@@ -39,7 +41,7 @@ def evaluate(
     pooled: Any = None,
     item_weights: Any = None,
 ) -> dict[str, Tensor]:
-    """Measures of each list: `{canonical name: [...] float64 on the device of scores}`; layouts as in this module.
+    """Measures of each list: `{name: [...] float64 on the device of scores}`; `["MAP"]` finds `AP` there. Layouts: this module.
 
     Args:
         scores: any real numbers; documents tie if their scores are equal as given.
@@ -51,8 +53,8 @@ def evaluate(
             `"worst"`, lowest labels first; `"docid"`, by descending id and with scores in single precision, as in trec_eval.
         empty: the value of a list with nothing relevant (for AUC: or everything): 0, 1, `"skip"` (NaN, for means to
             leave out) or `"error"`. A list that is all padding has that value too, but is no error.
-        convention: `"letor"` for the LETOR tool's choices: ties keep the input order, nDCG's discount is 1 at ranks 1
-            and 2 and 1/log2(rank) after, nDCG@k is 0 for lists shorter than k, and empty lists count 0.
+        convention: `"letor"` for the LETOR tool's choices: ties keep the input order, nDCG's discount is 1 at ranks 1 and 2 and
+            1/log2(rank) after, nDCG@k is 0 for lists shorter than k, and empty lists count 0.
         num_relevant: `[...]`, one a list: the number of its relevant documents, retrieved or not, for AP and the like.
         ideal_labels: `[..., judged]`, the labels of all judged documents of each list, retrieved or not, NaN as padding; the
             best ranking and the number of relevant documents come from these.
@@ -75,8 +77,8 @@ def evaluate(
      'nDCG@10': tensor([0.6934, 0.8155], dtype=torch.float64)}
     """
     parsed = parse_measures(measures)
-    policy: dict[str, Any] = {"ties": ties, "empty": empty, "convention": convention}
-    given = {"num_relevant": num_relevant, "ideal_labels": ideal_labels, "docids": docids, "groups": groups}
-    given |= {"judged": judged, "pooled": pooled, "item_weights": item_weights}
-    values = measure_lists(parsed, scores, labels, where, offsets=offsets, **policy, **given)
-    return {measure.name: value for measure, value in zip(parsed, values, strict=True)}
+    given: dict[str, Any] = {"ties": ties, "empty": empty, "convention": convention, "num_relevant": num_relevant}
+    given |= {"ideal_labels": ideal_labels, "docids": docids, "groups": groups, "judged": judged, "pooled": pooled}
+    values = measure_lists(parsed, scores, labels, where, offsets=offsets, item_weights=item_weights, **given)
+    refuse_groups_of_lists(None if any(m.takes_groups for m in parsed) else groups, values[0].shape if values else [0])
+    return ByMeasure({measure.name: value for measure, value in zip(parsed, values, strict=True)})

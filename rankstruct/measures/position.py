@@ -538,8 +538,8 @@ class ERU(DiscountedGain):
 
     @property
     def takes_negative_labels(self) -> bool:
-        """Whether the neutral vote is one."""
-        return self.d < 0
+        """Whether votes below the neutral one may be."""
+        return self.d <= 0
 
     def gains(self, labels: Tensor) -> Tensor:
         """The part of a rating above the neutral vote."""

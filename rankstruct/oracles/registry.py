@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from torch import Tensor
 
 from rankstruct.feature_maps import FeatureMap, parse_feature_map
-from rankstruct.lists import check_groups, refuse_negative
+from rankstruct.lists import check_groups, refuse_groups_of_lists, refuse_negative
 from rankstruct.measures import Measure, parse_measure
 
 __all__ = ["Explanation", "MostViolated", "Oracle", "explain_oracle", "register_oracle", "set_default_bound"]
@@ -91,7 +91,7 @@ class Resolved:
         reference_scores: Tensor | None = None,
         groups: Tensor | None = None,
     ) -> MostViolated:
-        """`most_violated` for lists that were checked; measures that take no groups ignore them."""
+        """`most_violated` for lists that were checked; measures that take no groups ignore those of several lists."""
         more: dict[str, Tensor] = {}
         if self.measure.takes_groups:
             if groups is None:
@@ -100,6 +100,8 @@ class Resolved:
                 )
             check_groups(groups, scores)
             more["groups"] = groups
+        elif offsets is None:
+            refuse_groups_of_lists(groups, scores.shape[:-1])
         if reference_scores is not None:
             self._check_reference_scores(reference_scores, scores, reference)
             more["reference_scores"] = reference_scores.detach()

@@ -677,6 +677,22 @@ def test_offsets_may_be_a_list_and_a_mask_is_refused_by_the_name_of_where(its):
         its.make()(scores, labels, mask=where, **its.groups())
     with pytest.raises(TypeError, match="there is no indexes=, the list of each document; give offsets="):
         its.make()(scores[0], labels[0], indexes=torch.zeros(12).long(), **groups)
+    with pytest.raises(TypeError, match="there is no group=, the size of each list; give offsets="):
+        its.make()(scores[0], labels[0], group=[5, 7], **groups)
+
+
+@pytest.mark.parametrize("its", [pytest.param(its, id=name) for name, its in LOSSES if not its.takes_groups])
+def test_groups_that_nothing_looks_at_do_not_make_one_list_of_all(its):
+    scores, labels, _ = draw()
+    with pytest.raises((ValueError, TypeError), match="groups"):
+        its.make()(scores[0], labels[0], groups=GROUPS[0])
+
+
+@every_loss
+def test_a_dimension_of_one_behind_the_lists_is_announced(its):
+    scores, labels, _ = draw()
+    with pytest.warns(UserWarning, match=r"lists of one document, which have no order: .* scores.squeeze\(-1\)"):
+        its.make()(scores.unsqueeze(-1), labels.unsqueeze(-1), **its.groups(GROUPS.unsqueeze(-1)))
 
 
 @every_loss
@@ -740,8 +756,10 @@ def test_a_process_compiles_every_kind_of_loss():
 
 def test_what_is_no_argument_is_refused_by_name():
     scores, labels, where = draw(dtype=torch.float32)
-    for loss in (rs.StructuredHingeLoss("AP"), rs.ListNetLoss()):
-        with pytest.raises(TypeError, match="unexpected keyword argument 'were'"):
+    for loss in (rs.StructuredHingeLoss("AP"), rs.ListNetLoss(), rs.LambdaLoss()):
+        with pytest.raises(
+            TypeError, match="unexpected keyword argument 'were'; beside the lists this loss takes where, offsets"
+        ):
             loss(scores, labels, were=where)
         with pytest.raises(TypeError, match="positional arguments"):
             loss(scores, labels, where)

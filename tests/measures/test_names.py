@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from measures.enumeration import MEASURES
 
+import rankstruct as rs
 from rankstruct.measures import (
     AP,
     AUC,
@@ -317,3 +318,29 @@ def test_names_that_would_exhaust_the_parser_are_refused_in_one_line(name):
         parse_measure(name)
     assert len(str(found.value)) < 500
     assert "\n" not in str(found.value)
+
+
+def test_values_are_found_by_the_name_that_was_given():
+    scores, labels = torch.tensor([[0.3, 0.2, 0.1]]), torch.tensor([[0, 1, 1]])
+    given = ["MAP", "ndcg@10", "MRR", "Recall@2", "pAUC(low=0,high=0.5)"]
+    found = rs.evaluate(scores, labels, given)
+    assert list(found) == [rs.parse_measure(name).name for name in given]
+    for name, value in zip(given, found.values(), strict=True):
+        assert found[name] is value
+    for name in ("AUC", "nDCG@5", "no measure", 3):
+        with pytest.raises(KeyError):
+            found[name]
+    metric = rs.RankingMetric(given)
+    metric.update(scores, labels)
+    assert metric.compute()["MRR"] == metric.compute()["RR"] == 0.5
+    assert pickle.loads(pickle.dumps(found))["MAP"] == found["AP"]
+
+
+def test_groups_and_other_libraries_names_are_answered():
+    scores, labels, qid = torch.tensor([0.3, 0.2, 0.1, 0.0]), torch.tensor([0, 1, 1, 0]), torch.tensor([1, 1, 2, 2])
+    with pytest.raises(ValueError, match=r"groups= are hosts or topics.* give offsets="):
+        rs.evaluate(scores, labels, "AP", groups=qid)
+    assert rs.evaluate(scores, labels, ["AP", "diverse_nDCG@2"], groups=qid)["AP"].shape == ()
+    assert rs.evaluate(scores, labels, "AP", groups=qid, offsets=[0, 2, 4])["AP"].shape == (2,)
+    with pytest.raises(TypeError, match="there is no qid=, the list of each document; give offsets="):
+        rs.evaluate(scores, labels, "AP", qid=qid)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from measures.enumeration import LETOR, MEASURES
 
+import rankstruct as rs
 from rankstruct.measures import AP, evaluate, parse_measure
 from rankstruct.metric import RankingMetric
 
@@ -171,6 +172,9 @@ def test_relevant_documents_with_negative_scores_count():
 def test_a_threshold_from_0_down_says_what_labels_below_0_are():
     assert parse_measure("AUC(min_relevant=-1)")([3.0, 2.0, 1.0], [-1, 1, -2]).item() == 1
     assert parse_measure("nERU(d=-5,half_life=2)")([2.0, 1.0], [-1, -6]).item() == 1
+    both_sides = torch.tensor([-6.5, 3.0, 0.0])  # as ratings from -10 to 10 about a neutral vote of 0
+    assert parse_measure("ERU(d=0,half_life=2)")([2.0, 1.0, 0.0], both_sides).item() == pytest.approx(3 / 2)
+    assert rs.StructuredHingeLoss("ERU(d=0,half_life=2)")(torch.tensor([2.0, 1.0, 0.0]), both_sides) > 0
 
 
 @pytest.mark.parametrize("ties", TIES)
