@@ -107,7 +107,7 @@ class AutoRanker(Ranker):
     ('linear, graded AUC', True)
     """
 
-    loss, drop_empty = None, True
+    loss, drop_empty, by_list = None, True, True
 
     def __init__(
         self,
@@ -245,7 +245,8 @@ class AutoRanker(Ranker):
         return said + (f"; left out: {', '.join(left_out)}" if left_out else "")
 
     def _scores(self, X: Any, qid: np.ndarray | None) -> np.ndarray:
-        return self.ranker_.predict(self._prepared(dense(X), qid), qid)
+        prepared = self._prepared(dense(X), qid)
+        return self.ranker_.predict(prepared, np.zeros(X.shape[0], np.int64) if qid is None else qid)
 
     def to_scorer(self) -> nn.Module:
         """What was taken as a scorer for torch, float32, which takes raw features too; see `save_scorer`."""

@@ -109,6 +109,7 @@ class Ranker(BaseEstimator):
     Attributes:
         preparation_: what raw features go through, as fitted.
         lists_: how many lists there were to be fitted to.
+        longest_list_: how many documents the longest of them has.
         n_features_in_: how many features a raw document has.
         feature_names_in_: their names, where `fit` was given a frame.
     """
@@ -121,9 +122,12 @@ class Ranker(BaseEstimator):
     random_state: int
     preparation_: Preparation
     lists_: int
+    longest_list_: int
     n_features_in_: int
     #: What features may be: `ensure_all_finite` of `sklearn.utils.validation.validate_data`.
     finite: bool | str = True
+    #: Whether the order of documents depends on which ones are in their list, all of them where nobody says.
+    by_list: ClassVar[bool] = False
 
     # The splitter's groups are lists, ours are hosts.
     __metadata_request__fit: ClassVar[dict] = {"qid": True, "groups": False}
@@ -227,7 +231,8 @@ class Ranker(BaseEstimator):
         found = Documents(X, y, ids, groups, _document_weights(sample_weight, ids))
         if item_weights is not None:
             found = self._with_item_weights(found, check_item_weights(item_weights, len(y)))
-        self.lists_ = len(np.unique(found.qid))
+        lengths = np.unique(found.qid, return_counts=True)[1]
+        self.lists_, self.longest_list_ = len(lengths), int(lengths.max())
         return found
 
     def _with_item_weights(self, documents: Documents, item_weights: np.ndarray) -> Documents:
@@ -405,11 +410,20 @@ class Ranker(BaseEstimator):
         """Scores `[documents]`, float64: higher is better, comparable within a list.
 
         The lists, as in `fit`, are needed where a step of `prepare` looks at whole lists. An average of rankers standardises
-        their scores within each; without lists all documents are one for it.
+        their scores within each; without lists all documents are one for it, which is warned of where these are more than any
+        training list has.
         """
         check_is_fitted(self)
         X = self._check(X, reset=False)
         ids = None if qid is None and group is None else check_ids(X, _lists_given(X, qid, group), None)[0]
+        longest = getattr(self, "longest_list_", X.shape[0])  # an earlier version did not keep it
+        if ids is None and self.by_list and X.shape[0] > longest:
+            warnings.warn(
+                f"qid is missing, so that all {X.shape[0]} documents are scored as one list, and no training list has more than "
+                f"{longest}; an average of rankers orders several lists otherwise: give qid=, one id a document, or group=, "
+                f"the sizes of the lists, which is group=[{X.shape[0]}] where it is one",
+                stacklevel=2,
+            )
         return self._scores(X, ids)
 
     def _scores(self, X: Any, qid: np.ndarray | None) -> np.ndarray:

@@ -57,7 +57,7 @@ class EnsembleRanker(Ranker):
     (True, torch.Size([5]))
     """
 
-    loss, drop_empty = None, False
+    loss, drop_empty, by_list = None, False, True
 
     def __init__(
         self,
