@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -16,7 +17,7 @@ import torch
 import rankstruct as rs
 from rankstruct.cli import main as rankstruct
 from rankstruct.commands import rank
-from rankstruct.data import read_folds
+from rankstruct.data import read_folds, read_scores
 from rankstruct.statistics import bootstrap_interval
 
 QUICK = ["--time-budget", "0"]
@@ -70,6 +71,35 @@ def test_the_folder_has_a_tested_ranker_of_raw_features(finished, data):
     assert result["recipe"] == ranker.recipe_ == "linear, graded AUC"
     assert result["select"] == ranker.select == "nDCG@10"
     assert "its validation nDCG@10 is" in result["reason"]
+
+
+def test_the_folder_is_taken_by_predict(finished, data, tmp_path, capsys):
+    folder = shutil.copytree(finished, tmp_path / "ranked")
+    (tmp_path / "new.txt").write_text((data / "Fold1" / "test.txt").read_text())
+    assert rankstruct(["predict", "--run", str(folder), "--data.predict_path", str(tmp_path / "new.txt")]) == 0
+    assert f"scores of 180 documents: {folder / 'scores.txt'}" in capsys.readouterr().out
+    test = read_folds(data, 1).test
+    ranker = pickle.loads((finished / "ranker.pkl").read_bytes())
+    expected = ranker.predict(test.features, test.list_numbers)
+    np.testing.assert_allclose(read_scores(folder / "scores.txt"), expected, atol=1e-6)
+    assert len((folder / "run.txt").read_text().splitlines()) == 180
+    assert rankstruct(["rank", str(data), "--fold", "1", *QUICK, "--output", str(folder)]) == 0  # still finished
+    assert "nothing was trained" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="2"):
+        rankstruct(["predict", "--run", str(folder)])
+    assert "required: --data.predict_path" in capsys.readouterr().err
+    assert rankstruct(["test", "--run", str(folder)]) == 1
+    assert f"rankstruct predict takes it, and rs.load_scorer('{folder}') is its scorer" in capsys.readouterr().err
+
+
+def test_lists_are_scored_in_parts(finished, data, tmp_path, monkeypatch):
+    found = []
+    for number in (7, 1000):
+        monkeypatch.setattr(rank, "_LISTS", number)
+        folder = shutil.copytree(finished, tmp_path / str(number))
+        assert rankstruct(["predict", f"--run={folder}", f"--data.predict_path={data / 'Fold1' / 'vali.txt'}"]) == 0
+        found.append(read_scores(folder / "scores.txt"))
+    np.testing.assert_allclose(*found, atol=1e-6)
 
 
 def test_the_card_says_what_it_is(finished):
