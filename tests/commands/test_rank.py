@@ -137,6 +137,17 @@ def test_a_finished_one_is_read_and_another_is_refused(finished, data, capsys, m
     assert contents(finished) == before
 
 
+def test_tables_of_lists_give_the_same(data, finished, tmp_path):
+    pytest.importorskip("pyarrow")
+    for name, part in zip(("train", "vali", "test"), read_folds(data, 1), strict=True):
+        columns = np.column_stack([part.labels, part.list_numbers, part.features])
+        head = "label,qid," + ",".join(f"f{i}" for i in range(5))
+        np.savetxt(tmp_path / f"{name}.csv", columns, "%.9g", ",", header=head, comments="")
+    assert rankstruct(["rank", str(tmp_path), *QUICK, "--output", str(tmp_path / "out")]) == 0
+    tests = [json.loads((folder / "result.json").read_text())["test"] for folder in (tmp_path / "out", finished)]
+    assert tests[0]["AP"]["mean"] == pytest.approx(tests[1]["AP"]["mean"], abs=1e-6)
+
+
 def test_ap_chooses_where_labels_are_not_graded_and_who_says_so_chooses(data, tmp_path, capsys):
     lines = (data / "Fold1" / "train.txt").read_text().splitlines()
     (tmp_path / "train.txt").write_text("\n".join(re.sub("^[12]", "1", line) for line in lines))
