@@ -228,6 +228,9 @@ Means over the test lists, ties by expectation, lists with nothing relevant 0; 9
     versions = ", ".join(map(" ".join, result["versions"].items()))
     chosen = {**request["options"], "select": result["select"]}
     joined = "of training and validation " if "valid" in result["lists"] else ""
+    judged = f"The {result['validation_lists']} lists {joined}each trained some of the models"
+    if result["validation_lists"] == 1:
+        judged = "Each document of the one list trained some of the models"
     features, options = result["features"], (" ".join(map(str, each)) for each in chosen.items())
     return f"""# A ranker: {result["recipe"]}
 
@@ -237,8 +240,7 @@ Means over the test lists, ties by expectation, lists with nothing relevant 0; 9
 
 {data}
 
-{features} raw features a document. The {result["validation_lists"]} lists {joined}\
-each trained some of the models, and chose settings and recipe of the others.
+{features} raw features a document. {judged}, and chose settings and recipe of the others.
 
 ## Test
 

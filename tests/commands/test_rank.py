@@ -137,6 +137,18 @@ def test_a_finished_one_is_read_and_another_is_refused(finished, data, capsys, m
     assert contents(finished) == before
 
 
+def test_one_list_is_no_estimate_for_others(data, tmp_path, capsys):
+    lines = (data / "Fold1" / "train.txt").read_text()
+    (tmp_path / "train.txt").write_text(re.sub(r"qid:\d+", "qid:1", lines))
+    with pytest.warns(UserWarning, match="give more lists"):
+        assert rankstruct(["rank", "--train", f"{tmp_path}/train.txt", *QUICK, "--output", f"{tmp_path}/a"]) == 0
+    said = "there is one list, which was divided by its documents, so that this is no estimate for new lists"
+    assert said in capsys.readouterr().out
+    card = (tmp_path / "a" / "README.md").read_text()
+    assert said in card
+    assert "Each document of the one list trained some of the models, and chose" in card
+
+
 def test_tables_of_lists_give_the_same(data, finished, tmp_path):
     pytest.importorskip("pyarrow")
     for name, part in zip(("train", "vali", "test"), read_folds(data, 1), strict=True):
