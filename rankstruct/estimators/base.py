@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import warnings
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -17,6 +18,7 @@ from torch import nn
 from typing_extensions import Self
 
 from rankstruct import losses
+from rankstruct._lazy import public_names
 from rankstruct.lists import known_ids
 from rankstruct.losses import takes_groups
 from rankstruct.measures import AP, Diverse, Measure, evaluate, parse_measure
@@ -255,7 +257,16 @@ class Ranker(BaseEstimator):
         least = 1 if getattr(self, "distributed", False) else 2
         labels: dict[str, Any] = {"y": y[0], "y_numeric": True, "ensure_min_samples": least} if y else {}
         kinds: dict[str, Any] = {"accept_sparse": "csr", "dtype": _DTYPES, "ensure_all_finite": self.finite}
-        return validate_data(self, X, **labels, **kinds, reset=reset)
+        try:
+            return validate_data(self, X, **labels, **kinds, reset=reset)
+        except ValueError as error:
+            said = str(error).partition("\n")[0]
+            if "X contains NaN" not in said:
+                raise
+            raise ValueError(
+                f"{said} {type(self).__name__}, as it is, takes no missing features; BoostedRanker without prepare= and start= "
+                "does, and an EnsembleRanker of such; or fill them in before, such as by sklearn.impute.SimpleImputer"
+            ) from None
 
     def _fit_preparation(self, X: Any, qid: np.ndarray) -> Any:
         """Training documents, prepared by what is fitted to them."""
@@ -474,9 +485,13 @@ def named_loss(loss: Any) -> nn.Module | None:
         named = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
         found = getattr(losses, call.func.id)(*given, **named)  # type: ignore[attr-defined]
     except (SyntaxError, AttributeError, TypeError, ValueError) as error:
+        name = str(loss).partition("(")[0].strip()
+        known = [each for each in public_names(losses) if each.endswith("Loss")]
+        near = difflib.get_close_matches(name, known, 1) if not hasattr(losses, name) else []
+        hint = f"did you mean {near[0]}?" if near else f"a measure goes first ({error})"
         raise ValueError(
             "loss must be a loss module such as rankstruct.RankSVMLoss(), or its name and arguments, such as "
-            f"\"LambdaLoss('nDCG@10')\", got {loss!r}; a measure goes first ({error})"
+            f"\"LambdaLoss('nDCG@10')\", got {loss!r}; {hint}"
         ) from error
     if not isinstance(found, nn.Module):
         raise ValueError(f"loss must name a loss module of rankstruct, got {loss!r}")
