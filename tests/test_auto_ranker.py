@@ -127,6 +127,17 @@ def test_every_list_is_judged_by_what_did_not_see_it(members):
     assert values(unseen, "AP").mean() < 0.8 < values(ranker.predict(X, np.repeat(np.arange(80), 8)), "AP").mean()
 
 
+def test_a_single_list_is_said_to_be_divided_by_its_documents():
+    X, y, _ = make(lists=1, size=60)
+    with pytest.warns(
+        UserWarning, match="one list, which is divided by its documents: .* no estimate for new lists"
+    ) as told:
+        ranker = rs.AutoRanker(time_budget=0).fit(X, y, np.zeros(60, int))
+    assert told[0].filename == __file__
+    assert "there is one list, which was divided by its documents, so that this is no estimate" in ranker.reason_
+    assert ranker.validation_lists_ == 1
+
+
 def test_a_recipe_that_may_be_better_by_chance_is_not(members):
     near = [Column(noise=0.05), Column(noise=0.0)]
     members(first=near[0], second=near[1])

@@ -67,6 +67,24 @@ def test_scores_are_the_mean_of_z_scores(fitted, dtype):
     np.testing.assert_allclose(fitted.predict(one), fitted.predict(X, qid)[qid == "q3"], atol=1e-5)
 
 
+def test_more_documents_than_any_training_list_are_no_list_without_a_word(fitted):
+    X, y, qid = make()
+    auto = rs.AutoRanker(time_budget=0, prepare=()).fit(X, y, qid)
+    for ranker in (fitted, auto):
+        assert ranker.longest_list_ == max(LENGTHS)
+        one = ranker.predict(X, group=[len(X)])
+        with pytest.warns(
+            UserWarning, match=r"qid is missing, so that all 70 documents .* than 12; .* group=\[70\]"
+        ) as told:
+            np.testing.assert_array_equal(ranker.predict(X), one)
+        assert [each.filename for each in told] == [__file__]
+        np.testing.assert_array_equal(ranker.predict(X[:12]), ranker.predict(X[:12], group=[12]))
+    auto.ranker_.rankers_[0].estimator.predict(X)  # each document by itself
+    earlier = pickle.loads(pickle.dumps(fitted))
+    del earlier.longest_list_
+    np.testing.assert_array_equal(earlier.predict(X), fitted.predict(X, group=[len(X)]))
+
+
 def test_members_are_trained_as_if_alone(fitted):
     X, y, qid = make()
     assert not hasattr(fitted.rankers[0], "coef_")

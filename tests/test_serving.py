@@ -71,6 +71,24 @@ def other_sizes():
     return [fresh, fresh[:1], fresh[:, :2]]
 
 
+@every_scorer
+def test_every_scorer_is_called_alike(make, tmp_path):
+    scorer = make().eval()
+    rs.save_scorer(scorer, tmp_path / "scorer.pt")
+    features = other_sizes()[0]
+    expected, real = scorer(features), torch.ones(3, 7, dtype=torch.bool)
+    for each in (scorer, rs.load_scorer(tmp_path / "scorer.pt")):
+        torch.testing.assert_close(each(features, where=real), expected)
+        torch.testing.assert_close(each(features.flatten(0, 1), offsets=torch.arange(0, 22, 7)), expected.flatten())
+
+
+def test_a_mean_tells_its_scorers_the_lists():
+    features, offsets = other_sizes()[0].flatten(0, 1), torch.tensor([0, 4, 21])
+    of_lists, alone = prepared("query-zscore"), torch.nn.Sequential(torch.nn.Linear(3, 1), torch.nn.Flatten(-2))
+    mean = rs.MeanScorer([of_lists, alone])(features, offsets=offsets)
+    torch.testing.assert_close(mean, (of_lists(features, offsets=offsets) + alone(features)) / 2)
+
+
 @slow  # what docs/guides/serving.md does with one of them
 @warned
 @every_scorer

@@ -71,8 +71,8 @@ def check_configs(args: Sequence[str]) -> None:
     """Look at the config files that a command line names, also those of earlier runs.
 
     Raises:
-        ValueError: a file is no text, too large, nested too deeply, or has more values than any config when its aliases (`*name`)
-            are written out, each of which may stand for many others.
+        ValueError: a file is no text, no YAML, too large, nested too deeply, or has more values than any config when its aliases
+            (`*name`) are written out, each of which may stand for many others.
     """
     for _, option, value in _with_options(args):
         path = Path(value, "config.yaml") if option == "--run" else Path(value)
@@ -93,7 +93,7 @@ def _with_options(args: Sequence[str]) -> Iterator[tuple[str, str, str]]:
 
 
 def check_config(path: Path) -> None:
-    """Look at one file; see `check_configs`. What is no YAML is left to who parses it."""
+    """Look at one file; see `check_configs`."""
     import yaml
 
     try:
@@ -105,8 +105,10 @@ def check_config(path: Path) -> None:
         raise ValueError(f"{path} is no config: not text in UTF-8 ({error.reason} at byte {error.start})") from None
     except RecursionError:
         raise ValueError(f"{path} is no config: nested too deeply") from None
-    except yaml.YAMLError:
-        return
+    except yaml.YAMLError as error:
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or str(error)
+        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise ValueError(f"{path} is no config: not YAML ({one_line(problem)}{place})") from None
     if values > _MOST_VALUES:
         raise ValueError(f"{path} is no config: its aliases stand for more than {_MOST_VALUES:,} values")
 

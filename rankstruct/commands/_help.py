@@ -160,7 +160,7 @@ class Parser(LightningArgumentParser):
     """A parser with a short help, whose errors are one line, without a screen of usage before it."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **{"formatter_class": _Formatter, **options})
+        super().__init__(*args, **{"formatter_class": _Formatter, "allow_abbrev": False, **options})
         self._command, self._named = "", dict[str, Sequence[str]]()
 
     def shorten(self, command: str, named: Mapping[str, Sequence[str]]) -> None:
@@ -199,6 +199,10 @@ class Parser(LightningArgumentParser):
 
     def error(self, message: str, *args: Any, **kwargs: Any) -> NoReturn:
         """End the program; to an option that is wrong say where the right ones are."""
+        if unknown := re.search(r"does not accept option '([\w.]+)'|unrecognized arguments: --([\w.]+)", message):
+            wrong = unknown[1] or unknown[2]
+            near = difflib.get_close_matches(wrong, self._options_like(wrong), 1, 0.8)
+            message += f"; did you mean {near[0]}?" if near else ""
         for option, names in self._named.items():
             if f'"{option}"' not in message:
                 continue
@@ -208,6 +212,14 @@ class Parser(LightningArgumentParser):
             message += f"; did you mean {right}?" if right else ""
             message += f"; names: rankstruct {self._command} --help; options: --{option}.help NAME"
         misused(message)
+
+    def _options_like(self, option: str) -> list[str]:
+        """The names of the options of the same group, or of all if there is none."""
+        inner = [
+            each for action in self._actions for each in (getattr(action, "_name_parser_map", None) or {}).values()
+        ]
+        known = [action.dest for parser in (self, *inner) for action in parser._actions]
+        return [each for each in known if each.rpartition(".")[0] == option.rpartition(".")[0]] or known
 
     def format_help(self, *args: Any) -> str:
         """The text; as jsonargparse has it where nothing was shortened."""

@@ -15,9 +15,9 @@ from rankstruct.tables import format_table
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="rankstruct convert",
-        description="Write SVMlight, LETOR, Parquet or Arrow files as files that are mapped into memory and read without a "
-        "copy. Of a folder, train, vali and test are converted, or those of its Fold<n>; data.path of a config then names the "
-        "new folder.",
+        description="Write SVMlight, LETOR, Parquet, Arrow or CSV files as files that are mapped into memory and read "
+        "without a copy. Of a folder, train, vali and test are converted, or those of its Fold<n>; data.path of a config then "
+        "names the new folder.",
     )
     parser.add_argument("source", type=Path, help="a file or a folder")
     parser.add_argument(
@@ -30,7 +30,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--real-labels", action="store_true", help="labels may be any number, not only grades")
     parser.add_argument("--group-file", help="sizes of the lists, for SVMlight lines without qid")
     for name in ("label", "qid", "docid"):
-        parser.add_argument(f"--{name}", help=f"name of the column, in Parquet and Arrow files (default: {name})")
+        parser.add_argument(f"--{name}", help=f"name of the column, in Parquet, Arrow and CSV files (default: {name})")
     return parser
 
 

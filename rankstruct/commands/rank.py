@@ -7,6 +7,7 @@ that is, all is there.
 from __future__ import annotations
 
 import argparse
+import json
 import pickle
 import platform
 import time
@@ -21,16 +22,19 @@ import torch
 
 from rankstruct._version import __version__
 from rankstruct.commands.cells import Cell, CellFolders
-from rankstruct.data import DataError, RankingData, read_alike
+from rankstruct.data import DataError, RankingData, read_alike, read_lists, write_run, write_scores
 from rankstruct.data.folds import fold_files
 from rankstruct.data.source import digest_of
 from rankstruct.diagnostics import arrays_of
 from rankstruct.estimators import AutoRanker
+from rankstruct.estimators.base import dense
 from rankstruct.files import whole_file, write_text
 from rankstruct.measures import evaluate, parse_measure
-from rankstruct.models import save_scorer
+from rankstruct.models import load_scorer, save_scorer
 from rankstruct.statistics import bootstrap_interval
 from rankstruct.tables import format_table
+
+_LISTS = 1000  # that are scored at a time
 
 
 @dataclass(frozen=True)
@@ -166,6 +170,36 @@ def _tested(ranker: AutoRanker, test: RankingData, measures: Sequence[str]) -> d
     return {name: {"mean": float(v.mean()), "interval": list(bootstrap_interval(v))} for name, v in found.items()}
 
 
+def is_finished(folder: Path) -> bool:
+    """Whether a folder has a scorer and is no run's."""
+    return (
+        all((folder / name).is_file() for name in ("result.json", "scorer.pt"))
+        and not (folder / "config.yaml").is_file()
+    )
+
+
+def predict(folder: Path, args: Sequence[str]) -> None:
+    """`rankstruct predict --run FOLDER` of a finished folder: write `scores.txt` and `run.txt` there, as for a run.
+
+    Raises:
+        ValueError: the file breaks its format, or has more features than the scorer takes.
+    """
+    parser = argparse.ArgumentParser(prog=f"rankstruct predict --run {folder}", allow_abbrev=False)
+    parser.add_argument("--data.predict_path", dest="path", metavar="FILE", required=True, help="lists to score")
+    path = parser.parse_args(args).path
+    scorer, result = load_scorer(folder), json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    data, parts = read_lists(path, num_features=result.get("features")), []
+    with torch.inference_mode():
+        for first in range(0, data.num_lists, _LISTS):
+            part = data.select(np.arange(first, min(first + _LISTS, data.num_lists)))
+            parts.append(scorer(torch.tensor(dense(part.features)), offsets=torch.tensor(part.offsets)))
+    scores = torch.cat(parts).numpy()
+    write_scores(folder / "scores.txt", scores)
+    write_run(folder / "run.txt", data, scores, tag="rankstruct")
+    print(f"scores of {data.num_documents} documents: {folder / 'scores.txt'}")
+    print(f"TREC run of {data.num_lists} lists: {folder / 'run.txt'}")
+
+
 def recipe_table(result: dict[str, Any]) -> tuple[list[str], list[list[Any]]]:
     """Header and rows of the recipes: validation means, seconds, why one was left out."""
     names = list(result["recipes"][0]["validation"])  # the first is never left out
@@ -194,6 +228,9 @@ Means over the test lists, ties by expectation, lists with nothing relevant 0; 9
     versions = ", ".join(map(" ".join, result["versions"].items()))
     chosen = {**request["options"], "select": result["select"]}
     joined = "of training and validation " if "valid" in result["lists"] else ""
+    judged = f"The {result['validation_lists']} lists {joined}each trained some of the models"
+    if result["validation_lists"] == 1:
+        judged = "Each document of the one list trained some of the models"
     features, options = result["features"], (" ".join(map(str, each)) for each in chosen.items())
     return f"""# A ranker: {result["recipe"]}
 
@@ -203,8 +240,7 @@ Means over the test lists, ties by expectation, lists with nothing relevant 0; 9
 
 {data}
 
-{features} raw features a document. The {result["validation_lists"]} lists {joined}\
-each trained some of the models, and chose settings and recipe of the others.
+{features} raw features a document. {judged}, and chose settings and recipe of the others.
 
 ## Test
 
@@ -226,6 +262,7 @@ scores = scorer(torch.zeros(3, 10, {features}))  # the highest goes first
 scores = scorer(torch.zeros(30, {features}), offsets=torch.tensor([0, 10, 30]))  # lists side by side; padded ones with where=
 ```
 
+`rankstruct predict --run FOLDER --data.predict_path FILE`, with this folder, writes the scores of a file's lists. \
 `ranker.pkl` is the same as an estimator, `pickle.load(file).predict(X, qid)`; a pickle can run code, so load your own alone.
 """
 

@@ -30,6 +30,7 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_only
 
 from rankstruct import models
+from rankstruct.commands import rank
 from rankstruct.commands._help import Parser, library_losses, library_scorers, misused, with_full_losses
 from rankstruct.commands.cells import locked
 from rankstruct.data import Source
@@ -551,6 +552,22 @@ def expand_run(args: Sequence[str]) -> tuple[list[str], Path | None]:
     Raises:
         ValueError: the folder holds no run, or no such checkpoint.
     """
+    args, folder = _without_run(args)
+    if folder is None:
+        return args, None
+    checkpoint = folder / "checkpoints" / ("last.ckpt" if args[0] == "fit" else "best.ckpt")
+    for needed in (folder / "config.yaml", checkpoint):
+        if not needed.is_file():
+            inside = sorted(str(path.parent) for path in folder.glob("*/config.yaml"))
+            hint = f"; runs in it: {', '.join(inside)}" if inside else ""
+            if rank.is_finished(folder):
+                hint = f"; rankstruct predict takes it, and rs.load_scorer({str(folder)!r}) is its scorer"
+            raise ValueError(f"{folder} is not the folder of a run: {needed} is missing{hint}")
+    return [args[0], "--config", str(folder / "config.yaml"), "--ckpt_path", str(checkpoint), *args[1:]], folder
+
+
+def _without_run(args: Sequence[str]) -> tuple[list[str], Path | None]:
+    """The words of a command without `--run FOLDER`, and the folder."""
     args = list(args)
     at = next((i for i, arg in enumerate(args) if arg == "--run" or arg.startswith("--run=")), None)
     if at is None:
@@ -558,25 +575,22 @@ def expand_run(args: Sequence[str]) -> tuple[list[str], Path | None]:
     given = args.pop(at)
     if given == "--run" and at >= len(args):
         misused("--run needs the folder of a run, such as runs/quickstart/version_0")
-    folder = Path(args.pop(at) if given == "--run" else given.removeprefix("--run="))
-    checkpoint = folder / "checkpoints" / ("last.ckpt" if args[0] == "fit" else "best.ckpt")
-    for needed in (folder / "config.yaml", checkpoint):
-        if not needed.is_file():
-            inside = sorted(str(path.parent) for path in folder.glob("*/config.yaml"))
-            hint = f"; runs in it: {', '.join(inside)}" if inside else ""
-            raise ValueError(f"{folder} is not the folder of a run: {needed} is missing{hint}")
-    return [args[0], "--config", str(folder / "config.yaml"), "--ckpt_path", str(checkpoint), *args[1:]], folder
+    return args, Path(args.pop(at) if given == "--run" else given.removeprefix("--run="))
 
 
-def main(args: Sequence[str]) -> RankingCLI:
+def main(args: Sequence[str]) -> RankingCLI | None:
     """Run `fit`, `validate`, `test` or `predict`, the first of `args`.
 
     `--config FILE` names the config; any of its values can be given after it, as in `--model.regularization 0.01`.
     With `task: ratings` in the config a factorisation of ratings is trained, with `task: text` a re-ranker of text, else a
     ranker.
-    `--run FOLDER` continues (`fit`) or uses (`test`, `predict`) an earlier run instead.
+    `--run FOLDER` continues (`fit`) or uses (`test`, `predict`) an earlier run instead; `predict` takes that of `rank` too.
     """
     end_with_launcher()
+    rest, folder = _without_run(args)
+    if args[0] == "predict" and folder is not None and rank.is_finished(folder):
+        rank.predict(folder, rest[1:])
+        return None
     expanded, folder = expand_run(args)
     starts = ("-c", "--config", "--model", "-h", "--help", "--print_config")
     if not any(arg.startswith(starts) or arg.endswith(".help") for arg in expanded):

@@ -1,11 +1,13 @@
-"""Lists from Parquet and Arrow files, one document a row; pyarrow reads them.
+"""Lists from Parquet, Arrow and CSV files, one document a row; pyarrow reads them.
 
 Columns are `label`, `qid` and, where there is one, `docid`; all others are features, numbers in the order of the file, or one
 column of lists of numbers, all of one length. Documents of a query are neighbours. A null among features is a missing value.
+A CSV file has the names of its columns in the first line; an empty cell, or NaN, is a null.
 """
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import os
@@ -20,7 +22,7 @@ from rankstruct.data.cache import Stream
 from rankstruct.data.dataset import RankingData
 from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.names import Names
-from rankstruct.data.text import check_file
+from rankstruct.data.text import check_file, text_lines
 from rankstruct.files import add_to_digest
 from rankstruct.progress import Progress
 
@@ -40,7 +42,7 @@ def read_arrow(
     docid: str = "docid",
     cache: bool | str | os.PathLike[str] = True,
 ) -> RankingData:
-    """Read a Parquet or Arrow (Feather) file of lists.
+    """Read a Parquet, Arrow (Feather) or CSV file of lists.
 
     Args:
         path: the file.
@@ -69,6 +71,7 @@ class Rows:
     ) -> None:
         self.path, self.num_features, self.labels, self.columns = path, num_features, labels, columns
         self.progress = progress
+        self.is_csv = path.name.removesuffix(".gz").endswith(".csv")
         if labels not in ("grades", "real"):
             raise ValueError(f"labels must be 'grades' or 'real', got {labels!r}")
         check_file(path)
@@ -91,8 +94,9 @@ class Rows:
                         assembly.add(self._part(arrow, batch, assembly.rows))
                         bar.update(len(batch))
         except (arrow.ArrowException, OSError) as error:
+            kind = "CSV" if self.is_csv else "Parquet or Arrow"
             raise DataError(
-                f"{self.path}: expected a Parquet or Arrow file, got: {str(error).splitlines()[0][:200]}"
+                f"{self.path}: expected a {kind} file, got: {(str(error).splitlines() or [''])[0][:200]}"
             ) from None
         if not assembly.rows:
             raise DataError(f"{self.path}: expected documents, one a row, got none")
@@ -100,6 +104,9 @@ class Rows:
         return assembly.finish(None, max(self.num_features or 0, assembly.width), False)
 
     def _batches(self, arrow: Any) -> Iterator[Any]:
+        if self.is_csv:
+            yield from self._csv_batches(arrow)
+            return
         with open(self.path, "rb") as file:
             begins = file.read(6)
             file.seek(0)
@@ -112,6 +119,23 @@ class Rows:
                 yield from (reader.get_batch(number) for number in range(reader.num_record_batches))
             else:
                 yield from arrow.ipc.open_stream(file)
+
+    def _csv_batches(self, arrow: Any) -> Iterator[Any]:
+        names, (_, *strings) = csv_columns(self.path), self.columns
+        if "" in names or len(set(names)) < len(names):
+            wrong = next(at for at, name in enumerate(names) if not name or name in names[:at])
+            raise DataError(
+                f"{self.path}: expected columns of different names, got {names[wrong]!r} for number {wrong + 1}; a row's number "
+                "(the index of a pandas frame) is no feature: write the table without it"
+            )
+        # Numbers whatever the first rows look like.
+        kinds = {name: arrow.string() if name in strings else arrow.float64() for name in names}
+        options = {
+            "read_options": arrow.csv.ReadOptions(column_names=names, skip_rows=1),
+            "convert_options": arrow.csv.ConvertOptions(column_types=kinds, strings_can_be_null=True),
+        }
+        with arrow.input_stream(str(self.path)) as stream, arrow.csv.open_csv(stream, **options) as reader:
+            yield from reader
 
     def _part(self, arrow: Any, batch: Any, before: int) -> Part:
         label, qid, docid = self.columns
@@ -192,14 +216,24 @@ class Rows:
             )
 
 
+def csv_columns(path: str | os.PathLike[str]) -> list[str]:
+    """The cells of the first line of a file; none where it is no CSV."""
+    try:
+        return [cell.strip() for cell in next(csv.reader([next(text_lines(path, errors="replace"), (0, ""))[1]]), [])]
+    except csv.Error:  # who reads the file says what is wrong with it
+        return []
+
+
 def _pyarrow(path: Path) -> Any:
     try:
         import pyarrow
         import pyarrow.compute
+        import pyarrow.csv
         import pyarrow.ipc
         import pyarrow.parquet
     except ModuleNotFoundError:
         raise DataError(
-            f"{path}: Parquet and Arrow files are read by pyarrow, which is not installed; pip install 'rankstruct[arrow]'"
+            f"{path}: Parquet, Arrow and CSV files of lists are read by pyarrow, which is not installed; "
+            "pip install 'rankstruct[arrow]'"
         ) from None
     return pyarrow

@@ -12,7 +12,7 @@ from rankstruct.data.assembly import Assembly, Fill, halved, to_arrays, write_as
 from rankstruct.data.cache import SUFFIX, Stream
 from rankstruct.data.errors import shortened
 from rankstruct.data.folds import fold_files
-from rankstruct.data.formats import FORMATS, read_lists, suffix_of
+from rankstruct.data.formats import find_reader, read_lists, suffix_of
 from rankstruct.data.svmlight import Lines, Options, read_svmlight
 
 __all__ = ["Converted", "convert_folder", "convert_lists"]
@@ -40,8 +40,8 @@ def convert_lists(
 ) -> Converted:
     r"""Write a file of lists as one that is mapped; what other readers take in its place, by its suffix `.rankdata`.
 
-    SVMlight, LETOR, Parquet and Arrow files of any size are converted in memory that does not grow with them (beside one entry
-    a list), in as many threads as torch has; other formats go through memory. The file appears whole, and a killed process
+    SVMlight, LETOR, Parquet, Arrow and CSV files of any size are converted in memory that does not grow with them (beside one
+    entry a list), in as many threads as torch has; other formats go through memory. The file appears whole, and a killed process
     leaves what was there before. Beside it there must be room for twice its size while it is written.
 
     Args:
@@ -83,7 +83,7 @@ def _target_of(source: Path, target: str | os.PathLike[str] | None) -> Path:
 
 def _fill_from(source: Path, options: dict[str, Any], progress: bool) -> Fill:
     """What adds the lists of a file, part by part where its format can."""
-    reader = FORMATS.get(suffix_of(source), read_svmlight)
+    reader = find_reader(source, options.get("qid", "qid"))
     if reader is read_svmlight:
         _check_options(source, options, [*Options.__dataclass_fields__, "group_file"])
         group = options.pop("group_file", None)

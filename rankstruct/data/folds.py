@@ -9,7 +9,7 @@ from typing import Any
 
 from rankstruct.data.dataset import RankingData, Splits
 from rankstruct.data.errors import DataError
-from rankstruct.data.formats import FORMATS, read_lists
+from rankstruct.data.formats import CSV, FORMATS, read_lists
 
 __all__ = ["read_alike", "read_folds"]
 
@@ -62,7 +62,7 @@ def fold_files(path: str | os.PathLike[str], fold: int | None = None) -> list[Pa
 
 def _found(folder: Path) -> dict[str, Path | None]:
     """The file of each part, by the order of the formats."""
-    endings = [suffix + packed for suffix in FORMATS for packed in ("", ".gz")]
+    endings = [suffix + packed for suffix in (*FORMATS, CSV) for packed in ("", ".gz")]
     return {
         part: next((file for ending in endings if (file := folder / f"{part}{ending}").is_file()), None)
         for part in PARTS

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rankstruct.data.arrow import read_arrow
+from rankstruct.data.arrow import csv_columns, read_arrow
 from rankstruct.data.assembly import read_rankdata
 from rankstruct.data.cache import SUFFIX
 from rankstruct.data.dataset import RankingData
@@ -16,6 +16,8 @@ from rankstruct.data.svmlight import read_svmlight
 from rankstruct.data.tabular import ClassTable, read_arff, read_csv
 
 __all__ = ["read_lists", "register_format"]
+
+CSV = ".csv"
 
 #: Readers of lists by suffix; the first is what an unknown suffix is read as.
 FORMATS: dict[str, Callable[..., RankingData]] = {
@@ -27,8 +29,8 @@ FORMATS: dict[str, Callable[..., RankingData]] = {
     ".arrow": read_arrow,
     ".feather": read_arrow,
 }
-#: Readers of rows with a class each, which `Source` divides and samples into queries.
-CLASS_FORMATS: dict[str, Callable[..., ClassTable]] = {".arff": read_arff, ".csv": read_csv}
+#: Readers of rows with a class each, which `Source` divides and samples into queries; a CSV file with a column `qid` has lists.
+CLASS_FORMATS: dict[str, Callable[..., ClassTable]] = {".arff": read_arff, CSV: read_csv}
 
 
 def register_format(suffix: str, reader: Callable[..., RankingData]) -> None:
@@ -55,13 +57,23 @@ def read_lists(path: str | os.PathLike[str], **options: Any) -> RankingData:
     Options are what the reader takes: `num_features`, `labels`, `cache`; see `read_svmlight` for its own. A file that breaks its
     format, or holds classes instead of lists, raises DataError.
     """
-    path = Path(path)
-    if has_classes(path):
+    return find_reader(path, options.get("qid", "qid"))(Path(path), **options)
+
+
+def find_reader(path: str | os.PathLike[str], qid: str = "qid") -> Callable[..., RankingData]:
+    """The reader of a file of lists; `qid` is the column that tells a CSV table of lists from one of classes.
+
+    Raises:
+        DataError: the file has classes.
+    """
+    suffix = suffix_of(path)
+    if has_classes(path, qid):
+        table = f" without a column {qid!r}" if suffix == CSV else ""
         raise DataError(
-            f"{path}: expected lists, and a {suffix_of(path)} file has rows with a class each; "
-            "protocol='cross-validation' of a Source makes queries of them"
+            f"{path}: expected lists, and a {suffix} file{table} has rows with a class each; protocol='cross-validation' of a "
+            "Source makes queries of them. A table of lists, CSV or Parquet, has columns qid, label and features"
         )
-    return FORMATS.get(suffix_of(path), read_svmlight)(path, **options)
+    return FORMATS.get(suffix, read_arrow if suffix == CSV else read_svmlight)
 
 
 def suffix_of(path: str | os.PathLike[str]) -> str:
@@ -69,6 +81,9 @@ def suffix_of(path: str | os.PathLike[str]) -> str:
     return Path(Path(path).name.removesuffix(".gz")).suffix
 
 
-def has_classes(path: str | os.PathLike[str]) -> bool:
-    """Whether a file's suffix is that of rows with classes."""
-    return suffix_of(path) in CLASS_FORMATS and suffix_of(path) not in FORMATS
+def has_classes(path: str | os.PathLike[str], qid: str = "qid") -> bool:
+    """Whether a file has rows with classes: by its suffix, and of a CSV file by its columns."""
+    suffix = suffix_of(path)
+    if suffix not in CLASS_FORMATS or suffix in FORMATS:
+        return False
+    return suffix != CSV or not Path(path).is_file() or qid not in csv_columns(path)

@@ -78,6 +78,7 @@ class AutoRanker(Ranker):
     on the lists by more than two standard errors of the difference, list by list.
 
     Validation lists that are given to `fit` join the training lists: what is to judge the ranker afterwards belongs in neither.
+    A single list is divided by its documents, which is warned of: the figures are then no estimate for new lists.
 
     Args:
         select: the measure that chooses settings and recipe and that `score` reports, or its name.
@@ -107,7 +108,7 @@ class AutoRanker(Ranker):
     ('linear, graded AUC', True)
     """
 
-    loss, drop_empty = None, True
+    loss, drop_empty, by_list = None, True, True
 
     def __init__(
         self,
@@ -241,11 +242,14 @@ class AutoRanker(Ranker):
         else:
             ahead = means[best] - means[ENSEMBLE]
             said += f", higher than the ensemble's by {ahead:.4f}, more than two standard errors (of {error:.4f})"
+        if self.validation_lists_ == 1:
+            said += "; there is one list, which was divided by its documents, so that this is no estimate for new lists"
         left_out = [f"'{row['recipe']}' ({row['note']})" for row in self.results_ if row["note"]]
         return said + (f"; left out: {', '.join(left_out)}" if left_out else "")
 
     def _scores(self, X: Any, qid: np.ndarray | None) -> np.ndarray:
-        return self.ranker_.predict(self._prepared(dense(X), qid), qid)
+        prepared = self._prepared(dense(X), qid)
+        return self.ranker_.predict(prepared, np.zeros(X.shape[0], np.int64) if qid is None else qid)
 
     def to_scorer(self) -> nn.Module:
         """What was taken as a scorer for torch, float32, which takes raw features too; see `save_scorer`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import warnings
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -17,6 +18,7 @@ from torch import nn
 from typing_extensions import Self
 
 from rankstruct import losses
+from rankstruct._lazy import public_names
 from rankstruct.lists import known_ids
 from rankstruct.losses import takes_groups
 from rankstruct.measures import AP, Diverse, Measure, evaluate, parse_measure
@@ -109,6 +111,7 @@ class Ranker(BaseEstimator):
     Attributes:
         preparation_: what raw features go through, as fitted.
         lists_: how many lists there were to be fitted to.
+        longest_list_: how many documents the longest of them has.
         n_features_in_: how many features a raw document has.
         feature_names_in_: their names, where `fit` was given a frame.
     """
@@ -121,9 +124,12 @@ class Ranker(BaseEstimator):
     random_state: int
     preparation_: Preparation
     lists_: int
+    longest_list_: int
     n_features_in_: int
     #: What features may be: `ensure_all_finite` of `sklearn.utils.validation.validate_data`.
     finite: bool | str = True
+    #: Whether the order of documents depends on which ones are in their list, all of them where nobody says.
+    by_list: ClassVar[bool] = False
 
     # The splitter's groups are lists, ours are hosts.
     __metadata_request__fit: ClassVar[dict] = {"qid": True, "groups": False}
@@ -227,7 +233,8 @@ class Ranker(BaseEstimator):
         found = Documents(X, y, ids, groups, _document_weights(sample_weight, ids))
         if item_weights is not None:
             found = self._with_item_weights(found, check_item_weights(item_weights, len(y)))
-        self.lists_ = len(np.unique(found.qid))
+        lengths = np.unique(found.qid, return_counts=True)[1]
+        self.lists_, self.longest_list_ = len(lengths), int(lengths.max())
         return found
 
     def _with_item_weights(self, documents: Documents, item_weights: np.ndarray) -> Documents:
@@ -250,7 +257,16 @@ class Ranker(BaseEstimator):
         least = 1 if getattr(self, "distributed", False) else 2
         labels: dict[str, Any] = {"y": y[0], "y_numeric": True, "ensure_min_samples": least} if y else {}
         kinds: dict[str, Any] = {"accept_sparse": "csr", "dtype": _DTYPES, "ensure_all_finite": self.finite}
-        return validate_data(self, X, **labels, **kinds, reset=reset)
+        try:
+            return validate_data(self, X, **labels, **kinds, reset=reset)
+        except ValueError as error:
+            said = str(error).partition("\n")[0]
+            if "X contains NaN" not in said:
+                raise
+            raise ValueError(
+                f"{said} {type(self).__name__}, as it is, takes no missing features; BoostedRanker without prepare= and start= "
+                "does, and an EnsembleRanker of such; or fill them in before, such as by sklearn.impute.SimpleImputer"
+            ) from None
 
     def _fit_preparation(self, X: Any, qid: np.ndarray) -> Any:
         """Training documents, prepared by what is fitted to them."""
@@ -405,11 +421,20 @@ class Ranker(BaseEstimator):
         """Scores `[documents]`, float64: higher is better, comparable within a list.
 
         The lists, as in `fit`, are needed where a step of `prepare` looks at whole lists. An average of rankers standardises
-        their scores within each; without lists all documents are one for it.
+        their scores within each; without lists all documents are one for it, which is warned of where these are more than any
+        training list has.
         """
         check_is_fitted(self)
         X = self._check(X, reset=False)
         ids = None if qid is None and group is None else check_ids(X, _lists_given(X, qid, group), None)[0]
+        longest = getattr(self, "longest_list_", X.shape[0])  # an earlier version did not keep it
+        if ids is None and self.by_list and X.shape[0] > longest:
+            warnings.warn(
+                f"qid is missing, so that all {X.shape[0]} documents are scored as one list, and no training list has more than "
+                f"{longest}; an average of rankers orders several lists otherwise: give qid=, one id a document, or group=, "
+                f"the sizes of the lists, which is group=[{X.shape[0]}] where it is one",
+                stacklevel=2,
+            )
         return self._scores(X, ids)
 
     def _scores(self, X: Any, qid: np.ndarray | None) -> np.ndarray:
@@ -460,9 +485,13 @@ def named_loss(loss: Any) -> nn.Module | None:
         named = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
         found = getattr(losses, call.func.id)(*given, **named)  # type: ignore[attr-defined]
     except (SyntaxError, AttributeError, TypeError, ValueError) as error:
+        name = str(loss).partition("(")[0].strip()
+        known = [each for each in public_names(losses) if each.endswith("Loss")]
+        near = difflib.get_close_matches(name, known, 1) if not hasattr(losses, name) else []
+        hint = f"did you mean {near[0]}?" if near else f"a measure goes first ({error})"
         raise ValueError(
             "loss must be a loss module such as rankstruct.RankSVMLoss(), or its name and arguments, such as "
-            f"\"LambdaLoss('nDCG@10')\", got {loss!r}; a measure goes first ({error})"
+            f"\"LambdaLoss('nDCG@10')\", got {loss!r}; {hint}"
         ) from error
     if not isinstance(found, nn.Module):
         raise ValueError(f"loss must name a loss module of rankstruct, got {loss!r}")

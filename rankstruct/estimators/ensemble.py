@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from numbers import Integral
 from typing import Any
@@ -57,7 +58,7 @@ class EnsembleRanker(Ranker):
     (True, torch.Size([5]))
     """
 
-    loss, drop_empty = None, False
+    loss, drop_empty, by_list = None, False, True
 
     def __init__(
         self,
@@ -188,13 +189,18 @@ def joined(train: Documents, valid: Documents | None) -> Documents:
 def deal_lists(documents: Documents, folds: int, random_state: int) -> np.ndarray:
     """The part of each document, `[documents]` from 0: lists are dealt at random, those that a ranking can get wrong first.
 
-    A single list is dealt by its documents.
+    A single list is dealt by its documents, which is warned of: what is not trained on then is no new list.
 
     Raises:
         ValueError: fewer than two lists that a ranking can get wrong.
     """
     names, lists = np.unique(documents.qid, return_inverse=True)
     if len(names) == 1:
+        warnings.warn(
+            "there is one list, which is divided by its documents: what judges are documents that were not trained on, and "
+            "validation values are no estimate for new lists; give more lists",
+            stacklevel=4,
+        )
         lists = np.arange(len(lists))
         varied = np.zeros(len(lists), bool)
     else:

@@ -22,6 +22,7 @@ __all__ = ["load_scorer", "save_scorer"]
 
 
 _KEY = "rankstruct_scorer"
+_PICKLED = b"\x80"  # what a pickle begins with
 _PREFIX = "scorer."  # where a training checkpoint keeps the scorer's weights
 
 
@@ -119,7 +120,7 @@ def save_scorer(scorer: nn.Module, path: str | Path) -> None:
     """Write a scorer to a file, which is whole or not there at all.
 
     The scorer keeps its constructor's arguments as attributes of the same names; one that does not raises ValueError. What a
-    `PreparedScorer`'s preparation was fitted to is in the file.
+    `PreparedScorer`'s preparation was fitted to is in the file. A ranker goes in by its `to_scorer()`.
 
     >>> import tempfile
     >>> from rankstruct.models import LinearScorer
@@ -130,6 +131,9 @@ def save_scorer(scorer: nn.Module, path: str | Path) -> None:
       (linear): Linear(in_features=3, out_features=1, bias=False)
     )
     """
+    if not isinstance(scorer, nn.Module):
+        way_out = ": write ranker.to_scorer(), or pickle the ranker" if hasattr(scorer, "to_scorer") else ""
+        raise TypeError(f"scorer must be a torch module, got {type(scorer).__name__}{way_out}")
     scorer, preparation = split_preparation(scorer)
     state = {f"{_PREFIX}{name}": value for name, value in scorer.state_dict().items()}
     with whole_file(path, "wb") as file:
@@ -204,4 +208,10 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
 
 def _unreadable(path: str | Path, error: Exception) -> ValueError:
     reason = str(error).strip().partition("\n")[0][:200] or type(error).__name__
+    with open(path, "rb") as file:
+        if file.read(1) == _PICKLED:
+            reason += (
+                "; it may be a pickled ranker: pickle.load(open(path, 'rb')) reads one, and can run code, so load your own "
+                "alone"
+            )
     return ValueError(f"{path} is not a checkpoint that can be read; it is damaged, or another kind of file: {reason}")

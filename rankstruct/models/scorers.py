@@ -1,6 +1,8 @@
 """Scorers: features `[..., list_size, d]` to scores `[..., list_size]`; each document is scored by itself.
 
-A `PreparedScorer` takes raw features, whose preparation may look at whole lists.
+A `PreparedScorer` takes raw features, whose preparation may look at whole lists. All are called alike: which documents are real
+is `where`, or where the lists of flat features `[documents, d]` begin is `offsets`, and who scores each document by itself does
+not look at them.
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ class LinearScorer(Scorer):
         self.linear = nn.Linear(num_features, 1, bias=False)
         nn.init.zeros_(self.linear.weight)
 
-    def forward(self, features: Tensor) -> Tensor:
+    def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
         """Scores `[..., list_size]` of features `[..., list_size, d]`; raises ValueError, or TypeError for another dtype."""
         _check_features(features, self.num_features, next(self.parameters(), None))
         return self.linear(features).squeeze(-1)
@@ -102,7 +104,7 @@ class MLPScorer(Scorer):
         layers.append(nn.Linear(width, 1))
         self.layers = nn.Sequential(*layers)
 
-    def forward(self, features: Tensor) -> Tensor:
+    def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
         """Scores `[..., list_size]` of features `[..., list_size, d]`; raises ValueError, or TypeError for another dtype."""
         _check_features(features, self.num_features, next(self.parameters(), None))
         return self.layers(features).squeeze(-1)
@@ -148,7 +150,7 @@ class KernelScorer(Scorer):
         self.register_buffer("basis", torch.zeros(num_basis, num_features, dtype=torch.float64))
         self.register_buffer("coefficients", torch.zeros(num_basis, dtype=torch.float64))
 
-    def forward(self, features: Tensor) -> Tensor:
+    def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
         """Scores `[..., list_size]` of features `[..., list_size, d]`; raises ValueError for another d."""
         _check_features(features, self.num_features)
         rows = features.to(self.basis.dtype)
@@ -202,7 +204,7 @@ class TreeScorer(Scorer):
         self.register_buffer("to_left", torch.zeros(nodes, dtype=torch.bool))
         self.register_buffer("leaves", torch.zeros(num_trees, num_nodes + 1, dtype=torch.float64))
 
-    def forward(self, features: Tensor) -> Tensor:
+    def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
         """Scores `[..., list_size]` of features `[..., list_size, d]`; raises ValueError for another d."""
         _check_features(features, self.num_features)
         rows = features.reshape(-1, self.num_features)
@@ -261,9 +263,9 @@ class MeanScorer(_Several):
     torch.Size([2, 5])
     """
 
-    def forward(self, features: Tensor) -> Tensor:
-        """Scores `[..., list_size]` of features `[..., list_size, d]`."""
-        return torch.stack([scorer(features) for scorer in self.scorers]).mean(0)
+    def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
+        """Scores `[..., list_size]` of features `[..., list_size, d]`; lists as in `PreparedScorer`."""
+        return torch.stack([_asked(scorer, features, where, offsets) for scorer in self.scorers]).mean(0)
 
 
 class PreparedScorer(Scorer):
@@ -337,10 +339,8 @@ class EnsembleScorer(_Several):
 
 
 def _asked(scorer: nn.Module, features: Tensor, where: Tensor | None, offsets: Tensor | None) -> Tensor:
-    """Scores of a scorer, which is told the lists if it looks at them."""
-    if isinstance(scorer, PreparedScorer | EnsembleScorer | SumScorer):
-        return scorer(features, where=where, offsets=offsets)
-    return scorer(features)
+    """Scores of a scorer, which is told the lists; one of another kind, the user's, knows of none."""
+    return scorer(features, where=where, offsets=offsets) if isinstance(scorer, Scorer) else scorer(features)
 
 
 def mean_of_z_scores(scores: Tensor, weights: Sequence[float], lengths: Tensor) -> Tensor:

@@ -65,7 +65,7 @@ class MatrixFactorization(Scorer):
         self.user_factors, self.item_factors = drawn(num_users), drawn(num_items)
         self.user_offsets, self.item_offsets = zeros(num_users, user_bias), zeros(num_items, item_bias)
 
-    def forward(self, features: Tensor) -> Tensor:
+    def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
         """Scores `[..., list_size]` of features `[..., list_size, 2]`.
 
         Raises:
@@ -113,7 +113,7 @@ class ItemScorer(Scorer):
         self.num_items = num_items
         self.register_buffer("scores", torch.zeros(num_items))
 
-    def forward(self, features: Tensor) -> Tensor:
+    def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
         """Scores `[..., list_size]` of features `[..., list_size, 2]`, user and item."""
         return self.scores[features[..., 1].long()]
 

@@ -75,7 +75,7 @@ class GaussianProcessScorer(Scorer):
         self.register_buffer("items", torch.zeros(num_ratings, dtype=torch.int64))
         self.register_buffer("weights", torch.zeros(num_ratings, dtype=torch.float64))
 
-    def forward(self, features: Tensor) -> Tensor:
+    def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
         """Scores `[..., list_size]` of features `[..., list_size, 2]`, user and item."""
         user, item = features.long().unbind(-1)
         users, row = user.unique(return_inverse=True)

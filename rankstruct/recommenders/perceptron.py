@@ -53,7 +53,7 @@ class OrdinalScorer(Scorer):
         self.register_buffer("scores", torch.zeros(num_users, num_items))
         self.register_buffer("thresholds", torch.zeros(num_users, num_grades - 1))
 
-    def forward(self, features: Tensor) -> Tensor:
+    def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
         """Scores `[..., list_size]` of features `[..., list_size, 2]`, user and item."""
         user, item = features.long().unbind(-1)
         return self.scores[user, item]

@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -16,7 +17,7 @@ import torch
 import rankstruct as rs
 from rankstruct.cli import main as rankstruct
 from rankstruct.commands import rank
-from rankstruct.data import read_folds
+from rankstruct.data import read_folds, read_scores
 from rankstruct.statistics import bootstrap_interval
 
 QUICK = ["--time-budget", "0"]
@@ -72,6 +73,35 @@ def test_the_folder_has_a_tested_ranker_of_raw_features(finished, data):
     assert "its validation nDCG@10 is" in result["reason"]
 
 
+def test_the_folder_is_taken_by_predict(finished, data, tmp_path, capsys):
+    folder = shutil.copytree(finished, tmp_path / "ranked")
+    (tmp_path / "new.txt").write_text((data / "Fold1" / "test.txt").read_text())
+    assert rankstruct(["predict", "--run", str(folder), "--data.predict_path", str(tmp_path / "new.txt")]) == 0
+    assert f"scores of 180 documents: {folder / 'scores.txt'}" in capsys.readouterr().out
+    test = read_folds(data, 1).test
+    ranker = pickle.loads((finished / "ranker.pkl").read_bytes())
+    expected = ranker.predict(test.features, test.list_numbers)
+    np.testing.assert_allclose(read_scores(folder / "scores.txt"), expected, atol=1e-6)
+    assert len((folder / "run.txt").read_text().splitlines()) == 180
+    assert rankstruct(["rank", str(data), "--fold", "1", *QUICK, "--output", str(folder)]) == 0  # still finished
+    assert "nothing was trained" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="2"):
+        rankstruct(["predict", "--run", str(folder)])
+    assert "required: --data.predict_path" in capsys.readouterr().err
+    assert rankstruct(["test", "--run", str(folder)]) == 1
+    assert f"rankstruct predict takes it, and rs.load_scorer('{folder}') is its scorer" in capsys.readouterr().err
+
+
+def test_lists_are_scored_in_parts(finished, data, tmp_path, monkeypatch):
+    found = []
+    for number in (7, 1000):
+        monkeypatch.setattr(rank, "_LISTS", number)
+        folder = shutil.copytree(finished, tmp_path / str(number))
+        assert rankstruct(["predict", f"--run={folder}", f"--data.predict_path={data / 'Fold1' / 'vali.txt'}"]) == 0
+        found.append(read_scores(folder / "scores.txt"))
+    np.testing.assert_allclose(*found, atol=1e-6)
+
+
 def test_the_card_says_what_it_is(finished):
     card, result = (finished / "README.md").read_text(), json.loads((finished / "result.json").read_text())
     digests = json.loads((finished / "request.json").read_text())["data"].values()
@@ -105,6 +135,29 @@ def test_a_finished_one_is_read_and_another_is_refused(finished, data, capsys, m
     assert rankstruct([*given, "--seed", "1"]) == 1
     assert "another options; choose another --output" in capsys.readouterr().err
     assert contents(finished) == before
+
+
+def test_one_list_is_no_estimate_for_others(data, tmp_path, capsys):
+    lines = (data / "Fold1" / "train.txt").read_text()
+    (tmp_path / "train.txt").write_text(re.sub(r"qid:\d+", "qid:1", lines))
+    with pytest.warns(UserWarning, match="give more lists"):
+        assert rankstruct(["rank", "--train", f"{tmp_path}/train.txt", *QUICK, "--output", f"{tmp_path}/a"]) == 0
+    said = "there is one list, which was divided by its documents, so that this is no estimate for new lists"
+    assert said in capsys.readouterr().out
+    card = (tmp_path / "a" / "README.md").read_text()
+    assert said in card
+    assert "Each document of the one list trained some of the models, and chose" in card
+
+
+def test_tables_of_lists_give_the_same(data, finished, tmp_path):
+    pytest.importorskip("pyarrow")
+    for name, part in zip(("train", "vali", "test"), read_folds(data, 1), strict=True):
+        columns = np.column_stack([part.labels, part.list_numbers, part.features])
+        head = "label,qid," + ",".join(f"f{i}" for i in range(5))
+        np.savetxt(tmp_path / f"{name}.csv", columns, "%.9g", ",", header=head, comments="")
+    assert rankstruct(["rank", str(tmp_path), *QUICK, "--output", str(tmp_path / "out")]) == 0
+    tests = [json.loads((folder / "result.json").read_text())["test"] for folder in (tmp_path / "out", finished)]
+    assert tests[0]["AP"]["mean"] == pytest.approx(tests[1]["AP"]["mean"], abs=1e-6)
 
 
 def test_ap_chooses_where_labels_are_not_graded_and_who_says_so_chooses(data, tmp_path, capsys):

@@ -1,5 +1,6 @@
 """Parquet and Arrow files: the same lists as from text, in parts, and errors with the row."""
 
+import gzip
 import sys
 
 import numpy as np
@@ -7,9 +8,10 @@ import pytest
 
 import rankstruct.data.arrow as arrow
 import rankstruct.data.assembly as assembly
-from rankstruct.data import DataError, convert_lists, read_lists
+from rankstruct.data import DataError, convert_lists, read_folds, read_lists
 
 pa = pytest.importorskip("pyarrow")
+pacsv = pytest.importorskip("pyarrow.csv")
 feather, parquet = pytest.importorskip("pyarrow.feather"), pytest.importorskip("pyarrow.parquet")
 
 ROWS = 500
@@ -27,7 +29,10 @@ COLUMNS = {
 
 def write(path, columns):
     table = columns if isinstance(columns, pa.Table) else pa.table(columns)
-    if path.suffix == ".parquet":
+    if ".csv" in path.suffixes:
+        with pa.output_stream(path) as stream:  # which packs what ends in .gz
+            pacsv.write_csv(table, stream)
+    elif path.suffix == ".parquet":
         parquet.write_table(table, path, row_group_size=77)
     elif path.suffix == ".feather":
         feather.write_feather(table, path, chunksize=77)
@@ -67,8 +72,60 @@ def test_lists_of_every_form(tmp_path, monkeypatch, name):
         read_lists(path, label="grade", cache=False)
 
 
-def test_missing_values_are_counted(tmp_path):
-    path = write(tmp_path / "a.parquet", {"label": [1, 0], "qid": [1, 1], "x": pa.array([None, 2.0]), "y": [3, 4]})
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+def test_a_csv_table_of_lists(tmp_path, monkeypatch, name):
+    mixed = {**COLUMNS, "y": [str(i) for i in range(ROWS - 1)] + ["0.5"]}  # whole numbers for a while
+    for columns in (mixed, mixed | {"qid": [f"q, {i}" for i in COLUMNS["qid"]], "docid": list(map(str, range(ROWS)))}):
+        path = write(tmp_path / name, columns)
+        text = gzip.decompress(path.read_bytes()) if name.endswith(".gz") else path.read_bytes()
+        assert b"qid" in text
+        for data in (read_lists(path, cache=False), read_lists(convert_lists(path).path)):
+            np.testing.assert_allclose(data.features[:, [0, 2]], X[:, [0, 2]], rtol=1e-6)
+            assert data.features[-2:, 1].tolist() == [498, 0.5]
+            np.testing.assert_array_equal(data.labels, Y)
+            assert data.lengths.tolist() == [5] * (ROWS // 5)
+            assert data.qids[99] == ("q, 99" if "docid" in columns else "99")
+    named = write(
+        tmp_path / "named.csv", {("query" if name == "qid" else name): each for name, each in COLUMNS.items()}
+    )
+    assert read_lists(named, qid="query", cache=False).num_lists == ROWS // 5
+    assert convert_lists(named, qid="query").lists == ROWS // 5
+    for part in ("train", "vali", "test"):
+        path.with_name(f"{part}.csv").write_bytes(write(tmp_path / "b.csv", COLUMNS).read_bytes())
+    assert read_folds(tmp_path).test.num_documents == ROWS
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "x,y,kind\n1,2,good\n",
+            "file without a column 'qid' has rows with a class each; .* has columns qid, label and",
+        ),
+        ("", "file without a column 'qid'"),
+        ("qid,x\n1,2\n", "expected one column 'label', got 'qid, x'"),
+        ("qid,label,x\n", "expected documents, one a row, got none"),
+        ("qid,label,x\n1,0,a\n", "expected a CSV file, got: .*invalid value 'a'"),
+        ("qid,label,x\n1,0,1\n1,0\n", "expected a CSV file, got: .*Expected 3 columns, got 2"),
+        ("qid,label,x\n1,-1,1\n", "row 1: expected a grade, an integer from 0 in column 'label'"),
+        ("qid,label,x\n1,0,1\n2,0,1\n1,0,1\n", "row 3: expected the documents of a query to be neighbours"),
+        ("qid,label,x\n,0,1\n", "row 1: expected a name in column 'qid'"),
+        (",qid,label,x\n0,1,0,1\n", "got '' for number 1; a row's number .* is no feature"),
+        ("qid,label,x,x\n1,0,1,2\n", "got 'x' for number 4"),
+    ],
+)
+def test_csv_tables_that_are_refused(tmp_path, text, message):
+    path = tmp_path / "a.csv"
+    path.write_text(text)
+    for read in (lambda: read_lists(path, cache=False), lambda: convert_lists(path)):
+        with pytest.raises(DataError, match=rf"a.csv.*{message}"):
+            read()
+    assert not (tmp_path / "a.rankdata").exists()
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.csv"])
+def test_missing_values_are_counted(tmp_path, name):
+    path = write(tmp_path / name, {"label": [1, 0], "qid": [1, 1], "x": pa.array([None, 2.0]), "y": [3, 4]})
     data = read_lists(path, cache=False)
     assert data.features.tolist() == [[0, 3], [2, 4]]
     assert data.missing.tolist() == [1, 0]
@@ -110,6 +167,7 @@ def test_no_such_files_and_no_pyarrow(tmp_path, monkeypatch):
         read_lists(tmp_path / "absent.parquet")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(
-        DataError, match=r"a.parquet: Parquet and Arrow files are read by pyarrow, which is not installed; pip"
+        DataError,
+        match=r"a.parquet: Parquet, Arrow and CSV files of lists are read by pyarrow, which is not installed; pip",
     ):
         read_lists(tmp_path / "a.parquet", cache=False)

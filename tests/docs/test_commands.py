@@ -161,7 +161,7 @@ def reader(tmp_path, monkeypatch, run):
         for number, (first, last) in enumerate(zip(lists.offsets[:-1], lists.offsets[1:], strict=True))
         for label, row in zip(lists.labels[first:last][:20], lists.features[first:last][:20], strict=True)
     ]
-    parts = {"train": lines[:120], "vali": lines[120:180], "test": lines[180:]}
+    parts = {"train": lines[:120], "vali": lines[120:180], "test": lines[180:], "new": lines[180:]}
     for folder in (tmp_path / "FOLDER", tmp_path):
         folder.mkdir(exist_ok=True)
         for part, its in parts.items():
@@ -195,5 +195,7 @@ def test_the_quick_ones_run(beginning, reader, capsys):
     for words in {tuple(words): None for words in said}:
         if "ddp" in words or ("predict" in words and "ratings" in " ".join(words)):
             continue
+        if words[:4] == ("rankstruct", "predict", "--run", "runs/rank"):
+            assert main(["rank", "FOLDER", "--output", "runs/rank", "--time-budget", "0"]) == 0
         assert main([*words[1:], *QUICK[beginning]]) == 0, capsys.readouterr().err
         assert capsys.readouterr().out

@@ -1,6 +1,7 @@
 """Scorers and their files."""
 
 import copy
+import pickle
 import random
 import sys
 
@@ -83,6 +84,17 @@ def test_saved_scorer_scores_the_same(tmp_path):
     features = torch.randn(3, 7, 4)
     assert torch.equal(again(features), scorer.eval()(features))
     assert [p.name for p in (tmp_path / "deep").iterdir()] == ["scorer.pt"]
+
+
+def test_a_ranker_is_no_scorer_and_its_pickle_no_file_of_one(tmp_path):
+    with pytest.raises(TypeError, match=r"got AutoRanker: write ranker.to_scorer\(\)"):
+        rs.save_scorer(rs.AutoRanker(), tmp_path / "scorer.pt")
+    with pytest.raises(TypeError, match=r"must be a torch module, got dict$"):
+        rs.save_scorer({}, tmp_path / "scorer.pt")
+    (tmp_path / "ranker.pkl").write_bytes(pickle.dumps(rs.LinearRanker()))
+    with pytest.raises(ValueError, match=r"ranker.pkl .*pickle.load\(open\(path, 'rb'\)\) reads one, and can run code"):
+        rs.load_scorer(tmp_path / "ranker.pkl")
+    assert [path.name for path in tmp_path.iterdir()] == ["ranker.pkl"]
 
 
 def test_files_that_hold_no_scorer(tmp_path):
