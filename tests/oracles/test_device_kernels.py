@@ -120,20 +120,21 @@ def test_what_is_wrong_costs_its_list_alone(on_device):
     labels = torch.tensor([[0.0, 1, 0]] * 4)
     for measure in ("nDCG", "RR", "DCG@1", "diverse_nDCG@2"):
         groups = torch.tensor([0, 1, 2]).expand(4, -1)
-        options = {"measure": measure, "feature_map": "positional", "groups": groups}
-        right = rs.most_violated(scores[0], labels[0], **options | {"groups": groups[0]}).value
-        found = rs.most_violated(scores, labels, **options)
+        options = {"measure": measure, "feature_map": "positional"}
+        hosts = (lambda each: {"groups": each}) if measure.startswith("diverse") else lambda each: {}
+        right = rs.most_violated(scores[0], labels[0], **options, **hosts(groups[0])).value
+        found = rs.most_violated(scores, labels, **options, **hosts(groups))
         assert found.value.isnan().tolist() == found.task_loss.isnan().tolist() == [False, True, True, True]
         assert found.value[0] == right
         labelled = torch.tensor([[0.0, 1, 0], [0, torch.nan, 1], [0, torch.inf, 1], [1, 1, 0]])
         chosen = torch.tensor([[0.0, 1, 0]] * 3 + [[0.0, torch.nan, 0]], dtype=torch.float64)
         given = (scores[:1].expand(4, -1), labelled)
-        found = rs.most_violated(*given, reference="predicted", reference_scores=chosen, **options)
+        found = rs.most_violated(*given, reference="predicted", reference_scores=chosen, **options, **hosts(groups))
         assert found.value.isnan().tolist() == [False, True, True, True]
         for offsets in ([0, 3, 11], [1, 3, 12], [0, 5, 3, 12]):
             flat = (scores[:1].expand(4, -1).flatten(), labels.flatten())
-            of = options | {"groups": groups.flatten(), "offsets": torch.tensor(offsets)}
-            assert rs.most_violated(*flat, **of).value.isnan().all()
+            of = options | hosts(groups.flatten())
+            assert rs.most_violated(*flat, **of, offsets=torch.tensor(offsets)).value.isnan().all()
     negative = rs.most_violated(scores[:1], labels[:1], rs.DCG(gain=lambda y: y - 0.5), feature_map="positional")
     assert negative.value.isnan().all()
 
