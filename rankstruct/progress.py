@@ -23,6 +23,8 @@ class Progress(tqdm):
     With `leave=False`, which takes a bar away when it is done, what was done before the first line was due leaves none.
     """
 
+    _is_made = False
+
     def __init__(self, *args: Any, **options: Any) -> None:
         self._plain, self._kept = not shows_bars(), options.get("leave", True)
         self._said, self._due = "", float("inf")
@@ -31,6 +33,7 @@ class Progress(tqdm):
         super().__init__(*args, **options)
         if self._plain and not self.disable:
             self._due = self.start_t + _PAUSE
+        self._is_made = True
 
     def display(self, msg: str | None = None, pos: int | None = None) -> bool:
         """Show the bar or, in a log, a line if it is time and says anything new."""
@@ -48,7 +51,9 @@ class Progress(tqdm):
             super().clear(*args, **options)
 
     def close(self) -> None:
-        """Take the bar away, or leave it; a log has its last line."""
+        """Take the bar away, or leave it; a log has its last line. One interrupted while it was made has nothing to close."""
+        if not self._is_made:
+            return
         last = self._plain and not self.disable and (self._kept or self._said)
         super().close()
         if last:

@@ -1,5 +1,6 @@
 """Bars in a terminal, plain lines in a log."""
 
+import gc
 import io
 
 import pytest
@@ -64,3 +65,15 @@ def test_sizes_without_a_total_and_iteration(clock, monkeypatch):
 def test_one_file_that_is_no_terminal_is_enough_for_lines():
     assert shows_bars(Screen(), Screen())
     assert not shows_bars(Screen(), io.StringIO())
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_while_it_is_made_is_all_that_is_said(monkeypatch):
+    def interrupted(*given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tqdm.std.tqdm._get_free_pos", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Progress(range(3))
+    gc.collect()
+    Progress.__new__(Progress).close()  # before its first line
