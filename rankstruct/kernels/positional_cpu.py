@@ -62,42 +62,42 @@ class Batch(NamedTuple):
 
     Attributes:
         lists: what they read.
-        by_score, by_gain: int64 `[documents]`, from each list's start its real documents by descending score and gain.
+        by_score: int64 `[documents]`, from each list's start its real documents by descending score.
         rank: int64 `[documents]`, the 0-based position of each real document in the most violated ranking.
         group: int64 `[documents]`, from each list's start the class of each document by descending score: 0 for the highest gain.
-        members: int64 `[documents]`, from each list's start the documents of each class, as their numbers by descending score.
         behind: int64 `[documents]`, from each list's start how many documents each class and those before it have.
         score: float64 `[documents]`, by descending score the scores, relative to the highest.
-        class_score: float64 `[documents]`, those of `members`.
         gain: float64 `[documents]`, from each list's start the gain of each class.
         size, classes, cut, method: int64 `[lists]`: real documents, distinct gains, cut-off, and how it is solved.
-        merged: int64 `[lists]`, whether some of the distinct gains became one, in all but `by_gain`.
+        front: int64 `[lists]`: all but so many first documents by score keep their ranks by score.
+        merged: int64 `[lists]`, whether some of the distinct gains of the front became one.
+        ideal: float64 `[lists]`, the discounted gains of the best ranking.
     """
 
     lists: RankLists
     by_score: Any
-    by_gain: Any
     rank: Any
     group: Any
-    members: Any
     behind: Any
     score: Any
-    class_score: Any
     gain: Any
     size: Any
     classes: Any
     cut: Any
     method: Any
+    front: Any
     merged: Any
+    ideal: Any
 
 
 # Nanoseconds, of one thread of a 2-core x86 virtual machine, lists of 10 to 3000 documents, decay i^-0.5, cut-offs 1, 10, 50
 # and none. The sweep of L gains, 3 to 64, took 4 a document and 40 + 1.4 L^2 a rank before the cut-off; beyond 32 it may need
-# its other start, which takes 10 times as long. The prices took 1.4 a pair of documents, 4 to 17 with a cut-off. Of two gains,
+# its other start, which takes 10 times as long. The prices took 1.4 a pair of documents, 4 to 17 with a cut-off; and of some ten
+# documents, which are the front of most lists with a cut-off of 10, 1000 less than the sweep. Of two gains,
 # eight discounts and scores drawn or learnt, the lattice took 0.3 to 1.2 of the sweep's time for 100 and 1000 documents, and
 # for 10,000 0.1 to 0.4 with cut-offs to 50, 0.6 to 4.6 without.
 _LATTICE_RANKS = 1000
-_SWEEP_DOCUMENT, _SWEEP_RANK, _SWEEP_EXCHANGE = 4.0, 40.0, 1.4
+_SWEEP_LIST, _SWEEP_DOCUMENT, _SWEEP_RANK, _SWEEP_EXCHANGE = 800.0, 4.0, 40.0, 1.4
 _PRICED_PAIR = 4.2
 _MOST_CLASSES, _MOST_CUT = 32, 2**21  # of L, and with a cut-off of k L^2, the numbers that the sweep keeps
 _FEW_CLASSES = 16  # no fewer are looked for
@@ -105,29 +105,43 @@ _FEW_CLASSES = 16  # no fewer are looked for
 
 @compile_kernel
 def choose_method(n, classes, k, proportional):
-    """The cheapest exact method: for n documents of so many distinct gains, discount 0 behind rank k, decay proportional to the
-    discount or not.
+    """The cheapest exact method: for a front of n documents of so many distinct gains, discount 0 behind rank k, decay
+    proportional to the discount or not.
     """
     if proportional:
         return PROPORTIONAL
     if classes == 2 and k <= _LATTICE_RANKS:
         return LATTICE
     if k < n:
-        sweep = _SWEEP_DOCUMENT * n + (_SWEEP_RANK + _SWEEP_EXCHANGE * classes**2) * k
+        sweep = _SWEEP_LIST + _SWEEP_DOCUMENT * n + (_SWEEP_RANK + _SWEEP_EXCHANGE * classes**2) * k
         return SWEEP if classes**2 * k <= _MOST_CUT and sweep <= _PRICED_PAIR * n**2 else PRICES
     return SWEEP if classes <= _MOST_CLASSES else PRICES
 
 
 @compile_part
-def _merge_classes(group, gain, behind, classes, cut, number, largest):
-    """Give documents that no best ranking needs before the cut-off the highest gain; returns how many gains are left.
+def _find_front(group, classes, cut):
+    """How many first documents by score the first `cut` ranks are chosen from: until `cut` of the lowest gain are among them.
 
-    Such a document has as many documents as there are ranks before the cut-off that have no lower score and no higher gain:
-    one of them is behind, where gains count nothing, and could change places with it. With a higher gain it is not wanted in
-    front either. `group` [n] is the class of each document by descending score, `gain` that of each class, `behind` how many
-    documents it and those before it have; all are changed. `number` [classes] and `largest` [cut] are scratch.
+    A document is not wanted before the cut-off that has as many documents as there are ranks with no lower score and no higher
+    gain: one of them is behind, where gains count nothing, and could change places with it.
+    """
+    count, front = 0, 0
+    while front < group.shape[0] and count < cut:
+        count += group[front] == classes - 1
+        front += 1
+    return front
+
+
+@compile_part
+def _merge_classes(group, gain, behind, classes, cut, number, largest):
+    """Give those documents that `_find_front` says are not wanted, but stand among others that are, the highest gain.
+
+    With a higher gain they are not wanted either. Returns how many documents are the front, and how many gains are left.
+    `group` [n] is the class of each document by descending score, `gain` that of each class, `behind` how many documents it and
+    those before it have; all are changed. `number` [classes] and `largest` [cut] are scratch.
     """
     count = 0  # of `largest`, the classes so far, descending
+    front = 0
     for g in range(classes):
         number[g] = -1
     number[0] = 0
@@ -137,6 +151,7 @@ def _merge_classes(group, gain, behind, classes, cut, number, largest):
             group[q] = 0
             continue
         number[g] = 0
+        front = q + 1
         count = min(count + 1, cut)
         at = count - 1
         while at > 0 and largest[at - 1] < g:
@@ -150,12 +165,12 @@ def _merge_classes(group, gain, behind, classes, cut, number, largest):
             left += 1
     for g in range(left):
         behind[g] = 0
-    for q in range(group.shape[0]):
+    for q in range(front):
         group[q] = number[group[q]]
         behind[group[q]] += 1
     for g in range(1, left):
         behind[g] += behind[g - 1]
-    return left
+    return front, left
 
 
 @compile_part
@@ -180,22 +195,19 @@ def _partition(number, behind, classes, base, order, pointer):
 
 
 @compile_part
-def _number_gains(gains, where, start, by_gain, number, gain, behind, space, scratch):
-    """Fill `by_gain`, `gain` and `behind` of a list, and `number` with the class of each document; returns how many classes.
-
-    Takes all arrays from the list's `start` on. `scratch` [at least COUNTED_CLASSES].
+def _number_gains(gains, where, number, gain, behind, space):
+    """Fill `number` with the class of each document of a list, -1 in the padding, and of each class `gain` and `behind`; returns
+    how many classes. `space` is for `sort_descending`.
     """
-    classes = number_few(gains.view(np.int64), where, number, behind, space[0][0].view(np.int64))
+    classes = number_few(gains.view(np.int64), where, number, gain.view(np.int64), behind, space[0][0].view(np.int64))
     if classes != -1:
-        _partition(number, behind, classes, start, by_gain, scratch)
-        for g in range(classes):
-            gain[g] = gains[unsigned(by_gain[behind[g] - 1] - start)]
         return classes
+    for i in range(gains.shape[0]):
+        number[i] = -1
     n, ordered = sort_descending(gains.view(np.uint64), where, 0, gains.shape[0], space)
     classes = 0
     for i in range(n):
         at = unsigned(ordered[i])
-        by_gain[i] = start + ordered[i]
         if i == 0 or gains[at] != gain[classes - 1]:
             gain[classes] = gains[at]
             classes += 1
@@ -205,14 +217,14 @@ def _number_gains(gains, where, start, by_gain, number, gain, behind, space, scr
 
 
 @compile_part
-def _best_sum(by_gain, gains, weights, cut):
+def _best_sum(gain, behind, classes, weights, cut):
     """The discounted gains of the first `cut` ranks of a ranking by gain."""
-    total = 0.0
-    for i in range(cut):
-        gain = gains[unsigned(by_gain[i])]
-        if gain == 0.0:
-            break
-        total += weights[i] * gain
+    total, i = 0.0, 0
+    for g in range(classes):
+        last = min(behind[g], cut)
+        while i < last:
+            total += weights[unsigned(i)] * gain[g]
+            i += 1
     return total
 
 
@@ -243,7 +255,7 @@ def begin(batch, first, last, space, scratch):
             continue
         top = scores[ordered[0]]
         score, group, gain = batch.score[start:stop], batch.group[start:stop], batch.gain[start:stop]
-        by_score, by_gain = batch.by_score[start:stop], batch.by_gain[start:stop]
+        by_score = batch.by_score[start:stop]
         for q in range(n):
             at = ordered[q]
             score[q] = scores[unsigned(at)] - top
@@ -252,19 +264,19 @@ def begin(batch, first, last, space, scratch):
             by_score[q] = at
         real = where[start:stop] if where.size else where
         behind, number = batch.behind[start:stop], numbers[: stop - start]
-        classes = _number_gains(gains[start:stop], real, start, by_gain, number, gain, behind, space, scratch[1])
+        classes = _number_gains(gains[start:stop], real, number, gain, behind, space)
         if gain[classes - 1] < 0.0:
-            return by_gain[n - 1]
+            wrong = stop - 1
+            while number[wrong - start] != classes - 1:
+                wrong -= 1
+            return wrong
         if classes == 1:
             continue
         c, a = batch.lists.decay, batch.lists.weights
         cut = min(batch.lists.cutoff, n)
         if batch.lists.least_cutoff:
-            lower = 1  # the first position of a lower gain
-            while gains[by_gain[lower]] == gain[0]:
-                lower += 1
-            cut = min(cut, max(lower + 1, batch.lists.least_cutoff))
-        ideal = _best_sum(by_gain, gains, a, cut)
+            cut = min(cut, max(behind[0] + 1, batch.lists.least_cutoff))
+        ideal = _best_sum(gain, behind, classes, a, cut)
         last_weight = a[n - 1] if cut == n else 0.0
         if ideal <= 0.0 or a[0] == last_weight:
             continue
@@ -272,6 +284,7 @@ def begin(batch, first, last, space, scratch):
             for g in range(classes):
                 gain[g] /= ideal
         batch.size[index], batch.classes[index], batch.cut[index] = n, classes, cut
+        batch.front[index], batch.ideal[index] = n, ideal
         for q in range(n):
             group[q] = number[unsigned(by_score[q] - start)]
         if batch.lists.reciprocal:
@@ -282,14 +295,15 @@ def begin(batch, first, last, space, scratch):
             if c[i] * a[0] != (a[i] * c[0] if i < cut else 0.0):
                 proportional = False
                 break
-        if classes > _FEW_CLASSES and cut < n and not proportional:
-            classes = _merge_classes(group[:n], gain, behind, classes, cut, scratch[0], scratch[1])
-            batch.classes[index], batch.merged[index] = classes, 1
-        members, class_score = batch.members[start:stop], batch.class_score[start:stop]
-        _partition(group[:n], behind, classes, 0, members, scratch[1])
-        for i in range(n):
-            class_score[i] = score[unsigned(members[i])]
-        batch.method[index] = choose_method(n, classes, cut, proportional)
+        front = n
+        if cut < n and not proportional:
+            if classes > _FEW_CLASSES:
+                front, classes = _merge_classes(group[:n], gain, behind, classes, cut, scratch[0], scratch[1])
+                batch.classes[index], batch.merged[index] = classes, 1
+            else:
+                front = _find_front(group[:n], classes, cut)
+            batch.front[index] = front
+        batch.method[index] = choose_method(front, classes, cut, proportional)
     return -1
 
 
@@ -305,9 +319,9 @@ def _most_classes(batch, first, last):
 
 @compile_part
 def _problem_space(batch, first, last):
-    """Scratch for `problem_of`: by document, and by class."""
+    """Scratch for `problem_of`: numbers and indices by document, and indices by class."""
     longest, classes = longest_list(batch.lists.offsets, first, last), _most_classes(batch, first, last)
-    return np.empty(longest), np.empty((2, longest), np.int64), np.empty((2, classes + 1), np.int64)
+    return np.empty((2, longest)), np.empty((3, longest), np.int64), np.empty((2, classes + 1), np.int64)
 
 
 @compile_part
@@ -326,28 +340,46 @@ def _discounts_of(lists, n, cut, space):
 
 @compile_part
 def problem_of(batch, index, space):
-    """A list's assignment problem as in `assignment_cpu`: class_score, starts, gain, c, a; `members` [n], the documents of
-    each class, as their numbers by descending score; and `classes` [n], to be filled.
+    """The assignment problem of a list's front as in `assignment_cpu`: class_score, starts, gain, c, a; `members` [front], the
+    documents of each class, as their numbers by descending score; and `classes` [front], to be filled.
     """
-    discounts, documents, by_class = space
-    start, n, classes = batch.lists.offsets[index], batch.size[index], batch.classes[index]
+    numbers, documents, by_class = space
+    start, n, classes = batch.lists.offsets[index], batch.front[index], batch.classes[index]
+    group, score = batch.group[start : start + n], batch.score[start : start + n]
     starts = by_class[0, : classes + 1]
-    starts[0] = 0
-    for g in range(classes):
-        starts[g + 1] = batch.behind[start + g]
-    a = _discounts_of(batch.lists, n, batch.cut[index], discounts)
-    class_score, members = batch.class_score[start : start + n], batch.members[start : start + n]
+    if n == batch.size[index]:
+        starts[0] = 0
+        for g in range(classes):
+            starts[g + 1] = batch.behind[start + g]
+    else:
+        for g in range(classes + 1):
+            starts[g] = 0
+        for q in range(n):
+            starts[unsigned(group[q] + 1)] += 1
+        for g in range(classes):
+            starts[g + 1] += starts[g]
+    class_score, members = numbers[1, :n], documents[0, :n]
+    _partition(group, starts[1:], classes, 0, members, by_class[1])
+    for i in range(n):
+        class_score[i] = score[unsigned(members[i])]
+    a = _discounts_of(batch.lists, n, batch.cut[index], numbers[0])
     gain = batch.gain[start : start + classes]
-    return class_score, starts, gain, batch.lists.decay[:n], a, members, documents[0, :n]
+    return class_score, starts, gain, batch.lists.decay[:n], a, members, documents[1, :n]
 
 
 @compile_part
 def rank_classes(batch, index, members, starts, classes, k, places, placed):
     """Fill `rank` from the class at each of the first k positions, documents of a class in score order; the others follow by
-    score. `places` [n] and `placed` [classes] are scratch.
+    score. `places` [front] and `placed` [classes] are scratch.
     """
     start, n, count = batch.lists.offsets[index], members.shape[0], starts.shape[0] - 1
-    by_score, group, rank = batch.by_score[start : start + n], batch.group[start : start + n], batch.rank
+    by_score, group, rank = (
+        batch.by_score[start : start + batch.size[index]],
+        batch.group[start : start + n],
+        batch.rank,
+    )
+    for q in range(n, by_score.shape[0]):
+        rank[unsigned(by_score[q])] = q
     if k == n:
         _partition(classes, starts[1:], count, 0, places, placed)
         for i in range(n):
@@ -396,7 +428,7 @@ def lattice_lists(batch, first, last):
             start, n, k = batch.lists.offsets[index], members.shape[0], batch.cut[index]
             group, score = batch.group[start : start + n], batch.score[start : start + n]
             k = by_lattice(class_score, starts, group, score, gain, c, a, k, classes)
-            rank_classes(batch, index, members, starts, classes, k, space[1][1], space[2][1])
+            rank_classes(batch, index, members, starts, classes, k, space[1][2], space[2][1])
     return -1
 
 
@@ -411,7 +443,7 @@ def sweep_lists(batch, first, last):
             start, n = batch.lists.offsets[index], members.shape[0]
             group = batch.group[start : start + n]
             k = by_sweep(class_score, starts, group, gain, c, a, batch.cut[index], 3 * n, classes, sweep)
-            rank_classes(batch, index, members, starts, classes, k, space[1][1], space[2][1])
+            rank_classes(batch, index, members, starts, classes, k, space[1][2], space[2][1])
     return -1
 
 
@@ -425,7 +457,7 @@ def price_lists(batch, first, last):
             start, n = batch.lists.offsets[index], members.shape[0]
             if batch.cut[index] < n or not greedy(classes, n, class_score, starts, gain, c, a, space[2][1]):
                 by_prices(batch.score[start : start + n], batch.group[start : start + n], gain, c, a, classes, prices)
-            rank_classes(batch, index, members, starts, classes, n, space[1][1], space[2][1])
+            rank_classes(batch, index, members, starts, classes, n, space[1][2], space[2][1])
     return -1
 
 
@@ -442,7 +474,9 @@ def solve_reciprocal(batch, first, last, prefix, places):
 
     Tried for every r < k from the irrelevant ones above that relevant one on (with fewer, it would stand higher than its score
     says, and earn more), and, if there are k of them, the k highest first and then all others by score, which earns nothing.
-    O(n + min(k, m) (relevant ones above the r-th irrelevant one)). Class 0 holds the relevant documents, class 1 the others.
+    But for what the relevant one earns, more of them are worth less: where even without it nothing better is left, that is all.
+    At worst O(n + min(k, m) (relevant ones above the r-th irrelevant one)). Class 0 holds the relevant documents, class 1 the
+    others.
     `prefix` [longest list + 1] and `places` [2, longest list] are scratch.
     """
     relevant, irrelevant = places[0], places[1]
@@ -478,9 +512,12 @@ def solve_reciprocal(batch, first, last, prefix, places):
                 for i in range(v):
                     found += decay[r + i] * s[relevant[i]]
             else:
-                found += decay[r] * s[lead] - 1.0 / (1 + r)
+                found += decay[r] * s[lead]
                 for i in range(1, v):
                     found += decay[r + i] * s[relevant[i]]
+            if found <= best:
+                break
+            found -= 1.0 / (1 + r) if r < k else 0.0
             if found > best:
                 best, best_r = found, r
         position = best_r
@@ -552,22 +589,43 @@ def rank_tied(by_gain, gains, chosen, start, weights, scratch, rank):
 
 
 @compile_part
-def _rank_members(by_score, members, start, cut, equal, in_front, rank):
-    """`rank_tied` where no discount is above 0 behind the first `cut` ranks: `members` stand there, in their order if discounts
-    fall at each, by score if all are `equal`. `in_front` [n] is scratch.
+def _rank_best(by_score, group, behind, classes, start, cut, equal, scratch, rank):
+    """`rank_tied` where no discount is above 0 behind the first `cut` ranks: the best stand there, by gain and then by score if
+    discounts fall at each, by score if all are `equal`; the others follow by score. `scratch` [2, at least n].
     """
-    n, front, behind = by_score.shape[0], 0, cut
-    sorted_by_score = n if equal or cut < n else 0
-    for q in range(sorted_by_score):
-        in_front[q] = 0
-    for i in range(min(cut, sorted_by_score)):
-        in_front[unsigned(members[i])] = 1
-    for q in range(sorted_by_score):
-        inside = in_front[q]
-        rank[unsigned(by_score[q] - start)] = front if inside else behind
-        front, behind = front + inside, behind + 1 - inside
-    for i in range(0 if equal else cut):
-        rank[unsigned(by_score[unsigned(members[i])] - start)] = i
+    n, pointer = by_score.shape[0], scratch[1]
+    if cut == n and not equal:
+        _partition(group, behind, classes, 0, scratch[0], pointer)
+        for i in range(n):
+            rank[unsigned(by_score[unsigned(scratch[0, i])] - start)] = i
+        return
+    wanted, before = 0, 0  # of the classes, those that have documents before the cut-off
+    while wanted < classes and before < cut:
+        pointer[wanted] = before
+        before = behind[wanted]
+        wanted += 1
+    front, after = 0, cut
+    for q in range(n):
+        at, its = unsigned(by_score[q] - start), unsigned(group[q])
+        if group[q] < wanted and pointer[its] < cut:
+            rank[at] = front if equal else pointer[its]
+            front += 1
+            pointer[its] += 1
+        else:
+            rank[at] = after
+            after += 1
+
+
+@compile_part
+def _sort_by_gain(lists, start, stop, scratch, gain, space, by_gain):
+    """Fill `by_gain` with the real documents of a list by descending gain, those of one gain as they stand in the list.
+
+    `scratch` [3, at least the list's documents], `gain` [so many] too.
+    """
+    real = lists.where[start:stop] if lists.where.size else lists.where
+    number = scratch[0, : stop - start]
+    classes = _number_gains(lists.gains[start:stop], real, number, gain, scratch[1], space)
+    _partition(number, scratch[1], classes, start, by_gain, scratch[2])
 
 
 @compile_kernel
@@ -575,7 +633,7 @@ def score_lists(batch, first, last, reference, task_loss, value, direction):
     """`score` with scratch for the longest of the lists."""
     longest = longest_list(batch.lists.offsets, first, last)
     space = sort_space(batch.lists.chosen.view(np.uint64), longest)
-    scratch, numbers = np.empty((6, longest), np.int64), np.empty((2, longest))
+    scratch, numbers = np.empty((7, longest), np.int64), np.empty((2, longest))
     return score(batch, first, last, reference, task_loss, value, direction, space, scratch, numbers)
 
 
@@ -583,7 +641,7 @@ def score_lists(batch, first, last, reference, task_loss, value, direction):
 def score(batch, first, last, reference, task_loss, value, direction, space, scratch, numbers):
     """Task loss, hinge and direction of the rankings `rank` against a reference; 0 where no ranking can be wrong.
 
-    `space` is for `sort_descending`, `scratch` [6, longest list] and `numbers` [2, longest list].
+    `space` is for `sort_descending`, `scratch` [7, longest list] and `numbers` [2, longest list].
     """
     lists, rank = batch.lists, batch.rank
     offsets, decay, weights, gains = lists.offsets, lists.decay, lists.weights, lists.gains
@@ -602,21 +660,22 @@ def score(batch, first, last, reference, task_loss, value, direction, space, scr
         if batch.method[index] == NOTHING:
             continue
         n, cut = batch.size[index], batch.cut[index]
-        by_score, by_gain = batch.by_score[start : start + n], batch.by_gain[start : start + n]
-        score = batch.score[start : start + n]
-        chosen, ideal = by_score, by_gain
-        if reference != IDEAL:
-            ideal = by_reference[:n]
-            if lists.chosen.size:
-                chosen = by_chosen[:n]
-                _, order = sort_descending(chosen_bits, lists.where, start, stop, space)
-                _copy(order[:n], chosen)
-        if reference == PREDICTED:
-            for i in range(n):
-                at = unsigned(chosen[i])
-                key[unsigned(chosen[i] - start)] = lists.chosen[at] if lists.chosen.size else score[i]
-            break_ties(chosen, key, by_gain, start, begins, pointer, ideal)
-        elif reference == IDEAL_TIED and lists.reciprocal:
+        by_score, score = batch.by_score[start : start + n], batch.score[start : start + n]
+        chosen, ideal, by_gain = by_score, by_reference[:n], scratch[6, :n]
+        if reference != IDEAL and lists.chosen.size:
+            chosen = by_chosen[:n]
+            _, order = sort_descending(chosen_bits, lists.where, start, stop, space)
+            _copy(order[:n], chosen)
+        tied = reference == IDEAL_TIED and not lists.reciprocal
+        if tied and max(steep, flat) >= cut and not (lists.chosen.size or batch.merged[index]):
+            group, classes = batch.group[start : start + n], batch.classes[index]
+            behind = batch.behind[start : start + classes]
+            _rank_best(by_score, group, behind, classes, start, cut, flat >= cut, scratch[2:4], reference_rank)
+        elif tied:
+            _sort_by_gain(lists, start, stop, scratch[2:5], key, space, by_gain)
+            steps = _discounts_of(lists, n, cut, numbers[1])
+            rank_tied(by_gain, gains, chosen, start, steps, scratch[2:6], reference_rank)
+        elif reference == IDEAL_TIED:
             # The highest-scored relevant document, then all others by score.
             lead = 0
             while gains[chosen[lead]] <= 0.0:
@@ -625,16 +684,17 @@ def score(batch, first, last, reference, task_loss, value, direction, space, scr
             for i in range(lead, 0, -1):
                 ideal[i] = ideal[i - 1]
             ideal[0] = chosen[lead]
-        elif reference == IDEAL_TIED:
-            if max(steep, flat) >= cut and not (lists.chosen.size or batch.merged[index]):
-                members = batch.members[start : start + n]
-                _rank_members(by_score, members, start, cut, flat >= cut, begins, reference_rank)
-            else:
-                steps = _discounts_of(lists, n, cut, numbers[1])
-                rank_tied(by_gain, gains, chosen, start, steps, scratch[2:], reference_rank)
-        if reference != IDEAL_TIED or lists.reciprocal:
+        elif reference == PREDICTED:
+            _sort_by_gain(lists, start, stop, scratch[2:5], key, space, by_gain)
             for i in range(n):
-                reference_rank[unsigned(ideal[i] - start)] = i
+                at = unsigned(chosen[i])
+                key[unsigned(chosen[i] - start)] = lists.chosen[at] if lists.chosen.size else score[i]
+            break_ties(chosen, key, by_gain, start, begins, pointer, ideal)
+        else:
+            _sort_by_gain(lists, start, stop, scratch[2:5], key, space, by_gain)
+            ideal = by_gain
+        for i in range(0 if tied else n):
+            reference_rank[unsigned(ideal[i] - start)] = i
 
         found, nearest, difference = 0.0, n, 0.0
         for i in range(n):
@@ -647,10 +707,8 @@ def score(batch, first, last, reference, task_loss, value, direction, space, scr
                 nearest = min(nearest, rank[at] if gains[at] > 0.0 else n)
         if lists.reciprocal:
             loss = 1.0 - (weights[nearest] if nearest < n else 0.0)
-        elif lists.normalized:  # as the gain of the first class is
-            loss = max(1.0 - found * (batch.gain[start] / gains[by_gain[0]]), 0.0)
         else:
-            loss = max(_best_sum(by_gain, gains, weights, cut) - found, 0.0)
+            loss = max(1.0 - found / batch.ideal[index] if lists.normalized else batch.ideal[index] - found, 0.0)
         task_loss[index] = loss
         value[index] = max(loss + difference, 0.0)
     return -1

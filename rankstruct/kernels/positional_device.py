@@ -47,10 +47,11 @@ class Scratch(NamedTuple):
     """Scratch of all lists; list i has the columns from `offsets[i] + i COUNTED_CLASSES` on.
 
     Attributes:
-        integers: int64 `[14, columns]`, of which the first six are the batch's.
+        integers: int64 `[13, columns]`, of which the first four are the batch's.
         keys: uint64 `[2, columns]`.
-        reals: float64 `[13, columns]`, of which the first three are the batch's.
-        of_lists: int64 `[5, lists]`, the batch's.
+        reals: float64 `[12, columns]`, of which the first two are the batch's.
+        of_lists: int64 `[6, lists]`, the batch's.
+        ideal: float64 `[lists]`, the batch's.
         histograms: uint64 `[lists, 256]`.
         of_classes: int64 `[lists, 10, classes]`.
         inside, through, reach: int64 `[positions, classes]`, and `[positions, classes, classes]` twice.
@@ -62,6 +63,7 @@ class Scratch(NamedTuple):
     keys: Any
     reals: Any
     of_lists: Any
+    ideal: Any
     histograms: Any
     of_classes: Any
     inside: Any
@@ -74,21 +76,21 @@ class Scratch(NamedTuple):
 @compile_part
 def _solve_sum(batch, index, integers, reals, scratch):
     """Fill `rank` of a list whose measure is a sum over ranks."""
-    problem = problem_of(batch, index, (reals[0], integers[0:2], integers[2:4]))
+    problem = problem_of(batch, index, (reals[0:2], integers[0:3], integers[3:5]))
     class_score, starts, gain, c, a, members, classes = problem
     start, n, groups, k = batch.lists.offsets[index], members.shape[0], gain.shape[0], batch.cut[index]
-    group, pointer = batch.group[start : start + n], integers[3]
+    group, pointer = batch.group[start : start + n], integers[4]
     solved = greedy(classes, k, class_score, starts, gain, c, a, pointer) and k == n
     if not solved and groups <= scratch.inside.shape[1]:
         k = k if k < n else first_by_score(class_score, starts, group, gain, c, a, pointer)
         at = index * scratch.cut if scratch.cut else start
         tables = scratch.inside[at:], scratch.through[at:], scratch.reach[at:], scratch.stack[2 * (at + index) :]
-        space = SweepSpace(reals[2:4], integers[4:6], scratch.of_classes[index], tables)
+        space = SweepSpace(reals[2:4], integers[5:7], scratch.of_classes[index], tables)
         solved = sweep(classes, k, group, class_score, starts, gain, c, a, 3 * n, space)
     if not solved:
         k = n
-        by_prices(batch.score[start : start + n], group, gain, c, a, classes, (reals[2:10], integers[4:8]))
-    rank_classes(batch, index, members, starts, classes, k, integers[1], pointer)
+        by_prices(batch.score[start : start + n], group, gain, c, a, classes, (reals[2:10], integers[5:9]))
+    rank_classes(batch, index, members, starts, classes, k, integers[2], pointer)
 
 
 @compile_kernel
@@ -98,20 +100,21 @@ def solve_list(lists, scratch, index, reference, results):
     integers, reals, of_lists = scratch.integers, scratch.reals, scratch.of_lists
     batch = Batch(
         lists,
-        integers[0], integers[1], integers[2], integers[3], integers[4], integers[5],
-        reals[0], reals[1], reals[2],
-        of_lists[0], of_lists[1], of_lists[2], of_lists[3], of_lists[4],
+        integers[0], integers[1], integers[2], integers[3],
+        reals[0], reals[1],
+        of_lists[0], of_lists[1], of_lists[2], of_lists[3], of_lists[4], of_lists[5],
+        scratch.ideal,
     )  # fmt: skip
     first = lists.offsets[index] + index * COUNTED_CLASSES
     last = lists.offsets[index + 1] + (index + 1) * COUNTED_CLASSES
-    integers, reals = scratch.integers[6:, first:last], scratch.reals[3:, first:last]
+    integers, reals = scratch.integers[4:, first:last], scratch.reals[2:, first:last]
     space = scratch.keys[:, first:last], integers[0:2], scratch.histograms[index]
     wrong = begin(batch, index, index + 1, space, integers[2:6])
     if batch.method[index] == RECIPROCAL:
         solve_reciprocal(batch, index, index + 1, reals[0], integers[0:2])
     elif batch.method[index] != NOTHING:
         _solve_sum(batch, index, integers, reals, scratch)
-    score(batch, index, index + 1, reference, task_loss, value, direction, space, integers[2:8], reals[0:2])
+    score(batch, index, index + 1, reference, task_loss, value, direction, space, integers[2:9], reals[0:2])
     if wrong != -1:
         task_loss[index] = value[index] = np.nan
 
@@ -192,10 +195,11 @@ def _allocate(documents: int, lists: int, cut: int, device: torch.device) -> Scr
         return torch.empty(shape, dtype=dtype, device=device)
 
     return Scratch(
-        empty(14, columns),
+        empty(13, columns),
         empty(2, columns, dtype=torch.uint64),
-        empty(13, columns, dtype=torch.float64),
-        empty(5, lists),
+        empty(12, columns, dtype=torch.float64),
+        empty(6, lists),
+        empty(lists, dtype=torch.float64),
         empty(lists, 256, dtype=torch.uint64),
         empty(lists, 10, most),
         empty(positions, most),

@@ -169,12 +169,12 @@ def sort_descending(bits, where, start, stop, space):
 
 
 @compile_kernel
-def number_few(bits, where, number, behind, key):
+def number_few(bits, where, number, grade, behind, key):
     """Number the distinct grades of a list from the highest, 0, 1, ...; returns how many, or -1: more than `COUNTED_CLASSES`.
 
     `bits` are the grades' as int64, which are in order as they are where none is below 0; `where` is empty if every document is
-    real. `number` becomes the grade of each, -1 in the padding, `behind` how many have that grade or a higher one; `key` is
-    scratch. Each grade takes two passes that vectorise.
+    real. `number` becomes the grade of each, -1 in the padding, `grade` the bits of each, `behind` how many have that grade or a
+    higher one; `key` is scratch. Each grade takes two passes that vectorise.
     """
     for i in range(bits.shape[0]):
         number[i] = -1
@@ -192,5 +192,5 @@ def number_few(bits, where, number, behind, key):
         for i in range(bits.shape[0]):
             number[i] = grades if key[i] == highest else number[i]
             total += key[i] == highest
-        behind[grades], before = total, highest
+        grade[grades], behind[grades], before = highest, total, highest
     return -1

@@ -4,7 +4,8 @@
 
 with the decay c of the map, the discount a and the gains b of the measure. Documents of one gain stay in score order. The
 method is chosen list by list: sorting where c is proportional to a; a lattice programme for two gains; the
-residual sweep of a few gains, of the ranks up to the cut-off; prices of the positions for many.
+residual sweep of a few gains, of the ranks up to the cut-off; prices of the positions for many, or for few documents. Those that
+no best ranking has before the cut-off keep their ranks by score, and are not looked at.
 
 Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures" (equations 20 to 22 for the references); Le and Smola,
 "Direct Optimization of Ranking Measures", 2007.
@@ -55,7 +56,9 @@ _METHODS = (
     ),
     RankMethod("prices from thresholds, then shortest augmenting paths", "O(n^2), at worst O(n^3)", "price_lists"),
     RankMethod(
-        "every rank of the highest-scored relevant document", "O(n + min(k, m) p) after the sort", "reciprocal_lists"
+        "every rank of the highest-scored relevant document",
+        "about O(n), at worst O(n + min(k, m) p), after the sort",
+        "reciprocal_lists",
     ),
 )
 _RECIPROCAL = _METHODS[-1]
@@ -116,12 +119,9 @@ def rank_oracle(
 def _solve_flat(flat: FlatLists, results: tuple[np.ndarray, ...], lists: RankLists, reference: int) -> int:
     from rankstruct.kernels import positional_cpu as cpu
 
-    batch = cpu.Batch(
-        lists,
-        *np.empty((6, flat.scores.shape[0]), np.int64),
-        *np.empty((3, flat.scores.shape[0])),
-        *np.empty((5, len(flat.bounds) - 1), np.int64),
-    )
+    documents, count = flat.scores.shape[0], len(flat.bounds) - 1
+    by_document, by_list = np.empty((4, documents), np.int64), np.empty((6, count), np.int64)
+    batch = cpu.Batch(lists, *by_document, *np.empty((2, documents)), *by_list, *np.empty((1, count)))
     wrong = flat.run(lambda first, last: cpu.begin_lists(batch, first, last))
     if wrong != -1:
         return wrong

@@ -223,21 +223,28 @@ def test_two_gains_of_long_lists_far_from_greedy(k, half_life):
         assert found == pytest.approx(best_value(arguments), rel=1e-12, abs=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["random", "by gain", "against gain", "few scores", "few gains", "tied"])
+@pytest.mark.parametrize("kind", ["random", "by gain", "against gain", "few scores", "few gains", "grades", "tied"])
 @pytest.mark.parametrize(
     "measure", ["nDCG(gain='linear')", "nDCG@1", "nDCG@5", "DCG(discount='letor')@20", "ERU(d=0,half_life=5)"]
 )
 def test_real_valued_targets_have_scipys_value(measure, kind):
-    """As many gains as documents: most lists are solved by prices, those with a cut-off by the sweep of what is left of them."""
+    """As many gains as documents: most lists are solved by prices, those with a cut-off by the sweep of what is left of them.
+
+    With grades, of which the lowest is the most frequent, the documents that a cut-off can reach are few.
+    """
     rng = np.random.default_rng(5)
     parsed, decay = rs.parse_measure(measure), rs.Positional("i^-1/3")
     for n in (17, 18, 40, 90, 200):
         labels = rng.random((5, n)) * rng.choice([0.3, 3.0], size=(5, 1))
         labels = np.round(labels * 20) / 20 if kind == "few gains" else labels
+        if kind == "grades":
+            labels = np.maximum(np.floor(rng.random((5, n)) * [[3], [4], [5], [6], [9]]) - 1, 0)
+            labels[:, 2:4] = [0, 1]  # no list of one grade, of which no ranking is wrong
         noise = rng.normal(size=(5, n))
         scores = {
             "random": noise,
             "few gains": noise,
+            "grades": 0.3 * noise,
             "by gain": labels + 0.2 * noise,
             "against gain": -labels + 0.2 * noise,
             "few scores": np.round(2 * noise) / 2,
@@ -254,6 +261,29 @@ def test_real_valued_targets_have_scipys_value(measure, kind):
             expected = cost[linear_sum_assignment(cost, maximize=True)].sum() + best / unit
             expected -= scores[i][np.argsort(-labels[i], kind="stable")] @ c
             assert found.value[i].item() == pytest.approx(expected, abs=1e-9), (n, i)
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.01, 0.2, 3.0])
+@pytest.mark.parametrize("measure", ["RR", "RR@10", "RR@1"])
+def test_reciprocal_rank_of_longer_lists_has_scipys_value(measure, scale):
+    """The best ranking of those whose first r documents are irrelevant, for every r."""
+    rng = np.random.default_rng(7)
+    k = rs.parse_measure(measure).cutoff or 10**6
+    for n in (12, 40):
+        c = rs.Positional("i^-0.5").weights(n).numpy()
+        labels = (rng.random((4, n)) < [[0.05], [0.2], [0.5], [0.9]]).astype(float)
+        labels[:, 3] = 1.0
+        scores = scale * rng.normal(size=(4, n))
+        given = torch.tensor(scores), torch.tensor(labels)
+        found = rs.most_violated(*given, measure, feature_map=rs.Positional("i^-0.5"), reference="predicted").value
+        for i in range(4):
+            best = -np.inf
+            for r in range(min(int((labels[i] == 0).sum()), k) + 1):
+                cost = np.outer(scores[i], c) - 1e6 * np.outer(labels[i], np.arange(n) < r)
+                worth = 1.0 - (1.0 / (1 + r) if r < k else 0.0)
+                best = max(best, worth + cost[linear_sum_assignment(cost, maximize=True)].sum())
+            order = np.lexsort((np.arange(n), -labels[i], -scores[i]))
+            assert found[i].item() == pytest.approx(best - scores[i][order] @ c, abs=1e-9), (n, i)
 
 
 def answer(measure, size, decay="i^-0.5"):
