@@ -325,17 +325,10 @@ def _problem_space(batch, first, last):
 
 
 @compile_part
-def _discounts_of(lists, n, cut, space):
-    """The discounts of a list of n documents, in `space` [at least n] where its cut-off is of this list alone."""
-    weights = lists.weights[:n]
-    if cut >= min(lists.cutoff, n):
-        return weights
-    discounts = space[:n]
-    for i in range(cut):
-        discounts[i] = weights[i]
-    for i in range(cut, n):
-        discounts[i] = 0.0
-    return discounts
+def _fill_discounts(discounts, weights, cut):
+    """Fill `discounts` with those of a list with a cut-off of its own."""
+    for i in range(discounts.shape[0]):
+        discounts[i] = weights[i] if i < cut else 0.0
 
 
 @compile_part
@@ -362,7 +355,8 @@ def problem_of(batch, index, space):
     _partition(group, starts[1:], classes, 0, members, by_class[1])
     for i in range(n):
         class_score[i] = score[unsigned(members[i])]
-    a = _discounts_of(batch.lists, n, batch.cut[index], numbers[0])
+    a = numbers[0, :n]
+    _fill_discounts(a, batch.lists.weights, batch.cut[index])
     gain = batch.gain[start : start + classes]
     return class_score, starts, gain, batch.lists.decay[:n], a, members, documents[1, :n]
 
@@ -673,7 +667,8 @@ def score(batch, first, last, reference, task_loss, value, direction, space, scr
             _rank_best(by_score, group, behind, classes, start, cut, flat >= cut, scratch[2:4], reference_rank)
         elif tied:
             _sort_by_gain(lists, start, stop, scratch[2:5], key, space, by_gain)
-            steps = _discounts_of(lists, n, cut, numbers[1])
+            steps = numbers[1, :n]
+            _fill_discounts(steps, weights, cut)
             rank_tied(by_gain, gains, chosen, start, steps, scratch[2:6], reference_rank)
         elif reference == IDEAL_TIED:
             # The highest-scored relevant document, then all others by score.

@@ -206,7 +206,7 @@ def test_the_kernel_compiles_for_a_device(kernel, monkeypatch):
         function = diverse_device._solve_lists
     else:
         of_classes = [tables, rows, tables, tables, rows, number]
-        scratch = types.NamedTuple([rows, keys, reals, rows, keys, *of_classes], positional_device.Scratch)
+        scratch = types.NamedTuple([rows, keys, reals, rows, row, keys, *of_classes], positional_device.Scratch)
         function = positional_device._solve_lists
     text, _ = cuda.compile_ptx(function.py_func, (lists, scratch, number, types.UniTuple(row, 3)), cc=(8, 0))
     assert ".visible .entry" in text
