@@ -307,13 +307,18 @@ NOT_NEGATIVE = (
 )
 
 
+def _lowest(values: Tensor) -> float:
+    """By NumPy where it knows the dtype, which reads integers several times as fast."""
+    return values.amin().item() if values.dtype == torch.bfloat16 else values.numpy().min()
+
+
 def refuse_negative(labels: Tensor, where: Tensor | None) -> Tensor:
     """`labels` if those of real documents are 0 or more; else a ValueError on the CPU, NaN on other devices.
 
     >>> refuse_negative(torch.tensor([1, -100]), torch.tensor([True, False]))
     tensor([   1, -100])
     """
-    if not labels.dtype.is_signed or (is_plain(labels) and (labels.numel() == 0 or not labels.amin() < 0)):
+    if not labels.dtype.is_signed or (is_plain(labels) and (labels.numel() == 0 or not _lowest(labels) < 0)):
         return labels
     return refuse(labels, labels < 0 if where is None else where & (labels < 0), NOT_NEGATIVE)
 

@@ -15,8 +15,7 @@ Without a body for their device, and where numba cannot use it, tensors make a r
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -38,8 +37,7 @@ _BODIES: dict[str, Callable[..., Answer]] = {}  # what an operator does, which t
 _LISTS = "Tensor scores, Tensor labels, Tensor? where, Tensor? offsets, Tensor? reference_scores, Tensor? groups"
 
 
-@dataclass(frozen=True)
-class FlatLists:
+class FlatLists(NamedTuple):
     """Views of CPU tensors, padded or flat; nothing is copied that need not be.
 
     Attributes:
@@ -220,12 +218,14 @@ def define_kernel(
         double = precise or chosen is not None or scores.dtype == torch.float64
         wide = scores.to(torch.float64 if double else torch.float32)
         lists = (wide, labels, where, offsets, None if chosen is None else chosen.double(), groups)
-        if padded is not None and not has_loops(scores.device):
+        if has_loops(scores.device):
+            answers = _answer_flat(flat, lists, parameters)
+        elif padded is not None:
             answers = _answer_padded(padded, lists[:5], parameters)
-        elif device is not None and not has_loops(scores.device) and has_kernels(scores.device):
+        elif device is not None and has_kernels(scores.device):
             answers = _answer_on_device(device, lists, parameters)
         else:
-            answers = _answer_flat(flat, lists, parameters)
+            answers = _answer_flat(flat, [None if value is None else value.cpu() for value in lists], parameters)
         task_loss, value, direction = answers
         return task_loss.to(scores), value.to(scores), direction.to(scores)
 
@@ -255,8 +255,8 @@ def load_kernel(name: str) -> Callable[..., Any]:
     return getattr(import_module(f"rankstruct.kernels.{file}"), function)
 
 
-def _answer_flat(body: Callable[..., int], lists: tuple[Tensor | None, ...], parameters: list[Any]) -> Answer:
-    flat = FlatLists.of(*(None if value is None else value.cpu() for value in lists))  # type: ignore[arg-type]
+def _answer_flat(body: Callable[..., int], lists: Sequence[Any], parameters: list[Any]) -> Answer:
+    flat = FlatLists.of(*lists)
     dtype = flat.scores.dtype
     arrays = np.empty(flat.lists, dtype), np.empty(flat.lists, dtype), np.empty(flat.shape, dtype)
     flat.refuse(body(flat, tuple(array.reshape(-1) for array in arrays), *parameters))
@@ -362,4 +362,4 @@ def discount_table(weights: Tensor, longest: int) -> np.ndarray:
 
 
 def _flat(values: Tensor) -> np.ndarray:
-    return values.detach().reshape(-1).numpy()
+    return values.detach().numpy().reshape(-1)
