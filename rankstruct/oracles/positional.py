@@ -13,6 +13,7 @@ Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures" (equations 
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -116,12 +117,31 @@ def rank_oracle(
     return Oracle(solve, explain, REFERENCES, takes_reference_scores=True)
 
 
+class _Scratch(threading.local):
+    """What a thread's calls fill, kept from one to the next: the system clears fresh memory, which takes as long as the loops."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, np.ndarray] = {}
+
+    def rows(self, name: str, count: int, size: int) -> np.ndarray:
+        """Int64 `[count, size]`, each row in one piece."""
+        found = self._kept.get(name)
+        if found is None or found.shape[1] < size:
+            found = np.empty((count, size), np.int64)
+            if size <= _MOST_KEPT:
+                self._kept[name] = found
+        return found[:, :size]
+
+
+_SCRATCH, _MOST_KEPT = _Scratch(), 2**18  # documents, of 48 bytes
+
+
 def _solve_flat(flat: FlatLists, results: tuple[np.ndarray, ...], lists: RankLists, reference: int) -> int:
     from rankstruct.kernels import positional_cpu as cpu
 
     documents, count = flat.scores.shape[0], len(flat.bounds) - 1
-    by_document, by_list = np.empty((4, documents), np.int64), np.empty((6, count), np.int64)
-    batch = cpu.Batch(lists, *by_document, *np.empty((2, documents)), *by_list, *np.empty((1, count)))
+    by_document, by_list = _SCRATCH.rows("by_document", 6, documents), _SCRATCH.rows("by_list", 7, count)
+    batch = cpu.Batch(lists, *by_document[:4], *by_document[4:].view(float), *by_list[:6], *by_list[6:].view(float))
     wrong = flat.run(lambda first, last: cpu.begin_lists(batch, first, last))
     if wrong != -1:
         return wrong

@@ -1,5 +1,7 @@
 """Each method of the positional map's assignment problem by itself, whichever would be chosen: SciPy's value."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -327,6 +329,27 @@ def test_tables_that_would_not_last_are_not_kept():
     assert not positional._TABLES
     assert answer("nDCG", 7) == inside
     assert len(positional._TABLES) == 1
+
+
+def test_kept_scratch_belongs_to_one_thread_and_one_call():
+    cases = [(measure, size) for measure in ("nDCG@3", "nDCG", "RR", "mWTA") for size in (200, 3, 60, 7)]
+    expected = []
+    for case in cases:
+        positional._SCRATCH = positional._Scratch()
+        expected.append(answer(*case))
+    assert [answer(*case) for case in cases] == expected
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda case: answer(*case), cases * 20))
+    assert found == expected * 20
+
+
+def test_long_scratch_is_not_kept(monkeypatch):
+    monkeypatch.setattr(positional, "_MOST_KEPT", 5)
+    scratch = positional._Scratch()
+    kept = scratch.rows("documents", 2, 5)
+    assert np.shares_memory(scratch.rows("documents", 2, 3), kept)
+    assert not np.shares_memory(scratch.rows("documents", 2, 6), scratch.rows("documents", 2, 6))
+    assert np.shares_memory(scratch.rows("documents", 2, 5), kept)
 
 
 def test_a_measure_that_cannot_be_a_key_is_served():
