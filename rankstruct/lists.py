@@ -80,7 +80,9 @@ def warn_of_single_documents(scores: Tensor) -> None:
 
 
 def as_offsets(offsets: Any) -> Any:
-    """A list of whole numbers as a tensor, and anything else as it is, for `check_lists` to look at."""
+    """A list or an array of whole numbers as a tensor, and anything else as it is, for `check_lists` to look at."""
+    if isinstance(offsets, np.ndarray):
+        return torch.from_numpy(offsets)
     return torch.tensor(offsets, dtype=torch.int64) if isinstance(offsets, list | tuple) else offsets
 
 

@@ -173,8 +173,8 @@ class QueryCenter(Step):
 
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
         """Changed features."""
-        varies = _of_lists(features, lengths, "min") < _of_lists(features, lengths, "max")
-        return torch.where(varies, features - _of_lists(features, lengths, "mean"), 0.0)
+        alike = _of_lists(features, lengths, "min") == _of_lists(features, lengths, "max")
+        return torch.where(alike, 0.0, features - _of_lists(features, lengths, "mean"))
 
 
 class QueryZScore(QueryCenter):
@@ -525,5 +525,5 @@ def _of_lists(features: Tensor, lengths: Tensor, kind: str) -> Tensor:
 
 
 def _divided(values: Tensor, scale: Tensor) -> Tensor:
-    """`values / scale`, 0 where the scale is 0."""
-    return torch.where(scale > 0, values / scale, 0.0)
+    """`values / scale`, 0 where the scale is 0; NaN, of a value that is missing, is not."""
+    return torch.where(scale == 0, 0.0, values / scale)

@@ -194,6 +194,20 @@ def test_every_way_to_keep_it_gives_the_same_scores_of_raw_features(prepare, tmp
     np.testing.assert_allclose(alone, expected[qid == "q3"], atol=1e-6)
 
 
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+def test_a_feature_that_is_not_finite_is_not_scored_zero(broken):
+    torch.manual_seed(0)
+    scorer = rs.EnsembleScorer([rs.MLPScorer(3), rs.MLPScorer(3)])
+    features = torch.randn(2, 4, 3)
+    whole = scorer(features)
+    features[1, 2, 0] = broken
+    found = scorer(features)
+    assert torch.equal(found[0], whole[0])
+    assert found[1].isnan().all()
+    flat = scorer(features.flatten(0, 1), offsets=torch.tensor([0, 4, 8]))
+    assert torch.equal(flat.isnan(), found.isnan().flatten())
+
+
 def test_a_scorer_lets_gradients_through():
     scorer = rs.EnsembleScorer([rs.MLPScorer(3), rs.MLPScorer(3)]).double()
     features = torch.randn(2, 4, 3, dtype=torch.float64, requires_grad=True)

@@ -53,6 +53,7 @@ from rankstruct.training.callbacks import (
     Farewell,
     PredictionWriter,
     ProgressBar,
+    StaysStopped,
     StepCheckpoint,
     Terminable,
     TestScores,
@@ -275,7 +276,7 @@ class RankingCLI(LightningCLI):
             if steps := self._get(self.config, "save_every_steps"):
                 callbacks.append(StepCheckpoint(steps))
             self._test_scores = TestScores()
-            callbacks += [TrainingBoard(data.objective_batches()), self._test_scores, Farewell()]
+            callbacks += [TrainingBoard(data.objective_batches()), self._test_scores, StaysStopped(), Farewell()]
             if not self._quiet:
                 callbacks.append(ProgressBar() if bars else EpochLines())
         else:
@@ -302,10 +303,17 @@ class RankingCLI(LightningCLI):
         """Test the best checkpoint, print the table and say where everything is."""
         checkpoint = self.trainer.checkpoint_callback
         assert isinstance(checkpoint, ModelCheckpoint)
-        if not checkpoint.best_model_path or checkpoint.best_model_score is None:
+        stopping, score = self.trainer.early_stopping_callback, checkpoint.best_model_score
+        stopped = ""  # which the test, with the best checkpoint's state, forgets
+        if isinstance(stopping, EarlyStopping) and stopping.stopped_epoch:
+            reason = f"{stopping.monitor} did not improve for {stopping.patience} epochs"
+            stopped = f"stopped in epoch {stopping.stopped_epoch}: {reason}"
+            # that of checkpoints is forgotten where the folder goes by another name
+            score = stopping.best_score if score is None else score
+        if not checkpoint.best_model_path or score is None:
             return
         state = read_checkpoint(checkpoint.best_model_path)
-        best = {"epoch": state["epoch"], "step": state["global_step"], "validation": checkpoint.best_model_score.item()}
+        best = {"epoch": state["epoch"], "step": state["global_step"], "validation": score.item()}
         loggers, self.trainer.loggers = self.trainer.loggers, []  # final values are no curve
         self.trainer.test(self.model, datamodule=self.datamodule, ckpt_path=checkpoint.best_model_path, verbose=False)
         self.trainer.loggers = loggers
@@ -315,10 +323,8 @@ class RankingCLI(LightningCLI):
         self._save_report(best, measures)
         kept = self.datamodule.keep(self.model.scorer, self.folder)
         if not self._quiet:
-            stopping = self.trainer.early_stopping_callback
-            if isinstance(stopping, EarlyStopping) and stopping.stopped_epoch:
-                reason = f"{stopping.monitor} did not improve for {stopping.patience} epochs"
-                print(f"stopped in epoch {stopping.stopped_epoch}: {reason}")
+            if stopped:
+                print(stopped)
             self._print_report("test", measures)
             print(f"TensorBoard log: {self.folder}  (to open it: tensorboard --logdir {self.folder.parent})")
             print(f"best checkpoint: {checkpoint.best_model_path}  (epoch {best['epoch']})")

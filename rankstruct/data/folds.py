@@ -56,6 +56,7 @@ def fold_files(path: str | os.PathLike[str], fold: int | None = None) -> list[Pa
     for part, file in found.items():
         if file is None:
             advice = "; give fold (--data.fold) to choose one" if fold is None and any(folder.glob("Fold*")) else ""
+            advice = advice or "; rankstruct rank takes the files by themselves too, as --train and --test"
             raise DataError(f"{folder}: expected {_FILES}, got no {part}.txt; {_present(folder)}{advice}")
     return [file for file in found.values() if file is not None]
 

@@ -201,8 +201,8 @@ class Lines:
             )
         if not lines.with_qid and self.sizes is None:
             raise DataError(
-                f"{place}: expected qid:<query> after the label, got none; add it, or pass group_file= with the number "
-                f"of documents of each list ({self.path.name}{_GROUP_SUFFIXES[0]} is found by itself)"
+                f"{place}: expected qid:<query> after the label, got none; add it, or write the number of documents "
+                f"of each list, a line each, into {self.path.name}{_GROUP_SUFFIXES[0]} (another file: group_file=)"
             )
 
     def _lengths(self, documents: int) -> np.ndarray:
@@ -410,13 +410,18 @@ class _Lines:
         identifier, _, value = token.partition(":")
         limit = self.options.num_features
         rule = {
-            _parse.LABEL: f"a finite number (of float32's range) as label, got {shown}; correct or remove the line",
+            _parse.LABEL: f"a finite number (of float32's range) as label, got {shown}; "
+            + (
+                "put one in front, such as 0 where it is not known"
+                if identifier == "qid"
+                else "correct or remove the line"
+            ),
             _parse.FEATURE: f"a feature as id:value, got {shown}; correct the line, or put remarks behind #",
             _parse.VALUE: f"a finite number (of float32's range) as value of feature {identifier[:20]}, got "
             f"{shortened(value)}; write NULL where it is missing",
             _parse.QID_EMPTY: "a name after qid:, got nothing; name the query",
             _parse.QID_MISSING: f"qid:<query> after the label, as on the lines before, got {shown}; add it, or remove "
-            "it everywhere and pass group_file=",
+            "it everywhere, and have the number of documents of each list in a file (group_file=)",
             _parse.QID_SURPRISE: f"no qid:, as on the lines before, got {shown}; give every line its qid, or none",
             _parse.ID_ZERO: f"feature ids from 1, got {shown}; zero_based=True takes ids from 0",
             _parse.ID_ORDER: f"feature ids that rise along the line, got {shown} after an equal or greater id; sort "

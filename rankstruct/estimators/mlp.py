@@ -17,7 +17,7 @@ from rankstruct.kernels.threads import threads_of_torch
 from rankstruct.losses import GradedLoss, takes_groups
 from rankstruct.measures import Measure, evaluate
 from rankstruct.models import MeanScorer, MLPScorer
-from rankstruct.models.scorers import with_preparation
+from rankstruct.models.scorers import widths, with_preparation
 from rankstruct.progress import Progress
 
 __all__ = ["MLPRanker"]
@@ -37,7 +37,7 @@ class MLPRanker(Ranker):
         loss: any loss of rankstruct, a module or its name with arguments, such as `"LambdaLoss('nDCG@10')"`; the hinge of the
             ROC area at every threshold of the grades, `GradedLoss("AUC")`, if None.
         prepare: steps that raw features go through, fitted to the training documents; see `rankstruct.preparation.Preparation`.
-        hidden: the widths of the hidden layers.
+        hidden: the widths of the hidden layers; a number is that of a single one.
         dropout: the probability that a hidden unit is left out in training.
         learning_rate: of AdamW.
         weight_decay: of AdamW.
@@ -73,7 +73,7 @@ class MLPRanker(Ranker):
         *,
         loss: str | nn.Module | None = None,
         prepare: Sequence[str] = ("append-quantile", "standardize"),
-        hidden: Sequence[int] = (64, 32),
+        hidden: int | Sequence[int] = (64, 32),
         dropout: float = 0.5,
         learning_rate: float = 1e-3,
         weight_decay: float = 1e-2,
@@ -105,7 +105,7 @@ class MLPRanker(Ranker):
             held_out = _Tensors(bring_together(features, *valid[1:]), self._place())
         # Work this small is done sooner by one thread, and beside other processes several times sooner.
         documents = len(lists.X) / max(len(lists.lengths), 1) * self.lists_per_batch
-        small = documents * max(lists.X.shape[1], *self.hidden, 1) < _WORTH_THREADS
+        small = documents * max(lists.X.shape[1], *widths(self.hidden), 1) < _WORTH_THREADS
         with threads_of_torch(1) if small else nullcontext():
             self._train(loss, lists, held_out)
 
@@ -203,7 +203,7 @@ class _Network:
 
     def __init__(self, options: MLPRanker, loss: nn.Module, lists: _Tensors, seed: int) -> None:
         self.options, self.loss, self.lists = options, loss.to(lists.X.device), lists
-        network = MLPScorer(lists.X.shape[1], tuple(options.hidden), options.dropout)
+        network = MLPScorer(lists.X.shape[1], options.hidden, options.dropout)
         self.scorer = network.to(lists.X.device)
         self.average, self.kept = copy.deepcopy(self.scorer).eval(), copy.deepcopy(self.scorer)
         weights = [*self.scorer.parameters(), *self.loss.parameters()]

@@ -256,7 +256,9 @@ _ALIASES = {
     "recall": "r",
     "hit": "success",
     "hitrate": "success",
+    "hr": "success",
 }
+_TREC_EVAL = re.compile(r"^\s*(ndcg|map|p|recall|success)(?:_cut)?_([0-9]+)\s*$", re.IGNORECASE)
 _PARAMETER_ALIASES = {"rel": "min_relevant", "p": "patience"}
 _SYNTAX = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\((.*)\))?\s*(?:@\s*([0-9]+))?\s*", re.DOTALL)
 _LONGEST_NAME = 200
@@ -304,9 +306,9 @@ def parse_measure(measure: str | Measure) -> Measure:
     """A measure from its name; a measure is returned as it is.
 
     Names are written as in ir-measures, in any case: `AP`, `AP@10`, `nDCG(gain='linear')@10`, `ERU(d=3,half_life=5)`.
-    `MAP`, `MRR`, `recip_rank`, `F1`, `Precision`, `Recall`, `Hit` and `HitRate` are taken for `AP`, `RR`, `RR`, `F`, `P`, `R`,
-    `Success` and `Success`, the parameters `rel` and `p` for `min_relevant` and `patience`, and `cutoff=10` for `@10`. The prefix
-    `diverse_` makes a measure one of diverse rankings: `diverse_RR@10`.
+    `MAP`, `MRR`, `recip_rank`, `F1`, `Precision`, `Recall`, `Hit`, `HitRate`, `HR` and trec_eval's `ndcg_cut_10` and `P_5` are
+    known too, the parameters `rel` and `p` as `min_relevant` and `patience`, and `cutoff=10` as `@10`. The prefix `diverse_`
+    makes a measure one of diverse rankings: `diverse_RR@10`.
 
     Raises:
         ValueError: a name, parameter or value that does not exist; the message lists what does.
@@ -325,7 +327,7 @@ def parse_measure(measure: str | Measure) -> Measure:
         raise ValueError(
             f"a measure's name has at most {_LONGEST_NAME} characters, got {len(measure)}, which begin {measure[:40]!r}"
         )
-    match = _SYNTAX.fullmatch(measure)
+    match = _SYNTAX.fullmatch(_TREC_EVAL.sub(r"\1@\2", measure))
     if match is None:
         raise ValueError(
             f"cannot read the measure {measure!r}; write a name, options in parentheses and a cut-off, such as "

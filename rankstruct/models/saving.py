@@ -57,7 +57,8 @@ def describe_module(module: nn.Module) -> dict[str, Any]:
     if missing:
         raise ValueError(
             f"{kind.__name__} cannot be saved: its constructor takes {', '.join(missing)}, but it has no attribute of "
-            "that name; store the argument as self.<name>"
+            "that name; store the argument as self.<name>; a network of torch's own parts goes into a class of yours, or is "
+            "kept by torch.save(scorer.state_dict(), path)"
         )
     arguments = {p.name: getattr(module, p.name) for p in parameters if hasattr(module, p.name)}
     for name, value in arguments.items():

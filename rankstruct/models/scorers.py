@@ -77,7 +77,7 @@ class MLPScorer(Scorer):
 
     Args:
         num_features: d, the number of features of a document.
-        hidden: the widths of the hidden layers.
+        hidden: the widths of the hidden layers; a number is that of a single one.
         dropout: the probability that a hidden unit is left out in training.
         normalize: whether the features pass a layer norm first.
 
@@ -87,16 +87,16 @@ class MLPScorer(Scorer):
     """
 
     def __init__(
-        self, num_features: int, hidden: Sequence[int] = (64, 32), dropout: float = 0.0, normalize: bool = False
+        self, num_features: int, hidden: int | Sequence[int] = (64, 32), dropout: float = 0.0, normalize: bool = False
     ) -> None:
         super().__init__()
         self.num_features = num_features
-        self.hidden = tuple(hidden)
+        self.hidden = widths(hidden)
         self.dropout = dropout
         self.normalize = normalize
         layers: list[nn.Module] = [nn.LayerNorm(num_features)] if normalize else []
         width = num_features
-        for units in hidden:
+        for units in self.hidden:
             layers += [nn.Linear(width, units), nn.ReLU()]
             if dropout:
                 layers.append(nn.Dropout(dropout))
@@ -346,13 +346,19 @@ def _asked(scorer: nn.Module, features: Tensor, where: Tensor | None, offsets: T
 def mean_of_z_scores(scores: Tensor, weights: Sequence[float], lengths: Tensor) -> Tensor:
     """The weighted mean `[documents]` of scores `[documents, members]`, each standardised within each list of these lengths.
 
-    A member that scores all documents of a list alike adds 0 to them.
+    A member that scores all documents of a list alike adds 0 to them. A score that is not finite, of a feature that is not, makes
+    those of its list NaN.
 
     >>> mean_of_z_scores(torch.tensor([[0.0, 7.0], [1.0, 7.0]]), [0.5, 0.5], torch.tensor([2]))
     tensor([-0.5000,  0.5000])
     """
     wide = scores.to(torch.float32 if scores.device.type == "mps" else torch.float64)
     return (QueryZScore()(wide, lengths) @ wide.new_tensor(weights)).to(scores.dtype)
+
+
+def widths(hidden: int | Sequence[int]) -> tuple[int, ...]:
+    """Those of hidden layers, of which there may be one."""
+    return (hidden,) if isinstance(hidden, int) else tuple(hidden)
 
 
 def check_weights(weights: Sequence[float] | None, members: int) -> tuple[float, ...]:

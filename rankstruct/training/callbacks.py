@@ -13,7 +13,7 @@ import pytorch_lightning as pl
 import torch
 from lightning_fabric.plugins import TorchCheckpointIO
 from lightning_fabric.plugins.environments import LightningEnvironment, TorchElasticEnvironment
-from pytorch_lightning.callbacks import ModelCheckpoint, TQDMProgressBar, WeightAveraging
+from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint, TQDMProgressBar, WeightAveraging
 from torch import Tensor
 
 from rankstruct.data import Batch, write_run, write_scores
@@ -98,6 +98,16 @@ class StepCheckpoint(ModelCheckpoint):
         """Save if it is time."""
         if not trainer.is_last_batch:
             super().on_train_batch_end(trainer, *args)
+
+
+class StaysStopped(pl.Callback):
+    """A run that early stopping has ended trains no more when it is resumed; Lightning would take another epoch each time."""
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Ask the state that came with the checkpoint."""
+        stopping = trainer.early_stopping_callback
+        if isinstance(stopping, EarlyStopping) and stopping.stopped_epoch:
+            trainer.should_stop = True
 
 
 class Farewell(pl.Callback):

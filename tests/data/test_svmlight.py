@@ -115,7 +115,7 @@ def test_omitted_features_of_a_file_that_writes_zeros(read):
 
 GOOD = "1 qid:1 1:0.5 2:1\n0 qid:1 1:2 2:1\n"
 BAD_LINES = {
-    "label missing": ("qid:1 1:2\n", "finite number .* as label, got 'qid:1'; correct"),
+    "label missing": ("qid:1 1:2\n", "finite number .* as label, got 'qid:1'; put one in front"),
     "label no number": ("x qid:1 1:2\n", "as label, got 'x'"),
     "label NaN": ("nan qid:1 1:2\n", "as label, got 'nan'"),
     "label huge": ("1e39 qid:1 1:2\n", "as label, got '1e39'"),
@@ -168,6 +168,8 @@ def test_bad_files(read, tmp_path):
         read(gzip.compress(GOOD.encode() * 50)[:-12])
     with pytest.raises(DataError, match=r"train.txt:1: expected qid:<query> after the label, got none; .*group_file="):
         read("1 1:2\n")
+    with pytest.raises(DataError, match=r"train.txt:1: .*got 'qid:1'; put one in front, such as 0"):
+        read("qid:1 1:2\n")
     with pytest.raises(DataError, match=r"train.txt:2: expected no qid:, as on the lines before"):
         read("1 1:2\n1 qid:1 1:2\n")
 

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 
+import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -672,7 +673,8 @@ def test_offsets_may_be_a_list_and_a_mask_is_refused_by_the_name_of_where(its):
     scores, labels, where = draw()
     groups = its.groups(GROUPS[0])
     tensor = its.make()(scores[0], labels[0], offsets=torch.tensor([0, 5, 12]), **groups)
-    assert torch.equal(its.make()(scores[0], labels[0], offsets=[0, 5, 12], **groups), tensor)
+    for ends in ([0, 5, 12], np.array([0, 5, 12])):
+        assert torch.equal(its.make()(scores[0], labels[0], offsets=ends, **groups), tensor)
     with pytest.raises(TypeError, match="there is no mask=; give where=, True for a real document"):
         its.make()(scores, labels, mask=where, **its.groups())
     with pytest.raises(TypeError, match="there is no indexes=, the list of each document; give offsets="):

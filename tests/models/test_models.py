@@ -42,6 +42,13 @@ def test_wrong_number_of_features_is_named():
         rs.LinearScorer(3)(torch.zeros(2, 4))
 
 
+def test_one_hidden_layer_may_be_a_number():
+    assert rs.MLPScorer(3, hidden=16).hidden == rs.MLPScorer(3, hidden=[16]).hidden == (16,)
+    X, y, qid = np.random.default_rng(0).normal(size=(40, 3)), np.tile([0, 1], 20), np.repeat(np.arange(10), 4)
+    ranker = rs.MLPRanker("AP", hidden=16, max_epochs=1).fit(X, y, qid)
+    assert ranker.predict(X, qid).shape == (40,)
+
+
 @pytest.mark.parametrize(
     "scorer",
     [rs.LinearScorer(3), rs.MLPScorer(3), rs.EnsembleScorer([rs.LinearScorer(3)]), rs.SumScorer([rs.LinearScorer(3)])],

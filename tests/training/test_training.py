@@ -229,6 +229,21 @@ def _environment():
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "PYTHONPATH": str(ROOT)}
 
 
+@pytest.mark.filterwarnings("ignore:The dirpath has changed")
+def test_a_run_that_early_stopping_ended_stays_ended(tmp_path, monkeypatch, capsys):
+    main([*QUICKSTART, "--output", str(tmp_path / "early"), "--early_stopping.patience", "1"])
+    last = tmp_path / "early" / "version_0" / "checkpoints" / "last.ckpt"
+    before, report = torch.load(last, weights_only=True), (last.parents[1] / "metrics.json").read_text()
+    assert before["epoch"] < 39  # of 40
+    monkeypatch.chdir(tmp_path)
+    for run in (str(last.parents[1]), "early/version_0"):  # by another name Lightning forgets the best value
+        capsys.readouterr()
+        main(["fit", "--run", run])
+        assert f"stopped in epoch {before['epoch']}" in capsys.readouterr().out
+        assert torch.load(last, weights_only=True)["global_step"] == before["global_step"]
+        assert (last.parents[1] / "metrics.json").read_text() == report
+
+
 @pytest.mark.slow
 def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
     """SIGKILL at a random moment, often within an epoch; resumed, the weights equal those of a run left alone."""
