@@ -202,6 +202,8 @@ def test_odd_lists():
         ({"loss": "NoLoss"}, "loss must be a loss module.*got 'NoLoss'"),
         ({"loss": "ListNet"}, "got 'ListNet'; did you mean ListNetLoss\\?$"),
         ({"loss": "LambdaLos('nDCG@10')"}, "did you mean LambdaLoss\\?$"),
+        ({"loss": "lambdarank"}, "did you mean LambdaLoss\\?$"),
+        ({"loss": rs.LambdaLoss}, r"make one of the class: LambdaLoss\(\)$"),
         ({"loss": "LambdaLoss('nDC')"}, "a measure goes first .*did you mean nDCG"),
         ({"loss": "is_convex(3)"}, "must name a loss module"),
         ({"loss": 3}, "loss must be a loss module"),

@@ -486,9 +486,13 @@ def named_loss(loss: Any) -> nn.Module | None:
         found = getattr(losses, call.func.id)(*given, **named)  # type: ignore[attr-defined]
     except (SyntaxError, AttributeError, TypeError, ValueError) as error:
         name = str(loss).partition("(")[0].strip()
-        known = [each for each in public_names(losses) if each.endswith("Loss")]
-        near = difflib.get_close_matches(name, known, 1) if not hasattr(losses, name) else []
-        hint = f"did you mean {near[0]}?" if near else f"a measure goes first ({error})"
+        known = {each.lower(): each for each in public_names(losses) if each.endswith("Loss")}
+        near = difflib.get_close_matches(name.lower(), known, 1) if not hasattr(losses, name) else []
+        hint = f"a measure goes first ({error})"
+        if near:
+            hint = f"did you mean {known[near[0]]}?"
+        elif isinstance(loss, type):
+            hint = f"make one of the class: {loss.__name__}()"
         raise ValueError(
             "loss must be a loss module such as rankstruct.RankSVMLoss(), or its name and arguments, such as "
             f"\"LambdaLoss('nDCG@10')\", got {loss!r}; {hint}"
