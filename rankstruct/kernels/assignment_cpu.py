@@ -48,6 +48,7 @@ _FAR = 1e300  # beside costs of at most n, as good as infinity, which what vecto
 
 _TOGETHER, _COARSEST = 4, 64  # of the multilevel start
 _WIDEST_BAND = 31  # a bit for each place and rank
+_BEHIND = 4  # positions: 97 of 100 lists of five grades (ERU) want no more; with 8, 99, for 4 in 10 more looks
 _KEPT = 2**12  # numbers of each table of the sweep that are kept from list to list
 
 
@@ -55,7 +56,7 @@ class SweepSpace(NamedTuple):
     """Scratch of the sweep, for one list after another.
 
     Attributes:
-        falls: float64 `[2, documents]`, of c and a.
+        falls: float64 `[3, documents]`, of c and a, and the margins of `greedy`.
         sums: int64 `[2, documents + 1]`.
         of_classes: int64 `[10, classes]`.
         tables: int64 `[4, _KEPT]`, of which a list that needs more takes new ones; or four that suffice: `[k, classes]`, twice
@@ -72,7 +73,7 @@ class SweepSpace(NamedTuple):
 def sweep_space(documents, classes):
     """Scratch for lists of at most so many documents and distinct gains."""
     return SweepSpace(
-        np.empty((2, documents)),
+        np.empty((3, documents)),
         np.empty((2, documents + 1), np.int64),
         np.empty((10, classes), np.int64),
         np.empty((4, _KEPT), np.int64),
@@ -115,28 +116,31 @@ def _behind(group, score, gain, c, a, first, second):
 
 
 @compile_part
-def _greedy_of_two(classes, k, class_score, starts, gain, c, a):
-    """`greedy` of two classes: the last inside of either is to be liked as well as the next of the other outside."""
+def _greedy_of_two(classes, k, class_score, starts, gain, c, a, margin, places):
+    """`greedy` of two classes, where a margin is between the last inside of one and the next of the other."""
     n, size = class_score.shape[0], starts[1]
     first, second = np.int64(0), size  # the next of each
     nested = True
     for i in range(k):
         step_c, step_a = (c[i] - c[i + 1], a[i] - a[i + 1]) if i + 1 < n else (0.0, 0.0)
         lead = step_a * (gain[0] - gain[1])
+        liked = np.inf
         if first == size or (
             second < n and step_c * class_score[unsigned(second)] > step_c * class_score[unsigned(first)] - lead
         ):
-            classes[i] = 1
+            classes[i], places[unsigned(second)] = 1, i
             second += 1
             if first and second < n:
                 inside, outside = class_score[unsigned(first - 1)], class_score[unsigned(second)]
-                nested = nested and step_c * inside - lead >= step_c * outside
+                liked = (step_c * inside - lead) - step_c * outside
         else:
-            classes[i] = 0
+            classes[i], places[unsigned(first)] = 0, i
             first += 1
             if second > size and first < size:
                 inside, outside = class_score[unsigned(second - 1)], class_score[unsigned(first)]
-                nested = nested and step_c * inside >= step_c * outside - lead
+                liked = step_c * inside - (step_c * outside - lead)
+        margin[i] = liked
+        nested = nested and liked >= 0.0
     return nested
 
 
@@ -228,13 +232,14 @@ def _improve_within(half, classes, k, class_score, starts, group, score, gain, c
 
 
 @compile_kernel
-def by_lattice(class_score, starts, group, score, gain, c, a, k, classes):
+def by_lattice(class_score, starts, group, score, gain, c, a, k, classes, margin, places):
     """Two classes: the best path over (how many of the first, how many of the second) are in the first k ranks, from which on
-    documents follow by score: `group` and `score` [n] in that order. Returns from which position on. In practice O(n + k), at
-    worst O(k p) for p documents of the first class.
+    documents follow by score: `group` and `score` [n] in that order. Returns from which position on, and whether `places` [n]
+    hold, class by class, the position of each document. In practice O(n + k), at worst O(k p) for p documents of the first class.
+    `margin` [k] is scratch.
     """
-    if _greedy_of_two(classes, k, class_score, starts, gain, c, a) and k == group.shape[0]:
-        return k
+    if _greedy_of_two(classes, k, class_score, starts, gain, c, a, margin, places) and k == group.shape[0]:
+        return k, True
     if k == group.shape[0]:
         k = first_by_score(class_score, starts, group, gain, c, a, np.empty(2, np.int64))
     value, from_first = np.empty((2, 2 * _WIDEST_BAND + 3)), np.empty(k, np.uint64)
@@ -244,7 +249,7 @@ def by_lattice(class_score, starts, group, score, gain, c, a, k, classes):
             half, classes, k, class_score, starts, group, score, gain, c, a, value, from_first
         )
         if inside or found <= before:
-            return k
+            return k, False
         half, before = min(2 * half, _WIDEST_BAND), found
 
 
@@ -376,48 +381,37 @@ def _improve(i, y, k, classes, inside, through, stack):
 
 
 @compile_part
-def sweep(classes, k, group, class_score, starts, gain, c, a, most, space):
-    """Improve the first k of `classes` to an optimum; the others follow by score, `group` [n] the class of each document
-    in that order. Without others `group` may be empty.
-
-    Returns whether it came to the end; not if it would look at more than `most` positions.
-    """
+def _begin_sweep(class_score, starts, gain, c, a, steps_c, steps_a):
+    """Fill the falls of c and a. Returns what makes integers of all that is added up; 0 where there is nothing to choose."""
     n, groups = class_score.shape[0], gain.shape[0]
     largest_score, largest_gain = 0.0, 0.0
     for g in range(groups):
         largest_gain = max(largest_gain, abs(gain[g]))
         if starts[g] < starts[g + 1]:
             largest_score = max(largest_score, abs(class_score[starts[g]]), abs(class_score[starts[g + 1] - 1]))
-    bound = (c[0] - c[n - 1]) * largest_score + (a[0] - a[n - 1]) * largest_gain
-    if not 1e-280 < bound < np.inf:  # what the scale can be
-        return True
-    steps_c, steps_a = space.falls[0], space.falls[1]
     for i in range(n - 1):
         steps_c[i], steps_a[i] = c[i] - c[i + 1], a[i] - a[i + 1]
     steps_c[n - 1], steps_a[n - 1] = 0.0, 0.0
-    scale = 2.0**57 / groups / bound
-    problem = class_score, starts, steps_c, steps_a, gain, scale
-    # inside[i, g]: documents of class g in positions 0..i
-    kept = space.tables
-    inside, through, reach, stack = _tables_of(kept[0], kept[1], kept[2], kept[3], k, groups)
-    for i in range(k):
-        for g in range(groups):
-            inside[i, g] = (inside[i - 1, g] if i else 0) + (classes[i] == g)
-    _settle(classes, inside, *problem)
-    forth, back = space.sums[0], space.sums[1]
-    place, gained = space.of_classes[0:3], space.of_classes[3:6]
-    enter, leave, best = space.of_classes[6], space.of_classes[7], space.of_classes[8]
-    looks = 0
-    i = k
-    while i >= 0:
-        looks += 1
-        if looks > most:
-            return False
-        if i == k:
-            looks += group.shape[0] // 32  # about what it takes
-            _tail(inside[k - 1], group, *problem, forth, back, place, gained, reach[k - 1])
-            i -= 1
-        u = unsigned(i)
+    bound = (c[0] - c[n - 1]) * largest_score + (a[0] - a[n - 1]) * largest_gain
+    return 2.0**57 / groups / bound if 1e-280 < bound < np.inf else 0.0
+
+
+@compile_part
+def _sweep_back(last, first, most, classes, problem, tables, of_classes):
+    """Improve the positions from `last` forwards, of which `inside` and `reach` are known: all of them, or until, before `first`
+    and all that changed, no exchange is worth anything.
+
+    Returns the next position, which is `last` + 1 if an exchange is wanted behind it, and how many of `most` looks are left:
+    below 0 if they were too few.
+    """
+    inside, through, reach, stack = tables
+    class_score, starts, steps_c, steps_a, gain, scale = problem
+    groups = gain.shape[0]
+    enter, leave, best = of_classes[6], of_classes[7], of_classes[8]
+    i = last
+    while 0 <= i <= last and most >= 0:
+        most -= 1
+        u, x = unsigned(i), unsigned(classes[i])
         for g in range(groups):
             t, size = inside[u, g], starts[g + 1] - starts[g]
             enter[g], leave[g] = _IMPOSSIBLE, _IMPOSSIBLE
@@ -433,33 +427,112 @@ def sweep(classes, k, group, class_score, starts, gain, c, a, most, space):
                 highest = max(highest, value)
             through[u, h, h] = 0
             best[h] = highest
-        x = unsigned(classes[u])
         if best[x] > 0:
-            y = classes[u]
+            y = classes[i]
             for g in range(groups):
                 if through[u, x, g] > through[u, x, unsigned(y)]:
                     y = g
-            i = _improve(i, y, k, classes, inside, through, stack)
+            first = min(first, i)
+            i = _improve(i, y, last + 1, classes, inside, through, stack)
             continue
-        if i > 0:
-            before = unsigned(i - 1)
-            for h in range(groups):
-                for g in range(groups):
-                    reach[before, h, g] = max(through[u, h, g], best[h] + through[u, x, g])
         i -= 1
+        if i < 0:
+            break
+        before, most_of_all = unsigned(i), np.int64(0)
+        for h in range(groups):
+            for g in range(groups):
+                value = max(through[u, h, g], best[h] + through[u, x, g])
+                reach[before, h, g] = value
+                most_of_all = max(most_of_all, value)
+        for g in range(groups):
+            inside[before, g] = inside[u, g]
+        inside[before, x] -= 1
+        if i < first and most_of_all <= 0:
+            break
+    return i, most
+
+
+@compile_part
+def sweep(classes, k, group, class_score, starts, gain, c, a, most, space):
+    """Improve the first k of `classes` to an optimum; the others follow by score, `group` [n] the class of each document
+    in that order. Without others `group` may be empty.
+
+    Returns whether it came to the end; not if it would look at more than `most` positions.
+    """
+    groups = gain.shape[0]
+    steps_c, steps_a, kept = space.falls[0], space.falls[1], space.tables
+    tables = _tables_of(kept[0], kept[1], kept[2], kept[3], k, groups)
+    inside, reach = tables[0], tables[2]
+    scale = _begin_sweep(class_score, starts, gain, c, a, steps_c, steps_a)
+    if scale == 0.0:
+        return True
+    problem = class_score, starts, steps_c, steps_a, gain, scale
+    # inside[i, g]: documents of class g in positions 0..i
+    for i in range(k):
+        for g in range(groups):
+            inside[i, g] = (inside[i - 1, g] if i else 0) + (classes[i] == g)
+    _settle(classes, inside, *problem)
+    forth, back = space.sums[0], space.sums[1]
+    place, gained = space.of_classes[0:3], space.of_classes[3:6]
+    i = k
+    while i == k and most >= 0:
+        most -= group.shape[0] // 32  # about what it takes
+        _tail(inside[k - 1], group, *problem, forth, back, place, gained, reach[k - 1])
+        i, most = _sweep_back(k - 1, -1, most, classes, problem, tables, space.of_classes)
+    return most >= 0
+
+
+@compile_part
+def sweep_near(classes, margin, class_score, starts, gain, c, a, most, space):
+    """Improve a greedy ranking without a cut-off to an optimum: the sweep of the positions about those boundaries that would like
+    other documents inside.
+
+    It begins a few positions behind such a boundary, as if no exchange cost anything there, and goes on forwards to where none is
+    worth anything: boundaries that like what is inside would not begin one, up to the next that does not. Returns whether it came
+    to the end: not if an exchange is wanted where it began, or if it would look at more than `most` positions. Then `classes` are
+    no ranking any more.
+    """
+    n, groups = class_score.shape[0], gain.shape[0]
+    steps_c, steps_a, kept = space.falls[0], space.falls[1], space.tables
+    tables = _tables_of(kept[0], kept[1], kept[2], kept[3], n, groups)
+    inside, reach = tables[0], tables[2]
+    scale = _begin_sweep(class_score, starts, gain, c, a, steps_c, steps_a)
+    if scale == 0.0:
+        return True
+    problem = class_score, starts, steps_c, steps_a, gain, scale
+    outside = space.of_classes[9]  # documents of each class behind position at
+    for g in range(groups):
+        outside[g] = 0
+    at = i = n - 1
+    while i >= 0:
+        if margin[i] >= 0.0:
+            i -= 1
+            continue
+        last = min(i + _BEHIND, n - 1)
+        while at > last:
+            outside[classes[at]] += 1
+            at -= 1
+        for h in range(groups):
+            inside[last, h] = starts[h + 1] - starts[h] - outside[h]
+            for g in range(groups):
+                reach[last, h, g] = 0
+        i, most = _sweep_back(last, i, most, classes, problem, tables, space.of_classes)
+        if i > last or most < 0:
+            return False
     return True
 
 
 @compile_part
-def greedy(classes, k, class_score, starts, gain, c, a, pointer):
+def greedy(classes, k, class_score, starts, gain, c, a, pointer, margin, places):
     """Fill the first k of `classes` one by one with what the boundary behind the position would like best.
 
-    `pointer` [classes] is scratch. Returns whether no boundary before them would like any other documents inside: for k = n
-    that is an optimum.
+    `margin` [k] becomes by how much each boundary likes every document inside better than every other one, below 0 where it does
+    not; `places` [n], class by class, the position of each document that has one. `pointer` [classes] is scratch. Returns
+    whether no margin is below 0: for k = n that is an optimum.
     """
     n, groups = class_score.shape[0], gain.shape[0]
     if groups == 2:
-        return _greedy_of_two(classes, k, class_score, starts, gain, c, a)
+        return _greedy_of_two(classes, k, class_score, starts, gain, c, a, margin, places)
     for g in range(groups):
         pointer[g] = starts[g]
     nested = True
@@ -477,10 +550,13 @@ def greedy(classes, k, class_score, starts, gain, c, a, pointer):
             if at > starts[g]:
                 lowest = min(lowest, step_c * class_score[unsigned(at - 1)] - step_a * gain[g])
         classes[i] = chosen
-        at = pointer[unsigned(chosen)] + 1
+        at = pointer[unsigned(chosen)]
+        places[unsigned(at)] = i
+        at += 1
         pointer[unsigned(chosen)] = at
         if at < starts[unsigned(chosen + 1)]:
             second = max(second, step_c * class_score[unsigned(at)] - step_a * gain[unsigned(chosen)])
+        margin[i] = lowest - second
         nested = nested and lowest >= second
     return nested
 
@@ -540,7 +616,7 @@ def _by_levels(class_score, starts, group, gain, c, a, k, classes, space):
         its_starts = level_starts[at]
         numbers = scores[here:there], its_starts, gain, decays[here:there], discounts[here:there]
         if at == level:
-            greedy(classes, ranks, *numbers, placed)
+            greedy(classes, ranks, *numbers, placed, space.falls[2], space.sums[0])
         sweep(classes, ranks, group[: 0 if at else n], *numbers, 2**62, space)
         if at == 0:
             break
@@ -558,24 +634,27 @@ def _by_levels(class_score, starts, group, gain, c, a, k, classes, space):
 
 
 @compile_kernel
-def by_sweep(class_score, starts, group, gain, c, a, k, most, classes, space):
+def by_sweep(class_score, starts, group, gain, c, a, k, most, classes, places, space):
     """Any gains, discount 0 behind rank k (n without a cut-off): the residual sweep of the first k ranks.
 
-    `group` [n] is the class of each document by descending score, the order behind; returns from which position on. Without a
-    cut-off the greedy start is often an optimum already, O(n L); and k is the rank behind which that order is the best one
-    anyway, if there is one. From a greedy start on, in practice O(n + k L^2). A list that would take more than `most` steps of
-    the sweep gets a multilevel start. O(n L^2) in practice, at worst O(n^2 L^2).
+    `group` [n] is the class of each document by descending score, the order behind; returns from which position on, and whether
+    `places` [n] hold, class by class, the position of each document. Without a cut-off the greedy start is often an optimum
+    already, O(n L), or the sweep of a few positions makes it one; else k is the rank behind which the order by score is the
+    best one anyway, if there is one. From a greedy start on, in practice O(n + k L^2). A list that would take more than `most`
+    steps of the sweep gets a multilevel start. O(n L^2) in practice, at worst O(n^2 L^2).
     """
     n = group.shape[0]
     problem = class_score, starts, gain, c, a
-    nested = greedy(classes, k, *problem, space.of_classes[9])
+    scratch = space.of_classes[9], space.falls[2], places
+    nested = greedy(classes, k, *problem, *scratch)
     if k == n:
-        if nested:
-            return n
+        if nested or sweep_near(classes, space.falls[2], *problem, most, space):
+            return n, nested
+        greedy(classes, k, *problem, *scratch)
         k = first_by_score(class_score, starts, group, gain, c, a, space.of_classes[9])
     if not sweep(classes, k, group, *problem, most, space):
         _by_levels(class_score, starts, group, gain, c, a, k, classes, space)
-    return k
+    return k, False
 
 
 @compile_part

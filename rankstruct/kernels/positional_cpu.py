@@ -66,6 +66,7 @@ class Batch(NamedTuple):
         rank: int64 `[documents]`, the 0-based position of each real document in the most violated ranking.
         group: int64 `[documents]`, from each list's start the class of each document by descending score: 0 for the highest gain.
         behind: int64 `[documents]`, from each list's start how many documents each class and those before it have.
+        members: int64 `[documents]`, from each list's start its front class by class, as numbers by descending score.
         score: float64 `[documents]`, by descending score the scores, relative to the highest.
         gain: float64 `[documents]`, from each list's start the gain of each class.
         size, classes, cut, method: int64 `[lists]`: real documents, distinct gains, cut-off, and how it is solved.
@@ -79,6 +80,7 @@ class Batch(NamedTuple):
     rank: Any
     group: Any
     behind: Any
+    members: Any
     score: Any
     gain: Any
     size: Any
@@ -321,7 +323,7 @@ def _most_classes(batch, first, last):
 def _problem_space(batch, first, last):
     """Scratch for `problem_of`: numbers and indices by document, and indices by class."""
     longest, classes = longest_list(batch.lists.offsets, first, last), _most_classes(batch, first, last)
-    return np.empty((2, longest)), np.empty((3, longest), np.int64), np.empty((2, classes + 1), np.int64)
+    return np.empty((3, longest)), np.empty((2, longest), np.int64), np.empty((2, classes + 1), np.int64)
 
 
 @compile_part
@@ -351,20 +353,21 @@ def problem_of(batch, index, space):
             starts[unsigned(group[q] + 1)] += 1
         for g in range(classes):
             starts[g + 1] += starts[g]
-    class_score, members = numbers[1, :n], documents[0, :n]
+    class_score, members = numbers[1, :n], batch.members[start : start + n]
     _partition(group, starts[1:], classes, 0, members, by_class[1])
     for i in range(n):
         class_score[i] = score[unsigned(members[i])]
     a = numbers[0, :n]
     _fill_discounts(a, batch.lists.weights, batch.cut[index])
     gain = batch.gain[start : start + classes]
-    return class_score, starts, gain, batch.lists.decay[:n], a, members, documents[1, :n]
+    return class_score, starts, gain, batch.lists.decay[:n], a, members, documents[0, :n]
 
 
 @compile_part
-def rank_classes(batch, index, members, starts, classes, k, places, placed):
+def rank_classes(batch, index, members, starts, classes, k, places, placed, known):
     """Fill `rank` from the class at each of the first k positions, documents of a class in score order; the others follow by
-    score. `places` [front] and `placed` [classes] are scratch.
+    score. `places` [front] hold, class by class, the position of each document, if they are `known`; they and `placed` [classes]
+    are scratch.
     """
     start, n, count = batch.lists.offsets[index], members.shape[0], starts.shape[0] - 1
     by_score, group, rank = (
@@ -375,7 +378,8 @@ def rank_classes(batch, index, members, starts, classes, k, places, placed):
     for q in range(n, by_score.shape[0]):
         rank[unsigned(by_score[q])] = q
     if k == n:
-        _partition(classes, starts[1:], count, 0, places, placed)
+        if not known:
+            _partition(classes, starts[1:], count, 0, places, placed)
         for i in range(n):
             rank[unsigned(by_score[unsigned(members[i])])] = places[i]
         return
@@ -421,8 +425,9 @@ def lattice_lists(batch, first, last):
             class_score, starts, gain, c, a, members, classes = problem_of(batch, index, space)
             start, n, k = batch.lists.offsets[index], members.shape[0], batch.cut[index]
             group, score = batch.group[start : start + n], batch.score[start : start + n]
-            k = by_lattice(class_score, starts, group, score, gain, c, a, k, classes)
-            rank_classes(batch, index, members, starts, classes, k, space[1][2], space[2][1])
+            margin, places = space[0][2], space[1][1]
+            k, known = by_lattice(class_score, starts, group, score, gain, c, a, k, classes, margin, places)
+            rank_classes(batch, index, members, starts, classes, k, places, space[2][1], known)
     return -1
 
 
@@ -436,8 +441,9 @@ def sweep_lists(batch, first, last):
             class_score, starts, gain, c, a, members, classes = problem_of(batch, index, space)
             start, n = batch.lists.offsets[index], members.shape[0]
             group = batch.group[start : start + n]
-            k = by_sweep(class_score, starts, group, gain, c, a, batch.cut[index], 3 * n, classes, sweep)
-            rank_classes(batch, index, members, starts, classes, k, space[1][2], space[2][1])
+            k, places = batch.cut[index], space[1][1]
+            k, known = by_sweep(class_score, starts, group, gain, c, a, k, 3 * n, classes, places, sweep)
+            rank_classes(batch, index, members, starts, classes, k, places, space[2][1], known)
     return -1
 
 
@@ -448,10 +454,12 @@ def price_lists(batch, first, last):
     for index in range(first, last):
         if batch.method[index] == PRICES:
             class_score, starts, gain, c, a, members, classes = problem_of(batch, index, space)
-            start, n = batch.lists.offsets[index], members.shape[0]
-            if batch.cut[index] < n or not greedy(classes, n, class_score, starts, gain, c, a, space[2][1]):
+            start, n, places, placed = batch.lists.offsets[index], members.shape[0], space[1][1], space[2][1]
+            known = batch.cut[index] == n
+            known = known and greedy(classes, n, class_score, starts, gain, c, a, placed, space[0][2], places)
+            if not known:
                 by_prices(batch.score[start : start + n], batch.group[start : start + n], gain, c, a, classes, prices)
-            rank_classes(batch, index, members, starts, classes, n, space[1][2], space[2][1])
+            rank_classes(batch, index, members, starts, classes, n, places, placed, known)
     return -1
 
 
@@ -583,15 +591,17 @@ def rank_tied(by_gain, gains, chosen, start, weights, scratch, rank):
 
 
 @compile_part
-def _rank_best(by_score, group, behind, classes, start, cut, equal, scratch, rank):
+def _rank_best(by_score, group, behind, members, known, classes, start, cut, equal, pointer, rank):
     """`rank_tied` where no discount is above 0 behind the first `cut` ranks: the best stand there, by gain and then by score if
-    discounts fall at each, by score if all are `equal`; the others follow by score. `scratch` [2, at least n].
+    discounts fall at each, by score if all are `equal`; the others follow by score. `members` [n] are those of the batch, if they
+    are `known`; they and `pointer` [at least n] are scratch.
     """
-    n, pointer = by_score.shape[0], scratch[1]
+    n = by_score.shape[0]
     if cut == n and not equal:
-        _partition(group, behind, classes, 0, scratch[0], pointer)
+        if not known:
+            _partition(group, behind, classes, 0, members, pointer)
         for i in range(n):
-            rank[unsigned(by_score[unsigned(scratch[0, i])] - start)] = i
+            rank[unsigned(by_score[unsigned(members[i])] - start)] = i
         return
     wanted, before = 0, 0  # of the classes, those that have documents before the cut-off
     while wanted < classes and before < cut:
@@ -663,8 +673,9 @@ def score(batch, first, last, reference, task_loss, value, direction, space, scr
         tied = reference == IDEAL_TIED and not lists.reciprocal
         if tied and max(steep, flat) >= cut and not (lists.chosen.size or batch.merged[index]):
             group, classes = batch.group[start : start + n], batch.classes[index]
-            behind = batch.behind[start : start + classes]
-            _rank_best(by_score, group, behind, classes, start, cut, flat >= cut, scratch[2:4], reference_rank)
+            behind, members = batch.behind[start : start + classes], batch.members[start : start + n]
+            known, equal = batch.method[index] != PROPORTIONAL, flat >= cut
+            _rank_best(by_score, group, behind, members, known, classes, start, cut, equal, scratch[2], reference_rank)
         elif tied:
             _sort_by_gain(lists, start, stop, scratch[2:5], key, space, by_gain)
             steps = numbers[1, :n]

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankstruct.kernels.assignment_cpu import SweepSpace, by_prices, first_by_score, greedy, sweep
+from rankstruct.kernels.assignment_cpu import SweepSpace, by_prices, first_by_score, greedy, sweep, sweep_near
 from rankstruct.kernels.compilation import compile_kernel, compile_part
 from rankstruct.kernels.dispatch import Answer, DeviceLists, discount_table
 from rankstruct.kernels.positional_cpu import (
@@ -47,7 +47,7 @@ class Scratch(NamedTuple):
     """Scratch of all lists; list i has the columns from `offsets[i] + i COUNTED_CLASSES` on.
 
     Attributes:
-        integers: int64 `[13, columns]`, of which the first four are the batch's.
+        integers: int64 `[14, columns]`, of which the first five are the batch's.
         keys: uint64 `[2, columns]`.
         reals: float64 `[12, columns]`, of which the first two are the batch's.
         of_lists: int64 `[6, lists]`, the batch's.
@@ -76,21 +76,25 @@ class Scratch(NamedTuple):
 @compile_part
 def _solve_sum(batch, index, integers, reals, scratch):
     """Fill `rank` of a list whose measure is a sum over ranks."""
-    problem = problem_of(batch, index, (reals[0:2], integers[0:3], integers[3:5]))
+    problem = problem_of(batch, index, (reals[0:2], integers[0:1], integers[2:4]))
     class_score, starts, gain, c, a, members, classes = problem
     start, n, groups, k = batch.lists.offsets[index], members.shape[0], gain.shape[0], batch.cut[index]
-    group, pointer = batch.group[start : start + n], integers[4]
-    solved = greedy(classes, k, class_score, starts, gain, c, a, pointer) and k == n
+    group, places, pointer, margin = batch.group[start : start + n], integers[1], integers[4], reals[4]
+    known = greedy(classes, k, class_score, starts, gain, c, a, pointer, margin, places) and k == n
+    solved = known
     if not solved and groups <= scratch.inside.shape[1]:
-        k = k if k < n else first_by_score(class_score, starts, group, gain, c, a, pointer)
         at = index * scratch.cut if scratch.cut else start
         tables = scratch.inside[at:], scratch.through[at:], scratch.reach[at:], scratch.stack[2 * (at + index) :]
-        space = SweepSpace(reals[2:4], integers[5:7], scratch.of_classes[index], tables)
-        solved = sweep(classes, k, group, class_score, starts, gain, c, a, 3 * n, space)
+        space = SweepSpace(reals[2:5], integers[5:7], scratch.of_classes[index], tables)
+        solved = k == n and sweep_near(classes, margin, class_score, starts, gain, c, a, 3 * n, space)
+        if not solved:
+            greedy(classes, k, class_score, starts, gain, c, a, pointer, margin, places)
+            k = k if k < n else first_by_score(class_score, starts, group, gain, c, a, pointer)
+            solved = sweep(classes, k, group, class_score, starts, gain, c, a, 3 * n, space)
     if not solved:
         k = n
         by_prices(batch.score[start : start + n], group, gain, c, a, classes, (reals[2:10], integers[5:9]))
-    rank_classes(batch, index, members, starts, classes, k, integers[2], pointer)
+    rank_classes(batch, index, members, starts, classes, k, places, pointer, known)
 
 
 @compile_kernel
@@ -100,14 +104,14 @@ def solve_list(lists, scratch, index, reference, results):
     integers, reals, of_lists = scratch.integers, scratch.reals, scratch.of_lists
     batch = Batch(
         lists,
-        integers[0], integers[1], integers[2], integers[3],
+        integers[0], integers[1], integers[2], integers[3], integers[4],
         reals[0], reals[1],
         of_lists[0], of_lists[1], of_lists[2], of_lists[3], of_lists[4], of_lists[5],
         scratch.ideal,
     )  # fmt: skip
     first = lists.offsets[index] + index * COUNTED_CLASSES
     last = lists.offsets[index + 1] + (index + 1) * COUNTED_CLASSES
-    integers, reals = scratch.integers[4:, first:last], scratch.reals[2:, first:last]
+    integers, reals = scratch.integers[5:, first:last], scratch.reals[2:, first:last]
     space = scratch.keys[:, first:last], integers[0:2], scratch.histograms[index]
     wrong = begin(batch, index, index + 1, space, integers[2:6])
     if batch.method[index] == RECIPROCAL:
@@ -195,7 +199,7 @@ def _allocate(documents: int, lists: int, cut: int, device: torch.device) -> Scr
         return torch.empty(shape, dtype=dtype, device=device)
 
     return Scratch(
-        empty(13, columns),
+        empty(14, columns),
         empty(2, columns, dtype=torch.uint64),
         empty(12, columns, dtype=torch.float64),
         empty(6, lists),

@@ -133,15 +133,15 @@ class _Scratch(threading.local):
         return found[:, :size]
 
 
-_SCRATCH, _MOST_KEPT = _Scratch(), 2**18  # documents, of 48 bytes
+_SCRATCH, _MOST_KEPT = _Scratch(), 2**18  # documents, of 56 bytes
 
 
 def _solve_flat(flat: FlatLists, results: tuple[np.ndarray, ...], lists: RankLists, reference: int) -> int:
     from rankstruct.kernels import positional_cpu as cpu
 
     documents, count = flat.scores.shape[0], len(flat.bounds) - 1
-    by_document, by_list = _SCRATCH.rows("by_document", 6, documents), _SCRATCH.rows("by_list", 7, count)
-    batch = cpu.Batch(lists, *by_document[:4], *by_document[4:].view(float), *by_list[:6], *by_list[6:].view(float))
+    by_document, by_list = _SCRATCH.rows("by_document", 7, documents), _SCRATCH.rows("by_list", 7, count)
+    batch = cpu.Batch(lists, *by_document[:5], *by_document[5:].view(float), *by_list[:6], *by_list[6:].view(float))
     wrong = flat.run(lambda first, last: cpu.begin_lists(batch, first, last))
     if wrong != -1:
         return wrong

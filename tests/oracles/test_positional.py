@@ -60,14 +60,18 @@ def found_by(arguments, k):
     found, by_class = {}, score[members]
     if len(gain) == 2:
         order = np.empty(len(score), np.int64)
-        first = by_lattice(by_class, starts, group, score, gain, c, a, k, order)
+        scratch = np.empty(k), np.empty(len(score), np.int64)
+        first, known = by_lattice(by_class, starts, group, score, gain, c, a, k, order, *scratch)
         found["lattice"] = behind_by_score(order, first, group, 2)
+        assert not known or (scratch[1] == np.argsort(order, kind="stable")).all()
     order = found.setdefault("prices", np.empty(len(score), np.int64))
     by_prices(score, group, gain, c, a, order, price_space(len(score)))
     for method, most in (("greedy start", 2**62), ("usual", 3 * len(score)), ("multilevel start", 0)):
         order, space = np.empty(len(score), np.int64), sweep_space(len(score), len(gain))
-        first = by_sweep(by_class, starts, group, gain, c, a, k, most, order, space)
+        places = np.empty(len(score), np.int64)
+        first, known = by_sweep(by_class, starts, group, gain, c, a, k, most, order, places, space)
         found[method] = behind_by_score(order, first, group, len(gain))
+        assert not known or (places == np.argsort(order, kind="stable")).all()
     return found
 
 
