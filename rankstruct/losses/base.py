@@ -735,14 +735,25 @@ def check_positive(name: str, value: float) -> None:
         raise ValueError(f"{name} must be a finite number above 0, got {value!r}")
 
 
-@torch.library.custom_op("rankstruct::checked_lists", mutates_args=())
 def check_values(scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None, signed: bool) -> Tensor:
     """Which documents are real; on the CPU, where that costs nothing, their numbers are checked.
 
     Labels below 0 are refused unless they are `signed`.
-
-    An operator, so that `torch.compile` does not look at the values.
     """
+    lists = (scores, labels, where, offsets)
+    # An operator, so that `torch.compile` does not look at the values; its wrappers take as long as a list's sort.
+    plain = all(each is None or is_plain(each) for each in lists)
+    return _check_plain(*lists, signed) if plain else _checked_lists(*lists, signed)
+
+
+@torch.library.custom_op("rankstruct::checked_lists", mutates_args=())
+def _checked_lists(
+    scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None, signed: bool
+) -> Tensor:
+    return _check_plain(scores, labels, where, offsets, signed)
+
+
+def _check_plain(scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None, signed: bool) -> Tensor:
     real = torch.ones(scores.shape, dtype=torch.bool, device=scores.device) if where is None else where.clone()
     if scores.device.type == "cpu":
         _check_numbers("score", scores, real, -math.inf)
@@ -790,12 +801,12 @@ def _warn_of_padding(labels: Tensor, real: Tensor) -> None:
             )
 
 
-@check_values.register_fake
+@_checked_lists.register_fake
 def _(scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None, signed: bool) -> Tensor:
     return scores.new_empty(scores.shape, dtype=torch.bool)
 
 
-@check_values.register_vmap
+@_checked_lists.register_vmap
 def _(
     info: Any,
     in_dims: Any,

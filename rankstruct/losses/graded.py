@@ -87,7 +87,7 @@ def _graded(
     grades, each = _thresholds(labels, where, grades, grade_weights)
     count = len(grades)
     thresholds = torch.tensor([float(grade) for grade in grades], dtype=torch.float64, device=labels.device)
-    reached = (labels >= thresholds.view(-1, *[1] * labels.dim())).to(scores.dtype)
+    reached = (labels.double() >= thresholds.view(-1, *[1] * labels.dim())).to(scores.dtype)
     if labels.dtype.is_floating_point or labels.device.type != "cpu":  # for the oracle to refuse, or in the padding
         right = labels.isfinite() if signed else labels.isfinite() & (labels >= 0)
         reached = torch.where(right, reached, torch.nan)
