@@ -7,6 +7,7 @@ that is, all is there.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import pickle
 import platform
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import issparse
 
 from rankstruct._version import __version__
 from rankstruct.commands.cells import Cell, CellFolders
@@ -152,6 +154,7 @@ def _fitted(ranker: AutoRanker, lists: dict[str, RankingData], measures: Sequenc
         "validation_lists": ranker.validation_lists_,
         "seconds": seconds,
         "test": _tested(ranker, lists["test"], measures) if "test" in lists else {},
+        "remarks": _remarks(lists) if "test" in lists else [],
         "lists": {name: [data.num_lists, data.num_documents] for name, data in lists.items()},
         "features": lists["train"].num_features,
         "versions": {
@@ -168,6 +171,43 @@ def _tested(ranker: AutoRanker, test: RankingData, measures: Sequence[str]) -> d
     values = evaluate(scores, torch.tensor(test.labels), list(measures), offsets=torch.tensor(test.offsets))
     found = {name: each.numpy() for name, each in values.items()}
     return {name: {"mean": float(v.mean()), "interval": list(bootstrap_interval(v))} for name, v in found.items()}
+
+
+def _remarks(lists: dict[str, RankingData]) -> list[str]:
+    """Why the test says less than it seems to: test lists that were trained on, features that were not, nothing relevant."""
+    test, known = lists["test"], [data for name, data in lists.items() if name != "test"]
+    trained = {each for data in known for each in _contents(data)}
+    again = sum(each in trained for each in _contents(test))
+    seen = np.any([_used(data) for data in known], axis=0)
+    new = np.flatnonzero(_used(test) & ~seen) + 1
+    remarks = []
+    if again:
+        remarks.append(
+            f"{again} of {test.num_lists} test lists are lists that were trained on: they tell nothing of new ones"
+        )
+    if new.size:
+        shown = ", ".join(map(str, new[:5])) + (f" and {new.size - 5} more" if new.size > 5 else "")
+        kind = f"feature {shown} is" if new.size == 1 else f"features {shown} are"
+        remarks.append(f"{kind} 0 in all lists that were trained on: nothing was learnt of that")
+    if not (test.labels > 0).any():
+        remarks.append("no test document is relevant: every measure is 0, whatever the ranking")
+    return remarks
+
+
+def _contents(data: RankingData) -> list[bytes]:
+    """The features of each list of two documents or more, which no other list has by chance."""
+    ends = zip(data.offsets[:-1], data.offsets[1:], strict=True)
+    # 0.0 of -0.0
+    found = (dense(data.features[first:last]) + 0.0 for first, last in ends if last - first > 1)
+    return [hashlib.blake2b(each.tobytes(), digest_size=16).digest() for each in found if each.any()]
+
+
+def _used(data: RankingData) -> np.ndarray:
+    """`[d]` whether a document has the feature."""
+    features = data.features
+    if issparse(features):
+        return np.isin(np.arange(data.num_features), features.indices[features.data != 0])
+    return (features != 0).any(axis=0)
 
 
 def is_finished(folder: Path) -> bool:
@@ -225,6 +265,7 @@ def model_card(result: dict[str, Any], request: dict[str, Any]) -> str:
         tested = f"""{format_table(*test_table(result), "github")}
 
 Means over the test lists, ties by expectation, lists with nothing relevant 0; 95 % bootstrap intervals over lists."""
+        tested += "".join(f"\n\n**Beware**: {remark}." for remark in result["remarks"])
     versions = ", ".join(map(" ".join, result["versions"].items()))
     chosen = {**request["options"], "select": result["select"]}
     joined = "of training and validation " if "valid" in result["lists"] else ""
@@ -313,6 +354,8 @@ def main(args: Sequence[str]) -> None:
     if result["test"]:
         print(format_table(*test_table(result)))
         print(f"over {result['lists']['test'][0]} test lists, intervals by bootstrap")
+    for remark in result.get("remarks", []):  # which former versions did not write
+        print(f"beware: {remark}")
     done = "nothing was trained, the same request had been finished" if before else "written"
     print(
         f"training took {result['seconds']:.1f} s; {done}: {given.output}/README.md, scorer.pt, ranker.pkl, result.json"

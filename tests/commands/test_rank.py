@@ -12,12 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 
 import rankstruct as rs
 from rankstruct.cli import main as rankstruct
 from rankstruct.commands import rank
-from rankstruct.data import read_folds, read_scores
+from rankstruct.data import RankingData, read_folds, read_scores
 from rankstruct.statistics import bootstrap_interval
 
 QUICK = ["--time-budget", "0"]
@@ -71,6 +72,53 @@ def test_the_folder_has_a_tested_ranker_of_raw_features(finished, data):
     assert result["recipe"] == ranker.recipe_ == "linear, graded AUC"
     assert result["select"] == ranker.select == "nDCG@10"
     assert "its validation nDCG@10 is" in result["reason"]
+
+
+def test_what_makes_a_test_say_less_than_it_seems_to_is_remarked(data, finished, tmp_path, capsys):
+    assert json.loads((finished / "result.json").read_text())["remarks"] == []
+    fold = data / "Fold1"
+    lines = (fold / "train.txt").read_text().splitlines()
+    wider = [
+        f"0 {line.split(' ', 1)[1]} 6:1 8:2" for line in lines[12:24]
+    ]  # two of the lists, and features of their own
+    (tmp_path / "test.txt").write_text("\n".join(lines[:12] + wider) + "\n")
+    given = [
+        "--train",
+        str(fold / "vali.txt"),
+        "--valid",
+        str(fold / "train.txt"),
+        "--test",
+        str(tmp_path / "test.txt"),
+    ]
+    assert rankstruct(["rank", *given, *QUICK, "--output", str(tmp_path / "out")]) == 0
+    printed, card = capsys.readouterr().out, (tmp_path / "out" / "README.md").read_text()
+    for remark in (
+        "2 of 4 test lists are lists that were trained on",
+        "features 6, 8 are 0 in all lists that were trained on",
+    ):
+        assert f"beware: {remark}" in printed
+        assert f"**Beware**: {remark}" in card
+    (tmp_path / "test.txt").write_text("\n".join(wider).replace(" 8:2", "") + "\n")
+    assert rankstruct(["rank", *given, *QUICK, "--output", str(tmp_path / "none")]) == 0
+    printed = capsys.readouterr().out
+    assert "beware: feature 6 is 0 in all lists" in printed
+    assert "beware: no test document is relevant" in printed
+    assert "test lists are" not in printed
+
+
+def test_remarks_are_the_same_of_sparse_features():
+    rng = np.random.default_rng(0)
+    X = np.where(rng.random((40, 9)) < 0.2, rng.normal(size=(40, 9)), -0.0).astype(np.float32)
+    X[:, 3] = 0
+    given = rng.integers(0, 2, 40), np.repeat(np.arange(8), 5)
+    dense, sparse = RankingData.from_arrays(X, *given), RankingData.from_arrays(sp.csr_array(X), *given)
+    X = X.copy()
+    X[:5], X[0, 3] = rng.normal(size=(5, 9)), 1
+    other = RankingData.from_arrays(sp.csr_array(X), *given)
+    for train in (dense, sparse):
+        first, second = rank._remarks({"train": train, "test": other})
+        assert first.startswith("7 of 8 test lists")
+        assert second.startswith("feature 4 is 0")
 
 
 def test_the_folder_is_taken_by_predict(finished, data, tmp_path, capsys):
