@@ -223,6 +223,7 @@ def test_goes_through_skops(fitted, tmp_path):
     ("options", "change", "said"),
     [
         ({"time_budget": -1}, None, "time_budget must be 0 or more seconds"),
+        ({"time_budget": "10"}, None, "time_budget must be 0 or more seconds, or None for no limit; got '10'"),
         ({"folds": 1}, None, "folds must be a whole number, at least 2, got 1"),
         ({"folds": 2.5}, None, "folds must be a whole number"),
         ({"select": "alpha_nDCG@5"}, None, "select must be a measure without groups"),

@@ -219,6 +219,7 @@ def test_grid_search_and_pipelines_route_qid():
     ("options", "message"),
     [
         ({"C": 0.0}, "C must be a positive number"),
+        ({"C": "big"}, "C must be a positive number or several, got 'big'"),
         ({"C": []}, "C must be a positive number"),
         ({"start": "one"}, "start must be one of"),
         ({"regularize_towards": "start "}, "regularize_towards must be one of"),

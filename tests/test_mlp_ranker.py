@@ -196,6 +196,9 @@ def test_odd_lists():
     [
         ({"seeds": 0}, "seeds must be at least 1, got 0"),
         ({"patience": 0}, "patience must be at least 1"),
+        ({"max_epochs": "3"}, "max_epochs must be at least 1, got '3'"),
+        ({"dropout": None}, "dropout must be from 0 to below 1, got None"),
+        ({"learning_rate": "fast"}, "learning_rate must be above 0 .*got 'fast'"),
         ({"dropout": 1.0}, "dropout must be from 0 to below 1"),
         ({"learning_rate": 0.0}, "learning_rate must be above 0"),
         ({"validation_share": 0.001}, r"validation_share 0.001 of 30 lists are 0; give X_valid.*validation_share=0"),

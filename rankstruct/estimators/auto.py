@@ -14,7 +14,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from rankstruct.estimators.base import Documents, Ranker, dense
+from rankstruct.estimators.base import Documents, Ranker, dense, is_number
 from rankstruct.estimators.ensemble import (
     EnsembleRanker,
     all_weights,
@@ -149,8 +149,8 @@ class AutoRanker(Ranker):
         """Raise ValueError for a wrong option, as `fit` does."""
         if self._measure().takes_groups:
             raise ValueError(f"select must be a measure without groups, got {self._measure().name}; take LinearRanker")
-        if self.time_budget is not None and not self.time_budget >= 0:
-            raise ValueError(f"time_budget must be 0 or more seconds, or None for no limit; got {self.time_budget}")
+        if self.time_budget is not None and not is_number(self.time_budget, 0):
+            raise ValueError(f"time_budget must be 0 or more seconds, or None for no limit; got {self.time_budget!r}")
         if not (isinstance(self.folds, Integral) and self.folds >= 2):
             raise ValueError(f"folds must be a whole number, at least 2, got {self.folds}")
 

@@ -6,6 +6,7 @@ import ast
 import difflib
 import warnings
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -500,6 +501,15 @@ def named_loss(loss: Any) -> nn.Module | None:
     if not isinstance(found, nn.Module):
         raise ValueError(f"loss must name a loss module of rankstruct, got {loss!r}")
     return found
+
+
+def is_number(value: Any, least: float) -> bool:
+    """Whether an option is a number, `least` or more.
+
+    >>> is_number(3, 1), is_number("3", 1), is_number(float("nan"), 0)
+    (True, False, False)
+    """
+    return isinstance(value, Real) and float(value) >= least
 
 
 def check_groups_of(loss: nn.Module, groups: Any) -> None:

@@ -12,6 +12,7 @@ import copy
 import math
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -247,7 +248,9 @@ class LinearRanker(Ranker):
         return find_team() if self.distributed else Team()
 
     def _costs(self) -> list[float]:
-        Cs = sorted(float(C) for C in np.ravel(np.asarray(self.C, dtype=float)))
+        Cs: list[float] = []
+        with suppress(TypeError, ValueError):  # what is no number
+            Cs = sorted(np.ravel(np.asarray(self.C, dtype=float)).tolist())
         if not Cs or not all(np.isfinite(C) and C > 0 for C in Cs):
             raise ValueError(f"C must be a positive number or several, got {self.C!r}")
         for name, known in (
@@ -350,8 +353,8 @@ class LinearRanker(Ranker):
 
         else:
             raise ValueError(
-                f"{type(loss).__name__} is neither convex, nor a bound with a reference, nor a SmoothLoss; train it with "
-                "Lightning"
+                f"{type(loss).__name__} is neither convex, nor a bound with a reference, nor a SmoothLoss; take "
+                "MLPRanker, which is linear with hidden=[], or Lightning"
             )
         return solve_together([_risk(each, lists) for each in losses], solve, self._team())
 

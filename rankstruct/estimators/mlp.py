@@ -12,7 +12,16 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from rankstruct.estimators.base import Documents, Lists, Ranker, bring_together, check_groups_of, dense, named_loss
+from rankstruct.estimators.base import (
+    Documents,
+    Lists,
+    Ranker,
+    bring_together,
+    check_groups_of,
+    dense,
+    is_number,
+    named_loss,
+)
 from rankstruct.kernels.threads import threads_of_torch
 from rankstruct.losses import GradedLoss, takes_groups
 from rankstruct.measures import Measure, evaluate
@@ -111,15 +120,14 @@ class MLPRanker(Ranker):
 
     def _check_fit_options(self, has_validation: bool) -> None:
         for name, least in (("lists_per_batch", 1), ("max_epochs", 1), ("patience", 1), ("seeds", 1)):
-            if not getattr(self, name) >= least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+            if not is_number(getattr(self, name), least):
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)!r}")
         for name in ("dropout", "validation_share"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be from 0 to below 1, got {getattr(self, name)}")
-        if not (self.learning_rate > 0 and self.weight_decay >= 0):
-            raise ValueError(
-                f"learning_rate must be above 0 and weight_decay 0 or more; got {self.learning_rate} and {self.weight_decay}"
-            )
+            if not (is_number(getattr(self, name), 0) and getattr(self, name) < 1):
+                raise ValueError(f"{name} must be from 0 to below 1, got {getattr(self, name)!r}")
+        rate, decay = self.learning_rate, self.weight_decay
+        if not (is_number(rate, 0) and rate > 0 and is_number(decay, 0)):
+            raise ValueError(f"learning_rate must be above 0 and weight_decay 0 or more; got {rate!r} and {decay!r}")
 
     def ranking_loss(self) -> nn.Module:
         """The loss that `fit` minimises; raises ValueError if `loss` is none."""
