@@ -487,10 +487,10 @@ def sweep_near(classes, margin, class_score, starts, gain, c, a, most, space):
     """Improve a greedy ranking without a cut-off to an optimum: the sweep of the positions about those boundaries that would like
     other documents inside.
 
-    It begins a few positions behind such a boundary, as if no exchange cost anything there, and goes on forwards to where none is
-    worth anything: boundaries that like what is inside would not begin one, up to the next that does not. Returns whether it came
-    to the end: not if an exchange is wanted where it began, or if it would look at more than `most` positions. Then `classes` are
-    no ranking any more.
+    It begins a few positions behind such a boundary, but not behind where it came to before, as if no exchange cost anything
+    there, and goes on forwards to where none is worth anything: boundaries that like what is inside would not begin one, up to
+    the next that does not. Returns whether it came to the end: not if an exchange is wanted where it began, or if it would look
+    at more than `most` positions. Then `classes` are no ranking any more.
     """
     n, groups = class_score.shape[0], gain.shape[0]
     steps_c, steps_a, kept = space.falls[0], space.falls[1], space.tables
@@ -503,12 +503,12 @@ def sweep_near(classes, margin, class_score, starts, gain, c, a, most, space):
     outside = space.of_classes[9]  # documents of each class behind position at
     for g in range(groups):
         outside[g] = 0
-    at = i = n - 1
+    at = end = i = n - 1
     while i >= 0:
         if margin[i] >= 0.0:
             i -= 1
             continue
-        last = min(i + _BEHIND, n - 1)
+        last = min(i + _BEHIND, end)
         while at > last:
             outside[classes[at]] += 1
             at -= 1
@@ -519,6 +519,7 @@ def sweep_near(classes, margin, class_score, starts, gain, c, a, most, space):
         i, most = _sweep_back(last, i, most, classes, problem, tables, space.of_classes)
         if i > last or most < 0:
             return False
+        end = i
     return True
 
 

@@ -153,6 +153,31 @@ def test_hard_lists_have_scipys_value(kind):
             assert value(arguments, order) == pytest.approx(expected, abs=1e-11 * size), (method, n, k, turn)
 
 
+@pytest.mark.parametrize("classes", [2, 3, 4, 6])
+def test_discounts_that_fall_unevenly_have_scipys_value(classes):
+    """Boundaries that would like other documents inside stand in several places, often near one another."""
+    rng = np.random.default_rng(classes)
+    for turn in range(4000):
+        n = int(rng.integers(max(8, classes), 40))
+        group = np.concatenate([np.arange(classes), rng.integers(0, classes, size=n - classes)])
+        rng.shuffle(group)
+        score = np.sort(rng.normal(size=n) * rng.choice([0.1, 1.0, 5.0]))[::-1]
+        score = np.round(3 * score) if turn % 3 == 0 else score
+        gain = np.sort(rng.random(classes))[::-1] if turn % 2 else 2.0 ** -np.arange(classes)
+        falls = rng.random((2, n)) ** 3 * [[1.0], [rng.choice([0.2, 1.0, 5.0])]]
+        falls[1] *= rng.random(n) < rng.choice([0.3, 1.0])
+        c, a = (
+            np.cumsum(falls[:, ::-1], axis=1)[:, ::-1]
+            if turn % 4
+            else (np.arange(1, n + 1) ** -0.5, falls[1].cumsum()[::-1])
+        )
+        starts = np.concatenate([[0], np.cumsum(np.bincount(group))])
+        arguments = (score - score[0], group, np.argsort(group, kind="stable"), starts, gain, c.copy(), a.copy())
+        expected = best_value(arguments)
+        for method, order in found_by(arguments, n).items():
+            assert value(arguments, order) == pytest.approx(expected, abs=1e-9), (method, n, turn)
+
+
 @pytest.mark.parametrize("scale", [1e-150, 1e-5, 1e4, 1e150])
 def test_the_scale_of_scores_and_gains_does_not_matter(scale):
     rng = np.random.default_rng(0)
