@@ -194,9 +194,11 @@ def test_odd_lists():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"seeds": 0}, "seeds must be at least 1, got 0"),
-        ({"patience": 0}, "patience must be at least 1"),
-        ({"max_epochs": "3"}, "max_epochs must be at least 1, got '3'"),
+        ({"seeds": 0}, "seeds must be a whole number, at least 1, got 0"),
+        ({"patience": 0}, "patience must be a whole number, at least 1"),
+        ({"max_epochs": "3"}, "max_epochs must be a whole number, at least 1, got '3'"),
+        ({"seeds": 1.5}, "seeds must be a whole number, at least 1, got 1.5"),
+        ({"learning_rate": float("inf")}, "learning_rate must be above 0 .*got inf"),
         ({"dropout": None}, "dropout must be from 0 to below 1, got None"),
         ({"learning_rate": "fast"}, "learning_rate must be above 0 .*got 'fast'"),
         ({"dropout": 1.0}, "dropout must be from 0 to below 1"),

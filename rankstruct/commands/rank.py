@@ -174,40 +174,44 @@ def _tested(ranker: AutoRanker, test: RankingData, measures: Sequence[str]) -> d
 
 
 def _remarks(lists: dict[str, RankingData]) -> list[str]:
-    """Why the test says less than it seems to: test lists that were trained on, features that were not, nothing relevant."""
+    """Why the test says less than it seems to: test lists that were trained on, features of no use, nothing relevant."""
     test, known = lists["test"], [data for name, data in lists.items() if name != "test"]
     trained = {each for data in known for each in _contents(data)}
-    again = sum(each in trained for each in _contents(test))
-    seen = np.any([_used(data) for data in known], axis=0)
-    new = np.flatnonzero(_used(test) & ~seen) + 1
+    tested = _contents(test)
+    again = sum(each in trained for each in tested)
+    ranges = [_ranges(data) for data in known]
+    low, high = np.min([least for least, _ in ranges], axis=0), np.max([most for _, most in ranges], axis=0)
+    new = np.flatnonzero((low == high) & (np.array(_ranges(test)) != low).any(axis=0)) + 1
     remarks = []
     if again:
         remarks.append(
-            f"{again} of {test.num_lists} test lists are lists that were trained on: they tell nothing of new ones"
+            f"{again} of {len(tested)} test lists are lists that were trained on: they tell nothing of new ones"
         )
     if new.size:
         shown = ", ".join(map(str, new[:5])) + (f" and {new.size - 5} more" if new.size > 5 else "")
         kind = f"feature {shown} is" if new.size == 1 else f"features {shown} are"
-        remarks.append(f"{kind} 0 in all lists that were trained on: nothing was learnt of that")
+        remarks.append(f"{kind} the same wherever it was trained, and not in the test: nothing was learnt of that")
     if not (test.labels > 0).any():
         remarks.append("no test document is relevant: every measure is 0, whatever the ranking")
     return remarks
 
 
 def _contents(data: RankingData) -> list[bytes]:
-    """The features of each list of two documents or more, which no other list has by chance."""
+    """The features of each list of two documents or more, in any order, which no other list has by chance."""
     ends = zip(data.offsets[:-1], data.offsets[1:], strict=True)
     # 0.0 of -0.0
-    found = (dense(data.features[first:last]) + 0.0 for first, last in ends if last - first > 1)
-    return [hashlib.blake2b(each.tobytes(), digest_size=16).digest() for each in found if each.any()]
+    found = (dense(data.features[first:last]).astype(np.float32) + 0.0 for first, last in ends if last - first > 1)
+    return [
+        hashlib.blake2b(b"".join(sorted(map(bytes, each))), digest_size=16).digest() for each in found if each.any()
+    ]
 
 
-def _used(data: RankingData) -> np.ndarray:
-    """`[d]` whether a document has the feature."""
-    features = data.features
-    if issparse(features):
-        return np.isin(np.arange(data.num_features), features.indices[features.data != 0])
-    return (features != 0).any(axis=0)
+def _ranges(data: RankingData) -> tuple[np.ndarray, np.ndarray]:
+    """The least and the most of each feature, `[d]`."""
+    if not data.num_documents:
+        return np.zeros(data.num_features), np.zeros(data.num_features)
+    ends = data.features.min(axis=0), data.features.max(axis=0)
+    return tuple(np.ravel(each.toarray() if issparse(each) else each) for each in ends)  # type: ignore[return-value]
 
 
 def is_finished(folder: Path) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from contextlib import nullcontext
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -120,13 +122,14 @@ class MLPRanker(Ranker):
 
     def _check_fit_options(self, has_validation: bool) -> None:
         for name, least in (("lists_per_batch", 1), ("max_epochs", 1), ("patience", 1), ("seeds", 1)):
-            if not is_number(getattr(self, name), least):
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)!r}")
+            value = getattr(self, name)
+            if not (isinstance(value, Integral) and int(value) >= least):
+                raise ValueError(f"{name} must be a whole number, at least {least}, got {value!r}")
         for name in ("dropout", "validation_share"):
             if not (is_number(getattr(self, name), 0) and getattr(self, name) < 1):
                 raise ValueError(f"{name} must be from 0 to below 1, got {getattr(self, name)!r}")
         rate, decay = self.learning_rate, self.weight_decay
-        if not (is_number(rate, 0) and rate > 0 and is_number(decay, 0)):
+        if not (is_number(rate, 0) and 0 < rate < math.inf and is_number(decay, 0)):
             raise ValueError(f"learning_rate must be above 0 and weight_decay 0 or more; got {rate!r} and {decay!r}")
 
     def ranking_loss(self) -> nn.Module:

@@ -94,14 +94,14 @@ def test_what_makes_a_test_say_less_than_it_seems_to_is_remarked(data, finished,
     printed, card = capsys.readouterr().out, (tmp_path / "out" / "README.md").read_text()
     for remark in (
         "2 of 4 test lists are lists that were trained on",
-        "features 6, 8 are 0 in all lists that were trained on",
+        "features 6, 8 are the same wherever it was trained",
     ):
         assert f"beware: {remark}" in printed
         assert f"**Beware**: {remark}" in card
     (tmp_path / "test.txt").write_text("\n".join(wider).replace(" 8:2", "") + "\n")
     assert rankstruct(["rank", *given, *QUICK, "--output", str(tmp_path / "none")]) == 0
     printed = capsys.readouterr().out
-    assert "beware: feature 6 is 0 in all lists" in printed
+    assert "beware: feature 6 is the same wherever it was trained" in printed
     assert "beware: no test document is relevant" in printed
     assert "test lists are" not in printed
 
@@ -118,7 +118,12 @@ def test_remarks_are_the_same_of_sparse_features():
     for train in (dense, sparse):
         first, second = rank._remarks({"train": train, "test": other})
         assert first.startswith("7 of 8 test lists")
-        assert second.startswith("feature 4 is 0")
+        assert second.startswith("feature 4 is the same")
+    # documents in another order, and numbers of half the size
+    order, given = np.tile([4, 2, 0, 1, 3], 8) + np.repeat(np.arange(8) * 5, 5), (given[0], given[1])
+    halves = RankingData.from_arrays(np.round(X, 2).astype(np.float16), *given)
+    same = RankingData.from_arrays(halves.features.astype(np.float32)[order], *given)
+    assert rank._remarks({"train": halves, "test": same})[0].startswith("8 of 8 test lists")
 
 
 def test_the_folder_is_taken_by_predict(finished, data, tmp_path, capsys):
