@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.sparse import issparse
 
 from rankstruct._version import __version__
 from rankstruct.commands.cells import Cell, CellFolders
@@ -210,8 +209,7 @@ def _ranges(data: RankingData) -> tuple[np.ndarray, np.ndarray]:
     """The least and the most of each feature, `[d]`."""
     if not data.num_documents:
         return np.zeros(data.num_features), np.zeros(data.num_features)
-    ends = data.features.min(axis=0), data.features.max(axis=0)
-    return tuple(np.ravel(each.toarray() if issparse(each) else each) for each in ends)  # type: ignore[return-value]
+    return np.ravel(dense(data.features.min(axis=0))), np.ravel(dense(data.features.max(axis=0)))
 
 
 def is_finished(folder: Path) -> bool:

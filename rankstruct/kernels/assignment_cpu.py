@@ -381,9 +381,17 @@ def _improve(i, y, k, classes, inside, through, stack):
 
 
 @compile_part
-def _begin_sweep(class_score, starts, gain, c, a, steps_c, steps_a):
-    """Fill the falls of c and a. Returns what makes integers of all that is added up; 0 where there is nothing to choose."""
-    n, groups = class_score.shape[0], gain.shape[0]
+def _begin_sweep(k, class_score, starts, gain, c, a, space):
+    """The problem with the falls of c and a, and last what makes integers of all that is added up, 0 where there is nothing to
+    choose; and the tables of k positions.
+    """
+    n, groups, steps_c, steps_a, kept = (
+        class_score.shape[0],
+        gain.shape[0],
+        space.falls[0],
+        space.falls[1],
+        space.tables,
+    )
     largest_score, largest_gain = 0.0, 0.0
     for g in range(groups):
         largest_gain = max(largest_gain, abs(gain[g]))
@@ -393,7 +401,9 @@ def _begin_sweep(class_score, starts, gain, c, a, steps_c, steps_a):
         steps_c[i], steps_a[i] = c[i] - c[i + 1], a[i] - a[i + 1]
     steps_c[n - 1], steps_a[n - 1] = 0.0, 0.0
     bound = (c[0] - c[n - 1]) * largest_score + (a[0] - a[n - 1]) * largest_gain
-    return 2.0**57 / groups / bound if 1e-280 < bound < np.inf else 0.0
+    scale = 2.0**57 / groups / bound if 1e-280 < bound < np.inf else 0.0
+    tables = _tables_of(kept[0], kept[1], kept[2], kept[3], k, groups)
+    return (class_score, starts, steps_c, steps_a, gain, scale), tables
 
 
 @compile_part
@@ -459,14 +469,10 @@ def sweep(classes, k, group, class_score, starts, gain, c, a, most, space):
 
     Returns whether it came to the end; not if it would look at more than `most` positions.
     """
-    groups = gain.shape[0]
-    steps_c, steps_a, kept = space.falls[0], space.falls[1], space.tables
-    tables = _tables_of(kept[0], kept[1], kept[2], kept[3], k, groups)
-    inside, reach = tables[0], tables[2]
-    scale = _begin_sweep(class_score, starts, gain, c, a, steps_c, steps_a)
-    if scale == 0.0:
+    problem, tables = _begin_sweep(k, class_score, starts, gain, c, a, space)
+    if problem[5] == 0.0:
         return True
-    problem = class_score, starts, steps_c, steps_a, gain, scale
+    groups, inside, reach = gain.shape[0], tables[0], tables[2]
     # inside[i, g]: documents of class g in positions 0..i
     for i in range(k):
         for g in range(groups):
@@ -493,13 +499,10 @@ def sweep_near(classes, margin, class_score, starts, gain, c, a, most, space):
     at more than `most` positions. Then `classes` are no ranking any more.
     """
     n, groups = class_score.shape[0], gain.shape[0]
-    steps_c, steps_a, kept = space.falls[0], space.falls[1], space.tables
-    tables = _tables_of(kept[0], kept[1], kept[2], kept[3], n, groups)
-    inside, reach = tables[0], tables[2]
-    scale = _begin_sweep(class_score, starts, gain, c, a, steps_c, steps_a)
-    if scale == 0.0:
+    problem, tables = _begin_sweep(n, class_score, starts, gain, c, a, space)
+    if problem[5] == 0.0:
         return True
-    problem = class_score, starts, steps_c, steps_a, gain, scale
+    inside, reach = tables[0], tables[2]
     outside = space.of_classes[9]  # documents of each class behind position at
     for g in range(groups):
         outside[g] = 0
@@ -617,7 +620,7 @@ def _by_levels(class_score, starts, group, gain, c, a, k, classes, space):
         its_starts = level_starts[at]
         numbers = scores[here:there], its_starts, gain, decays[here:there], discounts[here:there]
         if at == level:
-            greedy(classes, ranks, *numbers, placed, space.falls[2], space.sums[0])
+            greedy(classes, ranks, *numbers, placed, space.falls[2], space.sums[0])  # the last two are not read
         sweep(classes, ranks, group[: 0 if at else n], *numbers, 2**62, space)
         if at == 0:
             break
