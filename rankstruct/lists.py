@@ -139,7 +139,7 @@ def is_under_autocast(values: Tensor) -> bool:
     False
     """
     kind = values.device.type
-    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return (kind == "cpu" or torch.amp.is_autocast_available(kind)) and torch.is_autocast_enabled(kind)
 
 
 def is_plain(values: Tensor) -> bool:
@@ -151,6 +151,13 @@ def is_plain(values: Tensor) -> bool:
     if type(values) is not Tensor or values.device.type != "cpu" or torch.compiler.is_compiling():
         return False
     return not torch._C._functorch.is_functorch_wrapped_tensor(values)  # torch.func has no public way to ask
+
+
+def is_eager(values: Tensor) -> bool:
+    """`is_plain`, and nobody looks on: no transform of torch.func and no dispatch mode is active."""
+    if type(values) is not Tensor or values.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    return not (torch._C._are_functorch_transforms_active() or torch._C._len_torch_dispatch_stack())
 
 
 def known_ids(name: str, ids: Any) -> np.ndarray:

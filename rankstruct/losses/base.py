@@ -71,6 +71,7 @@ from rankstruct.lists import (
     check_lists,
     check_offsets,
     check_tensor,
+    is_eager,
     is_plain,
     is_under_autocast,
     length_buckets,
@@ -142,24 +143,28 @@ def opened(loss: Loss) -> Loss:
     takes = signature(loss).parameters
     passes_on = any(each.kind == each.VAR_KEYWORD for each in takes.values())
     taken = [name for name in AllOptions.__annotations__ if name in takes]
+    known = {*takes, "item_weights"}
 
     @wraps(loss)
     def call(*given: Any, **lists: Any) -> Tensor:
-        unknown = [name for name in lists if name not in takes and name != "item_weights"]
-        if unknown:
+        if not lists.keys() <= known:
+            unknown = [name for name in lists if name not in known]
             refuse_other_names(unknown)
             if not passes_on:
                 raise TypeError(
                     f"unexpected keyword argument {unknown[0]!r}; beside the lists this loss takes {', '.join(taken)}"
                 )
-        if lists.get("item_weights") is None:
-            lists.pop("item_weights", None)
-        elif not (passes_on or "item_weights" in takes):
-            raise TypeError(_NO_ITEM_WEIGHTS)
+        if "item_weights" in lists:
+            if lists["item_weights"] is None:
+                del lists["item_weights"]
+            elif not (passes_on or "item_weights" in takes):
+                raise TypeError(_NO_ITEM_WEIGHTS)
         if "offsets" in lists:
             lists["offsets"] = as_offsets(lists["offsets"])
-        at = next((at for at, each in enumerate(given) if isinstance(each, Tensor)), None)
-        if at is None or not is_under_autocast(given[at]):
+        at = 0
+        while at < len(given) and not isinstance(given[at], Tensor):
+            at += 1
+        if at == len(given) or not is_under_autocast(given[at]):
             return loss(*given, **lists)
         scores = given[at].float() if given[at].dtype in _HALVES else given[at]
         with torch.autocast(scores.device.type, enabled=False):  # it would multiply matrices in half precision
@@ -446,8 +451,24 @@ def hinge(
     """The structured hinge loss of what `resolve` returned; see `structured_hinge_loss`."""
     check_lists(scores, labels, where, offsets)
     _, value, direction = resolved.solve(scores, labels, where, offsets, reference, reference_scores, groups)
+    if reduction == "mean" and weights is None and is_eager(value) and value.dtype not in _HALVES and value.numel():
+        return _PlainMean.apply(scores, _mean(value, where, offsets), direction)
     values = with_gradient(scores, value, direction, offsets)
     return reduce_lists(values, where=where, offsets=offsets, weights=weights, reduction=reduction)
+
+
+def _mean(value: Tensor, where: Tensor | None, offsets: Tensor | None) -> tuple[float, int]:
+    """The mean over the lists that are not all padding, which costs 0, and how many there are: `reduce_lists` by NumPy."""
+    values = value.numpy()
+    count = values.size
+    if where is not None:
+        count = max(int(np.count_nonzero(where.numpy().any(-1))), 1)
+    elif offsets is not None:
+        count = max(int(np.count_nonzero(np.diff(offsets.numpy()))), 1)
+    mean = float(np.add.reduce(values, axis=None, dtype=np.float64)) / count
+    if not abs(mean) <= torch.finfo(value.dtype).max:
+        _refuse_overflow(value.new_tensor(mean), value)
+    return mean, count
 
 
 def is_convex(loss: torch.nn.Module) -> bool:
@@ -513,7 +534,7 @@ def _spread(values: Tensor, documents: Tensor, offsets: Tensor | None) -> Tensor
 
 def with_gradient(scores: Tensor, value: Tensor, direction: Tensor, offsets: Tensor | None = None) -> Tensor:
     """`value`, one a list, as a function of `scores` `[..., list_size]`, or flat with `offsets`, with gradient `direction`."""
-    function = _Plain if is_plain(scores) and not torch._C._are_functorch_transforms_active() else _Piecewise
+    function = _Plain if is_eager(scores) else _Piecewise
     return function.apply(scores, value, direction, offsets)
 
 
@@ -526,6 +547,20 @@ class _Plain(torch.autograd.Function):
         return value.clone()
 
     backward = _Piecewise.backward
+
+
+class _PlainMean(torch.autograd.Function):
+    """`_Plain` and the mean in one step, of what `_mean` found: an autograd node takes as long as the sort of some lists."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, mean: tuple[float, int], direction: Tensor) -> Tensor:
+        ctx.save_for_backward(direction)
+        ctx.count = mean[1]
+        return direction.new_tensor(mean[0])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.saved_tensors[0] * (grads[0] / ctx.count), None, None
 
 
 class _Smooth(torch.autograd.Function):

@@ -330,3 +330,46 @@ def test_without_a_measure():
     for kind in (rs.DiverseHingeLoss, rs.TopSurrogateLoss):  # which have none that is usual
         with pytest.raises(TypeError, match=rf"{kind.__name__}.__init__\(\) missing 1 required .* 'measure'"):
             kind()
+
+
+@pytest.mark.parametrize("name", ["AP", "nDCG@3", "diverse_nDCG@3"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("layout", ["full", "where", "flat", "no lists"])
+def test_the_mean_and_its_gradient_are_those_of_the_lists(name, dtype, layout):
+    scores, labels = torch.randn(6, 5, dtype=dtype), torch.randint(0, 2, (6, 5))
+    more = {"groups": torch.randint(0, 3, (6, 5))} if name.startswith("diverse") else {}
+    if layout == "where":
+        where = torch.rand(6, 5) < 0.7
+        where[2] = False  # a list that is all padding counts for nothing
+        more |= {"where": where}
+    elif layout == "flat":
+        scores, labels, more = scores.flatten(), labels.flatten(), {k: v.flatten() for k, v in more.items()}
+        more |= {"offsets": torch.tensor([0, 4, 4, 11, 12, 30])}
+    elif layout == "no lists":
+        scores, labels, more = scores[:0], labels[:0], {k: v[:0] for k, v in more.items()}
+    loss, one = rs.StructuredHingeLoss(name), scores.clone().requires_grad_()
+    other = scores.clone().requires_grad_()
+    mean, values = loss(one, labels, **more), loss(other, labels, **more, reduction="none")
+    counted = torch.ones(len(values), dtype=torch.bool)
+    if "where" in more:
+        counted = more["where"].any(-1)
+    elif "offsets" in more:
+        counted = more["offsets"].diff() > 0
+    expected = values[counted].sum() / counted.sum().clamp(min=1)
+    assert (mean.dtype, mean.shape) == (dtype, ())
+    torch.testing.assert_close(mean, expected)
+    (7 * mean).backward()
+    (7 * expected).backward()
+    torch.testing.assert_close(one.grad, other.grad)
+
+
+def test_the_mean_has_zero_second_derivatives_and_refuses_what_it_cannot_hold():
+    loss, labels = rs.StructuredHingeLoss("nDCG@3"), torch.tensor([[2, 0, 1], [1, 0, 0]])
+    scores = torch.randn(2, 3, dtype=torch.float64, requires_grad=True)
+    factor = torch.tensor(3.0, dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(factor * loss(scores, labels), scores, create_graph=True)
+    (by_factor,) = torch.autograd.grad(gradient.sum() + gradient[0, 0], factor, allow_unused=True)
+    torch.testing.assert_close(by_factor, (gradient.sum() + gradient[0, 0]).detach() / 3)
+    huge = torch.tensor([[-3e38, 3e38, 3e38], [0.0, 0.0, 0.0]])
+    with pytest.raises(ValueError, match=r"the loss of list 0 is inf: .*too large for torch.float32"):
+        rs.StructuredHingeLoss("AP")(huge, labels.clamp(max=1))
