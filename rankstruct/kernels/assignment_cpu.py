@@ -56,7 +56,7 @@ class SweepSpace(NamedTuple):
     """Scratch of the sweep, for one list after another.
 
     Attributes:
-        falls: float64 `[3, documents]`, of c and a, and the margins of `greedy`.
+        falls: float64 `[5, documents]`, of c and a, and the margins and edges of `greedy`.
         sums: int64 `[2, documents + 1]`.
         of_classes: int64 `[10, classes]`.
         tables: int64 `[4, _KEPT]`, of which a list that needs more takes new ones; or four that suffice: `[k, classes]`, twice
@@ -73,7 +73,7 @@ class SweepSpace(NamedTuple):
 def sweep_space(documents, classes):
     """Scratch for lists of at most so many documents and distinct gains."""
     return SweepSpace(
-        np.empty((3, documents)),
+        np.empty((5, documents)),
         np.empty((2, documents + 1), np.int64),
         np.empty((10, classes), np.int64),
         np.empty((4, _KEPT), np.int64),
@@ -470,20 +470,35 @@ def sweep(classes, k, group, class_score, starts, gain, c, a, most, space):
     Returns whether it came to the end; not if it would look at more than `most` positions.
     """
     problem, tables = _begin_sweep(k, class_score, starts, gain, c, a, space)
-    if problem[5] == 0.0:
+    steps_c, steps_a, scale = problem[2], problem[3], problem[5]
+    if scale == 0.0:
         return True
     groups, inside, reach = gain.shape[0], tables[0], tables[2]
     # inside[i, g]: documents of class g in positions 0..i
     for i in range(k):
         for g in range(groups):
             inside[i, g] = (inside[i - 1, g] if i else 0) + (classes[i] == g)
-    _settle(classes, inside, *problem)
+    _settle(classes, inside, class_score, starts, steps_c, steps_a, gain, scale)
     forth, back = space.sums[0], space.sums[1]
     place, gained = space.of_classes[0:3], space.of_classes[3:6]
     i = k
     while i == k and most >= 0:
         most -= group.shape[0] // 32  # about what it takes
-        _tail(inside[k - 1], group, *problem, forth, back, place, gained, reach[k - 1])
+        _tail(
+            inside[k - 1],
+            group,
+            class_score,
+            starts,
+            steps_c,
+            steps_a,
+            gain,
+            scale,
+            forth,
+            back,
+            place,
+            gained,
+            reach[k - 1],
+        )
         i, most = _sweep_back(k - 1, -1, most, classes, problem, tables, space.of_classes)
     return most >= 0
 
@@ -527,40 +542,48 @@ def sweep_near(classes, margin, class_score, starts, gain, c, a, most, space):
 
 
 @compile_part
-def greedy(classes, k, class_score, starts, gain, c, a, pointer, margin, places):
+def greedy(classes, k, class_score, starts, gain, c, a, pointer, margin, places, edges):
     """Fill the first k of `classes` one by one with what the boundary behind the position would like best.
 
     `margin` [k] becomes by how much each boundary likes every document inside better than every other one, below 0 where it does
-    not; `places` [n], class by class, the position of each document that has one. `pointer` [classes] is scratch. Returns
-    whether no margin is below 0: for k = n that is an optimum.
+    not; `places` [n], class by class, the position of each document that has one. `pointer` [classes] and `edges` [2, at least
+    as many] are scratch. Returns whether no margin is below 0: for k = n that is an optimum.
     """
     n, groups = class_score.shape[0], gain.shape[0]
     if groups == 2:
         return _greedy_of_two(classes, k, class_score, starts, gain, c, a, margin, places)
+    outside, inside = edges[0], edges[1]  # the scores of the first of each class outside, and of the last inside
     for g in range(groups):
         pointer[g] = starts[g]
+        outside[g] = class_score[starts[g]] if starts[g] < starts[g + 1] else -np.inf
+        inside[g] = np.inf
     nested = True
     for i in range(k):
-        step_c, step_a = (c[i] - c[i + 1], a[i] - a[i + 1]) if i + 1 < n else (0.0, 0.0)
-        chosen, highest, second, lowest = -1, -np.inf, -np.inf, np.inf  # of those outside, and of those inside
-        for g in range(groups):
-            at = pointer[g]
-            if at < starts[g + 1]:
-                value = step_c * class_score[unsigned(at)] - step_a * gain[g]
-                if chosen < 0 or value > highest:
-                    chosen, highest, second = g, value, highest
-                else:
-                    second = max(second, value)
-            if at > starts[g]:
-                lowest = min(lowest, step_c * class_score[unsigned(at - 1)] - step_a * gain[g])
-        classes[i] = chosen
+        here, behind = unsigned(i), unsigned(i + 1)
+        step_c, step_a = (c[here] - c[behind], a[here] - a[behind]) if i + 1 < n else (0.0, 0.0)
+        chosen, highest, second, lowest = 0, -np.inf, -np.inf, np.inf  # of those outside, and of those inside
+        for g in range(groups):  # without branches, which a processor would guess wrong; comparisons with NaN are False
+            cost = step_a * gain[unsigned(g)]
+            value, kept = step_c * outside[unsigned(g)] - cost, step_c * inside[unsigned(g)] - cost
+            better = value > highest
+            lower = highest if better else value
+            chosen, highest = (g, value) if better else (chosen, highest)
+            second = lower if lower > second else second
+            lowest = kept if kept < lowest else lowest
+        if highest == -np.inf:  # all that are left are as bad as numbers can say
+            while outside[unsigned(chosen)] == -np.inf:
+                chosen += 1
+        classes[here] = chosen
         at = pointer[unsigned(chosen)]
         places[unsigned(at)] = i
+        inside[unsigned(chosen)] = class_score[unsigned(at)]
         at += 1
         pointer[unsigned(chosen)] = at
-        if at < starts[unsigned(chosen + 1)]:
-            second = max(second, step_c * class_score[unsigned(at)] - step_a * gain[unsigned(chosen)])
-        margin[i] = lowest - second
+        score = class_score[unsigned(at)] if at < starts[unsigned(chosen + 1)] else -np.inf
+        outside[unsigned(chosen)] = score
+        value = step_c * score - step_a * gain[unsigned(chosen)]
+        second = value if value > second else second
+        margin[here] = lowest - second
         nested = nested and lowest >= second
     return nested
 
@@ -620,7 +643,9 @@ def _by_levels(class_score, starts, group, gain, c, a, k, classes, space):
         its_starts = level_starts[at]
         numbers = scores[here:there], its_starts, gain, decays[here:there], discounts[here:there]
         if at == level:
-            greedy(classes, ranks, *numbers, placed, space.falls[2], space.sums[0])  # the last two are not read
+            greedy(
+                classes, ranks, *numbers, placed, space.falls[2], space.sums[0], space.falls[3:5]
+            )  # only the class counts
         sweep(classes, ranks, group[: 0 if at else n], *numbers, 2**62, space)
         if at == 0:
             break
@@ -649,7 +674,7 @@ def by_sweep(class_score, starts, group, gain, c, a, k, most, classes, places, s
     """
     n = group.shape[0]
     problem = class_score, starts, gain, c, a
-    scratch = space.of_classes[9], space.falls[2], places
+    scratch = space.of_classes[9], space.falls[2], places, space.falls[3:5]
     nested = greedy(classes, k, *problem, *scratch)
     if k == n:
         if nested or sweep_near(classes, space.falls[2], *problem, most, space):

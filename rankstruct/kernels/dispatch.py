@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from rankstruct.kernels.threads import share_lists
-from rankstruct.lists import batch_first, check_offsets, pad, unpad
+from rankstruct.lists import batch_first, check_offsets, is_eager, pad, unpad
 
 __all__ = ["Answer", "DeviceLists", "FlatLists", "PaddedLists", "define_kernel", "discount_table", "load_kernel"]
 
@@ -73,13 +73,16 @@ class FlatLists(NamedTuple):
         offsets: Tensor | None,
         chosen: Tensor | None = None,
         groups: Tensor | None = None,
+        *,
+        check_labels: bool = True,
     ) -> FlatLists:
         """Flat views of CPU tensors.
 
         NumPy, not torch, prepares the arrays: torch would wake its own threads, which then spin beside ours.
 
         Raises:
-            ValueError: a real document's label or reference score is not finite, or offsets are not in order.
+            ValueError: a real document's label, if they are checked, or reference score is not finite, or offsets are not in
+                order.
         """
         shape = tuple(scores.shape)
         lists: tuple[int, ...]
@@ -89,7 +92,7 @@ class FlatLists(NamedTuple):
             longest = int(np.diff(bounds).max(initial=0))
         else:
             lists, longest = shape[:-1], shape[-1]
-            bounds = np.arange(math.prod(lists) + 1, dtype=np.int64) * longest
+            bounds = _bounds(math.prod(lists), longest)
         values = _flat(scores)
         bits = np.uint32 if values.itemsize == 4 else np.uint64
         flat = cls(
@@ -104,7 +107,8 @@ class FlatLists(NamedTuple):
             lists=lists,
             longest=longest,
         )
-        flat._check_finite("labels", flat.labels)
+        if check_labels:
+            flat._check_finite("labels", flat.labels)
         if chosen is not None:
             flat._check_finite("reference_scores", flat.chosen)
         return flat
@@ -113,8 +117,10 @@ class FlatLists(NamedTuple):
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             broken = np.flatnonzero(self.real(~np.isfinite(values)))
             if broken.size:
-                at = int(broken[0])
-                raise ValueError(f"{name} must be finite; {self.place(at)} is {values[at]}. Padding belongs in where")
+                self._refuse_infinite(name, values, int(broken[0]))
+
+    def _refuse_infinite(self, name: str, values: np.ndarray, at: int) -> None:
+        raise ValueError(f"{name} must be finite; {self.place(at)} is {values[at]}. Padding belongs in where")
 
     def real(self, chosen: np.ndarray) -> np.ndarray:
         """`chosen` bool `[documents]` without the padding."""
@@ -144,6 +150,8 @@ class FlatLists(NamedTuple):
                 f"scores must be finite; {self.place(at)} is {self.scores[at]}. "
                 "Is the learning rate too high, or a feature missing? Padding belongs in where"
             )
+        if at != -1 and not np.isfinite(self.labels[at]):
+            self._refuse_infinite("labels", self.labels, at)
         if at != -1 and self.labels[at] >= 0:
             raise ValueError(
                 f"scores of a list are too far apart for their dtype; {self.place(at)} is {self.scores[at]:g}. Scale them down"
@@ -153,6 +161,11 @@ class FlatLists(NamedTuple):
                 f"gains must be >= 0; {self.place(at)} has gain {self.labels[at]:g}: shift the labels, or choose another "
                 "gain= or min_relevant="
             )
+
+
+@lru_cache(maxsize=8)
+def _bounds(lists: int, longest: int) -> np.ndarray:
+    return np.arange(lists + 1, dtype=np.int64) * longest
 
 
 class PaddedLists(NamedTuple):
@@ -197,8 +210,9 @@ def define_kernel(
     device: Callable[..., Answer] | None = None,
     *,
     precise: bool = False,
+    check_labels: bool = True,
 ) -> Callable[..., Answer]:
-    """The custom operator `rankstruct::<name>` of a kernel.
+    """The custom operator `rankstruct::<name>` of a kernel; where nobody has to see it, what it does.
 
     As `torch.library.custom_op` would make it, without its wrappers in Python: for one list they take as long as its sort. No
     argument of ours is changed or needs a gradient, which is what they look after.
@@ -210,6 +224,7 @@ def define_kernel(
         padded, device: the bodies for other devices.
         precise: whether the flat body takes float64 alone; otherwise float32 scores stay what they are, unless there are
             reference scores: the difference of two scores of rankings may be small where they are not.
+        check_labels: whether labels that are not finite are refused before the flat body, which else returns where one is.
     """
     qualified = f"rankstruct::{name}"
 
@@ -219,13 +234,16 @@ def define_kernel(
         wide = scores.to(torch.float64 if double else torch.float32)
         lists = (wide, labels, where, offsets, None if chosen is None else chosen.double(), groups)
         if has_loops(scores.device):
-            answers = _answer_flat(flat, lists, parameters)
+            answers = _answer_flat(flat, lists, parameters, scores.dtype, check_labels)
         elif padded is not None:
             answers = _answer_padded(padded, lists[:5], parameters)
         elif device is not None and has_kernels(scores.device):
             answers = _answer_on_device(device, lists, parameters)
         else:
-            answers = _answer_flat(flat, [None if value is None else value.cpu() for value in lists], parameters)
+            there = [None if value is None else value.cpu() for value in lists]
+            answers = _answer_flat(flat, there, parameters, scores.dtype, check_labels)
+        if answers[0].dtype == scores.dtype and answers[0].device == scores.device:
+            return answers
         task_loss, value, direction = answers
         return task_loss.to(scores), value.to(scores), direction.to(scores)
 
@@ -235,7 +253,11 @@ def define_kernel(
     operator = getattr(torch.ops.rankstruct, name).default
     torch.library.register_fake(qualified, _fake)
     torch.library.register_vmap(qualified, partial(_vmap, operator))
-    return operator
+
+    def call(scores: Tensor, *given: Any) -> Answer:
+        return (answer if is_eager(scores) else operator)(scores, *given)
+
+    return call
 
 
 def has_loops(device: torch.device) -> bool:
@@ -255,9 +277,11 @@ def load_kernel(name: str) -> Callable[..., Any]:
     return getattr(import_module(f"rankstruct.kernels.{file}"), function)
 
 
-def _answer_flat(body: Callable[..., int], lists: Sequence[Any], parameters: list[Any]) -> Answer:
-    flat = FlatLists.of(*lists)
-    dtype = flat.scores.dtype
+def _answer_flat(
+    body: Callable[..., int], lists: Sequence[Any], parameters: list[Any], wanted: torch.dtype, check_labels: bool
+) -> Answer:
+    flat = FlatLists.of(*lists, check_labels=check_labels)
+    dtype = np.dtype(np.float32) if wanted == torch.float32 else flat.scores.dtype
     arrays = np.empty(flat.lists, dtype), np.empty(flat.lists, dtype), np.empty(flat.shape, dtype)
     flat.refuse(body(flat, tuple(array.reshape(-1) for array in arrays), *parameters))
     return tuple(map(torch.from_numpy, arrays))  # type: ignore[return-value]
@@ -353,7 +377,13 @@ def _vmap(operator: Callable[..., Answer], info: Any, in_dims: Any, *given: Any)
 
 
 def discount_table(weights: Tensor, longest: int) -> np.ndarray:
-    """The first `longest` discounts as float64 `[>= 1]`; raises ValueError if they are no discount."""
+    """The first `longest` discounts as float64 `[>= 1]`; raises ValueError if they are no discount.
+
+    A tensor that is kept has its table as `checked`, for lists of its own length.
+    """
+    kept: np.ndarray | None = getattr(weights, "checked", None)
+    if kept is not None and kept.shape[0] == longest:
+        return kept
     table = np.ascontiguousarray(weights.detach().double().numpy()[: max(longest, 1)])
     # NaN compares False with everything.
     if not (table[0] < np.inf and table[-1] >= 0.0 and (table[1:] <= table[:-1]).all()):

@@ -358,8 +358,8 @@ def solve_list(batch, index, reference, task_loss, value, direction, space):
         difference += c[i] * (scores[shown[i]] - scores[chosen[i]])
         direction[shown[i]] += c[i]
         direction[chosen[i]] -= c[i]
-    task_loss[index] = max(best - found, 0.0) * unit
-    value[index] = max(task_loss[index] + difference, 0.0)
+    loss = max(best - found, 0.0) * unit
+    task_loss[index], value[index] = loss, max(loss + difference, 0.0)
     return wrong
 
 

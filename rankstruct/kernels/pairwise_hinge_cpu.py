@@ -39,8 +39,8 @@ def _grade_ranks(labels, label_bits, where, start, stop, grade, behind, space):
     and of pairs of different grades. `behind` [at least COUNTED_CLASSES] and `space` are scratch.
     """
     real = where[start:stop] if where.size else where
-    key, bits = space[0][0].view(np.int64), space[0][1].view(np.int64)
-    grades = number_few(labels[start:stop].view(np.int64), real, grade, bits, behind, key)
+    bits = space[0][1].view(np.int64)
+    grades = number_few(labels[start:stop].view(np.int64), real, grade, bits, behind, space[2].view(np.int64))
     if grades != -1:
         for i in range(stop - start):
             grade[i] = grades - grade[i]

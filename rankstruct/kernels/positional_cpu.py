@@ -178,15 +178,6 @@ def _merge_classes(group, gain, behind, classes, cut, number, largest):
 @compile_part
 def _partition(number, behind, classes, base, order, pointer):
     """Fill `order` with the places of each class in `number`, counted from `base`. `pointer` [classes] is scratch."""
-    if classes <= COUNTED_CLASSES:  # a pass for each: no step waits for what the last one wrote
-        to = 0
-        for g in range(classes):
-            i = 0
-            while to < behind[g]:
-                order[unsigned(to)] = base + i
-                to += number[unsigned(i)] == g
-                i += 1
-        return
     for g in range(classes):
         pointer[g] = behind[g - 1] if g else 0
     for i in range(number.shape[0]):
@@ -201,7 +192,7 @@ def _number_gains(gains, where, number, gain, behind, space):
     """Fill `number` with the class of each document of a list, -1 in the padding, and of each class `gain` and `behind`; returns
     how many classes. `space` is for `sort_descending`.
     """
-    classes = number_few(gains.view(np.int64), where, number, gain.view(np.int64), behind, space[0][0].view(np.int64))
+    classes = number_few(gains.view(np.int64), where, number, gain.view(np.int64), behind, space[2].view(np.int64))
     if classes != -1:
         return classes
     for i in range(gains.shape[0]):
@@ -243,12 +234,12 @@ def begin(batch, first, last, space, scratch):
     """Sort each list, group its documents by gain, and choose its method: NOTHING where no ranking can be wrong.
 
     `space` is for `sort_descending`, `scratch` [2, at least the longest list and COUNTED_CLASSES]. Returns -1, or the position
-    of a score that is not finite or too far below the highest, or of a gain below 0.
+    of a score that is not finite or too far below the highest, or of a gain that is below 0 or not finite.
     """
     lists = batch.lists
     scores, gains, where, offsets = lists.scores, lists.gains, lists.where, lists.offsets
     bits = scores.view(np.uint64)
-    numbers = scratch[0]
+    its_gain = scratch[0].view(np.float64)
     for index in range(first, last):
         start, stop = offsets[index], offsets[index + 1]
         batch.method[index], batch.size[index], batch.merged[index] = NOTHING, 0, 0
@@ -263,15 +254,15 @@ def begin(batch, first, last, space, scratch):
             score[q] = scores[unsigned(at)] - top
             if not score[q] >= -WIDEST:
                 return at
-            by_score[q] = at
-        real = where[start:stop] if where.size else where
-        behind, number = batch.behind[start:stop], numbers[: stop - start]
-        classes = _number_gains(gains[start:stop], real, number, gain, behind, space)
-        if gain[classes - 1] < 0.0:
-            wrong = stop - 1
-            while number[wrong - start] != classes - 1:
+            by_score[q], its_gain[q] = at, gains[unsigned(at)]
+        behind = batch.behind[start:stop]
+        classes = _number_gains(its_gain[:n], where[:0], group[:n], gain, behind, space)
+        if not (gain[0] < np.inf and gain[classes - 1] >= 0.0):
+            its = 0 if not gain[0] < np.inf else classes - 1
+            wrong = n - 1
+            while group[wrong] != its:
                 wrong -= 1
-            return wrong
+            return by_score[wrong]
         if classes == 1:
             continue
         c, a = batch.lists.decay, batch.lists.weights
@@ -287,8 +278,6 @@ def begin(batch, first, last, space, scratch):
                 gain[g] /= ideal
         batch.size[index], batch.classes[index], batch.cut[index] = n, classes, cut
         batch.front[index], batch.ideal[index] = n, ideal
-        for q in range(n):
-            group[q] = number[unsigned(by_score[q] - start)]
         if batch.lists.reciprocal:
             batch.method[index] = RECIPROCAL
             continue
@@ -456,7 +445,9 @@ def price_lists(batch, first, last):
             class_score, starts, gain, c, a, members, classes = problem_of(batch, index, space)
             start, n, places, placed = batch.lists.offsets[index], members.shape[0], space[1][1], space[2][1]
             known = batch.cut[index] == n
-            known = known and greedy(classes, n, class_score, starts, gain, c, a, placed, space[0][2], places)
+            known = known and greedy(
+                classes, n, class_score, starts, gain, c, a, placed, space[0][2], places, prices[0][:2]
+            )
             if not known:
                 by_prices(batch.score[start : start + n], batch.group[start : start + n], gain, c, a, classes, prices)
             rank_classes(batch, index, members, starts, classes, n, places, placed, known)

@@ -80,15 +80,15 @@ def _solve_sum(batch, index, integers, reals, scratch):
     class_score, starts, gain, c, a, members, classes = problem
     start, n, groups, k = batch.lists.offsets[index], members.shape[0], gain.shape[0], batch.cut[index]
     group, places, pointer, margin = batch.group[start : start + n], integers[1], integers[4], reals[4]
-    known = greedy(classes, k, class_score, starts, gain, c, a, pointer, margin, places) and k == n
+    known = greedy(classes, k, class_score, starts, gain, c, a, pointer, margin, places, reals[5:7]) and k == n
     solved = known
     if not solved and groups <= scratch.inside.shape[1]:
         at = index * scratch.cut if scratch.cut else start
         tables = scratch.inside[at:], scratch.through[at:], scratch.reach[at:], scratch.stack[2 * (at + index) :]
-        space = SweepSpace(reals[2:5], integers[5:7], scratch.of_classes[index], tables)
+        space = SweepSpace(reals[2:7], integers[5:7], scratch.of_classes[index], tables)
         solved = k == n and sweep_near(classes, margin, class_score, starts, gain, c, a, 3 * n, space)
         if not solved:
-            greedy(classes, k, class_score, starts, gain, c, a, pointer, margin, places)
+            greedy(classes, k, class_score, starts, gain, c, a, pointer, margin, places, reals[5:7])
             k = k if k < n else first_by_score(class_score, starts, group, gain, c, a, pointer)
             solved = sweep(classes, k, group, class_score, starts, gain, c, a, 3 * n, space)
     if not solved:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankstruct.kernels.compilation import compile_kernel
+from rankstruct.kernels.compilation import compile_kernel, unsigned
 
 _DIGIT_BITS = 8
 _BUCKETS = 256
@@ -20,8 +20,9 @@ _MOST_MOVES = 8  # a document, of the insertion; a pass costs as much as two to 
 _INSERTION_SORT_BELOW = 32  # a shorter list is sorted before the histograms would be cleared
 
 
-COUNTED_CLASSES = 8  # distinct grades that are found by looking for each; more are sorted
-_NO_GRADE = np.int64(-(2**63))
+COUNTED_CLASSES = 8  # distinct grades that are found by a small table; more are sorted
+_NEGATIVE_ZERO = np.int64(-(2**63))
+_SLOTS, _SPREAD, _SPREAD_BITS = 64, np.uint64(0x9E3779B97F4A7C15), np.uint64(58)  # Knuth's multiplicative hashing
 
 
 @compile_kernel
@@ -169,28 +170,43 @@ def sort_descending(bits, where, start, stop, space):
 
 
 @compile_kernel
-def number_few(bits, where, number, grade, behind, key):
+def number_few(bits, where, number, grade, behind, slots):
     """Number the distinct grades of a list from the highest, 0, 1, ...; returns how many, or -1: more than `COUNTED_CLASSES`.
 
     `bits` are the grades' as int64, which are in order as they are where none is below 0; `where` is empty if every document is
     real. `number` becomes the grade of each, -1 in the padding, `grade` the bits of each, `behind` how many have that grade or a
-    higher one; `key` is scratch. Each grade takes two passes that vectorise.
+    higher one; `slots` [at least 2 x 64] is scratch: a hash table of the grades, and how many documents have each.
     """
+    found, count = slots[:_SLOTS], slots[_SLOTS : 2 * _SLOTS]
+    for slot in range(_SLOTS):
+        count[slot] = 0
+    grades = 0
     for i in range(bits.shape[0]):
-        number[i] = -1
-        value = bits[i] if bits[i] != _NO_GRADE else 0  # of -0.0
-        key[i] = value if not where.size or where[i] else _NO_GRADE
-    before, total = np.int64(2**63 - 1), np.int64(0)
-    for grades in range(COUNTED_CLASSES + 1):
-        highest = _NO_GRADE
-        for i in range(bits.shape[0]):
-            highest = max(highest, key[i] if key[i] < before else _NO_GRADE)
-        if highest == _NO_GRADE:
-            return grades
-        if grades == COUNTED_CLASSES:
-            break
-        for i in range(bits.shape[0]):
-            number[i] = grades if key[i] == highest else number[i]
-            total += key[i] == highest
-        grade[grades], behind[grades], before = highest, total, highest
-    return -1
+        if where.size and not where[i]:
+            number[i] = -1
+            continue
+        value = bits[i] if bits[i] != _NEGATIVE_ZERO else 0
+        h = (np.uint64(value) * _SPREAD) >> _SPREAD_BITS
+        while count[h] and found[h] != value:
+            h = (h + np.uint64(1)) & np.uint64(_SLOTS - 1)
+        if count[h] == 0:
+            if grades == COUNTED_CLASSES:
+                return -1
+            found[h] = value
+            place = grades
+            while place > 0 and grade[place - 1] < value:
+                grade[place], behind[place] = grade[place - 1], behind[place - 1]
+                place -= 1
+            grade[place], behind[place] = value, np.int64(h)
+            grades += 1
+        count[h] += 1
+        number[i] = np.int64(h)
+    total = np.int64(0)
+    for g in range(grades):
+        slot = behind[g]
+        total += count[unsigned(slot)]
+        behind[g], found[unsigned(slot)] = total, g
+    for i in range(bits.shape[0]):
+        if not where.size or where[i]:
+            number[i] = found[unsigned(number[i])]
+    return grades

@@ -45,7 +45,13 @@ def _solve_flat(flat: FlatLists, results: tuple[np.ndarray, ...], lists: RankLis
 
     lists = lists._replace(chosen=lists.chosen if lists.chosen.size else lists.scores)
     rows = kept_rows(lists.cutoff, flat.longest, flat.longest)
-    return flat.run(lambda first, last: diverse_lists(lists, first, last, reference, rows, *results))
+    task_loss, value, rounded = results
+    direction = np.empty(rounded.shape)  # what is added and subtracted again is to leave 0
+    wrong = flat.run(
+        lambda first, last: diverse_lists(lists, first, last, reference, rows, task_loss, value, direction)
+    )
+    rounded[:] = direction
+    return wrong
 
 
 def _solve_on_device(lists: DeviceLists, *given: Any) -> Answer:

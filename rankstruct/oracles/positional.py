@@ -24,7 +24,7 @@ from torch import Tensor
 
 from rankstruct.feature_maps import FeatureMap, Positional
 from rankstruct.kernels.dispatch import Answer, DeviceLists, FlatLists, define_kernel, discount_table, load_kernel
-from rankstruct.lists import is_plain
+from rankstruct.lists import is_eager, is_plain, refuse_negative
 from rankstruct.measures import RR, DiscountedGain, Diverse, Measure, mWTA
 from rankstruct.measures.ranked import is_relevant
 from rankstruct.oracles.registry import REFERENCES, Oracle, register_oracle
@@ -70,6 +70,8 @@ def rank_oracle(
     flat: Callable[..., int],
     explain: Callable[..., RankMethod],
     device: Callable[..., Answer] | None = None,
+    *,
+    check_labels: bool = True,
 ) -> Oracle:
     """An oracle whose kernel `(FlatLists, results, RankLists, number of the reference)` knows rankings by their ranks.
 
@@ -94,7 +96,9 @@ def rank_oracle(
         return device(lists, *given[:-1], REFERENCES.index(given[-1]))
 
     schema = "Tensor decay, Tensor weights, SymInt least_cutoff, bool normalized, bool reciprocal, str reference"
-    operator = define_kernel(name, schema, body, device=None if device is None else on_device, precise=True)
+    operator = define_kernel(
+        name, schema, body, device=None if device is None else on_device, precise=True, check_labels=check_labels
+    )
 
     def solve(
         scores: Tensor,
@@ -109,27 +113,37 @@ def rank_oracle(
         groups: Tensor | None = None,
     ) -> Answer:
         plain = measure.plain if isinstance(measure, Diverse) else measure
-        weights, decay = rank_tables(plain, feature_map, scores)
+        tables = rank_tables(plain, feature_map, scores)
         kind = getattr(plain, "least_cutoff", 0), bool(getattr(plain, "normalized", False)), isinstance(plain, RR)
-        lists = (scores, _gains(plain, labels), where, offsets, reference_scores, groups)
-        return operator(*lists, decay, weights, *kind, reference)
+        gains = _gains_of_grades(plain, labels, where, tables.gains)
+        return operator(scores, gains, where, offsets, reference_scores, groups, *tables[:2], *kind, reference)
 
-    return Oracle(solve, explain, REFERENCES, takes_reference_scores=True)
+    return Oracle(solve, explain, REFERENCES, takes_reference_scores=True, refuses_negative=True)
 
 
 class _Scratch(threading.local):
     """What a thread's calls fill, kept from one to the next: the system clears fresh memory, which takes as long as the loops."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, np.ndarray] = {}
+        self._rows = [np.empty((7, 0), np.int64)] * 2
+        self._sizes: tuple[int, ...] = (-1, -1)
+        self._arrays: list[np.ndarray] = []
 
-    def rows(self, name: str, count: int, size: int) -> np.ndarray:
-        """Int64 `[count, size]`, each row in one piece."""
-        found = self._kept.get(name)
-        if found is None or found.shape[1] < size:
-            found = np.empty((count, size), np.int64)
+    def arrays(self, documents: int, lists: int) -> list[np.ndarray]:
+        """Those of `Batch`: five of int64 and two of float64 `[documents]`, five of int64 and one of float64 `[lists]`."""
+        if (documents, lists) != self._sizes:
+            rows = [self._rows_for(at, size) for at, size in enumerate((documents, lists))]
+            (by_document, by_list), floats = rows, [each.view(np.float64) for each in rows]
+            self._arrays = [*by_document[:5], *floats[0][5:], *by_list[:6], floats[1][6]]
+            self._sizes = (documents, lists) if documents <= _MOST_KEPT else (-1, -1)
+        return self._arrays
+
+    def _rows_for(self, at: int, size: int) -> np.ndarray:
+        found = self._rows[at]
+        if found.shape[1] < size:
+            found = np.empty((7, size), np.int64)
             if size <= _MOST_KEPT:
-                self._kept[name] = found
+                self._rows[at] = found
         return found[:, :size]
 
 
@@ -139,9 +153,7 @@ _SCRATCH, _MOST_KEPT = _Scratch(), 2**18  # documents, of 56 bytes
 def _solve_flat(flat: FlatLists, results: tuple[np.ndarray, ...], lists: RankLists, reference: int) -> int:
     from rankstruct.kernels import positional_cpu as cpu
 
-    documents, count = flat.scores.shape[0], len(flat.bounds) - 1
-    by_document, by_list = _SCRATCH.rows("by_document", 7, documents), _SCRATCH.rows("by_list", 7, count)
-    batch = cpu.Batch(lists, *by_document[:5], *by_document[5:].view(float), *by_list[:6], *by_list[6:].view(float))
+    batch = cpu.Batch(lists, *_SCRATCH.arrays(flat.scores.shape[0], len(flat.bounds) - 1))
     wrong = flat.run(lambda first, last: cpu.begin_lists(batch, first, last))
     if wrong != -1:
         return wrong
@@ -155,12 +167,21 @@ def _solve_on_device(lists: DeviceLists, *given: Any) -> Answer:
     return load_kernel("positional_device.solve_on_device")(lists, *given)
 
 
-_TABLES: OrderedDict[tuple[Measure, Positional, int], tuple[Tensor, Tensor]] = OrderedDict()
+class RankTables(NamedTuple):
+    """Of a measure and a map: `weights` and `decay` `[longest list]`, and what grades gain, as far as it is known."""
+
+    decay: Tensor
+    weights: Tensor
+    gains: np.ndarray | None
+
+
+_TABLES: OrderedDict[tuple[Measure, Positional, int], RankTables] = OrderedDict()
 _MOST_TABLES = 16
 _LARGEST_TABLE = 10_000  # ranks; making a longer one is little beside the sort of the list
+_GRADES = 256
 
 
-def rank_tables(measure: Measure, feature_map: Positional, scores: Tensor) -> tuple[Tensor, Tensor]:
+def rank_tables(measure: Measure, feature_map: Positional, scores: Tensor) -> RankTables:
     """Discounts and decay for lists as long as `scores` `[..., list_size]`, kept from one call to the next."""
     size = max(scores.shape[-1], 1)
     # Tensors of a tracer, a fake device, inference mode or torch.func must not outlive the call that they were made for.
@@ -174,22 +195,44 @@ def rank_tables(measure: Measure, feature_map: Positional, scores: Tensor) -> tu
         return _make_tables(measure, feature_map, size)
     if tables is None:
         tables = _make_tables(measure, feature_map, size)
-        if not all(map(is_plain, tables)):
+        if not all(map(is_plain, tables[:2])):
             return tables
-        _TABLES[key] = tables
+        for each in tables[:2]:
+            each.checked = discount_table(each, size)  # type: ignore[attr-defined]
+        tables = _TABLES[key] = tables._replace(gains=np.full(_GRADES, np.nan))
         if len(_TABLES) > _MOST_TABLES:
             _TABLES.popitem(last=False)
     return tables
 
 
-def _make_tables(measure: Measure, feature_map: Positional, size: int) -> tuple[Tensor, Tensor]:
+def _make_tables(measure: Measure, feature_map: Positional, size: int) -> RankTables:
     if isinstance(measure, RR):
         ranks = torch.arange(1, size + 1, dtype=torch.float64)
         weights = 1.0 / ranks if measure.cutoff is None else torch.where(ranks <= measure.cutoff, 1.0 / ranks, 0.0)
     else:
         assert isinstance(measure, DiscountedGain | mWTA)
         weights = measure.unchecked_weights(size)
-    return weights, feature_map.unchecked_weights(size, weights, measure.cutoff)
+    return RankTables(feature_map.unchecked_weights(size, weights, measure.cutoff), weights, None)
+
+
+_TABLED = (torch.int64, torch.float32, torch.float64)  # loops are compiled for each
+
+
+def _gains_of_grades(measure: Measure, labels: Tensor, where: Tensor | None, table: np.ndarray | None) -> Tensor:
+    """`_gains`, or by `table`, which learns; refuses labels below 0 that the measure gives no meaning."""
+    if table is None or labels.dtype not in _TABLED or not is_eager(labels):
+        return _gains(measure, labels if measure.takes_negative_labels else refuse_negative(labels, where))
+    flat = labels.numpy().reshape(-1)
+    real = _ALL_REAL if where is None else where.numpy().reshape(-1).view(np.uint8)
+    found = np.empty(labels.shape)
+    if load_kernel("gains_cpu.look_up")(flat, real, table, found.reshape(-1)):
+        return torch.from_numpy(found)
+    gains = _gains(measure, labels if measure.takes_negative_labels else refuse_negative(labels, where))
+    load_kernel("gains_cpu.keep")(flat, real, gains.numpy().reshape(-1), table)
+    return gains
+
+
+_ALL_REAL = np.empty(0, np.uint8)
 
 
 def _gains(measure: Measure, labels: Tensor) -> Tensor:
@@ -215,7 +258,7 @@ def _explain(measure: Measure, feature_map: FeatureMap, list_size: int, grades: 
     return _METHODS[choose(list_size, grades, int(np.count_nonzero(a)), proportional)]
 
 
-_ORACLE = rank_oracle("positional", _solve_flat, _explain, _solve_on_device)
+_ORACLE = rank_oracle("positional", _solve_flat, _explain, _solve_on_device, check_labels=False)
 register_oracle(DiscountedGain, Positional, _ORACLE, default="ideal-tied")  # type: ignore[type-abstract]  # and all its subclasses
 register_oracle(mWTA, Positional, _ORACLE, default="ideal-tied")  # DORM section 6.4
 register_oracle(RR, Positional, _ORACLE, default="ideal-tied")

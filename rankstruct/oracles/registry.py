@@ -44,12 +44,14 @@ class Oracle:
         explain: `(measure, feature_map, list_size, grades)` to something with a `name` and a `cost`, in words.
         references: those of `ideal`, `ideal-tied`, `predicted` and `below-window` that `solve` knows.
         takes_reference_scores: whether it knows `reference_scores=`, which choose the reference instead of the scores.
+        refuses_negative: whether it looks itself for labels below 0, which measures give no meaning.
     """
 
     solve: Callable[..., tuple[Tensor, Tensor, Tensor]]
     explain: Callable[..., Any]
     references: tuple[str, ...] = ("ideal",)
     takes_reference_scores: bool = False
+    refuses_negative: bool = False
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,9 @@ class Resolved:
         if reference_scores is not None:
             self._check_reference_scores(reference_scores, scores, reference)
             more["reference_scores"] = reference_scores.detach()
-        labels = labels.detach() if self.signed else refuse_negative(labels.detach(), where)
+        labels = labels.detach()
+        if not (self.signed or self.oracle.refuses_negative):
+            labels = refuse_negative(labels, where)
         lists = (scores.detach(), labels, where, offsets)
         return MostViolated(*self.oracle.solve(*lists, self.measure, self.feature_map, reference, **more))
 

@@ -17,6 +17,7 @@ from rankstruct.kernels.positional_cpu import (
     SWEEP,
     choose_method,
 )
+from rankstruct.kernels.sorting import COUNTED_CLASSES, number_few
 from rankstruct.oracles import positional
 
 
@@ -375,10 +376,77 @@ def test_kept_scratch_belongs_to_one_thread_and_one_call():
 def test_long_scratch_is_not_kept(monkeypatch):
     monkeypatch.setattr(positional, "_MOST_KEPT", 5)
     scratch = positional._Scratch()
-    kept = scratch.rows("documents", 2, 5)
-    assert np.shares_memory(scratch.rows("documents", 2, 3), kept)
-    assert not np.shares_memory(scratch.rows("documents", 2, 6), scratch.rows("documents", 2, 6))
-    assert np.shares_memory(scratch.rows("documents", 2, 5), kept)
+
+    def shared(sizes, others):
+        one, other = list(scratch.arrays(*sizes)), list(scratch.arrays(*others))
+        return {bool(np.shares_memory(a, b)) for a, b in zip(one, other, strict=True)}
+
+    assert shared((5, 2), (3, 1)) == shared((3, 2), (5, 2)) == {True}
+    assert shared((6, 6), (6, 6)) == {False}
+    assert shared((5, 2), (5, 2)) == {True}
+    assert [each.shape[0] for each in scratch.arrays(4, 3)] == [4] * 7 + [3] * 7
+
+
+@pytest.mark.parametrize("name", ["nDCG", "P@2", "RR", "DCG(gain='linear')@3", "mWTA", "nDCG(min_relevant=2)"])
+def test_gains_of_grades_that_are_known_are_those_of_the_measure(name):
+    positional._TABLES.clear()
+    measure = rs.parse_measure(name)
+    scores, padding = torch.randn(5, 8), torch.rand(5, 8) < 0.2
+    for labels in (
+        torch.randint(0, 2, (5, 8)),
+        torch.randint(0, 5, (5, 8)),  # grades that were not seen before
+        torch.randint(0, 5, (5, 8)).float(),
+        torch.randint(0, 5, (5, 8)) + 0.5 * torch.rand(5, 8).round(),
+        torch.randint(0, 5, (5, 8)).double(),
+        torch.randint(0, 5, (5, 8)).to(torch.uint8),
+        torch.randint(0, 400, (5, 8)).clamp(max=300),
+    ):
+        padded = labels.double().masked_fill(padding, torch.nan)
+        for given, where in ((labels, None), (labels, ~padding), (padded, ~padding)):
+            table = positional.rank_tables(measure, rs.Positional(), scores).gains
+            found = positional._gains_of_grades(measure, given, where, table)
+            real = torch.ones_like(padding) if where is None else where
+            torch.testing.assert_close(found[real], positional._gains(measure, labels)[real], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("bad", [-1.0, torch.nan, torch.inf, -torch.inf])
+def test_labels_are_refused_whether_the_others_are_known_or_not(bad):
+    scores, good = torch.randn(2, 3), torch.tensor([[0.0, 1, 2], [2, 1, 0]])
+    wrong = good.clone()
+    wrong[1, 1] = bad
+    where = torch.tensor([[True] * 3, [True, False, True]])
+    positional._TABLES.clear()
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"labels must be .*document \[1, 1\]"):
+            rs.most_violated(scores, wrong, "nDCG")
+        expected = rs.most_violated(scores, good, "nDCG", where=where)
+        found = rs.most_violated(scores, wrong, "nDCG", where=where)
+        assert all(map(torch.equal, found, expected))
+        rs.most_violated(scores, good, "nDCG")
+
+
+@pytest.mark.parametrize("number", [1, 5, 8, 9])
+@pytest.mark.parametrize("padded", [False, True])
+def test_few_grades_are_numbered_whatever_they_are(number, padded):
+    generator = np.random.default_rng(number)
+    for _ in range(300):  # some of which fall into one slot
+        grades = np.concatenate([generator.choice(16, number, replace=False), generator.random(number) * 9])
+        values = generator.choice(generator.choice(grades, number, replace=False), 60) * generator.choice(
+            [1.0, -0.0, 1.0]
+        )
+        where = (generator.random(60) < 0.8).astype(np.uint8) if padded else np.empty(0, np.uint8)
+        real = where == 1 if padded else np.ones(60, bool)
+        numbers, grade, behind = np.empty(60, np.int64), np.empty(9, np.int64), np.empty(9, np.int64)
+        slots = generator.integers(0, 9, 128)
+        found = number_few(values.view(np.int64), where, numbers, grade, behind, slots)
+        expected = -np.unique(-values[real] + 0.0)
+        if len(expected) > COUNTED_CLASSES:
+            assert found == -1
+            continue
+        assert np.array_equal(grade[:found].view(np.float64), expected)
+        assert np.array_equal(numbers[real], np.searchsorted(-expected, -values[real]))
+        assert (numbers[~real] == -1).all()
+        assert np.array_equal(behind[:found], [(values[real] >= each).sum() for each in expected])
 
 
 def test_a_measure_that_cannot_be_a_key_is_served():
