@@ -9,7 +9,7 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from rankstruct.feature_maps import FeatureMap
-from rankstruct.lists import check_lists, refuse_groups_of_lists
+from rankstruct.lists import check_lists, is_eager, refuse_groups_of_lists
 from rankstruct.losses.base import (
     HingeLoss,
     HingeOptions,
@@ -87,10 +87,14 @@ def _graded(
     grades, each = _thresholds(labels, where, grades, grade_weights)
     count = len(grades)
     thresholds = torch.tensor([float(grade) for grade in grades], dtype=torch.float64, device=labels.device)
-    reached = (labels.double() >= thresholds.view(-1, *[1] * labels.dim())).to(scores.dtype)
-    if labels.dtype.is_floating_point or labels.device.type != "cpu":  # for the oracle to refuse, or in the padding
+    reached = labels.double() >= thresholds.view(-1, *[1] * labels.dim())
+    if is_eager(labels):  # and so checked
+        reached = reached.view(torch.uint8)
+    elif labels.dtype.is_floating_point or labels.device.type != "cpu":  # for the oracle to refuse, or in the padding
         right = labels.isfinite() if signed else labels.isfinite() & (labels >= 0)
-        reached = torch.where(right, reached, torch.nan)
+        reached = torch.where(right, reached.to(scores.dtype), torch.nan)
+    else:
+        reached = reached.to(scores.dtype)
     flat = offsets is not None
 
     def repeated(values: Tensor | None) -> Tensor | None:
