@@ -18,7 +18,6 @@ from pathlib import Path
 
 import numpy as np
 from torch import nn
-from tqdm import tqdm
 
 from rankstruct.data import DataError, RankingData, fit_preparation, read_splits, read_svmlight
 from rankstruct.data.dataset import concatenate
@@ -28,6 +27,7 @@ from rankstruct.files import write_result
 from rankstruct.losses import DiverseHingeLoss, StructuredHingeLoss, is_convex
 from rankstruct.measures import Measure, StRecall, alpha_nDCG, diverse_nDCG, evaluate, nDCG
 from rankstruct.oracles.registry import REFERENCES
+from rankstruct.progress import Progress
 from rankstruct.solvers import DC, Bundle
 from rankstruct.statistics import TESTS, compare_paired
 from rankstruct.tables import format_table
@@ -113,7 +113,7 @@ def compare_losses(
     parts = split_lists(data.num_lists, folds, np.random.default_rng(seed))
     found = {name: {measure.name: np.empty(data.num_lists) for measure in measures} for name in losses}
     for name, loss in losses.items():
-        for number, part in enumerate(tqdm(parts, desc=name, unit="fold")):
+        for number, part in enumerate(Progress(parts, desc=name, unit="fold")):
             rest = [other for at, other in enumerate(parts) if at != number]
             chosen = np.zeros(len(costs))
             for at, inner in enumerate(rest):

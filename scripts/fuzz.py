@@ -38,7 +38,6 @@ from typing import Any, NamedTuple
 
 import torch
 import yaml
-from tqdm.auto import tqdm
 
 import rankstruct as rs
 from rankstruct.cli import main as rankstruct
@@ -57,6 +56,7 @@ from rankstruct.data import (
 )
 from rankstruct.files import write_text
 from rankstruct.models import load_scorer, save_scorer
+from rankstruct.progress import Progress
 from rankstruct.recommenders import read_ratings, read_titles
 from rankstruct.tables import format_table
 
@@ -728,7 +728,7 @@ class Tally:
         self.shown: Counter[str] = Counter()
         self.slowest, self.grown = 0.0, 0.0
 
-    def run(self, numbers: range, folder: str, bar: tqdm, end: float) -> None:
+    def run(self, numbers: range, folder: str, bar: Progress, end: float) -> None:
         """Judge inputs until a time."""
         least = math.inf
         for outcome in outcomes(self.kind, self.options.seed, numbers, self.options.processes, folder):
@@ -743,7 +743,7 @@ class Tally:
             if time.monotonic() > end:
                 return
 
-    def note(self, outcome: Outcome, bar: tqdm) -> None:
+    def note(self, outcome: Outcome, bar: Progress) -> None:
         """Print a finding, the first few of its sort, and keep its input."""
         self.shown[outcome.said[:40]] += 1
         if self.shown[outcome.said[:40]] <= self.options.show:
@@ -776,7 +776,7 @@ def fuzz(options: argparse.Namespace, folder: str) -> list[list]:
     tallies = {kind: Tally(kind, options) for kind in options.kind}
     turns = 1 + options.inputs // 10_000
     end = time.monotonic() + options.seconds
-    with tqdm(total=sum(counts.values()), unit="input") as bar:
+    with Progress(total=sum(counts.values()), unit="input") as bar:
         for turn in range(turns):
             for kind, tally in tallies.items():
                 if time.monotonic() < end:

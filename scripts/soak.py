@@ -29,9 +29,9 @@ from typing import Any, NamedTuple
 
 import torch
 import yaml
-from tqdm.auto import tqdm
 
 from rankstruct.data import read_lists, synthetic
+from rankstruct.progress import Progress
 from rankstruct.tables import format_table
 
 PATIENCE, LIMIT = 5, 600  # seconds until all is gone after a kill; and of a whole run
@@ -441,7 +441,7 @@ def soak(bench: Bench, options: argparse.Namespace) -> int:
             kills = min(left, rng.randint(1, 3))
             jobs[pool.submit(one_round, bench, name, len(jobs), options.seed, whole[name], kills)] = (name, kills)
             left -= kills
-        with tqdm(total=options.kills, unit="kill") as bar:
+        with Progress(total=options.kills, unit="kill") as bar:
             for job in as_completed(jobs):
                 name, kills = jobs[job]
                 found, said = job.result()

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from tqdm.auto import tqdm
 
 import rankstruct as rs
 from rankstruct.files import write_result
+from rankstruct.progress import Progress
 from rankstruct.tables import format_table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -40,7 +40,7 @@ _SURROGATES = "the surrogates of precision at k, in both precisions"
 def verify_surrogates(rng: np.random.Generator, lists: int, most: int) -> dict[tuple[str, str], list[float]]:
     """Counts as the table has them: lists, comparisons, failures and the largest error of each surrogate and precision."""
     counts: dict[tuple[str, str], list[float]] = {}
-    bar, done = tqdm(total=lists, unit="list"), 0
+    bar, done = Progress(total=lists, unit="list"), 0
     while done < lists:
         for measure, kind, rescaling in SURROGATES:
             batch, n = int(rng.integers(1, 65)), int(rng.integers(0, most + 1))
@@ -106,7 +106,7 @@ def main() -> int:
     counts: dict[tuple[str, str], list[float]] = {}
     rng = np.random.default_rng(options.seed)
     start, done = time.monotonic(), 0
-    bar = tqdm(total=options.lists, unit="list")
+    bar = Progress(total=options.lists, unit="list")
     while done < options.lists and time.monotonic() - start < options.seconds:
         for (measure, feature_map, diverse), references in pairs.items():
             scores, labels, groups, expected, size = random_problem(rng, measure, feature_map, diverse, options.most)
