@@ -87,7 +87,10 @@ def as_offsets(offsets: Any) -> Any:
 
 
 #: What other libraries call it, and what to give here.
-_OFFSETS = "give offsets=, where each list of documents that stand side by side begins, and the last one ends"
+_OFFSETS = (
+    "give offsets=, where each list of documents that stand side by side begins, and the last one ends, such as "
+    "[0, *itertools.accumulate(sizes)] with sizes = torch.unique_consecutive(qid, return_counts=True)[1].tolist()"
+)
 _OTHER_NAMES = {
     "mask": "there is no mask=; give where=, True for a real document and False for padding",
     **{name: f"there is no {name}=, the list of each document; {_OFFSETS}" for name in ("indexes", "qid", "query_ids")},
@@ -154,10 +157,11 @@ def is_plain(values: Tensor) -> bool:
 
 
 def is_eager(values: Tensor) -> bool:
-    """`is_plain`, and nobody looks on: no transform of torch.func and no dispatch mode is active."""
+    """`is_plain`, and nobody looks on: no transform of torch.func, dispatch mode or `torch.jit.trace` is active."""
     if type(values) is not Tensor or values.device.type != "cpu" or torch.compiler.is_compiling():
         return False
-    return not (torch._C._are_functorch_transforms_active() or torch._C._len_torch_dispatch_stack())
+    watched = torch._C._are_functorch_transforms_active() or torch._C._len_torch_dispatch_stack()
+    return not watched and torch._C._get_tracing_state() is None
 
 
 def known_ids(name: str, ids: Any) -> np.ndarray:

@@ -258,11 +258,13 @@ def begin(batch, first, last, space, scratch):
         behind = batch.behind[start:stop]
         classes = _number_gains(its_gain[:n], where[:0], group[:n], gain, behind, space)
         if not (gain[0] < np.inf and gain[classes - 1] >= 0.0):
-            its = 0 if not gain[0] < np.inf else classes - 1
-            wrong = n - 1
-            while group[wrong] != its:
-                wrong -= 1
-            return by_score[wrong]
+            first_infinite, last_negative = stop, start
+            for q in range(n):
+                if not -np.inf < its_gain[q] < np.inf:
+                    first_infinite = min(first_infinite, by_score[q])
+                elif its_gain[q] < 0.0:
+                    last_negative = max(last_negative, by_score[q])
+            return first_infinite if first_infinite < stop else last_negative
         if classes == 1:
             continue
         c, a = batch.lists.decay, batch.lists.weights

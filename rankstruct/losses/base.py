@@ -452,7 +452,7 @@ def hinge(
     check_lists(scores, labels, where, offsets)
     _, value, direction = resolved.solve(scores, labels, where, offsets, reference, reference_scores, groups)
     if reduction == "mean" and weights is None and is_eager(value) and value.dtype not in _HALVES and value.numel():
-        return _PlainMean.apply(scores, _mean(value, where, offsets), direction)
+        return MeanHinge.apply(scores, _mean(value, where, offsets), direction)
     values = with_gradient(scores, value, direction, offsets)
     return reduce_lists(values, where=where, offsets=offsets, weights=weights, reduction=reduction)
 
@@ -549,7 +549,7 @@ class _Plain(torch.autograd.Function):
     backward = _Piecewise.backward
 
 
-class _PlainMean(torch.autograd.Function):
+class MeanHinge(torch.autograd.Function):
     """`_Plain` and the mean in one step, of what `_mean` found: an autograd node takes as long as the sort of some lists."""
 
     @staticmethod

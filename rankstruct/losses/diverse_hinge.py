@@ -39,7 +39,7 @@ def diverse_hinge_loss(
     >>> loss = diverse_hinge_loss(scores, torch.tensor([0, 0, 1]), "nDCG@2", groups=torch.tensor([7, 7, 8]))
     >>> loss.backward()
     >>> loss, scores.grad
-    (tensor(0.9549, grad_fn=<MeanBackward0>), tensor([ 0.2929,  0.0000, -0.2929]))
+    (tensor(0.9549, grad_fn=<MeanHingeBackward>), tensor([ 0.2929,  0.0000, -0.2929]))
     """
     return structured_hinge_loss(scores, labels, _diverse(measure), groups=groups, **options)
 

@@ -52,13 +52,13 @@ def by_label(function: Callable[[Tensor], Tensor], labels: Tensor) -> Tensor:
     low, high = labels.aminmax()
     places = labels.long() if low >= 0 and high < 256 else None
     if places is not None and torch.equal(places.to(labels.dtype), labels):  # grades, which need no sort
-        present = torch.bincount(places.view(-1)).nonzero().view(-1)
+        present = torch.bincount(places.reshape(-1)).nonzero().view(-1)
         found = elementwise(function, present.to(labels.dtype))
         table = found.new_zeros(int(high) + 1).index_copy(0, present, found)
     else:
         distinct, places = labels.unique(return_inverse=True)
         table = elementwise(function, distinct)
-    return table.index_select(0, places.view(-1)).view(labels.shape)
+    return table.index_select(0, places.reshape(-1)).view(labels.shape)
 
 
 def exponential_gain(labels: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -131,12 +132,14 @@ class _Scratch(threading.local):
 
     def arrays(self, documents: int, lists: int) -> list[np.ndarray]:
         """Those of `Batch`: five of int64 and two of float64 `[documents]`, five of int64 and one of float64 `[lists]`."""
-        if (documents, lists) != self._sizes:
-            rows = [self._rows_for(at, size) for at, size in enumerate((documents, lists))]
-            (by_document, by_list), floats = rows, [each.view(np.float64) for each in rows]
-            self._arrays = [*by_document[:5], *floats[0][5:], *by_list[:6], floats[1][6]]
-            self._sizes = (documents, lists) if documents <= _MOST_KEPT else (-1, -1)
-        return self._arrays
+        if (documents, lists) == self._sizes:
+            return self._arrays
+        rows = [self._rows_for(at, size) for at, size in enumerate((documents, lists))]
+        (by_document, by_list), floats = rows, [each.view(np.float64) for each in rows]
+        arrays = [*by_document[:5], *floats[0][5:], *by_list[:6], floats[1][6]]
+        if max(documents, lists) <= _MOST_KEPT:
+            self._arrays, self._sizes = arrays, (documents, lists)
+        return arrays
 
     def _rows_for(self, at: int, size: int) -> np.ndarray:
         found = self._rows[at]
@@ -197,9 +200,12 @@ def rank_tables(measure: Measure, feature_map: Positional, scores: Tensor) -> Ra
         tables = _make_tables(measure, feature_map, size)
         if not all(map(is_plain, tables[:2])):
             return tables
-        for each in tables[:2]:
-            each.checked = discount_table(each, size)  # type: ignore[attr-defined]
-        tables = _TABLES[key] = tables._replace(gains=np.full(_GRADES, np.nan))
+        with suppress(ValueError):  # flat lists are shorter than all of them together
+            for each in tables[:2]:
+                each.checked = discount_table(each, size).copy()  # type: ignore[attr-defined]
+        if _gains_stay(measure):
+            tables = tables._replace(gains=np.full(_GRADES, np.nan))
+        _TABLES[key] = tables
         if len(_TABLES) > _MOST_TABLES:
             _TABLES.popitem(last=False)
     return tables
@@ -213,6 +219,11 @@ def _make_tables(measure: Measure, feature_map: Positional, size: int) -> RankTa
         assert isinstance(measure, DiscountedGain | mWTA)
         weights = measure.unchecked_weights(size)
     return RankTables(feature_map.unchecked_weights(size, weights, measure.cutoff), weights, None)
+
+
+def _gains_stay(measure: Measure) -> bool:
+    """Whether a grade always gains the same: a function of a user's, or a measure, may remember, and may equal another."""
+    return type(measure).__module__.startswith("rankstruct.") and not callable(getattr(measure, "gain", None))
 
 
 _TABLED = (torch.int64, torch.float32, torch.float64)  # loops are compiled for each

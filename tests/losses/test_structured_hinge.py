@@ -373,3 +373,17 @@ def test_the_mean_has_zero_second_derivatives_and_refuses_what_it_cannot_hold():
     huge = torch.tensor([[-3e38, 3e38, 3e38], [0.0, 0.0, 0.0]])
     with pytest.raises(ValueError, match=r"the loss of list 0 is inf: .*too large for torch.float32"):
         rs.StructuredHingeLoss("AP")(huge, labels.clamp(max=1))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["AP", "nDCG", "RR@3"])
+def test_a_traced_loss_looks_at_its_input(name):
+    scores, labels = torch.randn(3, 6), torch.randint(0, 2, (3, 6))
+    loss = rs.StructuredHingeLoss(name, reduction="sum")
+    traced = torch.jit.trace(lambda scores: loss(scores, labels), scores, check_trace=False)
+    torch.testing.assert_close(traced(scores.flip(1)), loss(scores.flip(1), labels))
+    traced = torch.jit.trace(
+        lambda scores: rs.most_violated(scores, labels[0], name, offsets=[0, 2, 6]).value, scores[0]
+    )
+    expected = rs.most_violated(scores[1], labels[0], name, offsets=[0, 2, 6]).value
+    torch.testing.assert_close(traced(scores[1]), expected)

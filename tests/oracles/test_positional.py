@@ -383,6 +383,7 @@ def test_long_scratch_is_not_kept(monkeypatch):
 
     assert shared((5, 2), (3, 1)) == shared((3, 2), (5, 2)) == {True}
     assert shared((6, 6), (6, 6)) == {False}
+    assert not np.shares_memory(scratch.arrays(6, 1)[0], vars(scratch)["_arrays"][0])
     assert shared((5, 2), (5, 2)) == {True}
     assert [each.shape[0] for each in scratch.arrays(4, 3)] == [4] * 7 + [3] * 7
 
@@ -423,6 +424,51 @@ def test_labels_are_refused_whether_the_others_are_known_or_not(bad):
         found = rs.most_violated(scores, wrong, "nDCG", where=where)
         assert all(map(torch.equal, found, expected))
         rs.most_violated(scores, good, "nDCG")
+
+
+def test_gains_of_a_users_function_or_measure_are_asked_for_at_each_call():
+    class Power(rs.DCG):  # whose option no comparison sees
+        def __init__(self, power):
+            super().__init__()
+            object.__setattr__(self, "power", power)
+
+        def document_gains(self, labels):
+            return labels.double() ** self.power
+
+    state, scores, labels = {"power": 1.0}, torch.randn(3, 6), torch.randint(0, 4, (3, 6))
+    kept = rs.StructuredHingeLoss(rs.DCG(gain=lambda labels: labels ** state["power"]))
+    for power in (1.0, 3.0):
+        state["power"] = power
+        expected = rs.most_violated(scores, labels, rs.DCG(gain=lambda labels, power=power: labels**power)).value
+        torch.testing.assert_close(kept(scores, labels, reduction="none"), expected)
+        torch.testing.assert_close(rs.most_violated(scores, labels, Power(power)).value, expected)
+
+
+def test_discounts_need_not_reach_further_than_the_longest_list():
+    scores, labels, offsets = torch.randn(300), torch.randint(0, 3, (300,)), list(range(0, 301, 10))
+    falls = {"discount": lambda ranks: 1 - 0.01 * ranks}
+    found = rs.most_violated(scores, labels, rs.nDCG(**falls), offsets=offsets)
+    expected = rs.most_violated(scores.view(30, 10), labels.view(30, 10), rs.nDCG(**falls))
+    torch.testing.assert_close(found.value, expected.value)
+    with pytest.raises(ValueError, match="labels must be 0 or more"):
+        rs.most_violated(scores, labels - 1, rs.nDCG(**falls), offsets=offsets)
+
+
+def test_a_decay_that_is_changed_later_does_no_harm():
+    decays = torch.arange(12, 0, -1).double()
+    loss = rs.StructuredHingeLoss("nDCG", feature_map=rs.Positional(lambda ranks: decays[: len(ranks)]))
+    scores, labels = torch.randn(4, 12), torch.randint(0, 4, (4, 12))
+    before = loss(scores, labels)
+    decays[3] = 100.0
+    assert loss(scores, labels) == before
+
+
+def test_of_wrong_labels_the_first_one_that_is_infinite_or_the_last_below_zero_is_named():
+    scores = torch.tensor([3.0, 1.0, 2.0, 0.0])
+    with pytest.raises(ValueError, match="labels must be finite; document 0 is inf"):
+        rs.most_violated(scores, torch.tensor([torch.inf, 0.0, torch.nan, 1.0]), "nDCG")
+    with pytest.raises(ValueError, match="document 2 has gain -1"):
+        rs.most_violated(scores, torch.tensor([1.0, 1.0, 1.0, 0.0]), rs.DCG(gain=lambda labels: -labels))
 
 
 @pytest.mark.parametrize("number", [1, 5, 8, 9])
