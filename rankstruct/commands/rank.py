@@ -24,7 +24,8 @@ import torch
 from rankstruct._version import __version__
 from rankstruct.commands.cells import Cell, CellFolders
 from rankstruct.data import DataError, RankingData, read_alike, read_lists, write_run, write_scores
-from rankstruct.data.folds import fold_files
+from rankstruct.data.folds import find_parts
+from rankstruct.data.formats import feature_names, options_for_model
 from rankstruct.data.source import digest_of
 from rankstruct.diagnostics import arrays_of
 from rankstruct.estimators import AutoRanker
@@ -85,7 +86,7 @@ def find_files(folder: str | None, fold: int | None, train: str | None, valid: s
             raise DataError(f"{folder} has {', '.join(folds)}: choose one, such as --fold 1")
         if fold is not None and not folds and here:
             raise DataError(f"{folder} has no folds but the files themselves: leave out --fold")
-        return Files(*fold_files(folder, fold))
+        return Files(*find_parts(folder, fold, required=("train",)).values())  # type: ignore[arg-type]
     files = Files(*(None if path is None else Path(path) for path in (train, valid, test)))  # type: ignore[arg-type]
     for path in files.given().values():
         if not path.is_file():
@@ -131,7 +132,7 @@ def rank(files: Files, output: str | Path, measures: Sequence[str], *, verbose: 
         if (found := store.find(cell)) is None:
             lists = files.read()
             ranker = AutoRanker(select or usual_measure(lists["train"].labels), **options, verbose=verbose)
-            found = _fitted(ranker, lists, names)
+            found = _fitted(ranker, lists, names) | {"feature_names": feature_names(files.train)}
             save_scorer(ranker.to_scorer(), Path(output) / "scorer.pt")
             with whole_file(Path(output) / "ranker.pkl", "wb") as file:
                 pickle.dump(ranker, file)
@@ -230,7 +231,8 @@ def predict(folder: Path, args: Sequence[str]) -> None:
     parser.add_argument("--data.predict_path", dest="path", metavar="FILE", required=True, help="lists to score")
     path = parser.parse_args(args).path
     scorer, result = load_scorer(folder), json.loads((folder / "result.json").read_text(encoding="utf-8"))
-    data, parts = read_lists(path, num_features=result.get("features")), []
+    known = options_for_model(path, result.get("feature_names"), result.get("features"))
+    data, parts = read_lists(path, **known), []
     with torch.inference_mode():
         for first in range(0, data.num_lists, _LISTS):
             part = data.select(np.arange(first, min(first + _LISTS, data.num_lists)))
@@ -317,7 +319,12 @@ def main(args: Sequence[str]) -> None:
         description="Train a ranker on files of lists: a few fixed recipes, one of which is taken by lists that it was not "
         "trained on. Tests it and writes one folder with the scorer, the estimator and a model card.",
     )
-    parser.add_argument("folder", nargs="?", metavar="FOLDER", help="with train.txt, vali.txt and test.txt, or folds")
+    parser.add_argument(
+        "folder",
+        nargs="?",
+        metavar="FOLDER",
+        help="with train.txt and, if there are, vali.txt and test.txt, or folds of these",
+    )
     parser.add_argument("--fold", type=int, help="number of the fold, where FOLDER has Fold1 and so on")
     parser.add_argument("--train", metavar="FILE", help="training lists, in place of FOLDER")
     parser.add_argument(

@@ -11,7 +11,8 @@ import csv
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -40,6 +41,7 @@ def read_arrow(
     label: str = "label",
     qid: str = "qid",
     docid: str = "docid",
+    features: Sequence[str] | None = None,
     cache: bool | str | os.PathLike[str] = True,
 ) -> RankingData:
     """Read a Parquet, Arrow (Feather) or CSV file of lists.
@@ -51,6 +53,8 @@ def read_arrow(
         label: the column of labels.
         qid: the column of queries, numbers or strings.
         docid: the column of documents' names, which may be absent.
+        features: the columns of features, in the order of the result, such as those that a model was trained on; those of the
+            file, in its order, if None.
         cache: as for `read_svmlight`.
 
     Raises:
@@ -59,7 +63,7 @@ def read_arrow(
 
     >>> read_arrow("train.parquet").summary()  # doctest: +SKIP
     """
-    rows = Rows(Path(path), num_features, labels, (label, qid, docid))
+    rows = Rows(Path(path), num_features, labels, (label, qid, docid), features)
     return assemble(Path(path), rows.fill, cache, rows.key)
 
 
@@ -67,8 +71,15 @@ class Rows:
     """One reading of one file."""
 
     def __init__(
-        self, path: Path, num_features: int | None, labels: str, columns: tuple[str, ...], progress: bool = False
+        self,
+        path: Path,
+        num_features: int | None,
+        labels: str,
+        columns: tuple[str, ...],
+        features: Sequence[str] | None = None,
+        progress: bool = False,
     ) -> None:
+        self.features = None if features is None else list(features)
         self.path, self.num_features, self.labels, self.columns = path, num_features, labels, columns
         self.progress = progress
         self.is_csv = path.name.removesuffix(".gz").endswith(".csv")
@@ -78,7 +89,14 @@ class Rows:
 
     def key(self) -> str:
         """Thirty-two letters that change with the content of the file and the options."""
-        digest = hashlib.sha256(json.dumps([_FORMAT, self.num_features, self.labels, self.columns]).encode())
+        told = [
+            _FORMAT,
+            self.num_features,
+            self.labels,
+            self.columns,
+            *([] if self.features is None else [self.features]),
+        ]
+        digest = hashlib.sha256(json.dumps(told).encode())
         add_to_digest(digest, self.path)
         return digest.hexdigest()[:32]
 
@@ -95,9 +113,13 @@ class Rows:
                         bar.update(len(batch))
         except (arrow.ArrowException, OSError) as error:
             kind = "CSV" if self.is_csv else "Parquet or Arrow"
-            raise DataError(
-                f"{self.path}: expected a {kind} file, got: {(str(error).splitlines() or [''])[0][:200]}"
-            ) from None
+            said = (str(error).splitlines() or [""])[0][:200]
+            if self.is_csv and (at := re.search(r"column #(\d+)", said)):
+                said += (
+                    f"; that is column {shortened(csv_columns(self.path)[int(at[1])])}, and all are numbers but "
+                    f"{self.columns[1]} and {self.columns[2]}, the name of a document: leave others out"
+                )
+            raise DataError(f"{self.path}: expected a {kind} file, got: {said}") from None
         if not assembly.rows:
             raise DataError(f"{self.path}: expected documents, one a row, got none")
         assembly.check_names(self.path, ", row ", "row")
@@ -142,13 +164,16 @@ class Rows:
         names = batch.schema.names
         for name in (label, qid):
             if names.count(name) != 1:
-                raise DataError(f"{self.path}: expected one column {name!r}, got {shortened(', '.join(names), 200)}")
+                advice = "; where nothing is known, give 0" if name == label else ""
+                raise DataError(
+                    f"{self.path}: expected one column {name!r}, got {shortened(', '.join(names), 200)}{advice}"
+                )
         labels, lost = self._numbers(arrow, label, batch.column(label))
         self._refuse(lost, label, "a number", before)
         if self.labels == "grades":
             self._refuse((labels < 0) | (labels % 1 != 0), label, "a grade, an integer from 0", before)
         qids = self._strings(arrow, qid, batch.column(qid), before)
-        features, missing = self._features(arrow, batch, [name for name in names if name not in self.columns], before)
+        features, missing = self._features(arrow, batch, self._columns_of_features(names), before)
         changes = np.array([True, *(one != other for one, other in zip(qids[1:], qids[:-1], strict=True))])
         starts = np.flatnonzero(changes)
         return Part(
@@ -163,6 +188,24 @@ class Rows:
             docids=Names.of(self._strings(arrow, docid, batch.column(docid), before)) if docid in names else None,
             missing=missing if missing.any() else None,
         )
+
+    def _columns_of_features(self, names: list[str]) -> list[str]:
+        found = [name for name in names if name not in self.columns]
+        if self.features is None:
+            return found
+        gone, new = (
+            [name for name in one if name not in other]
+            for one, other in ((self.features, found), (found, self.features))
+        )
+        if gone or new:
+            told = [
+                f"{what} {shortened(', '.join(each), 200)}"
+                for what, each in (("it lacks", gone), ("it has also", new))
+                if each
+            ]
+            wanted = shortened(", ".join(self.features), 200)
+            raise DataError(f"{self.path}: expected the features {wanted}, in any order; {', and '.join(told)}")
+        return self.features
 
     def _features(self, arrow: Any, batch: Any, names: list[str], before: int) -> tuple[np.ndarray, np.ndarray]:
         """Features `[n, d]` float32 with 0 for what is missing, and how many of each document are `[n]`."""
@@ -214,6 +257,25 @@ class Rows:
             raise DataError(
                 f"{self.path}, row {before + int(wrong.argmax()) + 1}: expected {expected} in column {name!r}"
             )
+
+
+def column_names(path: str | os.PathLike[str], known: Sequence[str] = ("label", "qid", "docid")) -> list[str]:
+    """The names of the columns of features, in the order of the file; raises DataError where it is none of these formats."""
+    if Path(path).name.removesuffix(".gz").endswith(".csv"):
+        names = csv_columns(path)
+    else:
+        arrow = _pyarrow(Path(path))
+        try:
+            with open(path, "rb") as file:
+                begins = file.read(6)
+                file.seek(0)
+                if begins[:4] == b"PAR1":
+                    names = arrow.parquet.ParquetFile(file).schema_arrow.names
+                else:
+                    names = (arrow.ipc.open_file if begins == b"ARROW1" else arrow.ipc.open_stream)(file).schema.names
+        except (arrow.ArrowException, OSError) as error:
+            raise DataError(f"{path}: expected a Parquet or Arrow file, got: {str(error)[:200]}") from None
+    return [name for name in names if name not in known]
 
 
 def csv_columns(path: str | os.PathLike[str]) -> list[str]:

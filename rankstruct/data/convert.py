@@ -91,7 +91,9 @@ def _fill_from(source: Path, options: dict[str, Any], progress: bool) -> Fill:
     if reader is read_arrow:
         _check_options(source, options, ["num_features", "labels", *_COLUMNS])
         columns = tuple(str(options.pop(name, name)) for name in _COLUMNS)
-        return Rows(source, options.get("num_features"), options.get("labels", "grades"), columns, progress).fill
+        return Rows(
+            source, options.get("num_features"), options.get("labels", "grades"), columns, progress=progress
+        ).fill
     data = read_lists(source, **options)
 
     def fill(assembly: Assembly) -> dict[str, Stream]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from rankstruct.data.dataset import RankingData, Splits
 from rankstruct.data.errors import DataError
-from rankstruct.data.formats import CSV, FORMATS, read_lists
+from rankstruct.data.formats import CSV, FORMATS, feature_names, read_lists
 
 __all__ = ["read_alike", "read_folds"]
 
@@ -37,28 +37,41 @@ def read_folds(path: str | os.PathLike[str], fold: int | None = None, **options:
 
 
 def read_alike(files: Sequence[str | os.PathLike[str]], **options: Any) -> list[RankingData]:
-    """Read files of lists, with the same number of features; options and errors are those of `read_lists`."""
-    parts = [read_lists(file, **options) for file in files]
+    """Read files of lists, with the same number of features; options and errors are those of `read_lists`.
+
+    Features that have names have the order of the first file.
+    """
+    names = feature_names(files[0]) if files else None
+    named = [{} if names is None or feature_names(file) is None else {"features": names} for file in files]
+    parts = [read_lists(file, **options, **more) for file, more in zip(files, named, strict=True)]
     widths = {part.num_features for part in parts}
     if len(widths) > 1:  # sparse files need not mention the last features
-        parts = [read_lists(file, **{**options, "num_features": max(widths)}) for file in files]
+        options |= {"num_features": max(widths)}
+        parts = [read_lists(file, **options, **more) for file, more in zip(files, named, strict=True)]
     return parts
 
 
 def fold_files(path: str | os.PathLike[str], fold: int | None = None) -> list[Path]:
     """The files of the three parts; raises DataError, with a list of what is there, if the folder or one of them is absent."""
+    return [file for file in find_parts(path, fold).values() if file is not None]
+
+
+def find_parts(
+    path: str | os.PathLike[str], fold: int | None = None, required: Sequence[str] = PARTS
+) -> dict[str, Path | None]:
+    """The file of each part, None where it is absent and not required."""
     folder = Path(path) if fold is None else Path(path) / f"Fold{fold}"
     if not folder.is_dir():
         itself = any(map(_found(Path(path)).get, PARTS))
-        advice = f"; {path} has the three files itself: leave out fold (--data.fold null)" if itself else ""
+        advice = f"; {path} has such files itself: leave out fold (--data.fold null)" if itself else ""
         raise DataError(f"{folder}: expected a folder with {_FILES}, got none; {_present(folder.parent)}{advice}")
     found = _found(folder)
     for part, file in found.items():
-        if file is None:
+        if file is None and part in required:
             advice = "; give fold (--data.fold) to choose one" if fold is None and any(folder.glob("Fold*")) else ""
             advice = advice or "; rankstruct rank takes the files by themselves too, as --train and --test"
             raise DataError(f"{folder}: expected {_FILES}, got no {part}.txt; {_present(folder)}{advice}")
-    return [file for file in found.values() if file is not None]
+    return found
 
 
 def _found(folder: Path) -> dict[str, Path | None]:

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rankstruct.data.arrow import csv_columns, read_arrow
+from rankstruct.data.arrow import column_names, csv_columns, read_arrow
 from rankstruct.data.assembly import read_rankdata
 from rankstruct.data.cache import SUFFIX
 from rankstruct.data.dataset import RankingData
-from rankstruct.data.errors import DataError
+from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.svmlight import read_svmlight
 from rankstruct.data.tabular import ClassTable, read_arff, read_csv
 
@@ -68,12 +68,44 @@ def find_reader(path: str | os.PathLike[str], qid: str = "qid") -> Callable[...,
     """
     suffix = suffix_of(path)
     if has_classes(path, qid):
+        if suffix == CSV and not Path(path).is_file():
+            raise DataError(f"{path}: no such file")
         table = f" without a column {qid!r}" if suffix == CSV else ""
         raise DataError(
             f"{path}: expected lists, and a {suffix} file{table} has rows with a class each; protocol='cross-validation' of a "
             "Source makes queries of them. A table of lists, CSV or Parquet, has columns qid, label and features"
         )
     return FORMATS.get(suffix, read_arrow if suffix == CSV else read_svmlight)
+
+
+def feature_names(path: str | os.PathLike[str]) -> list[str] | None:
+    """The names of a file's features, in its order; None where they have numbers alone.
+
+    >>> feature_names("train.txt") is None
+    True
+    """
+    return (
+        column_names(path) if FORMATS.get(suffix_of(path), read_arrow) is read_arrow and Path(path).is_file() else None
+    )
+
+
+def options_for_model(
+    path: str | os.PathLike[str], names: list[str] | None, num_features: int | None
+) -> dict[str, Any]:
+    """Options with which `read_lists` gives a model the features that it was trained on, by their names if both have some.
+
+    Raises:
+        DataError: a table with another number of features.
+    """
+    there = feature_names(path)
+    if there is not None and names is not None:
+        return {"features": names}
+    if there is not None and num_features is not None and len(there) not in (1, num_features):  # 1: a column of lists
+        raise DataError(
+            f"{path}: expected {num_features} features, as many as the model was trained on, got {len(there)}: "
+            f"{shortened(', '.join(there), 200)}"
+        )
+    return {"num_features": num_features}
 
 
 def suffix_of(path: str | os.PathLike[str]) -> str:

@@ -14,7 +14,7 @@ from rankstruct.data.builtin import digits, synthetic, synthetic_groups
 from rankstruct.data.dataset import RankingData, Splits, concatenate
 from rankstruct.data.errors import DataError
 from rankstruct.data.folds import PARTS, fold_files, read_folds
-from rankstruct.data.formats import CLASS_FORMATS, has_classes, read_lists, suffix_of
+from rankstruct.data.formats import CLASS_FORMATS, feature_names, has_classes, read_lists, suffix_of
 from rankstruct.data.protocols import PROTOCOLS, Protocol, class_splits, cross_validation_parts, trial_parts
 from rankstruct.data.steps import Steps, check_preparation, parse_steps, prepare_splits
 from rankstruct.files import add_to_digest
@@ -188,6 +188,14 @@ class Source:
         else:
             chosen = cross_validation_parts(pool.num_lists, fold, self.parts, self.seed)
         return Splits(*(pool.select(part) for part in chosen))
+
+    def feature_names(self) -> list[str] | None:
+        """The names of the features that are read, in their order; None where they have numbers alone."""
+        if self.path is None:
+            return None
+        path = Path(self.path)
+        file = path if path.is_file() else fold_files(path, self._folder)[0]
+        return None if has_classes(file) else feature_names(file)
 
     def digest(self, *, now: bool = False) -> str:
         """Sixteen letters that change with the content of the set's files; "" for a built-in set, or where there are none.

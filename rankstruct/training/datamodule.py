@@ -10,6 +10,7 @@ import pytorch_lightning as pl
 from torch import nn
 
 from rankstruct.data import BatchLoader, RankingData, Source, Splits, Steps, parse_steps, read_lists
+from rankstruct.data.formats import options_for_model
 from rankstruct.preparation import Preparation, full_name
 
 __all__ = ["RankingDataModule"]
@@ -208,5 +209,6 @@ class RankingDataModule(ListsDataModule):
         if self.predict_path is None:
             return self.splits.test
         num_features = self.preparation.num_features or self.splits.train.num_features
-        known = {"num_features": num_features, "labels": self.source.labels, "cache": self.source.cache}
+        known = options_for_model(self.predict_path, self.source.feature_names(), num_features)
+        known |= {"labels": self.source.labels, "cache": self.source.cache}
         return parse_steps(self.source.prepare_test)(self._steps(read_lists(self.predict_path, **known)))

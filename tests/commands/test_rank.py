@@ -306,3 +306,55 @@ def test_what_is_refused_is_one_line_and_leaves_nothing(given, said, data, tmp_p
     assert line.startswith("rankstruct rank: ")
     assert said in line
     assert not (tmp_path / "out").exists()
+
+
+def table_of(data, names):
+    lines = [",".join(["qid", "label", *names])]
+    for qid, label, row in zip(np.repeat(data.qids, np.diff(data.offsets)), data.labels, data.features, strict=True):
+        cells = {name: f"{value:.9g}" for name, value in zip(sorted(names), row, strict=True)}
+        lines.append(",".join([str(qid), f"{label:g}", *(cells[name] for name in names)]))
+    return "\n".join(lines) + "\n"
+
+
+def test_columns_are_found_by_their_names(data, tmp_path, capsys):
+    pytest.importorskip("pyarrow")
+    parts = read_folds(data, 1)
+    names = [f"f{number:02}" for number in range(parts.train.num_features)]
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    (folder / "train.csv").write_text(table_of(parts.train, names))
+    (folder / "test.csv").write_text(table_of(parts.test, names[::-1]))  # and no validation lists
+    output = tmp_path / "out"
+    assert rankstruct(["rank", str(folder), "--time-budget", "0", "--output", str(output)]) == 0
+    assert json.loads((output / "result.json").read_text())["feature_names"] == names
+    (tmp_path / "same.csv").write_text(table_of(parts.test, names))
+    found = []
+    for path in (folder / "test.csv", tmp_path / "same.csv"):
+        assert rankstruct(["predict", "--run", str(output), "--data.predict_path", str(path)]) == 0
+        found.append(read_scores(output / "scores.txt"))
+    assert np.array_equal(*found)
+    mean = json.loads((output / "result.json").read_text())["test"]["nDCG@10"]["mean"]
+    values = rs.evaluate(found[0], parts.test.labels, ["nDCG@10"], offsets=torch.tensor(parts.test.offsets))
+    assert float(values["nDCG@10"].mean()) == pytest.approx(mean, abs=1e-5)
+    capsys.readouterr()
+    text = (tmp_path / "same.csv").read_text()
+    for changed, said in (
+        (text.replace("f00", "new"), "it lacks 'f00', and it has also 'new'"),
+        (text.replace("label", "relevance"), "expected one column 'label'"),
+    ):
+        (tmp_path / "wrong.csv").write_text(changed)
+        assert rankstruct(["predict", "--run", str(output), "--data.predict_path", str(tmp_path / "wrong.csv")]) == 1
+        assert said in capsys.readouterr().err
+    assert rankstruct(["predict", "--run", str(output), "--data.predict_path", "nosuch.csv"]) == 1
+    assert "nosuch.csv: no such file" in capsys.readouterr().err
+
+
+def test_a_table_with_another_number_of_features_is_refused(finished, data, tmp_path, capsys):
+    pytest.importorskip("pyarrow")
+    parts = read_folds(data, 1)
+    few = RankingData.from_arrays(parts.test.features[:, :2], parts.test.labels, parts.test.list_numbers)
+    (tmp_path / "few.csv").write_text(table_of(few, ["a", "b"]))
+    folder = tmp_path / "model"
+    shutil.copytree(finished, folder)
+    assert rankstruct(["predict", "--run", str(folder), "--data.predict_path", str(tmp_path / "few.csv")]) == 1
+    assert "as many as the model was trained on, got 2: 'a, b'" in capsys.readouterr().err
