@@ -306,6 +306,7 @@ def test_odd_data_converge_for_every_C(C):
         assert np.isfinite(ranker.predict(X)).all()
 
 
+@pytest.mark.filterwarnings("ignore:features are of very different scales")
 @pytest.mark.filterwarnings("ignore:.*no better than w = 0")
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize(("scale", "C"), [(1e12, 1.0), (1e10, 1.0), (1.0, 1e20), ("column", 100.0), ("column", 1e4)])
@@ -443,3 +444,44 @@ def test_measures_of_signs_learn_with_a_column_of_ones():
         ranker = rs.LinearRanker(measure).fit(X, y, qid)
         some = np.add.reduceat(y, np.arange(0, 300, 12)) > 0
         assert ranker.score(X, y, qid) > 0.95 * (some.mean() if measure == "F1" else 1)
+
+
+def test_a_frame_that_still_has_labels_or_lists_or_text_among_its_features_is_refused():
+    pd = pytest.importorskip("pandas")
+    X, y, qid = make()
+    frame = pd.DataFrame(X, columns=list("abcd")).assign(label=y, query=[f"q{each}" for each in qid], number=qid)
+    ranker = rs.LinearRanker("AP")
+    with pytest.raises(
+        ValueError, match=r"X has the labels among its features, as column 'label': .*drop\(columns='label'\)"
+    ):
+        ranker.fit(frame.drop(columns=["query", "number"]), frame["label"], frame["number"])
+    for name in ("query", "number"):
+        with pytest.raises(ValueError, match=f"X has the lists among its features, as column '{name}'"):
+            ranker.fit(frame.drop(columns="label"), frame["label"], frame[name])
+    with pytest.raises(ValueError, match=r"X must hold numbers .*columns that do not: 'query'\. Leave them out"):
+        ranker.fit(frame[[*"abcd", "query"]], y, qid)
+    assert ranker.fit(frame[list("abcd")], frame["label"], frame["query"]).n_features_in_ == 4
+
+
+def test_groups_that_are_meant_as_lists_are_refused():
+    X, y, qid = make()
+    with pytest.raises(ValueError, match="the list of each document is qid="):
+        rs.LinearRanker("AP").fit(X, y, groups=qid)
+
+
+@pytest.mark.parametrize("ranker", [rs.MLPRanker(max_epochs=2), rs.LinearRanker("RR")])
+def test_a_measure_by_which_all_documents_are_equally_good_is_warned_of(ranker):
+    X, y, qid = make(grades=3)
+    with pytest.warns(UserWarning, match="no label is 0, and by .* all documents of a list are equally good"):
+        clone(ranker).fit(X, y + 1, qid)
+    clone(ranker).set_params(measure="nDCG@5").fit(X, y + 1, qid)
+    clone(ranker).set_params(measure=rs.AP(min_relevant=2)).fit(X, y + 1, qid)
+
+
+def test_features_of_very_different_scales_are_warned_of():
+    X, y, qid = make()
+    scales = np.array([1e-3, 1e3, 1.0, 0.0])
+    with pytest.warns(UserWarning, match=r"feature 1 ranges over .*, feature 0 over .* prepare=\['standardize'\]"):
+        rs.LinearRanker("AP").fit(X * scales, y, qid)
+    rs.LinearRanker("AP", prepare=["standardize"]).fit(X * scales, y, qid)
+    rs.LinearRanker("AP").fit(X * np.array([1e-3, 1.0, 10.0, 0.0]), y, qid)

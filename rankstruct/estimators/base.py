@@ -42,6 +42,17 @@ GROUPS = (
 )
 
 
+def _refuse_own_columns(X: Any, given: dict[str, Any]) -> None:
+    """Raise ValueError where a frame of features still has a column that is given by itself: labels, or the lists' ids."""
+    for what, values in given.items():
+        name = getattr(values, "name", None)
+        named = name is not None and name in getattr(X, "columns", ()) and len(values) == len(X)
+        if named and np.array_equal(np.asarray(X[name]), np.asarray(values)):
+            raise ValueError(
+                f"X has the {what} among its features, as column {name!r}: leave it out, X.drop(columns={name!r})"
+            )
+
+
 class Documents(NamedTuple):
     """Documents as they were checked, in any order, each with its list; group, weight of the list and own weight if there are."""
 
@@ -212,7 +223,9 @@ class Ranker(BaseEstimator):
         given = _validation(X_valid, y_valid, qid_valid, eval_set, eval_group, eval_qid)
         self._check_groups_valid(given is not None, groups_valid)
         self._check_fit_options(given is not None)
+        _refuse_own_columns(X, {"labels": y, "lists": qid})
         train = self._train_documents(X, y, qid, group, groups, sample_weight, item_weights)
+        self._warn_of_indifference(train)
         valid = None
         if given is not None:
             features = self._check(given[0], reset=False)
@@ -225,6 +238,11 @@ class Ranker(BaseEstimator):
     ) -> Documents:
         X, y = self._check(X, y, reset=True)
         if qid is None and group is None:
+            if groups is not None and not self._measure().takes_groups:
+                raise ValueError(
+                    "groups= are hosts or topics, at which measures of diverse rankings alone look; the list of each document is "
+                    f"qid=; {ROUTING}"
+                )
             warnings.warn(
                 f"qid is missing, so that all {len(y)} documents are one list: give qid=, one id a document, or group=, the "
                 f"sizes of the lists; {ROUTING}",
@@ -237,6 +255,23 @@ class Ranker(BaseEstimator):
         lengths = np.unique(found.qid, return_counts=True)[1]
         self.lists_, self.longest_list_ = len(lengths), int(lengths.max())
         return found
+
+    def _warn_of_indifference(self, train: Documents) -> None:
+        """Warn where the measure says the same of every ranking, as AP does where all labels are above 0."""
+        measure = self._measure()
+        if not len(train.y) or train.y.min() <= 0 or measure.takes_groups:
+            return
+        lists = bring_together(train.y, train.y, train.qid)
+        best, worst = (
+            evaluate(scores, lists.labels, [measure], offsets=lists.offsets)[measure.name]
+            for scores in (lists.X, -lists.X)
+        )
+        if (train.y != train.y[0]).any() and bool((best == worst).all()):
+            warnings.warn(
+                f"no label is 0, and by {measure.name} all documents of a list are equally good, so that it tells no ranking "
+                "from another: take a measure of grades, such as 'nDCG', or one with min_relevant=, or let labels begin at 0",
+                stacklevel=3,
+            )
 
     def _with_item_weights(self, documents: Documents, item_weights: np.ndarray) -> Documents:
         """Documents of weight 0 left out; those that are left have weights unless all are 1."""
@@ -262,6 +297,12 @@ class Ranker(BaseEstimator):
             return validate_data(self, X, **labels, **kinds, reset=reset)
         except ValueError as error:
             said = str(error).partition("\n")[0]
+            if "could not convert string" in said and hasattr(X, "select_dtypes"):
+                text = ", ".join(map(repr, X.columns.difference(X.select_dtypes("number").columns)[:5]))
+                raise ValueError(
+                    f"X must hold numbers ({said}); columns that do not: {text}. Leave them out, or make numbers of them, "
+                    "such as by sklearn.preprocessing.OrdinalEncoder"
+                ) from None
             if "X contains NaN" not in said:
                 raise
             raise ValueError(

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
@@ -58,6 +59,7 @@ from rankstruct.solvers import (
 __all__ = ["LinearRanker"]
 
 _START_C, _MOST_GRADES = 10.0, 8  # of `start="auc"`
+_SCALES = 1e5  # by which the ranges of features may differ without a word
 _SOLVERS = {"bundle": Bundle, "cutting-plane": CuttingPlane, "frank-wolfe": FrankWolfe}
 
 
@@ -110,6 +112,21 @@ def ranking_risk(
         return ask(scores, lists, None if factors is None else factors[indices], **chosen)
 
     return LinearRisk(X, offsets, lambda scores: ask(scores, bounds, factors, **given), term_oracle=terms)
+
+
+def _warn_of_scales(X: Any) -> None:
+    """Warn where some features range so much wider than others that the regulariser leaves those no weight."""
+    if sp.issparse(X):
+        return
+    ranges = np.subtract(X.max(axis=0), X.min(axis=0), dtype=np.float64)
+    narrow, wide = np.where(ranges > 0, ranges, np.inf).argmin(), ranges.argmax()
+    if ranges[wide] > _SCALES * ranges[narrow] > 0:
+        warnings.warn(
+            f"features are of very different scales (feature {wide} ranges over {ranges[wide]:.3g}, feature {narrow} over "
+            f"{ranges[narrow]:.3g}, counted from 0), and a linear ranker gives the small ones hardly any weight; give "
+            "prepare=['standardize']",
+            stacklevel=4,
+        )
 
 
 class LinearRanker(Ranker):
@@ -205,6 +222,8 @@ class LinearRanker(Ranker):
 
     def _fit(self, train: Documents, valid: Documents | None) -> None:
         Cs, lists = self._costs(), self._fitted_lists(train)
+        if not len(self.prepare):
+            _warn_of_scales(train.X)
         self.path_: list[Solution] = []
         self.validation_: list[float] | None = None if valid is None else []
         loss = self.ranking_loss()

@@ -20,6 +20,8 @@ import numba
 import numpy as np
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 
+from rankstruct.progress import shows_bars
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 # An index that was read from an array: numba looks whether a signed one counts from the end, which takes as long as the access.
@@ -128,7 +130,7 @@ _told = False
 
 def _tell_of_compilation() -> None:
     global _told
-    if not _told and sys.stderr is not None and sys.stderr.isatty():
+    if not _told and sys.stderr is not None and shows_bars():
         print(NOTICE, file=sys.stderr)
         _told = True
 
