@@ -223,9 +223,7 @@ class Ranker(BaseEstimator):
         given = _validation(X_valid, y_valid, qid_valid, eval_set, eval_group, eval_qid)
         self._check_groups_valid(given is not None, groups_valid)
         self._check_fit_options(given is not None)
-        _refuse_own_columns(X, {"labels": y, "lists": qid})
         train = self._train_documents(X, y, qid, group, groups, sample_weight, item_weights)
-        self._warn_of_indifference(train)
         valid = None
         if given is not None:
             features = self._check(given[0], reset=False)
@@ -236,6 +234,7 @@ class Ranker(BaseEstimator):
     def _train_documents(
         self, X: Any, y: Any, qid: Any, group: Any, groups: Any, sample_weight: Any, item_weights: Any
     ) -> Documents:
+        _refuse_own_columns(X, {"labels": y, "lists": qid})
         X, y = self._check(X, y, reset=True)
         if qid is None and group is None:
             if groups is not None and not self._measure().takes_groups:
@@ -254,6 +253,7 @@ class Ranker(BaseEstimator):
             found = self._with_item_weights(found, check_item_weights(item_weights, len(y)))
         lengths = np.unique(found.qid, return_counts=True)[1]
         self.lists_, self.longest_list_ = len(lengths), int(lengths.max())
+        self._warn_of_indifference(found)
         return found
 
     def _warn_of_indifference(self, train: Documents) -> None:
@@ -270,7 +270,7 @@ class Ranker(BaseEstimator):
             warnings.warn(
                 f"no label is 0, and by {measure.name} all documents of a list are equally good, so that it tells no ranking "
                 "from another: take a measure of grades, such as 'nDCG', or one with min_relevant=, or let labels begin at 0",
-                stacklevel=3,
+                stacklevel=4,
             )
 
     def _with_item_weights(self, documents: Documents, item_weights: np.ndarray) -> Documents:

@@ -125,7 +125,7 @@ def _warn_of_scales(X: Any) -> None:
             f"features are of very different scales (feature {wide} ranges over {ranges[wide]:.3g}, feature {narrow} over "
             f"{ranges[narrow]:.3g}, counted from 0), and a linear ranker gives the small ones hardly any weight; give "
             "prepare=['standardize']",
-            stacklevel=4,
+            stacklevel=6,
         )
 
 
@@ -222,8 +222,6 @@ class LinearRanker(Ranker):
 
     def _fit(self, train: Documents, valid: Documents | None) -> None:
         Cs, lists = self._costs(), self._fitted_lists(train)
-        if not len(self.prepare):
-            _warn_of_scales(train.X)
         self.path_: list[Solution] = []
         self.validation_: list[float] | None = None if valid is None else []
         loss = self.ranking_loss()
@@ -292,6 +290,8 @@ class LinearRanker(Ranker):
 
     def _fit_features(self, X: Any) -> Any:
         """What the weights are multiplied with, for training documents."""
+        if not len(self.prepare):
+            _warn_of_scales(X)
         return X
 
     def _features(self, X: Any) -> Any:
