@@ -67,7 +67,7 @@ def main(args: Sequence[str] | None = None) -> int:
         print(f"rankstruct {__version__}")
         return 0
     if name not in COMMANDS:
-        print(f"{usage()}\nrankstruct: unknown command {name!r}{_meant(name)}", file=sys.stderr)
+        print(f"rankstruct: unknown command {name!r}{_meant(name) or '; see rankstruct --help'}", file=sys.stderr)
         return 2
     end_with_launcher()
     try:

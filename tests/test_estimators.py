@@ -485,3 +485,26 @@ def test_features_of_very_different_scales_are_warned_of():
         rs.LinearRanker("AP").fit(X * scales, y, qid)
     rs.LinearRanker("AP", prepare=["standardize"]).fit(X * scales, y, qid)
     rs.LinearRanker("AP").fit(X * np.array([1e-3, 1.0, 10.0, 0.0]), y, qid)
+
+
+@pytest.mark.parametrize(
+    ("ranker", "said"),
+    [
+        (rs.EnsembleRanker([("a", rs.LinearRanker())]), "rankers must be rankers, without names"),
+        (rs.KernelRanker(gamma="scale"), "gamma must be positive, or None for 1 / number of features, got 'scale'"),
+        pytest.param(
+            rs.MLPRanker(device="cuda"),
+            "device='cuda' is asked for, and PyTorch finds no GPU here",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU"),
+        ),
+    ],
+)
+def test_what_users_of_other_libraries_type_is_answered(ranker, said):
+    with pytest.raises(ValueError, match=said):
+        ranker.fit(*make())
+
+
+def test_labels_that_are_text_are_refused():
+    X, y, qid = make()
+    with pytest.raises(ValueError, match="labels must be numbers, graded relevance from 0; got '"):
+        rs.LinearRanker("AP").fit(X, y.astype(str), qid)

@@ -133,6 +133,9 @@ class EnsembleRanker(Ranker):
     def _check_fit_options(self, has_validation: bool) -> None:
         if not len(self.rankers):
             raise ValueError("rankers must be one or more")
+        for ranker in self.rankers:
+            if not (hasattr(ranker, "fit") and hasattr(ranker, "predict")):
+                raise ValueError(f"rankers must be rankers, without names, such as [LinearRanker()]; got {ranker!r}")
         if not isinstance(self.weights, str):
             check_weights(self.weights, len(self.rankers))
         elif self.weights not in ("equal", "validation"):

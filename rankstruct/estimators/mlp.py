@@ -138,7 +138,10 @@ class MLPRanker(Ranker):
         return GradedLoss("AUC") if loss is None else loss
 
     def _place(self) -> torch.device:
-        return torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        found = torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        if found.type == "cuda" and not torch.cuda.is_available():
+            raise ValueError(f"device={self.device!r} is asked for, and PyTorch finds no GPU here; leave device out")
+        return found
 
     def _train(self, loss: nn.Module, lists: _Tensors, valid: _Tensors | None) -> None:
         scorers = []

@@ -50,8 +50,9 @@ class Kernel:
     def __post_init__(self) -> None:
         if self.name not in KERNELS:
             raise ValueError(f"kernel must be one of {', '.join(map(repr, KERNELS))}, got {self.name!r}")
-        if self.gamma is not None and not (np.isfinite(self.gamma) and self.gamma > 0):
-            raise ValueError(f"gamma must be positive or None, got {self.gamma}")
+        number = isinstance(self.gamma, int | float | np.number)
+        if self.gamma is not None and not (number and np.isfinite(self.gamma) and self.gamma > 0):
+            raise ValueError(f"gamma must be positive, or None for 1 / number of features, got {self.gamma!r}")
         if self.degree != int(self.degree) or self.degree < 1:
             raise ValueError(f"degree must be an integer from 1, got {self.degree}")
         if not self.offset >= 0:

@@ -63,8 +63,10 @@ def test_a_new_command_is_a_file_and_a_line(error, status, said, monkeypatch, ca
 )
 def test_an_unknown_command_says_what_was_meant(name, meant, capsys):
     assert cli.main([name, "--config", "quickstart"]) == 2
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert last == f"rankstruct: unknown command '{name}'" + (f"; did you mean {meant}?" if meant else "")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == f"rankstruct: unknown command '{name}'" + (
+        f"; did you mean {meant}?" if meant else "; see rankstruct --help"
+    )
 
 
 def test_more_processes_than_cores_are_refused_unless_asked_for(tmp_path, capsys):
