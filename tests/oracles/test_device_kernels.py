@@ -168,6 +168,8 @@ def test_in_the_simulator(tmp_path):
         "-x",
         "-p",
         "no:cacheprovider",
+        "-W",
+        "ignore:invalid value encountered:RuntimeWarning",  # infinity times 0, of which compiled loops say nothing
         "-k",
         "not in_the_simulator",
         __file__,
