@@ -259,7 +259,7 @@ class Rows:
             )
 
 
-def column_names(path: str | os.PathLike[str], known: Sequence[str] = ("label", "qid", "docid")) -> list[str]:
+def column_names(path: str | os.PathLike[str], known: Sequence[str]) -> list[str]:
     """The names of the columns of features, in the order of the file; raises DataError where it is none of these formats."""
     if Path(path).name.removesuffix(".gz").endswith(".csv"):
         names = csv_columns(path)

@@ -41,8 +41,8 @@ def read_alike(files: Sequence[str | os.PathLike[str]], **options: Any) -> list[
 
     Features that have names have the order of the first file.
     """
-    names = feature_names(files[0]) if files else None
-    named = [{} if names is None or feature_names(file) is None else {"features": names} for file in files]
+    names = feature_names(files[0], **options) if files else None
+    named = [{} if names is None or feature_names(file, **options) is None else {"features": names} for file in files]
     parts = [read_lists(file, **options, **more) for file, more in zip(files, named, strict=True)]
     widths = {part.num_features for part in parts}
     if len(widths) > 1:  # sparse files need not mention the last features

@@ -75,18 +75,22 @@ def find_reader(path: str | os.PathLike[str], qid: str = "qid") -> Callable[...,
             f"{path}: expected lists, and a {suffix} file{table} has rows with a class each; protocol='cross-validation' of a "
             "Source makes queries of them. A table of lists, CSV or Parquet, has columns qid, label and features"
         )
+    return _reader_of(suffix)
+
+
+def _reader_of(suffix: str) -> Callable[..., RankingData]:
     return FORMATS.get(suffix, read_arrow if suffix == CSV else read_svmlight)
 
 
-def feature_names(path: str | os.PathLike[str]) -> list[str] | None:
-    """The names of a file's features, in its order; None where they have numbers alone.
+def feature_names(path: str | os.PathLike[str], **options: Any) -> list[str] | None:
+    """The names of a file's features, in its order; None where they have numbers alone. `options` are those of `read_lists`.
 
     >>> feature_names("train.txt") is None
     True
     """
-    return (
-        column_names(path) if FORMATS.get(suffix_of(path), read_arrow) is read_arrow and Path(path).is_file() else None
-    )
+    if _reader_of(suffix_of(path)) is not read_arrow or not Path(path).is_file():
+        return None
+    return column_names(path, [options.get(name, name) for name in ("label", "qid", "docid")])
 
 
 def options_for_model(

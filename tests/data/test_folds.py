@@ -2,7 +2,7 @@
 
 import pytest
 
-from rankstruct.data import DataError, read_folds
+from rankstruct.data import DataError, read_alike, read_folds
 
 LINE = "1 qid:1 1:1 2:1\n"
 
@@ -42,3 +42,16 @@ def test_real_folds(data_root):
     assert sum(part.num_lists for part in splits) == 784
     assert sum(part.num_documents for part in splits) == 15211
     assert sum(part.summary().nothing_relevant for part in splits) == 220
+
+
+def test_names_of_features_are_those_of_tables_alone_whatever_their_other_columns_are_called(tmp_path):
+    (tmp_path / "a.train").write_text("1 qid:1 1:1\n")  # no suffix that is known: lines of SVMlight
+    (tmp_path / "b.train").write_text("1 qid:1 2:1\n")
+    first, second = read_alike([tmp_path / "a.train", tmp_path / "b.train"], cache=False)
+    assert first.num_features == second.num_features == 2
+    pytest.importorskip("pyarrow")
+    (tmp_path / "a.csv").write_text("qid,grade,x,y\n1,0,2,3\n")
+    (tmp_path / "b.csv").write_text("qid,y,grade,x\n1,3,1,2\n")
+    parts = read_alike([tmp_path / "a.csv", tmp_path / "b.csv"], label="grade", cache=False)
+    assert [part.features.tolist() for part in parts] == [[[2.0, 3.0]]] * 2
+    assert [part.labels.tolist() for part in parts] == [[0.0], [1.0]]
