@@ -119,7 +119,7 @@ def memory(documents: int, at_once: int | None) -> int:
         weight.grad = torch.zeros_like(weight)
     before = peak_kilobytes()
     rs.StructuredHingeLoss("AP")(scorer(rows), labels).backward()
-    return peak_kilobytes() - before
+    return peak_kilobytes(before) - before
 
 
 def memory_table():

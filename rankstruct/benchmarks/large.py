@@ -188,11 +188,12 @@ def draw_growth(found: Sequence[dict[str, Any]]) -> Any:
 
 
 def _timed(work: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
-    base = peak_kilobytes() * 1024 / 1e6
+    base = peak_kilobytes()
     wall, processor = time.perf_counter(), time.process_time()
     result = work()
     seconds = {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - processor}
-    return result, seconds | {"base_mb": base, "peak_mb": peak_kilobytes() * 1024 / 1e6}
+    megabytes = {"base_mb": base * 1024 / 1e6, "peak_mb": peak_kilobytes(base) * 1024 / 1e6}
+    return result, seconds | megabytes
 
 
 if __name__ == "__main__":

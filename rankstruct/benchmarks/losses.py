@@ -92,7 +92,7 @@ with contextlib.suppress(OSError):
     Path("/proc/self/clear_refs").write_text("5")
 before = peak_kilobytes()
 b.both_ways(loss, scores, labels)
-print(peak_kilobytes() - before)
+print(peak_kilobytes(before) - before)
 """
 
 

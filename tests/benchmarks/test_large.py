@@ -28,7 +28,7 @@ def test_stages_table_and_figure(tmp_path):
     for stage, run in large.STAGES.items():
         found = run(text, {"C": 1.0, "tolerance": 0.05})
         assert found["documents"] == 1440
-        assert found["peak_mb"] >= found["base_mb"]
+        assert 50 < found["base_mb"] <= found["peak_mb"] < 50_000  # a process that has imported torch
         one = {"stage": stage, "load": 0.0, **found}
         rows += [{**one, "scale": scale, "documents": round(720_000 * scale)} for scale in (0.002, 0.004)]
     header, table = large.as_rows(rows)
