@@ -49,7 +49,6 @@ _FAR = 1e300  # beside costs of at most n, as good as infinity, which what vecto
 _TOGETHER, _COARSEST = 4, 64  # of the multilevel start
 _WIDEST_BAND = 31  # a bit for each place and rank
 _BEHIND = 4  # positions: 97 of 100 lists of five grades (ERU) want no more; with 8, 99, for 4 in 10 more looks
-_KEPT = 2**12  # numbers of each table of the sweep that are kept from list to list
 
 
 class SweepSpace(NamedTuple):
@@ -59,7 +58,7 @@ class SweepSpace(NamedTuple):
         falls: float64 `[5, documents]`, of c and a, and the margins and edges of `greedy`.
         sums: int64 `[2, documents + 1]`.
         of_classes: int64 `[10, classes]`.
-        tables: int64 `[4, _KEPT]`, of which a list that needs more takes new ones; or four that suffice: `[k, classes]`, twice
+        tables: int64, at least `[k classes]`, twice `[k classes^2]`, and `[6 k + 6]`; or `[k, classes]`, twice
             `[k, classes, classes]`, and `[2 k + 2, 3]`.
     """
 
@@ -70,19 +69,17 @@ class SweepSpace(NamedTuple):
 
 
 @compile_kernel
-def sweep_space(documents, classes):
-    """Scratch for lists of at most so many documents and distinct gains."""
-    return SweepSpace(
-        np.empty((5, documents)),
-        np.empty((2, documents + 1), np.int64),
-        np.empty((10, classes), np.int64),
-        np.empty((4, _KEPT), np.int64),
-    )
+def sweep_space(documents, classes, k, numbers):
+    """Scratch for lists of at most so many documents and distinct gains, k ranks to be looked at, and k classes^2 `numbers`."""
+    falls, sums = np.empty((5, documents)), np.empty((2, documents + 1), np.int64)
+    return SweepSpace(falls, sums, np.empty((10, classes), np.int64), sweep_tables(classes, k, numbers))
 
 
-@compile_part
-def _table(kept, size):
-    return kept[:size] if size <= _KEPT else np.empty(size, np.int64)
+@compile_kernel
+def sweep_tables(classes, k, numbers):
+    """The tables of `SweepSpace`. Of large ones only what is used takes memory."""
+    inside, stack = np.empty(k * classes, np.int64), np.empty(6 * k + 6, np.int64)
+    return inside, np.empty(numbers, np.int64), np.empty(numbers, np.int64), stack
 
 
 @compile_part
@@ -91,10 +88,10 @@ def _tables_of(inside, through, reach, stack, k, groups):
     if through.ndim == 3:  # which numba knows when it compiles
         return inside[:k, :groups], through[:k, :groups, :groups], reach[:k, :groups, :groups], stack[: 2 * k + 2]
     return (
-        _table(inside, k * groups).reshape(k, groups),
-        _table(through, k * groups * groups).reshape(k, groups, groups),
-        _table(reach, k * groups * groups).reshape(k, groups, groups),
-        _table(stack, 6 * k + 6).reshape(2 * k + 2, 3),
+        inside[: k * groups].reshape(k, groups),
+        through[: k * groups * groups].reshape(k, groups, groups),
+        reach[: k * groups * groups].reshape(k, groups, groups),
+        stack[: 6 * k + 6].reshape(2 * k + 2, 3),
     )
 
 
@@ -144,7 +141,7 @@ def _greedy_of_two(classes, k, class_score, starts, gain, c, a, margin, places):
     return nested
 
 
-@compile_kernel
+@compile_part
 def first_by_score(class_score, starts, group, gain, c, a, pointer):
     """A position, not the first, from which on documents best follow by score, whichever stand before: a hardly falls beside c.
 
@@ -232,17 +229,23 @@ def _improve_within(half, classes, k, class_score, starts, group, score, gain, c
 
 
 @compile_kernel
-def by_lattice(class_score, starts, group, score, gain, c, a, k, classes, margin, places):
+def lattice_space(documents):
+    """Scratch of `by_lattice` for lists of at most so many documents."""
+    return np.empty((2, 2 * _WIDEST_BAND + 3)), np.empty(documents, np.uint64), np.empty(2, np.int64)
+
+
+@compile_part
+def by_lattice(class_score, starts, group, score, gain, c, a, k, classes, margin, places, space):
     """Two classes: the best path over (how many of the first, how many of the second) are in the first k ranks, from which on
     documents follow by score: `group` and `score` [n] in that order. Returns from which position on, and whether `places` [n]
     hold, class by class, the position of each document. In practice O(n + k), at worst O(k p) for p documents of the first class.
-    `margin` [k] is scratch.
+    `margin` [k] and `space` are scratch.
     """
+    value, from_first, pointer = space
     if _greedy_of_two(classes, k, class_score, starts, gain, c, a, margin, places) and k == group.shape[0]:
         return k, True
     if k == group.shape[0]:
-        k = first_by_score(class_score, starts, group, gain, c, a, np.empty(2, np.int64))
-    value, from_first = np.empty((2, 2 * _WIDEST_BAND + 3)), np.empty(k, np.uint64)
+        k = first_by_score(class_score, starts, group, gain, c, a, pointer)
     half, before = 3, -np.inf
     while True:
         found, inside = _improve_within(
@@ -622,7 +625,7 @@ def _coarsen(scores, decays, discounts, level_starts, offset):
     return levels
 
 
-@compile_part
+@compile_kernel
 def _by_levels(class_score, starts, group, gain, c, a, k, classes, space):
     """The sweep from a coarser level's solution, each document `_TOGETHER` times, which leaves little to improve."""
     n, groups = group.shape[0], gain.shape[0]
@@ -637,6 +640,8 @@ def _by_levels(class_score, starts, group, gain, c, a, k, classes, space):
     offset[1] = n
     placed = np.empty(groups, np.int64)
     level = _coarsen(scores, decays, discounts, level_starts, offset) - 1
+    most = max(k, offset[2] - offset[1])  # ranks
+    space = SweepSpace(space.falls, space.sums, space.of_classes, sweep_tables(groups, most, most * groups * groups))
     for at in range(level, -1, -1):
         here, there = offset[at], offset[at + 1]
         ranks = there - here if at else k
@@ -662,7 +667,7 @@ def _by_levels(class_score, starts, group, gain, c, a, k, classes, space):
                 classes[to] = g
 
 
-@compile_kernel
+@compile_part
 def by_sweep(class_score, starts, group, gain, c, a, k, most, classes, places, space):
     """Any gains, discount 0 behind rank k (n without a cut-off): the residual sweep of the first k ranks.
 
@@ -774,7 +779,7 @@ def price_space(documents):
     return np.empty((8, documents)), np.empty((4, documents), np.int64)
 
 
-@compile_kernel
+@compile_part
 def by_prices(score, group, gain, c, a, classes, space):
     """Any gains: prices from thresholds, then shortest augmenting paths.
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankstruct.kernels.compilation import compile_kernel
+from rankstruct.kernels.compilation import compile_kernel, compile_part
 from rankstruct.kernels.labelling import ACCURACY, BREAK_EVEN, PRECISION, SUCCESS, F
 from rankstruct.kernels.pairwise_cpu import begin_list, split_by_chosen, workspace
 
 
-@compile_kernel
+@compile_part
 def _slope(k, p, m, parameters):
     """How much the measure of k positive documents rises with each relevant one among them."""
     kind = parameters.kind
@@ -29,7 +29,7 @@ def _slope(k, p, m, parameters):
     return 0.0 if kind == SUCCESS else 1.0 / p
 
 
-@compile_kernel
+@compile_part
 def _measure(a, k, p, m, parameters):
     """The measure of a labelling."""
     if parameters.kind == SUCCESS:
@@ -38,7 +38,7 @@ def _measure(a, k, p, m, parameters):
     return _slope(k, p, m, parameters) * a + level
 
 
-@compile_kernel
+@compile_part
 def _walk(p, m, relevant_score, irrelevant_score, zero, first, last, least, weighed, parameters):
     """The best a and k, k from `first` to `last` and a >= `least`, of scores less `zero`; `weighed` by the measure or not.
 
@@ -74,7 +74,7 @@ def _walk(p, m, relevant_score, irrelevant_score, zero, first, last, least, weig
     return best_a, best_k
 
 
-@compile_kernel
+@compile_part
 def _most_violated(p, m, space, zero, first, last, parameters):
     """The a and k of the most violated labelling."""
     relevant_score, irrelevant_score = space[2][0], space[2][1]
@@ -88,7 +88,7 @@ def _most_violated(p, m, space, zero, first, last, parameters):
     return (np.int64(0), k) if lead > 0.0 else (a, k)
 
 
-@compile_kernel
+@compile_part
 def _add_reference(p, m, space, zero, first, last, relevant, where, start, stop, parameters, direction):
     """Take psi of the reference off the direction."""
     if parameters.reference == 0:
@@ -122,7 +122,7 @@ def _add_reference(p, m, space, zero, first, last, relevant, where, start, stop,
         direction[documents[row + 1][j]] -= 1.0
 
 
-@compile_kernel
+@compile_part
 def _top(p, m, scores, relevant_at, irrelevant_at, relevant_score):
     """The highest score, which those of `split_list` are relative to."""
     if p > 0 and (m == 0 or relevant_score[0] == 0.0):

@@ -80,7 +80,7 @@ def _fill_row(problem, lead, i, row):
         row[its] = max(row[its], _worth(problem, lead, i, j))
 
 
-@compile_kernel
+@compile_part
 def assign(problem, lead, column, scratch, reals, table):
     """Fill `column` [rows] with a different group for each rank, so that the sum of values is largest; returns the sum.
 
@@ -261,8 +261,8 @@ def _show_reference(batch, start, stop, by_gain, group, reference, chosen, seen,
     """Turn `chosen`, an ideal diverse ranking, into the one that the scores choose. `scratch` [5, documents]."""
     n, m = by_gain.shape[0], chosen.shape[0]
     by_chosen, by_both, begins, pointer, heads = scratch[0, :n], scratch[1, :n], scratch[2], scratch[3], scratch[4, :m]
-    _, order = sort_descending(batch.chosen.view(np.uint64), batch.where, start, stop, sort)
-    break_ties(order[:n], batch.chosen[start:stop], by_gain, start, begins, pointer, by_chosen)
+    sort_descending(batch.chosen.view(np.uint64), batch.where, start, stop, sort)
+    break_ties(sort[1][0, :n], batch.chosen[start:stop], by_gain, start, begins, pointer, by_chosen)
     if reference == IDEAL_TIED and batch.reciprocal:
         _keep_first(by_chosen, start, group, m, seen, heads)
         _lead_with_relevant(by_chosen, batch, start, group, seen, heads, chosen)
@@ -278,7 +278,7 @@ def _show_reference(batch, start, stop, by_gain, group, reference, chosen, seen,
 def _sort_by_gain(batch, start, stop, by_gain, space):
     """Fill `by_gain`; returns how many documents are real, the highest score, and -1 or the position of a wrong one."""
     scores, gains, top = batch.scores, batch.gains, -np.inf
-    n, order = sort_descending(gains.view(np.uint64), batch.where, start, stop, space)
+    n, order = sort_descending(gains.view(np.uint64), batch.where, start, stop, space), space[1][0]
     for i in range(n):
         at = order[i]
         if not -np.inf < scores[at] < np.inf or not gains[at] >= 0.0:
@@ -295,7 +295,7 @@ def _sort_by_gain(batch, start, stop, by_gain, space):
 def _number_groups(batch, start, stop, group, space):
     """Fill `group` from 0 on; returns how many there are, and whether the documents of each gain alike."""
     groups, alike = 0, True
-    n, order = sort_descending(batch.groups, batch.where, start, stop, space)
+    n, order = sort_descending(batch.groups, batch.where, start, stop, space), space[1][0]
     for i in range(n):
         at = order[i]
         if i == 0 or batch.groups[at] != batch.groups[order[i - 1]]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankstruct.kernels.compilation import compile_kernel, unsigned
+from rankstruct.kernels.compilation import compile_kernel, compile_part, unsigned
 from rankstruct.kernels.sorting import longest_list, sort_descending, sort_space
 
 
@@ -29,14 +29,14 @@ def workspace(offsets, first, last, bits):
     return sort_space(bits, size), np.empty((6, size), np.int64), np.empty((4, size), np.float64)
 
 
-@compile_kernel
+@compile_part
 def split_list(scores, bits, relevant, where, start, stop, space, row):
     """Sort a list and split it into relevant and irrelevant documents, in the rows `row` and `row + 1` of `space`.
 
     Returns p, m and the position of a score that is not finite, or -1.
     """
     sort, documents, values = space
-    count, ordered = sort_descending(bits, where, start, stop, sort)
+    count, ordered = sort_descending(bits, where, start, stop, sort), sort[1][0]
     relevant_at, irrelevant_at = documents[row], documents[row + 1]
     relevant_score, irrelevant_score = values[row], values[row + 1]
     p, m = np.int64(0), np.int64(0)
@@ -55,7 +55,7 @@ def split_list(scores, bits, relevant, where, start, stop, space, row):
     return p, m, -1
 
 
-@compile_kernel
+@compile_part
 def begin_list(scores, bits, relevant, where, offsets, index, space, task_loss, value, direction):
     """Set a list's results to 0 and `split_list` it."""
     start, stop = offsets[index], offsets[index + 1]
@@ -65,7 +65,7 @@ def begin_list(scores, bits, relevant, where, offsets, index, space, task_loss, 
     return split_list(scores, bits, relevant, where, start, stop, space, 0)
 
 
-@compile_kernel
+@compile_part
 def split_by_chosen(relevant, where, start, stop, parameters, space):
     """`split_list` by the scores that choose the reference; returns the first of its two rows, which may be those of the list."""
     if parameters.chosen.size == 0:
@@ -74,7 +74,7 @@ def split_by_chosen(relevant, where, start, stop, parameters, space):
     return 2
 
 
-@compile_kernel
+@compile_part
 def _finish(p, m, space, loss, index, task_loss, value, direction):
     """Write the results of the ranking with the irrelevant documents above each relevant one in `space` and its task loss."""
     _, documents, values = space
@@ -97,7 +97,7 @@ def _finish(p, m, space, loss, index, task_loss, value, direction):
     value[index] = max(loss + difference, 0.0)
 
 
-@compile_kernel
+@compile_part
 def _finish_predicted(p, m, space, loss, relevant, where, offsets, index, parameters, task_loss, value, direction):
     """`_finish` against the ranking that F prefers. A function of its own: each array that is handed on costs short lists time.
 
@@ -130,7 +130,7 @@ def _finish_predicted(p, m, space, loss, relevant, where, offsets, index, parame
     value[index] = max(loss + difference, 0.0)
 
 
-@compile_kernel
+@compile_part
 def _uncount(p, m, relevant_at, irrelevant_at, relevant_score, irrelevant_score, start, swapped):
     """Take off the pairs that the ranking by these scores swaps, which is what F prefers: relevant ones first among ties."""
     j = 0
@@ -145,7 +145,7 @@ def _uncount(p, m, relevant_at, irrelevant_at, relevant_score, irrelevant_score,
         swapped[unsigned(irrelevant_at[j] - start)] -= p - i
 
 
-@compile_kernel
+@compile_part
 def _count_above(p, m, relevant_score, irrelevant_score, margin, irrelevant_above):
     """Put above each relevant document what it leads by less than the margin; returns how many pairs that swaps."""
     j = 0
@@ -262,7 +262,7 @@ def convex_lists(scores, bits, relevant, where, offsets, first, last, parameters
     return -1
 
 
-@compile_kernel
+@compile_part
 def scaled_gain(weights, p, m, gain, normalized):
     """What a relevant document is worth per unit of discount, and the measure of the best ranking.
 
@@ -276,7 +276,7 @@ def scaled_gain(weights, p, m, gain, normalized):
     return (1.0 / total, 1.0) if normalized else (gain, gain * total)
 
 
-@compile_kernel
+@compile_part
 def _own_optima(p, m, space, irrelevant_sum, relevant_sum, own_best, own_sum):
     """Relevant documents by themselves: u_i irrelevant ones score above one, own_sum[i] is what those from i on gain by that."""
     relevant_score, irrelevant_score = space[2][0], space[2][1]
@@ -296,7 +296,7 @@ def _own_optima(p, m, space, irrelevant_sum, relevant_sum, own_best, own_sum):
     return scale
 
 
-@compile_kernel
+@compile_part
 def _tail(t, b, p, scale, irrelevant_sum, relevant_sum, own_best, own_sum):
     """What relevant documents behind the first t gain when each takes max(u_i, b) irrelevant ones above it; u_i never falls."""
     low, high = t, p

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankstruct.kernels.compilation import compile_kernel, unsigned
+from rankstruct.kernels.compilation import compile_kernel, compile_part, unsigned
 from rankstruct.kernels.sorting import COUNTED_CLASSES, longest_list, number_few, sort_descending, sort_space
 
 
-@compile_kernel
+@compile_part
 def _add(counts, sums, size, grade, value):
     """Put a document of the 1-based grade rank `grade` into the tree."""
     while grade <= size:
@@ -22,7 +22,7 @@ def _add(counts, sums, size, grade, value):
         grade += grade & -grade
 
 
-@compile_kernel
+@compile_part
 def _count(counts, sums, grade):
     """Number and summed values of the documents in the tree whose grade rank is at most `grade`."""
     count, total = 0, 0.0
@@ -33,7 +33,7 @@ def _count(counts, sums, grade):
     return count, total
 
 
-@compile_kernel
+@compile_part
 def _grade_ranks(labels, label_bits, where, start, stop, grade, behind, space):
     """Fill `grade` with the rank of each document's grade from the lowest, 1, 2, ...; returns the number of documents, of grades,
     and of pairs of different grades. `behind` [at least COUNTED_CLASSES] and `space` are scratch.
@@ -50,7 +50,7 @@ def _grade_ranks(labels, label_bits, where, start, stop, grade, behind, space):
             same += 0.5 * members * (members - 1)
         n = behind[grades - 1] if grades else 0
         return n, grades, 0.5 * n * (n - 1) - same
-    n, by_grade = sort_descending(label_bits, where, start, stop, space)
+    n, by_grade = sort_descending(label_bits, where, start, stop, space), space[1][0]
     # All pairs less those of one grade.
     grades, same, members, before = 1, 0.0, 0, labels[by_grade[n - 1]]
     for i in range(n - 1, -1, -1):
@@ -74,6 +74,7 @@ def hinge_lists(scores, bits, labels, label_bits, where, offsets, first, last, m
     """
     size = longest_list(offsets, first, last)
     space, grade_space = sort_space(bits, size), sort_space(label_bits, size)
+    order = space[1][0]
     score = np.empty(size, np.float64)
     grade = np.empty(size, np.int64)  # by position in the list; then by rank in `rank_grade`
     rank_grade = np.empty(size, np.int64)
@@ -86,7 +87,7 @@ def hinge_lists(scores, bits, labels, label_bits, where, offsets, first, last, m
         n, grades, pairs = _grade_ranks(labels, label_bits, where, start, stop, grade, counts, grade_space)
         if grades < 2:
             continue
-        _, order = sort_descending(bits, where, start, stop, space)
+        sort_descending(bits, where, start, stop, space)
         top = np.float64(scores[order[0]])
         for i in range(n):
             score[i] = np.float64(scores[unsigned(order[i])]) - top

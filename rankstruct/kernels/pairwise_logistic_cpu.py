@@ -122,19 +122,20 @@ def logistic_lists(
     """
     size = longest_list(offsets, first, last)
     space, gain_space = sort_space(bits, size), sort_space(gain_bits, size)
+    order, by_gain = space[1][0], gain_space[1][0]
     x, gain, exponential, slope = np.empty(size), np.empty(size), np.empty(size), np.empty(size)
     higher, lower = np.empty(size), np.empty(size)
     for index in range(first, last):
         start, stop = offsets[index], offsets[index + 1]
         value[index] = 0.0
         direction[start:stop] = 0.0
-        n, by_gain = sort_descending(gain_bits, where, start, stop, gain_space)
+        n = sort_descending(gain_bits, where, start, stop, gain_space)
         if n and scheme != UNIFORM and gains[by_gain[n - 1]] < 0.0:
             return by_gain[n - 1]
         unit = _unit(gains, by_gain, n, discounts, kept, scheme)
         if unit <= 0.0:
             continue
-        _, order = sort_descending(bits, where, start, stop, space)
+        sort_descending(bits, where, start, stop, space)
         top = scores[order[0]]
         for i in range(n):
             x[i] = max(sigma * (scores[order[i]] - top), -_WIDEST)

@@ -19,23 +19,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankstruct.kernels.compilation import compile_kernel
+from rankstruct.kernels.compilation import compile_kernel, compile_part
 from rankstruct.kernels.pairwise_cpu import _finish, _finish_predicted, begin_list, split_by_chosen, workspace
 
 
-@compile_kernel
+@compile_part
 def _inside(b, low, high):
     """W(b), the part of the window in the first b cells."""
     return min(max(np.float64(b), low), high) - low
 
 
-@compile_kernel
+@compile_part
 def _weight(i, skipped):
     """v_i of relevant i, from 0."""
     return min(1.0, max(0.0, i + 1 - skipped))
 
 
-@compile_kernel
+@compile_part
 def _partial_sum(b, end, irrelevant_sum, irrelevant_score):
     """The sum over the first b cells of c_j s_j, and that of c_j; `end` is where they end."""
     whole = int(end)
@@ -45,7 +45,7 @@ def _partial_sum(b, end, irrelevant_sum, irrelevant_score):
     return irrelevant_sum[whole] + part * irrelevant_score[whole], end
 
 
-@compile_kernel
+@compile_part
 def _place_from_start(p, end, skipped, relevant_score, irrelevant_score, above):
     """`_place` under the restricted map in the window of the first `end` cells; returns the sum of v_i W(b_i)."""
     b, last = 0, int(np.ceil(end))
@@ -58,7 +58,7 @@ def _place_from_start(p, end, skipped, relevant_score, irrelevant_score, above):
     return missed
 
 
-@compile_kernel
+@compile_part
 def _place(p, m, space, irrelevant_sum, parameters):
     """Put above each relevant document what the most violated ranking does; returns its task loss."""
     relevant_score, irrelevant_score, above = space[2][0], space[2][1], space[1][4]
@@ -102,7 +102,7 @@ def _place(p, m, space, irrelevant_sum, parameters):
     return loss / (rest * whole)
 
 
-@compile_kernel
+@compile_part
 def _add_restricted(p, m, relevant_at, irrelevant_at, above, parameters, end, whole, direction):
     """Add psi of a ranking under the restricted map, of the first `end` cells over `whole` of them, to the direction."""
     skipped = parameters.min_tpr * p
@@ -119,7 +119,7 @@ def _add_restricted(p, m, relevant_at, irrelevant_at, above, parameters, end, wh
         direction[relevant_at[i]] -= scale * (_weight(i, skipped) * min(np.float64(above[i]), end))
 
 
-@compile_kernel
+@compile_part
 def _finish_restricted(p, m, space, loss, relevant, where, offsets, index, parameters, task_loss, value, direction):
     """Write the results under the restricted map; psi of an ideal ranking is 0."""
     _, documents, values = space

@@ -81,13 +81,14 @@ def draw_lists(scores, where, noise, first, last, placed):
     power, key = np.empty(n), np.empty(n)
     bits = key.view(np.uint64)
     space, everything = sort_space(bits, n), np.empty(0, np.uint8)
+    order = space[1][0]
     for index in range(first, last):
         if _powers(scores, where, index, _WIDEST, power) == -1:
             return index
         for sample in range(placed.shape[0]):
             for d in range(n):
                 key[d] = -noise[sample, index, d] / power[d] if where[index, d] else -np.inf
-            _, order = sort_descending(bits, everything, 0, n, space)
+            sort_descending(bits, everything, 0, n, space)
             for r in range(k):
                 placed[sample, index, r] = order[r]
     return -1

@@ -13,7 +13,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankstruct.kernels.assignment_cpu import by_lattice, by_prices, by_sweep, greedy, price_space, sweep_space
+from rankstruct.kernels.assignment_cpu import (
+    by_lattice,
+    by_prices,
+    by_sweep,
+    greedy,
+    lattice_space,
+    price_space,
+    sweep_space,
+)
 from rankstruct.kernels.compilation import compile_kernel, compile_part, unsigned
 from rankstruct.kernels.sorting import COUNTED_CLASSES, longest_list, number_few, sort_descending, sort_space
 
@@ -197,7 +205,7 @@ def _number_gains(gains, where, number, gain, behind, space):
         return classes
     for i in range(gains.shape[0]):
         number[i] = -1
-    n, ordered = sort_descending(gains.view(np.uint64), where, 0, gains.shape[0], space)
+    n, ordered = sort_descending(gains.view(np.uint64), where, 0, gains.shape[0], space), space[1][0]
     classes = 0
     for i in range(n):
         at = unsigned(ordered[i])
@@ -243,7 +251,7 @@ def begin(batch, first, last, space, scratch):
     for index in range(first, last):
         start, stop = offsets[index], offsets[index + 1]
         batch.method[index], batch.size[index], batch.merged[index] = NOTHING, 0, 0
-        n, ordered = sort_descending(bits, where, start, stop, space)
+        n, ordered = sort_descending(bits, where, start, stop, space), space[1][0]
         if n == 0:
             continue
         top = scores[ordered[0]]
@@ -310,7 +318,7 @@ def _most_classes(batch, first, last):
     return most
 
 
-@compile_part
+@compile_kernel
 def _problem_space(batch, first, last):
     """Scratch for `problem_of`: numbers and indices by document, and indices by class."""
     longest, classes = longest_list(batch.lists.offsets, first, last), _most_classes(batch, first, last)
@@ -391,17 +399,23 @@ def rank_classes(batch, index, members, starts, classes, k, places, placed, know
 
 @compile_kernel
 def proportional_lists(batch, first, last):
+    """`_solve_proportional` with scratch for the longest of the lists."""
+    value = np.empty(longest_list(batch.lists.offsets, first, last))
+    return _solve_proportional(batch, first, last, value, sort_space(value.view(np.uint64), value.shape[0]))
+
+
+@compile_part
+def _solve_proportional(batch, first, last, value, space):
     """Decay proportional to the discount: sort by s - b a / c."""
     for index in range(first, last):
         if batch.method[index] != PROPORTIONAL:
             continue
         start, n = batch.lists.offsets[index], batch.size[index]
         ratio = batch.lists.weights[0] / batch.lists.decay[0]
-        value = np.empty(n, np.float64)
         for q in range(n):
             value[q] = batch.score[start + q] - batch.gain[start + batch.group[start + q]] * ratio
-        bits = value.view(np.uint64)
-        _, order = sort_descending(bits, batch.lists.where[:0], 0, n, sort_space(bits, n))
+        sort_descending(value.view(np.uint64), batch.lists.where[:0], 0, n, space)
+        order = space[1][0]
         for i in range(n):
             batch.rank[batch.by_score[start + order[i]]] = i
     return -1
@@ -409,24 +423,48 @@ def proportional_lists(batch, first, last):
 
 @compile_kernel
 def lattice_lists(batch, first, last):
+    """`_solve_lattice` with scratch for the longest of the lists."""
+    space, band = _problem_space(batch, first, last), lattice_space(longest_list(batch.lists.offsets, first, last))
+    return _solve_lattice(batch, first, last, space, band)
+
+
+@compile_part
+def _solve_lattice(batch, first, last, space, band):
     """The lists of the lattice programme."""
-    space = _problem_space(batch, first, last)
     for index in range(first, last):
         if batch.method[index] == LATTICE:
             class_score, starts, gain, c, a, members, classes = problem_of(batch, index, space)
             start, n, k = batch.lists.offsets[index], members.shape[0], batch.cut[index]
             group, score = batch.group[start : start + n], batch.score[start : start + n]
             margin, places = space[0][2], space[1][1]
-            k, known = by_lattice(class_score, starts, group, score, gain, c, a, k, classes, margin, places)
+            k, known = by_lattice(class_score, starts, group, score, gain, c, a, k, classes, margin, places, band)
             rank_classes(batch, index, members, starts, classes, k, places, space[2][1], known)
     return -1
 
 
 @compile_kernel
 def sweep_lists(batch, first, last):
+    """`_solve_sweep` with scratch for the largest of the lists."""
+    longest, classes = longest_list(batch.lists.offsets, first, last), _most_classes(batch, first, last)
+    k, numbers = _sweep_size(batch, first, last)
+    sweep = sweep_space(longest, classes, k, numbers)
+    return _solve_sweep(batch, first, last, _problem_space(batch, first, last), sweep)
+
+
+@compile_part
+def _sweep_size(batch, first, last):
+    """The ranks that the sweep looks at in the lists `[first, last)` that it solves, at most, and their numbers k classes^2."""
+    most, numbers = np.int64(1), np.int64(1)
+    for index in range(first, last):
+        if batch.method[index] == SWEEP:
+            most = max(most, batch.cut[index])
+            numbers = max(numbers, batch.cut[index] * batch.classes[index] ** 2)
+    return most, numbers
+
+
+@compile_part
+def _solve_sweep(batch, first, last, space, sweep):
     """The lists of the residual sweep."""
-    space = _problem_space(batch, first, last)
-    sweep = sweep_space(longest_list(batch.lists.offsets, first, last), _most_classes(batch, first, last))
     for index in range(first, last):
         if batch.method[index] == SWEEP:
             class_score, starts, gain, c, a, members, classes = problem_of(batch, index, space)
@@ -440,8 +478,14 @@ def sweep_lists(batch, first, last):
 
 @compile_kernel
 def price_lists(batch, first, last):
-    """The lists of the prices."""
+    """`_solve_prices` with scratch for the longest of the lists."""
     space, prices = _problem_space(batch, first, last), price_space(longest_list(batch.lists.offsets, first, last))
+    return _solve_prices(batch, first, last, space, prices)
+
+
+@compile_part
+def _solve_prices(batch, first, last, space, prices):
+    """The lists of the prices."""
     for index in range(first, last):
         if batch.method[index] == PRICES:
             class_score, starts, gain, c, a, members, classes = problem_of(batch, index, space)
@@ -541,7 +585,7 @@ def _copy(source, target):
         target[i] = source[i]
 
 
-@compile_kernel
+@compile_part
 def break_ties(order, key, by_second, start, begins, pointer, result):
     """Documents by `key`, as in `order`, and where it is equal as in `by_second`; keys from the list's start on. O(n)."""
     begin, before = 0, 0.0
@@ -661,8 +705,8 @@ def score(batch, first, last, reference, task_loss, value, direction, space, scr
         chosen, ideal, by_gain = by_score, by_reference[:n], scratch[6, :n]
         if reference != IDEAL and lists.chosen.size:
             chosen = by_chosen[:n]
-            _, order = sort_descending(chosen_bits, lists.where, start, stop, space)
-            _copy(order[:n], chosen)
+            sort_descending(chosen_bits, lists.where, start, stop, space)
+            _copy(space[1][0, :n], chosen)
         tied = reference == IDEAL_TIED and not lists.reciprocal
         if tied and max(steep, flat) >= cut and not (lists.chosen.size or batch.merged[index]):
             group, classes = batch.group[start : start + n], batch.classes[index]

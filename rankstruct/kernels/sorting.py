@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankstruct.kernels.compilation import compile_kernel, unsigned
+from rankstruct.kernels.compilation import compile_kernel, compile_part, unsigned
 
 _DIGIT_BITS = 8
 _BUCKETS = 256
@@ -26,7 +26,7 @@ _SLOTS, _LOW = 64, np.uint64(2**32 - 1)
 _SPREAD, _SPREAD_BITS = np.uint64(0x9E3779B1), np.uint64(26)  # Knuth's multiplicative hashing
 
 
-@compile_kernel
+@compile_part
 def longest_list(offsets, first, last):
     """The size of the longest of the lists `[first, last)`, or 1."""
     size = 1
@@ -41,7 +41,7 @@ def sort_space(bits, size):
     return np.empty((2, size), bits.dtype), np.empty((2, size), np.int64), np.empty(_BUCKETS, np.uint64)
 
 
-@compile_kernel
+@compile_part
 def _sort_by_bits(first, last, differing, count, key, order, spare_key, spare_order, histogram):
     """Sort by the bits `[first, last)` of the keys; returns the two pairs of arrays, the one with the result first."""
     # Unsigned throughout: numba would look whether a signed index counts from the end.
@@ -71,7 +71,7 @@ def _sort_by_bits(first, last, differing, count, key, order, spare_key, spare_or
     return key, order, spare_key, spare_order
 
 
-@compile_kernel
+@compile_part
 def _insert(count, key, order, most_moves):
     """Insertion sort; returns False, with what is done so far, after so many moves."""
     for i in range(1, count):
@@ -89,7 +89,7 @@ def _insert(count, key, order, most_moves):
     return True
 
 
-@compile_kernel
+@compile_part
 def _score_of(key, width):
     """The float64 of a key, of as many bits as the scores have."""
     sign = np.uint64(1) << np.uint64(width - 1)
@@ -97,7 +97,7 @@ def _score_of(key, width):
     return np.float64(np.uint32(bits).view(np.float32)) if width == 32 else np.uint64(bits).view(np.float64)
 
 
-@compile_kernel
+@compile_part
 def _sort_by_width(width, count, key, order, spare_key, spare_order, histogram):
     """Put keys into buckets of equal width, in their order within each; returns False, with nothing done, where none can be."""
     least, most = key[0], key[0]
@@ -125,39 +125,45 @@ def _sort_by_width(width, count, key, order, spare_key, spare_order, histogram):
     return True
 
 
-@compile_kernel
+@compile_part
 def sort_descending(bits, where, start, stop, space):
     """Order the real documents in `[start, stop)` by descending score.
 
     `bits` holds the scores' bits as unsigned integers of the same width; `where` is empty if every document is real; `space`
-    is from `sort_space`. Returns the number of real documents and the array (one of the two order arrays) that holds their
-    order: positions in the flat arrays, the highest score first. Equal scores keep their input order.
+    is from `sort_space`. Returns the number of real documents; `space[1][0]` has their order: positions in the flat arrays, the
+    highest score first. Equal scores keep their input order.
     """
     keys, orders, histogram = space
-    key, spare_key, order, spare_order = keys[0], keys[1], orders[0], orders[1]
+    # Most lists move once.
+    key, spare_key, order, spare_order = keys[1], keys[0], orders[1], orders[0]
     width = bits.itemsize * 8
     sign = np.uint64(1) << np.uint64(width - 1)
     rest = sign - np.uint64(1)
     count, none = np.int64(0), np.int64(0)  # of a type: numba compiles what it calls once more for a literal 0
-    differing = sign ^ sign
+    some, every = (
+        sign ^ sign,
+        sign | rest,
+    )  # not by what was just written: a load behind its store may hold up all others
     for at in range(start, stop):
         if where.size and not where[at]:
             continue
         value = bits[at]
-        key[count] = value if value & sign else value ^ rest
-        differing |= key[count] ^ key[0]
-        order[count] = at
+        value = value if value & sign else value ^ rest
+        key[unsigned(count)], order[unsigned(count)] = value, at
+        some |= value
+        every &= value
         count += 1
     if count < _INSERTION_SORT_BELOW:
         _insert(count, key, order, count * count)
-        return count, order
+        _copy_order(count, order, spare_order)
+        return count
     if count < _TWO_PASSES_BELOW and _sort_by_width(width, count, key, order, spare_key, spare_order, histogram):
+        if _insert(count, spare_key, spare_order, _MOST_MOVES * count):
+            return count
         key, spare_key = spare_key, key
         order, spare_order = spare_order, order
-        if _insert(count, key, order, _MOST_MOVES * count):
-            return count, order
 
-    last = none
+    differing, last = some & ~every, none
     while last < width and differing >> np.uint64(last):
         last += 1
     passes = 2 if count < _TWO_PASSES_BELOW else 3 if count < _THREE_PASSES_BELOW else 4
@@ -167,10 +173,17 @@ def sort_descending(bits, where, start, stop, space):
     )
     if first and not _insert(count, key, order, _MOST_MOVES * count):
         _, order, _, _ = _sort_by_bits(none, last, differing, count, key, order, spare_key, spare_order, histogram)
-    return count, order
+    _copy_order(count, order, orders[0])
+    return count
 
 
-@compile_kernel
+@compile_part
+def _copy_order(count, order, target):
+    for i in range(count):
+        target[i] = order[i]
+
+
+@compile_part
 def number_few(bits, where, number, grade, behind, slots):
     """Number the distinct grades of a list from the highest, 0, 1, ...; returns how many, or -1: more than `COUNTED_CLASSES`.
 

@@ -6,11 +6,11 @@ l-th from the end. O(n) after the sort.
 
 from __future__ import annotations
 
-from rankstruct.kernels.compilation import compile_kernel
+from rankstruct.kernels.compilation import compile_kernel, compile_part
 from rankstruct.kernels.pairwise_cpu import begin_list, workspace
 
 
-@compile_kernel
+@compile_part
 def _most_violated(p, m, space, unit, weights, options):
     """The best number of swaps; its value, its regret, and how many relevant documents it does not miss."""
     relevant_score, irrelevant_score = space[2][0], space[2][1]

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 import torch
 from brute_force import decay, diverse_cutoff, diverse_decay, diverse_hinges, random_groups, random_list
+from kernel_parts import called_from_python
 from scipy.optimize import linear_sum_assignment
 
 import rankstruct as rs
-from rankstruct.kernels import diverse_cpu, positional_cpu
-from rankstruct.kernels.diverse_cpu import Problem, assign
+from rankstruct.kernels import diverse_cpu, positional_cpu, sorting
+from rankstruct.kernels.diverse_cpu import Problem
 
+assign = called_from_python(diverse_cpu.assign)
 REFERENCES = ("ideal", "ideal-tied", "predicted")
 MEASURES = [
     *(f"{kind}@{k}" for kind in ("nDCG", "DCG(discount='letor')", "P") for k in (1, 2, 3, 10)),
@@ -341,6 +343,9 @@ FAULTS = [
 ]
 
 
+PARTS = {each.__name__: called_from_python(each) for each in (sorting.sort_descending, sorting.longest_list)}
+
+
 def kernel_with(where="", right="", wrong=""):
     """The kernel in plain Python, with one line of one function changed."""
     space = {**vars(positional_cpu), **vars(diverse_cpu)}
@@ -351,6 +356,8 @@ def kernel_with(where="", right="", wrong=""):
             assert right in source
             source = source.replace(right, wrong)
         exec(compile(source, name, "exec"), space)
+    for name in ("sort_descending", "longest_list"):
+        space[name] = PARTS[name]
     return space["diverse_lists"]
 
 

@@ -5,10 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
+from kernel_parts import called_from_python
 from scipy.optimize import linear_sum_assignment
 
 import rankstruct as rs
-from rankstruct.kernels.assignment_cpu import by_lattice, by_prices, by_sweep, first_by_score, price_space, sweep_space
+import rankstruct.kernels.assignment_cpu as assignment
+import rankstruct.kernels.sorting as sorting
 from rankstruct.kernels.dispatch import discount_table
 from rankstruct.kernels.positional_cpu import (
     LATTICE,
@@ -17,8 +19,12 @@ from rankstruct.kernels.positional_cpu import (
     SWEEP,
     choose_method,
 )
-from rankstruct.kernels.sorting import COUNTED_CLASSES, number_few
 from rankstruct.oracles import positional
+
+by_lattice, by_prices, by_sweep, first_by_score, number_few = map(
+    called_from_python,
+    (assignment.by_lattice, assignment.by_prices, assignment.by_sweep, assignment.first_by_score, sorting.number_few),
+)
 
 
 def problem(rng, n, classes, k):
@@ -62,13 +68,17 @@ def found_by(arguments, k):
     if len(gain) == 2:
         order = np.empty(len(score), np.int64)
         scratch = np.empty(k), np.empty(len(score), np.int64)
-        first, known = by_lattice(by_class, starts, group, score, gain, c, a, k, order, *scratch)
+        space = assignment.lattice_space(len(score))
+        first, known = by_lattice(by_class, starts, group, score, gain, c, a, k, order, *scratch, space)
         found["lattice"] = behind_by_score(order, first, group, 2)
         assert not known or (scratch[1] == np.argsort(order, kind="stable")).all()
     order = found.setdefault("prices", np.empty(len(score), np.int64))
-    by_prices(score, group, gain, c, a, order, price_space(len(score)))
+    by_prices(score, group, gain, c, a, order, assignment.price_space(len(score)))
     for method, most in (("greedy start", 2**62), ("usual", 3 * len(score)), ("multilevel start", 0)):
-        order, space = np.empty(len(score), np.int64), sweep_space(len(score), len(gain))
+        order, space = (
+            np.empty(len(score), np.int64),
+            assignment.sweep_space(len(score), len(gain), k, k * len(gain) ** 2),
+        )
         places = np.empty(len(score), np.int64)
         first, known = by_sweep(by_class, starts, group, gain, c, a, k, most, order, places, space)
         found[method] = behind_by_score(order, first, group, len(gain))
@@ -486,7 +496,7 @@ def test_few_grades_are_numbered_whatever_they_are(number, padded):
         slots = generator.integers(0, 9, 128)
         found = number_few(values.view(np.int64), where, numbers, grade, behind, slots)
         expected = -np.unique(-values[real] + 0.0)
-        if len(expected) > COUNTED_CLASSES:
+        if len(expected) > sorting.COUNTED_CLASSES:
             assert found == -1
             continue
         assert np.array_equal(grade[:found].view(np.float64), expected)
