@@ -450,7 +450,21 @@ def hinge(
 ) -> Tensor:
     """The structured hinge loss of what `resolve` returned; see `structured_hinge_loss`."""
     check_lists(scores, labels, where, offsets)
-    _, value, direction = resolved.solve(scores, labels, where, offsets, reference, reference_scores, groups)
+    found = resolved.solve(scores, labels, where, offsets, reference, reference_scores, groups)
+    return reduced_hinge(scores, found, where=where, offsets=offsets, weights=weights, reduction=reduction)
+
+
+def reduced_hinge(
+    scores: Tensor,
+    found: tuple[Tensor, Tensor, Tensor],
+    *,
+    where: Tensor | None,
+    offsets: Tensor | None,
+    weights: Tensor | None,
+    reduction: Reduction,
+) -> Tensor:
+    """The hinge as a function of the scores, `reduce_lists`, of the task loss, value and direction that an oracle found."""
+    _, value, direction = found
     if reduction == "mean" and weights is None and is_eager(value) and value.dtype not in _HALVES and value.numel():
         return MeanHinge.apply(scores, _mean(value, where, offsets), direction)
     values = with_gradient(scores, value, direction, offsets)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from rankstruct.feature_maps import FeatureMap
-from rankstruct.lists import check_lists, is_eager, refuse_groups_of_lists
+from rankstruct.lists import check_lists, is_eager, is_plain, refuse_groups_of_lists
 from rankstruct.losses.base import (
     HingeLoss,
     HingeOptions,
@@ -19,6 +20,7 @@ from rankstruct.losses.base import (
     hinge,
     opened,
     reduce_lists,
+    reduced_hinge,
 )
 from rankstruct.measures import Measure
 from rankstruct.oracles.registry import Reference, Resolved, resolve
@@ -85,9 +87,38 @@ def _graded(
     if offsets is None and not resolved.measure.takes_groups:
         refuse_groups_of_lists(groups, scores.shape[:-1])
     grades, each = _thresholds(labels, where, grades, grade_weights)
-    count = len(grades)
-    thresholds = torch.tensor([float(grade) for grade in grades], dtype=torch.float64, device=labels.device)
-    reached = labels.double() >= thresholds.view(-1, *[1] * labels.dim())
+    pairs = torch.tensor(sorted(zip(grades, each, strict=True)), dtype=torch.float64).view(-1, 2)
+    solve_grades = resolved.oracle.solve_grades
+    if solve_grades is not None and reference == "ideal" and reference_scores is None:
+        if not (signed or is_plain(labels)):  # which nobody has looked at
+            labels = torch.where(labels >= 0, labels.double(), torch.nan)
+        found = solve_grades(scores.detach(), labels.detach(), where, offsets, pairs[:, 0], pairs[:, 1])
+        return reduced_hinge(scores, found, where=where, offsets=offsets, weights=weights, reduction=reduction)
+    values = _one_by_one(
+        *(scores, labels, resolved, pairs, signed, where, offsets),
+        reference=reference,
+        reference_scores=reference_scores,
+        groups=groups,
+    )
+    return reduce_lists(values, where=where, offsets=offsets, weights=weights, reduction=reduction)
+
+
+def _one_by_one(
+    scores: Tensor,
+    labels: Tensor,
+    resolved: Resolved,
+    pairs: Tensor,
+    signed: bool,
+    where: Tensor | None,
+    offsets: Tensor | None,
+    *,
+    reference: str,
+    reference_scores: Tensor | None,
+    groups: Tensor | None,
+) -> Tensor:
+    """The hinge of each list, summed over `pairs` of a threshold and its weight: each threshold is a copy of the batch."""
+    count = pairs.shape[0]
+    reached = labels.double() >= pairs[:, 0].to(labels.device).view(-1, *[1] * labels.dim())
     if is_eager(labels):  # and so checked
         reached = reached.view(torch.uint8)
     elif labels.dtype.is_floating_point or labels.device.type != "cpu":  # for the oracle to refuse, or in the padding
@@ -114,9 +145,7 @@ def _graded(
     layout = {"where": repeated(where), "offsets": ends}
     values = hinge(many, reached, resolved, reference=reference, reduction="none", **chosen, **layout)
     lists = scores.shape[:-1] if offsets is None else (offsets.shape[0] - 1,)
-    factors = torch.tensor([float(weight) for weight in each]).to(scores)
-    values = (values.view(count, *lists) * factors.view(-1, *[1] * len(lists))).sum(0)
-    return reduce_lists(values, where=where, offsets=offsets, weights=weights, reduction=reduction)
+    return (values.view(count, *lists) * pairs[:, 1].to(scores).view(-1, *[1] * len(lists))).sum(0)
 
 
 class GradedLoss(HingeLoss):
@@ -169,6 +198,8 @@ def _thresholds(
 
 
 def _check_grades(grades: Sequence[float] | None, weights: Sequence[float] | None) -> None:
+    if grades is not None and not isinstance(grades, range) and any(math.isnan(grade) for grade in grades):
+        raise ValueError(f"grades must be numbers, got {list(grades)}")
     if weights is None:
         return
     if not all(weight >= 0 for weight in weights) or (grades is not None and len(weights) != len(grades)):

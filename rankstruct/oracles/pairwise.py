@@ -11,12 +11,15 @@ ranking that F prefers is by score.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from torch import Tensor
 
 from rankstruct.feature_maps import FeatureMap, Pairwise
 from rankstruct.kernels.binary import NO_CUTOFF, Method, Parameters, Plan, binary_kernel
 from rankstruct.kernels.dispatch import Answer
+from rankstruct.kernels.graded_auc import graded_auc
 from rankstruct.measures import AP, AUC, RR, DiscountedGain, Measure
 from rankstruct.oracles.registry import REFERENCES, Oracle, register_oracle
 
@@ -100,8 +103,24 @@ def _falls_ever_more_slowly(weights: np.ndarray) -> bool:
     return bool((np.diff(weights, 2) >= -4e-16 * weights[:1].sum()).all())
 
 
+def _solve_auc_grades(
+    scores: Tensor,
+    labels: Tensor,
+    where: Tensor | None,
+    offsets: Tensor | None,
+    thresholds: Tensor,
+    weights: Tensor,
+) -> Answer:
+    return graded_auc(scores, labels, where, offsets, None, None, thresholds, weights)
+
+
 # SVMauc: Joachims, "A Support Vector Method for Multivariate Performance Measures", ICML 2005.
-register_oracle(AUC, Pairwise, binary_oracle("pairwise_auc", only(_AUC)), default="ideal")
+register_oracle(
+    AUC,
+    Pairwise,
+    replace(binary_oracle("pairwise_auc", only(_AUC)), solve_grades=_solve_auc_grades),
+    default="ideal",
+)
 # SVMmap: Yue, Finley, Radlinski, Joachims, "A Support Vector Method for Optimizing Average Precision", SIGIR 2007.
 register_oracle(AP, Pairwise, binary_oracle("pairwise_average_precision", _plan_precision), default="ideal")
 # SVMndcg and its like: Chakrabarti, Khanna, Sawant, Bhattacharyya, "Structured Learning for Non-Smooth Ranking Losses",

@@ -45,6 +45,8 @@ class Oracle:
         references: those of `ideal`, `ideal-tied`, `predicted` and `below-window` that `solve` knows.
         takes_reference_scores: whether it knows `reference_scores=`, which choose the reference instead of the scores.
         refuses_negative: whether it looks itself for labels below 0, which measures give no meaning.
+        solve_grades: `(scores, labels, where, offsets, thresholds, weights)` to what `solve` finds with reference `ideal`, summed
+            over thresholds of the labels, float64 and ascending, with a weight each; None: they are solved one by one.
     """
 
     solve: Callable[..., tuple[Tensor, Tensor, Tensor]]
@@ -52,6 +54,7 @@ class Oracle:
     references: tuple[str, ...] = ("ideal",)
     takes_reference_scores: bool = False
     refuses_negative: bool = False
+    solve_grades: Callable[..., tuple[Tensor, Tensor, Tensor]] | None = None
 
 
 @dataclass(frozen=True)

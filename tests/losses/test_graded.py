@@ -1,0 +1,123 @@
+"""AUC's hinge over all thresholds in one sweep: against all rankings, pair by pair, and threshold by threshold."""
+
+import numpy as np
+import pytest
+import torch
+from brute_force import hinges_of_lists
+
+import rankstruct as rs
+from rankstruct.kernels import dispatch
+
+
+def by_pairs(scores, labels, thresholds, weights):
+    """Value and gradient of one list, O(n^2 T): a pair at a threshold costs 1 - 2 (s_i - s_j) over the number of pairs, or 0."""
+    value, gradient = 0.0, np.zeros(len(scores))
+    for threshold, weight in zip(thresholds, weights, strict=True):
+        relevant = labels >= threshold
+        pairs = relevant.sum() * (~relevant).sum()
+        for i in np.flatnonzero(relevant):
+            for j in np.flatnonzero(~relevant):
+                if scores[i] - scores[j] < 0.5:
+                    value += weight * (1 - 2 * (scores[i] - scores[j])) / pairs
+                    gradient[i] -= 2 * weight / pairs
+                    gradient[j] += 2 * weight / pairs
+    return value, gradient
+
+
+def draw(rng, most=30):
+    """Lists padded in random places, with ties and margins of exactly 1/2, thresholds in any order, few and many."""
+    lists, size, number = int(rng.integers(1, 6)), int(rng.integers(1, most)), int(rng.integers(1, 13))
+    scores = rng.normal(size=(lists, size)) * 10.0 ** rng.integers(-3, 4, size=(lists, 1))
+    scores = np.where(rng.random((lists, 1)) < 0.4, np.round(scores * 2) / 2, scores).astype(np.float32).astype(float)
+    thresholds = rng.choice([rng.permutation(number) + 1.0, rng.normal(size=number)])
+    labels = rng.choice([rng.integers(0, number + 2, size=(lists, size)) * 1.0, rng.normal(size=(lists, size))])
+    labels = labels if thresholds.min() <= 0 else abs(labels)
+    return scores, labels, rng.random((lists, size)) < 0.8, thresholds, rng.choice([0.0, 0.5, 1.0, 2.0], size=number)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("device", [False, True])
+def test_value_and_gradient_are_those_of_the_pairs(dtype, device, monkeypatch):
+    monkeypatch.setattr(dispatch, "has_loops", lambda place: not device)
+    rng = np.random.default_rng(0)
+    for _ in range(150):
+        scores, labels, where, thresholds, weights = draw(rng)
+        expected = [by_pairs(s[w], y[w], thresholds, weights) for s, y, w in zip(scores, labels, where, strict=True)]
+        scale = 1 + abs(scores).max(1)
+        given = torch.tensor(scores, dtype=dtype).masked_fill(~torch.tensor(where), torch.nan).requires_grad_()
+        padded = torch.tensor(labels).masked_fill(~torch.tensor(where), torch.nan)
+        options = {"grades": thresholds.tolist(), "grade_weights": weights.tolist(), "reduction": "none"}
+        value = rs.graded_loss(given, padded, "AUC", where=torch.tensor(where), **options)
+        (gradient,) = torch.autograd.grad(value.sum(), given)
+        tolerance = 1e-9 if dtype == torch.float64 else 1e-5
+        assert (abs(value.detach().double().numpy() - [each for each, _ in expected]) <= tolerance * 12 * scale).all()
+        for list_gradient, (_, its), real in zip(gradient.double().numpy(), expected, where, strict=True):
+            assert abs(list_gradient[real] - its).max(initial=0) <= tolerance * 12
+            assert (list_gradient[~real] == 0).all()
+        bounds = [0, *where.sum(1).cumsum().tolist()]
+        flat = rs.graded_loss(given[torch.tensor(where)], padded[torch.tensor(where)], "AUC", offsets=bounds, **options)
+        torch.testing.assert_close(flat, value)
+
+
+def test_value_is_that_of_all_rankings():
+    rng, auc, compared = np.random.default_rng(1), rs.parse_measure("AUC"), 0
+    while compared < 2000:
+        n, grades = int(rng.integers(0, 7)), int(rng.integers(1, 10))
+        scores = rng.normal(size=(40, n)) * 10.0 ** rng.integers(-2, 3, size=(40, 1))
+        labels = np.sort(rng.integers(0, grades + 1, size=n))[::-1].copy()  # the first p reach each threshold
+        each = [hinges_of_lists(auc, rs.Pairwise(), int((labels >= t).sum()), scores) for t in range(1, grades + 1)]
+        found = rs.graded_loss(torch.tensor(scores), torch.tensor(labels).expand(40, n), "AUC", reduction="none")
+        np.testing.assert_allclose(found, np.sum(each, axis=0), atol=1e-9 * (1 + abs(scores).max(initial=0)) * grades)
+        compared += 40
+
+
+def test_many_documents_and_many_thresholds():
+    rng = np.random.default_rng(2)
+    scores, labels = torch.tensor(rng.normal(size=(2, 3000))), torch.tensor(rng.integers(0, 200, size=(2, 3000)))
+    found = rs.graded_loss(scores, labels, "AUC", reduction="none")
+    each = [rs.structured_hinge_loss(scores, (labels >= t).long(), "AUC", reduction="none") for t in range(1, 200)]
+    torch.testing.assert_close(found, torch.stack(each).sum(0))
+
+
+def test_a_pair_that_leads_by_enough_costs_exactly_nothing():
+    scores = torch.tensor([[3.0, 2.0, 1.0, 0.5, 0.0]]).requires_grad_()
+    loss = rs.graded_loss(scores, torch.tensor([[4, 3, 2, 1, 0]]), "AUC")
+    loss.backward()
+    assert loss == 0
+    assert torch.equal(scores.grad, torch.zeros(1, 5))
+
+
+def test_what_is_wrong_is_named():
+    labels = torch.tensor([[2, 1, 0]])
+    with pytest.raises(ValueError, match=r"scores must be finite; document \[0, 1\] is inf"):
+        rs.graded_loss(torch.tensor([[0.0, torch.inf, 0.0]]), labels, "AUC")
+    with pytest.raises(ValueError, match="reference 'ideal' does not depend on scores"):
+        rs.graded_loss(torch.zeros(1, 3), labels, "AUC", reference_scores=torch.zeros(1, 3))
+    with pytest.raises(ValueError, match=r"grades must be numbers, got \[1.0, nan\]"):
+        rs.GradedLoss("AUC", grades=[1.0, torch.nan])
+    broken = rs.graded_loss(
+        torch.zeros(2, 3), torch.tensor([[2.0, -1.0, 0.0]] * 2), "AUC", grades=[-1.0], reduction="none"
+    )
+    assert (broken == 0).all()  # all reach it
+
+
+def test_an_oracle_of_ones_own_is_asked_for_each_threshold():
+    from dataclasses import replace
+
+    from rankstruct.oracles.registry import find_oracle, register_oracle
+
+    own, asked = find_oracle(rs.parse_measure("AUC"), rs.Pairwise()), []
+
+    def solve(*given, **more):
+        asked.append(given)
+        return own.solve(*given, **more)
+
+    scores, labels = torch.tensor([[1.0, 0.2, 0.0]]), torch.tensor([[0, 2, 1]])
+    expected = rs.graded_loss(scores, labels, "AUC")
+    register_oracle(rs.AUC, rs.Pairwise, replace(own, solve=solve, solve_grades=None))
+    try:
+        torch.testing.assert_close(rs.graded_loss(scores, labels, "AUC"), expected)
+    finally:
+        register_oracle(rs.AUC, rs.Pairwise, own)
+    assert len(asked) == 1
+    assert asked[0][0].shape[0] == 2
