@@ -69,16 +69,19 @@ class SweepSpace(NamedTuple):
 
 
 @compile_kernel
-def sweep_space(documents, classes, k, numbers):
-    """Scratch for lists of at most so many documents and distinct gains, k ranks to be looked at, and k classes^2 `numbers`."""
+def sweep_space(documents, classes, size):
+    """Scratch for lists of at most so many documents and distinct gains, and with the tables of `sweep_tables`."""
     falls, sums = np.empty((5, documents)), np.empty((2, documents + 1), np.int64)
-    return SweepSpace(falls, sums, np.empty((10, classes), np.int64), sweep_tables(classes, k, numbers))
+    return SweepSpace(falls, sums, np.empty((10, classes), np.int64), sweep_tables(size))
 
 
 @compile_kernel
-def sweep_tables(classes, k, numbers):
-    """The tables of `SweepSpace`. Of large ones only what is used takes memory."""
-    inside, stack = np.empty(k * classes, np.int64), np.empty(6 * k + 6, np.int64)
+def sweep_tables(size):
+    """The tables of `SweepSpace` for `size`: the most ranks k, k classes, and k classes^2. Of large ones only what is used takes
+    memory.
+    """
+    k, rows, numbers = size
+    inside, stack = np.empty(rows, np.int64), np.empty(6 * k + 6, np.int64)
     return inside, np.empty(numbers, np.int64), np.empty(numbers, np.int64), stack
 
 
@@ -641,7 +644,7 @@ def _by_levels(class_score, starts, group, gain, c, a, k, classes, space):
     placed = np.empty(groups, np.int64)
     level = _coarsen(scores, decays, discounts, level_starts, offset) - 1
     most = max(k, offset[2] - offset[1])  # ranks
-    space = SweepSpace(space.falls, space.sums, space.of_classes, sweep_tables(groups, most, most * groups * groups))
+    space = SweepSpace(space.falls, space.sums, space.of_classes, sweep_tables((most, most * groups, most * groups**2)))
     for at in range(level, -1, -1):
         here, there = offset[at], offset[at + 1]
         ranks = there - here if at else k

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from rankstruct.kernels.binary import NO_CUTOFF, Parameters
@@ -15,11 +16,17 @@ def _flat(lists: FlatLists, results: tuple[np.ndarray, ...], thresholds: Tensor,
     labels = lists.labels.astype(np.float64, copy=False)
     inputs = (lists.scores, lists.bits, labels, lists.where, lists.bounds, thresholds.numpy(), weights.numpy())
     loop = load_kernel("graded_auc_cpu.graded_lists")
-    return lists.run(lambda first, last: loop(*inputs, first, last, *results))
+    wrong = lists.run(lambda first, last: loop(*inputs, first, last, *results))
+    if wrong != -1:  # a score: labels may be below 0 here
+        lists._replace(labels=np.zeros_like(lists.labels)).refuse(wrong)
+    return wrong
 
 
 def _padded(lists: PaddedLists, thresholds: Tensor, weights: Tensor) -> Answer:
     count, device = thresholds.shape[0], lists.scores.device
+    if count == 0:
+        nothing = lists.scores.new_zeros(lists.scores.shape[0])
+        return nothing, nothing.clone(), torch.zeros_like(lists.scores)
     reached = lists.labels >= thresholds.to(device).view(-1, 1, 1)
     scores, labels, where = (each.repeat(count, 1) for each in lists[:3])
     solve = load_kernel("pairwise_device.auc_padded")

@@ -446,20 +446,19 @@ def _solve_lattice(batch, first, last, space, band):
 def sweep_lists(batch, first, last):
     """`_solve_sweep` with scratch for the largest of the lists."""
     longest, classes = longest_list(batch.lists.offsets, first, last), _most_classes(batch, first, last)
-    k, numbers = _sweep_size(batch, first, last)
-    sweep = sweep_space(longest, classes, k, numbers)
+    sweep = sweep_space(longest, classes, _sweep_size(batch, first, last))
     return _solve_sweep(batch, first, last, _problem_space(batch, first, last), sweep)
 
 
 @compile_part
 def _sweep_size(batch, first, last):
-    """The ranks that the sweep looks at in the lists `[first, last)` that it solves, at most, and their numbers k classes^2."""
-    most, numbers = np.int64(1), np.int64(1)
+    """Of the lists `[first, last)` that the sweep solves, at most: the ranks k that it looks at, k classes, and k classes^2."""
+    most, rows, numbers = np.int64(1), np.int64(1), np.int64(1)
     for index in range(first, last):
         if batch.method[index] == SWEEP:
-            most = max(most, batch.cut[index])
-            numbers = max(numbers, batch.cut[index] * batch.classes[index] ** 2)
-    return most, numbers
+            k, classes = batch.cut[index], batch.classes[index]
+            most, rows, numbers = max(most, k), max(rows, k * classes), max(numbers, k * classes * classes)
+    return most, rows, numbers
 
 
 @compile_part

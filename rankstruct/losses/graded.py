@@ -87,15 +87,16 @@ def _graded(
     if offsets is None and not resolved.measure.takes_groups:
         refuse_groups_of_lists(groups, scores.shape[:-1])
     grades, each = _thresholds(labels, where, grades, grade_weights)
-    pairs = torch.tensor(sorted(zip(grades, each, strict=True)), dtype=torch.float64).view(-1, 2)
+    thresholds, factors = (torch.tensor([float(x) for x in given], dtype=torch.float64) for given in (grades, each))
     solve_grades = resolved.oracle.solve_grades
     if solve_grades is not None and reference == "ideal" and reference_scores is None:
         if not (signed or is_plain(labels)):  # which nobody has looked at
             labels = torch.where(labels >= 0, labels.double(), torch.nan)
-        found = solve_grades(scores.detach(), labels.detach(), where, offsets, pairs[:, 0], pairs[:, 1])
+        thresholds, order = thresholds.sort()
+        found = solve_grades(scores.detach(), labels.detach(), where, offsets, thresholds, factors[order])
         return reduced_hinge(scores, found, where=where, offsets=offsets, weights=weights, reduction=reduction)
     values = _one_by_one(
-        *(scores, labels, resolved, pairs, signed, where, offsets),
+        *(scores, labels, resolved, thresholds, factors, signed, where, offsets),
         reference=reference,
         reference_scores=reference_scores,
         groups=groups,
@@ -107,7 +108,8 @@ def _one_by_one(
     scores: Tensor,
     labels: Tensor,
     resolved: Resolved,
-    pairs: Tensor,
+    thresholds: Tensor,
+    factors: Tensor,
     signed: bool,
     where: Tensor | None,
     offsets: Tensor | None,
@@ -116,9 +118,9 @@ def _one_by_one(
     reference_scores: Tensor | None,
     groups: Tensor | None,
 ) -> Tensor:
-    """The hinge of each list, summed over `pairs` of a threshold and its weight: each threshold is a copy of the batch."""
-    count = pairs.shape[0]
-    reached = labels.double() >= pairs[:, 0].to(labels.device).view(-1, *[1] * labels.dim())
+    """The hinge of each list, summed over thresholds with their weights: each threshold is a copy of the batch."""
+    count = thresholds.shape[0]
+    reached = labels.double() >= thresholds.to(labels.device).view(-1, *[1] * labels.dim())
     if is_eager(labels):  # and so checked
         reached = reached.view(torch.uint8)
     elif labels.dtype.is_floating_point or labels.device.type != "cpu":  # for the oracle to refuse, or in the padding
@@ -145,7 +147,7 @@ def _one_by_one(
     layout = {"where": repeated(where), "offsets": ends}
     values = hinge(many, reached, resolved, reference=reference, reduction="none", **chosen, **layout)
     lists = scores.shape[:-1] if offsets is None else (offsets.shape[0] - 1,)
-    return (values.view(count, *lists) * pairs[:, 1].to(scores).view(-1, *[1] * len(lists))).sum(0)
+    return (values.view(count, *lists) * factors.to(scores).view(-1, *[1] * len(lists))).sum(0)
 
 
 class GradedLoss(HingeLoss):
@@ -168,6 +170,8 @@ class GradedLoss(HingeLoss):
         reduction: Reduction = "mean",
     ) -> None:
         _check_grades(grades, grade_weights)
+        if grades is not None and any(math.isnan(grade) for grade in grades):
+            raise ValueError(f"grades must be numbers, got {list(grades)}")
         super().__init__(measure, feature_map=feature_map, reference=reference, reduction=reduction)
         _without_threshold(self.resolved)
         grades = None if grades is None else list(grades)
@@ -198,8 +202,6 @@ def _thresholds(
 
 
 def _check_grades(grades: Sequence[float] | None, weights: Sequence[float] | None) -> None:
-    if grades is not None and not isinstance(grades, range) and any(math.isnan(grade) for grade in grades):
-        raise ValueError(f"grades must be numbers, got {list(grades)}")
     if weights is None:
         return
     if not all(weight >= 0 for weight in weights) or (grades is not None and len(weights) != len(grades)):

@@ -46,7 +46,8 @@ class Oracle:
         takes_reference_scores: whether it knows `reference_scores=`, which choose the reference instead of the scores.
         refuses_negative: whether it looks itself for labels below 0, which measures give no meaning.
         solve_grades: `(scores, labels, where, offsets, thresholds, weights)` to what `solve` finds with reference `ideal`, summed
-            over thresholds of the labels, float64 and ascending, with a weight each; None: they are solved one by one.
+            over thresholds of the labels, float64 and ascending, with a weight each; None, also beside a `solve` of one's
+            own: they are solved one by one.
     """
 
     solve: Callable[..., tuple[Tensor, Tensor, Tensor]]

@@ -95,10 +95,14 @@ def test_what_is_wrong_is_named():
         rs.graded_loss(torch.zeros(1, 3), labels, "AUC", reference_scores=torch.zeros(1, 3))
     with pytest.raises(ValueError, match=r"grades must be numbers, got \[1.0, nan\]"):
         rs.GradedLoss("AUC", grades=[1.0, torch.nan])
-    broken = rs.graded_loss(
-        torch.zeros(2, 3), torch.tensor([[2.0, -1.0, 0.0]] * 2), "AUC", grades=[-1.0], reduction="none"
-    )
-    assert (broken == 0).all()  # all reach it
+    with pytest.raises(ValueError, match="that of document"):
+        rs.graded_loss(torch.zeros(1, 3), torch.tensor([[2.0, -1.0, 0.0]]), "AUC", grades=[1.0])
+    far, signed = torch.tensor([[1.5e308, -1.5e308, 0.0]], dtype=torch.float64), torch.tensor([[0, -1, -2]])
+    with pytest.raises(ValueError, match="scores of a list are too far apart"):
+        rs.graded_loss(far, signed, "AUC", grades=[-1, 0])
+    assert (
+        rs.graded_loss(torch.zeros(1, 3), torch.tensor([[2.0, -1.0, 0.0]]), "AUC", grades=[-1.0]) == 0
+    )  # all reach it
 
 
 def test_an_oracle_of_ones_own_is_asked_for_each_threshold():
@@ -121,3 +125,24 @@ def test_an_oracle_of_ones_own_is_asked_for_each_threshold():
         register_oracle(rs.AUC, rs.Pairwise, own)
     assert len(asked) == 1
     assert asked[0][0].shape[0] == 2
+
+
+@pytest.mark.parametrize("device", [False, True])
+def test_without_a_threshold_nothing_costs_anything(device, monkeypatch):
+    monkeypatch.setattr(dispatch, "has_loops", lambda place: not device)
+    scores = torch.randn(2, 5, requires_grad=True)
+    for labels, grades in ((torch.zeros(2, 5, dtype=torch.long), None), (torch.ones(2, 5), [])):
+        loss = rs.graded_loss(scores, labels, "AUC", grades=grades)
+        assert loss == 0
+        assert not torch.autograd.grad(loss, scores)[0].any()
+
+
+@pytest.mark.parametrize("measure", ["AUC", "AP"])
+def test_grades_and_weights_of_any_numbers_compile(measure):
+    scores, labels = torch.randn(4, 12), torch.randint(0, 4, (4, 12))
+    torch.compiler.reset()  # it compiles one function so many times only
+    for grades, weights in (([1.0, 2.0], None), ([0.5, 2.0], None), ([2, 1], [0.5, 1.5])):
+        loss = rs.GradedLoss(measure, grades=grades, grade_weights=weights)
+        for dynamic in (None, True):
+            traced = torch.compile(loss, fullgraph=True, backend="aot_eager", dynamic=dynamic)
+            torch.testing.assert_close(traced(scores, labels), loss(scores, labels))

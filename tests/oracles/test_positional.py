@@ -75,10 +75,8 @@ def found_by(arguments, k):
     order = found.setdefault("prices", np.empty(len(score), np.int64))
     by_prices(score, group, gain, c, a, order, assignment.price_space(len(score)))
     for method, most in (("greedy start", 2**62), ("usual", 3 * len(score)), ("multilevel start", 0)):
-        order, space = (
-            np.empty(len(score), np.int64),
-            assignment.sweep_space(len(score), len(gain), k, k * len(gain) ** 2),
-        )
+        size = (k, k * len(gain), k * len(gain) ** 2)
+        order, space = np.empty(len(score), np.int64), assignment.sweep_space(len(score), len(gain), size)
         places = np.empty(len(score), np.int64)
         first, known = by_sweep(by_class, starts, group, gain, c, a, k, most, order, places, space)
         found[method] = behind_by_score(order, first, group, len(gain))
@@ -548,3 +546,15 @@ def test_a_decay_that_is_a_multiple_of_the_discount():
     same = rs.most_violated(4 * scores, labels, "nDCG", feature_map=rs.Positional("discount"), reference="predicted")
     torch.testing.assert_close(found.value, same.value)
     assert "sort" in rs.explain_oracle("nDCG", fourfold, grades=4).method
+
+
+def test_tables_of_the_sweep_are_those_of_its_own_lists():
+    """A list of many gains beside a long one of few: the first by prices; one table for both would take more than there is."""
+    generator = torch.Generator().manual_seed(0)
+    many, few = torch.rand(40_000, dtype=torch.float64, generator=generator), 100_000
+    scores = torch.cat([many, torch.randn(few, dtype=torch.float64, generator=generator)])
+    labels = torch.cat([many, torch.randint(0, 5, (few,), generator=generator).double()])
+    offsets = torch.tensor([0, len(many), len(scores)])
+    found = rs.most_violated(scores, labels, "nDCG", offsets=offsets, feature_map="positional")
+    alone = rs.most_violated(scores[len(many) :], labels[len(many) :], "nDCG", feature_map="positional")
+    assert found.value[1] == alone.value
