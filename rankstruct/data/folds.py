@@ -63,10 +63,10 @@ def find_parts(
     folder = Path(path) if fold is None else Path(path) / f"Fold{fold}"
     if not folder.is_dir():
         itself = any(map(_found(Path(path)).get, PARTS))
-        advice = (
-            f"; {path} has such files itself: leave out fold (--data.fold null), or, for commands over folds, divide "
-        )
-        advice = advice + "their lists (--data.protocol cross-validation)" if itself else ""
+        advice = ""
+        if itself:
+            advice = f"; {path} has such files itself: leave out fold (--data.fold null), or, for commands over folds, "
+            advice += "divide their lists (--data.protocol cross-validation)"
         raise DataError(f"{folder}: expected a folder with {_FILES}, got none; {_present(folder.parent)}{advice}")
     found = _found(folder)
     for part, file in found.items():

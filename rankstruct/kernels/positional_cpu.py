@@ -23,7 +23,7 @@ from rankstruct.kernels.assignment_cpu import (
     sweep_space,
 )
 from rankstruct.kernels.compilation import compile_kernel, compile_part, unsigned
-from rankstruct.kernels.sorting import COUNTED_CLASSES, longest_list, number_few, sort_descending, sort_space
+from rankstruct.kernels.sorting import COUNTED_CLASSES, copy_into, longest_list, number_few, sort_descending, sort_space
 
 IDEAL, IDEAL_TIED, PREDICTED = range(3)  # the order of `oracles.registry.REFERENCES`
 
@@ -578,13 +578,6 @@ def solve_reciprocal(batch, first, last, prefix, places):
 
 
 @compile_part
-def _copy(source, target):
-    """What `target[:] = source` does, without numba's seconds to compile how shapes are matched."""
-    for i in range(target.shape[0]):
-        target[i] = source[i]
-
-
-@compile_part
 def break_ties(order, key, by_second, start, begins, pointer, result):
     """Documents by `key`, as in `order`, and where it is equal as in `by_second`; keys from the list's start on. O(n)."""
     begin, before = 0, 0.0
@@ -705,7 +698,7 @@ def score(batch, first, last, reference, task_loss, value, direction, space, scr
         if reference != IDEAL and lists.chosen.size:
             chosen = by_chosen[:n]
             sort_descending(chosen_bits, lists.where, start, stop, space)
-            _copy(space[1][0, :n], chosen)
+            copy_into(space[1][0, :n], chosen)
         tied = reference == IDEAL_TIED and not lists.reciprocal
         if tied and max(steep, flat) >= cut and not (lists.chosen.size or batch.merged[index]):
             group, classes = batch.group[start : start + n], batch.classes[index]
@@ -722,7 +715,7 @@ def score(batch, first, last, reference, task_loss, value, direction, space, scr
             lead = 0
             while gains[chosen[lead]] <= 0.0:
                 lead += 1
-            _copy(chosen, ideal)
+            copy_into(chosen, ideal)
             for i in range(lead, 0, -1):
                 ideal[i] = ideal[i - 1]
             ideal[0] = chosen[lead]

@@ -140,10 +140,8 @@ def sort_descending(bits, where, start, stop, space):
     sign = np.uint64(1) << np.uint64(width - 1)
     rest = sign - np.uint64(1)
     count, none = np.int64(0), np.int64(0)  # of a type: numba compiles what it calls once more for a literal 0
-    some, every = (
-        sign ^ sign,
-        sign | rest,
-    )  # not by what was just written: a load behind its store may hold up all others
+    # Bits that any key has, and that all have; not by a look at what was just written, which may hold up all other loads.
+    some, every = sign ^ sign, sign | rest
     for at in range(start, stop):
         if where.size and not where[at]:
             continue
@@ -155,7 +153,7 @@ def sort_descending(bits, where, start, stop, space):
         count += 1
     if count < _INSERTION_SORT_BELOW:
         _insert(count, key, order, count * count)
-        _copy_order(count, order, spare_order)
+        copy_into(order[:count], spare_order)
         return count
     if count < _TWO_PASSES_BELOW and _sort_by_width(width, count, key, order, spare_key, spare_order, histogram):
         if _insert(count, spare_key, spare_order, _MOST_MOVES * count):
@@ -173,14 +171,15 @@ def sort_descending(bits, where, start, stop, space):
     )
     if first and not _insert(count, key, order, _MOST_MOVES * count):
         _, order, _, _ = _sort_by_bits(none, last, differing, count, key, order, spare_key, spare_order, histogram)
-    _copy_order(count, order, orders[0])
+    copy_into(order[:count], orders[0])
     return count
 
 
 @compile_part
-def _copy_order(count, order, target):
-    for i in range(count):
-        target[i] = order[i]
+def copy_into(source, target):
+    """What `target[: len(source)] = source` does, without numba's seconds to compile how shapes are matched."""
+    for i in range(source.shape[0]):
+        target[i] = source[i]
 
 
 @compile_part
