@@ -111,13 +111,13 @@ def _sort_by_width(width, count, key, order, spare_key, spare_order, histogram):
     for b in range(_BUCKETS):
         histogram[b] = total
     for i in range(count):
-        histogram[np.uint64((highest - _score_of(key[i], width)) * scale)] += one
+        histogram[unsigned(np.int64((highest - _score_of(key[i], width)) * scale))] += one
     for b in range(_BUCKETS):
         size = histogram[b]
         histogram[b] = total
         total += size
     for i in range(count):
-        bucket = np.uint64((highest - _score_of(key[i], width)) * scale)
+        bucket = unsigned(np.int64((highest - _score_of(key[i], width)) * scale))
         to = histogram[bucket]
         histogram[bucket] = to + one
         spare_key[to] = key[i]
