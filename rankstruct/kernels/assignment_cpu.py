@@ -435,6 +435,7 @@ def _sweep_back(last, first, most, classes, problem, tables, of_classes):
                 enter[g] = _gain_of_one_more(i, g, t, class_score, starts, steps_c, steps_a, gain, scale)
             if t > 0:
                 leave[g] = -_gain_of_one_more(i, g, t - 1, class_score, starts, steps_c, steps_a, gain, scale)
+        best_of_all = np.int64(0)
         for h in range(groups):
             highest, its_leave = np.int64(0), leave[h]
             for g in range(groups):
@@ -443,6 +444,7 @@ def _sweep_back(last, first, most, classes, problem, tables, of_classes):
                 highest = max(highest, value)
             through[u, h, h] = 0
             best[h] = highest
+            best_of_all = max(best_of_all, highest)
         if best[x] > 0:
             y = classes[i]
             for g in range(groups):
@@ -454,16 +456,14 @@ def _sweep_back(last, first, most, classes, problem, tables, of_classes):
         i -= 1
         if i < 0:
             break
-        before, most_of_all = unsigned(i), np.int64(0)
+        before = unsigned(i)
         for h in range(groups):
             for g in range(groups):
-                value = max(through[u, h, g], best[h] + through[u, x, g])
-                reach[before, h, g] = value
-                most_of_all = max(most_of_all, value)
+                reach[before, h, g] = max(through[u, h, g], best[h] + through[u, x, g])
         for g in range(groups):
             inside[before, g] = inside[u, g]
         inside[before, x] -= 1
-        if i < first and most_of_all <= 0:
+        if i < first and best_of_all <= 0:
             break
     return i, most
 

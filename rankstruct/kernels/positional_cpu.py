@@ -71,10 +71,11 @@ class Batch(NamedTuple):
     Attributes:
         lists: what they read.
         by_score: int64 `[documents]`, from each list's start its real documents by descending score.
-        rank: int64 `[documents]`, the 0-based position of each real document in the most violated ranking.
+        rank: int64 `[documents]`, from each list's start the 0-based position in the most violated ranking of each of `members`.
         group: int64 `[documents]`, from each list's start the class of each document by descending score: 0 for the highest gain.
         behind: int64 `[documents]`, from each list's start how many documents each class and those before it have.
-        members: int64 `[documents]`, from each list's start its front class by class, as numbers by descending score.
+        members: int64 `[documents]`, from each list's start its front, as numbers by descending score: class by class where one of
+            the assignment's methods solves it, else by score.
         score: float64 `[documents]`, by descending score the scores, relative to the highest.
         gain: float64 `[documents]`, from each list's start the gain of each class.
         size, classes, cut, method: int64 `[lists]`: real documents, distinct gains, cut-off, and how it is solved.
@@ -189,10 +190,10 @@ def _partition(number, behind, classes, base, order, pointer):
     for g in range(classes):
         pointer[g] = behind[g - 1] if g else 0
     for i in range(number.shape[0]):
-        if number[i] >= 0:
-            to = pointer[unsigned(number[i])]
-            order[unsigned(to)] = base + i
-            pointer[unsigned(number[i])] = to + 1
+        its = number[i]
+        if its >= 0:
+            to = pointer[unsigned(its)]
+            order[unsigned(to)], pointer[unsigned(its)] = base + i, to + 1
 
 
 @compile_part
@@ -322,7 +323,7 @@ def _most_classes(batch, first, last):
 def _problem_space(batch, first, last):
     """Scratch for `problem_of`: numbers and indices by document, and indices by class."""
     longest, classes = longest_list(batch.lists.offsets, first, last), _most_classes(batch, first, last)
-    return np.empty((3, longest)), np.empty((2, longest), np.int64), np.empty((2, classes + 1), np.int64)
+    return np.empty((3, longest)), np.empty((1, longest), np.int64), np.empty((3, classes + 1), np.int64)
 
 
 @compile_part
@@ -363,37 +364,31 @@ def problem_of(batch, index, space):
 
 
 @compile_part
-def rank_classes(batch, index, members, starts, classes, k, places, placed, known):
+def rank_classes(batch, index, starts, classes, k, pointers, known):
     """Fill `rank` from the class at each of the first k positions, documents of a class in score order; the others follow by
-    score. `places` [front] hold, class by class, the position of each document, if they are `known`; they and `placed` [classes]
-    are scratch.
+    score. Nothing is left to do where it is `known`. `pointers` [2, classes] are scratch.
     """
-    start, n, count = batch.lists.offsets[index], members.shape[0], starts.shape[0] - 1
-    by_score, group, rank = (
-        batch.by_score[start : start + batch.size[index]],
-        batch.group[start : start + n],
-        batch.rank,
-    )
-    for q in range(n, by_score.shape[0]):
-        rank[unsigned(by_score[q])] = q
+    start, n, count = batch.lists.offsets[index], classes.shape[0], starts.shape[0] - 1
+    group, rank = batch.group[start : start + n], batch.rank[start : start + n]
+    placed, seen = pointers[0], pointers[1]
+    if known:
+        return
     if k == n:
-        if not known:
-            _partition(classes, starts[1:], count, 0, places, placed)
-        for i in range(n):
-            rank[unsigned(by_score[unsigned(members[i])])] = places[i]
+        _partition(classes, starts[1:], count, 0, rank, placed)
         return
     for g in range(count):
-        placed[g] = 0
+        placed[g], seen[g] = starts[g], starts[g]
     for i in range(k):
         its = unsigned(classes[i])
-        rank[unsigned(by_score[unsigned(members[unsigned(starts[its] + placed[its])])])] = i
+        rank[unsigned(placed[its])] = i
         placed[its] += 1
     position = k
     for q in range(n):
         its = unsigned(group[q])
-        placed[its] -= 1
-        if placed[its] < 0:
-            rank[unsigned(by_score[q])] = position
+        at = seen[its]
+        seen[its] = at + 1
+        if at >= placed[its]:
+            rank[unsigned(at)] = position
             position += 1
 
 
@@ -417,7 +412,7 @@ def _solve_proportional(batch, first, last, value, space):
         sort_descending(value.view(np.uint64), batch.lists.where[:0], 0, n, space)
         order = space[1][0]
         for i in range(n):
-            batch.rank[batch.by_score[start + order[i]]] = i
+            batch.rank[start + order[i]], batch.members[start + i] = i, i
     return -1
 
 
@@ -436,9 +431,9 @@ def _solve_lattice(batch, first, last, space, band):
             class_score, starts, gain, c, a, members, classes = problem_of(batch, index, space)
             start, n, k = batch.lists.offsets[index], members.shape[0], batch.cut[index]
             group, score = batch.group[start : start + n], batch.score[start : start + n]
-            margin, places = space[0][2], space[1][1]
+            margin, places = space[0][2], batch.rank[start : start + n]
             k, known = by_lattice(class_score, starts, group, score, gain, c, a, k, classes, margin, places, band)
-            rank_classes(batch, index, members, starts, classes, k, places, space[2][1], known)
+            rank_classes(batch, index, starts, classes, k, space[2][1:], known)
     return -1
 
 
@@ -468,10 +463,10 @@ def _solve_sweep(batch, first, last, space, sweep):
         if batch.method[index] == SWEEP:
             class_score, starts, gain, c, a, members, classes = problem_of(batch, index, space)
             start, n = batch.lists.offsets[index], members.shape[0]
-            group = batch.group[start : start + n]
-            k, places = batch.cut[index], space[1][1]
+            group, places = batch.group[start : start + n], batch.rank[start : start + n]
+            k = batch.cut[index]
             k, known = by_sweep(class_score, starts, group, gain, c, a, k, 3 * n, classes, places, sweep)
-            rank_classes(batch, index, members, starts, classes, k, places, space[2][1], known)
+            rank_classes(batch, index, starts, classes, k, space[2][1:], known)
     return -1
 
 
@@ -488,14 +483,15 @@ def _solve_prices(batch, first, last, space, prices):
     for index in range(first, last):
         if batch.method[index] == PRICES:
             class_score, starts, gain, c, a, members, classes = problem_of(batch, index, space)
-            start, n, places, placed = batch.lists.offsets[index], members.shape[0], space[1][1], space[2][1]
+            start, n = batch.lists.offsets[index], members.shape[0]
+            places, pointers = batch.rank[start : start + n], space[2][1:]
             known = batch.cut[index] == n
             known = known and greedy(
-                classes, n, class_score, starts, gain, c, a, placed, space[0][2], places, prices[0][:2]
+                classes, n, class_score, starts, gain, c, a, pointers[0], space[0][2], places, prices[0][:2]
             )
             if not known:
                 by_prices(batch.score[start : start + n], batch.group[start : start + n], gain, c, a, classes, prices)
-            rank_classes(batch, index, members, starts, classes, n, places, placed, known)
+            rank_classes(batch, index, starts, classes, n, pointers, known)
     return -1
 
 
@@ -519,14 +515,15 @@ def solve_reciprocal(batch, first, last, prefix, places):
     """
     relevant, irrelevant = places[0], places[1]
     prefix[0] = 0.0
-    decay, k, rank = batch.lists.decay, batch.lists.cutoff, batch.rank
+    decay, k = batch.lists.decay, batch.lists.cutoff
     for index in range(first, last):
         if batch.method[index] != RECIPROCAL:
             continue
         start, n = batch.lists.offsets[index], batch.size[index]
-        s, by_score = batch.score[start : start + n], batch.by_score[start : start + n]
+        s, rank = batch.score[start : start + n], batch.rank[start : start + n]
         p, m = 0, 0
         for q in range(n):
+            batch.members[start + q] = q
             if batch.group[start + q] == 0:
                 relevant[p] = q
                 p += 1
@@ -560,9 +557,9 @@ def solve_reciprocal(batch, first, last, prefix, places):
                 best, best_r = found, r
         position = best_r
         for i in range(best_r):
-            rank[by_score[irrelevant[i]]] = i
+            rank[irrelevant[i]] = i
         if best_r < k:
-            rank[by_score[lead]] = best_r
+            rank[lead] = best_r
             position += 1
         taken = 0
         for q in range(n):
@@ -572,7 +569,7 @@ def solve_reciprocal(batch, first, last, prefix, places):
                     continue
             elif q == lead and best_r < k:
                 continue
-            rank[by_score[q]] = position
+            rank[q] = position
             position += 1
     return -1
 
@@ -620,15 +617,14 @@ def rank_tied(by_gain, gains, chosen, start, weights, scratch, rank):
 
 
 @compile_part
-def _rank_best(by_score, group, behind, members, known, classes, start, cut, equal, pointer, rank):
+def _rank_best(by_score, group, behind, classes, start, cut, equal, members, pointer, rank):
     """`rank_tied` where no discount is above 0 behind the first `cut` ranks: the best stand there, by gain and then by score if
-    discounts fall at each, by score if all are `equal`; the others follow by score. `members` [n] are those of the batch, if they
-    are `known`; they and `pointer` [at least n] are scratch.
+    discounts fall at each, by score if all are `equal`; the others follow by score. `members` and `pointer` [at least n] are
+    scratch.
     """
     n = by_score.shape[0]
     if cut == n and not equal:
-        if not known:
-            _partition(group, behind, classes, 0, members, pointer)
+        _partition(group, behind, classes, 0, members, pointer)
         for i in range(n):
             rank[unsigned(by_score[unsigned(members[i])] - start)] = i
         return
@@ -650,15 +646,24 @@ def _rank_best(by_score, group, behind, members, known, classes, start, cut, equ
 
 
 @compile_part
-def _sort_by_gain(lists, start, stop, scratch, gain, space, by_gain):
+def _sort_by_gain(batch, index, scratch, gain, space, by_gain):
     """Fill `by_gain` with the real documents of a list by descending gain, those of one gain as they stand in the list.
 
     `scratch` [3, at least the list's documents], `gain` [so many] too.
     """
-    real = lists.where[start:stop] if lists.where.size else lists.where
+    lists, start, stop, n = batch.lists, batch.lists.offsets[index], batch.lists.offsets[index + 1], batch.size[index]
     number = scratch[0, : stop - start]
-    classes = _number_gains(lists.gains[start:stop], real, number, gain, scratch[1], space)
-    _partition(number, scratch[1], classes, start, by_gain, scratch[2])
+    real = lists.where[start:stop] if lists.where.size else lists.where
+    if batch.merged[index]:  # and classes are not the gains
+        classes, behind = _number_gains(lists.gains[start:stop], real, number, gain, scratch[1], space), scratch[1]
+    else:
+        classes, behind = batch.classes[index], batch.behind[start:stop]
+        for i in range(real.shape[0]):
+            number[i] = -1
+        by_score, group = batch.by_score[start : start + n], batch.group[start : start + n]
+        for q in range(n):
+            number[unsigned(by_score[q] - start)] = group[q]
+    _partition(number, behind, classes, start, by_gain, scratch[2])
 
 
 @compile_kernel
@@ -676,7 +681,7 @@ def score(batch, first, last, reference, task_loss, value, direction, space, scr
 
     `space` is for `sort_descending`, `scratch` [7, longest list] and `numbers` [2, longest list].
     """
-    lists, rank = batch.lists, batch.rank
+    lists = batch.lists
     offsets, decay, weights, gains = lists.offsets, lists.decay, lists.weights, lists.gains
     chosen_bits = lists.chosen.view(np.uint64)
     by_chosen, reference_rank = scratch[0], scratch[1]
@@ -692,21 +697,27 @@ def score(batch, first, last, reference, task_loss, value, direction, space, scr
         direction[start:stop] = 0.0
         if batch.method[index] == NOTHING:
             continue
-        n, cut = batch.size[index], batch.cut[index]
+        n, cut, front = batch.size[index], batch.cut[index], batch.front[index]
         by_score, score = batch.by_score[start : start + n], batch.score[start : start + n]
+        members, rank = batch.members[start : start + front], batch.rank[start : start + front]
         chosen, ideal, by_gain = by_score, by_reference[:n], scratch[6, :n]
         if reference != IDEAL and lists.chosen.size:
             chosen = by_chosen[:n]
             sort_descending(chosen_bits, lists.where, start, stop, space)
             copy_into(space[1][0, :n], chosen)
         tied = reference == IDEAL_TIED and not lists.reciprocal
-        if tied and max(steep, flat) >= cut and not (lists.chosen.size or batch.merged[index]):
+        best = tied and max(steep, flat) >= cut and not (lists.chosen.size or batch.merged[index])
+        by_class = best and batch.method[index] != PROPORTIONAL and cut == n and flat < cut  # the best ranking is `members`
+        if best and not by_class:
             group, classes = batch.group[start : start + n], batch.classes[index]
-            behind, members = batch.behind[start : start + classes], batch.members[start : start + n]
-            known, equal = batch.method[index] != PROPORTIONAL, flat >= cut
-            _rank_best(by_score, group, behind, members, known, classes, start, cut, equal, scratch[2], reference_rank)
+            behind = batch.behind[start : start + classes]
+            _rank_best(
+                by_score, group, behind, classes, start, cut, flat >= cut, by_gain, scratch[2], reference_rank
+            )
+        elif by_class:
+            pass
         elif tied:
-            _sort_by_gain(lists, start, stop, scratch[2:5], key, space, by_gain)
+            _sort_by_gain(batch, index, scratch[2:5], key, space, by_gain)
             steps = numbers[1, :n]
             _fill_discounts(steps, weights, cut)
             rank_tied(by_gain, gains, chosen, start, steps, scratch[2:6], reference_rank)
@@ -720,28 +731,32 @@ def score(batch, first, last, reference, task_loss, value, direction, space, scr
                 ideal[i] = ideal[i - 1]
             ideal[0] = chosen[lead]
         elif reference == PREDICTED:
-            _sort_by_gain(lists, start, stop, scratch[2:5], key, space, by_gain)
+            _sort_by_gain(batch, index, scratch[2:5], key, space, by_gain)
             for i in range(n):
                 at = unsigned(chosen[i])
                 key[unsigned(chosen[i] - start)] = lists.chosen[at] if lists.chosen.size else score[i]
             break_ties(chosen, key, by_gain, start, begins, pointer, ideal)
         else:
-            _sort_by_gain(lists, start, stop, scratch[2:5], key, space, by_gain)
+            _sort_by_gain(batch, index, scratch[2:5], key, space, by_gain)
             ideal = by_gain
         for i in range(0 if tied else n):
             reference_rank[unsigned(ideal[i] - start)] = i
 
-        found, nearest, difference = 0.0, n, 0.0
+        found, difference = 0.0, 0.0
         for i in range(n):
-            at, here = unsigned(by_score[i]), unsigned(by_score[i] - start)
-            step = decay[unsigned(rank[at])] - decay[unsigned(reference_rank[here])]
+            q, position = (unsigned(members[i]), rank[i]) if i < front else (unsigned(i), i)
+            at = unsigned(by_score[q])
+            step = decay[unsigned(position)] - decay[unsigned(i if by_class else reference_rank[by_score[q] - start])]
             direction[at] = step
-            difference += step * score[i]
-            if rank[at] < cut:
-                found += weights[unsigned(rank[at])] * gains[at]
-                nearest = min(nearest, rank[at] if gains[at] > 0.0 else n)
+            difference += step * score[q]
+            if position < cut:
+                found += weights[unsigned(position)] * gains[at]
         if lists.reciprocal:
-            loss = 1.0 - (weights[nearest] if nearest < n else 0.0)
+            lead = 0  # the highest relevant document by score, which is the highest of them in any most violated ranking
+            while batch.group[start + lead] > 0:
+                lead += 1
+            nearest = rank[lead]
+            loss = 1.0 - (weights[nearest] if nearest < cut else 0.0)
         else:
             loss = max(1.0 - found / batch.ideal[index] if lists.normalized else batch.ideal[index] - found, 0.0)
         task_loss[index] = loss

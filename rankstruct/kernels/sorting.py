@@ -22,8 +22,7 @@ _INSERTION_SORT_BELOW = 32  # a shorter list is sorted before the histograms wou
 
 COUNTED_CLASSES = 8  # distinct grades that are found by a small table; more are sorted
 _NEGATIVE_ZERO = np.int64(-(2**63))
-_SLOTS, _LOW = 64, np.uint64(2**32 - 1)
-_SPREAD, _SPREAD_BITS = np.uint64(0x9E3779B1), np.uint64(26)  # Knuth's multiplicative hashing
+_SLOTS, _SLOT_BIT = 64, np.uint64(49)  # three bits of the exponent and three behind: whole grades to 15 have slots of their own
 
 
 @compile_part
@@ -199,8 +198,7 @@ def number_few(bits, where, number, grade, behind, slots):
             number[i] = -1
             continue
         value = bits[i] if bits[i] != _NEGATIVE_ZERO else 0
-        folded = (np.uint64(value) ^ (np.uint64(value) >> np.uint64(32))) & _LOW  # so that no product overflows
-        h = ((folded * _SPREAD) & _LOW) >> _SPREAD_BITS
+        h = (np.uint64(value) >> _SLOT_BIT) & np.uint64(_SLOTS - 1)
         while count[h] and found[h] != value:
             h = (h + np.uint64(1)) & np.uint64(_SLOTS - 1)
         if count[h] == 0:
