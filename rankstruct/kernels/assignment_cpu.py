@@ -48,7 +48,9 @@ _FAR = 1e300  # beside costs of at most n, as good as infinity, which what vecto
 
 _TOGETHER, _COARSEST = 4, 64  # of the multilevel start
 _WIDEST_BAND = 31  # a bit for each place and rank
-_BEHIND = 1  # positions: of 350 lists of five grades (ERU, half-lives 5 and 20) one wants more, and with 4 it still does
+_BEHIND = (
+    1  # positions: of 350 lists of five grades (ERU, half-lives 5 and 20) one wants more, and with 4 it still does
+)
 
 
 class SweepSpace(NamedTuple):
@@ -57,14 +59,16 @@ class SweepSpace(NamedTuple):
     Attributes:
         falls: float64 `[5, documents]`, of c and a, and the margins and edges of `greedy`.
         sums: int64 `[2, documents + 1]`.
-        of_classes: int64 `[10, classes]`.
-        tables: int64, at least `[k classes]`, twice `[k classes^2]`, and `[6 k + 6]`; or `[k, classes]`, twice
+        of_classes: int64 `[9, classes]`.
+        reach: int64 `[classes, classes]`, of the last position.
+        tables: int64, at least `[k classes]` twice, `[k classes^2]`, and `[6 k + 6]`; or `[k, classes]` twice,
             `[k, classes, classes]`, and `[2 k + 2, 3]`.
     """
 
     falls: Any
     sums: Any
     of_classes: Any
+    reach: Any
     tables: Any
 
 
@@ -72,7 +76,8 @@ class SweepSpace(NamedTuple):
 def sweep_space(documents, classes, size):
     """Scratch for lists of at most so many documents and distinct gains, and with the tables of `sweep_tables`."""
     falls, sums = np.empty((5, documents)), np.empty((2, documents + 1), np.int64)
-    return SweepSpace(falls, sums, np.empty((10, classes), np.int64), sweep_tables(size))
+    reach = np.empty((classes, classes), np.int64)
+    return SweepSpace(falls, sums, np.empty((9, classes), np.int64), reach, sweep_tables(size))
 
 
 @compile_kernel
@@ -81,19 +86,19 @@ def sweep_tables(size):
     memory.
     """
     k, rows, numbers = size
-    inside, stack = np.empty(rows, np.int64), np.empty(6 * k + 6, np.int64)
-    return inside, np.empty(numbers, np.int64), np.empty(numbers, np.int64), stack
+    inside, best = np.empty(rows, np.int64), np.empty(rows, np.int64)
+    return inside, best, np.empty(numbers, np.int64), np.empty(6 * k + 6, np.int64)
 
 
 @compile_part
-def _tables_of(inside, through, reach, stack, k, groups):
+def _tables_of(inside, best, through, stack, k, groups):
     """The tables of k positions, from `SweepSpace.tables`."""
     if through.ndim == 3:  # which numba knows when it compiles
-        return inside[:k, :groups], through[:k, :groups, :groups], reach[:k, :groups, :groups], stack[: 2 * k + 2]
+        return inside[:k, :groups], best[:k, :groups], through[:k, :groups, :groups], stack[: 2 * k + 2]
     return (
         inside[: k * groups].reshape(k, groups),
+        best[: k * groups].reshape(k, groups),
         through[: k * groups * groups].reshape(k, groups, groups),
-        reach[: k * groups * groups].reshape(k, groups, groups),
         stack[: 6 * k + 6].reshape(2 * k + 2, 3),
     )
 
@@ -413,17 +418,18 @@ def _begin_sweep(k, class_score, starts, gain, c, a, space):
 
 
 @compile_part
-def _sweep_back(last, first, most, classes, problem, tables, of_classes):
+def _sweep_back(last, first, most, classes, problem, tables, reach, of_classes):
     """Improve the positions from `last` forwards, of which `inside` and `reach` are known: all of them, or until, before `first`
-    and all that changed, no exchange is worth anything.
+    and all that changed, no exchange is worth anything. `reach` of the others is worked out from `through` and `best`, the
+    highest of its rows.
 
     Returns the next position, which is `last` + 1 if an exchange is wanted behind it, and how many of `most` looks are left:
     below 0 if they were too few.
     """
-    inside, through, reach, stack = tables
+    inside, best, through, stack = tables
     class_score, starts, steps_c, steps_a, gain, scale = problem
     groups = gain.shape[0]
-    enter, leave, best = of_classes[6], of_classes[7], of_classes[8]
+    enter, leave = of_classes[6], of_classes[7]
     i = last
     while 0 <= i <= last and most >= 0:
         most -= 1
@@ -435,17 +441,19 @@ def _sweep_back(last, first, most, classes, problem, tables, of_classes):
                 enter[g] = _gain_of_one_more(i, g, t, class_score, starts, steps_c, steps_a, gain, scale)
             if t > 0:
                 leave[g] = -_gain_of_one_more(i, g, t - 1, class_score, starts, steps_c, steps_a, gain, scale)
+        behind, its = unsigned(i + 1 if i < last else i), unsigned(classes[i + 1] if i < last else 0)
         best_of_all = np.int64(0)
         for h in range(groups):
-            highest, its_leave = np.int64(0), leave[h]
+            highest, its_leave, its_best = np.int64(0), leave[h], best[behind, h]
             for g in range(groups):
-                value = max(its_leave + reach[u, h, g] + enter[g], _IMPOSSIBLE)
+                far = max(through[behind, h, g], its_best + through[behind, its, g]) if i < last else reach[h, g]
+                value = max(its_leave + far + enter[g], _IMPOSSIBLE)
                 through[u, h, g] = value
                 highest = max(highest, value)
             through[u, h, h] = 0
-            best[h] = highest
+            best[u, h] = highest
             best_of_all = max(best_of_all, highest)
-        if best[x] > 0:
+        if best[u, x] > 0:
             y = classes[i]
             for g in range(groups):
                 if through[u, x, g] > through[u, x, unsigned(y)]:
@@ -453,16 +461,11 @@ def _sweep_back(last, first, most, classes, problem, tables, of_classes):
             first = min(first, i)
             i = _improve(i, y, last + 1, classes, inside, through, stack)
             continue
-        i -= 1
-        if i < 0:
-            break
-        before = unsigned(i)
-        for h in range(groups):
+        if i > 0:
             for g in range(groups):
-                reach[before, h, g] = max(through[u, h, g], best[h] + through[u, x, g])
-        for g in range(groups):
-            inside[before, g] = inside[u, g]
-        inside[before, x] -= 1
+                inside[u - unsigned(1), g] = inside[u, g]
+            inside[u - unsigned(1), x] -= 1
+        i -= 1
         if i < first and best_of_all <= 0:
             break
     return i, most
@@ -479,7 +482,7 @@ def sweep(classes, k, group, class_score, starts, gain, c, a, most, space):
     steps_c, steps_a, scale = problem[2], problem[3], problem[5]
     if scale == 0.0:
         return True
-    groups, inside, reach = gain.shape[0], tables[0], tables[2]
+    groups, inside = gain.shape[0], tables[0]
     # inside[i, g]: documents of class g in positions 0..i
     for i in range(k):
         for g in range(groups):
@@ -503,9 +506,9 @@ def sweep(classes, k, group, class_score, starts, gain, c, a, most, space):
             back,
             place,
             gained,
-            reach[k - 1],
+            space.reach,
         )
-        i, most = _sweep_back(k - 1, -1, most, classes, problem, tables, space.of_classes)
+        i, most = _sweep_back(k - 1, -1, most, classes, problem, tables, space.reach, space.of_classes)
     return most >= 0
 
 
@@ -523,8 +526,8 @@ def sweep_near(classes, margin, class_score, starts, gain, c, a, most, space):
     problem, tables = _begin_sweep(n, class_score, starts, gain, c, a, space)
     if problem[5] == 0.0:
         return True
-    inside, reach = tables[0], tables[2]
-    outside = space.of_classes[9]  # documents of each class behind position at
+    inside, reach = tables[0], space.reach
+    outside = space.of_classes[8]  # documents of each class behind position at
     for g in range(groups):
         outside[g] = 0
     at = end = i = n - 1
@@ -539,8 +542,8 @@ def sweep_near(classes, margin, class_score, starts, gain, c, a, most, space):
         for h in range(groups):
             inside[last, h] = starts[h + 1] - starts[h] - outside[h]
             for g in range(groups):
-                reach[last, h, g] = 0
-        i, most = _sweep_back(last, i, most, classes, problem, tables, space.of_classes)
+                reach[h, g] = 0
+        i, most = _sweep_back(last, i, most, classes, problem, tables, reach, space.of_classes)
         if i > last or most < 0:
             return False
         end = i
@@ -565,13 +568,21 @@ def greedy(classes, k, class_score, starts, gain, c, a, pointer, margin, places,
         inside[g] = np.inf
     # The class of the lowest gain, of most positions, is kept out of the arrays: what was just written is read back late.
     last = unsigned(groups - 1)
-    its_gain, its_next, its_end, its_outside, its_inside = gain[last], starts[last], starts[groups], outside[last], np.inf
+    its_gain, its_next, its_end, its_outside, its_inside = (
+        gain[last],
+        starts[last],
+        starts[groups],
+        outside[last],
+        np.inf,
+    )
     nested = True
     for i in range(k):
         here, behind = unsigned(i), unsigned(i + 1)
         step_c, step_a = (c[here] - c[behind], a[here] - a[behind]) if i + 1 < n else (0.0, 0.0)
         chosen, highest, second, lowest = 0, -np.inf, -np.inf, np.inf  # of those outside, and of those inside
-        for g in range(groups - 1):  # without branches, which a processor would guess wrong; comparisons with NaN are False
+        for g in range(
+            groups - 1
+        ):  # without branches, which a processor would guess wrong; comparisons with NaN are False
             cost = step_a * gain[unsigned(g)]
             value, kept = step_c * outside[unsigned(g)] - cost, step_c * inside[unsigned(g)] - cost
             better = value > highest
@@ -658,7 +669,8 @@ def _by_levels(class_score, starts, group, gain, c, a, k, classes, space):
     placed = np.empty(groups, np.int64)
     level = _coarsen(scores, decays, discounts, level_starts, offset) - 1
     most = max(k, offset[2] - offset[1])  # ranks
-    space = SweepSpace(space.falls, space.sums, space.of_classes, sweep_tables((most, most * groups, most * groups**2)))
+    tables = sweep_tables((most, most * groups, most * groups**2))
+    space = SweepSpace(space.falls, space.sums, space.of_classes, space.reach, tables)
     for at in range(level, -1, -1):
         here, there = offset[at], offset[at + 1]
         ranks = there - here if at else k
@@ -696,13 +708,13 @@ def by_sweep(class_score, starts, group, gain, c, a, k, most, classes, places, s
     """
     n = group.shape[0]
     problem = class_score, starts, gain, c, a
-    scratch = space.of_classes[9], space.falls[2], places, space.falls[3:5]
+    scratch = space.of_classes[8], space.falls[2], places, space.falls[3:5]
     nested = greedy(classes, k, *problem, *scratch)
     if k == n:
         if nested or sweep_near(classes, space.falls[2], *problem, most, space):
             return n, nested
         greedy(classes, k, *problem, *scratch)
-        k = first_by_score(class_score, starts, group, gain, c, a, space.of_classes[9])
+        k = first_by_score(class_score, starts, group, gain, c, a, space.of_classes[8])
     if not sweep(classes, k, group, *problem, most, space):
         _by_levels(class_score, starts, group, gain, c, a, k, classes, space)
     return k, False

@@ -74,8 +74,8 @@ class Batch(NamedTuple):
         rank: int64 `[documents]`, from each list's start the 0-based position in the most violated ranking of each of `members`.
         group: int64 `[documents]`, from each list's start the class of each document by descending score: 0 for the highest gain.
         behind: int64 `[documents]`, from each list's start how many documents each class and those before it have.
-        members: int64 `[documents]`, from each list's start its front, as numbers by descending score: class by class where one of
-            the assignment's methods solves it, else by score.
+        members: int64 `[documents]`, from each list's start its front, as numbers by descending score: class by class, or, of
+            PROPORTIONAL and RECIPROCAL, by score.
         score: float64 `[documents]`, by descending score the scores, relative to the highest.
         gain: float64 `[documents]`, from each list's start the gain of each class.
         size, classes, cut, method: int64 `[lists]`: real documents, distinct gains, cut-off, and how it is solved.
@@ -707,13 +707,13 @@ def score(batch, first, last, reference, task_loss, value, direction, space, scr
             copy_into(space[1][0, :n], chosen)
         tied = reference == IDEAL_TIED and not lists.reciprocal
         best = tied and max(steep, flat) >= cut and not (lists.chosen.size or batch.merged[index])
-        by_class = best and batch.method[index] != PROPORTIONAL and cut == n and flat < cut  # the best ranking is `members`
+        by_class = (
+            best and batch.method[index] != PROPORTIONAL and cut == n and flat < cut
+        )  # the best ranking is `members`
         if best and not by_class:
             group, classes = batch.group[start : start + n], batch.classes[index]
             behind = batch.behind[start : start + classes]
-            _rank_best(
-                by_score, group, behind, classes, start, cut, flat >= cut, by_gain, scratch[2], reference_rank
-            )
+            _rank_best(by_score, group, behind, classes, start, cut, flat >= cut, by_gain, scratch[2], reference_rank)
         elif by_class:
             pass
         elif tied:
@@ -752,7 +752,9 @@ def score(batch, first, last, reference, task_loss, value, direction, space, scr
             if position < cut:
                 found += weights[unsigned(position)] * gains[at]
         if lists.reciprocal:
-            lead = 0  # the highest relevant document by score, which is the highest of them in any most violated ranking
+            lead = (
+                0  # the highest relevant document by score, which is the highest of them in any most violated ranking
+            )
             while batch.group[start + lead] > 0:
                 lead += 1
             nearest = rank[lead]

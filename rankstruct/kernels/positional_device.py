@@ -39,7 +39,7 @@ cuda: Any = numba.cuda
 settings: Any = numba.config
 
 _MOST_CLASSES = 8  # distinct gains of a list for which the sweep's tables have room
-_MOST_NUMBERS = 2**26  # of each of the two largest tables: half a gigabyte
+_MOST_NUMBERS = 2**26  # of the largest table: half a gigabyte
 _FEWEST_BLOCKS = 128  # for fewer numba warns that a device could do more
 
 
@@ -53,8 +53,9 @@ class Scratch(NamedTuple):
         of_lists: int64 `[6, lists]`, the batch's.
         ideal: float64 `[lists]`, the batch's.
         histograms: uint64 `[lists, 256]`.
-        of_classes: int64 `[lists, 10, classes]`.
-        inside, through, reach: int64 `[positions, classes]`, and `[positions, classes, classes]` twice.
+        of_classes: int64 `[lists, 9, classes]`.
+        reach: int64 `[lists, classes, classes]`.
+        inside, best, through: int64 `[positions, classes]` twice, and `[positions, classes, classes]`.
         stack: int64 `[2 positions + 2 lists, 3]`.
         cut: how many positions each list has; 0 if as many as documents.
     """
@@ -66,9 +67,10 @@ class Scratch(NamedTuple):
     ideal: Any
     histograms: Any
     of_classes: Any
-    inside: Any
-    through: Any
     reach: Any
+    inside: Any
+    best: Any
+    through: Any
     stack: Any
     cut: int
 
@@ -79,13 +81,18 @@ def _solve_sum(batch, index, integers, reals, scratch):
     problem = problem_of(batch, index, (reals[0:2], integers[0:1], integers[1:4]))
     class_score, starts, gain, c, a, members, classes = problem
     start, n, groups, k = batch.lists.offsets[index], members.shape[0], gain.shape[0], batch.cut[index]
-    group, places, pointer, margin = batch.group[start : start + n], batch.rank[start : start + n], integers[4], reals[4]
+    group, places, pointer, margin = (
+        batch.group[start : start + n],
+        batch.rank[start : start + n],
+        integers[4],
+        reals[4],
+    )
     known = greedy(classes, k, class_score, starts, gain, c, a, pointer, margin, places, reals[5:7]) and k == n
     solved = known
     if not solved and groups <= scratch.inside.shape[1]:
         at = index * scratch.cut if scratch.cut else start
-        tables = scratch.inside[at:], scratch.through[at:], scratch.reach[at:], scratch.stack[2 * (at + index) :]
-        space = SweepSpace(reals[2:7], integers[5:7], scratch.of_classes[index], tables)
+        tables = scratch.inside[at:], scratch.best[at:], scratch.through[at:], scratch.stack[2 * (at + index) :]
+        space = SweepSpace(reals[2:7], integers[5:7], scratch.of_classes[index], scratch.reach[index], tables)
         solved = k == n and sweep_near(classes, margin, class_score, starts, gain, c, a, 3 * n, space)
         if not solved:
             greedy(classes, k, class_score, starts, gain, c, a, pointer, margin, places, reals[5:7])
@@ -205,9 +212,10 @@ def _allocate(documents: int, lists: int, cut: int, device: torch.device) -> Scr
         empty(6, lists),
         empty(lists, dtype=torch.float64),
         empty(lists, 256, dtype=torch.uint64),
-        empty(lists, 10, most),
+        empty(lists, 9, most),
+        empty(lists, most, most),
         empty(positions, most),
-        empty(positions, most, most),
+        empty(positions, most),
         empty(positions, most, most),
         empty(2 * positions + 2 * lists, 3),
         cut,
