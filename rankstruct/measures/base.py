@@ -247,10 +247,13 @@ def _looks_at(kind: type[Measure], name: str) -> bool:
 
 _REGISTRY: dict[str, type[Measure]] = {}
 _PREFIXES: dict[str, Callable[[Measure], Measure]] = {}
-_ALIASES = {
+_ALIASES = {  # without underscores and hyphens
     "map": "ap",
+    "averageprecision": "ap",
     "mrr": "rr",
-    "recip_rank": "rr",
+    "reciprank": "rr",
+    "reciprocalrank": "rr",
+    "rocauc": "auc",
     "f1": "f",
     "precision": "p",
     "recall": "r",
@@ -258,9 +261,9 @@ _ALIASES = {
     "hitrate": "success",
     "hr": "success",
 }
-_TREC_EVAL = re.compile(r"^\s*(ndcg|map|p|recall|success)(?:_cut)?_([0-9]+)\s*$", re.IGNORECASE)
+_CUT_OFF = re.compile(r"^\s*(?:(ndcg|map|p|recall|success)(?:_cut)?_|(\w+)_at_)([0-9]+)\s*$", re.IGNORECASE)
 _PARAMETER_ALIASES = {"rel": "min_relevant", "p": "patience"}
-_SYNTAX = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\((.*)\))?\s*(?:@\s*([0-9]+))?\s*", re.DOTALL)
+_SYNTAX = re.compile(r"\s*([A-Za-z_][\w-]*)\s*(?:\((.*)\))?\s*(?:@\s*([0-9]+))?\s*", re.DOTALL)
 _LONGEST_NAME = 200
 
 Kind = TypeVar("Kind", bound=type[Measure])
@@ -291,7 +294,9 @@ def register_measure(kind: Kind) -> Kind:
     name = kind.__name__.lower()
     known = _REGISTRY.get(name)
     # The same class defined again, as when a notebook cell runs twice, replaces itself.
-    if name in _ALIASES or (known and (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__)):
+    if _plain(name) in _ALIASES or (
+        known and (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__)
+    ):
         raise ValueError(f"there is a measure named {kind.__name__!r} already; choose another name")
     _REGISTRY[name] = kind
     return kind
@@ -306,9 +311,9 @@ def parse_measure(measure: str | Measure) -> Measure:
     """A measure from its name; a measure is returned as it is.
 
     Names are written as in ir-measures, in any case: `AP`, `AP@10`, `nDCG(gain='linear')@10`, `ERU(d=3,half_life=5)`.
-    `MAP`, `MRR`, `recip_rank`, `F1`, `Precision`, `Recall`, `Hit`, `HitRate`, `HR` and trec_eval's `ndcg_cut_10` and `P_5` are
-    known too, the parameters `rel` and `p` as `min_relevant` and `patience`, and `cutoff=10` as `@10`. The prefix `diverse_`
-    makes a measure one of diverse rankings: `diverse_RR@10`.
+    `MAP`, `MRR`, `recip_rank`, `F1`, `Precision`, `Recall`, `Hit`, `hit_rate`, `HR`, `ROC-AUC`, trec_eval's `ndcg_cut_10` and
+    `P_5` and MTEB's `ndcg_at_10` are known too, the parameters `rel` and `p` as `min_relevant` and `patience`, and `cutoff=10`
+    as `@10`. The prefix `diverse_` makes a measure one of diverse rankings: `diverse_RR@10`.
 
     Raises:
         ValueError: a name, parameter or value that does not exist; the message lists what does.
@@ -327,14 +332,15 @@ def parse_measure(measure: str | Measure) -> Measure:
         raise ValueError(
             f"a measure's name has at most {_LONGEST_NAME} characters, got {len(measure)}, which begin {measure[:40]!r}"
         )
-    match = _SYNTAX.fullmatch(_TREC_EVAL.sub(r"\1@\2", measure))
+    written = measure if measure.strip().lower() in _REGISTRY else _CUT_OFF.sub(r"\1\2@\3", measure)
+    match = _SYNTAX.fullmatch(written)
     if match is None:
         raise ValueError(
             f"cannot read the measure {measure!r}; write a name, options in parentheses and a cut-off, such as "
             "AP, nDCG@10 or nDCG(gain='linear')@10"
         )
     name, arguments, cutoff = match.groups()
-    kind = _REGISTRY.get(_ALIASES.get(name.lower(), name.lower()))
+    kind = _REGISTRY.get(_ALIASES.get(_plain(name), name.lower()))
     if kind is None:
         for prefix, make in _PREFIXES.items():
             if name.lower().startswith(prefix):
@@ -361,6 +367,10 @@ def parse_measure(measure: str | Measure) -> Measure:
             f"{kind.__name__} needs {', '.join(missing)}; write {kind.__name__}({missing[0]}=...), got {measure!r}"
         )
     return kind(**options)
+
+
+def _plain(name: str) -> str:
+    return re.sub("[_-]", "", name.lower())
 
 
 def parse_measures(measures: str | Measure | Iterable[str | Measure]) -> list[Measure]:
