@@ -707,15 +707,13 @@ def score(batch, first, last, reference, task_loss, value, direction, space, scr
             copy_into(space[1][0, :n], chosen)
         tied = reference == IDEAL_TIED and not lists.reciprocal
         best = tied and max(steep, flat) >= cut and not (lists.chosen.size or batch.merged[index])
-        by_class = (
-            best and batch.method[index] != PROPORTIONAL and cut == n and flat < cut
-        )  # the best ranking is `members`
-        if best and not by_class:
+        by_class = best and batch.method[index] != PROPORTIONAL and cut == n and flat < cut
+        if by_class:
+            pass  # the best ranking is `members`
+        elif best:
             group, classes = batch.group[start : start + n], batch.classes[index]
             behind = batch.behind[start : start + classes]
             _rank_best(by_score, group, behind, classes, start, cut, flat >= cut, by_gain, scratch[2], reference_rank)
-        elif by_class:
-            pass
         elif tied:
             _sort_by_gain(batch, index, scratch[2:5], key, space, by_gain)
             steps = numbers[1, :n]
