@@ -187,7 +187,7 @@ def test_in_the_simulator(tmp_path):
 def test_the_kernel_compiles_for_a_device(kernel, monkeypatch):
     """To PTX, which takes NVIDIA's compiler but no GPU: `pip install numba-cuda nvidia-cuda-nvcc-cu12 nvidia-cuda-nvrtc-cu12`."""
     pytest.importorskip("numba_cuda", reason="numba's own target cannot compile max()")
-    from numba import cuda, types
+    from numba import cuda, typeof, types
 
     from rankstruct.kernels import diverse_device, positional_device
     from rankstruct.kernels.diverse_cpu import Space
@@ -199,7 +199,7 @@ def test_the_kernel_compiles_for_a_device(kernel, monkeypatch):
         pytest.skip(f"no compiler for devices: {error}")
     device = SimpleNamespace(compute_capability=(8, 0))
     monkeypatch.setattr("numba.cuda.dispatcher.get_current_device", lambda: device)
-    row, rows, tables, number = types.float64[::1], types.int64[:, ::1], types.int64[:, :, ::1], types.int64
+    row, rows, number = types.float64[::1], types.int64[:, ::1], types.int64
     reals, keys = types.float64[:, ::1], types.uint64[:, ::1]
     arrays = [row, row, types.uint64[::1], types.uint8[::1], types.int64[::1], row, row, row]
     lists = types.NamedTuple([*arrays, number, number, types.boolean, types.boolean], RankLists)
@@ -207,8 +207,7 @@ def test_the_kernel_compiles_for_a_device(kernel, monkeypatch):
         scratch = types.NamedTuple([rows, reals, reals, types.UniTuple(keys, 2)], Space)
         function = diverse_device._solve_lists
     else:
-        of_classes = [tables, rows, tables, tables, rows, number]
-        scratch = types.NamedTuple([rows, keys, reals, rows, row, keys, *of_classes], positional_device.Scratch)
+        scratch = typeof(positional_device._view(positional_device._allocate(4, 2, 0, torch.device("cpu"))))
         function = positional_device._solve_lists
     text, _ = cuda.compile_ptx(function.py_func, (lists, scratch, number, types.UniTuple(row, 3)), cc=(8, 0))
     assert ".visible .entry" in text
