@@ -332,14 +332,7 @@ def parse_measure(measure: str | Measure) -> Measure:
         raise ValueError(
             f"a measure's name has at most {_LONGEST_NAME} characters, got {len(measure)}, which begin {measure[:40]!r}"
         )
-    written = measure if measure.strip().lower() in _REGISTRY else _CUT_OFF.sub(r"\1\2@\3", measure)
-    match = _SYNTAX.fullmatch(written)
-    if match is None:
-        raise ValueError(
-            f"cannot read the measure {measure!r}; write a name, options in parentheses and a cut-off, such as "
-            "AP, nDCG@10 or nDCG(gain='linear')@10"
-        )
-    name, arguments, cutoff = match.groups()
+    name, arguments, cutoff = _parts_of(measure)
     kind = _REGISTRY.get(_ALIASES.get(_plain(name), name.lower()))
     if kind is None:
         for prefix, make in _PREFIXES.items():
@@ -367,6 +360,19 @@ def parse_measure(measure: str | Measure) -> Measure:
             f"{kind.__name__} needs {', '.join(missing)}; write {kind.__name__}({missing[0]}=...), got {measure!r}"
         )
     return kind(**options)
+
+
+def _parts_of(measure: str) -> tuple[str, str | None, str | None]:
+    """Name, options and cut-off."""
+    written = measure if measure.strip().lower() in _REGISTRY else _CUT_OFF.sub(r"\1\2@\3", measure)
+    match = _SYNTAX.fullmatch(written)
+    if match is None:
+        raise ValueError(
+            f"cannot read the measure {measure!r}; write a name, options in parentheses and a cut-off, such as "
+            "AP, nDCG@10 or nDCG(gain='linear')@10"
+        )
+    name, arguments, cutoff = match.groups()
+    return name, arguments, cutoff
 
 
 def _plain(name: str) -> str:
