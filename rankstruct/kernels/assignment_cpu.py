@@ -48,9 +48,8 @@ _FAR = 1e300  # beside costs of at most n, as good as infinity, which what vecto
 
 _TOGETHER, _COARSEST = 4, 64  # of the multilevel start
 _WIDEST_BAND = 31  # a bit for each place and rank
-_BEHIND = (
-    1  # positions: of 350 lists of five grades (ERU, half-lives 5 and 20) one wants more, and with 4 it still does
-)
+# Positions: of 350 lists of five grades (ERU, half-lives 5 and 20) one wants more, and with 4 it still does.
+_BEHIND = 1
 
 
 class SweepSpace(NamedTuple):
@@ -568,21 +567,15 @@ def greedy(classes, k, class_score, starts, gain, c, a, pointer, margin, places,
         inside[g] = np.inf
     # The class of the lowest gain, of most positions, is kept out of the arrays: what was just written is read back late.
     last = unsigned(groups - 1)
-    its_gain, its_next, its_end, its_outside, its_inside = (
-        gain[last],
-        starts[last],
-        starts[groups],
-        outside[last],
-        np.inf,
-    )
+    its_gain, its_next, its_end = gain[last], starts[last], starts[groups]
+    its_outside, its_inside = outside[last], np.inf
     nested = True
     for i in range(k):
         here, behind = unsigned(i), unsigned(i + 1)
         step_c, step_a = (c[here] - c[behind], a[here] - a[behind]) if i + 1 < n else (0.0, 0.0)
         chosen, highest, second, lowest = 0, -np.inf, -np.inf, np.inf  # of those outside, and of those inside
-        for g in range(
-            groups - 1
-        ):  # without branches, which a processor would guess wrong; comparisons with NaN are False
+        # Without branches, which a processor would guess wrong; comparisons with NaN are False.
+        for g in range(groups - 1):
             cost = step_a * gain[unsigned(g)]
             value, kept = step_c * outside[unsigned(g)] - cost, step_c * inside[unsigned(g)] - cost
             better = value > highest

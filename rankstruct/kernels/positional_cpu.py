@@ -323,7 +323,7 @@ def _most_classes(batch, first, last):
 def _problem_space(batch, first, last):
     """Scratch for `problem_of`: numbers and indices by document, and indices by class."""
     longest, classes = longest_list(batch.lists.offsets, first, last), _most_classes(batch, first, last)
-    return np.empty((3, longest)), np.empty((1, longest), np.int64), np.empty((3, classes + 1), np.int64)
+    return np.empty((3, longest)), np.empty(longest, np.int64), np.empty((3, classes + 1), np.int64)
 
 
 @compile_part
@@ -360,19 +360,17 @@ def problem_of(batch, index, space):
     a = numbers[0, :n]
     _fill_discounts(a, batch.lists.weights, batch.cut[index])
     gain = batch.gain[start : start + classes]
-    return class_score, starts, gain, batch.lists.decay[:n], a, members, documents[0, :n]
+    return class_score, starts, gain, batch.lists.decay[:n], a, members, documents[:n]
 
 
 @compile_part
-def rank_classes(batch, index, starts, classes, k, pointers, known):
+def rank_classes(batch, index, starts, classes, k, pointers):
     """Fill `rank` from the class at each of the first k positions, documents of a class in score order; the others follow by
-    score. Nothing is left to do where it is `known`. `pointers` [2, classes] are scratch.
+    score. `pointers` [2, classes] are scratch.
     """
     start, n, count = batch.lists.offsets[index], classes.shape[0], starts.shape[0] - 1
     group, rank = batch.group[start : start + n], batch.rank[start : start + n]
     placed, seen = pointers[0], pointers[1]
-    if known:
-        return
     if k == n:
         _partition(classes, starts[1:], count, 0, rank, placed)
         return
@@ -433,7 +431,8 @@ def _solve_lattice(batch, first, last, space, band):
             group, score = batch.group[start : start + n], batch.score[start : start + n]
             margin, places = space[0][2], batch.rank[start : start + n]
             k, known = by_lattice(class_score, starts, group, score, gain, c, a, k, classes, margin, places, band)
-            rank_classes(batch, index, starts, classes, k, space[2][1:], known)
+            if not known:
+                rank_classes(batch, index, starts, classes, k, space[2][1:])
     return -1
 
 
@@ -466,7 +465,8 @@ def _solve_sweep(batch, first, last, space, sweep):
             group, places = batch.group[start : start + n], batch.rank[start : start + n]
             k = batch.cut[index]
             k, known = by_sweep(class_score, starts, group, gain, c, a, k, 3 * n, classes, places, sweep)
-            rank_classes(batch, index, starts, classes, k, space[2][1:], known)
+            if not known:
+                rank_classes(batch, index, starts, classes, k, space[2][1:])
     return -1
 
 
@@ -491,7 +491,7 @@ def _solve_prices(batch, first, last, space, prices):
             )
             if not known:
                 by_prices(batch.score[start : start + n], batch.group[start : start + n], gain, c, a, classes, prices)
-            rank_classes(batch, index, starts, classes, n, pointers, known)
+                rank_classes(batch, index, starts, classes, n, pointers)
     return -1
 
 
@@ -617,24 +617,17 @@ def rank_tied(by_gain, gains, chosen, start, weights, scratch, rank):
 
 
 @compile_part
-def _rank_best(by_score, group, behind, classes, start, cut, equal, members, pointer, rank):
+def _rank_best(by_score, group, behind, classes, start, cut, equal, pointer, rank):
     """`rank_tied` where no discount is above 0 behind the first `cut` ranks: the best stand there, by gain and then by score if
-    discounts fall at each, by score if all are `equal`; the others follow by score. `members` and `pointer` [at least n] are
-    scratch.
+    discounts fall at each, by score if all are `equal`; the others follow by score. `pointer` [classes] is scratch.
     """
-    n = by_score.shape[0]
-    if cut == n and not equal:
-        _partition(group, behind, classes, 0, members, pointer)
-        for i in range(n):
-            rank[unsigned(by_score[unsigned(members[i])] - start)] = i
-        return
     wanted, before = 0, 0  # of the classes, those that have documents before the cut-off
     while wanted < classes and before < cut:
         pointer[wanted] = before
         before = behind[wanted]
         wanted += 1
     front, after = 0, cut
-    for q in range(n):
+    for q in range(by_score.shape[0]):
         at, its = unsigned(by_score[q] - start), unsigned(group[q])
         if group[q] < wanted and pointer[its] < cut:
             rank[at] = front if equal else pointer[its]
@@ -713,7 +706,7 @@ def score(batch, first, last, reference, task_loss, value, direction, space, scr
         elif best:
             group, classes = batch.group[start : start + n], batch.classes[index]
             behind = batch.behind[start : start + classes]
-            _rank_best(by_score, group, behind, classes, start, cut, flat >= cut, by_gain, scratch[2], reference_rank)
+            _rank_best(by_score, group, behind, classes, start, cut, flat >= cut, scratch[2], reference_rank)
         elif tied:
             _sort_by_gain(batch, index, scratch[2:5], key, space, by_gain)
             steps = numbers[1, :n]
@@ -750,9 +743,8 @@ def score(batch, first, last, reference, task_loss, value, direction, space, scr
             if position < cut:
                 found += weights[unsigned(position)] * gains[at]
         if lists.reciprocal:
-            lead = (
-                0  # the highest relevant document by score, which is the highest of them in any most violated ranking
-            )
+            # The highest relevant document by score, which is the highest of them in any most violated ranking.
+            lead = 0
             while batch.group[start + lead] > 0:
                 lead += 1
             nearest = rank[lead]

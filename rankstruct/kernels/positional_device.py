@@ -78,15 +78,11 @@ class Scratch(NamedTuple):
 @compile_part
 def _solve_sum(batch, index, integers, reals, scratch):
     """Fill `rank` of a list whose measure is a sum over ranks."""
-    problem = problem_of(batch, index, (reals[0:2], integers[0:1], integers[1:4]))
+    problem = problem_of(batch, index, (reals[0:2], integers[0], integers[1:4]))
     class_score, starts, gain, c, a, members, classes = problem
     start, n, groups, k = batch.lists.offsets[index], members.shape[0], gain.shape[0], batch.cut[index]
-    group, places, pointer, margin = (
-        batch.group[start : start + n],
-        batch.rank[start : start + n],
-        integers[4],
-        reals[4],
-    )
+    group, places = batch.group[start : start + n], batch.rank[start : start + n]
+    pointer, margin = integers[4], reals[4]
     known = greedy(classes, k, class_score, starts, gain, c, a, pointer, margin, places, reals[5:7]) and k == n
     solved = known
     if not solved and groups <= scratch.inside.shape[1]:
@@ -101,7 +97,8 @@ def _solve_sum(batch, index, integers, reals, scratch):
     if not solved:
         k = n
         by_prices(batch.score[start : start + n], group, gain, c, a, classes, (reals[2:10], integers[5:9]))
-    rank_classes(batch, index, starts, classes, k, integers[2:4], known)
+    if not known:
+        rank_classes(batch, index, starts, classes, k, integers[2:4])
 
 
 @compile_kernel

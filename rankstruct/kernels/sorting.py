@@ -22,10 +22,8 @@ _INSERTION_SORT_BELOW = 32  # a shorter list is sorted before the histograms wou
 
 COUNTED_CLASSES = 8  # distinct grades that are found by a small table; more are sorted
 _NEGATIVE_ZERO = np.int64(-(2**63))
-_SLOTS, _SLOT_BIT = (
-    64,
-    np.uint64(49),
-)  # three bits of the exponent and three behind: whole grades to 15 have slots of their own
+# Three bits of the exponent and three behind: whole grades to 15 have slots of their own.
+_SLOTS, _SLOT_BIT = 64, np.uint64(49)
 
 
 @compile_part
