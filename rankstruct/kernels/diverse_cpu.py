@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rankstruct.kernels.compilation import compile_kernel, compile_part, unsigned
-from rankstruct.kernels.positional_cpu import IDEAL, IDEAL_TIED, WIDEST, break_ties
-from rankstruct.kernels.sorting import longest_list, sort_descending, sort_space
+from rankstruct.kernels.group_assignment_cpu import Problem, assign, worth
+from rankstruct.kernels.positional_cpu import IDEAL, IDEAL_TIED, PREDICTED, WIDEST, number_gains, partition
+from rankstruct.kernels.sorting import longest_list, sort_space
 
-INTEGERS, REALS = 13, 5  # rows of scratch
-_MOST_NUMBERS = 2**26  # of the table: half a gigabyte
+INTEGERS, REALS = 15, 6  # rows of scratch
+_SPREAD = np.uint64(0x9E3779B9)  # 2^32 divided by the golden ratio
+_HALF, _LOW = np.uint64(32), np.uint64(2**32 - 1)
 
 
 class Space(NamedTuple):
@@ -28,7 +30,7 @@ class Space(NamedTuple):
         integers: int64 `[INTEGERS, documents]`.
         reals: float64 `[REALS, documents]`.
         table: float64 `[rows, documents]`, of the ranks' values; see `kept_rows`.
-        sort: for `sort_descending`.
+        sort: for `number_gains`.
     """
 
     integers: Any
@@ -37,125 +39,28 @@ class Space(NamedTuple):
     sort: Any
 
 
-class Problem(NamedTuple):
-    """Whom the ranks of a list may show.
-
-    Attributes:
-        candidates: int64 `[candidates]`, documents, of each group by ascending gain and score.
-        group: int64 `[candidates]`.
-        score, gain: float64 `[candidates]`, relative to the list's highest score and, if normalised, best value.
-        c, a: decay and discount.
-        groups: how many there are.
-    """
-
-    candidates: Any
-    group: Any
-    score: Any
-    gain: Any
-    c: Any
-    a: Any
-    groups: int
-
-
-def kept_rows(cutoff: int, longest: int, documents: int) -> int:
-    """Rows of a table for so many documents in all; where there is no room for all ranks, they are computed again and again."""
-    return max(1, min(cutoff, longest, _MOST_NUMBERS // max(documents, 1)))
-
-
 @compile_part
-def _worth(problem, lead, i, j):
-    """c_i s - a_i b of a candidate; if some number of irrelevant documents lead, only these before, and nothing is charged."""
-    if lead == -1:
-        return problem.c[i] * problem.score[j] - problem.a[i] * problem.gain[j]
-    return -np.inf if i < lead and problem.gain[j] > 0.0 else problem.c[i] * problem.score[j]
-
-
-@compile_part
-def _fill_row(problem, lead, i, row):
-    """The value of each group at rank i, minus infinity where it has no document for it. O(candidates)."""
-    for g in range(problem.groups):
-        row[g] = -np.inf
-    for j in range(problem.group.shape[0]):
-        its = unsigned(problem.group[j])
-        row[its] = max(row[its], _worth(problem, lead, i, j))
-
-
-@compile_part
-def assign(problem, lead, column, scratch, reals, table):
-    """Fill `column` [rows] with a different group for each rank, so that the sum of values is largest; returns the sum.
-
-    Shortest augmenting paths, for rows <= groups. Invariant after each row: the rows so far are matched, row_price +
-    column_price >= value everywhere with equality where matched, and column_price is >= 0, and 0 for free columns.
-    O(rows^2 groups) and at most rows^2 / 2 rows of values. Minus infinity forbids; some choice must be allowed.
-    `scratch` [4, groups], `reals` [3, groups]; `table` [>= 1, groups] keeps rows of values, and `scratch[3]`, -1 at first, which.
-    """
-    rows, columns = column.shape[0], problem.groups
-    owner, before, done, kept = scratch[0], scratch[1], scratch[2], scratch[3]
-    row_price, column_price, distance = reals[0], reals[1], reals[2]
-    places, total = min(table.shape[0], rows), 0.0
-    for j in range(columns):
-        owner[j], column_price[j] = -1, 0.0
-    for row in range(rows):
-        row_price[row] = 0.0
-        for j in range(columns):
-            distance[j], before[j], done[j] = np.inf, -1, 0  # before: so that the walk back ends whatever the values
-        current, at, length = row, -1, 0.0
-        while current != -1:  # until a free column is the nearest
-            place = current % places
-            value = table[place]
-            if kept[place] != 2 * current + (current < lead):
-                _fill_row(problem, lead, current, value)
-                kept[place] = 2 * current + (current < lead)
-            nearest, base = -1, length + row_price[current]
-            for j in range(columns):
-                if done[j]:
-                    continue
-                reach = base + column_price[j] - value[j]
-                if reach < distance[j]:
-                    distance[j], before[j] = reach, at
-                if nearest == -1 or distance[j] < distance[nearest]:
-                    nearest = j
-            at, length = nearest, distance[nearest]
-            done[at] = 1
-            current = owner[at]
-        total -= length
-        row_price[row] -= length
-        for j in range(columns):
-            if done[j] and owner[j] != -1:
-                column_price[j] += length - distance[j]
-                row_price[owner[j]] -= length - distance[j]
-        while before[at] != -1:
-            owner[at] = owner[before[at]]
-            at = before[at]
-        owner[at] = row
-    for j in range(columns):
-        if owner[j] != -1:
-            column[owner[j]] = j
-    return total
-
-
-@compile_part
-def problem_of(batch, by_gain, start, group, groups, top, unit, latest, scratch, reals):
+def problem_of(batch, by_group, ends, top, unit, candidates, group, reals):
     """The documents that may be the best of their group at some rank: no other of it has no lower score and no higher gain.
 
-    `latest` [groups], `scratch` [2, documents] and `reals` [2, documents] are filled. O(n).
+    `candidates`, `group` [documents] and `reals` [2, documents] are filled. O(n).
     """
-    scores, gains, candidates = batch.scores, batch.gains, scratch[0]
-    latest[:groups] = -1
-    count = 0
-    for i in range(by_gain.shape[0] - 1, -1, -1):
-        at = by_gain[i]
-        g = group[at - start]
-        j = latest[g]
-        if j != -1 and scores[at] <= scores[candidates[j]]:
-            continue
-        if j == -1 or gains[at] > gains[candidates[j]]:
-            j = count
-            count += 1
-            latest[g], scratch[1, j] = j, g
-        candidates[j], reals[0, j], reals[1, j] = at, scores[at] - top, gains[at] * unit
+    score, gain, count, begin = reals[0], reals[1], 0, 0
+    for g in range(ends.shape[0]):
+        highest, last = -np.inf, -1.0
+        for i in range(ends[g] - 1, begin - 1, -1):
+            at = unsigned(by_group[i])
+            its_score, its_gain = batch.scores[at], batch.gains[at]
+            if its_score <= highest:
+                continue
+            count += its_gain > last
+            highest, last = its_score, its_gain
+            place = count - 1
+            candidates[place], group[place] = at, g
+            score[place], gain[place] = its_score - top, its_gain * unit
+        begin = ends[g]
     return Problem(
-        candidates[:count], scratch[1, :count], reals[0, :count], reals[1, :count], batch.decay, batch.weights, groups
+        candidates[:count], group[:count], score[:count], gain[:count], batch.decay, batch.weights, ends.shape[0]
     )
 
 
@@ -165,7 +70,7 @@ def _assign_reciprocal(problem, m, scratch, reals, table):
 
     With `lead` of them, the next rank is charged as if a relevant document stood there, and any may: where it is an irrelevant
     one, the ranking was charged too much, and is charged less when one more of them leads. Some assignment is allowed if
-    `lead` groups have an irrelevant document. The groups come to `scratch[0]`. O(n + m^3 G).
+    `lead` groups have an irrelevant document. The groups come to `scratch[0]`. O(n m + m^3 G).
     """
     irrelevant, largest, best = 0, -np.inf, 0  # a group's candidate of gain 0 is one alone
     for j in range(problem.gain.shape[0]):
@@ -182,52 +87,82 @@ def _assign_reciprocal(problem, m, scratch, reals, table):
 
 @compile_part
 def _show_most_violated(batch, problem, shown, scratch, reals, table):
-    """Fill `shown` with the documents of the best assignment of ranks to groups. O(m n) after it."""
+    """Fill `shown` with the documents of the best assignment of ranks to groups. O(n) after it. `scratch` [7, groups]."""
     m, lead, column = shown.shape[0], -1, scratch[0]
-    scratch[5, :m] = -1  # no row of the table is of this list
+    scratch[6, :m] = -1  # no row of the table is of this list
     if batch.reciprocal:
         lead = _assign_reciprocal(problem, m, scratch, reals, table)
     else:
         assign(problem, lead, column[:m], scratch[2:], reals, table)
+    rank, best = scratch[1], reals[0]
+    for g in range(problem.groups):
+        rank[g] = -1
     for i in range(m):
-        best = -np.inf
-        for j in range(problem.group.shape[0]):
-            if problem.group[j] == column[i] and _worth(problem, lead, i, j) > best:
-                best, shown[i] = _worth(problem, lead, i, j), problem.candidates[j]
+        rank[column[i]], best[i] = i, -np.inf
+    for j in range(problem.group.shape[0]):
+        i = rank[problem.group[j]]
+        if i != -1 and worth(problem, lead, i, j) > best[i]:
+            best[i], shown[i] = worth(problem, lead, i, j), problem.candidates[j]
 
 
 @compile_part
-def _keep_first(order, start, group, most, seen, shown):
-    """Walk down `order` and fill `shown` with the first document of each group, until `most` are kept. O(n)."""
-    seen[:] = 0
-    count = 0
-    for at in order:
-        if count == most:
-            break
-        if not seen[group[at - start]]:
-            seen[group[at - start]] = 1
-            shown[count] = at
-            count += 1
+def _before(batch, one, other, reference):
+    """Whether a document comes before another in a reference: by gain, chosen score or both, and then as in the list."""
+    gains, chosen, one, other = batch.gains, batch.chosen, unsigned(one), unsigned(other)
+    if reference != PREDICTED and gains[one] != gains[other]:
+        return gains[one] > gains[other]
+    if reference != IDEAL and chosen[one] != chosen[other]:
+        return chosen[one] > chosen[other]
+    return gains[one] > gains[other] or (gains[one] == gains[other] and one < other)
 
 
 @compile_part
-def _lead_with_relevant(by_chosen, batch, start, group, seen, heads, result):
+def _find_first(batch, by_group, ends, reference, first):
+    """Fill `first` [groups] with the document of each group that comes first in a reference. O(n)."""
+    gains, chosen, begin = batch.gains, batch.chosen, 0
+    for g in range(ends.shape[0]):
+        at = unsigned(by_group[begin])
+        for i in range(begin + 1, begin + 1 if reference == IDEAL else ends[g]):
+            its = unsigned(by_group[i])
+            if reference == IDEAL_TIED and gains[its] != gains[at]:
+                break
+            if chosen[its] > chosen[at]:
+                at = its
+        first[g], begin = at, ends[g]
+
+
+@compile_part
+def _show_first(batch, by_group, ends, reference, first, shown):
+    """Fill `shown` with the documents that come first in a reference, one of a group, and `first` [groups]. O(n + m G)."""
+    _find_first(batch, by_group, ends, reference, first)
+    m, count = shown.shape[0], 0
+    for at in first:
+        if count == m and not _before(batch, at, shown[m - 1], reference):
+            continue
+        count = min(count + 1, m)
+        i = count - 1
+        while i > 0 and _before(batch, at, shown[i - 1], reference):
+            shown[i] = shown[i - 1]
+            i -= 1
+        shown[i] = at
+
+
+@compile_part
+def _lead_with_relevant(batch, start, group, first, heads, result):
     """Fill `result` with the ranking that F prefers, by the chosen scores, of those that begin with a relevant document.
 
-    `heads` are the first documents shown by these scores. The relevant document need not be the highest-scored one, since it
-    hides the others of its group. O(n + m G).
+    `heads` are the first documents shown by these scores, `first` those of each group by gain and then by them: the highest
+    relevant document of all need not lead, since it hides the others of its group. O(m G).
     """
-    chosen, c = batch.chosen, batch.decay
-    m, top = heads.shape[0], chosen[by_chosen[0]]
-    best, lead = -np.inf, -1
-    seen[:] = 0
-    for at in by_chosen:
-        if batch.gains[at] <= 0.0 or seen[group[at - start]]:
+    chosen, c, m = batch.chosen, batch.decay, heads.shape[0]
+    top, best, lead = chosen[heads[0]], -np.inf, -1
+    for g in range(first.shape[0]):
+        at = first[g]
+        if batch.gains[at] <= 0.0:
             continue
-        seen[group[at - start]] = 1
         total, rank = c[0] * (chosen[at] - top), 1
         for head in heads:
-            if rank < m and group[head - start] != group[at - start]:
+            if rank < m and group[head - start] != g:
                 total += c[rank] * (chosen[head] - top)
                 rank += 1
         if total > best:
@@ -240,114 +175,162 @@ def _lead_with_relevant(by_chosen, batch, start, group, seen, heads, result):
 
 
 @compile_part
-def reorder_blocks(by_score, start, weights, block, pointer, shown):
-    """Sort the documents shown at ranks of equal discount by score alone. O(n)."""
-    block[:] = -1
-    begin = 0
-    for i in range(shown.shape[0]):
-        if i and weights[i] != weights[i - 1]:
-            begin = i
-        block[unsigned(shown[i] - start)] = begin
-        pointer[i] = i
-    for i in range(by_score.shape[0]):
-        begin = block[unsigned(by_score[i] - start)]
-        if begin != -1:
-            shown[unsigned(pointer[unsigned(begin)])] = by_score[i]
-            pointer[unsigned(begin)] += 1
+def _sort_blocks(chosen, weights, shown):
+    """Sort the documents shown at ranks of equal discount by score alone, those of one score as they are. O(m^2)."""
+    for i in range(1, shown.shape[0]):
+        at, j = shown[i], i
+        while j > 0 and weights[j - 1] == weights[i] and chosen[shown[j - 1]] < chosen[at]:
+            shown[j] = shown[j - 1]
+            j -= 1
+        shown[j] = at
 
 
 @compile_part
-def _show_reference(batch, start, stop, by_gain, group, reference, chosen, seen, scratch, sort):
-    """Turn `chosen`, an ideal diverse ranking, into the one that the scores choose. `scratch` [5, documents]."""
-    n, m = by_gain.shape[0], chosen.shape[0]
-    by_chosen, by_both, begins, pointer, heads = scratch[0, :n], scratch[1, :n], scratch[2], scratch[3], scratch[4, :m]
-    sort_descending(batch.chosen.view(np.uint64), batch.where, start, stop, sort)
-    break_ties(sort[1][0, :n], batch.chosen[start:stop], by_gain, start, begins, pointer, by_chosen)
-    if reference == IDEAL_TIED and batch.reciprocal:
-        _keep_first(by_chosen, start, group, m, seen, heads)
-        _lead_with_relevant(by_chosen, batch, start, group, seen, heads, chosen)
+def _show_reference(batch, start, group, by_group, ends, reference, chosen, first, scratch):
+    """Turn `chosen`, an ideal diverse ranking with `first` of `_show_first`, into the one that the scores choose."""
+    if reference == PREDICTED:
+        _show_first(batch, by_group, ends, PREDICTED, first, chosen)
+    elif reference == IDEAL_TIED and batch.reciprocal:
+        heads = scratch[0, : chosen.shape[0]]
+        _show_first(batch, by_group, ends, PREDICTED, scratch[1, : first.shape[0]], heads)
+        _lead_with_relevant(batch, start, group, first, heads, chosen)
     elif reference == IDEAL_TIED:
-        break_ties(by_gain, batch.gains[start:stop], by_chosen, start, begins, pointer, by_both)
-        _keep_first(by_both, start, group, m, seen, chosen)
-        reorder_blocks(by_chosen, start, batch.weights, begins[: stop - start], pointer, chosen)
-    else:
-        _keep_first(by_chosen, start, group, m, seen, chosen)
+        _sort_blocks(batch.chosen, batch.weights, chosen)
 
 
 @compile_part
-def _sort_by_gain(batch, start, stop, by_gain, space):
-    """Fill `by_gain`; returns how many documents are real, the highest score, and -1 or the position of a wrong one."""
-    scores, gains, top = batch.scores, batch.gains, -np.inf
-    n, order = sort_descending(gains.view(np.uint64), batch.where, start, stop, space), space[1][0]
-    for i in range(n):
-        at = order[i]
+def _check(batch, start, stop):
+    """How many documents are real, the highest score, and -1 or the position of a score or gain that is wrong."""
+    scores, gains, where = batch.scores, batch.gains, batch.where
+    n, top, lowest = 0, -np.inf, np.inf
+    for at in range(start, stop):
+        if where.size and not where[at]:
+            continue
         if not -np.inf < scores[at] < np.inf or not gains[at] >= 0.0:
             return n, top, at
-        top = max(top, scores[at])
-        by_gain[i] = at
-    for i in range(n):
-        if not scores[by_gain[i]] - top >= -WIDEST:
-            return n, top, by_gain[i]
-    return n, top, np.int64(-1)
+        n += 1
+        top, lowest = max(top, scores[at]), min(lowest, scores[at])
+    if lowest - top >= -WIDEST:
+        return n, top, np.int64(-1)
+    at = start
+    while (where.size and not where[at]) or scores[at] - top >= -WIDEST:
+        at += 1
+    return n, top, at
 
 
 @compile_part
-def _number_groups(batch, start, stop, group, space):
-    """Fill `group` from 0 on; returns how many there are, and whether the documents of each gain alike."""
-    groups, alike = 0, True
-    n, order = sort_descending(batch.groups, batch.where, start, stop, space), space[1][0]
-    for i in range(n):
-        at = order[i]
-        if i == 0 or batch.groups[at] != batch.groups[order[i - 1]]:
+def _number_groups(batch, start, stop, n, group, ends, scratch):
+    """Fill `group` from 0 on, and `ends` with how many documents are of each group or one before it; returns how many there are.
+
+    By a hash table of chains, of 2^b <= n heads. `scratch` [3, n]. About O(n).
+    """
+    heads, following, first = scratch[0], scratch[1], scratch[2]
+    names, where = batch.groups, batch.where
+    size, shift = 1, _HALF
+    while 2 * size <= n:
+        size *= 2
+        shift -= np.uint64(1)
+    last = np.uint64(size - 1)
+    for h in range(size):
+        heads[h] = -1
+    groups = 0
+    for at in range(start, stop):
+        if where.size and not where[at]:
+            continue
+        name = names[at]
+        h = (((name ^ (name >> _HALF)) & _LOW) * _SPREAD >> shift) & last
+        g = heads[h]
+        while g != -1 and names[unsigned(first[unsigned(g)])] != name:
+            g = following[unsigned(g)]
+        if g == -1:
+            g = groups
             groups += 1
-        elif batch.gains[at] != batch.gains[order[i - 1]]:
-            alike = False
-        group[at - start] = groups - 1
-    return groups, alike
+            first[unsigned(g)], following[unsigned(g)], heads[h], ends[unsigned(g)] = at, heads[h], g, 0
+        ends[unsigned(g)] += 1
+        group[at - start] = g
+    for g in range(1, groups):
+        ends[g] += ends[g - 1]
+    return groups
 
 
 @compile_part
-def _count_shown(batch, by_gain, start, group, groups, seen):
+def _sort_by_group(batch, start, stop, n, group, by_group, ends, scratch, gain, space):
+    """Fill `by_group` with the documents group by group, by descending gain and then as in the list; returns how many groups
+    there are, or 0 if the gains are all equal. `group` and `ends` as `_number_groups` says; `scratch` [4, documents] and `gain`
+    [documents] are filled.
+    """
+    number, behind, by_gain, pointer = scratch[0, : stop - start], scratch[1], scratch[2, :n], scratch[3]
+    real = batch.where[start:stop] if batch.where.size else batch.where
+    classes = number_gains(batch.gains[start:stop], real, number, gain, behind, space)
+    if classes == 1:
+        return 0
+    partition(number, behind, classes, start, by_gain, pointer)
+    groups = _number_groups(batch, start, stop, n, group, ends, (scratch[0], scratch[1], scratch[3]))
+    for g in range(groups):
+        pointer[g] = ends[g - 1] if g else 0
+    for at in by_gain:
+        its = unsigned(group[unsigned(at - start)])
+        by_group[unsigned(pointer[its])] = at
+        pointer[its] += 1
+    return groups
+
+
+@compile_part
+def _count_shown(batch, by_group, ends):
     """How many documents are shown; mWTA counts the groups that have the highest gain."""
-    m, highest = min(batch.cutoff, groups), 0
+    groups = ends.shape[0]
+    m = min(batch.cutoff, groups)
     if not batch.least_cutoff:
         return m
-    seen[:groups] = 0
-    for at in by_gain:
-        if batch.gains[at] == batch.gains[by_gain[0]] and not seen[group[at - start]]:
-            seen[group[at - start]] = 1
-            highest += 1
-    return min(m, max(highest + 1, batch.least_cutoff))
+    highest, count = -1.0, 0
+    for g in range(groups):
+        gain = batch.gains[by_group[ends[g - 1] if g else 0]]
+        if gain > highest:
+            highest, count = gain, 0
+        count += gain == highest
+    return min(m, max(count + 1, batch.least_cutoff))
+
+
+@compile_part
+def _is_alike(gains, by_group, ends):
+    """Whether the documents of each group have one gain."""
+    begin = 0
+    for end in ends:
+        if gains[by_group[begin]] != gains[by_group[end - 1]]:
+            return False
+        begin = end
+    return True
 
 
 @compile_part
 def solve_list(batch, index, reference, task_loss, value, direction, space):
     """Task loss, hinge and direction of one list; returns -1, or the position of what is wrong, as `diverse_lists` says."""
     scores, gains, c, a = batch.scores, batch.gains, batch.decay, batch.weights
-    start, stop, integers = batch.offsets[index], batch.offsets[index + 1], space.integers
+    start, stop, integers, reals = batch.offsets[index], batch.offsets[index + 1], space.integers, space.reals
     task_loss[index], value[index] = 0.0, 0.0
     direction[start:stop] = 0.0
-    n, top, wrong = _sort_by_gain(batch, start, stop, integers[0], space.sort)
-    by_gain, group = integers[0, :n], integers[1]
-    if wrong != -1 or n < 2 or gains[by_gain[0]] == gains[by_gain[n - 1]]:
+    n, top, wrong = _check(batch, start, stop)
+    if wrong != -1 or n < 2:
         return wrong
-    groups, alike = _number_groups(batch, start, stop, group, space.sort)
-    seen, scratch = integers[2, :groups], integers[5:]
-    m = _count_shown(batch, by_gain, start, group, groups, seen)
-    chosen, shown = integers[3, :m], integers[4, :m]
-    _keep_first(by_gain, start, group, m, seen, chosen)
+    group, by_group, scratch = integers[0], integers[1, :n], integers[6:]
+    groups = _sort_by_group(batch, start, stop, n, group, by_group, integers[2], scratch, reals[0], space.sort)
+    if groups == 0:
+        return wrong
+    ends, first = integers[2, :groups], integers[3, :groups]
+    m = _count_shown(batch, by_group, ends)
+    chosen, shown = integers[4, :m], integers[5, :m]
+    _show_first(batch, by_group, ends, IDEAL if reference == PREDICTED else reference, first, chosen)
     best = 0.0
     for i in range(m):
         best += a[i] * gains[chosen[i]]
     if batch.reciprocal and best > 0.0:
         best = 1.0
-    if best <= 0.0 or (m == groups and alike and a[0] == a[m - 1]):
+    if best <= 0.0 or (m == groups and a[0] == a[m - 1] and _is_alike(gains, by_group, ends)):
         return wrong
     unit = 1.0 / best if batch.normalized else 1.0
-    problem = problem_of(batch, by_gain, start, group, groups, top, unit, seen, scratch, space.reals)
-    _show_most_violated(batch, problem, shown, scratch[2:], space.reals[2:], space.table)
-    if reference != IDEAL:
-        _show_reference(batch, start, stop, by_gain, group, reference, chosen, seen, scratch, space.sort)
+    problem = problem_of(batch, by_group, ends, top, unit, scratch[0], scratch[1], reals)
+    _show_most_violated(batch, problem, shown, scratch[2:], reals[2:], space.table)
+    _show_reference(batch, start, group, by_group, ends, reference, chosen, first, scratch)
 
     found, difference = 0.0, 0.0
     for i in range(m):
@@ -367,7 +350,7 @@ def solve_list(batch, index, reference, task_loss, value, direction, space):
 def diverse_lists(batch, first, last, reference, rows, task_loss, value, direction):
     """Task loss, hinge and direction of the most violated diverse ranking of each list; 0 where none can be wrong.
 
-    O(n m + m^2 G) a list after its sorts, for reciprocal rank O(n + m^3 G), with `rows` of `kept_rows`. Returns -1, or the
+    At worst O(n m + m^2 G) a list, for reciprocal rank O(n m + m^3 G), with `rows` of `kept_rows`. Returns -1, or the
     position of a score that is not finite or too far below the highest, or of a gain below 0.
     """
     longest = longest_list(batch.offsets, first, last)

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from rankstruct.kernels.compilation import compile_kernel
 from rankstruct.kernels.dispatch import Answer, DeviceLists
-from rankstruct.kernels.diverse_cpu import INTEGERS, REALS, Space, kept_rows, solve_list
+from rankstruct.kernels.diverse_cpu import INTEGERS, REALS, Space, solve_list
+from rankstruct.kernels.group_assignment_cpu import kept_rows
 from rankstruct.kernels.positional_device import empty_results, rank_lists, start
 
 cuda: Any = numba.cuda

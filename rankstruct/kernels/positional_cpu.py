@@ -185,7 +185,7 @@ def _merge_classes(group, gain, behind, classes, cut, number, largest):
 
 
 @compile_part
-def _partition(number, behind, classes, base, order, pointer):
+def partition(number, behind, classes, base, order, pointer):
     """Fill `order` with the places of each class in `number`, counted from `base`. `pointer` [classes] is scratch."""
     for g in range(classes):
         pointer[g] = behind[g - 1] if g else 0
@@ -197,7 +197,7 @@ def _partition(number, behind, classes, base, order, pointer):
 
 
 @compile_part
-def _number_gains(gains, where, number, gain, behind, space):
+def number_gains(gains, where, number, gain, behind, space):
     """Fill `number` with the class of each document of a list, -1 in the padding, and of each class `gain` and `behind`; returns
     how many classes. `space` is for `sort_descending`.
     """
@@ -265,7 +265,7 @@ def begin(batch, first, last, space, scratch):
                 return at
             by_score[q], its_gain[q] = at, gains[unsigned(at)]
         behind = batch.behind[start:stop]
-        classes = _number_gains(its_gain[:n], where[:0], group[:n], gain, behind, space)
+        classes = number_gains(its_gain[:n], where[:0], group[:n], gain, behind, space)
         if not (gain[0] < np.inf and gain[classes - 1] >= 0.0):
             first_infinite, last_negative = stop, start
             for q in range(n):
@@ -354,7 +354,7 @@ def problem_of(batch, index, space):
         for g in range(classes):
             starts[g + 1] += starts[g]
     class_score, members = numbers[1, :n], batch.members[start : start + n]
-    _partition(group, starts[1:], classes, 0, members, by_class[1])
+    partition(group, starts[1:], classes, 0, members, by_class[1])
     for i in range(n):
         class_score[i] = score[unsigned(members[i])]
     a = numbers[0, :n]
@@ -372,7 +372,7 @@ def rank_classes(batch, index, starts, classes, k, pointers):
     group, rank = batch.group[start : start + n], batch.rank[start : start + n]
     placed, seen = pointers[0], pointers[1]
     if k == n:
-        _partition(classes, starts[1:], count, 0, rank, placed)
+        partition(classes, starts[1:], count, 0, rank, placed)
         return
     for g in range(count):
         placed[g], seen[g] = starts[g], starts[g]
@@ -648,7 +648,7 @@ def _sort_by_gain(batch, index, scratch, gain, space, by_gain):
     number = scratch[0, : stop - start]
     real = lists.where[start:stop] if lists.where.size else lists.where
     if batch.merged[index]:  # and classes are not the gains
-        classes, behind = _number_gains(lists.gains[start:stop], real, number, gain, scratch[1], space), scratch[1]
+        classes, behind = number_gains(lists.gains[start:stop], real, number, gain, scratch[1], space), scratch[1]
     else:
         classes, behind = batch.classes[index], batch.behind[start:stop]
         for i in range(real.shape[0]):
@@ -656,7 +656,7 @@ def _sort_by_gain(batch, index, scratch, gain, space, by_gain):
         by_score, group = batch.by_score[start : start + n], batch.group[start : start + n]
         for q in range(n):
             number[unsigned(by_score[q] - start)] = group[q]
-    _partition(number, behind, classes, start, by_gain, scratch[2])
+    partition(number, behind, classes, start, by_gain, scratch[2])
 
 
 @compile_kernel

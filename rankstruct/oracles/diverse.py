@@ -7,9 +7,9 @@ ranking shows exactly m documents, one of a group; the rest has no rank. The ref
 over diverse rankings. With groups of one document this is the positional map with the decay cut to 0 after k.
 
 The argmax is an assignment of ranks to groups, where the value of (rank i, group) is the best over the group's documents of
-c_i s - a_i b; solved by shortest augmenting paths, O(n m + m^2 G) after the sorts, for n documents in G groups. Where the
+c_i s - a_i b; solved by exchanges or shortest augmenting paths, at worst O(n m + m^2 G) for n documents in G groups. Where the
 measure's discount reaches 0 before its cut-off, or it is WTA, k is the last rank with a discount; that of mWTA is for each list
-as `Diverse` says. Reciprocal rank takes the best of m + 1 assignments, in which 0 to m irrelevant documents lead: O(n + m^3 G).
+as `Diverse` says. Reciprocal rank takes the best of m + 1 assignments, in which 0 to m irrelevant documents lead: O(n m + m^3 G).
 
 Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", section 7.1.
 
@@ -36,12 +36,15 @@ from rankstruct.oracles.registry import register_oracle
 if TYPE_CHECKING:
     from rankstruct.kernels.positional_cpu import RankLists
 
-_SUM = RankMethod("assignment of ranks to groups by shortest augmenting paths", "O(n m + m^2 G) after the sorts")
-_RECIPROCAL = RankMethod("such an assignment for each number of irrelevant documents that lead", "O(n + m^3 G)")
+_SUM = RankMethod("assignment of ranks to groups by exchanges", "about O(n m + m^2), at worst O(n m + m^2 G)")
+_RECIPROCAL = RankMethod(
+    "such an assignment for each number of irrelevant documents that lead", "at worst O(n m + m^3 G)"
+)
 
 
 def _solve_flat(flat: FlatLists, results: tuple[np.ndarray, ...], lists: RankLists, reference: int) -> int:
-    from rankstruct.kernels.diverse_cpu import diverse_lists, kept_rows
+    from rankstruct.kernels.diverse_cpu import diverse_lists
+    from rankstruct.kernels.group_assignment_cpu import kept_rows
 
     lists = lists._replace(chosen=lists.chosen if lists.chosen.size else lists.scores)
     rows = kept_rows(lists.cutoff, flat.longest, flat.longest)

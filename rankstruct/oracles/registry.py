@@ -224,7 +224,7 @@ def explain_oracle(
     >>> explain_oracle("nDCG@10", "positional", grades=5).method
     'residual sweep of the first k ranks'
     >>> explain_oracle("diverse_nDCG@5").method
-    'assignment of ranks to groups by shortest augmenting paths'
+    'assignment of ranks to groups by exchanges'
     """
     resolved = resolve(measure, feature_map)
     method = resolved.oracle.explain(resolved.measure, resolved.feature_map, list_size, grades)

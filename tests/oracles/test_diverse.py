@@ -10,10 +10,10 @@ from kernel_parts import called_from_python
 from scipy.optimize import linear_sum_assignment
 
 import rankstruct as rs
-from rankstruct.kernels import diverse_cpu, positional_cpu, sorting
-from rankstruct.kernels.diverse_cpu import Problem
+from rankstruct.kernels import diverse_cpu, group_assignment_cpu, positional_cpu, sorting
+from rankstruct.kernels.group_assignment_cpu import Problem
 
-assign = called_from_python(diverse_cpu.assign)
+assign = called_from_python(group_assignment_cpu.assign)
 REFERENCES = ("ideal", "ideal-tied", "predicted")
 MEASURES = [
     *(f"{kind}@{k}" for kind in ("nDCG", "DCG(discount='letor')", "P") for k in (1, 2, 3, 10)),
@@ -165,8 +165,8 @@ def test_reciprocal_rank_of_long_lists_equals_scipys_assignments(kind):
 def test_the_assignment_has_scipys_value():
     rng = np.random.default_rng(3)
     for _ in range(400):
-        rows = int(rng.integers(1, 12))
-        columns = int(rng.integers(rows, 30))
+        rows = int(rng.integers(1, 20))
+        columns = int(rng.integers(rows, 40))
         group = np.concatenate([np.arange(columns), rng.integers(0, columns, size=rng.integers(0, 40))])
         c, a = rng.normal(size=(2, rows))
         score, gain = rng.normal(size=(2, len(group))) * 10.0 ** rng.integers(-3, 4)
@@ -181,10 +181,10 @@ def test_the_assignment_has_scipys_value():
         value = np.array([worth[:, group == g].max(1) for g in range(columns)]).T
         expected = value[linear_sum_assignment(value, maximize=True)].sum()
         size = max(1e-9, np.abs(value[np.isfinite(value)]).max())
-        column, scratch, reals = np.empty(rows, np.int64), np.full((4, columns), -1), np.empty((3, columns))
+        column, scratch, reals = np.empty(rows, np.int64), np.full((5, columns), -1), np.empty((4, columns))
         problem = Problem(np.arange(len(group)), group, score, gain, c, a, columns)
         for kept in {1, int(rng.integers(1, rows + 1)), rows + 1}:  # rows that the table has room for
-            scratch[3] = -1
+            scratch[4] = -1
             total = assign(problem, lead, column, scratch, reals, np.empty((kept, columns)))
             assert len(set(column.tolist())) == rows
             assert value[np.arange(rows), column].sum() == pytest.approx(expected, abs=1e-9 * size)
@@ -199,7 +199,7 @@ def test_a_table_without_room_for_every_rank_changes_nothing(numbers, monkeypatc
     for measure in ("nDCG@8", "RR@8", "mWTA"):
         expected = most_violated_diverse(scores, labels, measure, groups=groups)
         with monkeypatch.context() as patch:
-            patch.setattr(diverse_cpu, "_MOST_NUMBERS", numbers)
+            patch.setattr(group_assignment_cpu, "_MOST_NUMBERS", numbers)
             found = most_violated_diverse(scores, labels, measure, groups=groups)
         for here, there in zip(found, expected, strict=True):
             assert torch.equal(here, there)
@@ -307,35 +307,55 @@ def test_refusals(change, message):
 
 
 FAULTS = [
-    ("assign", "row_price[row] -= length", "row_price[row] += length"),
-    ("assign", "column_price[j] += length - distance[j]", "column_price[j] -= length - distance[j]"),
-    ("assign", "total -= length", "total -= distance[0]"),
-    ("assign", "if done[j] and owner[j] != -1:", "if done[j] and owner[j] == row:"),
-    ("assign", "+ column_price[j] - value", "- value"),
-    ("_keep_first", "count += 1", "count += 1 + (count == 1)"),
-    ("_keep_first", "if not seen[group[at - start]]:", "if True:"),
-    ("break_ties", "if i == 0 or key[at] != before:", "if True:"),
-    ("reorder_blocks", "if i and weights[i] != weights[i - 1]:", "if i:"),
-    ("assign", "!= 2 * current + (current < lead)", "!= 2 * current"),
-    ("_worth", "- problem.a[i] * problem.gain[j]", "- problem.a[i]"),
-    ("_worth", "if i < lead and", "if"),
-    ("_fill_row", "max(row[its], ", "("),
-    ("problem_of", "scores[at] <= scores[candidates[j]]", "scores[at] < scores[candidates[0]]"),
-    ("problem_of", "gains[at] > gains[candidates[j]]", "False"),
-    ("problem_of", "gains[at] * unit", "gains[at]"),
-    ("_show_most_violated", "scratch[5, :m] = -1", "scratch[5, 0] = -1"),
-    ("_show_most_violated", "_worth(problem, lead, i, j) > best", "best == -np.inf"),
+    ("_assign_by_paths", "row_price[row] -= free", "row_price[row] += free"),
+    ("_assign_by_paths", "price[k] += free - distance[k]", "price[k] -= free - distance[k]"),
+    ("_assign_by_paths", "row_price[owner[k]] -= free", "row_price[owner[k]] += free"),
+    ("_assign_by_paths", "total -= free", "total -= distance[0]"),
+    (
+        "_assign_by_paths",
+        "if done[k]:\n                price",
+        "if done[k] and owner[k] == row:\n                price",
+    ),
+    ("_assign_by_paths", "base + price[k] - value", "base - value"),
+    ("_assign_by_paths", "nearest == -1 or free <= distance[nearest]", "free < np.inf"),
+    ("_assign_by_paths", "at, _find(", "-1, _find("),
+    ("_give_best_left", "taken[column[i]] = -np.inf", "taken[column[0]] = -np.inf"),
+    ("_exchange", "price[i] > own[i] - spare[i]", "price[i] > own[i]"),
+    ("_exchange", "for k in range(rows):", "for k in range(i + 1, rows):"),
+    ("_exchange", "_shift(column, before, i, k, column[k])", "_shift(column, before, i, k, column[i])"),
+    ("_exchange", "] = 0.0", "] = -np.inf"),
+    ("_exchange", "if not rising:", "if True:"),
+    ("_exchange", "price[i] - own[i] + table", "-own[i] + table"),
+    ("_fill_row", "2 * i + (i < lead)", "2 * i"),
+    ("_fill_row", "max(row[column], ", "("),
+    ("worth", "- problem.a[i] * problem.gain[j]", "- problem.a[i]"),
+    ("worth", "if i < lead and", "if"),
+    ("problem_of", "its_score <= highest", "its_score > highest"),
+    ("problem_of", "its_gain > last", "False"),
+    ("problem_of", "its_gain * unit", "its_gain"),
+    ("_show_most_violated", "scratch[6, :m] = -1", "scratch[6, 0] = -1"),
+    ("_show_most_violated", "worth(problem, lead, i, j) > best[i]", "best[i] == -np.inf"),
+    ("_before", "reference != PREDICTED and", "False and"),
+    ("_before", "reference != IDEAL and", "False and"),
+    ("_find_first", "reference == IDEAL_TIED and", "False and"),
+    ("_find_first", "chosen[its] > chosen[at]", "False"),
+    ("_show_first", "i -= 1", "break"),
+    ("_sort_blocks", "weights[j - 1] == weights[i] and", ""),
+    ("_sort_blocks", "weights[j - 1] == weights[i]", "False"),
     ("_count_shown", "min(batch.cutoff, groups)", "min(batch.cutoff + 1, groups)"),
-    ("_count_shown", "max(highest + 1, batch.least_cutoff)", "batch.least_cutoff"),
-    ("_count_shown", "== batch.gains[by_gain[0]] and not seen[group[at - start]]:", "== batch.gains[by_gain[0]]:"),
-    ("_number_groups", "alike = False", "alike = True"),
+    ("_count_shown", "max(count + 1, batch.least_cutoff)", "batch.least_cutoff"),
+    ("_count_shown", "highest, count = gain, 0", "highest = gain"),
+    ("_number_groups", "ends[unsigned(g)] += 1", "ends[unsigned(g)] = 1"),
+    ("_number_groups", "names[unsigned(first[unsigned(g)])] != name", "False"),
+    ("_is_alike", "return False", "continue"),
     ("_show_reference", "elif reference == IDEAL_TIED:", "elif reference != IDEAL_TIED:"),
-    ("solve_list", "and a[0] == a[m - 1])", ")"),
+    ("solve_list", "and a[0] == a[m - 1]", ""),
     ("solve_list", "direction[chosen[i]] -= c[i]", "direction[chosen[i]] = -c[i]"),
     ("solve_list", "elif found == 0.0 and gains[shown[i]] > 0.0:", "elif gains[shown[i]] > 0.0:"),
     ("solve_list", "best = 1.0", "best = 1.0 * best"),
     ("_lead_with_relevant", "if total > best:", "if lead == -1:"),
-    ("_lead_with_relevant", "group[head - start] != group[at - start]", "head != at"),
+    ("_lead_with_relevant", "group[head - start] != g:", "head != at:"),
+    ("_lead_with_relevant", "if batch.gains[at] <= 0.0:", "if False:"),
     ("_assign_reciprocal", "range(min(m, irrelevant) + 1)", "range(min(m - 1, irrelevant) + 1)"),
     ("_assign_reciprocal", "range(min(m, irrelevant) + 1)", "range(min(1, irrelevant) + 1)"),
     ("_assign_reciprocal", "total -= problem.a[lead] if lead < m else 0.0", "pass"),
@@ -343,21 +363,25 @@ FAULTS = [
 ]
 
 
-PARTS = {each.__name__: called_from_python(each) for each in (sorting.sort_descending, sorting.longest_list)}
+PARTS = {each.__name__: called_from_python(each) for each in (positional_cpu.number_gains, sorting.longest_list)}
+MODULES = group_assignment_cpu, diverse_cpu
 
 
 def kernel_with(where="", right="", wrong=""):
     """The kernel in plain Python, with one line of one function changed."""
-    space = {**vars(positional_cpu), **vars(diverse_cpu)}
-    compiled = {name: its.py_func for name, its in vars(diverse_cpu).items() if hasattr(its, "py_func")}
-    for name in [name for name, its in compiled.items() if its.__module__ == diverse_cpu.__name__] + ["break_ties"]:
-        source = inspect.getsource(compiled[name]).partition("\n")[2]
-        if name == where:
-            assert right in source
-            source = source.replace(right, wrong)
-        exec(compile(source, name, "exec"), space)
-    for name in ("sort_descending", "longest_list"):
-        space[name] = PARTS[name]
+    space = {name: value for each in MODULES for name, value in vars(each).items()}
+    if where == "_assign_by_paths":
+        space["_MOST_EXCHANGED"] = 0
+    for module in MODULES:
+        for name, its in vars(module).items():
+            if not hasattr(its, "py_func") or its.__module__ != module.__name__:
+                continue
+            source = inspect.getsource(its.py_func).partition("\n")[2]
+            if name == where:
+                assert right in source
+                source = source.replace(right, wrong)
+            exec(compile(source, name, "exec"), space)
+    space.update(PARTS, partition=positional_cpu.partition.py_func)
     return space["diverse_lists"]
 
 
@@ -401,6 +425,7 @@ def test_a_fault_in_the_kernel_is_noticed(where, right, wrong, monkeypatch):
     assert disagrees_with_enumeration(5000)
 
 
-def test_the_kernel_without_a_fault_agrees(monkeypatch):
-    monkeypatch.setattr("rankstruct.kernels.diverse_cpu.diverse_lists", kernel_with())
+@pytest.mark.parametrize("where", ["", "_assign_by_paths"])
+def test_the_kernel_without_a_fault_agrees(where, monkeypatch):
+    monkeypatch.setattr("rankstruct.kernels.diverse_cpu.diverse_lists", kernel_with(where))
     assert not disagrees_with_enumeration(100)
