@@ -19,8 +19,9 @@ from __future__ import annotations
 import copy
 import importlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from inspect import signature
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -44,6 +45,7 @@ from rankstruct.estimators.base import (
 )
 from rankstruct.estimators.linear import LinearRanker
 from rankstruct.kernels.threads import threads_of_torch
+from rankstruct.lists import refuse_other_names, refusing
 from rankstruct.losses import GradedLoss, PerturbedLoss, StructuredHingeLoss, second_derivatives, takes_groups
 from rankstruct.measures import Measure, evaluate, parse_measure
 from rankstruct.models import SumScorer, TreeScorer
@@ -218,6 +220,24 @@ def _spread(loss: nn.Module, scores: Tensor, lists: dict[str, Tensor]) -> Tensor
     return torch.from_numpy(np.sqrt(means[kind])).to(scores)
 
 
+_OTHER_NAMES = {
+    **{
+        name: f"there is no {name}=; measure= chooses the number of trees and loss= is what they minimise"
+        for name in ("objective", "metric", "eval_metric", "eval_at")
+    },
+    **{name: f"there is no {name}=; it is patience=" for name in ("early_stopping_rounds", "early_stopping_round")},
+}
+
+
+def _refuse_library_names(given: Iterable[str]) -> None:
+    refuse_other_names(given, _OTHER_NAMES)
+    for name in given:
+        if name not in signature(BoostedRanker).parameters:
+            raise TypeError(
+                f"there is no {name}=; parameters of the library go into options=, as in options={{{name!r}: ...}}"
+            )
+
+
 class BoostedRanker(Ranker):
     """Boosted trees of LightGBM or XGBoost, or the mean score of several such models, trained on a ranking loss.
 
@@ -272,6 +292,7 @@ class BoostedRanker(Ranker):
     True
     """
 
+    @refusing(_refuse_library_names)
     def __init__(
         self,
         measure: str | Measure | None = None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -114,25 +114,32 @@ def refuse_groups_of_lists(groups: Any, lists: Sequence[int]) -> None:
         )
 
 
-def refuse_other_names(given: Container[str]) -> None:
+def refuse_other_names(given: Iterable[str], other_names: Mapping[str, str] = _OTHER_NAMES) -> None:
     """Raise TypeError, with the way out, where an argument goes by the name that it has in other libraries."""
-    for name, way_out in _OTHER_NAMES.items():
-        if name in given:
-            raise TypeError(way_out)
+    for name in given:
+        if name in other_names:
+            raise TypeError(other_names[name])
 
 
 _Called = TypeVar("_Called", bound=Callable[..., Any])
 
 
-def knows_other_names(function: _Called) -> _Called:
-    """The function, which tells who calls an argument by another library's name what it is here; its signature stays."""
+def refusing(refuse: Callable[[Iterable[str]], None]) -> Callable[[_Called], _Called]:
+    """A decorator for a function whose named arguments `refuse` sees first; the signature stays."""
 
-    @wraps(function)
-    def call(*given: Any, **named: Any) -> Any:
-        refuse_other_names(named)
-        return function(*given, **named)
+    def decorate(function: _Called) -> _Called:
+        @wraps(function)
+        def call(*given: Any, **named: Any) -> Any:
+            refuse(named)
+            return function(*given, **named)
 
-    return call  # type: ignore[return-value]
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
+#: Who calls an argument by another library's name is told what it is here.
+knows_other_names = refusing(refuse_other_names)
 
 
 def is_under_autocast(values: Tensor) -> bool:

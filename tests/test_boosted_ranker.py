@@ -191,6 +191,29 @@ def test_noise_is_that_of_the_seed_and_can_be_left_out(library):
     np.testing.assert_array_equal(plain, none)
 
 
+@pytest.mark.parametrize(
+    ("name", "way_out"),
+    [
+        ("max_depth", r"options=\{'max_depth': ...\}"),
+        ("early_stopping_rounds", "it is patience="),
+        ("objective", "loss= is what they minimise"),
+        ("eval_metric", "measure= chooses the number of trees"),
+    ],
+)
+def test_the_librarys_names_are_refused_with_the_way_out(name, way_out):
+    with pytest.raises(TypeError, match=f"there is no {name}=; .*{way_out}"):
+        rs.BoostedRanker(**{name: 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "way_out"), [("eval_at", r"BoostedRanker\('nDCG@10'\)"), ("callbacks", "patience="), ("verbose", "of fit")]
+)
+def test_what_fit_takes_elsewhere_is_refused_with_the_way_out(name, way_out):
+    X, y, qid = make()
+    with pytest.raises(TypeError, match=f"there is no {name}=.*{way_out}|there is no {name}= {way_out}"):
+        rs.BoostedRanker().fit(X, y, qid, **{name: 1})
+
+
 def test_options_of_the_library(library):
     X, y, qid = make()
     name = {"lightgbm": "max_depth", "xgboost": "max_leaves"}[library]

@@ -20,7 +20,7 @@ from typing_extensions import Self
 
 from rankstruct import losses
 from rankstruct._lazy import public_names
-from rankstruct.lists import known_ids
+from rankstruct.lists import known_ids, refuse_other_names, refusing
 from rankstruct.losses import takes_groups
 from rankstruct.measures import AP, Diverse, Measure, evaluate, parse_measure
 from rankstruct.models.saving import build_module, describe_module
@@ -40,6 +40,17 @@ GROUPS = (
     "one id a document: its host or topic; inside GridSearchCV and the like, where groups= is the splitter's, ask for them under "
     "another name, ranker.set_fit_request(groups='hosts').set_score_request(groups='hosts'), and pass fit(..., hosts=hosts)"
 )
+
+_CHOSEN = "the ranker's first argument chooses, stops and scores by itself, such as BoostedRanker('nDCG@10')"
+#: What `fit` takes in LightGBM and XGBoost.
+_OTHER_NAMES = {
+    **{name: f"there is no {name}=; {_CHOSEN}" for name in ("eval_at", "eval_metric", "eval_names")},
+    **{
+        name: f"there is no {name}=; rankers that stop early have patience=, as BoostedRanker(patience=50)"
+        for name in ("early_stopping_rounds", "callbacks")
+    },
+    "verbose": "there is no verbose= of fit; the ranker takes it, as BoostedRanker(verbose=True)",
+}
 
 
 def _refuse_own_columns(X: Any, given: dict[str, Any]) -> None:
@@ -172,6 +183,7 @@ class Ranker(BaseEstimator):
         """Whether features may be sparse."""
         return takes_sparse(self.prepare)
 
+    @refusing(lambda given: refuse_other_names(given, _OTHER_NAMES))
     def fit(
         self,
         X: Any,
@@ -245,7 +257,7 @@ class Ranker(BaseEstimator):
             warnings.warn(
                 f"qid is missing, so that all {len(y)} documents are one list: give qid=, one id a document, or group=, the "
                 f"sizes of the lists; {ROUTING}",
-                stacklevel=3,
+                stacklevel=4,
             )
         ids, groups = check_ids(X, _lists_given(X, qid, group, np.zeros(len(y), np.int64)), groups)
         found = Documents(X, y, ids, groups, _document_weights(sample_weight, ids))
@@ -270,7 +282,7 @@ class Ranker(BaseEstimator):
             warnings.warn(
                 f"no label is 0, and by {measure.name} all documents of a list are equally good, so that it tells no ranking "
                 "from another: take a measure of grades, such as 'nDCG', or one with min_relevant=, or let labels begin at 0",
-                stacklevel=4,
+                stacklevel=5,
             )
 
     def _with_item_weights(self, documents: Documents, item_weights: np.ndarray) -> Documents:

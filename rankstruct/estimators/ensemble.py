@@ -202,7 +202,7 @@ def deal_lists(documents: Documents, folds: int, random_state: int) -> np.ndarra
         warnings.warn(
             "there is one list, which is divided by its documents: what judges are documents that were not trained on, and "
             "validation values are no estimate for new lists; give more lists",
-            stacklevel=4,
+            stacklevel=5,
         )
         lists = np.arange(len(lists))
         varied = np.zeros(len(lists), bool)

@@ -125,7 +125,7 @@ def _warn_of_scales(X: Any) -> None:
             f"features are of very different scales (feature {wide} ranges over {ranges[wide]:.3g}, feature {narrow} over "
             f"{ranges[narrow]:.3g}, counted from 0), and a linear ranker gives the small ones hardly any weight; give "
             "prepare=['standardize']",
-            stacklevel=6,
+            stacklevel=7,
         )
 
 
@@ -242,7 +242,7 @@ class LinearRanker(Ranker):
                 self.validation_.append(self._total(float(values.sum())) / self._total(len(values)))
                 chosen = number if self.validation_[number] > self.validation_[chosen] else chosen
         if self.path_[chosen].status is Status.NO_BETTER_THAN_ZERO:
-            warnings.warn(f"{type(self).__name__}, C = {Cs[chosen]:g}: {self.path_[chosen].status}", stacklevel=3)
+            warnings.warn(f"{type(self).__name__}, C = {Cs[chosen]:g}: {self.path_[chosen].status}", stacklevel=4)
         self.use_path(chosen)
 
     def _judged(self, solution: Solution, C: float, at_zero: float, lists: Lists) -> Solution:
