@@ -24,6 +24,21 @@ SHARES = (0.05, 0.3)
 
 _CONVEX = partial(rl.StructuredHingeLoss, reference="ideal")
 
+
+class _Diverse(nn.Module):
+    """A loss over diverse rankings of lists whose documents are of groups drawn at random, four of a group on average."""
+
+    def __init__(self, measure: str) -> None:
+        super().__init__()
+        self._loss, self._groups = rl.DiverseHingeLoss(measure), torch.empty(0)
+
+    def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
+        if self._groups.shape != scores.shape:
+            generator = torch.Generator().manual_seed(0)
+            self._groups = torch.randint(max(scores.shape[-1] // 4, 1), scores.shape, generator=generator)
+        return self._loss(scores, labels, groups=self._groups)
+
+
 #: What is timed; a new loss is one line here.
 LOSSES: dict[str, Callable[[], nn.Module]] = {
     "AP (SVMmap)": partial(rl.StructuredHingeLoss, "AP"),
@@ -68,6 +83,7 @@ LOSSES: dict[str, Callable[[], nn.Module]] = {
     "nDCG@10 positional predicted": partial(
         rl.StructuredHingeLoss, "nDCG@10", feature_map="positional", reference="predicted"
     ),
+    "diverse nDCG@10": partial(_Diverse, "nDCG@10"),
     "graded AUC": partial(rl.GradedLoss, "AUC"),
     "SVMcombo (AP, RR@10)": lambda: rl.CombinedLoss([rl.StructuredHingeLoss("AP"), LOSSES["RR@10 (SVMmrr)"]()]),
     "SmoothGrad nDCG@10": partial(rl.SmoothLoss, "nDCG@10"),
