@@ -19,7 +19,10 @@ from rankstruct.kernels.positional_cpu import IDEAL, IDEAL_TIED, PREDICTED, WIDE
 from rankstruct.kernels.sorting import longest_list, sort_space
 
 INTEGERS, REALS = 15, 6  # rows of scratch
-_SPREAD = np.uint64(0x9E3779B9)  # 2^32 divided by the golden ratio
+_SPREAD, _SPREAD_HIGH = (
+    np.uint64(0x9E3779B9),
+    np.uint64(0xB7E15163),
+)  # odd, of irregular bits: by the golden ratio, and e
 _HALF, _LOW = np.uint64(32), np.uint64(2**32 - 1)
 
 
@@ -45,7 +48,7 @@ def problem_of(batch, by_group, ends, top, unit, candidates, group, reals):
 
     `candidates`, `group` [documents] and `reals` [2, documents] are filled. O(n).
     """
-    score, gain, count, begin = reals[0], reals[1], 0, 0
+    score, gain, most, count, begin = reals[0], reals[1], 0.0, 0, 0
     for g in range(ends.shape[0]):
         highest, last = -np.inf, -1.0
         for i in range(ends[g] - 1, begin - 1, -1):
@@ -57,11 +60,11 @@ def problem_of(batch, by_group, ends, top, unit, candidates, group, reals):
             highest, last = its_score, its_gain
             place = count - 1
             candidates[place], group[place] = at, g
-            score[place], gain[place] = its_score - top, its_gain * unit
+            score[place], gain[place] = its_score - top, its_gain / unit
+            most = max(most, gain[place])
         begin = ends[g]
-    return Problem(
-        candidates[:count], group[:count], score[:count], gain[:count], batch.decay, batch.weights, ends.shape[0]
-    )
+    known = candidates[:count], group[:count], score[:count], gain[:count]
+    return Problem(*known, batch.decay, batch.weights, ends.shape[0], most)
 
 
 @compile_part
@@ -98,7 +101,7 @@ def _show_most_violated(batch, problem, shown, scratch, reals, table):
     for g in range(problem.groups):
         rank[g] = -1
     for i in range(m):
-        rank[column[i]], best[i] = i, -np.inf
+        rank[column[i]], best[i], shown[i] = i, -np.inf, problem.candidates[0]
     for j in range(problem.group.shape[0]):
         i = rank[problem.group[j]]
         if i != -1 and worth(problem, lead, i, j) > best[i]:
@@ -165,7 +168,7 @@ def _lead_with_relevant(batch, start, group, first, heads, result):
             if rank < m and group[head - start] != g:
                 total += c[rank] * (chosen[head] - top)
                 rank += 1
-        if total > best:
+        if lead == -1 or total > best:
             best, lead = total, at
     result[0], rank = lead, 1
     for head in heads:
@@ -210,10 +213,11 @@ def _check(batch, start, stop):
             return n, top, at
         n += 1
         top, lowest = max(top, scores[at]), min(lowest, scores[at])
-    if lowest - top >= -WIDEST:
+    widest = WIDEST / max(batch.decay[0], 1.0)  # of scores times decay too
+    if lowest - top >= -widest:
         return n, top, np.int64(-1)
     at = start
-    while (where.size and not where[at]) or scores[at] - top >= -WIDEST:
+    while (where.size and not where[at]) or scores[at] - top >= -widest:
         at += 1
     return n, top, at
 
@@ -238,7 +242,7 @@ def _number_groups(batch, start, stop, n, group, ends, scratch):
         if where.size and not where[at]:
             continue
         name = names[at]
-        h = (((name ^ (name >> _HALF)) & _LOW) * _SPREAD >> shift) & last
+        h = ((((name & _LOW) * _SPREAD) ^ ((name >> _HALF) * _SPREAD_HIGH)) >> shift) & last
         g = heads[h]
         while g != -1 and names[unsigned(first[unsigned(g)])] != name:
             g = following[unsigned(g)]
@@ -318,6 +322,8 @@ def solve_list(batch, index, reference, task_loss, value, direction, space):
         return wrong
     ends, first = integers[2, :groups], integers[3, :groups]
     m = _count_shown(batch, by_group, ends)
+    if m == 0 or (m == groups and a[0] == a[m - 1] and _is_alike(gains, by_group, ends)):
+        return wrong
     chosen, shown = integers[4, :m], integers[5, :m]
     _show_first(batch, by_group, ends, IDEAL if reference == PREDICTED else reference, first, chosen)
     best = 0.0
@@ -325,9 +331,9 @@ def solve_list(batch, index, reference, task_loss, value, direction, space):
         best += a[i] * gains[chosen[i]]
     if batch.reciprocal and best > 0.0:
         best = 1.0
-    if best <= 0.0 or (m == groups and a[0] == a[m - 1] and _is_alike(gains, by_group, ends)):
+    if best <= 0.0:
         return wrong
-    unit = 1.0 / best if batch.normalized else 1.0
+    unit = best if batch.normalized else 1.0
     problem = problem_of(batch, by_group, ends, top, unit, scratch[0], scratch[1], reals)
     _show_most_violated(batch, problem, shown, scratch[2:], reals[2:], space.table)
     _show_reference(batch, start, group, by_group, ends, reference, chosen, first, scratch)
@@ -341,7 +347,7 @@ def solve_list(batch, index, reference, task_loss, value, direction, space):
         difference += c[i] * (scores[shown[i]] - scores[chosen[i]])
         direction[shown[i]] += c[i]
         direction[chosen[i]] -= c[i]
-    loss = max(best - found, 0.0) * unit
+    loss = max(best - found, 0.0) / unit
     task_loss[index], value[index] = loss, max(loss + difference, 0.0)
     return wrong
 

@@ -14,6 +14,7 @@ import numpy as np
 from rankstruct.kernels.compilation import compile_part, compile_vectorised, unsigned
 
 _MOST_EXCHANGED, _MOST_EXCHANGES = 16, 4  # ranks, rounds; of more, paths are sooner found
+_PRECISE = 2.0**20  # numbers so many times as large still tell 1e-10 of a loss
 _MOST_NUMBERS = 2**26  # of the table: half a gigabyte
 
 
@@ -26,6 +27,7 @@ class Problem(NamedTuple):
         score, gain: float64 `[candidates]`, relative to the list's highest score and, if normalised, best value.
         c, a: decay and discount.
         groups: how many there are.
+        highest: of the gains.
     """
 
     candidates: Any
@@ -35,6 +37,7 @@ class Problem(NamedTuple):
     c: Any
     a: Any
     groups: int
+    highest: float
 
 
 def kept_rows(cutoff: int, longest: int, documents: int) -> int:
@@ -80,7 +83,7 @@ def _highest(value, taken):
 def _find(highest, value, taken):
     """The first column that is not taken and has the highest value."""
     j = 0
-    while value[unsigned(j)] + taken[unsigned(j)] != highest:
+    while j < taken.shape[0] - 1 and value[unsigned(j)] + taken[unsigned(j)] != highest:
         j += 1
     return j
 
@@ -109,9 +112,9 @@ def _shift(column, before, at, last, its):
 
 
 @compile_part
-def _exchange(column, before, price, own, spare, taken, table):
+def _exchange(column, before, price, own, spare, taken, table, most):
     """Look for a better assignment; returns 0 if there is none, 1 if `column` and `taken` now are a better one, -1 if rounding
-    hides it.
+    may hide it, since a price is above `most`.
 
     There is none if there are prices for the groups given, not below 0, at which no rank would rather have another group, nor
     one that is not given, for nothing. The lowest are looked for: `price[k]` is what the ranks that lead to it by `before` gain
@@ -133,6 +136,8 @@ def _exchange(column, before, price, own, spare, taken, table):
             for k in range(rows):
                 asked = price[i] - own[i] + table[i, column[k]]
                 if asked > price[k] and k != i:
+                    if asked > most:
+                        return -1
                     j = i
                     while j != -1 and j != k:
                         j = before[j]
@@ -211,9 +216,12 @@ def assign(problem, lead, column, scratch, reals, table):
     if rows <= min(_MOST_EXCHANGED, table.shape[0]) and _give_best_left(
         problem, lead, column, scratch[4], taken, table
     ):
+        charge = problem.a[0]  # what a document costs at most
+        if lead == -1:
+            charge *= problem.highest
         better, rounds = 1, 0
         while better == 1 and rounds < _MOST_EXCHANGES:
-            better = _exchange(column, scratch[0], reals[0], reals[1], reals[2], taken, table)
+            better = _exchange(column, scratch[0], reals[0], reals[1], reals[2], taken, table, _PRECISE * charge)
             rounds += 1
         if better == 0:
             total = 0.0

@@ -182,13 +182,75 @@ def test_the_assignment_has_scipys_value():
         expected = value[linear_sum_assignment(value, maximize=True)].sum()
         size = max(1e-9, np.abs(value[np.isfinite(value)]).max())
         column, scratch, reals = np.empty(rows, np.int64), np.full((5, columns), -1), np.empty((4, columns))
-        problem = Problem(np.arange(len(group)), group, score, gain, c, a, columns)
+        problem = Problem(np.arange(len(group)), group, score, gain, c, a, columns, np.abs(gain).max())
         for kept in {1, int(rng.integers(1, rows + 1)), rows + 1}:  # rows that the table has room for
             scratch[4] = -1
             total = assign(problem, lead, column, scratch, reals, np.empty((kept, columns)))
             assert len(set(column.tolist())) == rows
             assert value[np.arange(rows), column].sum() == pytest.approx(expected, abs=1e-9 * size)
             assert total == pytest.approx(expected, abs=1e-9 * size)
+
+
+@pytest.mark.parametrize("low", [-1e13, -1e20, -3e38])
+def test_documents_masked_by_a_low_score_hide_nothing_of_the_others(low):
+    rng = np.random.default_rng(4)
+    for masked in (1, 3):
+        scores, labels = rng.normal(size=(150, 5)) * 0.3, rng.integers(0, 3, (150, 5))
+        labels[:, :2] = 0, 1  # of lists of one label alone no ranking is wrong
+        c, measure = np.arange(1, 11) ** -0.5, rs.nDCG(10)
+        expected = [
+            diverse_hinges(measure, c, labels[i], np.arange(5), scores[i])["ideal"] for i in range(150)
+        ]  # they rank last in every ranking compared, and change nothing
+        given = np.concatenate([scores, np.full((150, masked), low)], 1)
+        found = most_violated_diverse(
+            torch.tensor(given),
+            torch.tensor(np.concatenate([labels, np.zeros((150, masked), np.int64)], 1)),
+            measure,
+            groups=torch.arange(5 + masked).expand(150, -1),
+            reference="ideal",
+        )
+        np.testing.assert_allclose(found.value.numpy(), expected, atol=1e-9)
+
+
+def test_extremes_that_leave_nothing_to_choose_from():
+    nothing = rs.DCG(3, discount=lambda ranks: 0.0 * ranks)
+    scores, labels, own = torch.randn(40, 20), torch.arange(20).expand(40, -1) % 2, torch.arange(20).expand(40, -1)
+    assert not most_violated_diverse(scores, labels, nothing, groups=own).value.any()
+    # A best value whose inverse is infinite.
+    given = torch.tensor([3.0, 2.0, 1.0, 0.0], dtype=torch.float64), own[0, :4]
+    values = [
+        most_violated_diverse(
+            given[0], torch.tensor([0, 0, gain, 0], dtype=torch.float64), rs.nERU(3, d=0, half_life=3), groups=given[1]
+        ).value
+        for gain in (1e-310, 1.0)
+    ]
+    torch.testing.assert_close(*values)
+    # Scores apart whose multiples by the decay are infinite.
+    with pytest.raises(ValueError, match="too far apart for their dtype; document 1"):
+        most_violated_diverse(
+            torch.tensor([0, -9e300, -9e300, -9e300], dtype=torch.float64),
+            torch.tensor([0, 1, 2, 0]),
+            rs.nDCG(10**9),
+            groups=given[1],
+            feature_map=rs.Positional("k+1-i"),
+        )
+    chosen = torch.tensor([1.7e308, -1.7e308, 0, 0], dtype=torch.float64)
+    found = most_violated_diverse(
+        given[0], torch.tensor([0, 1, 0, 0]), "RR@3", groups=given[1], reference_scores=chosen
+    )
+    assert found.direction.sum().abs() < 1e-9
+
+
+@pytest.mark.parametrize("packed", [lambda g: g * 2**32, lambda g: g | g << 32, lambda g: -1 - g, lambda g: g << 56])
+def test_numbers_of_groups_mean_nothing(packed):
+    generator = torch.Generator().manual_seed(0)
+    scores, labels = torch.randn(20, 30, generator=generator), torch.randint(0, 3, (20, 30), generator=generator)
+    groups = torch.randint(0, 12, (20, 30), generator=generator)
+    for name in ("nDCG@5", "RR@5"):
+        expected = most_violated_diverse(scores, labels, name, groups=groups)
+        found = most_violated_diverse(scores, labels, name, groups=packed(groups))
+        for here, there in zip(found, expected, strict=True):
+            assert torch.equal(here, there)
 
 
 @pytest.mark.parametrize("numbers", [0, 80])
@@ -332,7 +394,7 @@ FAULTS = [
     ("worth", "if i < lead and", "if"),
     ("problem_of", "its_score <= highest", "its_score > highest"),
     ("problem_of", "its_gain > last", "False"),
-    ("problem_of", "its_gain * unit", "its_gain"),
+    ("problem_of", "its_gain / unit", "its_gain"),
     ("_show_most_violated", "scratch[6, :m] = -1", "scratch[6, 0] = -1"),
     ("_show_most_violated", "worth(problem, lead, i, j) > best[i]", "best[i] == -np.inf"),
     ("_before", "reference != PREDICTED and", "False and"),
@@ -353,7 +415,7 @@ FAULTS = [
     ("solve_list", "direction[chosen[i]] -= c[i]", "direction[chosen[i]] = -c[i]"),
     ("solve_list", "elif found == 0.0 and gains[shown[i]] > 0.0:", "elif gains[shown[i]] > 0.0:"),
     ("solve_list", "best = 1.0", "best = 1.0 * best"),
-    ("_lead_with_relevant", "if total > best:", "if lead == -1:"),
+    ("_lead_with_relevant", "if lead == -1 or total > best:", "if lead == -1:"),
     ("_lead_with_relevant", "group[head - start] != g:", "head != at:"),
     ("_lead_with_relevant", "if batch.gains[at] <= 0.0:", "if False:"),
     ("_assign_reciprocal", "range(min(m, irrelevant) + 1)", "range(min(m - 1, irrelevant) + 1)"),
