@@ -475,7 +475,7 @@ def _changed(step: Any, X: Any, lengths: Tensor) -> Any:
 def _check_dense(name: str, X: Any) -> None:
     if sp.issparse(X):
         raise ValueError(
-            f"{name} needs dense features, since it moves zeros; got sparse ones: read them with sparse=False, "
+            f"{name} needs dense features, since it moves zeros; got sparse ones: give X.toarray(), read them with sparse=False, "
             "or use 'log', which keeps zeros"
         )
 

@@ -203,7 +203,8 @@ class CellFolders(Cells):
         """See `Cells.find`.
 
         Raises:
-            ValueError: the folder holds the cell of another request. What an older request does not name counts as the same.
+            ValueError: the folder holds the cell of another request. What an older request does not name counts as the same, and
+                a folder with nothing but a request, whose work came to nothing, as empty.
         """
         if not (self.folder / cell.name).resolve().is_relative_to(self.folder.resolve()):
             raise ValueError(
@@ -211,13 +212,13 @@ class CellFolders(Cells):
             )
         note, target = self.folder / cell.name / "request.json", self.folder / cell.name / "result.json"
         present = self.request(cell.name)
-        if present is None:
+        differs = _differences(present or {}, cell.request)
+        if present is None or (differs and {path.name for path in note.parent.iterdir()} <= {note.name, ".lock"}):
             write_text(note, json.dumps(cell.request, indent=2))
             return None
-        differs = [key for key, value in cell.request.items() if key in present and present[key] != value]
         if differs:
             raise ValueError(
-                f"{note.parent} holds a run with another {', '.join(differs)}; choose another --output, or delete it"
+                f"{note.parent} holds a run that differs in {', '.join(differs)}; choose another --output, or delete it"
             )
         return _read_json(target) if target.is_file() else None
 
@@ -229,6 +230,18 @@ class CellFolders(Cells):
     def keep(self, cell: Cell, result: Any) -> None:
         """See `Cells.keep`."""
         write_text(self.folder / cell.name / "result.json", json.dumps(result, indent=2))
+
+
+def _differences(present: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
+    """What both name and is not the same, such as `options.seed`."""
+    found: list[str] = []
+    for key in wanted.keys() & present.keys():
+        one, other = present[key], wanted[key]
+        if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+            found += [f"{key}.{name}" for name in _differences(one, other)]
+        elif one != other:
+            found.append(key)
+    return sorted(found)
 
 
 def _read_json(path: Path) -> Any:

@@ -43,8 +43,8 @@ _ADVICE = {
     Status.INTERRUPTED: "best so far; pass this solution as warm_start to go on",
     Status.CALLBACK: "best so far; pass this solution as warm_start to go on",
     Status.STALLED: "rounding hides any further progress; loosen tolerance, scale the features, or lower C",
-    Status.NO_BETTER_THAN_ZERO: "take reference='ideal-tied', a CombinedLoss with GradedLoss('AUC'), or a larger C; of F1 and "
-    "Accuracy, which look at the sign of scores, give X a column of ones",
+    Status.NO_BETTER_THAN_ZERO: "take reference='ideal-tied' or 'predicted', several C with validation lists to choose by, or a "
+    "CombinedLoss with GradedLoss('AUC'); of F1 and Accuracy, which look at the sign of scores, give X a column of ones",
 }
 
 

@@ -76,8 +76,21 @@ def test_folders_belong_to_a_request_and_older_ones_without_a_digest_are_the_sam
             assert found.results == {"x": 1}
     with folders(tmp_path) as store:
         store.run(lambda: 3, [Cell("y", new, ())], processes=0)
-        with pytest.raises(ValueError, match="y holds a run with another content; choose another --output"):
+        with pytest.raises(ValueError, match="y holds a run that differs in content; choose another --output"):
             store.run(lambda: 3, [Cell("y", {"config": "a", "content": "5678"}, ())], processes=0)
+
+
+def test_a_request_that_came_to_nothing_is_replaced_and_what_differs_is_named(tmp_path):
+    def fail(value):
+        raise ValueError("no such file")
+
+    wanted = [Cell("x", {"options": {"seed": value, "budget": 1}}, (value,)) for value in (1, 2, 3)]
+    with folders(tmp_path) as store:
+        with pytest.raises(CellsFailed):
+            store.run(fail, wanted[:1], processes=0)
+        assert store.run(lambda value: value, wanted[1:2], processes=0).results == {"x": 2}
+        with pytest.raises(ValueError, match=r"x holds a run that differs in options\.seed; choose another --output"):
+            store.run(lambda value: value, wanted[2:], processes=0)
 
 
 @pytest.mark.parametrize("name", ["request.json", "result.json"])

@@ -94,7 +94,7 @@ def test_selects_by_validation_and_reuses_finished_cells(folder, capsys):
     arguments = ["--config", str(folder / "config.yaml"), "--output", str(folder / "out"), "--folds", "1"]
     other = [*arguments, "--grid", "model.regularization=0.01", "--data.path", str(folder), "--trainer.max_epochs", "3"]
     assert main(other) == 1
-    assert "holds a run with another options" in capsys.readouterr().err
+    assert "holds a run that differs in options" in capsys.readouterr().err
 
     arguments = ["--config", str(folder / "config.yaml"), "--folds", "1", "2", "--output", str(folder / "out")]
     grid = ["--grid", "model.regularization=0.01,1000000", "--data.path", str(folder)]
@@ -198,7 +198,7 @@ def test_runs_of_data_that_changed_are_refused(folder, tmp_path, capsys):
     (data / "Fold1" / "test.txt").write_text("\n".join(lines[:-1]) + "\n")
     capsys.readouterr()
     assert main(arguments) == 1
-    assert "holds a run with another content" in capsys.readouterr().err
+    assert "holds a run that differs in content" in capsys.readouterr().err
     note = json.loads(request.read_text())
     del note["content"]  # as older versions wrote it
     request.write_text(json.dumps(note))

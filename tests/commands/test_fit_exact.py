@@ -113,7 +113,7 @@ def test_finished_fits_are_reused_and_others_refused(fitted, tmp_path, capsys):
     assert main(arguments) == 0
     assert "0.1235" in capsys.readouterr().out
     assert main([*arguments, "--ranker.tolerance", "0.5"]) == 1
-    assert "holds a run with another overrides" in capsys.readouterr().err
+    assert "holds a run that differs in overrides" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_fits_of_data_that_changed_are_refused(tmp_path, capsys):
     assert main(arguments) == 0
     (tmp_path / "test.txt").write_text("0 qid:1 1:0.5\n1 qid:1 1:0.3\n")
     assert main(arguments) == 1
-    assert "holds a run with another content" in capsys.readouterr().err
+    assert "holds a run that differs in content" in capsys.readouterr().err
 
 
 @pytest.mark.slow

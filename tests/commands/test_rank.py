@@ -186,7 +186,7 @@ def test_a_finished_one_is_read_and_another_is_refused(finished, data, capsys, m
     assert "select nDCG@10, " in (finished / "README.md").read_text()
     assert "nothing was trained, the same request had been finished: " in shown
     assert rankstruct([*given, "--seed", "1"]) == 1
-    assert "another options; choose another --output" in capsys.readouterr().err
+    assert "differs in options.random_state; choose another --output" in capsys.readouterr().err
     assert contents(finished) == before
 
 

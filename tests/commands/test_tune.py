@@ -104,7 +104,7 @@ def test_a_search_that_was_stopped_goes_on_to_the_same_trials(searched, config, 
     assert f"{TRIALS} trials: {TRIALS} complete, 0 pruned, 0 failed" in out
     assert f"best: {searched[1]['best']['trial']}" in out
     assert rankstruct([*arguments, *spaces, "--seed", "1"]) == 1
-    assert "holds a run with another seed" in capsys.readouterr().err
+    assert "holds a run that differs in seed" in capsys.readouterr().err
 
 
 @pytest.mark.slow
