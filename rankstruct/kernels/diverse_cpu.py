@@ -43,12 +43,12 @@ class Space(NamedTuple):
 
 
 @compile_part
-def problem_of(batch, by_group, ends, top, unit, candidates, group, reals):
+def problem_of(batch, by_group, ends, top, highest_gain, unit, candidates, group, reals):
     """The documents that may be the best of their group at some rank: no other of it has no lower score and no higher gain.
 
     `candidates`, `group` [documents] and `reals` [2, documents] are filled. O(n).
     """
-    score, gain, most, count, begin = reals[0], reals[1], 0.0, 0, 0
+    score, gain, count, begin = reals[0], reals[1], 0, 0
     for g in range(ends.shape[0]):
         highest, last = -np.inf, -1.0
         for i in range(ends[g] - 1, begin - 1, -1):
@@ -61,10 +61,9 @@ def problem_of(batch, by_group, ends, top, unit, candidates, group, reals):
             place = count - 1
             candidates[place], group[place] = at, g
             score[place], gain[place] = its_score - top, its_gain / unit
-            most = max(most, gain[place])
         begin = ends[g]
     known = candidates[:count], group[:count], score[:count], gain[:count]
-    return Problem(*known, batch.decay, batch.weights, ends.shape[0], most)
+    return Problem(*known, batch.decay, batch.weights, ends.shape[0], highest_gain / unit)
 
 
 @compile_part
@@ -334,7 +333,7 @@ def solve_list(batch, index, reference, task_loss, value, direction, space):
     if best <= 0.0:
         return wrong
     unit = best if batch.normalized else 1.0
-    problem = problem_of(batch, by_group, ends, top, unit, scratch[0], scratch[1], reals)
+    problem = problem_of(batch, by_group, ends, top, gains[chosen[0]], unit, scratch[0], scratch[1], reals)
     _show_most_violated(batch, problem, shown, scratch[2:], reals[2:], space.table)
     _show_reference(batch, start, group, by_group, ends, reference, chosen, first, scratch)
 
