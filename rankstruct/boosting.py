@@ -231,8 +231,9 @@ _OTHER_NAMES = {
 
 def _refuse_library_names(given: Iterable[str]) -> None:
     refuse_other_names(given, _OTHER_NAMES)
+    known = signature(BoostedRanker).parameters
     for name in given:
-        if name not in signature(BoostedRanker).parameters:
+        if name not in known:
             raise TypeError(
                 f"there is no {name}=; parameters of the library go into options=, as in options={{{name!r}: ...}}"
             )

@@ -19,10 +19,8 @@ from rankstruct.kernels.positional_cpu import IDEAL, IDEAL_TIED, PREDICTED, WIDE
 from rankstruct.kernels.sorting import longest_list, sort_space
 
 INTEGERS, REALS = 15, 6  # rows of scratch
-_SPREAD, _SPREAD_HIGH = (
-    np.uint64(0x9E3779B9),
-    np.uint64(0xB7E15163),
-)  # odd, of irregular bits: by the golden ratio, and e
+# By which the halves of a group's number are multiplied, so that its hash has bits of all: odd, from the golden ratio and e.
+_SPREAD, _SPREAD_HIGH = np.uint64(0x9E3779B9), np.uint64(0xB7E15163)
 _HALF, _LOW = np.uint64(32), np.uint64(2**32 - 1)
 
 

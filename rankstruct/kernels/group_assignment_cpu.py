@@ -114,7 +114,7 @@ def _shift(column, before, at, last, its):
 @compile_part
 def _exchange(column, before, price, own, spare, taken, table, most):
     """Look for a better assignment; returns 0 if there is none, 1 if `column` and `taken` now are a better one, -1 if rounding
-    may hide it, since a price is above `most`.
+    may hide it: a price is above `most`, or they rise for ever.
 
     There is none if there are prices for the groups given, not below 0, at which no rank would rather have another group, nor
     one that is not given, for nothing. The lowest are looked for: `price[k]` is what the ranks that lead to it by `before` gain
