@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rankstruct.kernels.compilation import compile_kernel, compile_part, unsigned
-from rankstruct.kernels.group_assignment_cpu import Problem, assign, worth
+from rankstruct.kernels.group_assignment_cpu import Problem, assign, value_of_score, worth
 from rankstruct.kernels.positional_cpu import IDEAL, IDEAL_TIED, PREDICTED, WIDEST, number_gains, partition
 from rankstruct.kernels.sorting import longest_list, sort_space
 
-INTEGERS, REALS = 15, 6  # rows of scratch
+INTEGERS, REALS = 14, 9  # rows of scratch
 # By which the halves of a group's number are multiplied, so that its hash has bits of all: odd, from the golden ratio and e.
 _SPREAD, _SPREAD_HIGH = np.uint64(0x9E3779B9), np.uint64(0xB7E15163)
 _HALF, _LOW = np.uint64(32), np.uint64(2**32 - 1)
@@ -44,7 +44,7 @@ class Space(NamedTuple):
 def problem_of(batch, by_group, ends, top, highest_gain, unit, candidates, group, reals):
     """The documents that may be the best of their group at some rank: no other of it has no lower score and no higher gain.
 
-    `candidates`, `group` [documents] and `reals` [2, documents] are filled. O(n).
+    `candidates`, `group` [documents] and the first two rows of `reals` [4, documents] are filled. O(n).
     """
     score, gain, count, begin = reals[0], reals[1], 0, 0
     for g in range(ends.shape[0]):
@@ -61,7 +61,41 @@ def problem_of(batch, by_group, ends, top, highest_gain, unit, candidates, group
             score[place], gain[place] = its_score - top, its_gain / unit
         begin = ends[g]
     known = candidates[:count], group[:count], score[:count], gain[:count]
-    return Problem(*known, batch.decay, batch.weights, ends.shape[0], highest_gain / unit)
+    groups = ends.shape[0]
+    return Problem(*known, batch.decay, batch.weights, groups, highest_gain / unit, reals[2:4, :groups])
+
+
+@compile_part
+def _find_top_scores(problem):
+    """Fill `top_score` with the highest score of each group and of its irrelevant documents; returns how many have one."""
+    top, irrelevant = problem.top_score, 0
+    for g in range(problem.groups):
+        top[0, g] = top[1, g] = -np.inf
+    for j in range(problem.group.shape[0]):  # of a group by ascending score, the first alone may be irrelevant
+        its = unsigned(problem.group[j])
+        top[0, its] = problem.score[j]
+        if problem.gain[j] <= 0.0:
+            top[1, its] = problem.score[j]
+            irrelevant += 1
+    return irrelevant
+
+
+@compile_part
+def _give_highest(top, free, column):
+    """Fill `column` with the free groups of the highest scores, which are free no more. O(groups rows)."""
+    rows, count = column.shape[0], 0
+    for g in range(top.shape[0] if rows else 0):
+        score = top[g]
+        if free[g] == 0 or (count == rows and score <= top[unsigned(column[rows - 1])]):
+            continue
+        count = min(count + 1, rows)
+        i = count - 1
+        while i > 0 and top[unsigned(column[i - 1])] < score:
+            column[i] = column[i - 1]
+            i -= 1
+        column[i] = g
+    for g in column:
+        free[g] = 0
 
 
 @compile_part
@@ -70,18 +104,37 @@ def _assign_reciprocal(problem, m, scratch, reals, table):
 
     With `lead` of them, the next rank is charged as if a relevant document stood there, and any may: where it is an irrelevant
     one, the ranking was charged too much, and is charged less when one more of them leads. Some assignment is allowed if
-    `lead` groups have an irrelevant document. The groups come to `scratch[0]`. O(n m + m^3 G).
+    `lead` groups have an irrelevant document. None and as many as can be are solved first, where the highest groups are the
+    best. The more of them lead, the fewer rankings are allowed, so that the sum for fewer bounds that for more, which need not
+    be solved where it promises no better ranking. Sums are compared with that of none, rank by rank, in which far lower scores
+    that all rankings show cancel. The groups come to `scratch[0]`. `scratch` [7, groups], `reals` [5, groups]. O(n + m G), or
+    for each of the other numbers O(m^2 G) more.
     """
-    irrelevant, largest, best = 0, -np.inf, 0  # a group's candidate of gain 0 is one alone
-    for j in range(problem.gain.shape[0]):
-        irrelevant += problem.gain[j] <= 0.0
-    for lead in range(min(m, irrelevant) + 1):
-        total = assign(problem, lead, scratch[1, :m], scratch[2:], reals, table)
-        total -= problem.a[lead] if lead < m else 0.0
-        if total > largest:
-            largest, best = total, lead
+    last, best, largest, most = min(m, _find_top_scores(problem)), 0, -problem.a[0], 0.0
+    chosen, column, free = scratch[0, :m], scratch[1, :m], scratch[2, : problem.groups]
+    free[:] = 1
+    _give_highest(problem.top_score[0], free, chosen)
+    for i in range(m):
+        reals[0, i] = value_of_score(problem, 0, i, chosen[i])
+    for step in range(last):
+        lead = step if step else last
+        charge = problem.a[lead] if lead < m else 0.0
+        if most - charge <= largest:
+            continue
+        if lead == last:
+            free[:] = 1
+            _give_highest(problem.top_score[1], free, column[:lead])
+            _give_highest(problem.top_score[0], free, column[lead:])
+        else:
+            assign(problem, lead, column, scratch[2:], reals[1:], table)
+        total = 0.0
+        for i in range(m):
+            total += value_of_score(problem, lead, i, column[i]) - reals[0, i]
+        most = total if lead < last else most
+        if total - charge > largest:
+            largest, best = total - charge, lead
             for i in range(m):
-                scratch[0, i] = scratch[1, i]
+                chosen[i] = column[i]
     return best
 
 
@@ -106,66 +159,97 @@ def _show_most_violated(batch, problem, shown, scratch, reals, table):
 
 
 @compile_part
-def _before(batch, one, other, reference):
-    """Whether a document comes before another in a reference: by gain, chosen score or both, and then as in the list."""
-    gains, chosen, one, other = batch.gains, batch.chosen, unsigned(one), unsigned(other)
-    if reference != PREDICTED and gains[one] != gains[other]:
-        return gains[one] > gains[other]
-    if reference != IDEAL and chosen[one] != chosen[other]:
-        return chosen[one] > chosen[other]
-    return gains[one] > gains[other] or (gains[one] == gains[other] and one < other)
-
-
-@compile_part
-def _find_first(batch, by_group, ends, reference, first):
-    """Fill `first` [groups] with the document of each group that comes first in a reference. O(n)."""
-    gains, chosen, begin = batch.gains, batch.chosen, 0
-    for g in range(ends.shape[0]):
-        at = unsigned(by_group[begin])
-        for i in range(begin + 1, begin + 1 if reference == IDEAL else ends[g]):
-            its = unsigned(by_group[i])
-            if reference == IDEAL_TIED and gains[its] != gains[at]:
+def _show_highest(batch, documents, shown):
+    """Fill `shown`, or its begin, with the documents of the highest chosen scores, of equal ones those of the highest gains."""
+    gains, chosen, m, count = batch.gains, batch.chosen, shown.shape[0], 0
+    for at in documents:
+        score, gain = chosen[unsigned(at)], gains[unsigned(at)]
+        i = count
+        while i > 0:
+            its = unsigned(shown[i - 1])
+            if chosen[its] > score or (chosen[its] == score and gains[its] >= gain):
                 break
-            if chosen[its] > chosen[at]:
-                at = its
-        first[g], begin = at, ends[g]
-
-
-@compile_part
-def _show_first(batch, by_group, ends, reference, first, shown):
-    """Fill `shown` with the documents that come first in a reference, one of a group, and `first` [groups]. O(n + m G)."""
-    _find_first(batch, by_group, ends, reference, first)
-    m, count = shown.shape[0], 0
-    for at in first:
-        if count == m and not _before(batch, at, shown[m - 1], reference):
-            continue
-        count = min(count + 1, m)
-        i = count - 1
-        while i > 0 and _before(batch, at, shown[i - 1], reference):
-            shown[i] = shown[i - 1]
+            if i < m:
+                shown[i] = shown[i - 1]
             i -= 1
-        shown[i] = at
+        if i < m:
+            shown[i] = at
+            count = min(count + 1, m)
 
 
 @compile_part
-def _lead_with_relevant(batch, start, group, first, heads, result):
+def _show_ideal(batch, start, by_gain, group, tied, slot, found, shown):
+    """Fill `shown` with the documents that come first by gain, one of a group, and then as in the list or, `tied`, by the chosen
+    scores. Returns how many groups have a gain that is shown: `found` [groups] are their documents, and `slot` [groups] says
+    where they stand, -1 for the other groups. O(n + m G), mostly less.
+    """
+    gains, chosen, n, m = batch.gains, batch.chosen, by_gain.shape[0], shown.shape[0]
+    slot[:] = -1
+    behind = count = i = 0
+    while behind < m:
+        gain = gains[unsigned(by_gain[i])]
+        while i < n and gains[unsigned(by_gain[i])] == gain and (tied or count < m):
+            at = by_gain[i]
+            g = unsigned(group[unsigned(at - start)])
+            place = unsigned(slot[g])
+            if slot[g] == -1:
+                slot[g], found[count] = count, at
+                count += 1
+            elif tied and chosen[unsigned(at)] > chosen[unsigned(found[place])]:
+                found[place] = at
+            i += 1
+        if tied:
+            _show_highest(batch, found[behind:count], shown[behind:])
+        else:
+            for j in range(behind, count):
+                shown[j] = found[j]
+        behind = count
+    return count
+
+
+@compile_part
+def _show_predicted(batch, by_group, ends, found, shown):
+    """Fill `shown` with the documents that come first by the chosen scores, one of a group, and `found` [groups]. O(n + m G)."""
+    chosen, begin = batch.chosen, 0
+    for g in range(ends.shape[0]):
+        at = by_group[begin]
+        highest = chosen[unsigned(at)]
+        for i in range(begin + 1, ends[g]):
+            its = by_group[i]
+            score = chosen[unsigned(its)]
+            at = its if score > highest else at
+            highest = max(highest, score)
+        found[g], begin = at, ends[g]
+    _show_highest(batch, found, shown)
+
+
+@compile_part
+def _lead_with_relevant(batch, start, group, slot, leaders, heads, result):
     """Fill `result` with the ranking that F prefers, by the chosen scores, of those that begin with a relevant document.
 
-    `heads` are the first documents shown by these scores, `first` those of each group by gain and then by them: the highest
-    relevant document of all need not lead, since it hides the others of its group. O(m G).
+    `heads` are the first documents shown by these scores, `leaders` the highest relevant document of each group that has one,
+    and `slot` [groups] says where, -1 for the others: the highest of all need not lead, since it hides the others of its group.
+    What a leader adds to F is counted from `heads`: those before the one that it hides move down by a rank. O(m^2 + G), or
+    O(m G) if one after another is better.
     """
     chosen, c, m = batch.chosen, batch.decay, heads.shape[0]
-    top, best, lead = chosen[heads[0]], -np.inf, -1
-    for g in range(first.shape[0]):
-        at = first[g]
-        if batch.gains[at] <= 0.0:
+    top, best, lead, moved = chosen[heads[0]], -np.inf, -1, 0.0
+    for i in range(m):
+        its = slot[group[heads[i] - start]]
+        if its != -1:
+            total = c[0] * (chosen[leaders[its]] - top) + moved
+            if lead == -1 or total > best:
+                best, lead = total, leaders[its]
+        if i + 1 < m:
+            moved += c[i + 1] * (chosen[heads[i]] - chosen[heads[i + 1]])
+    for at in leaders:
+        total = c[0] * (chosen[at] - top) + moved
+        if lead != -1 and total <= best:
             continue
-        total, rank = c[0] * (chosen[at] - top), 1
+        hides = False
         for head in heads:
-            if rank < m and group[head - start] != g:
-                total += c[rank] * (chosen[head] - top)
-                rank += 1
-        if lead == -1 or total > best:
+            hides |= group[head - start] == group[at - start]
+        if not hides:
             best, lead = total, at
     result[0], rank = lead, 1
     for head in heads:
@@ -186,16 +270,30 @@ def _sort_blocks(chosen, weights, shown):
 
 
 @compile_part
-def _show_reference(batch, start, group, by_group, ends, reference, chosen, first, scratch):
-    """Turn `chosen`, an ideal diverse ranking with `first` of `_show_first`, into the one that the scores choose."""
+def _show_reference(batch, start, group, by_group, ends, reference, scratch, shown):
+    """Fill `shown` with the reference, and return the best value. `scratch[2]` has the documents by descending gain; of five rows
+    [documents] the others are filled.
+    """
+    slot, found, groups, m = scratch[0, : ends.shape[0]], scratch[1, : ends.shape[0]], ends.shape[0], shown.shape[0]
+    by_gain, tied, best = scratch[2, : by_group.shape[0]], reference == IDEAL_TIED, 0.0
+    ideal = shown[:1] if batch.reciprocal and reference != IDEAL else shown  # what is relevant is enough
+    count = _show_ideal(batch, start, by_gain, group, tied, slot, found, ideal)
+    if batch.reciprocal:
+        best = 1.0 if batch.weights[0] * batch.gains[shown[0]] > 0.0 else 0.0
+    else:
+        for i in range(m):
+            best += batch.weights[i] * batch.gains[shown[i]]
+    if best <= 0.0:
+        return best
     if reference == PREDICTED:
-        _show_first(batch, by_group, ends, PREDICTED, first, chosen)
-    elif reference == IDEAL_TIED and batch.reciprocal:
-        heads = scratch[0, : chosen.shape[0]]
-        _show_first(batch, by_group, ends, PREDICTED, scratch[1, : first.shape[0]], heads)
-        _lead_with_relevant(batch, start, group, first, heads, chosen)
-    elif reference == IDEAL_TIED:
-        _sort_blocks(batch.chosen, batch.weights, chosen)
+        _show_predicted(batch, by_group, ends, found, shown)
+    elif tied and batch.reciprocal:
+        heads = scratch[3, :m]
+        _show_predicted(batch, by_group, ends, scratch[4, :groups], heads)
+        _lead_with_relevant(batch, start, group, slot, found[:count], heads, shown)
+    elif tied:
+        _sort_blocks(batch.chosen, batch.weights, shown)
+    return best
 
 
 @compile_part
@@ -258,7 +356,7 @@ def _number_groups(batch, start, stop, n, group, ends, scratch):
 def _sort_by_group(batch, start, stop, n, group, by_group, ends, scratch, gain, space):
     """Fill `by_group` with the documents group by group, by descending gain and then as in the list; returns how many groups
     there are, or 0 if the gains are all equal. `group` and `ends` as `_number_groups` says; `scratch` [4, documents] and `gain`
-    [documents] are filled.
+    [documents] are filled, `scratch[2]` with the documents by descending gain.
     """
     number, behind, by_gain, pointer = scratch[0, : stop - start], scratch[1], scratch[2, :n], scratch[3]
     real = batch.where[start:stop] if batch.where.size else batch.where
@@ -313,27 +411,21 @@ def solve_list(batch, index, reference, task_loss, value, direction, space):
     n, top, wrong = _check(batch, start, stop)
     if wrong != -1 or n < 2:
         return wrong
-    group, by_group, scratch = integers[0], integers[1, :n], integers[6:]
+    group, by_group, scratch = integers[0], integers[1, :n], integers[5:]
     groups = _sort_by_group(batch, start, stop, n, group, by_group, integers[2], scratch, reals[0], space.sort)
     if groups == 0:
         return wrong
-    ends, first = integers[2, :groups], integers[3, :groups]
+    ends, highest_gain = integers[2, :groups], gains[scratch[2, 0]]
     m = _count_shown(batch, by_group, ends)
     if m == 0 or (m == groups and a[0] == a[m - 1] and _is_alike(gains, by_group, ends)):
         return wrong
-    chosen, shown = integers[4, :m], integers[5, :m]
-    _show_first(batch, by_group, ends, IDEAL if reference == PREDICTED else reference, first, chosen)
-    best = 0.0
-    for i in range(m):
-        best += a[i] * gains[chosen[i]]
-    if batch.reciprocal and best > 0.0:
-        best = 1.0
+    chosen, shown = integers[3, :m], integers[4, :m]
+    best = _show_reference(batch, start, group, by_group, ends, reference, scratch, chosen)
     if best <= 0.0:
         return wrong
     unit = best if batch.normalized else 1.0
-    problem = problem_of(batch, by_group, ends, top, gains[chosen[0]], unit, scratch[0], scratch[1], reals)
-    _show_most_violated(batch, problem, shown, scratch[2:], reals[2:], space.table)
-    _show_reference(batch, start, group, by_group, ends, reference, chosen, first, scratch)
+    problem = problem_of(batch, by_group, ends, top, highest_gain, unit, scratch[0], scratch[1], reals)
+    _show_most_violated(batch, problem, shown, scratch[2:], reals[4:], space.table)
 
     found, difference = 0.0, 0.0
     for i in range(m):
@@ -353,7 +445,7 @@ def solve_list(batch, index, reference, task_loss, value, direction, space):
 def diverse_lists(batch, first, last, reference, rows, task_loss, value, direction):
     """Task loss, hinge and direction of the most violated diverse ranking of each list; 0 where none can be wrong.
 
-    At worst O(n m + m^2 G) a list, for reciprocal rank O(n m + m^3 G), with `rows` of `kept_rows`. Returns -1, or the
+    At worst O(n m + m^2 G) a list, for reciprocal rank O(n + m^3 G), with `rows` of `kept_rows`. Returns -1, or the
     position of a score that is not finite or too far below the highest, or of a gain below 0.
     """
     longest = longest_list(batch.offsets, first, last)

@@ -28,6 +28,8 @@ class Problem(NamedTuple):
         c, a: decay and discount.
         groups: how many there are.
         highest: of the gains.
+        top_score: float64 `[2, groups]`, for reciprocal rank, of a group's documents and of its irrelevant ones, minus infinity
+            where there are none.
     """
 
     candidates: Any
@@ -38,6 +40,7 @@ class Problem(NamedTuple):
     a: Any
     groups: int
     highest: float
+    top_score: Any
 
 
 def kept_rows(cutoff: int, longest: int, documents: int) -> int:
@@ -54,15 +57,25 @@ def worth(problem, lead, i, j):
 
 
 @compile_part
+def value_of_score(problem, lead, i, g):
+    """What rank i gets from a group, for reciprocal rank."""
+    top = problem.top_score[1 if i < lead else 0, g]
+    return top if top == -np.inf else problem.c[i] * top
+
+
+@compile_part
 def _fill_row(problem, lead, i, kept, row):
     """Fill `row` with the value of each group at rank i, minus infinity where it has no document for it. O(candidates).
 
-    `kept[0]` is what the row holds: it may hold this already.
+    `kept[0]` is the rank of which the row is, if not for reciprocal rank: it may hold this already.
     """
-    its = 2 * i + (i < lead)
-    if kept[0] == its:
+    if lead != -1:
+        for g in range(problem.groups):
+            row[g] = value_of_score(problem, lead, i, g)
         return
-    kept[0] = its
+    if kept[0] == i:
+        return
+    kept[0] = i
     for g in range(problem.groups):
         row[g] = -np.inf
     for j in range(problem.group.shape[0]):
@@ -160,7 +173,7 @@ def _assign_by_paths(problem, lead, column, scratch, reals, taken, table):
     """
     matched, owner, before, done, kept = scratch[0], scratch[1], scratch[2], scratch[3], scratch[4]
     row_price, price, distance = reals[0], reals[1], reals[2]
-    rows, places, total = column.shape[0], min(table.shape[0], column.shape[0]), 0.0
+    rows, places = column.shape[0], min(table.shape[0], column.shape[0])
     taken[:] = 0.0
     for row in range(rows):
         for k in range(row):
@@ -188,7 +201,6 @@ def _assign_by_paths(problem, lead, column, scratch, reals, taken, table):
                 break
             at, length = nearest, distance[nearest]
             done[at], current = 1, owner[at]
-        total -= free
         row_price[row] -= free
         for k in range(row):
             if done[k]:
@@ -201,12 +213,11 @@ def _assign_by_paths(problem, lead, column, scratch, reals, taken, table):
         owner[at] = row
     for k in range(rows):
         column[owner[k]] = matched[k]
-    return total
 
 
 @compile_part
 def assign(problem, lead, column, scratch, reals, table):
-    """Fill `column` [rows] with a different group for each rank, so that the sum of values is largest; returns the sum.
+    """Fill `column` [rows] with a different group for each rank, so that the sum of values is largest.
 
     For rows <= groups. Minus infinity forbids; some choice must be allowed. `scratch` [5, groups], `reals` [4, groups]; `table`
     [>= 1, groups] keeps rows of values, and `scratch[4]`, -1 at first, which. About O(rows groups + rows^2) for a few ranks, at
@@ -224,8 +235,5 @@ def assign(problem, lead, column, scratch, reals, table):
             better = _exchange(column, scratch[0], reals[0], reals[1], reals[2], taken, table, _PRECISE * charge)
             rounds += 1
         if better == 0:
-            total = 0.0
-            for i in range(rows):
-                total += reals[1, i]
-            return total
-    return _assign_by_paths(problem, lead, column, scratch, reals, taken, table)
+            return
+    _assign_by_paths(problem, lead, column, scratch, reals, taken, table)
