@@ -1,8 +1,10 @@
-"""Which bound each measure should take by default: the papers' convex one, the two that are not convex, and where they begin.
+"""Which bound each measure should take by default: the papers' convex one, the two that are not convex, and where they begin; and
+which C, where there are no validation lists to choose it.
 
-Linear scorers on raw features, five folds, documents shuffled within each query, C chosen on the validation lists by the measure
-that is trained for. Every value is kept in the folder `--output`, and what is there is not run again; prints a table, and writes
-it as `bounds.json`:
+Linear scorers, five folds, documents shuffled within each query. Bounds are compared on raw features by their test values, C
+chosen on the validation lists by the measure that is trained for; single C of the default bound by what the validation lists,
+which chose nothing, say. Every value is kept in the folder `--output`, and what is there is not run again; prints two tables, and
+writes them as `bounds.json`:
 
     python scripts/default_bounds.py --path OHSUMED MQ2008 --output runs/bounds
 """
@@ -13,6 +15,7 @@ import argparse
 import datetime
 import sys
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -38,37 +41,45 @@ BOUNDS = {
     "average surrogate (convex)": {"surrogate": "average"},
     "max surrogate (convex)": {"surrogate": "max"},
 }
+#: Rankers with their default bound and one C, judged on the validation lists.
+SINGLE = {
+    f"{C:g}{', standardized features' if prepare else ''}": {"C": C, "prepare": prepare}
+    for prepare in ([], ["standardize"])
+    for C in (1.0, 10.0, 100.0)
+}
 REFUSED = ("more than one grade", "must have one gain", "TopSurrogateLoss takes")  # words of the messages
 
 
-def test_value(path: str, fold: int, measure: str, bound: str) -> float | None:
-    """The test measure of the C that the validation lists choose; None where the bound does not take measure or labels."""
+def value(path: str, fold: int, measure: str, name: str) -> float | None:
+    """The test measure of the C that the validation lists choose, or the validation measure of a single C; None where the bound
+    does not take measure or labels.
+    """
     torch.set_num_threads(1)
     parts = Source(path=path, fold=fold).read()
     train, vali, test = (shuffle_documents(part, seed=3 * fold + at) for at, part in enumerate(parts))
-    options = dict(BOUNDS[bound])
+    options = {"C": COSTS, **BOUNDS[name]} if name in BOUNDS else dict(SINGLE[name])
+    judges, chooses = (test, arrays_of(vali, "_valid")) if name in BOUNDS else (vali, {})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a bound stays at w = 0 is what the table shows
         try:
             if "surrogate" in options:
                 options["loss"] = rs.TopSurrogateLoss(measure, options.pop("surrogate"))
-            ranker = rs.LinearRanker(measure, C=COSTS, **options)
-            ranker.fit(**arrays_of(train), **arrays_of(vali, "_valid"))
+            ranker = rs.LinearRanker(measure, **options).fit(**arrays_of(train), **chooses)
         except ValueError as error:
             if not any(words in str(error) for words in REFUSED):
                 raise
             return None
-    return mean_measures(ranker.predict(test.features), test, [measure])[measure]
+    return mean_measures(ranker.predict(judges.features), judges, [measure])[measure]
 
 
-def run_cell(path: str, folds: list[int], measure: str, bound: str) -> dict:
+def run_cell(path: str, folds: list[int], measure: str, name: str) -> dict:
     """The values of all folds, and what made them."""
     made = f"{datetime.date.today()}, rankstruct {rs.__version__}, torch {torch.__version__}"
-    return {"made": made, "values": [test_value(path, fold, measure, bound) for fold in folds]}
+    return {"made": made, "values": [value(path, fold, measure, name) for fold in folds]}
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what the folder does not hold yet, and print the table."""
+    """Run what the folder does not hold yet, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--path", nargs="+", required=True, help="folders with Fold1 ... Fold5")
     parser.add_argument("--folds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
@@ -78,11 +89,12 @@ def main(arguments: list[str] | None = None) -> int:
     cells = {}
     for path in given.path:
         content = Source(path=path, fold=given.folds[0]).digest()
-        for measure in MEASURES:
-            for number, bound in enumerate(BOUNDS):
-                request = {"bound": bound, "folds": given.folds, "content": content}
-                name = f"{Path(path).name}/{measure}/{number}"
-                cells[path, measure, bound] = Cell(name, request, (path, given.folds, measure, bound))
+        for measures, names, kind in ((MEASURES, BOUNDS, "bound"), (("AP", *MEASURES), SINGLE, "C")):
+            for measure in measures:
+                for number, name in enumerate(names):
+                    request = {kind: name, "folds": given.folds, "content": content}
+                    folder = f"{Path(path).name}/{measure}/{number if kind == 'bound' else f'C-{number}'}"
+                    cells[path, measure, name] = Cell(folder, request, (path, given.folds, measure, name))
     try:
         with CellFolders(Path(given.output)) as store:
             results = store.run(run_cell, list(cells.values()), processes=given.processes, what="bounds").results
@@ -90,14 +102,21 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"default_bounds: {error}", file=sys.stderr)
         return 1
     found = {key: results[cell.name] for key, cell in cells.items()}
-    print(f"{max(each['made'] for each in found.values())}; means of folds {', '.join(map(str, given.folds))}\n")
-    columns = [(path, measure) for path in given.path for measure in MEASURES]
-    rows = [[bound, *(_mean(found[path, measure, bound]["values"]) for path, measure in columns)] for bound in BOUNDS]
-    header = ["bound", *(f"{Path(path).name} {measure}" for path, measure in columns)]
-    print(markdown_table(header, rows))
+    print(f"{max(each['made'] for each in found.values())}; means of folds {', '.join(map(str, given.folds))}")
+    tables = {
+        title: _table(found, names, [(path, measure) for path in given.path for measure in measures], title)
+        for title, names, measures in (("bounds", BOUNDS, MEASURES), ("single C", SINGLE, ("AP", *MEASURES)))
+    }
+    for header, rows in tables.values():
+        print(f"\n{markdown_table(header, rows)}")
     words = ["python", "scripts/default_bounds.py", *(sys.argv[1:] if arguments is None else arguments)]
-    write_result(Path(given.output) / "bounds.json", words, {"bounds": (header, rows)})
+    write_result(Path(given.output) / "bounds.json", words, tables)
     return 0
+
+
+def _table(found: dict, names: Iterable[str], columns: list[tuple[str, str]], title: str) -> tuple[list, list]:
+    rows = [[name, *(_mean(found[path, measure, name]["values"]) for path, measure in columns)] for name in names]
+    return [title.removesuffix("s"), *(f"{Path(path).name} {measure}" for path, measure in columns)], rows
 
 
 def _mean(values: list[float | None]) -> str:

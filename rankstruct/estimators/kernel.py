@@ -30,7 +30,7 @@ class KernelRanker(LinearRanker):
     """A ranker in the feature space of a kernel, trained to the optimum of a ranking loss.
 
     Args:
-        measure: as in `LinearRanker`, and so are all arguments that are not listed here.
+        measure: as in `LinearRanker`, and so are all arguments that are not listed here; C is 100 where nothing is said.
         kernel: `"rbf"`, `"polynomial"`, `"linear"` or `"precomputed"` (X then holds the kernel values with all training rows).
         gamma: of the first two; 1 / number of features if None.
         degree: of the polynomial.

@@ -137,7 +137,7 @@ class LinearRanker(Ranker):
             `score` reports and what chooses C. None is the measure of a loss over diverse rankings, and otherwise AP: SVMmap.
         C: how much the loss counts against the regulariser, 1 / lambda; or several values, which are trained in ascending order,
             each from the solution before (or from `start`, if the problem is not convex and that is better), and chosen by the
-            validation lists given to `fit`.
+            validation lists given to `fit`. The documentation's page "Which bound is the default" has what 1, 10 and 100 come to.
         feature_map: how a ranking scores; the measure's own default if None.
         reference: the reference ranking of the bound; the measure's own default if None. `"ideal"` is convex, but where a measure
             looks at the top alone its optimum may be w = 0; `"ideal-tied"` and `"predicted"` are tighter and solved by rounds of
@@ -195,7 +195,7 @@ class LinearRanker(Ranker):
         self,
         measure: str | Measure | None = None,
         *,
-        C: float | Sequence[float] = 100.0,
+        C: float | Sequence[float] = 10.0,
         feature_map: str | FeatureMap | None = None,
         reference: Reference | None = None,
         loss: str | nn.Module | None = None,

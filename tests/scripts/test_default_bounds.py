@@ -1,4 +1,4 @@
-"""The comparison of bounds: every cell once, a table with what each bound came to."""
+"""The comparison of bounds and of single C: every cell once, tables with what each came to."""
 
 import numpy as np
 from scripts_by_path import script
@@ -18,10 +18,11 @@ def test_values_are_kept_and_bounds_that_take_no_grades_are_said(tmp_path, capsy
     assert bounds.main(given) == 0
     printed = capsys.readouterr().out
     rows = {line.split("|")[1].strip(): line.split("|")[2].strip() for line in printed.splitlines() if "|" in line}
-    assert set(rows) >= set(bounds.BOUNDS)
+    assert set(rows) >= {*bounds.BOUNDS, *bounds.SINGLE}
+    assert all(float(rows[name]) > 0.8 for name in bounds.SINGLE)
     assert rows["pairwise, ideal (convex)"] == "refused"
     assert float(rows["default"]) > 0.9
-    monkeypatch.setattr(bounds, "test_value", None)  # nothing is run again
+    monkeypatch.setattr(bounds, "value", None)  # nothing is run again
     assert bounds.main(given) == 0
     assert capsys.readouterr().out == printed
     assert bounds.main([*given, "--folds", "2"]) == 1
