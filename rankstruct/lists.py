@@ -196,6 +196,45 @@ def known_ids(name: str, ids: Any) -> np.ndarray:
     return found
 
 
+def list_ids(documents: int, qid: Any, group: Any, otherwise: Any = None) -> Any:
+    """The list of each document, from `qid` or from `group`, the sizes of lists that stand one behind the other."""
+    if group is None:
+        return otherwise if qid is None else qid
+    if qid is not None:
+        raise ValueError("give qid, one id a document, or group, the sizes of the lists; not both")
+    return ids_of_sizes("group", group, documents)
+
+
+def ids_of_sizes(name: str, sizes: Any, documents: int) -> np.ndarray:
+    """The number of the list of each document, from the sizes of the lists; ValueError where they are none."""
+    found = np.asarray(sizes)
+    if found.ndim != 1 or not (found == np.floor(found)).all() or (found < 0).any() or found.sum() != documents:
+        raise ValueError(
+            f"{name} must be the sizes of lists that stand one behind the other, whole numbers that add up to {documents} "
+            f"documents; got {len(np.ravel(found))} of sum {found.sum():g}"
+        )
+    return np.repeat(np.arange(len(found)), found.astype(np.int64))
+
+
+def group_documents(qid: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
+    """How rows are brought together by `qid` `[documents]`: `(order, offsets)`, lists by first appearance.
+
+    `order` is None where the rows of every list are neighbours already.
+
+    >>> group_documents(np.array(["b", "a", "b"]))
+    (array([0, 2, 1]), array([0, 2, 3]))
+    """
+    _, first, inverse, counts = np.unique(qid, return_index=True, return_inverse=True, return_counts=True)
+    by_appearance = np.argsort(first, kind="stable")
+    number = np.empty(len(first), np.intp)
+    number[by_appearance] = np.arange(len(first))
+    of_row = number[inverse]
+    offsets = np.concatenate([[0], np.cumsum(counts[by_appearance])])
+    if (np.diff(of_row) >= 0).all():
+        return None, offsets
+    return np.argsort(of_row, kind="stable"), offsets
+
+
 def _is_missing(value: Any) -> bool:
     if value is None:
         return True

@@ -20,7 +20,7 @@ from typing_extensions import Self
 
 from rankstruct import losses
 from rankstruct._lazy import public_names
-from rankstruct.lists import known_ids, refuse_other_names, refusing
+from rankstruct.lists import group_documents, ids_of_sizes, known_ids, list_ids, refuse_other_names, refusing
 from rankstruct.losses import takes_groups
 from rankstruct.measures import AP, Diverse, Measure, evaluate, parse_measure
 from rankstruct.models.saving import build_module, describe_module
@@ -259,7 +259,7 @@ class Ranker(BaseEstimator):
                 f"sizes of the lists; {ROUTING}",
                 stacklevel=4,
             )
-        ids, groups = check_ids(X, _lists_given(X, qid, group, np.zeros(len(y), np.int64)), groups)
+        ids, groups = check_ids(X, list_ids(X.shape[0], qid, group, np.zeros(len(y), np.int64)), groups)
         found = Documents(X, y, ids, groups, _document_weights(sample_weight, ids))
         if item_weights is not None:
             found = self._with_item_weights(found, check_item_weights(item_weights, len(y)))
@@ -453,7 +453,7 @@ class Ranker(BaseEstimator):
                 f"qid is missing: {getattr(self, 'lists_', 'several')} lists were fitted, and to measure others as one would be "
                 f"another measure; give qid=, one id a document, or group=, the sizes of the lists; {ROUTING}"
             )
-        ids, groups = check_ids(checked, _lists_given(checked, qid, group, one), groups)
+        ids, groups = check_ids(checked, list_ids(checked.shape[0], qid, group, one), groups)
         each_weight = None if item_weights is None else check_item_weights(item_weights, len(ids))
         values = self._values(Documents(checked, np.asarray(y), ids, groups, item_weights=each_weight))
         weights = _document_weights(sample_weight, ids)
@@ -482,7 +482,7 @@ class Ranker(BaseEstimator):
         """
         check_is_fitted(self)
         X = self._check(X, reset=False)
-        ids = None if qid is None and group is None else check_ids(X, _lists_given(X, qid, group), None)[0]
+        ids = None if qid is None and group is None else check_ids(X, list_ids(X.shape[0], qid, group), None)[0]
         longest = getattr(self, "longest_list_", X.shape[0])  # an earlier version did not keep it
         if ids is None and self.by_list and X.shape[0] > longest:
             warnings.warn(
@@ -606,26 +606,7 @@ def _validation(
             "eval_qid=[qid_valid], one id a document; one of the two"
         )
     X, y = pairs[0]
-    return X, y, found[0] if sizes is None else _ids_of_sizes("eval_group", found[0], np.shape(y)[0])
-
-
-def _lists_given(X: Any, qid: Any, group: Any, otherwise: np.ndarray | None = None) -> Any:
-    """The list of each document, from `qid` or from the sizes of lists that stand one behind the other."""
-    if group is None:
-        return otherwise if qid is None else qid
-    if qid is not None:
-        raise ValueError("give qid, one id a document, or group, the sizes of the lists; not both")
-    return _ids_of_sizes("group", group, X.shape[0])
-
-
-def _ids_of_sizes(name: str, sizes: Any, documents: int) -> np.ndarray:
-    found = np.asarray(sizes)
-    if found.ndim != 1 or not (found == np.floor(found)).all() or (found < 0).any() or found.sum() != documents:
-        raise ValueError(
-            f"{name} must be the sizes of lists that stand one behind the other, whole numbers that add up to {documents} "
-            f"documents; got {len(np.ravel(found))} of sum {found.sum():g}"
-        )
-    return np.repeat(np.arange(len(found)), found.astype(np.int64))
+    return X, y, found[0] if sizes is None else ids_of_sizes("eval_group", found[0], np.shape(y)[0])
 
 
 def _document_weights(sample_weight: Any, qid: np.ndarray) -> np.ndarray | None:
@@ -664,25 +645,6 @@ def check_item_weights(item_weights: Any, documents: int | None = None) -> np.nd
 def dense(X: Any) -> np.ndarray:
     """Features as an array."""
     return X.toarray() if sp.issparse(X) else X
-
-
-def group_documents(qid: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
-    """How rows are brought together by `qid` `[documents]`: `(order, offsets)`, lists by first appearance.
-
-    `order` is None where the rows of every list are neighbours already.
-
-    >>> group_documents(np.array(["b", "a", "b"]))
-    (array([0, 2, 1]), array([0, 2, 3]))
-    """
-    _, first, inverse, counts = np.unique(qid, return_index=True, return_inverse=True, return_counts=True)
-    by_appearance = np.argsort(first, kind="stable")
-    number = np.empty(len(first), np.intp)
-    number[by_appearance] = np.arange(len(first))
-    of_row = number[inverse]
-    offsets = np.concatenate([[0], np.cumsum(counts[by_appearance])])
-    if (np.diff(of_row) >= 0).all():
-        return None, offsets
-    return np.argsort(of_row, kind="stable"), offsets
 
 
 def check_ids(X: Any, qid: Any, groups: Any) -> tuple[np.ndarray, np.ndarray | None]:

@@ -17,7 +17,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 from typing_extensions import Self
 
-from rankstruct.estimators.base import Documents, Ranker, bring_together, group_documents
+from rankstruct.estimators.base import Documents, Ranker, bring_together
+from rankstruct.lists import group_documents
 from rankstruct.measures import Measure, evaluate
 from rankstruct.models.scorers import EnsembleScorer, check_weights, mean_of_z_scores, with_preparation
 

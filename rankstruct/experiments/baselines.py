@@ -32,10 +32,10 @@ from torch import nn
 from rankstruct.boosting import BoostedRanker
 from rankstruct.diagnostics import describe
 from rankstruct.estimators import AutoRanker, EnsembleRanker, LinearRanker, MLPRanker
-from rankstruct.estimators.base import are_given, dense, group_documents
+from rankstruct.estimators.base import are_given, dense
 from rankstruct.estimators.linear import ranking_risk
 from rankstruct.feature_maps import Positional
-from rankstruct.lists import pad
+from rankstruct.lists import group_documents, pad
 from rankstruct.losses import (
     ClassificationLoss,
     CombinedLoss,

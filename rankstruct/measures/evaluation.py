@@ -13,16 +13,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
-from rankstruct.lists import knows_other_names, refuse_groups_of_lists
+from rankstruct.lists import (
+    group_documents,
+    known_ids,
+    list_ids,
+    refuse_groups_of_lists,
+    refuse_other_names,
+    refusing,
+)
 from rankstruct.measures.base import ByMeasure, Measure, measure_lists, parse_measures
 from rankstruct.measures.ranked import Convention, Empty, Ties
 
 __all__ = ["evaluate"]
 
 
-@knows_other_names
+@refusing(lambda given: refuse_other_names({*given} - {"qid", "group"}))
 def evaluate(
     scores: Any,
     labels: Any,
@@ -30,6 +39,8 @@ def evaluate(
     *,
     where: Any = None,
     offsets: Any = None,
+    qid: Any = None,
+    group: Any = None,
     ties: Ties = "expected",
     empty: Empty = 0,
     convention: Convention | None = None,
@@ -49,23 +60,20 @@ def evaluate(
         measures: names or objects, one or several: `["AP", "nDCG@10", rs.RR(10)]`.
         where: bool, True for a real document; padding may hold anything, even NaN.
         offsets: int64 `[lists + 1]`, for flat input: list i is `[offsets[i], offsets[i + 1])`.
+        qid, group: in place of offsets the list of each document, ids in any order, lists by first appearance; or their sizes.
         ties: `"expected"`, the mean over all orders of tied documents (see `Measure.under_ties`); `"input"`, the order given;
             `"worst"`, lowest labels first; `"docid"`, by descending id and with scores in single precision, as in trec_eval.
         empty: the value of a list with nothing relevant (for AUC: or everything): 0, 1, `"skip"` (NaN, for means to
             leave out) or `"error"`. A list that is all padding has that value too, but is no error.
-        convention: `"letor"` for the LETOR tool's choices: ties keep the input order, nDCG's discount is 1 at ranks 1 and 2 and
-            1/log2(rank) after, nDCG@k is 0 for lists shorter than k, and empty lists count 0.
+        convention: `"letor"` for the LETOR tool's choices of ties, nDCG's discount, lists shorter than k and empty ones.
         num_relevant: `[...]`, one a list: the number of its relevant documents, retrieved or not, for AP and the like.
-        ideal_labels: `[..., judged]`, the labels of all judged documents of each list, retrieved or not, NaN as padding; the
-            best ranking and the number of relevant documents come from these.
+        ideal_labels: `[..., judged]`, labels of all judged documents, NaN as padding, for the best ranking.
         docids: ids to break ties by: strings, compared by code point, or integers.
         groups: the group (host, topic) of each document, numbers or strings, for the measures of diversity.
-        judged: bool, which documents were judged; all if None. The labels of others may hold anything and count as 0; `Bpref` and
-            `infAP` leave them out.
+        judged: bool, which documents were judged; all if None. Labels of others count as 0; `Bpref` and `infAP` leave them out.
         pooled: bool, which documents were in the pool whose judgements are a sample, for `infAP`; those that were judged if None.
-        item_weights: what each document counts, >= 0; 1 each if None. A document of weight 0 is left out. Gains are multiplied,
-            of the best ranking too; pairs (`AUC`, `OPA`) weigh the product of their two; means over relevant documents (`AP`,
-            `ARP`) are weighted means. Measures that add up nothing of single documents refuse them.
+        item_weights: what each document counts, 0 or more: gains are multiplied, pairs weigh the product of their two, means over
+            relevant documents are weighted ones. Measures that add up nothing of single documents refuse them.
 
     Raises:
         TypeError, ValueError: unknown measures or options; types, shapes or values that do not fit, such as a NaN, named by list
@@ -77,8 +85,31 @@ def evaluate(
      'nDCG@10': tensor([0.6934, 0.8155], dtype=torch.float64)}
     """
     parsed = parse_measures(measures)
-    given: dict[str, Any] = {"ties": ties, "empty": empty, "convention": convention, "num_relevant": num_relevant}
-    given |= {"ideal_labels": ideal_labels, "docids": docids, "groups": groups, "judged": judged, "pooled": pooled}
-    values = measure_lists(parsed, scores, labels, where, offsets=offsets, item_weights=item_weights, **given)
+    given = {"scores": scores, "labels": labels, "where": where, "offsets": offsets, "docids": docids, "groups": groups}
+    given = _brought_together(given | {"judged": judged, "pooled": pooled, "item_weights": item_weights}, qid, group)
+    given |= {"convention": convention, "num_relevant": num_relevant, "ideal_labels": ideal_labels}
+    values = measure_lists(parsed, ties=ties, empty=empty, **given)
     refuse_groups_of_lists(None if any(m.takes_groups for m in parsed) else groups, values[0].shape if values else [0])
     return ByMeasure({measure.name: value for measure, value in zip(parsed, values, strict=True)})
+
+
+def _brought_together(given: dict[str, Any], qid: Any, group: Any) -> dict[str, Any]:
+    """With `qid` or `group` the documents of each list side by side, in all that there is one of each, and offsets."""
+    if qid is None and group is None:
+        return given
+    if given["where"] is not None or given["offsets"] is not None:
+        raise ValueError("give qid or group, where, or offsets; one of them tells the lists")
+    shape = tuple(np.shape(given["scores"]))
+    ids = known_ids("qid", list_ids(shape[0] if shape else 0, qid, group))
+    if len(shape) != 1 or ids.shape != shape:
+        raise ValueError(f"qid must have one entry a document, with scores [documents]; got {ids.shape} and {shape}")
+    order, offsets = group_documents(ids.astype(str) if ids.dtype.kind == "O" else ids)
+    return {name: _in_order(each, order) for name, each in given.items()} | {"offsets": offsets}
+
+
+def _in_order(values: Any, order: np.ndarray | None) -> Any:
+    if values is None or order is None:
+        return values
+    return (
+        values[torch.from_numpy(order).to(values.device)] if isinstance(values, Tensor) else np.asarray(values)[order]
+    )

@@ -3,6 +3,7 @@
 import pickle
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -353,5 +354,44 @@ def test_groups_and_other_libraries_names_are_answered():
         rs.evaluate(scores, labels, "AP", groups=qid)
     assert rs.evaluate(scores, labels, ["AP", "diverse_nDCG@2"], groups=qid)["AP"].shape == ()
     assert rs.evaluate(scores, labels, "AP", groups=qid, offsets=[0, 2, 4])["AP"].shape == (2,)
-    with pytest.raises(TypeError, match="there is no qid=, the list of each document; give offsets="):
-        rs.evaluate(scores, labels, "AP", qid=qid)
+    with pytest.raises(TypeError, match="there is no indexes=, the list of each document; give offsets="):
+        rs.evaluate(scores, labels, "AP", indexes=qid)
+
+
+def test_lists_are_told_by_ids_in_any_order_or_by_sizes():
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(1, 9, 12)
+    offsets, n = np.concatenate([[0], sizes.cumsum()]), int(sizes.sum())
+    scores, labels, groups = rng.normal(size=n).round(1), rng.integers(0, 3, n), rng.integers(0, 4, n)
+    more = {"docids": np.array([f"d{i}" for i in range(n)]), "judged": rng.random(n) < 0.9, "groups": groups}
+    measures = ["AP", "nDCG@3", "diverse_nDCG@2", "Bpref"]
+    expected = rs.evaluate(scores, labels, measures, offsets=offsets, ties="docid", **more)
+    found = rs.evaluate(scores, labels, measures, group=sizes, ties="docid", **more)
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    names = np.array([f"q{i}" for i in rng.permutation(12)])
+    rows = rng.permutation(n)
+    qid = np.repeat(names, sizes)[rows]
+    shuffled = {name: each[rows] for name, each in more.items()}
+    kinds = (np.asarray, torch.tensor, list)
+    for kind in kinds:
+        found = rs.evaluate(
+            kind(scores[rows]), kind(labels[rows]), measures, qid=qid.tolist(), ties="docid", **shuffled
+        )
+        by_name = dict(zip(names, range(12), strict=True))
+        order = [by_name[name] for name in dict.fromkeys(qid)]  # lists come by first appearance
+        assert all(torch.equal(found[name], expected[name][order]) for name in expected)
+
+
+def test_ids_of_lists_that_fit_nothing_are_refused():
+    scores, labels = torch.tensor([0.3, 0.2, 0.1]), torch.tensor([0, 1, 1])
+    for wrong, said in (
+        ({"qid": [1, 2]}, r"one entry a document, with scores \[documents\]; got \(2,\) and \(3,\)"),
+        ({"qid": [1, 1, float("nan")]}, "qid must not be missing; that of document 2 is"),
+        ({"group": [2, 2]}, "add up to 3 documents; got 2 of sum 4"),
+        ({"qid": [1, 1, 2], "group": [2, 1]}, "not both"),
+        ({"qid": [1, 1, 2], "offsets": [0, 2, 3]}, "give qid or group, where, or offsets"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            rs.evaluate(scores, labels, "AP", **wrong)
+    with pytest.raises(ValueError, match="one entry a document"):
+        rs.evaluate(scores[None], labels[None], "AP", qid=[1])
