@@ -273,10 +273,8 @@ class Ranker(BaseEstimator):
         measure = self._measure()
         if not len(train.y) or train.y.min() <= 0 or measure.takes_groups:
             return
-        lists = bring_together(train.y, train.y, train.qid)
         best, worst = (
-            evaluate(scores, lists.labels, [measure], offsets=lists.offsets)[measure.name]
-            for scores in (lists.X, -lists.X)
+            evaluate(scores, train.y, [measure], qid=train.qid)[measure.name] for scores in (train.y, -train.y)
         )
         if (train.y != train.y[0]).any() and bool((best == worst).all()):
             warnings.warn(
@@ -467,11 +465,9 @@ class Ranker(BaseEstimator):
         measure = self._measure()
         if measure.takes_groups and documents.groups is None:
             raise ValueError(f"{measure.name} needs groups=, {GROUPS}")
-        lists = bring_together(self._scores(documents.X, documents.qid), *documents[1:])
-        given: dict[str, Any] = {"offsets": torch.tensor(lists.offsets), "groups": lists.groups}
-        if lists.item_weights is not None:
-            given["item_weights"] = torch.tensor(lists.item_weights)
-        return evaluate(torch.tensor(lists.X), torch.tensor(lists.labels), [measure], **given)[measure.name]
+        given: dict[str, Any] = {"groups": documents.groups, "item_weights": documents.item_weights}
+        scores = self._scores(documents.X, documents.qid)
+        return evaluate(scores, documents.y, [measure], qid=documents.qid, **given)[measure.name]
 
     def predict(self, X: Any, qid: Any = None, *, group: Any = None) -> np.ndarray:
         """Scores `[documents]`, float64: higher is better, comparable within a list.

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 from typing_extensions import Self
 
-from rankstruct.estimators.base import Documents, Ranker, bring_together
+from rankstruct.estimators.base import Documents, Ranker
 from rankstruct.lists import group_documents
 from rankstruct.measures import Measure, evaluate
 from rankstruct.models.scorers import EnsembleScorer, check_weights, mean_of_z_scores, with_preparation
@@ -262,9 +262,7 @@ def best_weights(
 
 def measured(scores: np.ndarray, documents: Documents, measures: Sequence[Measure]) -> dict[str, np.ndarray]:
     """Measures of each list, for scores `[documents]`."""
-    lists = bring_together(scores, documents.y, documents.qid, documents.groups)
-    given: dict[str, Any] = {"offsets": torch.tensor(lists.offsets), "groups": lists.groups}
-    found = evaluate(torch.tensor(lists.X), torch.tensor(lists.labels), list(measures), **given)
+    found = evaluate(scores, documents.y, list(measures), qid=documents.qid, groups=documents.groups)
     return {name: values.numpy() for name, values in found.items()}
 
 

@@ -88,11 +88,8 @@ class HeldOut(NamedTuple):
 
 def mean_measure(scores: np.ndarray, y: Any, qid: Any, measure: str, groups: Any = None) -> float:
     """The mean of a measure over the lists of `qid`; rows of a list need not be neighbours."""
-    order, offsets = group_documents(np.asarray(qid))
-    given = [np.asarray(scores, float), np.asarray(y), *([] if groups is None else [np.asarray(groups)])]
-    scores, labels, *ids = given if order is None else [each[order] for each in given]
-    values = evaluate(scores, labels, [measure], offsets=offsets, groups=ids[0] if ids else None)
-    return float(next(iter(values.values())).mean())
+    (values,) = evaluate(np.asarray(scores, float), y, [measure], qid=qid, groups=groups).values()
+    return float(values.mean())
 
 
 def best_stage(
