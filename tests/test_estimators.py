@@ -1,6 +1,7 @@
 """LinearRanker and KernelRanker: optimum, conventions of scikit-learn, grouping, paths of C, what is refused."""
 
 import pickle
+import warnings
 from functools import partial
 
 import numpy as np
@@ -406,6 +407,23 @@ def test_a_bound_that_is_lowest_at_zero_says_so(kind):
     assert stuck.solution_.status is Status.NO_BETTER_THAN_ZERO
     with pytest.warns(UserWarning, match="no better than w = 0"):
         kind("AP", C=1.0).fit(np.ones((300, 2)), y, qid)  # nothing tells documents apart
+
+
+@pytest.mark.parametrize(("noise", "ranks"), [(1.5, True), (3.0, False)])
+def test_a_loose_bound_is_judged_by_the_ranking_that_is_left(noise, ranks):
+    """Its rounds leave the best AUC for weights of nearly no length, which may still rank as that did, or not."""
+    rng = np.random.default_rng(0)
+    X, qid = rng.normal(size=(2000, 5)), np.repeat(np.arange(40), 50)
+    y = np.digitize(X[:, 0] + noise * rng.normal(size=2000), [noise, 2 * noise])
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        ranker = rs.LinearRanker("nDCG@10").fit(X, y, qid)
+    at_zero = ranker.objective(np.zeros(5), X, y, qid)
+    assert ranker.solution_.objective > at_zero * (1 - 1e-6)
+    assert [each for each in said if "no better than w = 0" in str(each.message)] == ([] if ranks else said)
+    assert (ranker.solution_.status is Status.CONVERGED) == ranks
+    start = rs.LinearRanker("nDCG@10", loss=rs.GradedLoss("AUC")).fit(X, y, qid).score(X, y, qid)
+    assert (ranker.score(X, y, qid) > start - 0.05) == ranks
 
 
 @pytest.mark.parametrize("measure", ["nDCG@10", "P@10", "RR@10", "nDCG", "AP", "AUC", "ERU(d=0,half_life=5)", "WTA"])

@@ -34,7 +34,7 @@ from rankstruct.losses import (
     takes_groups,
     takes_reference_scores,
 )
-from rankstruct.measures import DiscountedGain, Diverse, Measure, nDCG
+from rankstruct.measures import DiscountedGain, Diverse, Measure, evaluate, nDCG
 from rankstruct.models import LinearScorer
 from rankstruct.models.scorers import split_preparation, with_preparation
 from rankstruct.oracles.registry import Reference
@@ -246,13 +246,29 @@ class LinearRanker(Ranker):
         self.use_path(chosen)
 
     def _judged(self, solution: Solution, C: float, at_zero: float, lists: Lists) -> Solution:
-        """With a status that says so where it is no better than w = 0 or ties all documents of each list."""
+        """With a status that says so where it is no better than w = 0 or ties all documents of each list. Of a bound with local
+        optima, whose value may say little of the ranking, the measure is asked too.
+        """
         scores, starts = linear_scores(lists.X, solution.w), lists.offsets[:-1]
         apart = np.minimum.reduceat(scores, starts) < np.maximum.reduceat(scores, starts) if len(starts) else starts
         learned = self._total(int(apart.sum())) > 0
         if learned and solution.status is Status.CONVERGED:
             learned = solution.objective < (at_zero + float(self.w0_ @ self.w0_) / (2 * C)) * (1 - 1e-9)
+            learned = learned or (not is_convex(self.ranking_loss()) and self._ranks(scores, lists))
         return solution if learned else replace(solution, status=Status.NO_BETTER_THAN_ZERO)
+
+    def _ranks(self, scores: np.ndarray, lists: Lists) -> bool:
+        """Whether the measure of training lists is above that of ties, and not below that of w0 by two standard errors."""
+        measure = self._measure()
+        given: dict[str, Any] = {"offsets": lists.offsets, "groups": lists.groups}
+        found, tied, begun = (
+            evaluate(each, lists.labels, [measure], **given)[measure.name].numpy()
+            for each in (scores, np.zeros_like(scores), linear_scores(lists.X, self.w0_))
+        )
+        lost = begun - found
+        sums = (found - tied).sum(), lost.sum(), np.square(lost).sum(), float(len(lost))
+        gained, total, squares, number = (self._total(float(each)) for each in sums)
+        return gained > 0 and total <= 2 * math.sqrt(max(squares - total**2 / number, 0.0))
 
     def use_path(self, number: int) -> Self:
         """Take the solution of another C of the path, the `number`-th in ascending order, from 0; returns the ranker itself."""
