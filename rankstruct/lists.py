@@ -103,14 +103,14 @@ _OTHER_NAMES = {
 }
 
 
-def refuse_groups_of_lists(groups: Any, lists: Sequence[int]) -> None:
+def refuse_groups_of_lists(groups: Any, lists: Sequence[int], instead: str = _OFFSETS) -> None:
     """Raise ValueError for groups that no measure looks at where all documents, of `lists` of no shape, are one list: they are
     meant to tell lists apart.
     """
     if groups is not None and not lists:
         raise ValueError(
             "groups= are hosts or topics, at which measures of diverse rankings alone look; all documents would be one list. "
-            f"To tell lists apart {_OFFSETS}"
+            f"To tell lists apart {instead}"
         )
 
 
@@ -208,12 +208,30 @@ def list_ids(documents: int, qid: Any, group: Any, otherwise: Any = None) -> Any
 def ids_of_sizes(name: str, sizes: Any, documents: int) -> np.ndarray:
     """The number of the list of each document, from the sizes of the lists; ValueError where they are none."""
     found = np.asarray(sizes)
-    if found.ndim != 1 or not (found == np.floor(found)).all() or (found < 0).any() or found.sum() != documents:
+    numbers = found.dtype.kind in "iuf" and found.ndim == 1
+    if not (
+        numbers
+        and ((found >= 0) & (found <= documents) & (found == np.floor(found))).all()
+        and found.sum() == documents
+    ):
         raise ValueError(
             f"{name} must be the sizes of lists that stand one behind the other, whole numbers that add up to {documents} "
-            f"documents; got {len(np.ravel(found))} of sum {found.sum():g}"
+            f"documents; got {found.size}{f' of sum {found.astype(float).sum():g}' if numbers else f', such as {sizes!r}'[:60]}"
         )
     return np.repeat(np.arange(len(found)), found.astype(np.int64))
+
+
+def numbered_ids(name: str, ids: Any) -> np.ndarray:
+    """`known_ids`, of which those of Python's own kinds are numbered, so that they have an order.
+
+    >>> numbered_ids("qid", ["a", 1, "1", "a"])
+    array([0, 1, 2, 0])
+    """
+    found = known_ids(name, ids)
+    if found.dtype.kind != "O":
+        return found
+    numbers: dict[Any, int] = {}
+    return np.array([numbers.setdefault(each, len(numbers)) for each in found.flat], np.int64).reshape(found.shape)
 
 
 def group_documents(qid: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:

@@ -20,7 +20,7 @@ from typing_extensions import Self
 
 from rankstruct import losses
 from rankstruct._lazy import public_names
-from rankstruct.lists import group_documents, ids_of_sizes, known_ids, list_ids, refuse_other_names, refusing
+from rankstruct.lists import group_documents, ids_of_sizes, list_ids, numbered_ids, refuse_other_names, refusing
 from rankstruct.losses import takes_groups
 from rankstruct.measures import AP, Diverse, Measure, evaluate, parse_measure
 from rankstruct.models.saving import build_module, describe_module
@@ -592,7 +592,8 @@ def _validation(
     pairs = [eval_set] if isinstance(eval_set, tuple) else list(eval_set)
     if len(pairs) != 1 or len(pairs[0]) != 2:
         raise ValueError(
-            f"eval_set must be one pair, [(X_valid, y_valid)], got {len(pairs)}; the validation lists are one set"
+            f"eval_set must be one pair, [(X_valid, y_valid)], got {len(pairs)} of {len(pairs[0]) if pairs else 0}; the "
+            "validation lists are one set, told apart by eval_group=[sizes] or eval_qid=[qid_valid]"
         )
     sizes, ids = (None if given is None else list(given) for given in (eval_group, eval_qid))
     found = [*(sizes or ()), *(ids or ())]
@@ -651,9 +652,7 @@ def check_ids(X: Any, qid: Any, groups: Any) -> tuple[np.ndarray, np.ndarray | N
         )
     found: list[np.ndarray] = []
     for name, given in (("qid", qid), *([] if groups is None else [("groups", groups)])):
-        ids = known_ids(name, given)
-        if ids.dtype.kind == "O":  # strings of a frame; mixed kinds have no order
-            ids = ids.astype(str)
+        ids = numbered_ids(name, given)
         if ids.shape != np.shape(X)[:1]:
             raise ValueError(f"{name} must have one entry a document, shape {np.shape(X)[:1]}; got {ids.shape}")
         found.append(ids)

@@ -21,6 +21,7 @@ from rankstruct.lists import (
     group_documents,
     known_ids,
     list_ids,
+    numbered_ids,
     refuse_groups_of_lists,
     refuse_other_names,
     refusing,
@@ -72,8 +73,7 @@ def evaluate(
         groups: the group (host, topic) of each document, numbers or strings, for the measures of diversity.
         judged: bool, which documents were judged; all if None. Labels of others count as 0; `Bpref` and `infAP` leave them out.
         pooled: bool, which documents were in the pool whose judgements are a sample, for `infAP`; those that were judged if None.
-        item_weights: what each document counts, 0 or more: gains are multiplied, pairs weigh the product of their two, means over
-            relevant documents are weighted ones. Measures that add up nothing of single documents refuse them.
+        item_weights: what each document counts, 0 or more, in gains, pairs and means; measures that add up none refuse them.
 
     Raises:
         TypeError, ValueError: unknown measures or options; types, shapes or values that do not fit, such as a NaN, named by list
@@ -89,7 +89,8 @@ def evaluate(
     given = _brought_together(given | {"judged": judged, "pooled": pooled, "item_weights": item_weights}, qid, group)
     given |= {"convention": convention, "num_relevant": num_relevant, "ideal_labels": ideal_labels}
     values = measure_lists(parsed, ties=ties, empty=empty, **given)
-    refuse_groups_of_lists(None if any(m.takes_groups for m in parsed) else groups, values[0].shape if values else [0])
+    unseen = None if any(measure.takes_groups for measure in parsed) else groups
+    refuse_groups_of_lists(unseen, values[0].shape if values else [0], "give qid=, the list of each document")
     return ByMeasure({measure.name: value for measure, value in zip(parsed, values, strict=True)})
 
 
@@ -100,16 +101,23 @@ def _brought_together(given: dict[str, Any], qid: Any, group: Any) -> dict[str, 
     if given["where"] is not None or given["offsets"] is not None:
         raise ValueError("give qid or group, where, or offsets; one of them tells the lists")
     shape = tuple(np.shape(given["scores"]))
-    ids = known_ids("qid", list_ids(shape[0] if shape else 0, qid, group))
+    ids = numbered_ids("qid", list_ids(shape[0] if shape else 0, qid, group))
     if len(shape) != 1 or ids.shape != shape:
         raise ValueError(f"qid must have one entry a document, with scores [documents]; got {ids.shape} and {shape}")
-    order, offsets = group_documents(ids.astype(str) if ids.dtype.kind == "O" else ids)
-    return {name: _in_order(each, order) for name, each in given.items()} | {"offsets": offsets}
+    order, offsets = group_documents(ids)
+    if order is None:  # sizes of 0 are lists too
+        return given | {
+            "offsets": offsets if group is None else np.concatenate([[0], np.cumsum(group, dtype=np.int64)])
+        }
+    return {name: _in_order(name, each, order) for name, each in given.items()} | {"offsets": offsets}
 
 
-def _in_order(values: Any, order: np.ndarray | None) -> Any:
-    if values is None or order is None:
-        return values
+def _in_order(name: str, values: Any, order: np.ndarray) -> Any:
+    if values is None:
+        return None
+    values = known_ids(name, values) if name in ("docids", "groups") else values
+    if tuple(np.shape(values)) != order.shape:
+        raise ValueError(f"{name} must be one a document, shape {order.shape}; got {tuple(np.shape(values))}")
     return (
         values[torch.from_numpy(order).to(values.device)] if isinstance(values, Tensor) else np.asarray(values)[order]
     )

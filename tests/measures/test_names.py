@@ -350,7 +350,7 @@ def test_values_are_found_by_the_name_that_was_given():
 
 def test_groups_and_other_libraries_names_are_answered():
     scores, labels, qid = torch.tensor([0.3, 0.2, 0.1, 0.0]), torch.tensor([0, 1, 1, 0]), torch.tensor([1, 1, 2, 2])
-    with pytest.raises(ValueError, match=r"groups= are hosts or topics.* give offsets="):
+    with pytest.raises(ValueError, match=r"groups= are hosts or topics.* give qid="):
         rs.evaluate(scores, labels, "AP", groups=qid)
     assert rs.evaluate(scores, labels, ["AP", "diverse_nDCG@2"], groups=qid)["AP"].shape == ()
     assert rs.evaluate(scores, labels, "AP", groups=qid, offsets=[0, 2, 4])["AP"].shape == (2,)
@@ -388,10 +388,19 @@ def test_ids_of_lists_that_fit_nothing_are_refused():
         ({"qid": [1, 2]}, r"one entry a document, with scores \[documents\]; got \(2,\) and \(3,\)"),
         ({"qid": [1, 1, float("nan")]}, "qid must not be missing; that of document 2 is"),
         ({"group": [2, 2]}, "add up to 3 documents; got 2 of sum 4"),
+        ({"group": [2**62, 2**62, 2**62, 2**62 + 3]}, "add up to 3 documents; got 4 of sum 1.8"),
+        ({"group": ["2", "1"]}, "add up to 3 documents; got 2, such as"),
         ({"qid": [1, 1, 2], "group": [2, 1]}, "not both"),
+        ({"qid": [1, 2, 1], "groups": ["a", float("nan"), "b"]}, "groups must not be missing; that of document 1 is"),
+        ({"qid": [1, 2, 1], "docids": ["a", "b"]}, r"docids must be one a document, shape \(3,\); got \(2,\)"),
         ({"qid": [1, 1, 2], "offsets": [0, 2, 3]}, "give qid or group, where, or offsets"),
     ):
         with pytest.raises(ValueError, match=said):
             rs.evaluate(scores, labels, "AP", **wrong)
+    for wrong in ([0, 1], [0, 1, 1, 1], 0, [[0, 1, 1]]):
+        with pytest.raises(ValueError, match="labels must be one a document"):
+            rs.evaluate(scores, wrong, "AP", qid=[1, 2, 1])
     with pytest.raises(ValueError, match="one entry a document"):
         rs.evaluate(scores[None], labels[None], "AP", qid=[1])
+    assert rs.evaluate(scores, labels, "AP", qid=[1, "1", 1])["AP"].tolist() == [0.5, 1.0]
+    assert rs.evaluate(scores, labels, "AP", group=[2, 0, 1])["AP"].tolist() == [0.5, 0.0, 1.0]
