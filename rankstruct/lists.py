@@ -222,16 +222,19 @@ def ids_of_sizes(name: str, sizes: Any, documents: int) -> np.ndarray:
 
 
 def numbered_ids(name: str, ids: Any) -> np.ndarray:
-    """`known_ids`, of which those of Python's own kinds are numbered, so that they have an order.
+    """`known_ids`, of which Python's own objects are numbered in their order, or by appearance if they have none.
 
-    >>> numbered_ids("qid", ["a", 1, "1", "a"])
-    array([0, 1, 2, 0])
+    >>> numbered_ids("qid", ["b", "a", "b"]), numbered_ids("qid", ["a", 1, "1", "a"])
+    (array([1, 0, 1]), array([0, 1, 2, 0]))
     """
     found = known_ids(name, ids)
     if found.dtype.kind != "O":
         return found
-    numbers: dict[Any, int] = {}
-    return np.array([numbers.setdefault(each, len(numbers)) for each in found.flat], np.int64).reshape(found.shape)
+    try:
+        return np.unique(found, return_inverse=True)[1].reshape(found.shape)
+    except TypeError:  # of mixed kinds
+        numbers: dict[Any, int] = {}
+        return np.array([numbers.setdefault(each, len(numbers)) for each in found.flat], np.int64).reshape(found.shape)
 
 
 def group_documents(qid: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
