@@ -260,6 +260,8 @@ class LinearRanker(Ranker):
     def _ranks(self, scores: np.ndarray, lists: Lists) -> bool:
         """Whether the measure of training lists is above that of ties, and not below that of w0 by two standard errors."""
         measure = self._measure()
+        if measure.takes_groups and lists.groups is None:
+            return False
         given: dict[str, Any] = {"offsets": lists.offsets, "groups": lists.groups}
         found, tied, begun = (
             evaluate(each, lists.labels, [measure], **given)[measure.name].numpy()
