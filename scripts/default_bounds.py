@@ -86,14 +86,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--output", default="runs/bounds", help="folder of the values (default: %(default)s)")
     parser.add_argument("--processes", type=int, default=1, help="cells at once (default: %(default)s)")
     given = parser.parse_args(arguments)
+    kinds = {"bound": (MEASURES, BOUNDS), "single C": (("AP", *MEASURES), SINGLE)}
     cells = {}
     for path in given.path:
         content = Source(path=path, fold=given.folds[0]).digest()
-        for measures, names, kind in ((MEASURES, BOUNDS, "bound"), (("AP", *MEASURES), SINGLE, "C")):
+        for kind, (measures, names) in kinds.items():
             for measure in measures:
                 for number, name in enumerate(names):
                     request = {kind: name, "folds": given.folds, "content": content}
-                    folder = f"{Path(path).name}/{measure}/{number if kind == 'bound' else f'C-{number}'}"
+                    folder = f"{Path(path).name}/{measure}/{number if kind == 'bound' else f'{kind}-{number}'}"
                     cells[path, measure, name] = Cell(folder, request, (path, given.folds, measure, name))
     try:
         with CellFolders(Path(given.output)) as store:
@@ -103,10 +104,11 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     found = {key: results[cell.name] for key, cell in cells.items()}
     print(f"{max(each['made'] for each in found.values())}; means of folds {', '.join(map(str, given.folds))}")
-    tables = {
-        title: _table(found, names, [(path, measure) for path in given.path for measure in measures], title)
-        for title, names, measures in (("bounds", BOUNDS, MEASURES), ("single C", SINGLE, ("AP", *MEASURES)))
-    }
+    bounds, single = (
+        _table(kind, found, names, [(path, measure) for path in given.path for measure in measures])
+        for kind, (measures, names) in kinds.items()
+    )
+    tables = {"bounds": bounds, "single C": single}
     for header, rows in tables.values():
         print(f"\n{markdown_table(header, rows)}")
     words = ["python", "scripts/default_bounds.py", *(sys.argv[1:] if arguments is None else arguments)]
@@ -114,9 +116,9 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _table(found: dict, names: Iterable[str], columns: list[tuple[str, str]], title: str) -> tuple[list, list]:
+def _table(kind: str, found: dict, names: Iterable[str], columns: list[tuple[str, str]]) -> tuple[list, list]:
     rows = [[name, *(_mean(found[path, measure, name]["values"]) for path, measure in columns)] for name in names]
-    return [title.removesuffix("s"), *(f"{Path(path).name} {measure}" for path, measure in columns)], rows
+    return [kind, *(f"{Path(path).name} {measure}" for path, measure in columns)], rows
 
 
 def _mean(values: list[float | None]) -> str:

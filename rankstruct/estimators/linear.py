@@ -233,7 +233,7 @@ class LinearRanker(Ranker):
         solution, chosen = None, 0
         for number, C in enumerate(Cs):
             solution = self._solve(loss, lists, C, self.w0_, start, solution)
-            self.path_.append(self._judged(solution, C, at_zero, lists))
+            self.path_.append(self._judged(loss, solution, C, at_zero, lists))
             self.use_path(number)
             if solution.status is Status.INTERRUPTED:
                 raise KeyboardInterrupt(f"stopped at C = {C:g}; coef_ has the best weights so far")
@@ -245,7 +245,7 @@ class LinearRanker(Ranker):
             warnings.warn(f"{type(self).__name__}, C = {Cs[chosen]:g}: {self.path_[chosen].status}", stacklevel=4)
         self.use_path(chosen)
 
-    def _judged(self, solution: Solution, C: float, at_zero: float, lists: Lists) -> Solution:
+    def _judged(self, loss: nn.Module, solution: Solution, C: float, at_zero: float, lists: Lists) -> Solution:
         """With a status that says so where it is no better than w = 0 or ties all documents of each list. Of a bound with local
         optima, whose value may say little of the ranking, the measure is asked too.
         """
@@ -254,7 +254,7 @@ class LinearRanker(Ranker):
         learned = self._total(int(apart.sum())) > 0
         if learned and solution.status is Status.CONVERGED:
             learned = solution.objective < (at_zero + float(self.w0_ @ self.w0_) / (2 * C)) * (1 - 1e-9)
-            learned = learned or (not is_convex(self.ranking_loss()) and self._ranks(scores, lists))
+            learned = learned or (not is_convex(loss) and self._ranks(scores, lists))
         return solution if learned else replace(solution, status=Status.NO_BETTER_THAN_ZERO)
 
     def _ranks(self, scores: np.ndarray, lists: Lists) -> bool:
@@ -268,8 +268,8 @@ class LinearRanker(Ranker):
             for each in (scores, np.zeros_like(scores), linear_scores(lists.X, self.w0_))
         )
         lost = begun - found
-        sums = (found - tied).sum(), lost.sum(), np.square(lost).sum(), float(len(lost))
-        gained, total, squares, number = (self._total(float(each)) for each in sums)
+        sums = [(found - tied).sum(), lost.sum(), np.square(lost).sum(), len(lost)]
+        gained, total, squares, number = self._team().sum(np.array(sums, float)).tolist()
         return gained > 0 and total <= 2 * math.sqrt(max(squares - total**2 / number, 0.0))
 
     def use_path(self, number: int) -> Self:

@@ -61,7 +61,7 @@ def evaluate(
         measures: names or objects, one or several: `["AP", "nDCG@10", rs.RR(10)]`.
         where: bool, True for a real document; padding may hold anything, even NaN.
         offsets: int64 `[lists + 1]`, for flat input: list i is `[offsets[i], offsets[i + 1])`.
-        qid, group: in place of offsets the list of each document, ids in any order, lists by first appearance; or their sizes.
+        qid, group: in place of offsets `[documents]` ids of lists, in any order, lists by first appearance; or `[lists]` sizes.
         ties: `"expected"`, the mean over all orders of tied documents (see `Measure.under_ties`); `"input"`, the order given;
             `"worst"`, lowest labels first; `"docid"`, by descending id and with scores in single precision, as in trec_eval.
         empty: the value of a list with nothing relevant (for AUC: or everything): 0, 1, `"skip"` (NaN, for means to
@@ -104,12 +104,12 @@ def _brought_together(given: dict[str, Any], qid: Any, group: Any) -> dict[str, 
     ids = numbered_ids("qid", list_ids(shape[0] if shape else 0, qid, group))
     if len(shape) != 1 or ids.shape != shape:
         raise ValueError(f"qid must have one entry a document, with scores [documents]; got {ids.shape} and {shape}")
+    if group is not None:  # sizes of 0 are lists too
+        return given | {"offsets": np.concatenate([[0], np.cumsum(group, dtype=np.int64)])}
     order, offsets = group_documents(ids)
-    if order is None:  # sizes of 0 are lists too
-        return given | {
-            "offsets": offsets if group is None else np.concatenate([[0], np.cumsum(group, dtype=np.int64)])
-        }
-    return {name: _in_order(name, each, order) for name, each in given.items()} | {"offsets": offsets}
+    if order is not None:
+        given = {name: _in_order(name, each, order) for name, each in given.items()}
+    return given | {"offsets": offsets}
 
 
 def _in_order(name: str, values: Any, order: np.ndarray) -> Any:
