@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rankstruct.kernels.compilation import compile_kernel, compile_part, unsigned
-from rankstruct.kernels.group_assignment_cpu import Problem, assign, value_of_score, worth
+from rankstruct.kernels.group_assignment_cpu import NOT_BEGUN, Problem, assign, assign_leads, value_of_score, worth
 from rankstruct.kernels.positional_cpu import IDEAL, IDEAL_TIED, PREDICTED, WIDEST, number_gains, partition
-from rankstruct.kernels.sorting import longest_list, sort_space
+from rankstruct.kernels.sorting import copy_into, longest_list, sort_space
 
 INTEGERS, REALS = 14, 9  # rows of scratch
 # By which the halves of a group's number are multiplied, so that its hash has bits of all: odd, from the golden ratio and e.
@@ -30,7 +30,7 @@ class Space(NamedTuple):
     Attributes:
         integers: int64 `[INTEGERS, documents]`.
         reals: float64 `[REALS, documents]`.
-        table: float64 `[rows, documents]`, of the ranks' values; see `kept_rows`.
+        table: float64 `[rows x documents]`, of the ranks' values; see `kept_rows`.
         sort: for `number_gains`.
     """
 
@@ -105,36 +105,42 @@ def _assign_reciprocal(problem, m, scratch, reals, table):
     With `lead` of them, the next rank is charged as if a relevant document stood there, and any may: where it is an irrelevant
     one, the ranking was charged too much, and is charged less when one more of them leads. Some assignment is allowed if
     `lead` groups have an irrelevant document. None and as many as can be are solved first, where the highest groups are the
-    best. The more of them lead, the fewer rankings are allowed, so that the sum for fewer bounds that for more, which need not
-    be solved where it promises no better ranking. Sums are compared with that of none, rank by rank, in which far lower scores
-    that all rankings show cancel. The groups come to `scratch[0]`. `scratch` [7, groups], `reals` [5, groups]. O(n + m G), or
-    for each of the other numbers O(m^2 G) more.
+    best. The more of them lead, the fewer rankings are allowed, so that the sum for fewer bounds that for more: these need not
+    be solved where it promises no better ranking, or where the best ranking for fewer shows irrelevant documents there.
+    Sums are compared with that of none, rank by rank, in which far lower scores that all rankings show cancel. The groups come
+    to `scratch[0]`. `scratch` [7, groups], `reals` [5, groups]. O(n + m G), or for each that is solved O(m^2 G) more.
     """
-    last, best, largest, most = min(m, _find_top_scores(problem)), 0, -problem.a[0], 0.0
+    top, last, best, largest, most = problem.top_score, min(m, _find_top_scores(problem)), 0, -problem.a[0], 0.0
     chosen, column, free = scratch[0, :m], scratch[1, :m], scratch[2, : problem.groups]
     free[:] = 1
-    _give_highest(problem.top_score[0], free, chosen)
+    _give_highest(top[0], free, chosen)
     for i in range(m):
         reals[0, i] = value_of_score(problem, 0, i, chosen[i])
+    copy_into(chosen, column)
+    solved = 0  # `column` is the best ranking for so many, and for fewer
+    left = NOT_BEGUN
     for step in range(last):
-        lead = step if step else last
+        lead, found = (step, column) if step else (last, scratch[3, :m])
         charge = problem.a[lead] if lead < m else 0.0
         if most - charge <= largest:
             continue
         if lead == last:
             free[:] = 1
-            _give_highest(problem.top_score[1], free, column[:lead])
-            _give_highest(problem.top_score[0], free, column[lead:])
+            _give_highest(top[1], free, found[:lead])
+            _give_highest(top[0], free, found[lead:])
         else:
-            assign(problem, lead, column, scratch[2:], reals[1:], table)
+            while solved < lead and top[0, column[solved]] == top[1, column[solved]]:
+                solved += 1
+            if solved < lead:
+                left = assign_leads(problem, solved, lead, column, left, scratch[2:], reals[1:], table)
+                solved = lead
         total = 0.0
         for i in range(m):
-            total += value_of_score(problem, lead, i, column[i]) - reals[0, i]
+            total += value_of_score(problem, lead, i, found[i]) - reals[0, i]
         most = total if lead < last else most
         if total - charge > largest:
             largest, best = total - charge, lead
-            for i in range(m):
-                chosen[i] = column[i]
+            copy_into(found, chosen)
     return best
 
 
@@ -142,11 +148,10 @@ def _assign_reciprocal(problem, m, scratch, reals, table):
 def _show_most_violated(batch, problem, shown, scratch, reals, table):
     """Fill `shown` with the documents of the best assignment of ranks to groups. O(n) after it. `scratch` [7, groups]."""
     m, lead, column = shown.shape[0], -1, scratch[0]
-    scratch[6, :m] = -1  # no row of the table is of this list
     if batch.reciprocal:
         lead = _assign_reciprocal(problem, m, scratch, reals, table)
     else:
-        assign(problem, lead, column[:m], scratch[2:], reals, table)
+        assign(problem, column[:m], scratch[2:], reals, table)
     rank, best = scratch[1], reals[0]
     for g in range(problem.groups):
         rank[g] = -1
@@ -450,7 +455,7 @@ def diverse_lists(batch, first, last, reference, rows, task_loss, value, directi
     """
     longest = longest_list(batch.offsets, first, last)
     sort = sort_space(batch.groups, longest)
-    space = Space(np.empty((INTEGERS, longest), np.int64), np.empty((REALS, longest)), np.empty((rows, longest)), sort)
+    space = Space(np.empty((INTEGERS, longest), np.int64), np.empty((REALS, longest)), np.empty(rows * longest), sort)
     for index in range(first, last):
         wrong = solve_list(batch, index, reference, task_loss, value, direction, space)
         if wrong != -1:

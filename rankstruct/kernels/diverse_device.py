@@ -23,10 +23,11 @@ def solve_part(lists, scratch, index, reference, results):
     """One list, in its columns of the scratch of all; NaN where a number is not finite or a gain is below 0."""
     task_loss, value, direction = results
     first, last = lists.offsets[index], lists.offsets[index + 1]
-    integers, reals, table = scratch.integers[:, first:last], scratch.reals[:, first:last], scratch.table[:, first:last]
+    rows = scratch.table.shape[0] // scratch.reals.shape[1]
+    integers, reals = scratch.integers[:, first:last], scratch.reals[:, first:last]
     keys, histograms = scratch.sort
     sort = keys[:, first:last], integers[INTEGERS:], histograms[index]
-    space = Space(integers, reals, table, sort)
+    space = Space(integers, reals, scratch.table[rows * first : rows * last], sort)
     if solve_list(lists, index, reference, task_loss, value, direction, space) != -1:
         task_loss[index] = value[index] = np.nan
 
@@ -50,7 +51,7 @@ def solve_on_device(lists: DeviceLists, *given: Any) -> Answer:
     scratch = Space(
         empty(INTEGERS + 2, documents, dtype=torch.int64),
         empty(REALS, documents),
-        empty(kept_rows(read.cutoff, lists.longest, documents), documents),
+        empty(kept_rows(read.cutoff, lists.longest, documents) * documents),
         (empty(2, documents, dtype=torch.uint64), empty(count, 256, dtype=torch.uint64)),
     )
     start(_solve_lists, device, count, read, scratch, given[-1], results)

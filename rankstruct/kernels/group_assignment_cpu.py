@@ -1,8 +1,9 @@
 """Ranks assigned to groups of documents, each rank to a different one, so that the sum of their values is largest; on the CPU.
 
 Rank i gets from a group its document with the largest c_i s - a_i b, which a diverse ranking shows there. There are at least as
-many groups as ranks. A few ranks take the best group that is left, one after another, which is nearly always best of all, or is
-after an exchange or two; otherwise by shortest augmenting paths.
+many groups as ranks. Each rank takes the best group that is left, one after another, and exchanges make of that the best
+assignment: a few of them, mostly. Where there is no room for a value of every rank and group, or rounding might hide an exchange,
+by shortest augmenting paths.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import numpy as np
 
 from rankstruct.kernels.compilation import compile_part, compile_vectorised, unsigned
 
-_MOST_EXCHANGED, _MOST_EXCHANGES = 16, 4  # ranks, rounds; of more, paths are sooner found
+NOT_BEGUN, BY_PATHS = -2, -1
+_MORE_SWEEPS = 32  # than ranks, before paths are taken: some 2 for each exchange, of which there are some rows / 6
 _PRECISE = 2.0**20  # numbers so many times as large still tell 1e-10 of a loss
 _MOST_NUMBERS = 2**26  # of the table: half a gigabyte
 
@@ -67,17 +69,15 @@ def value_of_score(problem, lead, i, g):
 def _fill_row(problem, lead, i, kept, row):
     """Fill `row` with the value of each group at rank i, minus infinity where it has no document for it. O(candidates).
 
-    `kept[0]` is the rank of which the row is, if not for reciprocal rank: it may hold this already.
+    `kept[0]` is the rank of which the row is: it may hold this already.
     """
-    if lead != -1:
-        for g in range(problem.groups):
-            row[g] = value_of_score(problem, lead, i, g)
-        return
     if kept[0] == i:
         return
     kept[0] = i
     for g in range(problem.groups):
-        row[g] = -np.inf
+        row[g] = -np.inf if lead == -1 else value_of_score(problem, lead, i, g)
+    if lead != -1:
+        return
     for j in range(problem.group.shape[0]):
         column = unsigned(problem.group[j])
         row[column] = max(row[column], worth(problem, lead, i, j))
@@ -101,18 +101,40 @@ def _find(highest, value, taken):
     return j
 
 
+@compile_vectorised
+def _raise_to_worth(value, c, a, score, gain):
+    """Raise the value of each rank to what it gets from a candidate."""
+    for i in range(value.shape[0]):
+        value[i] = max(value[i], c[i] * score - a[i] * gain)
+
+
+@compile_vectorised
+def _raise_to(value, other):
+    """Raise each value to another one."""
+    for i in range(value.shape[0]):
+        value[i] = max(value[i], other[i])
+
+
 @compile_part
-def _give_best_left(problem, lead, column, kept, taken, table):
-    """Give each rank the best of the groups that are left; returns False where none of them has a document for it."""
-    taken[:] = 0.0
-    for i in range(column.shape[0]):
-        _fill_row(problem, lead, i, kept[i:], table[i])
-        highest = _highest(table[i], taken)
-        if highest == -np.inf:
-            return False
-        column[i] = _find(highest, table[i], taken)
-        taken[column[i]] = -np.inf
-    return True
+def _fill_values(problem, rows, table):
+    """Fill `table` with the values of each group, one behind the other, at all ranks. O(candidates rows)."""
+    c, a = problem.c[:rows], problem.a[:rows]
+    for i in range(problem.groups * rows):
+        table[i] = -np.inf
+    for j in range(problem.group.shape[0]):
+        begin = problem.group[j] * rows
+        _raise_to_worth(table[begin : begin + rows], c, a, problem.score[j], problem.gain[j])
+
+
+@compile_part
+def _best_left(i, rows, left, table):
+    """Where in `left` the group of the highest value at rank i is, or -1 if no group there has a document for it."""
+    highest, place = -np.inf, -1
+    for f in range(left.shape[0]):
+        value = table[unsigned(left[f] * rows + i)]
+        if value > highest:
+            highest, place = value, f
+    return place
 
 
 @compile_part
@@ -125,55 +147,85 @@ def _shift(column, before, at, last, its):
 
 
 @compile_part
-def _exchange(column, before, price, own, spare, taken, table, most):
-    """Look for a better assignment; returns 0 if there is none, 1 if `column` and `taken` now are a better one, -1 if rounding
-    may hide it: a price is above `most`, or they rise for ever.
-
-    There is none if there are prices for the groups given, not below 0, at which no rank would rather have another group, nor
-    one that is not given, for nothing. The lowest are looked for: `price[k]` is what the ranks that lead to it by `before` gain
-    if each takes the next one's group. They do so if the last loses less with the best group not given, or if they are a circle.
-    O(rows groups + rows^2) or a little more, at worst O(rows^4).
-    """
+def _begin_sweeps(column, before, left, above, own, spare, table):
+    """What the ranks have and could have of the groups `left`; all prices are 0."""
     rows = column.shape[0]
-    for i in range(rows):
-        own[i], price[i], before[i] = table[i, column[i]], 0.0, -1
-        spare[i] = _highest(table[i], taken)
-    for _ in range(rows + 1):
-        rising = False
-        for i in range(rows - 1, -1, -1):
-            if price[i] > own[i] - spare[i]:
-                its = _find(spare[i], table[i], taken)
-                taken[its] = -np.inf
-                taken[_shift(column, before, i, -1, its)] = 0.0
-                return 1
-            for k in range(rows):
-                asked = price[i] - own[i] + table[i, column[k]]
-                if asked > price[k] and k != i:
-                    if asked > most:
-                        return -1
-                    j = i
-                    while j != -1 and j != k:
-                        j = before[j]
-                    if j == k:
-                        _shift(column, before, i, k, column[k])
-                        return 1
-                    price[k], before[k], rising = asked, i, True
-        if not rising:
-            return 0
-    return -1
+    for k in range(rows):
+        own[k], before[k], spare[k] = table[column[k] * rows + k], -1, -np.inf
+        above[k] = -own[k]
+    for g in left:
+        _raise_to(spare, table[g * rows : (g + 1) * rows])
 
 
 @compile_part
-def _assign_by_paths(problem, lead, column, scratch, reals, taken, table):
+def _exchange(column, left, most, before, reals, table):
+    """Exchange until no assignment is better; returns False where that is not seen: after many sweeps, or if a price is so high
+    above `most`, what a document costs at most, that rounding may hide a better one.
+
+    There is none if there are prices for the groups given, not below 0, at which no rank would rather have another group, nor
+    one that is `left`, for nothing. The lowest are looked for: the price of rank k's group, `above[k] + own[k]`, is what the
+    ranks that lead to it by `before` gain if each takes the next one's group. They do so if the last loses less with the best
+    group left, or if they are a circle. `table` is that of `_fill_values`. O(rows groups + rows^2) a sweep.
+    """
+    rows, begun = column.shape[0], False
+    above, own, spare = reals[0, :rows], reals[1, :rows], reals[2, :rows]
+    for _ in range(rows + _MORE_SWEEPS):
+        if not begun:
+            _begin_sweeps(column, before, left, above, own, spare, table)
+        begun, rising = True, False
+        for k in range(rows - 1, -1, -1):
+            if above[k] + spare[k] > 0.0:
+                place = _best_left(k, rows, left, table)
+                left[place] = _shift(column, before, k, -1, left[place])
+                begun = False
+                break
+            wanted = table[column[k] * rows : (column[k] + 1) * rows]
+            asked = _highest(wanted, above)
+            # The second is False where rounding alone raises it.
+            if asked > above[k] + own[k] and asked - own[k] > above[k]:
+                if asked > _PRECISE * most:
+                    return False
+                i = _find(asked, wanted, above)
+                j = i
+                while j != -1 and j != k:
+                    j = before[j]
+                if j == k:
+                    _shift(column, before, i, k, column[k])
+                    begun = False
+                    break
+                above[k], before[k], rising = asked - own[k], i, True
+        if begun and not rising:
+            return True
+    return False
+
+
+@compile_part
+def _assign_by_exchanges(problem, column, before, left, reals, table):
+    """`assign` by exchanges, from the best group left for one rank after another; returns False where that fails."""
+    rows, count = column.shape[0], left.shape[0]
+    _fill_values(problem, rows, table)
+    for g in range(count):
+        left[g] = g
+    for i in range(rows):
+        place = _best_left(i, rows, left[:count], table)
+        count -= 1
+        column[i], left[place] = left[place], left[count]
+    return _exchange(column, left[:count], problem.a[0] * problem.highest, before, reals, table)
+
+
+@compile_part
+def _assign_by_paths(problem, lead, column, scratch, reals, table):
     """`assign` by shortest augmenting paths.
 
     Invariant after each row: the rows so far are matched, row_price + price >= value everywhere with equality where matched,
     and the price of a column is >= 0, and 0 where it is free. Columns are kept in the order in which they are first matched: of
-    the free ones only the nearest counts.
+    the free ones only the nearest counts. Minus infinity forbids; some choice must be allowed.
     """
     matched, owner, before, done, kept = scratch[0], scratch[1], scratch[2], scratch[3], scratch[4]
     row_price, price, distance = reals[0], reals[1], reals[2]
-    rows, places = column.shape[0], min(table.shape[0], column.shape[0])
+    rows, groups, taken = column.shape[0], problem.groups, reals[3, : problem.groups]
+    places = min(table.shape[0] // groups, rows)
+    kept[:places] = -1
     taken[:] = 0.0
     for row in range(rows):
         for k in range(row):
@@ -183,7 +235,7 @@ def _assign_by_paths(problem, lead, column, scratch, reals, taken, table):
         matched[row], before[row], free = 0, -1, np.inf
         while True:  # until a free column is the nearest
             place = current % places
-            value = table[place]
+            value = table[place * groups : (place + 1) * groups]
             _fill_row(problem, lead, current, kept[place:], value)
             base, highest = length + row_price[current], _highest(value, taken)
             if base - highest < free:
@@ -216,24 +268,87 @@ def _assign_by_paths(problem, lead, column, scratch, reals, taken, table):
 
 
 @compile_part
-def assign(problem, lead, column, scratch, reals, table):
+def assign(problem, column, scratch, reals, table):
     """Fill `column` [rows] with a different group for each rank, so that the sum of values is largest.
 
-    For rows <= groups. Minus infinity forbids; some choice must be allowed. `scratch` [5, groups], `reals` [4, groups]; `table`
-    [>= 1, groups] keeps rows of values, and `scratch[4]`, -1 at first, which. About O(rows groups + rows^2) for a few ranks, at
-    worst O(rows^2 groups) and rows^2 / 2 rows of values.
+    For rows <= groups. `scratch` [5, groups], `reals` [4, groups]; `table` [>= groups] keeps as many rows of values as it has
+    room for. About O(rows groups) and a sweep of O(rows^2) for every few ranks, at worst O(rows^2 groups), or without room
+    rows^2 / 2 rows of values.
     """
-    rows, taken = column.shape[0], reals[3, : problem.groups]
-    if rows <= min(_MOST_EXCHANGED, table.shape[0]) and _give_best_left(
-        problem, lead, column, scratch[4], taken, table
+    before, left = scratch[0], scratch[1, : problem.groups]
+    if column.shape[0] * problem.groups <= table.shape[0] and _assign_by_exchanges(
+        problem, column, before, left, reals, table
     ):
-        charge = problem.a[0]  # what a document costs at most
-        if lead == -1:
-            charge *= problem.highest
-        better, rounds = 1, 0
-        while better == 1 and rounds < _MOST_EXCHANGES:
-            better = _exchange(column, scratch[0], reals[0], reals[1], reals[2], taken, table, _PRECISE * charge)
-            rounds += 1
-        if better == 0:
-            return
-    _assign_by_paths(problem, lead, column, scratch, reals, taken, table)
+        return
+    _assign_by_paths(problem, -1, column, scratch, reals, table)
+
+
+@compile_part
+def _begin_leads(problem, lead, column, left, table):
+    """Fill `table` with the values of all groups for `lead` irrelevant documents that lead, and `left` with the groups that are
+    not in `column`; returns how many they are, or `BY_PATHS` if there is no room.
+    """
+    rows, count = column.shape[0], 0
+    if rows * problem.groups > table.shape[0]:
+        return BY_PATHS
+    for g in range(problem.groups):
+        left[g] = 0
+        for i in range(rows):
+            table[g * rows + i] = value_of_score(problem, lead, i, g)
+    for g in column:
+        left[g] = 1
+    for g in range(problem.groups):
+        if left[g] == 0:
+            left[count] = g
+            count += 1
+    return count
+
+
+@compile_part
+def _exchange_leads(problem, lead, more, column, left, before, reals, table):
+    """`assign_leads` by exchanges; returns False where that fails.
+
+    A rank that showed a relevant document takes the group, of those left or by an exchange with another rank, that loses least:
+    mostly that is best of all.
+    """
+    rows = column.shape[0]
+    for i in range(lead, more):
+        for g in range(problem.groups):
+            table[g * rows + i] = value_of_score(problem, more, i, g)
+        its = column[i]
+        best, with_rank, with_left = table[its * rows + i], -1, -1
+        if best == value_of_score(problem, 0, i, its):
+            continue
+        for k in range(rows):
+            if k == i:
+                continue
+            found = table[column[k] * rows + i] + (table[its * rows + k] - table[column[k] * rows + k])
+            if found > best:
+                best, with_rank = found, k
+        for f in range(left.shape[0]):
+            found = table[left[f] * rows + i]
+            if found > best:
+                best, with_left = found, f
+        if best == -np.inf:
+            return False
+        if with_left != -1:
+            column[i], left[with_left] = left[with_left], its
+        elif with_rank != -1:
+            column[i], column[with_rank] = column[with_rank], its
+    return _exchange(column, left, problem.a[0], before, reals, table)
+
+
+@compile_part
+def assign_leads(problem, lead, more, column, left, scratch, reals, table):
+    """Make `column` of the best assignment for `lead` irrelevant documents that lead that for `more`, for reciprocal rank.
+
+    Returns what the next call takes for `left`, the first one taking `NOT_BEGUN`; between them `scratch[0]` and `table` stay as
+    they are. `scratch`, `reals` and `table` as of `assign`.
+    """
+    free = scratch[0, : problem.groups]
+    if left == NOT_BEGUN:
+        left = _begin_leads(problem, lead, column, free, table)
+    if left >= 0 and _exchange_leads(problem, lead, more, column, free[:left], scratch[1], reals, table):
+        return left
+    _assign_by_paths(problem, more, column, scratch, reals, table)
+    return BY_PATHS

@@ -7,9 +7,10 @@ ranking shows exactly m documents, one of a group; the rest has no rank. The ref
 over diverse rankings. With groups of one document this is the positional map with the decay cut to 0 after k.
 
 The argmax is an assignment of ranks to groups, where the value of (rank i, group) is the best over the group's documents of
-c_i s - a_i b; solved by exchanges or shortest augmenting paths, at worst O(n m + m^2 G) for n documents in G groups. Where the
-measure's discount reaches 0 before its cut-off, or it is WTA, k is the last rank with a discount; that of mWTA is for each list
-as `Diverse` says. Reciprocal rank takes the best of m + 1 assignments, in which 0 to m irrelevant documents lead: O(n m + m^3 G).
+c_i s - a_i b; solved by exchanges, rarely by shortest augmenting paths, at worst O(n m + m^2 G) for n documents in G groups.
+Where the measure's discount reaches 0 before its cut-off, or it is WTA, k is the last rank with a discount; that of mWTA is for
+each list as `Diverse` says. Reciprocal rank takes the best of m + 1 assignments, in which 0 to m irrelevant documents lead:
+O(n m + m^3 G).
 
 Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", section 7.1.
 

@@ -204,7 +204,7 @@ def test_the_kernel_compiles_for_a_device(kernel, monkeypatch):
     arrays = [row, row, types.uint64[::1], types.uint8[::1], types.int64[::1], row, row, row]
     lists = types.NamedTuple([*arrays, number, number, types.boolean, types.boolean], RankLists)
     if kernel == "diverse":
-        scratch = types.NamedTuple([rows, reals, reals, types.UniTuple(keys, 2)], Space)
+        scratch = types.NamedTuple([rows, reals, row, types.UniTuple(keys, 2)], Space)
         function = diverse_device._solve_lists
     else:
         scratch = typeof(positional_device._view(positional_device._allocate(4, 2, 0, torch.device("cpu"))))

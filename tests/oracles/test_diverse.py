@@ -14,6 +14,7 @@ from rankstruct.kernels import diverse_cpu, group_assignment_cpu, positional_cpu
 from rankstruct.kernels.group_assignment_cpu import Problem
 
 assign = called_from_python(group_assignment_cpu.assign)
+assign_by_paths = called_from_python(group_assignment_cpu._assign_by_paths)
 REFERENCES = ("ideal", "ideal-tied", "predicted")
 MEASURES = [
     *(f"{kind}@{k}" for kind in ("nDCG", "DCG(discount='letor')", "P") for k in (1, 2, 3, 10)),
@@ -158,9 +159,9 @@ def test_long_lists_equal_scipys_assignment_by_value(kind, reference):
 @pytest.mark.parametrize("kind", ["random", "tied", "all one group", "mixed groups"])
 def test_reciprocal_rank_of_long_lists_equals_scipys_assignments(kind):
     rng = np.random.default_rng(4)
-    for k in (1, 3, 10, 25):
+    for k in (1, 3, 10, 10, 10, 25, 25, 60):
         n = int(rng.integers(50, 150))
-        labels = (rng.random(n) < 0.3) * 1.0
+        labels = (rng.random(n) < rng.choice([0.1, 0.3, 0.7])) * 1.0
         scores = np.round(rng.normal(size=n)) if kind == "tied" else rng.normal(size=n)
         scores += labels * 0.5
         groups = rng.integers(0, {"all one group": 1, "mixed groups": 15}.get(kind, n // 2), size=n)
@@ -218,8 +219,11 @@ def test_the_assignment_has_scipys_value():
         column, scratch, reals = np.empty(rows, np.int64), np.full((5, columns), -1), np.empty((4, columns))
         problem = Problem(np.arange(len(group)), group, score, gain, c, a, columns, np.abs(gain).max(), top_score)
         for kept in {1, int(rng.integers(1, rows + 1)), rows + 1}:  # rows that the table has room for
-            scratch[4] = -1
-            assign(problem, lead, column, scratch, reals, np.empty((kept, columns)))
+            table = np.empty(kept * columns)
+            if lead == -1:
+                assign(problem, column, scratch, reals, table)
+            else:
+                assign_by_paths(problem, lead, column, scratch, reals, table)
             assert len(set(column.tolist())) == rows
             assert value[np.arange(rows), column].sum() == pytest.approx(expected, abs=1e-9 * size)
 
@@ -435,20 +439,28 @@ FAULTS = [
     ("_assign_by_paths", "base + price[k] - value", "base - value"),
     ("_assign_by_paths", "nearest == -1 or free <= distance[nearest]", "free < np.inf"),
     ("_assign_by_paths", "at, _find(", "-1, _find("),
-    ("_give_best_left", "taken[column[i]] = -np.inf", "taken[column[0]] = -np.inf"),
-    ("_exchange", "price[i] > own[i] - spare[i]", "price[i] > own[i]"),
-    ("_exchange", "for k in range(rows):", "for k in range(i + 1, rows):"),
+    ("_assign_by_exchanges", "left[place], left[count]", "left[place], left[place]"),
+    ("_exchange", "above[k] + spare[k] > 0.0", "above[k] + spare[k] > 1.0"),
+    ("_exchange", "range(rows - 1, -1, -1)", "range(rows - 1, 0, -1)"),
     ("_exchange", "_shift(column, before, i, k, column[k])", "_shift(column, before, i, k, column[i])"),
-    ("_exchange", "] = 0.0", "] = -np.inf"),
-    ("_exchange", "if not rising:", "if True:"),
-    ("_exchange", "price[i] - own[i] + table", "-own[i] + table"),
+    ("_exchange", "left[place] = _shift", "_ = _shift"),
+    ("_exchange", "if begun and not rising:", "if begun:"),
+    ("_exchange", "_highest(wanted, above)", "_highest(wanted, -own)"),
+    ("_fill_values", "-np.inf", "0.0"),
+    ("_raise_to_worth", "max(value[i], ", "("),
+    ("_begin_sweeps", "for g in left:", "for g in left[1:]:"),
+    ("_begin_leads", "left[g] = 1", "left[g] = 0"),
+    ("_exchange_leads", "value_of_score(problem, more, i, g)", "value_of_score(problem, lead, i, g)"),
+    ("_exchange_leads", "if best == value_of_score(problem, 0, i, its):", "if True:"),
+    ("_exchange_leads", "column[i], column[with_rank] = column[with_rank], its", "column[i] = column[with_rank]"),
+    ("_exchange_leads", "column[i], left[with_left] = left[with_left], its", "column[i] = left[with_left]"),
     ("_fill_row", "max(row[column], ", "("),
     ("worth", "- problem.a[i] * problem.gain[j]", "- problem.a[i]"),
     ("worth", "if i < lead and", "if"),
     ("problem_of", "its_score <= highest", "its_score > highest"),
     ("problem_of", "its_gain > last", "False"),
     ("problem_of", "its_gain / unit", "its_gain"),
-    ("_show_most_violated", "scratch[6, :m] = -1", "scratch[6, 0] = -1"),
+    ("_assign_by_paths", "kept[:places] = -1", "kept[0] = -1"),
     ("_show_most_violated", "worth(problem, lead, i, j) > best[i]", "best[i] == -np.inf"),
     ("_show_highest", "chosen[its] > score or", ""),
     ("_show_highest", "i -= 1", "break"),
@@ -476,8 +488,8 @@ FAULTS = [
     ("_lead_with_relevant", "lead != -1 and total <= best", "True"),
     ("_find_top_scores", "irrelevant += 1", "irrelevant += problem.gain[j] < 0.0"),
     ("_find_top_scores", "if problem.gain[j] <= 0.0:", "if True:"),
-    ("_assign_reciprocal", "step if step else last", "last"),
-    ("_assign_reciprocal", "step if step else last", "step"),
+    ("_assign_reciprocal", "(step, column) if step", "(last, column) if step"),
+    ("_assign_reciprocal", "else (last, ", "else (step, "),
     ("_assign_reciprocal", "problem.a[lead] if lead < m else 0.0", "0.0"),
     ("_assign_reciprocal", "most - charge <= largest", "True"),
     ("_assign_reciprocal", "total if lead < last else most", "total"),
@@ -486,6 +498,7 @@ FAULTS = [
     ("_give_highest", "free[g] = 0", "pass"),
     ("_give_highest", "i -= 1", "break"),
     ("_assign_reciprocal", " - reals[0, i]", ""),
+    ("_assign_reciprocal", "top[0, column[solved]] == top[1, column[solved]]", "True"),
 ]
 
 
@@ -496,8 +509,8 @@ MODULES = group_assignment_cpu, diverse_cpu
 def kernel_with(where="", right="", wrong=""):
     """The kernel in plain Python, with one line of one function changed."""
     space = {name: value for each in MODULES for name, value in vars(each).items()}
-    if where == "_assign_by_paths":
-        space["_MOST_EXCHANGED"] = 0
+    if where in ("_assign_by_paths", "_fill_row"):
+        space["_MORE_SWEEPS"] = -100
     for module in MODULES:
         for name, its in vars(module).items():
             if not hasattr(its, "py_func") or its.__module__ != module.__name__:
@@ -507,7 +520,7 @@ def kernel_with(where="", right="", wrong=""):
                 assert right in source
                 source = source.replace(right, wrong)
             exec(compile(source, name, "exec"), space)
-    space.update(PARTS, partition=positional_cpu.partition.py_func)
+    space.update(PARTS, partition=positional_cpu.partition.py_func, copy_into=sorting.copy_into.py_func)
     return space["diverse_lists"]
 
 
