@@ -21,7 +21,8 @@ def public_names(module: ModuleType) -> list[str]:
 def attach(package: str, *rooms: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """The `__getattr__` and `__dir__` of a package whose public names are those of its `rooms`, asked in this order.
 
-    Submodules are found too, so that `import rankstruct as rs` is enough for `rs.data`.
+    Submodules are found too, so that `import rankstruct as rs` is enough for `rs.data`. Who asks the package for a name of
+    `data` is told where it is.
     """
 
     def find(name: str) -> object:
@@ -35,7 +36,10 @@ def attach(package: str, *rooms: str) -> tuple[Callable[[str], object], Callable
                 if name in public_names(module):
                     # Not asked for again, and known to who traces the code.
                     return vars(sys.modules[package]).setdefault(name, getattr(module, name))
-        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        near = not name.startswith("_") and name in public_names(import_module(f"{package}.data"))
+        raise AttributeError(
+            f"module {package!r} has no attribute {name!r}{f', but {package}.data has' if near else ''}"
+        )
 
     def every() -> list[str]:
         found = {name for room in rooms for name in public_names(import_module(f"{package}.{room}"))}

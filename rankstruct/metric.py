@@ -107,6 +107,10 @@ class RankingMetric(Metric):
         names = [self.prefix + measure.name for measure in self.measures]
         return ByMeasure(zip(names, sums / counts, strict=True))
 
+    def plot(self, val: Any = None, ax: Any = None) -> Any:
+        """Figure and axes with `val`, what `compute` or `forward` returned, or a sequence of it; `compute()` by default."""
+        return self._plot(val, ax)
+
     def empty_lists(self) -> dict[str, int]:
         """How many lists had nothing relevant (for AUC: or everything), by measure; under DDP over all processes."""
         with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync):

@@ -1,10 +1,10 @@
-"""Which bound each measure should take by default: the papers' convex one, the two that are not convex, and where they begin; and
-which C, where there are no validation lists to choose it.
+"""Which bound each measure should take by default: the papers' convex one, the two that are not convex, and where they begin;
+which C, where there are no validation lists to choose it; and what becomes of the bounds in a plain loop of SGD from zero.
 
 Linear scorers, five folds, documents shuffled within each query. Bounds are compared on raw features by their test values, C
 chosen on the validation lists by the measure that is trained for; single C of the default bound by what the validation lists,
-which chose nothing, say. Every value is kept in the folder `--output`, and what is there is not run again; prints two tables, and
-writes them as `bounds.json`:
+which chose nothing, say; loops by the best and by the last of their epochs on the validation lists. Every value is kept in the
+folder `--output`, and what is there is not run again; prints three tables, and writes them as `bounds.json`:
 
     python scripts/default_bounds.py --path OHSUMED MQ2008 --output runs/bounds
 """
@@ -22,7 +22,7 @@ import torch
 
 import rankstruct as rs
 from rankstruct.commands.cells import Cell, CellFolders, CellsFailed
-from rankstruct.data import Source, shuffle_documents
+from rankstruct.data import BatchLoader, Source, shuffle_documents
 from rankstruct.diagnostics import arrays_of, mean_measures
 from rankstruct.files import write_result
 from rankstruct.tables import markdown_table
@@ -47,6 +47,19 @@ SINGLE = {
     for prepare in ([], ["standardize"])
     for C in (1.0, 10.0, 100.0)
 }
+#: Losses of a loop for nDCG@10.
+LOSSES = {
+    "the default": lambda: rs.StructuredHingeLoss("nDCG@10"),
+    'reference="predicted"': lambda: rs.StructuredHingeLoss("nDCG@10", reference="predicted"),
+    "the same + 0.1 graded AUC": lambda: rs.CombinedLoss(
+        [rs.StructuredHingeLoss("nDCG@10", reference="predicted"), rs.GradedLoss("AUC")], weights=[1, 0.1]
+    ),
+    'nDCG, reference="predicted"': lambda: rs.StructuredHingeLoss("nDCG", reference="predicted"),
+    'GradedLoss("AUC")': lambda: rs.GradedLoss("AUC"),
+    'LambdaLoss("nDCG@10")': lambda: rs.LambdaLoss("nDCG@10"),
+}
+LOOPS = {f"{name}, lr={rate:g}": (loss, rate) for rate in (0.1, 0.01) for name, loss in LOSSES.items()}
+EPOCHS = 60
 REFUSED = ("more than one grade", "must have one gain", "TopSurrogateLoss takes")  # words of the messages
 
 
@@ -72,10 +85,33 @@ def value(path: str, fold: int, measure: str, name: str) -> float | None:
     return mean_measures(ranker.predict(judges.features), judges, [measure])[measure]
 
 
+def curve(path: str, fold: int, measure: str, name: str) -> list[float]:
+    """The measure on the validation lists after each epoch of a loop with a linear scorer on raw features, 16 lists a step."""
+    torch.set_num_threads(1)
+    parts = Source(path=path, fold=fold).read()
+    train, vali = (shuffle_documents(part, seed=3 * fold + at) for at, part in enumerate(parts[:2]))
+    torch.manual_seed(fold)
+    make, rate = LOOPS[name]
+    loss, scorer = make(), rs.LinearScorer(train.num_features)
+    optimizer, found = torch.optim.Adam(scorer.parameters(), lr=rate), []
+    loader = BatchLoader(train, lists_per_batch=16, shuffle=True, seed=fold)
+    for epoch in range(EPOCHS):
+        loader.set_epoch(epoch)
+        for batch in loader:
+            optimizer.zero_grad()
+            loss(scorer(batch.features), batch.labels, where=batch.where).backward()
+            optimizer.step()
+        with torch.no_grad():
+            scores = scorer(torch.tensor(vali.features)).numpy()
+        found.append(mean_measures(scores, vali, [measure])[measure])
+    return found
+
+
 def run_cell(path: str, folds: list[int], measure: str, name: str) -> dict:
     """The values of all folds, and what made them."""
     made = f"{datetime.date.today()}, rankstruct {rs.__version__}, torch {torch.__version__}"
-    return {"made": made, "values": [value(path, fold, measure, name) for fold in folds]}
+    found = curve if name in LOOPS else value
+    return {"made": made, "values": [found(path, fold, measure, name) for fold in folds]}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -86,7 +122,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--output", default="runs/bounds", help="folder of the values (default: %(default)s)")
     parser.add_argument("--processes", type=int, default=1, help="cells at once (default: %(default)s)")
     given = parser.parse_args(arguments)
-    kinds = {"bound": (MEASURES, BOUNDS), "single C": (("AP", *MEASURES), SINGLE)}
+    kinds = {"bound": (MEASURES, BOUNDS), "single C": (("AP", *MEASURES), SINGLE), "loop": (MEASURES[:1], LOOPS)}
     cells = {}
     for path in given.path:
         content = Source(path=path, fold=given.folds[0]).digest()
@@ -104,11 +140,11 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     found = {key: results[cell.name] for key, cell in cells.items()}
     print(f"{max(each['made'] for each in found.values())}; means of folds {', '.join(map(str, given.folds))}")
-    bounds, single = (
+    bounds, single, loops = (
         _table(kind, found, names, [(path, measure) for path in given.path for measure in measures])
         for kind, (measures, names) in kinds.items()
     )
-    tables = {"bounds": bounds, "single C": single}
+    tables = {"bounds": bounds, "single C": single, "loops": loops}
     for header, rows in tables.values():
         print(f"\n{markdown_table(header, rows)}")
     words = ["python", "scripts/default_bounds.py", *(sys.argv[1:] if arguments is None else arguments)]
@@ -117,6 +153,20 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _table(kind: str, found: dict, names: Iterable[str], columns: list[tuple[str, str]]) -> tuple[list, list]:
+    if kind == "loop":
+        header = [f"{Path(path).name} {epoch}" for path, _ in columns for epoch in ("best epoch", "last epoch")]
+        epochs = (max, lambda curve: curve[-1])
+        return [kind, *header], [
+            [
+                name,
+                *(
+                    _mean([choose(curve) for curve in found[path, measure, name]["values"]])
+                    for path, measure in columns
+                    for choose in epochs
+                ),
+            ]
+            for name in names
+        ]
     rows = [[name, *(_mean(found[path, measure, name]["values"]) for path, measure in columns)] for name in names]
     return [kind, *(f"{Path(path).name} {measure}" for path, measure in columns)], rows
 

@@ -124,7 +124,8 @@ class BatchLoader:
         documents_per_batch: bound of lists times list size, padding included; a longer list is a batch by itself.
         max_list_size: longer lists are sampled down to it, anew each epoch; see `make_batch`. `sampled` counts them.
         keep_relevant: whether samples have all relevant documents.
-        shuffle: a new order each epoch; else lists go in order of rounded length, or as in the data if one is a batch.
+        shuffle: a new order each epoch; else lists go in order of rounded length, or as in the data if one is a batch. A loop
+            that sets no epoch goes on to the next one where it came to the end of the last.
         seed: of shuffling and sampling.
         rank: the number of this process, from 0.
         world_size: processes that share the lists. Each has its own batches, the same number as the others: some are
@@ -170,6 +171,7 @@ class BatchLoader:
         self.left_out = data.num_lists - len(self._lists)
         self.sampled = 0 if max_list_size is None else int((data.lengths[self._lists] > max_list_size).sum())
         self._start = self._delivered = 0
+        self._ended = False
         self._take_place(rank, world_size)
 
     @property
@@ -186,6 +188,8 @@ class BatchLoader:
     def __iter__(self) -> Iterator[Batch]:
         # Lightning asks for the iterator before it tells the epoch; nothing is decided before the first batch is
         # wanted.
+        self.epoch += self._ended
+        self._ended = False
         self._delivered, self._start = self._start, 0
         for lists in self._batches()[self._delivered :]:
             self._delivered += 1
@@ -195,6 +199,7 @@ class BatchLoader:
                 if len(lists)
                 else self._nothing()
             )
+        self._ended = True  # who sets no epoch goes on with the next one
 
     def share(self, rank: int, world_size: int) -> BatchLoader:
         """The part of these batches that one of several processes takes, as the arguments `rank` and `world_size` say.
@@ -222,6 +227,7 @@ class BatchLoader:
 
     def set_epoch(self, epoch: int) -> None:
         """Take the order of an epoch, from its first batch on unless it is the present one."""
+        self._ended = False
         if epoch != self.epoch:
             self.epoch, self._start, self._delivered = epoch, 0, 0
 
@@ -231,7 +237,7 @@ class BatchLoader:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on behind the batches that were delivered, at the next iteration alone."""
-        self.epoch = state["epoch"]
+        self.epoch, self._ended = state["epoch"], False
         self._start = self._delivered = state["delivered"]
 
     def _batches(self) -> list[np.ndarray]:

@@ -654,6 +654,7 @@ def check_ids(X: Any, qid: Any, groups: Any) -> tuple[np.ndarray, np.ndarray | N
     for name, given in (("qid", qid), *([] if groups is None else [("groups", groups)])):
         ids = numbered_ids(name, given)
         if ids.shape != np.shape(X)[:1]:
-            raise ValueError(f"{name} must have one entry a document, shape {np.shape(X)[:1]}; got {ids.shape}")
+            sizes = "; the sizes of lists go as group=" if name == "qid" else ""
+            raise ValueError(f"{name} must have one entry a document, shape {np.shape(X)[:1]}; got {ids.shape}{sizes}")
         found.append(ids)
     return found[0], None if groups is None else np.unique(found[1], return_inverse=True)[1].astype(np.int64)

@@ -12,7 +12,7 @@ import numpy as np
 
 from rankstruct.kernels.compilation import compile_kernel, compile_part
 from rankstruct.kernels.labelling import ACCURACY, BREAK_EVEN, PRECISION, SUCCESS, F
-from rankstruct.kernels.pairwise_cpu import begin_list, split_by_chosen, workspace
+from rankstruct.kernels.pairwise_cpu import begin_list, share_directions, split_by_chosen, workspace
 
 
 @compile_part
@@ -162,4 +162,6 @@ def contingency_lists(scores, bits, relevant, where, offsets, first, last, param
             difference += direction[irrelevant_at[j]] * (irrelevant_score[j] - zero)
         task_loss[index] = loss
         value[index] = max(loss + difference, 0.0)
+        if parameters.reference:  # the other one is by input order
+            share_directions(p, m, space, parameters, direction)
     return -1

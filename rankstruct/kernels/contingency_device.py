@@ -113,4 +113,5 @@ def contingency_padded(lists: PaddedLists, relevant: Tensor, table: Table) -> An
     direction = torch.where(can_err, labellings.psi(a, k) - reference, 0.0)
     task_loss = torch.where(can_err, labellings.measure(hits, size) - labellings.measure(a, k), 0.0).squeeze(-1)
     difference = (direction * torch.where(lists.where, split.scores - labellings.zero, 0.0)).sum(-1)
+    direction = split.shared(direction) if table.reference else direction
     return task_loss, (task_loss + difference).clamp(min=0.0), direction

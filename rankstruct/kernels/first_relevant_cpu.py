@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rankstruct.kernels.compilation import compile_kernel
-from rankstruct.kernels.pairwise_cpu import begin_list, split_by_chosen, workspace
+from rankstruct.kernels.pairwise_cpu import begin_list, share_directions, split_by_chosen, workspace
 
 
 @compile_kernel
@@ -36,6 +36,7 @@ def reciprocal_rank_lists(scores, bits, relevant, where, offsets, first, last, p
         direction[relevant_at[p - 1]] = 0.0 - best_r
         if not parameters.predicted:
             value[index] = best
+            share_directions(p, m, space, parameters, direction)
             continue
         # F prefers the irrelevant documents that score above the lowest relevant one, then that one.
         row = split_by_chosen(relevant, where, start, stop, parameters, space)
@@ -51,4 +52,5 @@ def reciprocal_rank_lists(scores, bits, relevant, where, offsets, first, last, p
         for j in range(m):
             difference += direction[irrelevant_at[j]] * irrelevant_score[j]
         value[index] = max(best_loss + difference, 0.0)
+        share_directions(p, m, space, parameters, direction)
     return -1

@@ -29,7 +29,7 @@ def reciprocal_rank_padded(lists: PaddedLists, relevant: Tensor, parameters: Par
         above = (other.rank < other.m) & (other.irrelevant_score > _lowest(other)) & (other.p > 0)
         direction = direction - _direction(other, above.sum(-1, keepdim=True))
         value = (task_loss + (direction * split.scores).sum(-1)).clamp(min=0.0)
-    return task_loss, value, direction
+    return task_loss, value, split.shared(direction)
 
 
 def _lowest(split: Split) -> Tensor:

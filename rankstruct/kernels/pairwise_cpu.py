@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from rankstruct.kernels.compilation import compile_kernel, compile_part, unsigned
-from rankstruct.kernels.sorting import longest_list, sort_descending, sort_space
+from rankstruct.kernels.sorting import is_tied, longest_list, share_among_tied, sort_descending, sort_space
 
 
 @compile_kernel
@@ -75,7 +75,16 @@ def split_by_chosen(relevant, where, start, stop, parameters, space):
 
 
 @compile_part
-def _finish(p, m, space, loss, index, task_loss, value, direction):
+def share_directions(p, m, space, parameters, direction):
+    """`share_among_tied` among the relevant documents and among the irrelevant ones."""
+    for row, count in ((0, p), (1, m)):
+        score = space[2][row, :count]
+        if is_tied(score):
+            share_among_tied(space[1][row, :count], score, parameters.chosen, direction)
+
+
+@compile_part
+def _finish(p, m, space, loss, index, parameters, task_loss, value, direction):
     """Write the results of the ranking with the irrelevant documents above each relevant one in `space` and its task loss."""
     _, documents, values = space
     relevant_at, irrelevant_at, above = documents[0], documents[1], documents[4]
@@ -95,6 +104,7 @@ def _finish(p, m, space, loss, index, task_loss, value, direction):
             j += 1
     task_loss[index] = loss
     value[index] = max(loss + difference, 0.0)
+    share_directions(p, m, space, parameters, direction)
 
 
 @compile_part
@@ -128,6 +138,7 @@ def _finish_predicted(p, m, space, loss, relevant, where, offsets, index, parame
         difference += coefficient * irrelevant_score[j]
     task_loss[index] = loss
     value[index] = max(loss + difference, 0.0)
+    share_directions(p, m, space, parameters, direction)
 
 
 @compile_part
@@ -176,7 +187,7 @@ def auc_lists(scores, bits, relevant, where, offsets, first, last, parameters, t
                 p, m, space, loss, relevant, where, offsets, index, parameters, task_loss, value, direction
             )
         else:
-            _finish(p, m, space, loss, index, task_loss, value, direction)
+            _finish(p, m, space, loss, index, parameters, task_loss, value, direction)
     return -1
 
 
@@ -258,7 +269,7 @@ def convex_lists(scores, bits, relevant, where, offsets, first, last, parameters
                 p, m, space, loss, relevant, where, offsets, index, parameters, task_loss, value, direction
             )
         else:
-            _finish(p, m, space, loss, index, task_loss, value, direction)
+            _finish(p, m, space, loss, index, parameters, task_loss, value, direction)
     return -1
 
 
@@ -386,7 +397,7 @@ def programme_lists(scores, bits, relevant, where, offsets, first, last, paramet
                 p, m, space, loss, relevant, where, offsets, index, parameters, task_loss, value, direction
             )
         else:
-            _finish(p, m, space, loss, index, task_loss, value, direction)
+            _finish(p, m, space, loss, index, parameters, task_loss, value, direction)
     return -1
 
 
@@ -421,5 +432,5 @@ def reciprocal_rank_lists(scores, bits, relevant, where, offsets, first, last, p
                 p, m, space, loss, relevant, where, offsets, index, parameters, task_loss, value, direction
             )
         else:
-            _finish(p, m, space, loss, index, task_loss, value, direction)
+            _finish(p, m, space, loss, index, parameters, task_loss, value, direction)
     return -1

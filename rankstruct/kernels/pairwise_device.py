@@ -64,6 +64,21 @@ class Split:
         counts.scatter_add_(-1, self.relevant_order, torch.where(self.rank < self.p, -above, 0).double())
         return counts.scatter_add_(-1, self.irrelevant_order, torch.where(self.rank < self.m, below, 0).double())
 
+    def shared(self, direction: Tensor) -> Tensor:
+        """The mean over documents of one label, one score and one chosen score; see `sorting.share_among_tied`."""
+        for order, count in ((self.relevant_order, self.p), (self.irrelevant_order, self.m)):
+            begins = torch.ones(self.shape, dtype=torch.bool, device=direction.device)
+            begins[..., 1:] = self.rank[1:] >= count
+            for scores in {id(each): each.scores for each in (self, self.chosen)}.values():
+                ordered = scores.gather(-1, order)
+                begins[..., 1:] |= ordered[..., 1:] != ordered[..., :-1]
+            run, its = begins.cumsum(-1) - 1, direction.gather(-1, order)
+            total = torch.zeros_like(its).scatter_add_(-1, run, its)
+            size = torch.zeros_like(its).scatter_add_(-1, run, torch.ones_like(its))
+            mean = (total / size.clamp(min=1)).gather(-1, run)
+            direction = direction.scatter(-1, order, mean)
+        return direction
+
     def finish(
         self, irrelevant_above: Tensor, task_loss: Tensor, parameters: Parameters, can_err: Tensor | None = None
     ) -> Answer:
@@ -80,7 +95,7 @@ class Split:
         can_err = both if can_err is None else both & can_err
         task_loss = torch.where(can_err, task_loss, 0.0)
         value = torch.where(can_err, (task_loss + difference).clamp(min=0.0), 0.0)
-        return task_loss, value, direction * can_err.unsqueeze(-1)
+        return task_loss, value, self.shared(direction * can_err.unsqueeze(-1))
 
 
 def auc_padded(lists: PaddedLists, relevant: Tensor, parameters: Parameters) -> Answer:

@@ -20,7 +20,14 @@ from __future__ import annotations
 import numpy as np
 
 from rankstruct.kernels.compilation import compile_kernel, compile_part
-from rankstruct.kernels.pairwise_cpu import _finish, _finish_predicted, begin_list, split_by_chosen, workspace
+from rankstruct.kernels.pairwise_cpu import (
+    _finish,
+    _finish_predicted,
+    begin_list,
+    share_directions,
+    split_by_chosen,
+    workspace,
+)
 
 
 @compile_part
@@ -147,6 +154,7 @@ def _finish_restricted(p, m, space, loss, relevant, where, offsets, index, param
         difference += direction[documents[1][j]] * values[1][j]
     task_loss[index] = loss
     value[index] = max(loss + difference, 0.0)
+    share_directions(p, m, space, parameters, direction)
 
 
 @compile_kernel
@@ -170,5 +178,5 @@ def partial_area_lists(scores, bits, relevant, where, offsets, first, last, para
                 p, m, space, loss, relevant, where, offsets, index, parameters, task_loss, value, direction
             )
         else:
-            _finish(p, m, space, loss, index, task_loss, value, direction)
+            _finish(p, m, space, loss, index, parameters, task_loss, value, direction)
     return -1

@@ -106,4 +106,4 @@ def partial_area_padded(lists: PaddedLists, relevant: Tensor, window: Window) ->
     direction = torch.where(can_err, direction, 0.0)
     task_loss = torch.where(can_err.squeeze(-1), task_loss, 0.0)
     value = (task_loss + (direction * split.scores).sum(-1)).clamp(min=0.0)
-    return task_loss, value, direction
+    return task_loss, value, split.shared(direction)

@@ -23,7 +23,16 @@ from rankstruct.kernels.assignment_cpu import (
     sweep_space,
 )
 from rankstruct.kernels.compilation import compile_kernel, compile_part, unsigned
-from rankstruct.kernels.sorting import COUNTED_CLASSES, copy_into, longest_list, number_few, sort_descending, sort_space
+from rankstruct.kernels.sorting import (
+    COUNTED_CLASSES,
+    copy_into,
+    is_tied,
+    longest_list,
+    number_few,
+    share_among_tied,
+    sort_descending,
+    sort_space,
+)
 
 IDEAL, IDEAL_TIED, PREDICTED = range(3)  # the order of `oracles.registry.REFERENCES`
 
@@ -659,6 +668,19 @@ def _sort_by_gain(batch, index, scratch, gain, space, by_gain):
     partition(number, behind, classes, start, by_gain, scratch[2])
 
 
+@compile_part
+def _share_directions(batch, index, order, pointer, documents, key, direction):
+    """`share_among_tied` among the documents of each class, which are the gains. All but the batch and `direction` is scratch."""
+    start, n, classes = batch.lists.offsets[index], batch.size[index], batch.classes[index]
+    behind, begin = batch.behind[start : start + classes], 0
+    partition(batch.group[start : start + n], behind, classes, 0, order[:n], pointer)
+    for i in range(n):
+        documents[i], key[i] = batch.by_score[start + order[i]], batch.score[start + order[i]]
+    for end in behind:
+        share_among_tied(documents[begin:end], key[begin:end], batch.lists.chosen, direction)
+        begin = end
+
+
 @compile_kernel
 def score_lists(batch, first, last, reference, task_loss, value, direction):
     """`score` with scratch for the longest of the lists."""
@@ -753,4 +775,6 @@ def score(batch, first, last, reference, task_loss, value, direction, space, scr
             loss = max(1.0 - found / batch.ideal[index] if lists.normalized else batch.ideal[index] - found, 0.0)
         task_loss[index] = loss
         value[index] = max(loss + difference, 0.0)
+        if reference != IDEAL and not batch.merged[index] and is_tied(score):
+            _share_directions(batch, index, begins, pointer, by_reference, key, direction)
     return -1

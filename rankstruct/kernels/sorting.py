@@ -176,6 +176,37 @@ def sort_descending(bits, where, start, stop, space):
 
 
 @compile_part
+def is_tied(score):
+    """Whether two of them, sorted, are equal."""
+    tied = False
+    for i in range(1, score.shape[0]):
+        tied |= score[unsigned(i)] == score[unsigned(i - 1)]
+    return tied
+
+
+@compile_part
+def share_among_tied(documents, score, chosen, direction):
+    """Give documents of one score, and of one chosen score as far as they are neighbours, the mean of their directions.
+
+    `documents` are of one label, by descending `score`. Which of them stands first is nobody's choice: where a list's order
+    decides, a scorer that begins at zero learns that order. O(n).
+    """
+    begin, n = 0, documents.shape[0]
+    while begin < n:
+        at = unsigned(documents[begin])
+        end, total = begin + 1, np.float64(direction[at])
+        while end < n and score[end] == score[begin]:
+            its = unsigned(documents[end])
+            if chosen.size and chosen[its] != chosen[at]:
+                break
+            total += direction[its]
+            end += 1
+        for i in range(begin if end > begin + 1 else end, end):
+            direction[unsigned(documents[i])] = total / (end - begin)
+        begin = end
+
+
+@compile_part
 def copy_into(source, target):
     """What `target[: len(source)] = source` does, without numba's seconds to compile how shapes are matched."""
     for i in range(source.shape[0]):

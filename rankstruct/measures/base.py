@@ -357,7 +357,7 @@ def parse_measure(measure: str | Measure) -> Measure:
     missing = [key for key, parameter in takes.items() if parameter.default is MISSING and key not in options]
     if missing:
         raise ValueError(
-            f"{kind.__name__} needs {', '.join(missing)}; write {kind.__name__}({missing[0]}=...), got {measure!r}"
+            f"{kind.__name__} needs {', '.join(missing)}; write {kind.__name__}({'=..., '.join(missing)}=...), got {measure!r}"
         )
     return kind(**options)
 

@@ -239,9 +239,35 @@ def test_resuming_goes_on_where_it_stopped():
         iterator = iter(second)  # Lightning: first the iterator, then the epoch
         second.set_epoch(2)
         assert [batch.positions.tolist() for batch in iterator] == expected[delivered:]
+        second.set_epoch(2)
         assert [batch.positions.tolist() for batch in second] == expected  # that iteration alone
         second.set_epoch(3)
         assert second.state_dict() == {"epoch": 3, "delivered": 0}
+
+
+def test_a_plain_loop_goes_on_with_the_next_epoch():
+    def seen(loader):
+        return [batch.positions.tolist() for batch in loader]
+
+    data, options = some_data([5, 5, 5, 5, 5, 9]), {"lists_per_batch": 2, "max_list_size": 4, "shuffle": True}
+    told, plain = BatchLoader(data, **options), BatchLoader(data, **options)
+    expected = []
+    for epoch in range(3):
+        told.set_epoch(epoch)
+        expected.append(seen(told))
+    found = [seen(plain)]
+    next(iter(plain))  # an epoch that was begun is no epoch
+    found += [seen(plain), seen(plain)]
+    assert found == [expected[0], expected[1], expected[2]]
+    assert len({str(each) for each in found}) == 3
+    plain.set_epoch(2)  # the same again
+    assert seen(plain) == expected[2]
+    state = plain.state_dict()
+    plain = BatchLoader(data, **options)
+    plain.load_state_dict(state)
+    assert seen(plain) == []  # what is left of it
+    plain.set_epoch(1)
+    assert seen(plain) == expected[1]
 
 
 def test_a_new_epoch_drops_the_position_of_the_old_one():

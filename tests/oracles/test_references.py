@@ -78,6 +78,36 @@ def test_own_scores_as_reference_scores_change_nothing():
                     torch.testing.assert_close(own.direction, frozen.direction)
 
 
+@pytest.mark.parametrize("device_path", [False, True])
+@pytest.mark.parametrize("frozen", [False, True])
+def test_documents_of_one_label_and_one_score_have_one_direction(frozen, device_path, monkeypatch):
+    """Else a scorer that begins at zero learns the order of the file."""
+    if device_path:
+        monkeypatch.setattr(dispatch, "has_loops", lambda device: False)
+    rng = np.random.default_rng(6)
+    for measure, feature_map in PAIRS:
+        graded, shape = isinstance(feature_map, rs.Positional), (8, 14)
+        by_order = graded or isinstance(feature_map, rs.PredictedPositive)  # an ideal ranking by the order of the list
+        for reference in find_oracle(measure, feature_map).references[by_order:]:
+            if frozen and reference == "ideal":
+                continue
+            scores = torch.tensor(np.round(rng.normal(size=shape)) * rng.integers(0, 2, size=(shape[0], 1)))
+            labels, where = (
+                torch.tensor(rng.integers(0, 3 if graded else 2, size=shape)),
+                torch.tensor(rng.random(shape) < 0.9),
+            )
+            options = {"reference_scores": -scores} if frozen else {}
+            found = rs.most_violated(
+                scores, labels, measure, feature_map=feature_map, reference=reference, where=where, **options
+            )
+            by_direction = found.task_loss + (found.direction * scores).sum(1)
+            torch.testing.assert_close(by_direction.clamp(min=0), found.value)
+            alike = (scores[:, :, None] == scores[:, None]) & (labels[:, :, None] == labels[:, None])
+            alike &= where[:, :, None] & where[:, None]
+            gap = (found.direction[:, :, None] - found.direction[:, None]).abs()[alike].max()
+            assert gap < 1e-12, (measure.name, feature_map.name, reference)
+
+
 @pytest.mark.parametrize("measure", ["AP", "nDCG@3", "RR", "DCG", "WTA"])
 def test_flat_padded_float32_and_half_agree(measure):
     generator = torch.Generator().manual_seed(0)

@@ -1,4 +1,4 @@
-"""The comparison of bounds and of single C: every cell once, tables with what each came to."""
+"""The comparison of bounds, of single C and of loops: every cell once, tables with what each came to."""
 
 import numpy as np
 from scripts_by_path import script
@@ -14,11 +14,17 @@ def test_values_are_kept_and_bounds_that_take_no_grades_are_said(tmp_path, capsy
         text = "".join(f"{int(np.clip(x[0] + 1, 0, 2))} qid:{q} 1:{x[0]:.3f} 2:{x[1]:.3f}\n" for q, x in lines)
         (tmp_path / "SET" / "Fold1" / f"{part}.txt").write_text(text)
     monkeypatch.setattr(bounds, "MEASURES", ("nDCG@10",))
+    monkeypatch.setattr(bounds, "EPOCHS", 10)
     given = ["--path", str(tmp_path / "SET"), "--folds", "1", "--output", str(tmp_path / "out"), "--processes", "0"]
     assert bounds.main(given) == 0
     printed = capsys.readouterr().out
     rows = {line.split("|")[1].strip(): line.split("|")[2].strip() for line in printed.splitlines() if "|" in line}
-    assert set(rows) >= {*bounds.BOUNDS, *bounds.SINGLE}
+    assert set(rows) >= {*bounds.BOUNDS, *bounds.SINGLE, *bounds.LOOPS}
+    best, last = (
+        {line.split("|")[1].strip(): float(line.split("|")[at]) for line in printed.splitlines() if ", lr=" in line}
+        for at in (2, 3)
+    )
+    assert all(0.5 < last[name] <= best[name] <= 1 for name in bounds.LOOPS)
     assert all(float(rows[name]) > 0.8 for name in bounds.SINGLE)
     assert rows["pairwise, ideal (convex)"] == "refused"
     assert float(rows["default"]) > 0.9
