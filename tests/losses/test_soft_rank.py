@@ -11,7 +11,7 @@ from rankstruct.losses import soft_rank
 
 MEASURES = ["nDCG", "nDCG@3", "DCG@2", "P@2", "WTA", "ERU(d=0,half_life=2)"]
 MODELS = ["binomial", "normal", "joint"]
-DRAWS = [pytest.param(20_000, id="few"), pytest.param(1_000_000, id="many", marks=pytest.mark.slow)]
+DRAWS = [pytest.param(20_000, id="few"), pytest.param(300_000, id="many", marks=pytest.mark.slow)]
 
 
 def draw(n=7, lists=4, seed=0, dtype=torch.float64):
