@@ -25,7 +25,8 @@ class MostViolated(NamedTuple):
     Attributes:
         task_loss: `[...]`, the measure of the best ranking less that of r^.
         value: `[...]`, task_loss + F(r^) - F(r*), the structured hinge; never negative.
-        direction: `[..., list_size]`, psi(r^) - psi(r*), the gradient of `value` with respect to the scores.
+        direction: `[..., list_size]`, psi(r^) - psi(r*), the gradient of `value` with respect to the scores; among documents of
+            one label and one score the mean over their orders, but for a fixed ideal ranking and diverse ones.
     """
 
     task_loss: Tensor
