@@ -188,8 +188,8 @@ class BatchLoader:
     def __iter__(self) -> Iterator[Batch]:
         # Lightning asks for the iterator before it tells the epoch; nothing is decided before the first batch is
         # wanted.
-        self.epoch += self._ended
-        self._ended = False
+        if self._ended:
+            self.epoch, self._start, self._ended = self.epoch + 1, 0, False
         self._delivered, self._start = self._start, 0
         for lists in self._batches()[self._delivered :]:
             self._delivered += 1
@@ -199,7 +199,7 @@ class BatchLoader:
                 if len(lists)
                 else self._nothing()
             )
-        self._ended = True  # who sets no epoch goes on with the next one
+        self._ended = self.shuffle  # who sets no epoch goes on with the next one
 
     def share(self, rank: int, world_size: int) -> BatchLoader:
         """The part of these batches that one of several processes takes, as the arguments `rank` and `world_size` say.
@@ -237,8 +237,9 @@ class BatchLoader:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on behind the batches that were delivered, at the next iteration alone."""
-        self.epoch, self._ended = state["epoch"], False
+        self.epoch = state["epoch"]
         self._start = self._delivered = state["delivered"]
+        self._ended = self.shuffle and self._start >= len(self)
 
     def _batches(self) -> list[np.ndarray]:
         rng = np.random.default_rng([self.seed, self.epoch])

@@ -117,7 +117,7 @@ def _assign_reciprocal(problem, m, scratch, reals, table):
     for i in range(m):
         reals[0, i] = value_of_score(problem, 0, i, chosen[i])
     copy_into(chosen, column)
-    solved = 0  # `column` is the best ranking for so many, and for fewer
+    solved, tabled = 0, 0  # `column` is the best ranking for so many, and for fewer; `table` has their values
     left = NOT_BEGUN
     for step in range(last):
         lead, found = (step, column) if step else (last, scratch[3, :m])
@@ -132,8 +132,9 @@ def _assign_reciprocal(problem, m, scratch, reals, table):
             while solved < lead and top[0, column[solved]] == top[1, column[solved]]:
                 solved += 1
             if solved < lead:
-                left = assign_leads(problem, solved, lead, column, left, scratch[2:], reals[1:], table)
-                solved = lead
+                tabled = solved if left == NOT_BEGUN else tabled
+                left = assign_leads(problem, tabled, lead, column, left, scratch[2:], reals[1:], table)
+                solved = tabled = lead
         total = 0.0
         for i in range(m):
             total += value_of_score(problem, lead, i, found[i]) - reals[0, i]

@@ -340,10 +340,10 @@ def _exchange_leads(problem, lead, more, column, left, before, reals, table):
 
 @compile_part
 def assign_leads(problem, lead, more, column, left, scratch, reals, table):
-    """Make `column` of the best assignment for `lead` irrelevant documents that lead that for `more`, for reciprocal rank.
+    """Make `column` of the best assignment for `lead` irrelevant documents that lead, or for a few more, that for `more`.
 
-    Returns what the next call takes for `left`, the first one taking `NOT_BEGUN`; between them `scratch[0]` and `table` stay as
-    they are. `scratch`, `reals` and `table` as of `assign`.
+    For reciprocal rank. `lead` is what the last call had for `more`. Returns what the next call takes for `left`, the first one
+    taking `NOT_BEGUN`; between them `scratch[0]` and `table` stay as they are. `scratch`, `reals` and `table` as of `assign`.
     """
     free = scratch[0, : problem.groups]
     if left == NOT_BEGUN:

@@ -43,7 +43,7 @@ class Split:
         self.chosen: Split = self if other is None else Split(other, relevant)
 
     def _sorted(self, chosen: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-        ordered, order = torch.where(chosen, self.scores, -math.inf).sort(dim=-1, descending=True)
+        ordered, order = torch.where(chosen, self.scores, -math.inf).sort(dim=-1, descending=True, stable=True)
         return torch.where(self.rank < count, ordered, 0.0), order
 
     def irrelevant_over(self, bound: Tensor) -> Tensor:

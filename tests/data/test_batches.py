@@ -265,9 +265,15 @@ def test_a_plain_loop_goes_on_with_the_next_epoch():
     state = plain.state_dict()
     plain = BatchLoader(data, **options)
     plain.load_state_dict(state)
-    assert seen(plain) == []  # what is left of it
+    told.set_epoch(3)
+    assert seen(plain) == seen(told)
+    plain.load_state_dict(state)
+    plain.set_epoch(2)  # of which nothing is left
+    assert seen(plain) == []
     plain.set_epoch(1)
     assert seen(plain) == expected[1]
+    fixed = BatchLoader(data, lists_per_batch=2, max_list_size=4)
+    assert seen(fixed) == seen(fixed)  # no new sample either
 
 
 def test_a_new_epoch_drops_the_position_of_the_old_one():

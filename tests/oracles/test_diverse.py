@@ -156,6 +156,26 @@ def test_long_lists_equal_scipys_assignment_by_value(kind, reference):
         )
 
 
+def reciprocal_hinges(scores, labels, groups, k):
+    """By reference, from SciPy's assignments: one for each number of irrelevant documents that lead."""
+    names = np.unique(groups)
+    m = min(k, len(names))
+    c = np.arange(1, m + 1) ** -0.5
+    never = -1e9
+    heads = [  # of each group: the highest score of an irrelevant document, of a relevant one, of any
+        np.array([scores[(groups == g) & which].max(initial=never) for g in names])
+        for which in (labels == 0, labels > 0, labels >= 0)
+    ]
+    best = -np.inf
+    for first in range(m + 1):
+        table = np.stack([c[i] * heads[0 if i < first else 1 if i == first else 2] for i in range(m)])
+        total = table[linear_sum_assignment(table, maximize=True)].sum()
+        best = max(best, total - (1 / (first + 1) if first < m else 0))
+    table = np.stack([c[i] * heads[1 if i == 0 else 2] for i in range(m)])
+    preferred = table[linear_sum_assignment(table, maximize=True)].sum()
+    return {"ideal-tied": 1 + best - preferred, "predicted": 1 + best - np.sort(heads[2])[::-1][:m] @ c}
+
+
 @pytest.mark.parametrize("kind", ["random", "tied", "all one group", "mixed groups"])
 def test_reciprocal_rank_of_long_lists_equals_scipys_assignments(kind):
     rng = np.random.default_rng(4)
@@ -165,32 +185,26 @@ def test_reciprocal_rank_of_long_lists_equals_scipys_assignments(kind):
         scores = np.round(rng.normal(size=n)) if kind == "tied" else rng.normal(size=n)
         scores += labels * 0.5
         groups = rng.integers(0, {"all one group": 1, "mixed groups": 15}.get(kind, n // 2), size=n)
-        names = np.unique(groups)
-        m = min(k, len(names))
-        c = np.arange(1, m + 1) ** -0.5
-        never = -1e9
-        heads = [  # of each group: the highest score of an irrelevant document, of a relevant one, of any
-            np.array([scores[(groups == g) & which].max(initial=never) for g in names])
-            for which in (labels == 0, labels > 0, labels >= 0)
-        ]
-        best = -np.inf
-        for first in range(m + 1):
-            table = np.stack([c[i] * heads[0 if i < first else 1 if i == first else 2] for i in range(m)])
-            total = table[linear_sum_assignment(table, maximize=True)].sum()
-            best = max(best, total - (1 / (first + 1) if first < m else 0))
-        table = np.stack([c[i] * heads[1 if i == 0 else 2] for i in range(m)])
-        preferred = table[linear_sum_assignment(table, maximize=True)].sum()
-        expected = {
-            "ideal-tied": 1 + best - preferred,
-            "predicted": 1 + best - np.sort(heads[2])[::-1][:m] @ c,
-        }
-        for reference, value in expected.items():
+        for reference, value in reciprocal_hinges(scores, labels, groups, k).items():
             found = most_violated_diverse(
                 torch.tensor(scores), torch.tensor(labels), rs.RR(k), groups=torch.tensor(groups), reference=reference
             )
             assert found.value.item() == pytest.approx(value, abs=1e-9)
             by_direction = found.task_loss + found.direction @ torch.tensor(scores)
             assert by_direction.item() == pytest.approx(value, abs=1e-9)
+
+
+def test_reciprocal_rank_of_lists_where_many_numbers_of_leaders_are_tried():
+    """Some leave the ranking for fewer as it is, between others that do not: one list in 500."""
+    rng = np.random.default_rng(7)
+    number, n, k = 3000, 12, 8
+    scores, labels = rng.normal(size=(number, n)) * 0.5, (rng.random((number, n)) < 0.4) * 1.0
+    labels[:, :2] = 0, 1
+    groups = rng.integers(0, 9, size=(number, n))
+    expected = [reciprocal_hinges(*each, k)["predicted"] for each in zip(scores, labels, groups, strict=True)]
+    given = (torch.tensor(each) for each in (scores, labels))
+    found = most_violated_diverse(*given, rs.RR(k), groups=torch.tensor(groups), reference="predicted")
+    np.testing.assert_allclose(found.value.numpy(), expected, atol=1e-9)
 
 
 def test_the_assignment_has_scipys_value():
