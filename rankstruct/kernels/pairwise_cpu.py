@@ -120,22 +120,40 @@ def _finish_predicted(p, m, space, loss, relevant, where, offsets, index, parame
     scale = 2.0 / (np.float64(p) * np.float64(m))
     difference = 0.0
     i = 0
-    for j in range(m):
-        while i < p and above[unsigned(i)] <= j:
-            i += 1
-        swapped[unsigned(irrelevant_at[j] - start)] = p - i
-    for i in range(p):
-        swapped[unsigned(relevant_at[i] - start)] = above[i]
-    row = split_by_chosen(relevant, where, start, stop, parameters, space)
-    _uncount(p, m, documents[row], documents[row + 1], values[row], values[row + 1], start, swapped)
-    for i in range(p):
-        coefficient = 0.0 - scale * swapped[unsigned(relevant_at[i] - start)]
-        direction[unsigned(relevant_at[i])] = coefficient
-        difference += coefficient * relevant_score[i]
-    for j in range(m):
-        coefficient = scale * swapped[unsigned(irrelevant_at[j] - start)]
-        direction[unsigned(irrelevant_at[j])] = coefficient
-        difference += coefficient * irrelevant_score[j]
+    if parameters.chosen.size == 0:  # both rankings have one order within the relevant ones, and within the others
+        own = 0
+        for j in range(m):
+            while i < p and above[unsigned(i)] <= j:
+                i += 1
+            while own < p and relevant_score[unsigned(own)] >= irrelevant_score[j]:
+                own += 1
+            coefficient = scale * np.float64(own - i)
+            direction[unsigned(irrelevant_at[j])] = coefficient
+            difference += coefficient * irrelevant_score[j]
+        own = 0
+        for i in range(p):
+            while own < m and relevant_score[i] < irrelevant_score[unsigned(own)]:
+                own += 1
+            coefficient = scale * np.float64(own - above[i])
+            direction[unsigned(relevant_at[i])] = coefficient
+            difference += coefficient * relevant_score[i]
+    else:
+        for j in range(m):
+            while i < p and above[unsigned(i)] <= j:
+                i += 1
+            swapped[unsigned(irrelevant_at[j] - start)] = p - i
+        for i in range(p):
+            swapped[unsigned(relevant_at[i] - start)] = above[i]
+        row = split_by_chosen(relevant, where, start, stop, parameters, space)
+        _uncount(p, m, documents[row], documents[row + 1], values[row], values[row + 1], start, swapped)
+        for i in range(p):
+            coefficient = 0.0 - scale * swapped[unsigned(relevant_at[i] - start)]
+            direction[unsigned(relevant_at[i])] = coefficient
+            difference += coefficient * relevant_score[i]
+        for j in range(m):
+            coefficient = scale * swapped[unsigned(irrelevant_at[j] - start)]
+            direction[unsigned(irrelevant_at[j])] = coefficient
+            difference += coefficient * irrelevant_score[j]
     task_loss[index] = loss
     value[index] = max(loss + difference, 0.0)
     share_directions(p, m, space, parameters, direction)
