@@ -108,7 +108,16 @@ class RankingMetric(Metric):
         return ByMeasure(zip(names, sums / counts, strict=True))
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
-        """Figure and axes with `val`, what `compute` or `forward` returned, or a sequence of it; `compute()` by default."""
+        """Figure and axes of matplotlib with `val`, what `compute` or `forward` returned, or a sequence of it.
+
+        Args:
+            val: one value a measure, or a sequence of these, which are drawn as lines; `compute()` if None.
+            ax: axes to draw into; new ones if None.
+
+        >>> metric = RankingMetric("AP")
+        >>> metric.update(torch.tensor([2.0, 1.0]), torch.tensor([0, 1]))
+        >>> figure, axes = metric.plot()
+        """
         return self._plot(val, ax)
 
     def empty_lists(self) -> dict[str, int]:

@@ -60,6 +60,7 @@ LOSSES = {
 }
 LOOPS = {f"{name}, lr={rate:g}": (loss, rate) for rate in (0.1, 0.01) for name, loss in LOSSES.items()}
 EPOCHS = 60
+EPOCH_OF = {"best epoch": max, "last epoch": lambda curve: curve[-1]}
 REFUSED = ("more than one grade", "must have one gain", "TopSurrogateLoss takes")  # words of the messages
 
 
@@ -153,22 +154,20 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _table(kind: str, found: dict, names: Iterable[str], columns: list[tuple[str, str]]) -> tuple[list, list]:
-    if kind == "loop":
-        header = [f"{Path(path).name} {epoch}" for path, _ in columns for epoch in ("best epoch", "last epoch")]
-        epochs = (max, lambda curve: curve[-1])
-        return [kind, *header], [
-            [
-                name,
-                *(
-                    _mean([choose(curve) for curve in found[path, measure, name]["values"]])
-                    for path, measure in columns
-                    for choose in epochs
-                ),
-            ]
-            for name in names
+    chosen = EPOCH_OF if kind == "loop" else {None: lambda value: value}
+    header = [f"{Path(path).name} {epoch or measure}" for path, measure in columns for epoch in chosen]
+    rows = [
+        [
+            name,
+            *(
+                _mean([choose(value) for value in found[path, measure, name]["values"]])
+                for path, measure in columns
+                for choose in chosen.values()
+            ),
         ]
-    rows = [[name, *(_mean(found[path, measure, name]["values"]) for path, measure in columns)] for name in names]
-    return [kind, *(f"{Path(path).name} {measure}" for path, measure in columns)], rows
+        for name in names
+    ]
+    return [kind, *header], rows
 
 
 def _mean(values: list[float | None]) -> str:

@@ -237,7 +237,7 @@ def test_options_that_are_refused(options, message):
 def test_data_that_is_refused():
     X, y, qid = make()
     for given, message in (
-        ((X, y, qid[:-1]), r"qid must have one entry a document, shape \(120,\)"),
+        ((X, y, qid[:-1]), r"qid must have one entry a document, shape \(120,\).*the sizes of lists go as group="),
         ((np.where(X > 2, np.nan, X), y, qid), "NaN"),
         ((X, y[:-1], qid), "inconsistent numbers of samples"),
         ((X, np.ones_like(y), qid), "no list that a ranking can get wrong"),

@@ -44,6 +44,8 @@ def test_public_names_exist_and_unknown_ones_are_refused():
     assert rs.data.RankingData is importlib.import_module("rankstruct.data").RankingData
     with pytest.raises(AttributeError, match=r"rankstruct.*no attribute 'LinearRankr'"):
         _ = rs.LinearRankr
+    with pytest.raises(AttributeError, match=r"no attribute 'read_lists', but rankstruct.data has$"):
+        _ = rs.read_lists
 
 
 @pytest.mark.parametrize("room", ROOMS, ids=lambda path: path.name)

@@ -71,6 +71,17 @@ def test_what_nobody_judged_is_left_out(lists):
     assert {name: value.item() for name, value in flat.compute().items()} == pytest.approx(got)
 
 
+def test_values_are_drawn():
+    metric = RankingMetric(["AP", "nDCG@2"])
+    metric.update(torch.tensor([[2.0, 1.0], [1.0, 2.0]]), torch.tensor([[1, 0], [1, 0]]))
+    values = [metric.compute(), metric.compute()]
+    for figure, axes in (metric.plot(), metric.plot(values)):
+        drawn = {label.get_text() for label in axes.get_legend().get_texts()} if axes.get_legend() else set()
+        assert drawn == {"AP", "nDCG@2"}
+        assert all(0.5 < line.get_ydata()[0] < 1 for line in axes.get_lines())
+        figure.clear()
+
+
 def test_empty_lists_are_counted(lists):
     scores, labels, where = lists
     metric = RankingMetric(["AP", "AUC"])

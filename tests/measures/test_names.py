@@ -174,6 +174,7 @@ def test_measures_differ_by_class_and_parameters():
         ("nDCG(gian='linear')", r"no parameter 'gian' \(did you mean gain\?\)"),
         ("ERU(d=3,half_life=5,min_relevant=2)", "ERU has no parameter 'min_relevant'"),
         ("ERU(d=3)", "ERU needs half_life"),
+        ("ERU", r"ERU needs d, half_life; write ERU\(d=..., half_life=...\)"),
         ("P", "P needs a cut-off"),
         ("nDCG@0", "cut-off of nDCG must be a whole number >= 1, got 0"),
         ("nDCG@-1", "cannot read the measure 'nDCG@-1'"),
