@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,8 +12,9 @@ from torch import Tensor
 from rankstruct.kernels.dispatch import Answer, FlatLists, PaddedLists, define_kernel, discount_table, load_kernel
 from rankstruct.measures.ranked import is_relevant
 
-_NO_NUMBERS = np.empty(0, np.float64)
+NO_NUMBERS = np.empty(0, np.float64)
 NO_CUTOFF = 2**62
+NOT_SORTED = np.empty(0, np.int64)  # for the loops to do
 
 
 class Parameters(NamedTuple):
@@ -32,11 +33,11 @@ class Parameters(NamedTuple):
 
     cutoff: int
     weights: Any
-    gains: Any = _NO_NUMBERS
+    gains: Any = NO_NUMBERS
     normalized: bool = False
     predicted: bool = False
-    chosen: Any = _NO_NUMBERS
-    chosen_bits: Any = _NO_NUMBERS
+    chosen: Any = NO_NUMBERS
+    chosen_bits: Any = NO_NUMBERS
 
 
 class Method(NamedTuple):
@@ -74,7 +75,7 @@ def binary_kernel(name: str, plan: Plan) -> Callable[..., Answer]:
         normalized: bool,
         predicted: bool,
     ) -> int:
-        relevant, gains = is_relevant(lists.labels, min_relevant), _NO_NUMBERS
+        relevant, gains = is_relevant(lists.labels, min_relevant), NO_NUMBERS
         table = _table(weights, lists.longest)
         if weights is not None:
             gains = lists.labels
@@ -93,7 +94,7 @@ def binary_kernel(name: str, plan: Plan) -> Callable[..., Answer]:
     ) -> Answer:
         size = lists.scores.shape[-1]
         cutoff = NO_CUTOFF if cutoff is None else cutoff
-        parameters = Parameters(cutoff, _table(weights, size), _NO_NUMBERS, normalized, predicted)
+        parameters = Parameters(cutoff, _table(weights, size), NO_NUMBERS, normalized, predicted)
         method, parameters = plan(parameters, size)
         relevant = is_relevant(lists.labels, min_relevant)
         solve = load_kernel(method.padded)
@@ -133,21 +134,85 @@ def fixed_kernel(name: str, schema: str, method: Method, kind: Callable[..., Any
     return define_kernel(name, f"float? min_relevant, {schema}", flat, padded)
 
 
+def grades_kernel(name: str, schema: str, prepare: Callable[..., tuple[Method, Any]]) -> Callable[..., Answer]:
+    """The operator of a method at each of `thresholds` `[T]` of the labels, summed with their `weights` `[T]`, both float64.
+
+    Documents whose label is a threshold or more are relevant there. On the CPU a list is sorted once.
+
+    Args:
+        name: of the operator.
+        schema: of what it takes beside the lists, the thresholds and their weights.
+        prepare: makes the method and what it gets of the longest list's size and these arguments, then of `chosen` and
+            `chosen_bits`, as `Parameters` has them; the padded twin is given none.
+    """
+
+    def flat(
+        lists: FlatLists, results: tuple[np.ndarray, ...], thresholds: Tensor, weights: Tensor, *options: Any
+    ) -> int:
+        method, parameters = prepare(lists.longest, *options, *_chosen(lists))
+        order, sort = np.empty(lists.scores.shape[0], np.int64), load_kernel("pairwise_cpu.order_lists")
+        lists.run(lambda first, last: sort(lists.bits, lists.where, lists.bounds, first, last, order))
+        shares = tuple(np.empty_like(result) for result in results)
+        for result in results:
+            result[:] = 0.0
+        for threshold, weight in zip(thresholds.tolist(), weights.tolist(), strict=True):
+            refuse_scores(lists, _run(method, parameters, lists, lists.labels >= threshold, shares, order))
+            with np.errstate(over="ignore", invalid="ignore"):  # which the loss refuses
+                for result, share in zip(results, shares, strict=True):
+                    result += weight * share
+        return -1
+
+    def padded(lists: PaddedLists, thresholds: Tensor, weights: Tensor, *options: Any) -> Answer:
+        method, parameters = prepare(lists.scores.shape[-1], *options)
+        return solve_padded_grades(method.padded, parameters, lists, thresholds, weights)
+
+    return define_kernel(f"{name}_grades", f"Tensor thresholds, Tensor weights, {schema}", flat, padded)
+
+
+def solve_padded_grades(solve: str, parameters: Any, lists: PaddedLists, thresholds: Tensor, weights: Tensor) -> Answer:
+    """What a method's twin finds at each threshold, each with a copy of the lists, summed with their weights."""
+    count, device = thresholds.shape[0], lists.scores.device
+    if count == 0:
+        nothing = lists.scores.new_zeros(lists.scores.shape[0])
+        return nothing, nothing.clone(), torch.zeros_like(lists.scores)
+    reached = lists.labels >= thresholds.to(device).view(-1, 1, 1)
+    scores, labels, where = (each.repeat(count, 1) for each in lists[:3])
+    many = PaddedLists(scores, labels, where, None if lists.chosen is None else lists.chosen.repeat(count, 1))
+    answers = load_kernel(solve)(many, reached.flatten(0, 1), parameters)
+    # Not a product of matrices, which may be rounded to fewer digits.
+    shares = (each.unflatten(0, (count, -1)) for each in answers)
+    task_loss, value, direction = (
+        (each * weights.to(device).view(-1, *[1] * (each.dim() - 1))).sum(0) for each in shares
+    )
+    return task_loss, value, direction
+
+
+def refuse_scores(lists: FlatLists, wrong: int) -> None:
+    """Raise ValueError for the score that a loop stumbled over, whatever its label, which may be below 0 here; -1 is none."""
+    if wrong != -1:
+        lists._replace(labels=np.zeros_like(lists.labels)).refuse(wrong)
+
+
 def _chosen(lists: FlatLists) -> tuple[np.ndarray, np.ndarray]:
     """The scores that choose the reference, and the same memory as unsigned integers."""
     return lists.chosen, lists.chosen.view(lists.bits.dtype)
 
 
 def _run(
-    method: Method, parameters: Any, lists: FlatLists, relevant: np.ndarray, results: tuple[np.ndarray, ...]
+    method: Method,
+    parameters: Any,
+    lists: FlatLists,
+    relevant: np.ndarray,
+    results: Sequence[np.ndarray],
+    order: np.ndarray = NOT_SORTED,
 ) -> int:
-    inputs = (lists.scores, lists.bits, relevant.view(np.uint8), lists.where, lists.bounds)
+    inputs = (lists.scores, lists.bits, order, relevant.view(np.uint8), lists.where, lists.bounds)
     loop = load_kernel(method.compiled)
     return lists.run(lambda first, last: loop(*inputs, first, last, parameters, *results))
 
 
 def _table(weights: Tensor | None, longest: int) -> np.ndarray:
-    return _NO_NUMBERS if weights is None else discount_table(weights, longest)
+    return NO_NUMBERS if weights is None else discount_table(weights, longest)
 
 
 def _check_one_gain(lists: FlatLists, relevant: np.ndarray) -> None:

@@ -131,13 +131,17 @@ def _top(p, m, scores, relevant_at, irrelevant_at, relevant_score):
 
 
 @compile_kernel
-def contingency_lists(scores, bits, relevant, where, offsets, first, last, parameters, task_loss, value, direction):
+def contingency_lists(
+    scores, bits, order, relevant, where, offsets, first, last, parameters, task_loss, value, direction
+):
     """Measures of a contingency table. O(n) after the sort."""
     space = workspace(offsets, first, last, bits)
     relevant_at, irrelevant_at = space[1][0], space[1][1]
     relevant_score, irrelevant_score = space[2][0], space[2][1]
     for index in range(first, last):
-        p, m, broken = begin_list(scores, bits, relevant, where, offsets, index, space, task_loss, value, direction)
+        p, m, broken = begin_list(
+            scores, bits, order, relevant, where, offsets, index, space, task_loss, value, direction
+        )
         if broken >= 0:
             return broken
         free = parameters.cutoff == 0 and parameters.kind != BREAK_EVEN

@@ -7,7 +7,9 @@ from rankstruct.kernels.pairwise_cpu import begin_list, share_directions, split_
 
 
 @compile_kernel
-def reciprocal_rank_lists(scores, bits, relevant, where, offsets, first, last, parameters, task_loss, value, direction):
+def reciprocal_rank_lists(
+    scores, bits, order, relevant, where, offsets, first, last, parameters, task_loss, value, direction
+):
     """Reciprocal rank (SVMmrr): for each r, the r highest irrelevant documents, then the lowest relevant one. O(n) then.
 
     If there are k irrelevant ones at least, one more candidate earns nothing: all that score above that relevant one, but k at
@@ -17,7 +19,9 @@ def reciprocal_rank_lists(scores, bits, relevant, where, offsets, first, last, p
     relevant_at, irrelevant_at = space[1][0], space[1][1]
     relevant_score, irrelevant_score = space[2][0], space[2][1]
     for index in range(first, last):
-        p, m, broken = begin_list(scores, bits, relevant, where, offsets, index, space, task_loss, value, direction)
+        p, m, broken = begin_list(
+            scores, bits, order, relevant, where, offsets, index, space, task_loss, value, direction
+        )
         if broken >= 0:
             return broken
         if p == 0 or m == 0:

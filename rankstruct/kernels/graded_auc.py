@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from rankstruct.kernels.binary import NO_CUTOFF, Parameters
+from rankstruct.kernels.binary import NO_CUTOFF, Parameters, refuse_scores, solve_padded_grades
 from rankstruct.kernels.dispatch import Answer, FlatLists, PaddedLists, define_kernel, load_kernel
 
 __all__ = ["graded_auc"]
@@ -16,30 +15,14 @@ def _flat(lists: FlatLists, results: tuple[np.ndarray, ...], thresholds: Tensor,
     labels = lists.labels.astype(np.float64, copy=False)
     inputs = (lists.scores, lists.bits, labels, lists.where, lists.bounds, thresholds.numpy(), weights.numpy())
     loop = load_kernel("graded_auc_cpu.graded_lists")
-    wrong = lists.run(lambda first, last: loop(*inputs, first, last, *results))
-    if wrong != -1:  # a score: labels may be below 0 here
-        lists._replace(labels=np.zeros_like(lists.labels)).refuse(wrong)
-    return wrong
+    refuse_scores(lists, lists.run(lambda first, last: loop(*inputs, first, last, *results)))
+    return -1
 
 
 def _padded(lists: PaddedLists, thresholds: Tensor, weights: Tensor) -> Answer:
-    count, device = thresholds.shape[0], lists.scores.device
-    if count == 0:
-        nothing = lists.scores.new_zeros(lists.scores.shape[0])
-        return nothing, nothing.clone(), torch.zeros_like(lists.scores)
-    reached = lists.labels >= thresholds.to(device).view(-1, 1, 1)
-    scores, labels, where = (each.repeat(count, 1) for each in lists[:3])
-    solve = load_kernel("pairwise_device.auc_padded")
-    relevant, parameters = reached.flatten(0, 1), Parameters(NO_CUTOFF, np.empty(0))
-    answers = solve(PaddedLists(scores, labels, where, None), relevant, parameters)
-    # Not a product of matrices, which may be rounded to fewer digits.
-    shares = (each.unflatten(0, (count, -1)) for each in answers)
-    task_loss, value, direction = (
-        (each * weights.to(device).view(-1, *[1] * (each.dim() - 1))).sum(0) for each in shares
-    )
-    return task_loss, value, direction
+    parameters = Parameters(NO_CUTOFF, np.empty(0))
+    return solve_padded_grades("pairwise_device.auc_padded", parameters, lists, thresholds, weights)
 
 
-#: `thresholds` `[T]` and their `weights` `[T]`, both float64: documents whose label is a threshold or more are relevant, against
-#: those below, at the threshold's weight.
+#: As `binary.grades_kernel` makes them, with `thresholds` that ascend, by one sweep over all of them.
 graded_auc = define_kernel("graded_auc", "Tensor thresholds, Tensor weights", _flat, _padded)

@@ -1,9 +1,9 @@
 """Most violated rankings under the pairwise feature map, on the CPU: flat scores, one list after another.
 
-Every kernel here takes `scores`, the same memory as unsigned integers `bits`, `relevant` and `where` (uint8; `where` is
-empty if every document is real), `offsets`, the lists `[first, last)` to do, and its `Parameters`; it fills `task_loss`
-and `value` [lists] and `direction` [documents]. It returns -1, or the position of a score that is not finite. It trusts
-its input otherwise and holds no lock, so that threads can share a batch.
+Every kernel here takes `scores`, the same memory as unsigned integers `bits`, `order` (of `order_lists`; empty if the kernel is
+to sort), `relevant` and `where` (uint8; `where` is empty if every document is real), `offsets`, the lists `[first, last)` to do,
+and its `Parameters`; it fills `task_loss` and `value` [lists] and `direction` [documents]. It returns -1, or the position of a
+score that is not finite. It trusts its input otherwise and holds no lock, so that threads can share a batch.
 
 Notation: p relevant and m irrelevant documents, each by descending score: relevant i is the i-th of them, irrelevant j the
 j-th of those. A ranking is the number of irrelevant documents above each relevant one. Scores are taken relative to the
@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from rankstruct.kernels.compilation import compile_kernel, compile_part, unsigned
-from rankstruct.kernels.sorting import is_tied, longest_list, share_among_tied, sort_descending, sort_space
+from rankstruct.kernels.sorting import copy_into, is_tied, longest_list, share_among_tied, sort_descending, sort_space
 
 
 @compile_kernel
@@ -29,14 +29,32 @@ def workspace(offsets, first, last, bits):
     return sort_space(bits, size), np.empty((6, size), np.int64), np.empty((4, size), np.float64)
 
 
+@compile_kernel
+def order_lists(bits, where, offsets, first, last, order):
+    """Fill `order` int64 `[documents]` from each list's start with its real documents by descending score, and then with -1."""
+    sort = sort_space(bits, longest_list(offsets, first, last))
+    for index in range(first, last):
+        start, stop = offsets[index], offsets[index + 1]
+        count = sort_descending(bits, where, start, stop, sort)
+        copy_into(sort[1][0, :count], order[start : start + count])
+        order[start + count : stop] = -1
+    return -1
+
+
 @compile_part
-def split_list(scores, bits, relevant, where, start, stop, space, row):
-    """Sort a list and split it into relevant and irrelevant documents, in the rows `row` and `row + 1` of `space`.
+def split_list(scores, bits, order, relevant, where, start, stop, space, row):
+    """Sort a list, if `order` is empty, and split it into relevant and irrelevant documents, in the rows `row` and `row + 1` of
+    `space`.
 
     Returns p, m and the position of a score that is not finite, or -1.
     """
     sort, documents, values = space
-    count, ordered = sort_descending(bits, where, start, stop, sort), sort[1][0]
+    if order.size:
+        count, ordered = stop - start, order[start:stop]
+        while count > 0 and ordered[count - 1] < 0:
+            count -= 1
+    else:
+        count, ordered = sort_descending(bits, where, start, stop, sort), sort[1][0]
     relevant_at, irrelevant_at = documents[row], documents[row + 1]
     relevant_score, irrelevant_score = values[row], values[row + 1]
     p, m = np.int64(0), np.int64(0)
@@ -56,13 +74,13 @@ def split_list(scores, bits, relevant, where, start, stop, space, row):
 
 
 @compile_part
-def begin_list(scores, bits, relevant, where, offsets, index, space, task_loss, value, direction):
+def begin_list(scores, bits, order, relevant, where, offsets, index, space, task_loss, value, direction):
     """Set a list's results to 0 and `split_list` it."""
     start, stop = offsets[index], offsets[index + 1]
     task_loss[index] = 0.0
     value[index] = 0.0
     direction[start:stop] = 0.0
-    return split_list(scores, bits, relevant, where, start, stop, space, 0)
+    return split_list(scores, bits, order, relevant, where, start, stop, space, 0)
 
 
 @compile_part
@@ -70,7 +88,8 @@ def split_by_chosen(relevant, where, start, stop, parameters, space):
     """`split_list` by the scores that choose the reference; returns the first of its two rows, which may be those of the list."""
     if parameters.chosen.size == 0:
         return 0
-    split_list(parameters.chosen, parameters.chosen_bits, relevant, where, start, stop, space, 2)
+    unknown = space[1][0, :0]
+    split_list(parameters.chosen, parameters.chosen_bits, unknown, relevant, where, start, stop, space, 2)
     return 2
 
 
@@ -188,13 +207,15 @@ def _count_above(p, m, relevant_score, irrelevant_score, margin, irrelevant_abov
 
 
 @compile_kernel
-def auc_lists(scores, bits, relevant, where, offsets, first, last, parameters, task_loss, value, direction):
+def auc_lists(scores, bits, order, relevant, where, offsets, first, last, parameters, task_loss, value, direction):
     """AUC (SVMauc): a pair is swapped iff its margin is under 1/2, each pair by itself. O(n) after the sort."""
     space = workspace(offsets, first, last, bits)
     irrelevant_above = space[1][4]
     relevant_score, irrelevant_score = space[2][0], space[2][1]
     for index in range(first, last):
-        p, m, broken = begin_list(scores, bits, relevant, where, offsets, index, space, task_loss, value, direction)
+        p, m, broken = begin_list(
+            scores, bits, order, relevant, where, offsets, index, space, task_loss, value, direction
+        )
         if broken >= 0:
             return broken
         if p == 0 or m == 0:
@@ -210,7 +231,7 @@ def auc_lists(scores, bits, relevant, where, offsets, first, last, parameters, t
 
 
 @compile_kernel
-def convex_lists(scores, bits, relevant, where, offsets, first, last, parameters, task_loss, value, direction):
+def convex_lists(scores, bits, order, relevant, where, offsets, first, last, parameters, task_loss, value, direction):
     """AP without a cut-off (SVMmap), and discounted gains whose discount is convex (SVMndcg-nc): O(m + p log m).
 
     Monotone divide and conquer. `above[j]` is the first (1-based) relevant document below irrelevant j, p + 1 for none.
@@ -238,7 +259,9 @@ def convex_lists(scores, bits, relevant, where, offsets, first, last, parameters
         else:
             level[r] = weights[r - 1]
     for index in range(first, last):
-        p, m, broken = begin_list(scores, bits, relevant, where, offsets, index, space, task_loss, value, direction)
+        p, m, broken = begin_list(
+            scores, bits, order, relevant, where, offsets, index, space, task_loss, value, direction
+        )
         if broken >= 0:
             return broken
         if p == 0 or m == 0:
@@ -339,7 +362,9 @@ def _tail(t, b, p, scale, irrelevant_sum, relevant_sum, own_best, own_sum):
 
 
 @compile_kernel
-def programme_lists(scores, bits, relevant, where, offsets, first, last, parameters, task_loss, value, direction):
+def programme_lists(
+    scores, bits, order, relevant, where, offsets, first, last, parameters, task_loss, value, direction
+):
     """AP@k and discounted gains of any discount, which is 0 behind rank k: a programme over what stands above each relevant one.
 
     O(n + min(k, p) min(k, m)) after the sort. A relevant document behind rank k earns nothing, and then its best number of
@@ -360,7 +385,9 @@ def programme_lists(scores, bits, relevant, where, offsets, first, last, paramet
     table = np.empty(width, np.float64)
     raised = np.empty(0, np.uint8)
     for index in range(first, last):
-        p, m, broken = begin_list(scores, bits, relevant, where, offsets, index, space, task_loss, value, direction)
+        p, m, broken = begin_list(
+            scores, bits, order, relevant, where, offsets, index, space, task_loss, value, direction
+        )
         if broken >= 0:
             return broken
         if p == 0 or m == 0:
@@ -420,7 +447,9 @@ def programme_lists(scores, bits, relevant, where, offsets, first, last, paramet
 
 
 @compile_kernel
-def reciprocal_rank_lists(scores, bits, relevant, where, offsets, first, last, parameters, task_loss, value, direction):
+def reciprocal_rank_lists(
+    scores, bits, order, relevant, where, offsets, first, last, parameters, task_loss, value, direction
+):
     """Reciprocal rank with the pairwise map: only the first relevant document earns anything, and is tried everywhere.
 
     O(n log n). With b irrelevant ones above it, every other relevant document takes max(u_i, b).
@@ -431,7 +460,9 @@ def reciprocal_rank_lists(scores, bits, relevant, where, offsets, first, last, p
     irrelevant_sum, relevant_sum, own_sum = np.empty(size + 1), np.empty(size + 1), np.empty(size + 1)
     own_best = np.empty(size + 1, np.int64)
     for index in range(first, last):
-        p, m, broken = begin_list(scores, bits, relevant, where, offsets, index, space, task_loss, value, direction)
+        p, m, broken = begin_list(
+            scores, bits, order, relevant, where, offsets, index, space, task_loss, value, direction
+        )
         if broken >= 0:
             return broken
         if p == 0 or m == 0:

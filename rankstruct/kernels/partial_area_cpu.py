@@ -158,12 +158,16 @@ def _finish_restricted(p, m, space, loss, relevant, where, offsets, index, param
 
 
 @compile_kernel
-def partial_area_lists(scores, bits, relevant, where, offsets, first, last, parameters, task_loss, value, direction):
+def partial_area_lists(
+    scores, bits, order, relevant, where, offsets, first, last, parameters, task_loss, value, direction
+):
     """Partial ROC area (SVMpAUC) under both pairwise maps. O(n) after the sort."""
     space = workspace(offsets, first, last, bits)
     irrelevant_sum = np.empty(space[1].shape[1] + 1, np.float64)
     for index in range(first, last):
-        p, m, broken = begin_list(scores, bits, relevant, where, offsets, index, space, task_loss, value, direction)
+        p, m, broken = begin_list(
+            scores, bits, order, relevant, where, offsets, index, space, task_loss, value, direction
+        )
         if broken >= 0:
             return broken
         if p == 0 or m == 0:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
+from rankstruct.kernels.binary import NOT_SORTED
 from rankstruct.kernels.dispatch import Answer, FlatLists, PaddedLists, define_kernel, discount_table, load_kernel
 
 __all__ = ["swap_surrogate"]
@@ -25,7 +26,7 @@ def _flat(
     lists: FlatLists, results: tuple[np.ndarray, ...], weights: Tensor, normalized: bool, average: bool, slack: bool
 ) -> int:
     gains = lists.labels.astype(np.float64, copy=False)
-    inputs = (lists.scores, lists.bits, gains > 0, lists.where, lists.bounds)
+    inputs = (lists.scores, lists.bits, NOT_SORTED, gains > 0, lists.where, lists.bounds)
     loop, table = load_kernel("swap_surrogate_cpu.surrogate_lists"), discount_table(weights, lists.longest)
     options = Options(int(np.count_nonzero(table)), normalized, average, slack)
     return lists.run(lambda first, last: loop(*inputs, first, last, gains, table, options, *results))

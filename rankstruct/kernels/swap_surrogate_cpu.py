@@ -42,13 +42,15 @@ def _most_violated(p, m, space, unit, weights, options):
 
 @compile_kernel
 def surrogate_lists(
-    scores, bits, relevant, where, offsets, first, last, gains, weights, options, task_loss, value, direction
+    scores, bits, order, relevant, where, offsets, first, last, gains, weights, options, task_loss, value, direction
 ):
     """Surrogates of the lists `[first, last)`: `gains` float64 `[documents]`, `weights` the discounts."""
     space = workspace(offsets, first, last, bits)
     relevant_at, irrelevant_at = space[1][0], space[1][1]
     for index in range(first, last):
-        p, m, broken = begin_list(scores, bits, relevant, where, offsets, index, space, task_loss, value, direction)
+        p, m, broken = begin_list(
+            scores, bits, order, relevant, where, offsets, index, space, task_loss, value, direction
+        )
         if broken >= 0:
             return broken
         if p == 0 or m == 0:

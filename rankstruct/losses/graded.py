@@ -89,11 +89,15 @@ def _graded(
     grades, each = _thresholds(labels, where, grades, grade_weights)
     thresholds, factors = (torch.tensor([float(x) for x in given], dtype=torch.float64) for given in (grades, each))
     solve_grades = resolved.oracle.solve_grades
-    if solve_grades is not None and reference == "ideal" and reference_scores is None:
+    if solve_grades is not None:
         if not (signed or is_plain(labels)):  # which nobody has looked at
             labels = torch.where(labels >= 0, labels.double(), torch.nan)
         thresholds, order = thresholds.sort()
-        found = solve_grades(scores.detach(), labels.detach(), where, offsets, thresholds, factors[order])
+        more = {"thresholds": thresholds, "weights": factors[order]}
+        if reference_scores is not None:
+            more["reference_scores"] = resolved.checked_reference_scores(reference_scores, scores, reference)
+        bound = (resolved.measure, resolved.feature_map, reference)
+        found = solve_grades(scores.detach(), labels.detach(), where, offsets, *bound, **more)
         return reduced_hinge(scores, found, where=where, offsets=offsets, weights=weights, reduction=reduction)
     values = _one_by_one(
         *(scores, labels, resolved, thresholds, factors, signed, where, offsets),

@@ -12,12 +12,13 @@ ranking that F prefers is by score.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from rankstruct.feature_maps import FeatureMap, Pairwise
-from rankstruct.kernels.binary import NO_CUTOFF, Method, Parameters, Plan, binary_kernel
+from rankstruct.kernels.binary import NO_CUTOFF, NO_NUMBERS, Method, Parameters, Plan, binary_kernel, grades_kernel
 from rankstruct.kernels.dispatch import Answer
 from rankstruct.kernels.graded_auc import graded_auc
 from rankstruct.measures import AP, AUC, RR, DiscountedGain, Measure
@@ -53,6 +54,12 @@ def binary_oracle(name: str, plan: Plan, *, discounted: bool = False) -> Oracle:
     """
     operator = binary_kernel(name, plan)
 
+    def prepare(longest: int, cutoff: int | None, predicted: bool, *chosen: Any) -> tuple[Method, Parameters]:
+        cutoff = NO_CUTOFF if cutoff is None else cutoff
+        return plan(Parameters(cutoff, NO_NUMBERS, NO_NUMBERS, False, predicted, *chosen), longest)
+
+    graded = None if discounted else grades_kernel(name, "SymInt? cutoff, bool predicted", prepare)
+
     def solve(
         scores: Tensor,
         labels: Tensor,
@@ -74,11 +81,29 @@ def binary_oracle(name: str, plan: Plan, *, discounted: bool = False) -> Oracle:
             *(min_relevant, measure.cutoff, weights, normalized, predicted),
         )
 
+    def solve_grades(
+        scores: Tensor,
+        labels: Tensor,
+        where: Tensor | None,
+        offsets: Tensor | None,
+        measure: Measure,
+        feature_map: FeatureMap,
+        reference: str,
+        thresholds: Tensor,
+        weights: Tensor,
+        reference_scores: Tensor | None = None,
+    ) -> Answer:
+        assert graded is not None
+        predicted = reference == "predicted"
+        lists = (scores, labels, where, offsets, reference_scores if predicted else None, None)
+        return graded(*lists, thresholds, weights, measure.cutoff, predicted)
+
     def explain(measure: Measure, feature_map: FeatureMap, list_size: int, grades: int) -> Method:
         weights = measure.position_weights(list_size).numpy() if isinstance(measure, DiscountedGain) else np.empty(0)
         return plan(Parameters(NO_CUTOFF if measure.cutoff is None else measure.cutoff, weights), list_size)[0]
 
-    return Oracle(solve, explain, REFERENCES, takes_reference_scores=True)
+    several = None if graded is None else solve_grades
+    return Oracle(solve, explain, REFERENCES, takes_reference_scores=True, solve_grades=several)
 
 
 def only(method: Method) -> Plan:
@@ -103,24 +128,23 @@ def _falls_ever_more_slowly(weights: np.ndarray) -> bool:
     return bool((np.diff(weights, 2) >= -4e-16 * weights[:1].sum()).all())
 
 
-def _solve_auc_grades(
-    scores: Tensor,
-    labels: Tensor,
-    where: Tensor | None,
-    offsets: Tensor | None,
-    thresholds: Tensor,
-    weights: Tensor,
-) -> Answer:
-    return graded_auc(scores, labels, where, offsets, None, None, thresholds, weights)
+def _auc_oracle() -> Oracle:
+    """That of AUC, which has a faster way for all thresholds against the ideal ranking."""
+    oracle = binary_oracle("pairwise_auc", only(_AUC))
+    one_by_one = oracle.solve_grades
+    assert one_by_one is not None
+
+    def solve_grades(*given: Any, thresholds: Tensor, weights: Tensor, **more: Tensor) -> Answer:
+        *lists, _, _, reference = given
+        if reference == "predicted":
+            return one_by_one(*given, thresholds=thresholds, weights=weights, **more)
+        return graded_auc(*lists, None, None, thresholds, weights)
+
+    return replace(oracle, solve_grades=solve_grades)
 
 
 # SVMauc: Joachims, "A Support Vector Method for Multivariate Performance Measures", ICML 2005.
-register_oracle(
-    AUC,
-    Pairwise,
-    replace(binary_oracle("pairwise_auc", only(_AUC)), solve_grades=_solve_auc_grades),
-    default="ideal",
-)
+register_oracle(AUC, Pairwise, _auc_oracle(), default="ideal")
 # SVMmap: Yue, Finley, Radlinski, Joachims, "A Support Vector Method for Optimizing Average Precision", SIGIR 2007.
 register_oracle(AP, Pairwise, binary_oracle("pairwise_average_precision", _plan_precision), default="ideal")
 # SVMndcg and its like: Chakrabarti, Khanna, Sawant, Bhattacharyya, "Structured Learning for Non-Smooth Ranking Losses",

@@ -46,9 +46,9 @@ class Oracle:
         references: those of `ideal`, `ideal-tied`, `predicted` and `below-window` that `solve` knows.
         takes_reference_scores: whether it knows `reference_scores=`, which choose the reference instead of the scores.
         refuses_negative: whether it looks itself for labels below 0, which measures give no meaning.
-        solve_grades: `(scores, labels, where, offsets, thresholds, weights)` to what `solve` finds with reference `ideal`, summed
-            over thresholds of the labels, float64 and ascending, with a weight each; None, also beside a `solve` of one's
-            own: they are solved one by one.
+        solve_grades: `solve`, with `thresholds=` of the labels, float64 and ascending, and `weights=` of them too, to what it
+            finds where labels from a threshold on are relevant, summed over them; None, also beside a `solve` of one's own:
+            they are solved one by one.
     """
 
     solve: Callable[..., tuple[Tensor, Tensor, Tensor]]
@@ -110,15 +110,15 @@ class Resolved:
         elif offsets is None:
             refuse_groups_of_lists(groups, scores.shape[:-1])
         if reference_scores is not None:
-            self._check_reference_scores(reference_scores, scores, reference)
-            more["reference_scores"] = reference_scores.detach()
+            more["reference_scores"] = self.checked_reference_scores(reference_scores, scores, reference)
         labels = labels.detach()
         if not (self.signed or self.oracle.refuses_negative):
             labels = refuse_negative(labels, where)
         lists = (scores.detach(), labels, where, offsets)
         return MostViolated(*self.oracle.solve(*lists, self.measure, self.feature_map, reference, **more))
 
-    def _check_reference_scores(self, reference_scores: Tensor, scores: Tensor, reference: str) -> None:
+    def checked_reference_scores(self, reference_scores: Tensor, scores: Tensor, reference: str) -> Tensor:
+        """Them without their gradient; raises TypeError, ValueError where they do not go with the scores or the reference."""
         if not isinstance(reference_scores, Tensor):
             raise TypeError(f"reference_scores must be a torch.Tensor, got {type(reference_scores).__name__}")
         if reference == "ideal":
@@ -137,6 +137,7 @@ class Resolved:
                 f"reference_scores must have the shape and device of scores; got {tuple(reference_scores.shape)} on "
                 f"{reference_scores.device} and {tuple(scores.shape)} on {scores.device}"
             )
+        return reference_scores.detach()
 
 
 _ORACLES: dict[tuple[type[Measure], type[FeatureMap]], Oracle] = {}

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import rankstruct as rs
+from rankstruct.kernels import dispatch
 
 
 def make(seed=0, lists=5, size=9):
@@ -77,10 +78,13 @@ def test_combinations_that_are_refused(arguments, message):
         rs.CombinedLoss([rs.StructuredHingeLoss("AP")], slack="both")
 
 
-@pytest.mark.parametrize("measure", ["AUC", "AP", "nDCG@3", "RR", "P@2"])
-@pytest.mark.parametrize("reference", ["ideal", "predicted"])
-def test_graded_is_the_sum_over_thresholds(measure, reference):
+@pytest.mark.parametrize("loops", [True, False])
+@pytest.mark.parametrize("measure", ["AUC", "AP", "AP@3", "nDCG@3", "RR", "P@2"])
+@pytest.mark.parametrize("reference", ["ideal", "ideal-tied", "predicted"])
+def test_graded_is_the_sum_over_thresholds(measure, reference, loops, monkeypatch):
+    monkeypatch.setattr(dispatch, "has_loops", lambda place: loops)
     scores, labels, where = make()
+    scores.requires_grad_()
     chosen = torch.randn_like(scores) if reference == "predicted" else None
     weights = [1.0, 0.5, 0.25]
     options = {"where": where, "reference": reference, "reference_scores": chosen, "reduction": "none"}
@@ -88,17 +92,17 @@ def test_graded_is_the_sum_over_thresholds(measure, reference):
         weight * rs.structured_hinge_loss(scores, (labels >= grade).long(), measure, **options)
         for grade, weight in zip((1, 2, 3), weights, strict=True)
     )
-    given = {"grade_weights": weights, **options}
-    torch.testing.assert_close(rs.graded_loss(scores, labels, measure, grades=[1, 2, 3], **given), expected)
-    torch.testing.assert_close(rs.graded_loss(scores, labels, measure, **given), expected)
-    flat = rs.graded_loss(
-        scores[where],
-        labels[where],
-        measure,
-        offsets=torch.cat([torch.zeros(1, dtype=torch.long), where.sum(1).cumsum(0)]),
-        **{**given, "where": None, "reference_scores": None if chosen is None else chosen[where]},
-    )
-    torch.testing.assert_close(flat, expected)
+    offsets = torch.cat([torch.zeros(1, dtype=torch.long), where.sum(1).cumsum(0)])
+    flat = {**options, "where": None, "reference_scores": None if chosen is None else chosen[where], "offsets": offsets}
+    (gradient,) = torch.autograd.grad(expected.sum(), scores, retain_graph=True)
+    for loss in (
+        rs.graded_loss(scores, labels, measure, grades=[1, 2, 3], grade_weights=weights, **options),
+        rs.graded_loss(scores, labels, measure, grade_weights=weights, **options),
+        rs.graded_loss(scores, labels, measure, grades=[3, 1, 2], grade_weights=[0.25, 1.0, 0.5], **options),
+        rs.graded_loss(scores[where], labels[where], measure, grade_weights=weights, **flat),
+    ):
+        torch.testing.assert_close(loss, expected)
+        torch.testing.assert_close(torch.autograd.grad(loss.sum(), scores, retain_graph=True)[0], gradient)
 
 
 def test_graded_module_and_refusals():

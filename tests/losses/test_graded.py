@@ -87,21 +87,24 @@ def test_a_pair_that_leads_by_enough_costs_exactly_nothing():
     assert torch.equal(scores.grad, torch.zeros(1, 5))
 
 
-def test_what_is_wrong_is_named():
+@pytest.mark.parametrize("measure", ["AUC", "AP"])
+def test_what_is_wrong_is_named(measure):
     labels = torch.tensor([[2, 1, 0]])
     with pytest.raises(ValueError, match=r"scores must be finite; document \[0, 1\] is inf"):
-        rs.graded_loss(torch.tensor([[0.0, torch.inf, 0.0]]), labels, "AUC")
+        rs.graded_loss(torch.tensor([[0.0, torch.inf, 0.0]]), labels, measure)
     with pytest.raises(ValueError, match="reference 'ideal' does not depend on scores"):
-        rs.graded_loss(torch.zeros(1, 3), labels, "AUC", reference_scores=torch.zeros(1, 3))
+        rs.graded_loss(torch.zeros(1, 3), labels, measure, reference_scores=torch.zeros(1, 3))
     with pytest.raises(ValueError, match=r"grades must be numbers, got \[1.0, nan\]"):
-        rs.GradedLoss("AUC", grades=[1.0, torch.nan])
+        rs.GradedLoss(measure, grades=[1.0, torch.nan])
     with pytest.raises(ValueError, match="that of document"):
-        rs.graded_loss(torch.zeros(1, 3), torch.tensor([[2.0, -1.0, 0.0]]), "AUC", grades=[1.0])
+        rs.graded_loss(torch.zeros(1, 3), torch.tensor([[2.0, -1.0, 0.0]]), measure, grades=[1.0])
     far, signed = torch.tensor([[1.5e308, -1.5e308, 0.0]], dtype=torch.float64), torch.tensor([[0, -1, -2]])
     with pytest.raises(ValueError, match="scores of a list are too far apart"):
-        rs.graded_loss(far, signed, "AUC", grades=[-1, 0])
+        rs.graded_loss(far, signed, measure, grades=[-1, 0])
+    with pytest.raises(ValueError, match="is inf: scores, labels or weights are too large for"):
+        rs.graded_loss(torch.tensor([[0.0, 1.0]]), torch.tensor([[1, 0]]), measure, grade_weights=[1e300])
     assert (
-        rs.graded_loss(torch.zeros(1, 3), torch.tensor([[2.0, -1.0, 0.0]]), "AUC", grades=[-1.0]) == 0
+        rs.graded_loss(torch.zeros(1, 3), torch.tensor([[2.0, -1.0, 0.0]]), measure, grades=[-1.0]) == 0
     )  # all reach it
 
 
