@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankstruct.kernels.compilation import compile_kernel, compile_part, unsigned
+from rankstruct.kernels.compilation import compile_kernel, compile_part, compile_vectorised, unsigned
 from rankstruct.kernels.group_assignment_cpu import NOT_BEGUN, Problem, assign, assign_leads, value_of_score, worth
 from rankstruct.kernels.positional_cpu import IDEAL, IDEAL_TIED, PREDICTED, WIDEST, number_gains, partition
 from rankstruct.kernels.sorting import copy_into, longest_list, sort_space
@@ -21,6 +21,7 @@ from rankstruct.kernels.sorting import copy_into, longest_list, sort_space
 INTEGERS, REALS = 14, 9  # rows of scratch
 # By which the halves of a group's number are multiplied, so that its hash has bits of all: odd, from the golden ratio and e.
 _SPREAD, _SPREAD_HIGH = np.uint64(0x9E3779B9), np.uint64(0xB7E15163)
+_COUNTED = 8  # groups a rank; of more it is faster to keep the first ranks sorted
 _HALF, _LOW = np.uint64(32), np.uint64(2**32 - 1)
 
 
@@ -46,19 +47,21 @@ def problem_of(batch, by_group, ends, top, highest_gain, unit, candidates, group
 
     `candidates`, `group` [documents] and the first two rows of `reals` [4, documents] are filled. O(n).
     """
-    score, gain, count, begin = reals[0], reals[1], 0, 0
+    score, gain, count, begin = reals[0], reals[1], np.int64(0), 0
     for g in range(ends.shape[0]):
         highest, last = -np.inf, -1.0
         for i in range(ends[g] - 1, begin - 1, -1):
-            at = unsigned(by_group[i])
-            its_score, its_gain = batch.scores[at], batch.gains[at]
-            if its_score <= highest:
-                continue
-            count += its_gain > last
-            highest, last = its_score, its_gain
-            place = count - 1
+            at = by_group[i]
+            its_score, its_gain = batch.scores[unsigned(at)], batch.gains[unsigned(at)]
+            # Without a branch, which a processor would guess wrong for every other document; the next one takes its place if
+            # it is no candidate.
+            better = np.int64(its_score > highest)
+            count += better * np.int64(its_gain > last)
+            place = unsigned(count - better)
             candidates[place], group[place] = at, g
             score[place], gain[place] = its_score - top, its_gain / unit
+            highest = max(its_score, highest)
+            last = its_gain if better else last
         begin = ends[g]
     known = candidates[:count], group[:count], score[:count], gain[:count]
     groups = ends.shape[0]
@@ -159,15 +162,45 @@ def _show_most_violated(batch, problem, shown, scratch, reals, table):
     for i in range(m):
         rank[column[i]], best[i], shown[i] = i, -np.inf, problem.candidates[0]
     for j in range(problem.group.shape[0]):
-        i = rank[problem.group[j]]
-        if i != -1 and worth(problem, lead, i, j) > best[i]:
-            best[i], shown[i] = worth(problem, lead, i, j), problem.candidates[j]
+        i = rank[unsigned(problem.group[j])]
+        if i != -1:
+            found = worth(problem, lead, i, j)
+            if found > best[i]:
+                best[i], shown[i] = found, problem.candidates[j]
+
+
+@compile_vectorised
+def _count_higher(score, its):
+    """How many scores are higher."""
+    count = 0.0
+    for j in range(score.shape[0]):
+        count += 1.0 if score[j] > its else 0.0
+    return count
 
 
 @compile_part
-def _show_highest(batch, documents, shown):
-    """Fill `shown`, or its begin, with the documents of the highest chosen scores, of equal ones those of the highest gains."""
-    gains, chosen, m, count = batch.gains, batch.chosen, shown.shape[0], 0
+def _show_all_distinct(documents, score, shown):
+    """`_show_highest` by counting, for each document, those of a higher `score`; returns False, with nothing to be relied on, if
+    two are equal. O(documents^2), some of them at a time.
+    """
+    n, m, total = documents.shape[0], shown.shape[0], np.int64(0)
+    for i in range(n):
+        rank = np.int64(_count_higher(score, score[i]))
+        total += rank
+        if rank < m:
+            shown[unsigned(rank)] = documents[i]
+    return 2 * total == n * (n - 1)
+
+
+@compile_part
+def _show_highest(batch, documents, score, shown):
+    """Fill `shown`, or its begin, with the documents of the highest chosen scores, of equal ones those of the highest gains.
+
+    `score` float64 has the chosen scores of `documents`.
+    """
+    gains, chosen, n, m, count = batch.gains, batch.chosen, documents.shape[0], shown.shape[0], 0
+    if n <= _COUNTED * m and _show_all_distinct(documents, score, shown):
+        return
     for at in documents:
         score, gain = chosen[unsigned(at)], gains[unsigned(at)]
         i = count
@@ -184,28 +217,58 @@ def _show_highest(batch, documents, shown):
 
 
 @compile_part
-def _show_ideal(batch, start, by_gain, group, tied, slot, found, shown):
+def _find_others(batch, by_group, ends, slot, count, found, score):
+    """`_show_ideal` for the lowest gain, which all documents of the groups without a slot have; returns how many have one now."""
+    begin = 0
+    for g in range(ends.shape[0]):
+        end = ends[g]
+        if slot[g] == -1:
+            found[count], score[count] = _highest_of(batch.chosen, by_group, begin, end)
+            slot[g] = count
+            count += 1
+        begin = end
+    return count
+
+
+@compile_part
+def _highest_of(chosen, documents, begin, end):
+    """The first of some documents with the highest chosen score, and that score."""
+    at = documents[begin]
+    highest = chosen[unsigned(at)]
+    for i in range(begin + 1, end):
+        its = documents[i]
+        score = chosen[unsigned(its)]
+        at = its if score > highest else at
+        highest = max(highest, score)
+    return at, highest
+
+
+@compile_part
+def _show_ideal(batch, start, by_group, ends, by_gain, group, tied, slot, found, score, shown):
     """Fill `shown` with the documents that come first by gain, one of a group, and then as in the list or, `tied`, by the chosen
-    scores. Returns how many groups have a gain that is shown: `found` [groups] are their documents, and `slot` [groups] says
-    where they stand, -1 for the other groups. O(n + m G), mostly less.
+    scores. Returns how many groups have a gain that is shown: `found` [groups] are their documents if that is one
+    gain, `score` [groups] is filled, and `slot` [groups] says where they stand, -1 for the other groups. O(n + m G), mostly less.
     """
     gains, chosen, n, m = batch.gains, batch.chosen, by_gain.shape[0], shown.shape[0]
     slot[:] = -1
-    behind = count = i = 0
+    behind = count = i = np.int64(0)
     while behind < m:
         gain = gains[unsigned(by_gain[i])]
+        if tied and gain == gains[unsigned(by_gain[n - 1])]:
+            count, i = _find_others(batch, by_group, ends, slot, count, found, score), n
         while i < n and gains[unsigned(by_gain[i])] == gain and (tied or count < m):
             at = by_gain[i]
-            g = unsigned(group[unsigned(at - start)])
+            g, its = unsigned(group[unsigned(at - start)]), chosen[unsigned(at)]
+            # Without a branch, which a processor would guess wrong for every other document.
+            new = slot[g] == -1
+            slot[g] = count if new else slot[g]
             place = unsigned(slot[g])
-            if slot[g] == -1:
-                slot[g], found[count] = count, at
-                count += 1
-            elif tied and chosen[unsigned(at)] > chosen[unsigned(found[place])]:
-                found[place] = at
+            count += np.int64(new)
+            better = new | (tied & (its > score[place]))  # of groups that are shown already nothing is read again
+            found[place], score[place] = at if better else found[place], its if better else score[place]
             i += 1
         if tied:
-            _show_highest(batch, found[behind:count], shown[behind:])
+            _show_highest(batch, found[behind:count], score[behind:count], shown[behind:])
         else:
             for j in range(behind, count):
                 shown[j] = found[j]
@@ -214,19 +277,13 @@ def _show_ideal(batch, start, by_gain, group, tied, slot, found, shown):
 
 
 @compile_part
-def _show_predicted(batch, by_group, ends, found, shown):
-    """Fill `shown` with the documents that come first by the chosen scores, one of a group, and `found` [groups]. O(n + m G)."""
-    chosen, begin = batch.chosen, 0
+def _show_predicted(batch, by_group, ends, found, score, shown):
+    """Fill `shown` with the documents that come first by the chosen scores, one of a group, and `found`, `score` [groups]."""
+    begin = 0
     for g in range(ends.shape[0]):
-        at = by_group[begin]
-        highest = chosen[unsigned(at)]
-        for i in range(begin + 1, ends[g]):
-            its = by_group[i]
-            score = chosen[unsigned(its)]
-            at = its if score > highest else at
-            highest = max(highest, score)
-        found[g], begin = at, ends[g]
-    _show_highest(batch, found, shown)
+        found[g], score[g] = _highest_of(batch.chosen, by_group, begin, ends[g])
+        begin = ends[g]
+    _show_highest(batch, found, score, shown)
 
 
 @compile_part
@@ -265,9 +322,19 @@ def _lead_with_relevant(batch, start, group, slot, leaders, heads, result):
 
 
 @compile_part
-def _sort_blocks(chosen, weights, shown):
-    """Sort the documents shown at ranks of equal discount by score alone, those of one score as they are. O(m^2)."""
-    for i in range(1, shown.shape[0]):
+def _sort_blocks(chosen, weights, documents, score, shown):
+    """Sort the documents shown at ranks of equal discount by score alone, those of one score as they are. O(m^2).
+
+    `documents` and `score` [m] are filled.
+    """
+    m = shown.shape[0]
+    if m > 1 and weights[0] == weights[m - 1]:
+        for i in range(m):
+            documents[i], score[i] = shown[i], chosen[unsigned(shown[i])]
+        if _show_all_distinct(documents, score, shown):
+            return
+        copy_into(documents, shown)
+    for i in range(1, m):
         at, j = shown[i], i
         while j > 0 and weights[j - 1] == weights[i] and chosen[shown[j - 1]] < chosen[at]:
             shown[j] = shown[j - 1]
@@ -276,14 +343,15 @@ def _sort_blocks(chosen, weights, shown):
 
 
 @compile_part
-def _show_reference(batch, start, group, by_group, ends, reference, scratch, shown):
+def _show_reference(batch, start, group, by_group, ends, reference, scratch, spare, shown):
     """Fill `shown` with the reference, and return the best value. `scratch[2]` has the documents by descending gain; of five rows
-    [documents] the others are filled.
+    [documents] the others are filled, and `spare` [documents].
     """
     slot, found, groups, m = scratch[0, : ends.shape[0]], scratch[1, : ends.shape[0]], ends.shape[0], shown.shape[0]
+    score = spare[:groups]
     by_gain, tied, best = scratch[2, : by_group.shape[0]], reference == IDEAL_TIED, 0.0
     ideal = shown[:1] if batch.reciprocal and reference != IDEAL else shown  # what is relevant is enough
-    count = _show_ideal(batch, start, by_gain, group, tied, slot, found, ideal)
+    count = _show_ideal(batch, start, by_group, ends, by_gain, group, tied, slot, found, score, ideal)
     if batch.reciprocal:
         best = 1.0 if batch.weights[0] * batch.gains[shown[0]] > 0.0 else 0.0
     else:
@@ -292,13 +360,13 @@ def _show_reference(batch, start, group, by_group, ends, reference, scratch, sho
     if best <= 0.0:
         return best
     if reference == PREDICTED:
-        _show_predicted(batch, by_group, ends, found, shown)
+        _show_predicted(batch, by_group, ends, found, score, shown)
     elif tied and batch.reciprocal:
         heads = scratch[3, :m]
-        _show_predicted(batch, by_group, ends, scratch[4, :groups], heads)
+        _show_predicted(batch, by_group, ends, scratch[4, :groups], score, heads)
         _lead_with_relevant(batch, start, group, slot, found[:count], heads, shown)
     elif tied:
-        _sort_blocks(batch.chosen, batch.weights, shown)
+        _sort_blocks(batch.chosen, batch.weights, scratch[3, :m], score[:m], shown)
     return best
 
 
@@ -426,7 +494,7 @@ def solve_list(batch, index, reference, task_loss, value, direction, space):
     if m == 0 or (m == groups and a[0] == a[m - 1] and _is_alike(gains, by_group, ends)):
         return wrong
     chosen, shown = integers[3, :m], integers[4, :m]
-    best = _show_reference(batch, start, group, by_group, ends, reference, scratch, chosen)
+    best = _show_reference(batch, start, group, by_group, ends, reference, scratch, reals[0], chosen)
     if best <= 0.0:
         return wrong
     unit = best if batch.normalized else 1.0

@@ -147,12 +147,20 @@ def _shift(column, before, at, last, its):
 
 
 @compile_part
-def _begin_sweeps(column, before, left, above, own, spare, table):
-    """What the ranks have and could have of the groups `left`; all prices are 0."""
+def _begin_sweeps(column, before, above, own, table):
+    """What the ranks have; all prices are 0."""
     rows = column.shape[0]
     for k in range(rows):
-        own[k], before[k], spare[k] = table[column[k] * rows + k], -1, -np.inf
+        own[k], before[k] = table[column[k] * rows + k], -1
         above[k] = -own[k]
+
+
+@compile_part
+def _find_spare(left, spare, table):
+    """The most that each rank could have of the groups `left`."""
+    rows = spare.shape[0]
+    for k in range(rows):
+        spare[k] = -np.inf
     for g in left:
         _raise_to(spare, table[g * rows : (g + 1) * rows])
 
@@ -169,14 +177,16 @@ def _exchange(column, left, most, before, reals, table):
     """
     rows, begun = column.shape[0], False
     above, own, spare = reals[0, :rows], reals[1, :rows], reals[2, :rows]
+    _find_spare(left, spare, table)
     for _ in range(rows + _MORE_SWEEPS):
         if not begun:
-            _begin_sweeps(column, before, left, above, own, spare, table)
+            _begin_sweeps(column, before, above, own, table)
         begun, rising = True, False
         for k in range(rows - 1, -1, -1):
             if above[k] + spare[k] > 0.0:
                 place = _best_left(k, rows, left, table)
                 left[place] = _shift(column, before, k, -1, left[place])
+                _find_spare(left, spare, table)
                 begun = False
                 break
             wanted = table[column[k] * rows : (column[k] + 1) * rows]

@@ -1,6 +1,7 @@
 """The oracle of diverse rankings: all diverse rankings of short lists, SciPy's assignment on longer ones."""
 
 import inspect
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -28,6 +29,13 @@ MEASURES = [
     "mWTA(discount='letor')",
 ]
 DECAYS = ("i^-1/2", "i^-2", "k+1-i", "discount", "1/log2(log2(i+1)+1)")
+
+
+class Lists(NamedTuple):
+    """What the parts that sort documents read of a batch."""
+
+    chosen: np.ndarray
+    gains: np.ndarray
 
 
 def most_violated_diverse(scores, labels, measure, **options):
@@ -69,6 +77,22 @@ def test_reciprocal_rank_of_longer_lists_has_scipys_value():
         given = torch.tensor(scores), torch.tensor(labels), rs.RR(5)
         found = most_violated_diverse(*given, groups=torch.tensor(groups), reference="predicted")
         assert found.value.item() == pytest.approx(expected, abs=1e-9)
+
+
+def test_documents_are_sorted_as_told_where_some_tie():
+    show_highest, sort_blocks = map(called_from_python, (diverse_cpu._show_highest, diverse_cpu._sort_blocks))
+    rng = np.random.default_rng(3)
+    for _ in range(300):
+        n = int(rng.integers(1, 20))
+        m, span = int(rng.integers(1, n + 1)), int(rng.integers(1, 40))
+        chosen, gains = rng.integers(0, span, n).astype(float), rng.integers(0, 3, n).astype(float)
+        documents, shown = rng.permutation(n), np.empty(m, np.int64)
+        show_highest(Lists(chosen, gains), documents, chosen[documents], shown)
+        assert [*shown] == sorted(documents, key=lambda at: (-chosen[at], -gains[at]))[:m]
+        weights, given = -np.sort(rng.integers(-2, 0, m)).astype(float), documents[:m].copy()
+        sort_blocks(chosen, weights, np.empty(m, np.int64), np.empty(m), given)
+        order = sorted(range(m), key=lambda i: (-weights[i], -chosen[documents[i]]))
+        assert [*given] == [*documents[order]]
 
 
 @pytest.mark.parametrize("name", MEASURES)
@@ -462,7 +486,8 @@ FAULTS = [
     ("_exchange", "_highest(wanted, above)", "_highest(wanted, -own)"),
     ("_fill_values", "-np.inf", "0.0"),
     ("_raise_to_worth", "max(value[i], ", "("),
-    ("_begin_sweeps", "for g in left:", "for g in left[1:]:"),
+    ("_find_spare", "for g in left:", "for g in left[1:]:"),
+    ("_exchange", " " * 16 + "_find_spare(left, spare, table)", ""),
     ("_begin_leads", "left[g] = 1", "left[g] = 0"),
     ("_exchange_leads", "value_of_score(problem, more, i, g)", "value_of_score(problem, lead, i, g)"),
     ("_exchange_leads", "if best == value_of_score(problem, 0, i, its):", "if True:"),
@@ -471,21 +496,26 @@ FAULTS = [
     ("_fill_row", "max(row[column], ", "("),
     ("worth", "- problem.a[i] * problem.gain[j]", "- problem.a[i]"),
     ("worth", "if i < lead and", "if"),
-    ("problem_of", "its_score <= highest", "its_score > highest"),
+    ("problem_of", "its_score > highest", "its_score < highest"),
+    ("problem_of", "last = its_gain if better else last", "last = its_gain"),
     ("problem_of", "its_gain > last", "False"),
     ("problem_of", "its_gain / unit", "its_gain"),
     ("_assign_by_paths", "kept[:places] = -1", "kept[0] = -1"),
-    ("_show_most_violated", "worth(problem, lead, i, j) > best[i]", "best[i] == -np.inf"),
+    ("_show_most_violated", "found > best[i]", "best[i] == -np.inf"),
     ("_show_highest", "chosen[its] > score or", ""),
     ("_show_highest", "i -= 1", "break"),
     ("_show_ideal", "(tied or count < m)", "count < m"),
-    ("_show_ideal", "chosen[unsigned(at)] > chosen", "chosen[unsigned(at)] < chosen"),
-    ("_show_ideal", "elif tied and", "elif"),
-    ("_show_predicted", "its if score > highest else at", "at"),
+    ("_show_ideal", "its > score[place]", "its < score[place]"),
+    ("_show_ideal", "(tied & (its", "((its"),
+    ("_find_others", "slot[g] == -1", "True"),
+    ("_highest_of", "its if score > highest else at", "at"),
+    ("_count_higher", "score[j] > its", "score[j] < its"),
+    ("_show_all_distinct", "2 * total == n * (n - 1)", "True"),
     ("_show_reference", "and reference != IDEAL", ""),
     ("_show_reference", "elif tied:", "else:"),
     ("_sort_blocks", "weights[j - 1] == weights[i] and", ""),
     ("_sort_blocks", "weights[j - 1] == weights[i]", "False"),
+    ("_sort_blocks", "weights[0] == weights[m - 1]", "True"),
     ("_count_shown", "min(batch.cutoff, groups)", "min(batch.cutoff + 1, groups)"),
     ("_count_shown", "max(count + 1, batch.least_cutoff)", "batch.least_cutoff"),
     ("_count_shown", "highest, count = gain, 0", "highest = gain"),
@@ -564,7 +594,7 @@ def disagrees_with_enumeration(trials):
             try:
                 with np.errstate(invalid="raise"):  # nor may it subtract infinity from infinity
                     found = most_violated_diverse(*given, groups=torch.tensor(groups), reference=reference)
-            except (IndexError, FloatingPointError):
+            except (IndexError, OverflowError, FloatingPointError):
                 return True
             by_direction = found.task_loss.item() + float(found.direction.numpy() @ scores)
             error = max(abs(found.value.item() - expected[reference]), abs(by_direction - expected[reference]))
