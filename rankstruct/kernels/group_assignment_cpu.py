@@ -1,9 +1,9 @@
 """Ranks assigned to groups of documents, each rank to a different one, so that the sum of their values is largest; on the CPU.
 
 Rank i gets from a group its document with the largest c_i s - a_i b, which a diverse ranking shows there. There are at least as
-many groups as ranks. Each rank takes the best group that is left, one after another, and exchanges make of that the best
-assignment: a few of them, mostly. Where there is no room for a value of every rank and group, or rounding might hide an exchange,
-by shortest augmenting paths.
+many groups as ranks. Each rank takes the best group that is left, one after another, and moves it up as long as that is better;
+exchanges make of that the best assignment, where it is not yet. Where there is no room for a value of every rank and group, or
+rounding might hide an exchange, by shortest augmenting paths.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import numpy as np
 from rankstruct.kernels.compilation import compile_part, compile_vectorised, unsigned
 
 NOT_BEGUN, BY_PATHS = -2, -1
-_MORE_SWEEPS = 32  # than ranks, before paths are taken: some 2 for each exchange, of which there are some rows / 6
+_FEW_SWEEPS = 2  # before circles are looked for: mostly there is none, and no price rises in the second one
+_MORE_SWEEPS = 32  # than ranks, before paths are taken: some 2 for each exchange
 _PRECISE = 2.0**20  # numbers so many times as large still tell 1e-10 of a loss
 _MOST_NUMBERS = 2**26  # of the table: half a gigabyte
 
@@ -24,7 +25,7 @@ class Problem(NamedTuple):
     """Whom the ranks of a list may show.
 
     Attributes:
-        candidates: int64 `[candidates]`, documents, of each group by ascending gain and score.
+        candidates: int64 `[candidates]`, documents, group after group, of each by ascending gain and score.
         group: int64 `[candidates]`.
         score, gain: float64 `[candidates]`, relative to the list's highest score and, if normalised, best value.
         c, a: decay and discount.
@@ -102,6 +103,13 @@ def _find(highest, value, taken):
 
 
 @compile_vectorised
+def _set_to_worth(value, c, a, score, gain):
+    """Set the value of each rank to what it gets from a candidate."""
+    for i in range(value.shape[0]):
+        value[i] = c[i] * score - a[i] * gain
+
+
+@compile_vectorised
 def _raise_to_worth(value, c, a, score, gain):
     """Raise the value of each rank to what it gets from a candidate."""
     for i in range(value.shape[0]):
@@ -118,12 +126,15 @@ def _raise_to(value, other):
 @compile_part
 def _fill_values(problem, rows, table):
     """Fill `table` with the values of each group, one behind the other, at all ranks. O(candidates rows)."""
-    c, a = problem.c[:rows], problem.a[:rows]
-    for i in range(problem.groups * rows):
-        table[i] = -np.inf
+    c, a, last = problem.c[:rows], problem.a[:rows], -1
     for j in range(problem.group.shape[0]):
-        begin = problem.group[j] * rows
-        _raise_to_worth(table[begin : begin + rows], c, a, problem.score[j], problem.gain[j])
+        its = problem.group[j]
+        value = table[its * rows : (its + 1) * rows]
+        if its == last:
+            _raise_to_worth(value, c, a, problem.score[j], problem.gain[j])
+        else:
+            _set_to_worth(value, c, a, problem.score[j], problem.gain[j])
+        last = its
 
 
 @compile_part
@@ -132,8 +143,8 @@ def _best_left(i, rows, left, table):
     highest, place = -np.inf, -1
     for f in range(left.shape[0]):
         value = table[unsigned(left[f] * rows + i)]
-        if value > highest:
-            highest, place = value, f
+        place = f if value > highest else place
+        highest = max(value, highest)
     return place
 
 
@@ -166,6 +177,16 @@ def _find_spare(left, spare, table):
 
 
 @compile_part
+def _find_circle(before, k):
+    """A rank of the circle into which the walk from k to the rank before it, and so on, runs; -1 if it ends."""
+    for _ in range(before.shape[0]):
+        k = before[k]
+        if k == -1:
+            break
+    return k
+
+
+@compile_part
 def _exchange(column, left, most, before, reals, table):
     """Exchange until no assignment is better; returns False where that is not seen: after many sweeps, or if a price is so high
     above `most`, what a document costs at most, that rounding may hide a better one.
@@ -175,38 +196,56 @@ def _exchange(column, left, most, before, reals, table):
     ranks that lead to it by `before` gain if each takes the next one's group. They do so if the last loses less with the best
     group left, or if they are a circle. `table` is that of `_fill_values`. O(rows groups + rows^2) a sweep.
     """
-    rows, begun = column.shape[0], False
-    above, own, spare = reals[0, :rows], reals[1, :rows], reals[2, :rows]
+    rows, begun, turn = column.shape[0], False, 0
+    above, own, spare, before = reals[0, :rows], reals[1, :rows], reals[2, :rows], before[:rows]
     _find_spare(left, spare, table)
     for _ in range(rows + _MORE_SWEEPS):
         if not begun:
             _begin_sweeps(column, before, above, own, table)
-        begun, rising = True, False
+            turn = 0
+        begun, turn, rising = True, turn + 1, False
         for k in range(rows - 1, -1, -1):
+            circled = -1
             if above[k] + spare[k] > 0.0:
-                place = _best_left(k, rows, left, table)
-                left[place] = _shift(column, before, k, -1, left[place])
-                _find_spare(left, spare, table)
-                begun = False
-                break
-            wanted = table[column[k] * rows : (column[k] + 1) * rows]
-            asked = _highest(wanted, above)
-            # The second is False where rounding alone raises it.
-            if asked > above[k] + own[k] and asked - own[k] > above[k]:
-                if asked > _PRECISE * most:
-                    return False
-                i = _find(asked, wanted, above)
-                j = i
-                while j != -1 and j != k:
-                    j = before[j]
-                if j == k:
-                    _shift(column, before, i, k, column[k])
+                circled = _find_circle(before, k)
+                if circled == -1:
+                    place = _best_left(k, rows, left, table)
+                    left[place] = _shift(column, before, k, -1, left[place])
+                    _find_spare(left, spare, table)
                     begun = False
                     break
-                above[k], before[k], rising = asked - own[k], i, True
+            else:
+                wanted = table[column[k] * rows : (column[k] + 1) * rows]
+                asked = _highest(wanted, above)
+                # The second is False where rounding alone raises it.
+                if asked > above[k] + own[k] and asked - own[k] > above[k]:
+                    if asked > _PRECISE * most:
+                        return False
+                    above[k], before[k], rising = asked - own[k], _find(asked, wanted, above), True
+                    circled = _find_circle(before, k) if turn > _FEW_SWEEPS else -1
+            if circled != -1:
+                _shift(column, before, before[circled], circled, column[circled])
+                begun = False
+                break
         if begun and not rising:
             return True
     return False
+
+
+@compile_part
+def _move_up(column, i, table):
+    """Exchange the group of rank i with that of the rank before it, and so on, as long as that is better."""
+    rows, its = column.shape[0], column[i]
+    own = table[unsigned(its * rows + i)]
+    while i > 0:
+        other = column[i - 1]
+        above = table[unsigned(its * rows + i - 1)]
+        now, then = own + table[unsigned(other * rows + i - 1)], above + table[unsigned(other * rows + i)]
+        if not then > now:
+            break
+        column[i] = other
+        i, own = i - 1, above
+    column[i] = its
 
 
 @compile_part
@@ -220,6 +259,7 @@ def _assign_by_exchanges(problem, column, before, left, reals, table):
         place = _best_left(i, rows, left[:count], table)
         count -= 1
         column[i], left[place] = left[place], left[count]
+        _move_up(column, i, table)
     return _exchange(column, left[:count], problem.a[0] * problem.highest, before, reals, table)
 
 

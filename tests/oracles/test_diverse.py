@@ -236,7 +236,7 @@ def test_the_assignment_has_scipys_value():
     for _ in range(400):
         rows = int(rng.integers(1, 20))
         columns = int(rng.integers(rows, 40))
-        group = np.concatenate([np.arange(columns), rng.integers(0, columns, size=rng.integers(0, 40))])
+        group = np.sort(np.concatenate([np.arange(columns), rng.integers(0, columns, size=rng.integers(0, 40))]))
         c, a = rng.normal(size=(2, rows))
         score, gain = rng.normal(size=(2, len(group))) * 10.0 ** rng.integers(-3, 4)
         if rng.random() < 0.4:
@@ -480,11 +480,12 @@ FAULTS = [
     ("_assign_by_exchanges", "left[place], left[count]", "left[place], left[place]"),
     ("_exchange", "above[k] + spare[k] > 0.0", "above[k] + spare[k] > 1.0"),
     ("_exchange", "range(rows - 1, -1, -1)", "range(rows - 1, 0, -1)"),
-    ("_exchange", "_shift(column, before, i, k, column[k])", "_shift(column, before, i, k, column[i])"),
+    ("_exchange", "circled, column[circled])", "circled, column[k])"),
+    ("_find_circle", "if k == -1:", "if True:"),
     ("_exchange", "left[place] = _shift", "_ = _shift"),
     ("_exchange", "if begun and not rising:", "if begun:"),
     ("_exchange", "_highest(wanted, above)", "_highest(wanted, -own)"),
-    ("_fill_values", "-np.inf", "0.0"),
+    ("_fill_values", "if its == last:", "if False:"),
     ("_raise_to_worth", "max(value[i], ", "("),
     ("_find_spare", "for g in left:", "for g in left[1:]:"),
     ("_exchange", " " * 16 + "_find_spare(left, spare, table)", ""),
