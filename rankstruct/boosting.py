@@ -19,6 +19,7 @@ from __future__ import annotations
 import copy
 import importlib
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from inspect import signature
@@ -57,6 +58,7 @@ __all__ = ["BoostedRanker", "BoostingMetric", "BoostingObjective", "boosting_met
 
 _WORTH_THREADS = 2**17  # documents
 _AS_GROWN, _ROWS = 100.0, 2**14  # the scale on which leaves see the trees' scores; documents at a time
+_NAMES_A_LOSS = re.compile(r"\s*\w+Loss\b")
 _DRAWS = 16  # of noise; documents with the same label in a list share what they find
 
 
@@ -66,7 +68,8 @@ def boosting_objective(
     """Any loss of the library as the custom objective of LightGBM or XGBoost.
 
     Args:
-        loss: a loss module; or a measure or its name, for its structured hinge. Parameters of its own stay as they are.
+        loss: a loss module or its name, such as `"GradedLoss('AUC')"`; or a measure or its name, for its structured hinge.
+            Parameters of its own stay as they are.
         groups: `[documents]`, the group (host, topic) of each training document, for a loss over diverse rankings.
         item_weights: `[documents]`, what each training document counts in the loss of its list, as losses take them. At 0 a
             document has no gradient, but it is there when leaves are counted; `BoostedRanker.fit` leaves it out.
@@ -109,7 +112,8 @@ class BoostingObjective:
     """
 
     def __init__(self, loss: nn.Module | Measure | str, *, groups: Any = None, item_weights: Any = None) -> None:
-        self.loss = copy.deepcopy(loss) if isinstance(loss, nn.Module) else StructuredHingeLoss(loss)
+        named: Any = named_loss(loss) if isinstance(loss, str) and _NAMES_A_LOSS.match(loss) else loss
+        self.loss = copy.deepcopy(named) if isinstance(named, nn.Module) else StructuredHingeLoss(named)
         self.groups = None if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
         if takes_groups(self.loss) and groups is None:
             raise ValueError(f"{type(self.loss).__name__} needs groups=, one id a training document: its host or topic")

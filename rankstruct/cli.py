@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -80,6 +81,9 @@ def main(args: Sequence[str] | None = None) -> int:
         if not isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
             raise
         return _say(name, "stopped", 130)  # Ctrl-C while an extension module was loaded
+    except BrokenPipeError:  # who read what it prints has seen enough, as `head` has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor may the interpreter complain as it ends
+        return 1
     except (ValueError, OSError) as error:
         return _say(name, str(error), 1)
     except MemoryError as error:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, TypeVar
 
 import numpy as np
@@ -41,6 +41,10 @@ def check_lists(scores: Tensor, labels: Tensor, where: Tensor | None = None, off
         raise TypeError(f"scores must be floating point, got {scores.dtype}; use scores.float()")
     if labels.dtype.is_complex:
         raise TypeError(f"labels must be real numbers, got {labels.dtype}")
+    if scores.is_nested or labels.is_nested:
+        raise TypeError(
+            "nested tensors are not supported; give scores.values() and labels.values() with offsets=scores.offsets()"
+        )
     if scores.dim() == 0:
         raise ValueError("scores must have at least one dimension, the list; got a scalar")
     if labels.shape != scores.shape:
@@ -69,14 +73,18 @@ def check_lists(scores: Tensor, labels: Tensor, where: Tensor | None = None, off
             raise ValueError(f"with offsets, scores must be flat, shape [documents]; got {tuple(scores.shape)}")
 
 
+def are_single_documents(scores: Tensor) -> bool:
+    """Whether there is a dimension of 1 behind the documents, `[..., documents, 1]`: no list of one document has an order."""
+    return scores.dim() > 1 and scores.shape[-1] == 1 < scores.shape[-2] and not torch.compiler.is_compiling()
+
+
 def warn_of_single_documents(scores: Tensor) -> None:
-    """Warn of a dimension of 1 behind the lists, `[..., lists, documents, 1]`: no list of one document has an order."""
-    if scores.dim() > 2 and scores.shape[-1] == 1 < scores.shape[-2] and not torch.compiler.is_compiling():
-        warnings.warn(
-            f"scores {tuple(scores.shape)} are lists of one document, which have no order: the last dimension is the list, and "
-            "scores.squeeze(-1) leaves out what a model's last layer added",
-            stacklevel=2,
-        )
+    """Warn of what `are_single_documents` says."""
+    warnings.warn(
+        f"scores {tuple(scores.shape)} are lists of one document, which have no order: the last dimension is the list, and "
+        "scores.squeeze(-1) leaves out what a model's last layer added",
+        stacklevel=2,
+    )
 
 
 def as_offsets(offsets: Any) -> Any:
@@ -138,8 +146,13 @@ def refusing(refuse: Callable[[Iterable[str]], None]) -> Callable[[_Called], _Ca
     return decorate
 
 
-#: Who calls an argument by another library's name is told what it is here.
-knows_other_names = refusing(refuse_other_names)
+#: What to do instead of naming an argument as another library does, where `qid` and `group` tell lists apart.
+TELL_APART = "give qid=, the list of each document"
+_BESIDE_QID = {name: said for name, said in _OTHER_NAMES.items() if name not in ("qid", "group")}
+_BESIDE_QID |= {name: f"there is no {name}=; {TELL_APART}" for name in ("indexes", "query_ids")}
+_BESIDE_QID["lengths"] = "there is no lengths=; give group=, the size of each list"
+#: A decorator for a function that takes `qid` and `group`: other libraries' names are answered.
+knows_qid = refusing(partial(refuse_other_names, other_names=_BESIDE_QID))
 
 
 def is_under_autocast(values: Tensor) -> bool:
@@ -382,8 +395,8 @@ _refuse.register_vmap(vmap_rule(_refuse))
 
 #: What is wrong with a label below 0, and the way out.
 NOT_NEGATIVE = (
-    "labels must be 0 or more (other libraries pad with -1 or -100: leave padding out with where=labels >= 0; labels that are "
-    "meant to be negative have to be shifted)"
+    "labels must be 0 or more (other libraries pad with -1 or -100: leave padding out with where=labels >= 0; where -1 stands "
+    "for irrelevant give labels > 0; others that are meant to be negative have to be shifted)"
 )
 
 

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from rankstruct.lists import knows_other_names, refuse_groups_of_lists
+from rankstruct.lists import TELL_APART, knows_qid, refuse_groups_of_lists
 from rankstruct.measures.base import ByMeasure, Measure, parse_measures, resolve_policies
+from rankstruct.measures.evaluation import brought_together
 from rankstruct.measures.ranked import TIES, Convention, Empty, Ties, rank_lists
 
 __all__ = ["RankingMetric"]
@@ -63,27 +64,39 @@ class RankingMetric(Metric):
         self._state = f"totals of {names}, ties {self.ties}, empty {empty}, convention {convention}"
         self.add_state(self._state, torch.zeros(3, len(self.measures), dtype=torch.float64), dist_reduce_fx="sum")
 
-    @knows_other_names  # by the signature, which stays, a MetricCollection chooses what each of its metrics is given
+    @knows_qid  # by the signature, which stays, a MetricCollection chooses what each of its metrics is given
     @torch.no_grad()
     def update(
         self,
         scores: Tensor,
         labels: Tensor,
-        where: Tensor | None = None,
         *,
+        where: Tensor | None = None,
         offsets: Tensor | None = None,
+        qid: Any = None,
+        group: Any = None,
         groups: Tensor | None = None,
         judged: Tensor | None = None,
         pooled: Tensor | None = None,
         item_weights: Tensor | None = None,
     ) -> None:
-        """Take in a batch, padded `[..., list_size]` or flat `[documents]` with offsets; arguments and errors as `evaluate`."""
+        """Take in a batch, padded `[..., list_size]` or flat `[documents]` with `offsets`, `qid` or `group`; as `evaluate` does.
+
+        All documents of a list must be in one batch.
+        """
         signed = all(measure.takes_negative_labels for measure in self.measures)
         policy: dict[str, Any] = {"ties": self.ties, "letor": self.convention == "letor", "signed": signed}
-        given: dict[str, Any] = {"groups": groups, "judged": judged, "pooled": pooled, "item_weights": item_weights}
-        shape, batches = rank_lists(scores, labels, where, offsets=offsets, **given, **policy)
+        given: dict[str, Any] = {
+            "scores": scores,
+            "labels": labels,
+            "where": where,
+            "offsets": offsets,
+            "groups": groups,
+        }
+        given |= {"judged": judged, "pooled": pooled, "item_weights": item_weights}
+        shape, batches = rank_lists(**brought_together(given, qid, group), **policy)
         if not any(measure.takes_groups for measure in self.measures):
-            refuse_groups_of_lists(groups, shape)
+            refuse_groups_of_lists(groups, shape, TELL_APART)
         totals = getattr(self, self._state).clone()
         for lists in batches:
             present = lists.where.any(-1)

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
-from rankstruct.lists import check_offsets, check_tensor
+from rankstruct.lists import as_offsets, check_offsets, check_tensor
 
 __all__ = ["Preparation"]
 
@@ -356,6 +356,7 @@ class Preparation(nn.Module):
                 raise ValueError(
                     f"with offsets, give features [documents, d] and no where; got {tuple(features.shape)}"
                 )
+            offsets = as_offsets(offsets)
             check_offsets(offsets, len(features))
             return self._prepared(features, offsets.diff())
         if features.dim() < 2 or (where is not None and where.shape != features.shape[:-1]):

@@ -34,7 +34,8 @@ def means(scores, labels, where, **options):
 def test_batches_add_up_to_the_whole(lists, empty, ties):
     metric = RankingMetric(NAMES, ties=ties, empty=empty)
     for start in range(0, 30, 8):
-        metric.update(*(part[start : start + 8] for part in lists))
+        scores, labels, where = (part[start : start + 8] for part in lists)
+        metric.update(scores, labels, where=where)
     got = metric.compute()
     assert list(got) == NAMES
     assert all(value.dtype == torch.float64 for value in got.values())
@@ -47,7 +48,8 @@ def test_flat_and_nested_lists(lists):
     flat = RankingMetric(NAMES)
     flat.update(scores[where], labels[where], offsets=torch.cat([torch.zeros(1).long(), where.sum(-1).cumsum(0)]))
     nested = RankingMetric(NAMES)
-    nested.update(*(part.reshape(5, 6, 7) for part in lists))
+    scores, labels, where = (part.reshape(5, 6, 7) for part in lists)
+    nested.update(scores, labels, where=where)
     for metric in (flat, nested):
         assert {name: value.item() for name, value in metric.compute().items()} == pytest.approx(means(*lists))
 
@@ -61,7 +63,7 @@ def test_what_nobody_judged_is_left_out(lists):
     metric = RankingMetric(names)
     for part in (slice(0, 11), slice(11, 30)):
         batch = {name: each[part] for name, each in given.items()}
-        metric.update(scores[part], labels[part], where[part], **batch)
+        metric.update(scores[part], labels[part], where=where[part], **batch)
     wanted = evaluate(scores, labels, names, where=where, **given)
     got = {name: value.item() for name, value in metric.compute().items()}
     assert got == pytest.approx({name: value[where.any(-1)].mean().item() for name, value in wanted.items()})
@@ -85,8 +87,8 @@ def test_values_are_drawn():
 def test_empty_lists_are_counted(lists):
     scores, labels, where = lists
     metric = RankingMetric(["AP", "AUC"])
-    metric.update(scores[:10], labels[:10], where[:10])
-    metric.update(scores[10:], labels[10:], where[10:])
+    metric.update(scores[:10], labels[:10], where=where[:10])
+    metric.update(scores[10:], labels[10:], where=where[10:])
     relevant = (labels > 0) & where
     nothing = where.any(-1) & ~relevant.any(-1)
     everything = where.any(-1) & (relevant == where).all(-1)
@@ -99,7 +101,7 @@ def test_empty_lists_are_counted(lists):
 def test_empty_error(lists):
     metric = RankingMetric("AP", empty="error")
     with pytest.raises(ValueError, match="AP of list 0 is undefined"):
-        metric.update(*lists)
+        metric.update(*lists[:2], where=lists[2])
 
 
 def test_every_process_sees_the_mean_over_all_lists(lists):
@@ -114,10 +116,11 @@ def test_every_process_sees_the_mean_over_all_lists(lists):
         RankingMetric(NAMES, empty="skip", dist_sync_fn=gather, distributed_available_fn=lambda: True) for _ in shares
     ]
     for process, share in zip(processes, shares, strict=True):
-        process.update(*(part[share] for part in lists))
+        scores, labels, where = (part[share] for part in lists)
+        process.update(scores, labels, where=where)
         states.append(next(iter(process.metric_state.values())).clone())
     alone = RankingMetric(NAMES, empty="skip")
-    alone.update(*lists)
+    alone.update(*lists[:2], where=lists[2])
     for process in processes:
         got = {name: value.item() for name, value in process.compute().items()}
         assert got == pytest.approx({name: value.item() for name, value in alone.compute().items()}, abs=1e-14)
@@ -129,20 +132,25 @@ def test_every_process_sees_the_mean_over_all_lists(lists):
 def test_forward_gives_the_batch_and_adds_it(lists):
     metric = RankingMetric(NAMES)
     first, second = ([part[:12] for part in lists], [part[12:] for part in lists])
-    assert {name: value.item() for name, value in metric(*first).items()} == pytest.approx(means(*first))
-    assert {name: value.item() for name, value in metric(*second).items()} == pytest.approx(means(*second))
+    assert {name: value.item() for name, value in metric(*first[:2], where=first[2]).items()} == pytest.approx(
+        means(*first)
+    )
+    assert {name: value.item() for name, value in metric(*second[:2], where=second[2]).items()} == pytest.approx(
+        means(*second)
+    )
     assert {name: value.item() for name, value in metric.compute().items()} == pytest.approx(means(*lists))
 
 
 def test_pickle_clone_reset(lists):
     metric = RankingMetric(NAMES, prefix="val/")
-    metric.update(*lists)
+    metric.update(*lists[:2], where=lists[2])
     wanted = metric.compute()
     assert list(wanted) == [f"val/{name}" for name in NAMES]
     for copy in (pickle.loads(pickle.dumps(metric)), metric.clone()):
         assert copy.compute() == wanted
         copy.reset()
-        copy.update(*(part[:5] for part in lists))
+        scores, labels, where = (part[:5] for part in lists)
+        copy.update(scores, labels, where=where)
         assert copy.compute()["val/AP"] != wanted["val/AP"]
     assert metric.compute() == wanted
 
@@ -210,7 +218,7 @@ def test_names_of_other_libraries_are_answered(lists):
     scores, labels, where = lists
     metric = RankingMetric("AP")
     for call in (metric, metric.update):
-        with pytest.raises(TypeError, match="there is no indexes=, the list of each document; give offsets="):
+        with pytest.raises(TypeError, match="there is no indexes=; give qid=, the list of each document"):
             call(scores[where], labels[where], indexes=where.nonzero()[:, 0])
         with pytest.raises(TypeError, match="there is no mask=; give where="):
             call(scores, labels, mask=where)

@@ -302,7 +302,7 @@ class Ranker(BaseEstimator):
         # One document has no order, but may be a process' share.
         least = 1 if getattr(self, "distributed", False) else 2
         labels: dict[str, Any] = {"y": y[0], "y_numeric": True, "ensure_min_samples": least} if y else {}
-        if y and np.asarray(y[0]).dtype.kind in "US":
+        if y and isinstance(np.asarray(y[0]).flat[0] if np.size(y[0]) else None, str):
             raise ValueError(f"labels must be numbers, graded relevance from 0; got {str(np.asarray(y[0]).flat[0])!r}")
         kinds: dict[str, Any] = {"accept_sparse": "csr", "dtype": _DTYPES, "ensure_all_finite": self.finite}
         try:

@@ -152,14 +152,14 @@ def grades_kernel(name: str, schema: str, prepare: Callable[..., tuple[Method, A
         method, parameters = prepare(lists.longest, *options, *_chosen(lists))
         order, sort = np.empty(lists.scores.shape[0], np.int64), load_kernel("pairwise_cpu.order_lists")
         lists.run(lambda first, last: sort(lists.bits, lists.where, lists.bounds, first, last, order))
-        shares = tuple(np.empty_like(result) for result in results)
+        labels, shares = lists.labels.astype(np.float64, copy=False), tuple(np.empty_like(result) for result in results)
         for result in results:
             result[:] = 0.0
         for threshold, weight in zip(thresholds.tolist(), weights.tolist(), strict=True):
-            refuse_scores(lists, _run(method, parameters, lists, lists.labels >= threshold, shares, order))
+            refuse_scores(lists, _run(method, parameters, lists, labels >= threshold, shares, order))
             with np.errstate(over="ignore", invalid="ignore"):  # which the loss refuses
                 for result, share in zip(results, shares, strict=True):
-                    result += weight * share
+                    result += share if weight == 1.0 else weight * share
         return -1
 
     def padded(lists: PaddedLists, thresholds: Tensor, weights: Tensor, *options: Any) -> Answer:

@@ -119,8 +119,8 @@ class FlatLists(NamedTuple):
             if broken.size:
                 self._refuse_infinite(name, values, int(broken[0]))
 
-    def _refuse_infinite(self, name: str, values: np.ndarray, at: int) -> None:
-        raise ValueError(f"{name} must be finite; {self.place(at)} is {values[at]}. Padding belongs in where")
+    def _refuse_infinite(self, name: str, values: np.ndarray, at: int, hint: str = "") -> None:
+        raise ValueError(f"{name} must be finite; {self.place(at)} is {values[at]}. Padding belongs in where{hint}")
 
     def real(self, chosen: np.ndarray) -> np.ndarray:
         """`chosen` bool `[documents]` without the padding."""
@@ -151,7 +151,8 @@ class FlatLists(NamedTuple):
                 "Is the learning rate too high, or a feature missing? Padding belongs in where"
             )
         if at != -1 and not np.isfinite(self.labels[at]):
-            self._refuse_infinite("labels", self.labels, at)
+            hint = "; 2^label - 1, the gain of a large label, may be no number: give the measure gain='linear'"
+            self._refuse_infinite("labels", self.labels, at, hint if self.labels[at] == np.inf else "")
         if at != -1 and self.labels[at] >= 0:
             raise ValueError(
                 f"scores of a list are too far apart for their dtype; {self.place(at)} is {self.scores[at]:g}. Scale them down"

@@ -66,6 +66,7 @@ from typing_extensions import TypedDict, Unpack
 from rankstruct.feature_maps import FeatureMap
 from rankstruct.lists import (
     NOT_NEGATIVE,
+    are_single_documents,
     as_offsets,
     batch_first,
     check_lists,
@@ -352,9 +353,14 @@ class RankingLoss(torch.nn.Module):
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[AllOptions]) -> Tensor:
         """The loss, by the function with its options; a scalar, or one value a list with reduction `"none"`."""
         lists.setdefault("reduction", self.reduction)
-        if isinstance(scores, Tensor):
-            warn_of_single_documents(scores)
-        return type(self).function(scores, labels, **self.options, **lists)
+        if type(labels).__module__.partition(".")[0] in ("lightgbm", "xgboost"):
+            raise TypeError(
+                "LightGBM and XGBoost take a loss as their objective by rankstruct.boosting_objective(loss)"
+            )
+        value = type(self).function(scores, labels, **self.options, **lists)
+        if are_single_documents(scores) and (scores.dim() > 2 or (is_plain(value) and not value.detach().any())):
+            warn_of_single_documents(scores)  # lists [lists, 1] may be meant so, by a pointwise loss
+        return value
 
     def extra_repr(self) -> str:
         """The measure, the options that are set and the reduction."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -48,8 +49,7 @@ def graded_loss(
 
     Args:
         measure: a measure or its name, without `min_relevant`.
-        grades: the thresholds. If None, all whole numbers from 1 to the highest label of the batch, which `torch.compile`
-            cannot trace.
+        grades: the thresholds. If None, all whole numbers from 1 to the highest label of the batch.
         grade_weights: one a threshold, >= 0; 1 each if None.
         scores, labels, feature_map, reference, lists: as in `structured_hinge_loss`.
 
@@ -86,8 +86,7 @@ def _graded(
     check_values(scores.detach(), labels.detach(), where, offsets, signed)
     if offsets is None and not resolved.measure.takes_groups:
         refuse_groups_of_lists(groups, scores.shape[:-1])
-    grades, each = _thresholds(labels, where, grades, grade_weights)
-    thresholds, factors = (torch.tensor([float(x) for x in given], dtype=torch.float64) for given in (grades, each))
+    thresholds, factors = _thresholds(labels.detach(), where, grades, grade_weights)
     solve_grades = resolved.oracle.solve_grades
     if solve_grades is not None:
         if not (signed or is_plain(labels)):  # which nobody has looked at
@@ -190,19 +189,44 @@ def _without_threshold(resolved: Resolved) -> Resolved:
 
 def _thresholds(
     labels: Tensor, where: Tensor | None, grades: Sequence[float] | None, weights: Sequence[float] | None
-) -> tuple[Sequence[float], Sequence[float]]:
-    """The grades, and the weight of each."""
-    if grades is None:
-        real = labels if where is None else torch.where(where, labels, 0)
-        top = int(real.max()) if real.numel() else 1
-        if top > _MOST_GRADES:
-            raise ValueError(f"labels go up to {top:g}, too large to take every grade for a threshold; give grades=")
-        if weights is not None and top > len(weights):
-            raise ValueError(f"labels go up to {top}, grade_weights to {len(weights)}; give grades= too")
-        grades = range(1, top + 1)
-        weights = None if weights is None else weights[: max(top, 0)]
+) -> tuple[Tensor, Tensor]:
+    """The grades, and the weight of each, float64 on the CPU."""
     _check_grades(grades, weights)
-    return grades, [1.0] * len(grades) if weights is None else weights
+    given = None if weights is None else torch.tensor([float(weight) for weight in weights], dtype=torch.float64)
+    if grades is not None:
+        thresholds = torch.tensor([float(grade) for grade in grades], dtype=torch.float64)
+        return thresholds, torch.ones_like(thresholds) if given is None else given
+    count = _count_grades if is_eager(labels) else _whole_grades
+    thresholds = count(labels, where, -1 if weights is None else len(weights))
+    return thresholds, torch.ones_like(thresholds) if given is None else given[(thresholds - 1).long()]
+
+
+def _count_grades(labels: Tensor, where: Tensor | None, weights: int) -> Tensor:
+    real = labels if where is None else torch.where(where, labels, 0)
+    top = int(real.max()) if real.numel() else 1
+    if top > _MOST_GRADES:
+        raise ValueError(f"labels go up to {top:g}, too large to take every grade for a threshold; give grades=")
+    if 0 <= weights < top:
+        raise ValueError(f"labels go up to {top}, grade_weights to {weights}; give grades= too")
+    return torch.arange(1, max(top, 0) + 1, dtype=torch.float64)
+
+
+# An operator, so that `torch.compile` does not ask how many there are. A threshold that a list does not reach costs nothing, so
+# that vmap takes those of all.
+_whole_grades = torch.library.custom_op("rankstruct::whole_grades", _count_grades, mutates_args=())
+
+
+@_whole_grades.register_fake
+def _(labels: Tensor, where: Tensor | None, weights: int) -> Tensor:
+    return torch.empty(torch.library.get_ctx().new_dynamic_size(), dtype=torch.float64)
+
+
+@_whole_grades.register_vmap
+def _(info: Any, in_dims: Any, labels: Tensor, where: Tensor | None, weights: int) -> tuple[Tensor, None]:
+    if where is not None:  # one of the two may be the same for all
+        labels = labels if in_dims[0] is None else labels.movedim(in_dims[0], 0)
+        where = where if in_dims[1] is None else where.movedim(in_dims[1], 0)
+    return _whole_grades(labels, where, weights), None
 
 
 def _check_grades(grades: Sequence[float] | None, weights: Sequence[float] | None) -> None:

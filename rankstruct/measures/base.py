@@ -327,7 +327,8 @@ def parse_measure(measure: str | Measure) -> Measure:
     if isinstance(measure, Measure):
         return measure
     if not isinstance(measure, str):
-        raise TypeError(f"a measure is a name such as 'AP' or an object such as AP(), got {measure!r}")
+        hint = "; a loss is given as loss=" if hasattr(measure, "reduction") else ""
+        raise TypeError(f"a measure is a name such as 'AP' or an object such as AP(), got {measure!r}{hint}")
     if len(measure) > _LONGEST_NAME:  # which also bounds how deep brackets and prefixes nest
         raise ValueError(
             f"a measure's name has at most {_LONGEST_NAME} characters, got {len(measure)}, which begin {measure[:40]!r}"

@@ -18,13 +18,13 @@ import torch
 from torch import Tensor
 
 from rankstruct.lists import (
+    TELL_APART,
     group_documents,
     known_ids,
+    knows_qid,
     list_ids,
     numbered_ids,
     refuse_groups_of_lists,
-    refuse_other_names,
-    refusing,
 )
 from rankstruct.measures.base import ByMeasure, Measure, measure_lists, parse_measures
 from rankstruct.measures.ranked import Convention, Empty, Ties
@@ -32,7 +32,7 @@ from rankstruct.measures.ranked import Convention, Empty, Ties
 __all__ = ["evaluate"]
 
 
-@refusing(lambda given: refuse_other_names({*given} - {"qid", "group"}))
+@knows_qid
 def evaluate(
     scores: Any,
     labels: Any,
@@ -86,15 +86,15 @@ def evaluate(
     """
     parsed = parse_measures(measures)
     given = {"scores": scores, "labels": labels, "where": where, "offsets": offsets, "docids": docids, "groups": groups}
-    given = _brought_together(given | {"judged": judged, "pooled": pooled, "item_weights": item_weights}, qid, group)
+    given = brought_together(given | {"judged": judged, "pooled": pooled, "item_weights": item_weights}, qid, group)
     given |= {"convention": convention, "num_relevant": num_relevant, "ideal_labels": ideal_labels}
     values = measure_lists(parsed, ties=ties, empty=empty, **given)
     unseen = None if any(measure.takes_groups for measure in parsed) else groups
-    refuse_groups_of_lists(unseen, values[0].shape if values else [0], "give qid=, the list of each document")
+    refuse_groups_of_lists(unseen, values[0].shape if values else [0], TELL_APART)
     return ByMeasure({measure.name: value for measure, value in zip(parsed, values, strict=True)})
 
 
-def _brought_together(given: dict[str, Any], qid: Any, group: Any) -> dict[str, Any]:
+def brought_together(given: dict[str, Any], qid: Any, group: Any) -> dict[str, Any]:
     """With `qid` or `group` the documents of each list side by side, in all that there is one of each, and offsets."""
     if qid is None and group is None:
         return given
@@ -105,7 +105,7 @@ def _brought_together(given: dict[str, Any], qid: Any, group: Any) -> dict[str, 
     if len(shape) != 1 or ids.shape != shape:
         raise ValueError(f"qid must have one entry a document, with scores [documents]; got {ids.shape} and {shape}")
     if group is not None:  # sizes of 0 are lists too
-        return given | {"offsets": np.concatenate([[0], np.cumsum(group, dtype=np.int64)])}
+        return given | {"offsets": np.concatenate([[0], np.cumsum(np.asarray(group), dtype=np.int64)])}
     order, offsets = group_documents(ids)
     if order is not None:
         given = {name: _in_order(name, each, order) for name, each in given.items()}

@@ -16,7 +16,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankstruct.lists import NOT_NEGATIVE, check_groups, check_lists, check_offsets, known_ids, length_buckets
+from rankstruct.lists import (
+    NOT_NEGATIVE,
+    are_single_documents,
+    check_groups,
+    check_lists,
+    check_offsets,
+    known_ids,
+    length_buckets,
+    warn_of_single_documents,
+)
 
 __all__ = ["RankedLists"]
 
@@ -186,6 +195,8 @@ def rank_lists(
     scores, labels = _as_real(scores), _as_real(labels)
     where, offsets = (None if value is None else _as_tensor(value) for value in (where, offsets))
     check_lists(scores, labels, where, offsets)
+    if where is None and are_single_documents(scores):
+        warn_of_single_documents(scores)
     _check_ties(ties, docids)
     device = scores.device
     scores, labels = scores.detach(), labels.detach().to(device)
@@ -299,8 +310,17 @@ def _tie_groups(scores: Tensor, where: Tensor) -> tuple[Tensor, Tensor] | tuple[
 
 def _as_tensor(values: Any) -> Tensor:
     """Tensors as they are; arrays and sequences as tensors."""
-    # A memory-mapped array cannot be written to, which torch warns of; a copy can.
-    return values if isinstance(values, Tensor) else torch.as_tensor(np.require(values, requirements="W"))
+    if isinstance(values, Tensor):
+        return values
+    try:
+        # A memory-mapped array cannot be written to, which torch warns of; a copy can.
+        return torch.as_tensor(np.require(values, requirements="W"))
+    except ValueError as error:
+        if "inhomogeneous" not in str(error):
+            raise
+        raise ValueError(
+            "lists of several sizes are given flat, one behind the other, with qid= or group=, or padded, with where="
+        ) from None
 
 
 def _as_real(values: Any) -> Tensor:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from rankstruct.lists import check_offsets, check_tensor, is_under_autocast
+from rankstruct.lists import as_offsets, check_offsets, check_tensor, is_under_autocast
 from rankstruct.preparation import Preparation, QueryZScore, check_exported, equal_lengths
 
 __all__ = [
@@ -327,6 +327,7 @@ class EnsembleScorer(_Several):
         scores = [_asked(scorer, features, where, offsets) for scorer, weight in asked if weight]
         weights = [weight for weight in self.weights if weight]
         if offsets is not None:
+            offsets = as_offsets(offsets)
             check_offsets(offsets, len(features))
             return mean_of_z_scores(torch.stack(scores, -1), weights, offsets.diff())
         if where is None:

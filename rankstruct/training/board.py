@@ -168,7 +168,7 @@ class TrainingBoard(pl.Callback):
                 self._loss[0] = math.nan
                 rank_zero_warn(f"the validation lists have no loss: {error}")
         if self._draws(trainer):
-            self._curve.to(pl_module.device).update(outputs, batch.labels, batch.where)
+            self._curve.to(pl_module.device).update(outputs, batch.labels, where=batch.where)
             if sum(map(len, self._scores)) < _HISTOGRAM_SCORES:
                 self._scores.append(outputs[batch.where].detach().float().cpu())
 

@@ -159,7 +159,7 @@ class RankingModule(pl.LightningModule):
                     total += float(self.slack(scores, batch)) * size
                     lists += size
                     if metric is not None:
-                        metric.update(scores, batch.labels, batch.where, groups=batch.groups)
+                        metric.update(scores, batch.labels, where=batch.where, groups=batch.groups)
         total, lists = summed(torch.tensor([total, lists], dtype=torch.float64)).tolist()
         return total / max(lists, 1)
 
@@ -249,7 +249,7 @@ class RankingModule(pl.LightningModule):
     def _evaluate(self, batch: Batch, metric: RankingMetric) -> Tensor:
         scores = self(batch.features)
         self._apart = self._apart + differs(scores, batch.where).sum()
-        metric.update(scores, batch.labels, batch.where, groups=batch.groups)
+        metric.update(scores, batch.labels, where=batch.where, groups=batch.groups)
         return scores
 
     def _log_measures(self, stage: str, metric: RankingMetric) -> None:

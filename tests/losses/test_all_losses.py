@@ -228,6 +228,7 @@ def test_empty_shapes(its, reduction):
 
 
 @every_loss
+@pytest.mark.filterwarnings("ignore:scores .* are lists of one document")
 def test_lists_without_a_difference(its):
     loss = its.make(reduction="none")
     for scores in (torch.tensor([[0.7], [-2.0]]), torch.tensor([[3.0, -1.0, 2.0], [0.0, 0.0, 1e4]])):

@@ -149,3 +149,23 @@ def test_grades_and_weights_of_any_numbers_compile(measure):
         for dynamic in (None, True):
             traced = torch.compile(loss, fullgraph=True, backend="aot_eager", dynamic=dynamic)
             torch.testing.assert_close(traced(scores, labels), loss(scores, labels))
+
+
+@pytest.mark.parametrize("measure", ["AUC", "AP", "nDCG@10", "R@5"])
+@pytest.mark.parametrize("options", [{}, {"grade_weights": [1.0, 0.5, 2.0]}])
+def test_all_grades_of_the_labels_compile_and_map(measure, options):
+    scores, where = torch.randn(4, 12, requires_grad=True), torch.rand(4, 12) < 0.8
+    loss = rs.GradedLoss(measure, **options)
+    torch.compiler.reset()
+    traced = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    for labels in (torch.randint(0, 4, (4, 12)), torch.randint(0, 2, (4, 12)), torch.zeros(4, 12)):
+        for real in (None, where):
+            found, expected = traced(scores, labels, where=real), loss(scores, labels, where=real)
+            torch.testing.assert_close(found, expected)
+            gradients = [torch.autograd.grad(each, scores)[0] for each in (found, expected)]
+            torch.testing.assert_close(*gradients)
+        each = rs.GradedLoss(measure, reduction="none", **options)
+        mapped = torch.func.vmap(lambda s, y, w, each=each: each(s, y, where=w))(scores, labels, where)
+        torch.testing.assert_close(mapped, each(scores, labels, where=where))
+    with pytest.raises(ValueError, match="give grades="):
+        torch.func.vmap(loss)(scores, labels + 10**6)

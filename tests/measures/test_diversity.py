@@ -175,7 +175,7 @@ def test_padding_flat_lists_batches_and_names_of_groups_agree():
     flat = rs.evaluate(scores[where], labels[where], NAMES, offsets=offsets, groups=names)
     metric = rs.RankingMetric(NAMES)
     for rows in (slice(0, 4), slice(4, 6)):
-        metric.update(poisoned[rows], labels[rows], where[rows], groups=groups[rows])
+        metric.update(poisoned[rows], labels[rows], where=where[rows], groups=groups[rows])
     for name, value in metric.compute().items():
         torch.testing.assert_close(flat[name], padded[name])
         torch.testing.assert_close(value, padded[name][[0, 2, 3, 4, 5]].mean())

@@ -355,7 +355,7 @@ def test_groups_and_other_libraries_names_are_answered():
         rs.evaluate(scores, labels, "AP", groups=qid)
     assert rs.evaluate(scores, labels, ["AP", "diverse_nDCG@2"], groups=qid)["AP"].shape == ()
     assert rs.evaluate(scores, labels, "AP", groups=qid, offsets=[0, 2, 4])["AP"].shape == (2,)
-    with pytest.raises(TypeError, match="there is no indexes=, the list of each document; give offsets="):
+    with pytest.raises(TypeError, match="there is no indexes=; give qid=, the list of each document"):
         rs.evaluate(scores, labels, "AP", indexes=qid)
 
 

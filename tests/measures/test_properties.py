@@ -146,6 +146,7 @@ def test_flat_lists_take_what_the_padded_ones_take():
     )
 
 
+@pytest.mark.filterwarnings("ignore:scores .* are lists of one document")
 @pytest.mark.parametrize("shape", [(0, 5), (3, 0), (0, 0), (0,), (2, 0, 4), (1,), (2, 1)])
 def test_sizes_zero_and_one(shape):
     for convention in (None, "letor"):
@@ -271,7 +272,7 @@ def test_metric_counts_as_evaluate_does():
     where = torch.rand(40, 6, generator=generator) < 0.5
     for convention, names in ((None, NAMES), ("letor", list(LETOR))):
         metric = RankingMetric(names, convention=convention)
-        metric.update(scores, labels, where)
+        metric.update(scores, labels, where=where)
         values = evaluate(scores, labels, names, where=where, convention=convention)
         same(metric.compute(), {name: value[where.any(-1)].mean() for name, value in values.items()})
 
