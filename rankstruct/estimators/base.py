@@ -302,8 +302,9 @@ class Ranker(BaseEstimator):
         # One document has no order, but may be a process' share.
         least = 1 if getattr(self, "distributed", False) else 2
         labels: dict[str, Any] = {"y": y[0], "y_numeric": True, "ensure_min_samples": least} if y else {}
-        if y and isinstance(np.asarray(y[0]).flat[0] if np.size(y[0]) else None, str):
-            raise ValueError(f"labels must be numbers, graded relevance from 0; got {str(np.asarray(y[0]).flat[0])!r}")
+        words = [each for each in np.asarray(y[0]).flat[:1] if isinstance(each, str)] if y else []
+        if words:
+            raise ValueError(f"labels must be numbers, graded relevance from 0; got {str(words[0])!r}")
         kinds: dict[str, Any] = {"accept_sparse": "csr", "dtype": _DTYPES, "ensure_all_finite": self.finite}
         try:
             return validate_data(self, X, **labels, **kinds, reset=reset)

@@ -224,6 +224,7 @@ def by_definition_of_pairs(scores, labels, cost, weight=lambda high, low: 1.0):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.filterwarnings("ignore:scores .* are lists of one document")
 def test_fidelity_and_weighted_grades_equal_their_definitions(dtype):
     pairs = {(2.5, 0.0): 0.7, (1.0, 0.0): 0.2, (2.5, 1.0): 0.0}
 

@@ -16,6 +16,7 @@ SIZES = range(1, 81)
 
 @pytest.mark.parametrize("lists", [1, 3])
 @pytest.mark.parametrize("grade", GRADES)
+@pytest.mark.filterwarnings("ignore:scores .* are lists of one document")
 def test_a_list_of_one_grade_costs_nothing(grade, lists):
     losses = [
         rs.StructuredHingeLoss("nDCG@10", feature_map="positional"),

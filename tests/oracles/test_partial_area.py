@@ -59,6 +59,7 @@ def hinge_over_the_window(measure, scores, labels):
 
 @pytest.mark.parametrize("on_device_path", [False, True], ids=["loops", "torch"])
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
+@pytest.mark.filterwarnings("ignore:scores .* are lists of one document")
 def test_below_window_is_the_mean_hinge_over_the_pairs_of_the_window(window, on_device_path, monkeypatch):
     """Padded and flat, ties, lists without pairs, float64 and float32; above the regret; the gradient that differences have."""
     if on_device_path:
