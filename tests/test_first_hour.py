@@ -26,6 +26,13 @@ def test_lists_of_one_document_that_a_pointwise_loss_learns_from_are_not():
     assert rs.SquaredLoss()(torch.zeros(8, 1), torch.ones(8, 1)) > 0
 
 
+@pytest.mark.parametrize("loss", [rs.StructuredHingeLoss("nDCG@10"), rs.GradedLoss("AP")])
+def test_groups_that_a_loss_does_not_look_at_are_announced(loss):
+    scores, labels, groups = torch.randn(2, 5), torch.randint(0, 3, (2, 5)), torch.randint(0, 2, (2, 5))
+    with pytest.warns(UserWarning, match="does not look at groups=; measures behind diverse_ do"):
+        assert torch.equal(loss(scores, labels, groups=groups), loss(scores, labels))
+
+
 def test_a_metric_is_told_lists_as_evaluate_is():
     scores, labels = torch.tensor([0.2, 0.9, 0.7, 0.1, 0.3]), torch.tensor([1, 0, 0, 1, 0])
     for lists in ({"qid": ["b", "a", "b", "a", "b"]}, {"group": [2, 3]}, {"group": pd.Series([2, 3])}):

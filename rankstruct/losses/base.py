@@ -358,6 +358,11 @@ class RankingLoss(torch.nn.Module):
                 "LightGBM and XGBoost take a loss as their objective by rankstruct.boosting_objective(loss)"
             )
         value = type(self).function(scores, labels, **self.options, **lists)
+        if lists.get("groups") is not None and not self.takes_groups and not torch.compiler.is_compiling():
+            warnings.warn(
+                f"{self!r} does not look at groups=; measures behind diverse_ do, such as in DiverseHingeLoss('nDCG@10')",
+                stacklevel=2,
+            )
         if are_single_documents(scores) and (scores.dim() > 2 or (is_plain(value) and not value.detach().any())):
             warn_of_single_documents(scores)  # lists [lists, 1] may be meant so, by a pointwise loss
         return value
