@@ -157,18 +157,19 @@ def test_default_bounds():
     for measure, bound in expected.items():
         loss = rs.StructuredHingeLoss(measure)
         assert (loss.feature_map.name, loss.reference) == bound
-        scores, labels, groups = torch.randn(3, 6), torch.tensor([[2, 0, 1, 0, 2, 0]] * 3), torch.arange(6).expand(3, 6)
+        scores, labels = torch.randn(3, 6), torch.tensor([[2, 0, 1, 0, 2, 0]] * 3)
+        groups = {"groups": torch.arange(6).expand(3, 6)} if loss.takes_groups else {}
         named = {"feature_map": bound[0].split("(")[0], "reference": bound[1]}
         for function in (
             rs.structured_hinge_loss,
             lambda *lists, **options: rs.most_violated(*lists, **options).value.mean(),
         ):
             assert torch.equal(
-                function(scores, labels, measure, groups=groups),
-                function(scores, labels, measure, groups=groups, **named),
+                function(scores, labels, measure, **groups),
+                function(scores, labels, measure, **groups, **named),
             )
         torch.testing.assert_close(
-            loss(scores, labels, groups=groups), rs.structured_hinge_loss(scores, labels, measure, groups=groups)
+            loss(scores, labels, **groups), rs.structured_hinge_loss(scores, labels, measure, **groups)
         )
 
 
