@@ -81,9 +81,15 @@ def main(args: Sequence[str] | None = None) -> int:
         if not isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
             raise
         return _say(name, "stopped", 130)  # Ctrl-C while an extension module was loaded
-    except BrokenPipeError:  # who read what it prints has seen enough, as `head` has
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor may the interpreter complain as it ends
-        return 1
+    except BrokenPipeError as error:
+        try:
+            print(flush=True)
+        except BrokenPipeError:  # who read what it prints has seen enough, as `head` has; another pipe is an error
+            os.dup2(
+                os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+            )  # nor may the interpreter complain as it ends
+            return 1
+        return _say(name, str(error), 1)
     except (ValueError, OSError) as error:
         return _say(name, str(error), 1)
     except MemoryError as error:

@@ -353,7 +353,7 @@ class RankingLoss(torch.nn.Module):
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[AllOptions]) -> Tensor:
         """The loss, by the function with its options; a scalar, or one value a list with reduction `"none"`."""
         lists.setdefault("reduction", self.reduction)
-        if type(labels).__module__.partition(".")[0] in ("lightgbm", "xgboost"):
+        if not isinstance(scores, Tensor) and type(labels).__module__.partition(".")[0] in ("lightgbm", "xgboost"):
             raise TypeError(
                 "LightGBM and XGBoost take a loss as their objective by rankstruct.boosting_objective(loss)"
             )

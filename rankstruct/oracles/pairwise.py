@@ -82,21 +82,13 @@ def binary_oracle(name: str, plan: Plan, *, discounted: bool = False) -> Oracle:
         )
 
     def solve_grades(
-        scores: Tensor,
-        labels: Tensor,
-        where: Tensor | None,
-        offsets: Tensor | None,
-        measure: Measure,
-        feature_map: FeatureMap,
-        reference: str,
-        thresholds: Tensor,
-        weights: Tensor,
-        reference_scores: Tensor | None = None,
+        *given: Any, thresholds: Tensor, weights: Tensor, reference_scores: Tensor | None = None
     ) -> Answer:
         assert graded is not None
+        *lists, measure, _, reference = given
         predicted = reference == "predicted"
-        lists = (scores, labels, where, offsets, reference_scores if predicted else None, None)
-        return graded(*lists, thresholds, weights, measure.cutoff, predicted)
+        chosen = reference_scores if predicted else None
+        return graded(*lists, chosen, None, thresholds, weights, measure.cutoff, predicted)
 
     def explain(measure: Measure, feature_map: FeatureMap, list_size: int, grades: int) -> Method:
         weights = measure.position_weights(list_size).numpy() if isinstance(measure, DiscountedGain) else np.empty(0)
