@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rankstruct.kernels.compilation import compile_kernel, compile_part, compile_vectorised, unsigned
-from rankstruct.kernels.group_assignment_cpu import NOT_BEGUN, Problem, assign, assign_leads, value_of_score, worth
+from rankstruct.kernels.group_assignment_cpu import PRECISE, Problem, assign, value_of_score, worth
 from rankstruct.kernels.positional_cpu import IDEAL, IDEAL_TIED, PREDICTED, WIDEST, number_gains, partition
 from rankstruct.kernels.sorting import copy_into, longest_list, sort_space
 
-INTEGERS, REALS = 14, 9  # rows of scratch
+INTEGERS, REALS = 14, 10  # rows of scratch
 # By which the halves of a group's number are multiplied, so that its hash has bits of all: odd, from the golden ratio and e.
 _SPREAD, _SPREAD_HIGH = np.uint64(0x9E3779B9), np.uint64(0xB7E15163)
 _COUNTED = 8  # groups a rank; of more it is faster to keep the first ranks sorted
@@ -83,92 +83,6 @@ def _find_top_scores(problem):
     return irrelevant
 
 
-@compile_part
-def _give_highest(top, free, column):
-    """Fill `column` with the free groups of the highest scores, which are free no more. O(groups rows)."""
-    rows, count = column.shape[0], 0
-    for g in range(top.shape[0] if rows else 0):
-        score = top[g]
-        if free[g] == 0 or (count == rows and score <= top[unsigned(column[rows - 1])]):
-            continue
-        count = min(count + 1, rows)
-        i = count - 1
-        while i > 0 and top[unsigned(column[i - 1])] < score:
-            column[i] = column[i - 1]
-            i -= 1
-        column[i] = g
-    for g in column:
-        free[g] = 0
-
-
-@compile_part
-def _assign_reciprocal(problem, m, scratch, reals, table):
-    """The most violated ranking of reciprocal rank: the best over how many irrelevant documents lead; returns how many.
-
-    With `lead` of them, the next rank is charged as if a relevant document stood there, and any may: where it is an irrelevant
-    one, the ranking was charged too much, and is charged less when one more of them leads. Some assignment is allowed if
-    `lead` groups have an irrelevant document. None and as many as can be are solved first, where the highest groups are the
-    best. The more of them lead, the fewer rankings are allowed, so that the sum for fewer bounds that for more: these need not
-    be solved where it promises no better ranking, or where the best ranking for fewer shows irrelevant documents there.
-    Sums are compared with that of none, rank by rank, in which far lower scores that all rankings show cancel. The groups come
-    to `scratch[0]`. `scratch` [7, groups], `reals` [5, groups]. O(n + m G), or for each that is solved O(m^2 G) more.
-    """
-    top, last, best, largest, most = problem.top_score, min(m, _find_top_scores(problem)), 0, -problem.a[0], 0.0
-    chosen, column, free = scratch[0, :m], scratch[1, :m], scratch[2, : problem.groups]
-    free[:] = 1
-    _give_highest(top[0], free, chosen)
-    for i in range(m):
-        reals[0, i] = value_of_score(problem, 0, i, chosen[i])
-    copy_into(chosen, column)
-    solved, tabled = 0, 0  # `column` is the best ranking for so many, and for fewer; `table` has their values
-    left = NOT_BEGUN
-    for step in range(last):
-        lead, found = (step, column) if step else (last, scratch[3, :m])
-        charge = problem.a[lead] if lead < m else 0.0
-        if most - charge <= largest:
-            continue
-        if lead == last:
-            free[:] = 1
-            _give_highest(top[1], free, found[:lead])
-            _give_highest(top[0], free, found[lead:])
-        else:
-            while solved < lead and top[0, column[solved]] == top[1, column[solved]]:
-                solved += 1
-            if solved < lead:
-                tabled = solved if left == NOT_BEGUN else tabled
-                left = assign_leads(problem, tabled, lead, column, left, scratch[2:], reals[1:], table)
-                solved = tabled = lead
-        total = 0.0
-        for i in range(m):
-            total += value_of_score(problem, lead, i, found[i]) - reals[0, i]
-        most = total if lead < last else most
-        if total - charge > largest:
-            largest, best = total - charge, lead
-            copy_into(found, chosen)
-    return best
-
-
-@compile_part
-def _show_most_violated(batch, problem, shown, scratch, reals, table):
-    """Fill `shown` with the documents of the best assignment of ranks to groups. O(n) after it. `scratch` [7, groups]."""
-    m, lead, column = shown.shape[0], -1, scratch[0]
-    if batch.reciprocal:
-        lead = _assign_reciprocal(problem, m, scratch, reals, table)
-    else:
-        assign(problem, column[:m], scratch[2:], reals, table)
-    rank, best = scratch[1], reals[0]
-    for g in range(problem.groups):
-        rank[g] = -1
-    for i in range(m):
-        rank[column[i]], best[i], shown[i] = i, -np.inf, problem.candidates[0]
-    for j in range(problem.group.shape[0]):
-        i = rank[unsigned(problem.group[j])]
-        if i != -1:
-            found = worth(problem, lead, i, j)
-            if found > best[i]:
-                best[i], shown[i] = found, problem.candidates[j]
-
-
 @compile_vectorised
 def _count_higher(score, its):
     """How many scores are higher."""
@@ -187,9 +101,227 @@ def _show_all_distinct(documents, score, shown):
     for i in range(n):
         rank = np.int64(_count_higher(score, score[i]))
         total += rank
-        if rank < m:
-            shown[unsigned(rank)] = documents[i]
+        place = unsigned(min(rank, m - 1))  # without a branch, which a processor would often guess wrong
+        shown[place] = documents[i] if rank < m else shown[place]
     return 2 * total == n * (n - 1)
+
+
+@compile_part
+def _insert_highest(names, score, order):
+    """Fill `order` with those of the highest scores, one after another, of equal ones the first. O(names rows)."""
+    rows, count = order.shape[0], 0
+    for j in range(names.shape[0]):
+        its = score[unsigned(j)]
+        i = count
+        while i > 0 and score[unsigned(order[i - 1])] < its:
+            if i < rows:
+                order[i] = order[i - 1]
+            i -= 1
+        if i < rows:
+            order[i] = j
+            count = min(count + 1, rows)
+    for i in range(rows):
+        order[i] = names[unsigned(order[i])]
+
+
+@compile_part
+def _name_groups(top, lowest, names, score):
+    """Fill `names` and `score` with the groups whose score in `top` is not below `lowest`; returns how many there are."""
+    count = 0
+    for g in range(top.shape[0]):
+        names[unsigned(count)], score[unsigned(count)] = g, top[g]
+        count += np.int64(top[g] >= lowest)
+    return count
+
+
+@compile_part
+def _order_groups(names, score, rows, order):
+    """Fill `order` with at least so many groups of the highest scores; fast where `rows` are no small part of them."""
+    count = names.shape[0]
+    if count > _COUNTED * rows or not _show_all_distinct(names, score, order[:count]):
+        _insert_highest(names, score, order[: rows if count > _COUNTED * rows else count])
+
+
+@compile_part
+def _split_groups(problem, m, names, order, plain, others, score):
+    """Fill `plain` with the groups whose highest document is irrelevant, by descending score, and `others` with the others, both
+    without some below m of `plain`; returns how many either are. `names` and `order` are filled.
+    """
+    top, lowest, count, more = problem.top_score, -WIDEST, 0, 0
+    if problem.groups > _COUNTED * m:
+        for g in range(problem.groups):
+            names[unsigned(count)], score[unsigned(count)] = g, top[0, g]
+            count += np.int64(top[0, g] == top[1, g])
+        if count > m:
+            _insert_highest(names[:count], score, order[:m])
+            lowest = top[0, order[m - 1]]
+    total, count = _name_groups(top[0], lowest, names, score), 0
+    _order_groups(names[:total], score[:total], total, order)
+    for g in order[:total]:
+        plain[unsigned(count)], others[unsigned(more)] = g, g
+        irrelevant = np.int64(top[0, unsigned(g)] == top[1, unsigned(g)])
+        count, more = count + irrelevant, more + 1 - irrelevant
+    return count, more
+
+
+@compile_part
+def _lead_with_all(top, others, names, order, score, column):
+    """Fill `column` with the highest irrelevant documents, and if too few groups have one, with the highest of the others."""
+    count, m = _name_groups(top[1], -WIDEST, names, score), column.shape[0]
+    lead = min(count, m)
+    _order_groups(names[:count], score[:count], lead, order)
+    copy_into(order[:lead], column[:lead])
+    for g in others:
+        if lead < m and top[1, g] == -np.inf:
+            column[lead] = g
+            lead += 1
+
+
+@compile_part
+def _merge(top, lead, joined, plain, others, column):
+    """Fill `column` with the best ranking where `lead` of the groups `plain` lead, or one less and of the others `joined`."""
+    left = 0 if joined == -1 else 1  # to join
+    p = q = 0
+    for i in range(column.shape[0]):
+        if i < lead:
+            joins = left == 1 and (p == lead - 1 or top[1, joined] > top[0, plain[p]])
+            column[i] = joined if joins else plain[p]
+            left, p = (0, p) if joins else (left, p + 1)
+            continue
+        if q < others.shape[0] and others[q] == joined:
+            q += 1
+        other = q < others.shape[0] and (p == plain.shape[0] or top[0, others[q]] > top[0, plain[p]])
+        column[i] = others[q] if other else plain[p]
+        p, q = (p, q + 1) if other else (p + 1, q)
+
+
+@compile_part
+def _look_for_joining(c, m, lead, count, score, irrelevant, gained, last, before):
+    """What the best of some groups gains by leading, at least 0, which that is, or -1, the sum of all gains above 0, and what the
+    first is worth as a follower.
+
+    As `_bound_leads` says: `gained` is what each is worth as a leader, for one less up to now, where `before` was the last score.
+    """
+    follows, below, best, joins, total = 0.0, last, 0.0, -1, 0.0
+    for at in range(count):
+        which, j = count - 1 - at, unsigned(count - 1 - at)
+        follows += (c[unsigned(lead + which)] if lead + which < m else 0.0) * (score[j] - below)
+        below, its = score[j], irrelevant[j]
+        gained[j] = (gained[j] if its > before else 0.0) + c[unsigned(lead - 1)] * (min(its, before) - last)
+        more = gained[j] - follows
+        total += max(more, 0.0)
+        joins = which if more > best else joins
+        best = max(best, more)
+    return best, joins, total, follows
+
+
+@compile_part
+def _bound_leads(problem, m, plain, others, bound, reals):
+    """The best of the rankings of `_merge` for 0 to `bound.shape[0] - 2` leaders: how many lead, which of the others has joined,
+    or -1, and its value. `bound` is filled with what no ranking of so many leaders exceeds before it is charged.
+
+    A group of `plain` is worth the same on either side of the last leader, so that these stand by score throughout, and the best
+    ranking with none of the others among the leaders is known. Prices show what it lacks. With t the last leader's score, a
+    leader of score s is worth the integral from t to s of the decay of the next leader above, and a follower that of the next
+    follower below; what a group gains by leading is the difference. For one group that is had, and for several no more than the
+    sum; only those above t can gain. Values are those above the best ranking without leaders: one leader more takes its rank from
+    the first of the others, which all move down. The others come by descending score. O(leaders others). `reals` [3, documents]
+    are filled.
+    """
+    top, c, a, count, lead, joined, above = problem.top_score, problem.c, problem.a, others.shape[0], 0, -1, 0
+    score, irrelevant, gained = reals[0, :count], reals[1, :count], reals[2, :count]
+    for j in range(count):
+        score[j], irrelevant[j], gained[j] = top[0, others[j]], max(top[1, others[j]], -WIDEST), 0.0
+    end = min(plain.shape[0], bound.shape[0] - 2)
+    while lead < end and (count == 0 or top[0, plain[lead]] >= score[0]):  # these lead anyway
+        lead += 1
+        bound[lead] = 0.0
+    total, most, before, largest, n = 0.0, 0.0, np.inf, -a[lead], lead + 1
+    while n <= end and most > largest:
+        last = top[0, plain[n - 1]]
+        if last < -PRECISE * a[0]:  # sums that rounding may have changed
+            break
+        while above < count and score[above] > last:
+            above += 1
+        best, which, room, follows = _look_for_joining(c, m, n, above, score, irrelevant, gained, last, before)
+        total += follows - c[n - 1] * (score[0] - last)
+        before, most = last, min(most, total + room)
+        bound[n] = most
+        if total + best - a[n] > largest:
+            largest, lead, joined = total + best - a[n], n, others[which] if which != -1 else -1
+        n += 1
+    bound[n:] = most
+    return lead, joined, largest
+
+
+@compile_part
+def _sum_above(problem, lead, column, base):
+    """The value of a ranking of which `lead` irrelevant documents lead, less `base` rank by rank."""
+    total = 0.0
+    for i in range(column.shape[0]):
+        total += value_of_score(problem, lead, i, column[i]) - base[i]
+    return total
+
+
+@compile_part
+def _assign_reciprocal(problem, m, scratch, reals, table):
+    """The most violated ranking of reciprocal rank: the best over how many irrelevant documents lead; returns how many.
+
+    With `lead` of them, the next rank is charged as if a relevant document stood there, and any may: where it is an irrelevant
+    one, the ranking was charged too much, and is charged less when one more of them leads. Some assignment is allowed if
+    `lead` groups have an irrelevant document. The more of them lead, the fewer rankings are allowed, so that the sum for fewer
+    bounds that for more: of all but the rankings of `_merge` few promise anything. As many as can be are solved first, where the
+    highest groups are the best.
+    Sums are compared with that of none, rank by rank, in which far lower scores that all rankings show cancel. The groups come
+    to `scratch[0]`. `scratch` [7, groups], `reals` [6, groups]. O(n + m G), or for each that is solved O(m^2 G) more.
+    """
+    top, a, last = problem.top_score, problem.a, min(m, _find_top_scores(problem))
+    chosen, found, base, bound = scratch[0, :m], scratch[1, :m], reals[0], reals[1]
+    count, more = _split_groups(problem, m, scratch[2], scratch[3], scratch[4], scratch[5], reals[2])
+    plain, others = scratch[4, :count], scratch[5, :more]
+    _merge(top, 0, -1, plain, others, chosen)
+    for i in range(m):
+        base[i] = value_of_score(problem, 0, i, chosen[i])
+    best, joined, largest = _bound_leads(problem, m, plain, others, bound[: last + 1], reals[2:])
+    if best:
+        _merge(top, best, joined, plain, others, chosen)
+    most = 0.0
+    for step in range(last):
+        lead = step if step else last
+        charge = a[lead] if lead < m else 0.0
+        if min(most, bound[lead]) - charge <= largest:
+            continue
+        if lead == last:
+            _lead_with_all(top, others, scratch[2], scratch[3], reals[2], found)
+        else:
+            assign(problem, lead, found, scratch[2:], reals[2:], table)
+        total = _sum_above(problem, lead, found, base)
+        most = total if lead < last else most
+        if total - charge > largest:
+            largest, best = total - charge, lead
+            copy_into(found, chosen)
+    return best
+
+
+@compile_part
+def _show_most_violated(batch, problem, shown, scratch, reals, table):
+    """Fill `shown` with the documents of the best assignment of ranks to groups. O(n) after it. `scratch` [7, groups]."""
+    m, lead, column = shown.shape[0], -1, scratch[0]
+    if batch.reciprocal:
+        lead = _assign_reciprocal(problem, m, scratch, reals, table)
+    else:
+        assign(problem, -1, column[:m], scratch[2:], reals, table)
+    rank, best = scratch[1], reals[0]
+    for g in range(problem.groups):
+        rank[g] = -1
+    for i in range(m):
+        rank[column[i]], best[i], shown[i] = i, -np.inf, problem.candidates[0]
+    for j in range(problem.group.shape[0]):
+        i = rank[unsigned(problem.group[j])]
+        if i != -1:
+            found = worth(problem, lead, i, j)
+            if found > best[i]:
+                best[i], shown[i] = found, problem.candidates[j]
 
 
 @compile_part
@@ -246,8 +378,7 @@ def _highest_of(chosen, documents, begin, end):
 @compile_part
 def _show_ideal(batch, start, by_group, ends, by_gain, group, tied, slot, found, score, shown):
     """Fill `shown` with the documents that come first by gain, one of a group, and then as in the list or, `tied`, by the chosen
-    scores. Returns how many groups have a gain that is shown: `found` [groups] are their documents if that is one
-    gain, `score` [groups] is filled, and `slot` [groups] says where they stand, -1 for the other groups. O(n + m G), mostly less.
+    scores. `slot`, `found` and `score` [groups] are filled. O(n + m G), mostly less.
     """
     gains, chosen, n, m = batch.gains, batch.chosen, by_gain.shape[0], shown.shape[0]
     slot[:] = -1
@@ -273,41 +404,55 @@ def _show_ideal(batch, start, by_group, ends, by_gain, group, tied, slot, found,
             for j in range(behind, count):
                 shown[j] = found[j]
         behind = count
-    return count
 
 
 @compile_part
-def _show_predicted(batch, by_group, ends, found, score, shown):
-    """Fill `shown` with the documents that come first by the chosen scores, one of a group, and `found`, `score` [groups]."""
-    begin = 0
-    for g in range(ends.shape[0]):
-        found[g], score[g] = _highest_of(batch.chosen, by_group, begin, ends[g])
-        begin = ends[g]
+def _raise_to_highest(batch, start, group, documents, found, score):
+    """Raise `found`, -1 where there is none, and `score` of each group to the first of some documents of the highest chosen score
+    where that is higher.
+    """
+    for at in documents:
+        g, its = unsigned(group[unsigned(at - start)]), batch.chosen[unsigned(at)]
+        better = (its > score[g]) | (found[g] == -1)
+        found[g], score[g] = at if better else found[g], its if better else score[g]
+
+
+@compile_part
+def _show_predicted(batch, start, group, by_gain, relevant, leaders, found, score, shown):
+    """Fill `shown` with the documents that come first by the chosen scores, one of a group, and `found`, `score` [groups].
+
+    `leaders` [groups] are filled with the highest of the first `relevant` documents, -1 where there is none.
+    """
+    score[:] = -np.inf
+    found[:] = -1
+    _raise_to_highest(batch, start, group, by_gain[:relevant], found, score)
+    copy_into(found, leaders)
+    _raise_to_highest(batch, start, group, by_gain[relevant:], found, score)
     _show_highest(batch, found, score, shown)
 
 
 @compile_part
-def _lead_with_relevant(batch, start, group, slot, leaders, heads, result):
+def _lead_with_relevant(batch, start, group, leaders, heads, result):
     """Fill `result` with the ranking that F prefers, by the chosen scores, of those that begin with a relevant document.
 
-    `heads` are the first documents shown by these scores, `leaders` the highest relevant document of each group that has one,
-    and `slot` [groups] says where, -1 for the others: the highest of all need not lead, since it hides the others of its group.
+    `heads` are the first documents shown by these scores, `leaders` the highest relevant document of each group, or -1: the
+    highest of all need not lead, since it hides the others of its group.
     What a leader adds to F is counted from `heads`: those before the one that it hides move down by a rank. O(m^2 + G), or
     O(m G) if one after another is better.
     """
     chosen, c, m = batch.chosen, batch.decay, heads.shape[0]
     top, best, lead, moved = chosen[heads[0]], -np.inf, -1, 0.0
     for i in range(m):
-        its = slot[group[heads[i] - start]]
-        if its != -1:
-            total = c[0] * (chosen[leaders[its]] - top) + moved
+        at = leaders[group[heads[i] - start]]
+        if at != -1:
+            total = c[0] * (chosen[at] - top) + moved
             if lead == -1 or total > best:
-                best, lead = total, leaders[its]
+                best, lead = total, at
         if i + 1 < m:
             moved += c[i + 1] * (chosen[heads[i]] - chosen[heads[i + 1]])
     for at in leaders:
-        total = c[0] * (chosen[at] - top) + moved
-        if lead != -1 and total <= best:
+        total = c[0] * (chosen[at] - top) + moved if at != -1 else -np.inf
+        if at == -1 or (lead != -1 and total <= best):
             continue
         hides = False
         for head in heads:
@@ -344,27 +489,32 @@ def _sort_blocks(chosen, weights, documents, score, shown):
 
 @compile_part
 def _show_reference(batch, start, group, by_group, ends, reference, scratch, spare, shown):
-    """Fill `shown` with the reference, and return the best value. `scratch[2]` has the documents by descending gain; of five rows
+    """Fill `shown` with the reference, and return the best value. `scratch[2]` has the documents by descending gain; of four rows
     [documents] the others are filled, and `spare` [documents].
     """
-    slot, found, groups, m = scratch[0, : ends.shape[0]], scratch[1, : ends.shape[0]], ends.shape[0], shown.shape[0]
-    score = spare[:groups]
-    by_gain, tied, best = scratch[2, : by_group.shape[0]], reference == IDEAL_TIED, 0.0
-    ideal = shown[:1] if batch.reciprocal and reference != IDEAL else shown  # what is relevant is enough
-    count = _show_ideal(batch, start, by_group, ends, by_gain, group, tied, slot, found, score, ideal)
-    if batch.reciprocal:
-        best = 1.0 if batch.weights[0] * batch.gains[shown[0]] > 0.0 else 0.0
+    gains, groups, m = batch.gains, ends.shape[0], shown.shape[0]
+    slot, found, by_gain, score = (
+        scratch[0, :groups],
+        scratch[1, :groups],
+        scratch[2, : by_group.shape[0]],
+        spare[:groups],
+    )
+    tied, relevant = reference == IDEAL_TIED, np.int64(0)
+    if batch.reciprocal and reference != IDEAL:  # what is relevant is enough
+        while relevant < by_gain.shape[0] and gains[unsigned(by_gain[relevant])] > 0.0:
+            relevant += 1
+        best = batch.weights[0]
     else:
-        for i in range(m):
-            best += batch.weights[i] * batch.gains[shown[i]]
-    if best <= 0.0:
-        return best
-    if reference == PREDICTED:
-        _show_predicted(batch, by_group, ends, found, score, shown)
-    elif tied and batch.reciprocal:
+        _show_ideal(batch, start, by_group, ends, by_gain, group, tied, slot, found, score, shown)
+        best = batch.weights[0] * gains[shown[0]]
+        for i in range(1, 1 if batch.reciprocal else m):
+            best += batch.weights[i] * gains[shown[i]]
+    if best > 0.0 and reference == PREDICTED:
+        _show_predicted(batch, start, group, by_gain, relevant, slot, found, score, shown)
+    elif best > 0.0 and relevant:
         heads = scratch[3, :m]
-        _show_predicted(batch, by_group, ends, scratch[4, :groups], score, heads)
-        _lead_with_relevant(batch, start, group, slot, found[:count], heads, shown)
+        _show_predicted(batch, start, group, by_gain, relevant, slot, found, score, heads)
+        _lead_with_relevant(batch, start, group, slot, heads, shown)
     elif tied:
         _sort_blocks(batch.chosen, batch.weights, scratch[3, :m], score[:m], shown)
     return best

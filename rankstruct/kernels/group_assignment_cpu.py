@@ -14,10 +14,9 @@ import numpy as np
 
 from rankstruct.kernels.compilation import compile_part, compile_vectorised, unsigned
 
-NOT_BEGUN, BY_PATHS = -2, -1
 _FEW_SWEEPS = 2  # before circles are looked for: mostly there is none, and no price rises in the second one
 _MORE_SWEEPS = 32  # than ranks, before paths are taken: some 2 for each exchange
-_PRECISE = 2.0**20  # numbers so many times as large still tell 1e-10 of a loss
+PRECISE = 2.0**20  # numbers so many times as large still tell 1e-10 of a loss
 _MOST_NUMBERS = 2**26  # of the table: half a gigabyte
 
 
@@ -124,9 +123,14 @@ def _raise_to(value, other):
 
 
 @compile_part
-def _fill_values(problem, rows, table):
+def _fill_values(problem, lead, rows, table):
     """Fill `table` with the values of each group, one behind the other, at all ranks. O(candidates rows)."""
     c, a, last = problem.c[:rows], problem.a[:rows], -1
+    if lead != -1:
+        for g in range(problem.groups):
+            for i in range(rows):
+                table[g * rows + i] = value_of_score(problem, lead, i, g)
+        return
     for j in range(problem.group.shape[0]):
         its = problem.group[j]
         value = table[its * rows : (its + 1) * rows]
@@ -219,7 +223,7 @@ def _exchange(column, left, most, before, reals, table):
                 asked = _highest(wanted, above)
                 # The second is False where rounding alone raises it.
                 if asked > above[k] + own[k] and asked - own[k] > above[k]:
-                    if asked > _PRECISE * most:
+                    if asked > PRECISE * most:
                         return False
                     above[k], before[k], rising = asked - own[k], _find(asked, wanted, above), True
                     circled = _find_circle(before, k) if turn > _FEW_SWEEPS else -1
@@ -249,10 +253,10 @@ def _move_up(column, i, table):
 
 
 @compile_part
-def _assign_by_exchanges(problem, column, before, left, reals, table):
+def _assign_by_exchanges(problem, lead, column, before, left, reals, table):
     """`assign` by exchanges, from the best group left for one rank after another; returns False where that fails."""
     rows, count = column.shape[0], left.shape[0]
-    _fill_values(problem, rows, table)
+    _fill_values(problem, lead, rows, table)
     for g in range(count):
         left[g] = g
     for i in range(rows):
@@ -260,7 +264,8 @@ def _assign_by_exchanges(problem, column, before, left, reals, table):
         count -= 1
         column[i], left[place] = left[place], left[count]
         _move_up(column, i, table)
-    return _exchange(column, left[:count], problem.a[0] * problem.highest, before, reals, table)
+    most = problem.a[0] * (problem.highest if lead == -1 else 1.0)
+    return _exchange(column, left[:count], most, before, reals, table)
 
 
 @compile_part
@@ -318,87 +323,17 @@ def _assign_by_paths(problem, lead, column, scratch, reals, table):
 
 
 @compile_part
-def assign(problem, column, scratch, reals, table):
+def assign(problem, lead, column, scratch, reals, table):
     """Fill `column` [rows] with a different group for each rank, so that the sum of values is largest.
 
-    For rows <= groups. `scratch` [5, groups], `reals` [4, groups]; `table` [>= groups] keeps as many rows of values as it has
+    For rows <= groups, and for reciprocal rank if `lead` irrelevant documents lead, some choice being allowed; else `lead` is -1.
+    `scratch` [5, groups], `reals` [4, groups]; `table` [>= groups] keeps as many rows of values as it has
     room for. About O(rows groups) and a sweep of O(rows^2) for every few ranks, at worst O(rows^2 groups), or without room
     rows^2 / 2 rows of values.
     """
     before, left = scratch[0], scratch[1, : problem.groups]
     if column.shape[0] * problem.groups <= table.shape[0] and _assign_by_exchanges(
-        problem, column, before, left, reals, table
+        problem, lead, column, before, left, reals, table
     ):
         return
-    _assign_by_paths(problem, -1, column, scratch, reals, table)
-
-
-@compile_part
-def _begin_leads(problem, lead, column, left, table):
-    """Fill `table` with the values of all groups for `lead` irrelevant documents that lead, and `left` with the groups that are
-    not in `column`; returns how many they are, or `BY_PATHS` if there is no room.
-    """
-    rows, count = column.shape[0], 0
-    if rows * problem.groups > table.shape[0]:
-        return BY_PATHS
-    for g in range(problem.groups):
-        left[g] = 0
-        for i in range(rows):
-            table[g * rows + i] = value_of_score(problem, lead, i, g)
-    for g in column:
-        left[g] = 1
-    for g in range(problem.groups):
-        if left[g] == 0:
-            left[count] = g
-            count += 1
-    return count
-
-
-@compile_part
-def _exchange_leads(problem, lead, more, column, left, before, reals, table):
-    """`assign_leads` by exchanges; returns False where that fails.
-
-    A rank that showed a relevant document takes the group, of those left or by an exchange with another rank, that loses least:
-    mostly that is best of all.
-    """
-    rows = column.shape[0]
-    for i in range(lead, more):
-        for g in range(problem.groups):
-            table[g * rows + i] = value_of_score(problem, more, i, g)
-        its = column[i]
-        best, with_rank, with_left = table[its * rows + i], -1, -1
-        if best == value_of_score(problem, 0, i, its):
-            continue
-        for k in range(rows):
-            if k == i:
-                continue
-            found = table[column[k] * rows + i] + (table[its * rows + k] - table[column[k] * rows + k])
-            if found > best:
-                best, with_rank = found, k
-        for f in range(left.shape[0]):
-            found = table[left[f] * rows + i]
-            if found > best:
-                best, with_left = found, f
-        if best == -np.inf:
-            return False
-        if with_left != -1:
-            column[i], left[with_left] = left[with_left], its
-        elif with_rank != -1:
-            column[i], column[with_rank] = column[with_rank], its
-    return _exchange(column, left, problem.a[0], before, reals, table)
-
-
-@compile_part
-def assign_leads(problem, lead, more, column, left, scratch, reals, table):
-    """Make `column` of the best assignment for `lead` irrelevant documents that lead, or for a few more, that for `more`.
-
-    For reciprocal rank. `lead` is what the last call had for `more`. Returns what the next call takes for `left`, the first one
-    taking `NOT_BEGUN`; between them `scratch[0]` and `table` stay as they are. `scratch`, `reals` and `table` as of `assign`.
-    """
-    free = scratch[0, : problem.groups]
-    if left == NOT_BEGUN:
-        left = _begin_leads(problem, lead, column, free, table)
-    if left >= 0 and _exchange_leads(problem, lead, more, column, free[:left], scratch[1], reals, table):
-        return left
-    _assign_by_paths(problem, more, column, scratch, reals, table)
-    return BY_PATHS
+    _assign_by_paths(problem, lead, column, scratch, reals, table)

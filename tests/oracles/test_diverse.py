@@ -14,8 +14,10 @@ import rankstruct as rs
 from rankstruct.kernels import diverse_cpu, group_assignment_cpu, positional_cpu, sorting
 from rankstruct.kernels.group_assignment_cpu import Problem
 
-assign = called_from_python(group_assignment_cpu.assign)
-assign_by_paths = called_from_python(group_assignment_cpu._assign_by_paths)
+assign, split_groups, bound_leads, merge = map(
+    called_from_python,
+    (group_assignment_cpu.assign, diverse_cpu._split_groups, diverse_cpu._bound_leads, diverse_cpu._merge),
+)
 REFERENCES = ("ideal", "ideal-tied", "predicted")
 MEASURES = [
     *(f"{kind}@{k}" for kind in ("nDCG", "DCG(discount='letor')", "P") for k in (1, 2, 3, 10)),
@@ -50,10 +52,11 @@ def draw(rng, most=6):
 
 
 def reciprocal_trial(rng):
-    """Scores, labels and groups of a longer list, with the hinge of RR@5 and predicted reference: SciPy's assignment for each
+    """Scores, labels and groups of a longer list, a k, and the hinge of RR@k and predicted reference: SciPy's assignment for each
     number of irrelevant documents that lead, of which the first, where none leads, has the highest score of all rankings.
     """
-    n, c, k = int(rng.integers(6, 30)), np.arange(1, 6) ** -0.5, 5
+    n, k = int(rng.integers(6, 30)), int(rng.choice([1, 3, 5, 5]))
+    c = np.arange(1, k + 1) ** -0.5
     groups, relevant = rng.integers(0, 10, n), rng.random(n) < rng.choice([0.2, 0.5])
     groups[:k] = np.arange(k)
     scores = rng.normal(size=n) * rng.choice([0.1, 0.5, 1.0])
@@ -67,14 +70,14 @@ def reciprocal_trial(rng):
         value[:lead] = np.outer(c[:lead], tops[1])
         loss = 1 - 1 / (lead + 1) if lead < k else 1.0
         hinges.append(loss + value[linear_sum_assignment(value, maximize=True)].sum())
-    return scores, relevant.astype(np.int64), groups, max(hinges) - hinges[0]
+    return scores, relevant.astype(np.int64), groups, k, max(hinges) - hinges[0]
 
 
 def test_reciprocal_rank_of_longer_lists_has_scipys_value():
     rng = np.random.default_rng(7)
     for _ in range(400):
-        scores, labels, groups, expected = reciprocal_trial(rng)
-        given = torch.tensor(scores), torch.tensor(labels), rs.RR(5)
+        scores, labels, groups, k, expected = reciprocal_trial(rng)
+        given = torch.tensor(scores), torch.tensor(labels), rs.RR(k)
         found = most_violated_diverse(*given, groups=torch.tensor(groups), reference="predicted")
         assert found.value.item() == pytest.approx(expected, abs=1e-9)
 
@@ -231,6 +234,65 @@ def test_reciprocal_rank_of_lists_where_many_numbers_of_leaders_are_tried():
     np.testing.assert_allclose(found.value.numpy(), expected, atol=1e-9)
 
 
+def heads_of(rng):
+    """A decay, and of some groups the highest score of all documents and of the irrelevant ones, none above 0."""
+    groups, m = int(rng.integers(2, 26)), int(rng.integers(1, 15))
+    c = [np.arange(1, m + 1) ** -0.5, np.sort(rng.random(m))[::-1], np.linspace(1, 0, m), np.ones(m)][rng.integers(4)]
+    top = -np.abs(rng.normal(size=(2, groups))) * rng.choice([0.1, 1.0, 10.0])
+    top = np.round(top, 1) if rng.random() < 0.3 else top
+    top[1] = np.where(rng.random(groups) < rng.choice([0.3, 0.8]), top[0], top.min(0))
+    top[1, (rng.random(groups) < 0.1) & (top[1] != top[0])] = -np.inf
+    return c[: min(m, groups)].copy(), top
+
+
+def test_the_bounds_for_reciprocal_rank_are_above_scipys_assignments():
+    """And where one group at most joins the leaders, no more than that."""
+    rng, joined_by_one, bounds = np.random.default_rng(11), 0, 0
+    for _ in range(600):
+        c, top = heads_of(rng)
+        m, groups = len(c), top.shape[1]
+        last = min(m, int(np.isfinite(top[1]).sum()))
+        a = 1 / np.arange(1, m + 1) * rng.choice([0.1, 1.0])
+        values = np.where(np.isfinite(top), top, -1e6)
+        totals = []
+        for lead in range(last + 1):
+            value = np.where(np.arange(m)[:, None] < lead, np.outer(c, values[1]), np.outer(c, values[0]))
+            value[:lead, top[1] == -np.inf] = -1e6
+            rows, columns = linear_sum_assignment(value, maximize=True)
+            totals.append(value[rows, columns].sum())
+        none = np.empty(0)
+        problem = Problem(none.astype(np.int64), none.astype(np.int64), none, none, c, a, groups, 1.0, top)
+        scratch, reals, bound = np.empty((4, groups), np.int64), np.empty((3, groups)), np.empty(last + 1)
+        count, more = split_groups(problem, m, *scratch, reals[0])
+        plain, others, column = scratch[2, :count].copy(), scratch[3, :more].copy(), np.empty(m, np.int64)
+        lead, joined, largest = bound_leads(problem, m, plain, others, bound, reals)
+        above = np.array(totals) - totals[0]
+        assert (bound[1:] >= above[1:] - 1e-9).all()
+        exact = np.abs(bound[1:-1] - above[1:-1]) < 1e-9
+        joined_by_one, bounds = joined_by_one + (joined != -1), bounds + exact.sum()
+        merge(top, lead, joined, plain, others, column)
+        assert len(set(column.tolist())) == m
+        value = sum(c[i] * top[int(i < lead), column[i]] for i in range(m)) - totals[0]
+        assert value - a[lead] == pytest.approx(largest, abs=1e-9)
+    assert joined_by_one > 20
+    assert bounds > 1000
+
+
+@pytest.mark.parametrize("scale", [1e-3, 0.3, 1.0, 30.0, 1e7])
+def test_reciprocal_rank_has_scipys_value_at_any_scale(scale):
+    rng = np.random.default_rng(12)
+    for _ in range(60):
+        n, k = int(rng.integers(2, 80)), int(rng.integers(1, 25))
+        scores = rng.normal(size=n) * scale
+        scores = np.round(scores / scale, 1) * scale if rng.random() < 0.3 else scores
+        labels, groups = 1.0 * (rng.random(n) < rng.choice([0.1, 0.3, 0.6])), rng.integers(0, rng.integers(1, 40), n)
+        labels[:2] = 0, 1
+        given = torch.tensor(scores), torch.tensor(labels), rs.RR(k)
+        for reference, value in reciprocal_hinges(scores, labels, groups, k).items():
+            found = most_violated_diverse(*given, groups=torch.tensor(groups), reference=reference)
+            assert found.value.item() == pytest.approx(value, abs=1e-9 * max(1.0, scale))
+
+
 def test_the_assignment_has_scipys_value():
     rng = np.random.default_rng(3)
     for _ in range(400):
@@ -258,10 +320,7 @@ def test_the_assignment_has_scipys_value():
         problem = Problem(np.arange(len(group)), group, score, gain, c, a, columns, np.abs(gain).max(), top_score)
         for kept in {1, int(rng.integers(1, rows + 1)), rows + 1}:  # rows that the table has room for
             table = np.empty(kept * columns)
-            if lead == -1:
-                assign(problem, column, scratch, reals, table)
-            else:
-                assign_by_paths(problem, lead, column, scratch, reals, table)
+            assign(problem, lead, column, scratch, reals, table)
             assert len(set(column.tolist())) == rows
             assert value[np.arange(rows), column].sum() == pytest.approx(expected, abs=1e-9 * size)
 
@@ -489,11 +548,7 @@ FAULTS = [
     ("_raise_to_worth", "max(value[i], ", "("),
     ("_find_spare", "for g in left:", "for g in left[1:]:"),
     ("_exchange", " " * 16 + "_find_spare(left, spare, table)", ""),
-    ("_begin_leads", "left[g] = 1", "left[g] = 0"),
-    ("_exchange_leads", "value_of_score(problem, more, i, g)", "value_of_score(problem, lead, i, g)"),
-    ("_exchange_leads", "if best == value_of_score(problem, 0, i, its):", "if True:"),
-    ("_exchange_leads", "column[i], column[with_rank] = column[with_rank], its", "column[i] = column[with_rank]"),
-    ("_exchange_leads", "column[i], left[with_left] = left[with_left], its", "column[i] = left[with_left]"),
+    ("_fill_values", "value_of_score(problem, lead, i, g)", "value_of_score(problem, 0, i, g)"),
     ("_fill_row", "max(row[column], ", "("),
     ("worth", "- problem.a[i] * problem.gain[j]", "- problem.a[i]"),
     ("worth", "if i < lead and", "if"),
@@ -510,9 +565,15 @@ FAULTS = [
     ("_show_ideal", "(tied & (its", "((its"),
     ("_find_others", "slot[g] == -1", "True"),
     ("_highest_of", "its if score > highest else at", "at"),
+    ("_raise_to_highest", "(its > score[g]) |", ""),
+    ("_raise_to_highest", "its if better else score[g]", "score[g]"),
+    ("_show_predicted", "copy_into(found, leaders)", "leaders[:] = -1"),
+    ("_show_predicted", "score[:] = -np.inf", "pass"),
     ("_count_higher", "score[j] > its", "score[j] < its"),
     ("_show_all_distinct", "2 * total == n * (n - 1)", "True"),
+    ("_show_all_distinct", "if rank < m else shown[place]", ""),
     ("_show_reference", "and reference != IDEAL", ""),
+    ("_show_reference", "> 0.0:\n            relevant += 1", "> 0.0:\n            relevant = 1\n            break"),
     ("_show_reference", "elif tied:", "else:"),
     ("_sort_blocks", "weights[j - 1] == weights[i] and", ""),
     ("_sort_blocks", "weights[j - 1] == weights[i]", "False"),
@@ -527,23 +588,39 @@ FAULTS = [
     ("solve_list", "direction[chosen[i]] -= c[i]", "direction[chosen[i]] = -c[i]"),
     ("solve_list", "elif found == 0.0 and gains[shown[i]] > 0.0:", "elif gains[shown[i]] > 0.0:"),
     ("_lead_with_relevant", "if lead == -1 or total > best:", "if lead == -1:"),
-    ("_lead_with_relevant", "if its != -1:", "if True:"),
+    ("_lead_with_relevant", "if at != -1:", "if True:"),
+    ("_lead_with_relevant", "if at == -1 or (", "if ("),
     ("_lead_with_relevant", "hides |=", "hides &="),
     ("_lead_with_relevant", "moved += c[i + 1] *", "moved += 0.0 *"),
     ("_lead_with_relevant", "lead != -1 and total <= best", "True"),
     ("_find_top_scores", "irrelevant += 1", "irrelevant += problem.gain[j] < 0.0"),
     ("_find_top_scores", "if problem.gain[j] <= 0.0:", "if True:"),
-    ("_assign_reciprocal", "(step, column) if step", "(last, column) if step"),
-    ("_assign_reciprocal", "else (last, ", "else (step, "),
-    ("_assign_reciprocal", "problem.a[lead] if lead < m else 0.0", "0.0"),
-    ("_assign_reciprocal", "most - charge <= largest", "True"),
+    ("_assign_reciprocal", "a[lead] if lead < m else 0.0", "0.0"),
+    ("_assign_reciprocal", "min(most, bound[lead]) - charge <= largest", "lead < last"),
+    ("_assign_reciprocal", "min(most, bound[lead]) - charge <= largest", "lead == last"),
     ("_assign_reciprocal", "total if lead < last else most", "total"),
+    ("_assign_reciprocal", "copy_into(found, chosen)", "pass"),
     ("_assign_reciprocal", "if lead == last:", "if True:"),
-    ("_give_highest", "free[g] == 0 or", ""),
-    ("_give_highest", "free[g] = 0", "pass"),
-    ("_give_highest", "i -= 1", "break"),
-    ("_assign_reciprocal", " - reals[0, i]", ""),
-    ("_assign_reciprocal", "top[0, column[solved]] == top[1, column[solved]]", "True"),
+    ("_sum_above", " - base[i]", ""),
+    ("_lead_with_all", "_name_groups(top[1]", "_name_groups(top[0]"),
+    ("_lead_with_all", "and top[1, g] == -np.inf", ""),
+    ("_insert_highest", "i -= 1", "break"),
+    ("_split_groups", "lowest = top[0, order[m - 1]]", "lowest = top[0, order[0]]"),
+    ("_split_groups", "count += np.int64(top[0, g] == top[1, g])", "count += 1"),
+    ("_split_groups", "== top[1, unsigned(g)]", ">= top[1, unsigned(g)]"),
+    ("_merge", "if q < others.shape[0] and others[q] == joined:", "if False:"),
+    ("_merge", "top[1, joined] > top[0, plain[p]]", "True"),
+    ("_merge", "top[0, others[q]] > top[0, plain[p]]", "True"),
+    ("_bound_leads", "bound[n:] = most", "bound[n:] = -1.0"),
+    ("_bound_leads", "and most > largest", "and most > 2.0"),
+    ("_bound_leads", "others[which] if which != -1 else -1", "-1"),
+    ("_bound_leads", "total + room", "total"),
+    ("_bound_leads", "follows - c[n - 1] * (score[0] - last)", "0.0"),
+    ("_bound_leads", "score[above] > last", "score[above] < last"),
+    ("_look_for_joining", "(gained[j] if its > before else 0.0)", "gained[j]"),
+    ("_look_for_joining", "min(its, before) - last", "its - last"),
+    ("_look_for_joining", "if lead + which < m else 0.0", ""),
+    ("_look_for_joining", "(score[j] - below)", "score[j]"),
 ]
 
 
@@ -574,8 +651,8 @@ def endless_trials():
     rng = np.random.default_rng(5)
     names = [*MEASURES, *["mWTA"] * 6]
     while True:
-        *longer, value = reciprocal_trial(rng)
-        yield *longer, 1.0, rs.RR(5), {"predicted": value, "best": 1.0}
+        *longer, k, value = reciprocal_trial(rng)
+        yield *longer, 1.0, rs.RR(k), {"predicted": value, "best": 1.0}
         scores, labels, groups, size = draw(rng)
         measure = rs.parse_measure(names[int(rng.integers(len(names)))])
         expected = diverse_hinges(measure, diverse_decay(measure, "i^-1/2", len(scores) + 1), labels, groups, scores)
