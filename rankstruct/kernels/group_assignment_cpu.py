@@ -144,12 +144,16 @@ def _fill_values(problem, lead, rows, table):
 @compile_part
 def _best_left(i, rows, left, table):
     """Where in `left` the group of the highest value at rank i is, or -1 if no group there has a document for it."""
-    highest, place = -np.inf, -1
-    for f in range(left.shape[0]):
-        value = table[unsigned(left[f] * rows + i)]
-        place = f if value > highest else place
-        highest = max(value, highest)
-    return place
+    highest, place, other, its = -np.inf, -1, -np.inf, -1
+    half = left.shape[0] // 2
+    for f in range(half):  # two at a time: a comparison waits for the one before it
+        value, beside = table[unsigned(left[f] * rows + i)], table[unsigned(left[half + f] * rows + i)]
+        place, its = f if value > highest else place, half + f if beside > other else its
+        highest, other = max(value, highest), max(beside, other)
+    if left.shape[0] > 2 * half:
+        value = table[unsigned(left[2 * half] * rows + i)]
+        place, highest = 2 * half if value > highest else place, max(value, highest)
+    return its if other > highest else place
 
 
 @compile_part
