@@ -541,7 +541,6 @@ FAULTS = [
     ("_exchange", "range(rows - 1, -1, -1)", "range(rows - 1, 0, -1)"),
     ("_exchange", "circled, column[circled])", "circled, column[k])"),
     ("_find_circle", "if k == -1:", "if True:"),
-    ("_exchange", "left[place] = _shift", "_ = _shift"),
     ("_exchange", "if begun and not rising:", "if begun:"),
     ("_exchange", "_highest(wanted, above)", "_highest(wanted, -own)"),
     ("_fill_values", "if its == last:", "if False:"),
