@@ -127,7 +127,7 @@ def _insert_highest(names, score, order):
 @compile_part
 def _name_groups(top, lowest, names, score):
     """Fill `names` and `score` with the groups whose score in `top` is not below `lowest`; returns how many there are."""
-    count = 0
+    count = np.int64(0)
     for g in range(top.shape[0]):
         names[unsigned(count)], score[unsigned(count)] = g, top[g]
         count += np.int64(top[g] >= lowest)
@@ -147,7 +147,7 @@ def _split_groups(problem, m, names, order, plain, others, score):
     """Fill `plain` with the groups whose highest document is irrelevant, by descending score, and `others` with the others, both
     without some below m of `plain`; returns how many either are. `names` and `order` are filled.
     """
-    top, lowest, count, more = problem.top_score, -WIDEST, 0, 0
+    top, lowest, count, more = problem.top_score, -WIDEST, np.int64(0), np.int64(0)
     if problem.groups > _COUNTED * m:
         for g in range(problem.groups):
             names[unsigned(count)], score[unsigned(count)] = g, top[0, g]
@@ -155,7 +155,7 @@ def _split_groups(problem, m, names, order, plain, others, score):
         if count > m:
             _insert_highest(names[:count], score, order[:m])
             lowest = top[0, order[m - 1]]
-    total, count = _name_groups(top[0], lowest, names, score), 0
+    total, count = _name_groups(top[0], lowest, names, score), np.int64(0)
     _order_groups(names[:total], score[:total], total, order)
     for g in order[:total]:
         plain[unsigned(count)], others[unsigned(more)] = g, g
