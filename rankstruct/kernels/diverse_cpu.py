@@ -135,6 +135,19 @@ def _name_groups(top, lowest, names, score):
 
 
 @compile_part
+def _find_lowest(problem, never, m, names, order, score):
+    """The m-th highest score of the groups whose highest document is irrelevant, or, `never`, that have no irrelevant one."""
+    top, count = problem.top_score, np.int64(0)
+    for g in range(problem.groups):
+        names[unsigned(count)], score[unsigned(count)] = g, top[0, g]
+        count += np.int64(top[1, g] == (-np.inf if never else top[0, g]))
+    if count <= m:
+        return -WIDEST
+    _insert_highest(names[:count], score, order[:m])
+    return top[0, order[m - 1]]
+
+
+@compile_part
 def _order_groups(names, score, rows, order):
     """Fill `order` with at least so many groups of the highest scores; fast where `rows` are no small part of them."""
     count = names.shape[0]
@@ -145,17 +158,20 @@ def _order_groups(names, score, rows, order):
 @compile_part
 def _split_groups(problem, m, names, order, plain, others, score):
     """Fill `plain` with the groups whose highest document is irrelevant, by descending score, and `others` with the others, both
-    without some below m of `plain`; returns how many either are. `names` and `order` are filled.
+    without some that no best ranking needs; returns how many either are. `names` and `order` are filled.
     """
-    top, lowest, count, more = problem.top_score, -WIDEST, np.int64(0), np.int64(0)
-    if problem.groups > _COUNTED * m:
+    top, count, more = problem.top_score, np.int64(0), np.int64(0)
+    total = np.int64(problem.groups)
+    if total > _COUNTED * m:
+        lowest = _find_lowest(problem, False, m, names, order, score)
+        its_lowest = max(lowest, _find_lowest(problem, True, m, names, order, score))
+        total = np.int64(0)
         for g in range(problem.groups):
-            names[unsigned(count)], score[unsigned(count)] = g, top[0, g]
-            count += np.int64(top[0, g] == top[1, g])
-        if count > m:
-            _insert_highest(names[:count], score, order[:m])
-            lowest = top[0, order[m - 1]]
-    total, count = _name_groups(top[0], lowest, names, score), np.int64(0)
+            names[unsigned(total)], score[unsigned(total)] = g, top[0, g]
+            total += np.int64(top[0, g] >= (its_lowest if top[1, g] == -np.inf else lowest))
+    else:
+        for g in range(total):
+            names[g], score[g] = g, top[0, g]
     _order_groups(names[:total], score[:total], total, order)
     for g in order[:total]:
         plain[unsigned(count)], others[unsigned(more)] = g, g
