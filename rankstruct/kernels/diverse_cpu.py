@@ -125,16 +125,6 @@ def _insert_highest(names, score, order):
 
 
 @compile_part
-def _name_groups(top, lowest, names, score):
-    """Fill `names` and `score` with the groups whose score in `top` is not below `lowest`; returns how many there are."""
-    count = np.int64(0)
-    for g in range(top.shape[0]):
-        names[unsigned(count)], score[unsigned(count)] = g, top[g]
-        count += np.int64(top[g] >= lowest)
-    return count
-
-
-@compile_part
 def _find_lowest(problem, never, m, names, order, score):
     """The m-th highest score of the groups whose highest document is irrelevant, or, `never`, that have no irrelevant one."""
     top, count = problem.top_score, np.int64(0)
@@ -161,17 +151,13 @@ def _split_groups(problem, m, names, order, plain, others, score):
     without some that no best ranking needs; returns how many either are. `names` and `order` are filled.
     """
     top, count, more = problem.top_score, np.int64(0), np.int64(0)
-    total = np.int64(problem.groups)
-    if total > _COUNTED * m:
+    total, lowest, its_lowest = np.int64(0), -WIDEST, -WIDEST
+    if problem.groups > _COUNTED * m:
         lowest = _find_lowest(problem, False, m, names, order, score)
         its_lowest = max(lowest, _find_lowest(problem, True, m, names, order, score))
-        total = np.int64(0)
-        for g in range(problem.groups):
-            names[unsigned(total)], score[unsigned(total)] = g, top[0, g]
-            total += np.int64(top[0, g] >= (its_lowest if top[1, g] == -np.inf else lowest))
-    else:
-        for g in range(total):
-            names[g], score[g] = g, top[0, g]
+    for g in range(problem.groups):
+        names[unsigned(total)], score[unsigned(total)] = g, top[0, g]
+        total += np.int64(top[0, g] >= (its_lowest if top[1, g] == -np.inf else lowest))
     _order_groups(names[:total], score[:total], total, order)
     for g in order[:total]:
         plain[unsigned(count)], others[unsigned(more)] = g, g
@@ -183,7 +169,10 @@ def _split_groups(problem, m, names, order, plain, others, score):
 @compile_part
 def _lead_with_all(top, others, names, order, score, column):
     """Fill `column` with the highest irrelevant documents, and if too few groups have one, with the highest of the others."""
-    count, m = _name_groups(top[1], -WIDEST, names, score), column.shape[0]
+    count, m = np.int64(0), column.shape[0]
+    for g in range(top.shape[1]):
+        names[unsigned(count)], score[unsigned(count)] = g, top[1, g]
+        count += np.int64(top[1, g] > -np.inf)
     lead = min(count, m)
     _order_groups(names[:count], score[:count], lead, order)
     copy_into(order[:lead], column[:lead])
@@ -201,14 +190,18 @@ def _merge(top, lead, joined, plain, others, column):
     for i in range(column.shape[0]):
         if i < lead:
             joins = left == 1 and (p == lead - 1 or top[1, joined] > top[0, plain[p]])
-            column[i] = joined if joins else plain[p]
-            left, p = (0, p) if joins else (left, p + 1)
+            if joins:
+                column[i], left = joined, 0
+            else:
+                column[i], p = plain[p], p + 1
             continue
         if q < others.shape[0] and others[q] == joined:
             q += 1
         other = q < others.shape[0] and (p == plain.shape[0] or top[0, others[q]] > top[0, plain[p]])
-        column[i] = others[q] if other else plain[p]
-        p, q = (p, q + 1) if other else (p + 1, q)
+        if other:
+            column[i], q = others[q], q + 1
+        else:
+            column[i], p = plain[p], p + 1
 
 
 @compile_part
@@ -467,8 +460,10 @@ def _lead_with_relevant(batch, start, group, leaders, heads, result):
         if i + 1 < m:
             moved += c[i + 1] * (chosen[heads[i]] - chosen[heads[i + 1]])
     for at in leaders:
-        total = c[0] * (chosen[at] - top) + moved if at != -1 else -np.inf
-        if at == -1 or (lead != -1 and total <= best):
+        if at == -1:
+            continue
+        total = c[0] * (chosen[at] - top) + moved
+        if lead != -1 and total <= best:
             continue
         hides = False
         for head in heads:
@@ -509,12 +504,8 @@ def _show_reference(batch, start, group, by_group, ends, reference, scratch, spa
     [documents] the others are filled, and `spare` [documents].
     """
     gains, groups, m = batch.gains, ends.shape[0], shown.shape[0]
-    slot, found, by_gain, score = (
-        scratch[0, :groups],
-        scratch[1, :groups],
-        scratch[2, : by_group.shape[0]],
-        spare[:groups],
-    )
+    slot, found, score = scratch[0, :groups], scratch[1, :groups], spare[:groups]
+    by_gain = scratch[2, : by_group.shape[0]]
     tied, relevant = reference == IDEAL_TIED, np.int64(0)
     if batch.reciprocal and reference != IDEAL:  # what is relevant is enough
         while relevant < by_gain.shape[0] and gains[unsigned(by_gain[relevant])] > 0.0:
@@ -525,9 +516,11 @@ def _show_reference(batch, start, group, by_group, ends, reference, scratch, spa
         best = batch.weights[0] * gains[shown[0]]
         for i in range(1, 1 if batch.reciprocal else m):
             best += batch.weights[i] * gains[shown[i]]
-    if best > 0.0 and reference == PREDICTED:
+    if best <= 0.0:
+        return best
+    if reference == PREDICTED:
         _show_predicted(batch, start, group, by_gain, relevant, slot, found, score, shown)
-    elif best > 0.0 and relevant:
+    elif relevant:
         heads = scratch[3, :m]
         _show_predicted(batch, start, group, by_gain, relevant, slot, found, score, heads)
         _lead_with_relevant(batch, start, group, slot, heads, shown)

@@ -159,9 +159,11 @@ def _best_left(i, rows, left, table):
 @compile_part
 def _shift(column, before, at, last, its):
     """Give the group `its` to the rank `at`, what that had to the one before it, and so on to `last`; returns what `last` had."""
-    while at != -1:
+    for _ in range(column.shape[0]):  # no way is longer, and none is walked for ever
         column[at], its, done = its, column[at], at == last
         at = -1 if done else before[at]
+        if at == -1:
+            break
     return its
 
 
@@ -331,9 +333,9 @@ def assign(problem, lead, column, scratch, reals, table):
     """Fill `column` [rows] with a different group for each rank, so that the sum of values is largest.
 
     For rows <= groups, and for reciprocal rank if `lead` irrelevant documents lead, some choice being allowed; else `lead` is -1.
-    `scratch` [5, groups], `reals` [4, groups]; `table` [>= groups] keeps as many rows of values as it has
-    room for. About O(rows groups) and a sweep of O(rows^2) for every few ranks, at worst O(rows^2 groups), or without room
-    rows^2 / 2 rows of values.
+    `scratch` [5, groups], `reals` [4, groups]; `table` [>= groups] keeps as many rows of values as it has room for.
+    About O(rows groups) and a sweep of O(rows^2) for every few ranks, at worst O(rows^2 groups), or without room rows^2 / 2 rows
+    of values.
     """
     before, left = scratch[0], scratch[1, : problem.groups]
     if column.shape[0] * problem.groups <= table.shape[0] and _assign_by_exchanges(
