@@ -77,10 +77,10 @@ def main(args: Sequence[str] | None = None) -> int:
         importlib.import_module(f"rankstruct.commands.{COMMANDS[name][0]}").main(args)
     except KeyboardInterrupt as stop:
         return _say(name, str(stop) or "stopped", 130)
-    except ImportError as error:
+    except (ImportError, RuntimeError) as error:
         if not isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
             raise
-        return _say(name, "stopped", 130)  # Ctrl-C while an extension module was loaded
+        return _say(name, "stopped", 130)  # Ctrl-C while an extension module was loaded, or torch.save wrote
     except BrokenPipeError as error:
         try:
             print(flush=True)

@@ -55,6 +55,7 @@ from rankstruct.training.callbacks import (
     ProgressBar,
     StaysStopped,
     StepCheckpoint,
+    Stoppable,
     Terminable,
     TestScores,
 )
@@ -262,7 +263,7 @@ class RankingCLI(LightningCLI):
 
     def _instantiate_trainer(self, config: dict[str, Any], callbacks: list[Callback]) -> pl.Trainer:
         data = self.datamodule
-        callbacks = [*callbacks, Terminable()]
+        callbacks = [*callbacks, Stoppable(), Terminable()]
         # Lightning's bars are on stdout.
         bars = not self._quiet and config.get("enable_progress_bar") is not False and shows_bars(sys.stdout, sys.stderr)
         config["enable_progress_bar"] = bars

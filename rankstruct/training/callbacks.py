@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 import signal
 import sys
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytorch_lightning as pl
@@ -121,6 +125,40 @@ class Farewell(pl.Callback):
         folder = Path((trainer.logger and trainer.logger.log_dir) or trainer.default_root_dir)
         if (folder / "checkpoints" / "last.ckpt").is_file():
             print(f"\nstopped in epoch {trainer.current_epoch}; to go on: rankstruct fit --run {folder}", flush=True)
+
+
+class Stoppable(pl.Callback):
+    """Ctrl-C ends a run before its next batch; pressed again, at once.
+
+    Answered wherever it comes, it now and then breaks TensorBoard's queue, whose end is then awaited for ever, or a checkpoint
+    that is being written.
+    """
+
+    def __init__(self) -> None:
+        self._pressed = self._speaks = False
+        self._usual: Any = None
+
+    def _press(self, number: int, frame: FrameType | None) -> None:
+        if self._pressed:
+            self._usual(number, frame)
+        self._pressed = True
+        if self._speaks:
+            with suppress(OSError):  # print() may be what was interrupted
+                os.write(2, b"\nstopping before the next batch; Ctrl-C again stops at once\n")
+
+    def _stop(self, *args: Any, **options: Any) -> None:
+        if self._pressed:
+            raise KeyboardInterrupt
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Answer Ctrl-C until Lightning brings back what answered it before, as it does at the end with all signals."""
+        usual = signal.getsignal(signal.SIGINT)
+        if threading.current_thread() is threading.main_thread() and callable(usual) and usual != self._press:
+            self._usual, self._pressed, self._speaks = usual, False, trainer.is_global_zero
+            signal.signal(signal.SIGINT, self._press)
+
+    on_validation_start = on_test_start = on_predict_start = on_train_start
+    on_train_batch_start = on_validation_batch_start = on_test_batch_start = on_predict_batch_start = teardown = _stop
 
 
 class Terminable(pl.Callback):
