@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
@@ -88,7 +88,7 @@ class Planes(NamedTuple):
     num_groups: int
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Solution:
     """The best point found, and what is known about it.
 
@@ -98,19 +98,29 @@ class Solution:
         lower_bound: no point has a lower objective; -inf where the problem is not convex.
         gap: `(objective - lower_bound) / |objective|`.
         iterations: of the outermost loop.
-        status: why it stopped; `str(status)` says what to do about it.
+        status: why it stopped; `str(status)` says what to do about it. `CONVERGED` without a lower bound is a point where the
+            method gains no more; another start may end lower.
         history: one `Record` an iteration.
         planes: for a warm start on the same risk; None from solvers that have none.
+
+    >>> Solution(np.zeros(2), 0.5, -float("inf"), float("inf"), 4, Status.CONVERGED)
+    Solution(objective=0.5, no lower bound, iterations=4, status=converged)
     """
 
-    w: np.ndarray = field(repr=False)
+    w: np.ndarray
     objective: float
     lower_bound: float
     gap: float
     iterations: int
     status: Status
-    history: tuple[Record, ...] = field(repr=False, default=())
-    planes: Planes | None = field(repr=False, default=None)
+    history: tuple[Record, ...] = ()
+    planes: Planes | None = None
+
+    def __repr__(self) -> str:
+        bound = "no lower bound"
+        if self.lower_bound > float("-inf"):
+            bound = f"lower_bound={self.lower_bound:.6g}, gap={self.gap:.2g}"
+        return f"Solution(objective={self.objective:.6g}, {bound}, iterations={self.iterations}, status={self.status.value})"
 
 
 def relative_gap(objective: float, lower_bound: float) -> float:
