@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
@@ -22,7 +24,7 @@ def attach(package: str, *rooms: str) -> tuple[Callable[[str], object], Callable
     """The `__getattr__` and `__dir__` of a package whose public names are those of its `rooms`, asked in this order.
 
     Submodules are found too, so that `import rankstruct as rs` is enough for `rs.data`. Who asks the package for a name of
-    `data` is told where it is.
+    another room, a measure or something close is told so.
     """
 
     def find(name: str) -> object:
@@ -36,13 +38,25 @@ def attach(package: str, *rooms: str) -> tuple[Callable[[str], object], Callable
                 if name in public_names(module):
                     # Not asked for again, and known to who traces the code.
                     return vars(sys.modules[package]).setdefault(name, getattr(module, name))
-        near = not name.startswith("_") and name in public_names(import_module(f"{package}.data"))
-        raise AttributeError(
-            f"module {package!r} has no attribute {name!r}{f', but {package}.data has' if near else ''}"
-        )
+        hint = "" if name.startswith("_") else _hint(package, name, every())
+        raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}")
 
     def every() -> list[str]:
         found = {name for room in rooms for name in public_names(import_module(f"{package}.{room}"))}
         return sorted(found | {"__version__"})
 
     return find, every
+
+
+def _hint(package: str, name: str, known: list[str]) -> str:
+    """What may be meant by a name that there is not."""
+    for room in ("data", "statistics", "solvers", "recommenders", "training"):
+        if name in public_names(import_module(f"{package}.{room}")):
+            return f", but {package}.{room} has"
+    with suppress(ValueError):
+        return f"; measures go by name, such as {import_module(f'{package}.measures').parse_measure(name).name!r}"
+    lower = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(f"{name.lower()}loss", lower, n=1, cutoff=0.95) or difflib.get_close_matches(
+        name.lower(), lower, n=1, cutoff=0.75
+    )
+    return f"; did you mean {lower[near[0]]}?" if near else ""

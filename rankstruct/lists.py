@@ -99,7 +99,10 @@ _OFFSETS = (
     "give offsets=, where each list of documents that stand side by side begins, and the last one ends, such as "
     "[0, *itertools.accumulate(sizes)] with sizes = torch.unique_consecutive(qid, return_counts=True)[1].tolist()"
 )
-_OTHER_NAMES = {
+_CUTOFFS = {
+    name: f"there is no {name}=; a cut-off goes behind the measure, such as 'nDCG@10'" for name in ("k", "top_k", "at")
+}
+_OTHER_NAMES = _CUTOFFS | {
     "mask": "there is no mask=; give where=, True for a real document and False for padding",
     **{name: f"there is no {name}=, the list of each document; {_OFFSETS}" for name in ("indexes", "qid", "query_ids")},
     **{name: f"there is no {name}=, the size of each list; {_OFFSETS}" for name in ("group", "lengths")},
@@ -153,6 +156,10 @@ _BESIDE_QID |= {name: f"there is no {name}=; {TELL_APART}" for name in ("indexes
 _BESIDE_QID["lengths"] = "there is no lengths=; give group=, the size of each list"
 #: A decorator for a function that takes `qid` and `group`: other libraries' names are answered.
 knows_qid = refusing(partial(refuse_other_names, other_names=_BESIDE_QID))
+
+
+#: A decorator for what takes a measure, by whose name a cut-off is given.
+knows_cutoffs = refusing(partial(refuse_other_names, other_names=_CUTOFFS))
 
 
 def is_under_autocast(values: Tensor) -> bool:

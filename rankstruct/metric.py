@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from rankstruct.lists import TELL_APART, knows_qid, refuse_groups_of_lists
+from rankstruct.lists import TELL_APART, knows_cutoffs, knows_qid, refuse_groups_of_lists
 from rankstruct.measures.base import ByMeasure, Measure, parse_measures, resolve_policies
 from rankstruct.measures.evaluation import brought_together
 from rankstruct.measures.ranked import TIES, Convention, Empty, Ties, rank_lists
@@ -43,6 +43,7 @@ class RankingMetric(Metric):
     higher_is_better = True
     full_state_update = False
 
+    @knows_cutoffs
     def __init__(
         self,
         measures: str | Measure | Iterable[str | Measure],

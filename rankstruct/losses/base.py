@@ -75,6 +75,7 @@ from rankstruct.lists import (
     is_eager,
     is_plain,
     is_under_autocast,
+    knows_cutoffs,
     length_buckets,
     refuse,
     refuse_other_names,
@@ -341,6 +342,8 @@ class RankingLoss(torch.nn.Module):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        if "__init__" in vars(cls) and "measure" in signature(cls.__init__).parameters:
+            cls.__init__ = knows_cutoffs(cls.__init__)  # type: ignore[method-assign]
         if "forward" not in vars(cls):
             # torch.compile counts the versions of a function by its code, and gives up after eight: each loss has its own.
             own: Any = cls.forward

@@ -684,6 +684,13 @@ def test_offsets_may_be_a_list_and_a_mask_is_refused_by_the_name_of_where(its):
         its.make()(scores[0], labels[0], group=[5, 7], **groups)
 
 
+@pytest.mark.parametrize("make", [rs.StructuredHingeLoss, rs.SmoothLoss, rs.GradedLoss, rs.DirectLoss, rs.LambdaLoss])
+@pytest.mark.parametrize("name", ["k", "top_k", "at"])
+def test_a_cut_off_is_asked_for_by_the_measures_name(make, name):
+    with pytest.raises(TypeError, match=f"there is no {name}=; a cut-off goes behind the measure, such as 'nDCG@10'"):
+        make("nDCG", **{name: 10})
+
+
 @pytest.mark.parametrize("its", [pytest.param(its, id=name) for name, its in LOSSES if not its.takes_groups])
 def test_groups_that_nothing_looks_at_do_not_make_one_list_of_all(its):
     scores, labels, _ = draw()
