@@ -14,6 +14,7 @@ import torch
 from matplotlib.figure import Figure
 from pytorch_lightning.loggers import TensorBoardLogger
 from pytorch_lightning.utilities import rank_zero_only, rank_zero_warn
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
@@ -62,10 +63,17 @@ class Board(TensorBoardLogger):
             part, _, rest = name.partition("/")
             if part in self._PARTS:
                 if part not in self._writers:
-                    self._writers[part] = SummaryWriter(str(Path(self.log_dir) / part))
+                    # What is there from this step on, a run wrote that was killed and goes on now.
+                    self._writers[part] = SummaryWriter(str(Path(self.log_dir) / part), purge_step=step)
                 self._writers[part].add_scalar(self._tag(part, rest), float(value), step)
             elif name != "epoch":
                 super().log_metrics({name: value}, step)
+
+    @rank_zero_only
+    def resume(self, step: int) -> None:
+        """Leave out what an earlier part of the run wrote of this step and later ones: they come again."""
+        again = Event(step=step, session_log=SessionLog(status=SessionLog.START))
+        self.experiment._get_file_writer().add_event(again, step)
 
     @rank_zero_only
     def log_result(self, parameters: Mapping[str, Any], measures: Mapping[str, Mapping[str, float]], step: int) -> None:
@@ -130,6 +138,8 @@ class TrainingBoard(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Measure the objective at w = 0."""
         assert isinstance(pl_module, RankingModule)
+        if isinstance(trainer.logger, Board) and trainer.global_step:
+            trainer.logger.resume(trainer.global_step)
         self._comparable = getattr(getattr(trainer, "datamodule", None), "same_labels", True)
         if self._batches is not None:
             self._at_zero = pl_module.objective_at_zero(self._batches)

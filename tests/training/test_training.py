@@ -277,6 +277,35 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
     assert not list(tmp_path.glob("killed/version_1"))
 
 
+def test_what_a_killed_run_logged_and_logs_again_is_shown_once(tmp_path):
+    run = tmp_path / "version_0"
+    last = run / "checkpoints" / "last.ckpt"
+    main(["fit", "--output", str(tmp_path), *SMALL, "--model.scorer", "LinearScorer", "--trainer.max_epochs", "2"])
+    before = last.read_bytes()
+    time.sleep(1)  # the names of the log's files, by which they are read, have the second
+    main(["fit", "--run", str(run), "--trainer.max_epochs", "7"])
+    once = _steps(run)
+    time.sleep(1)
+    last.write_bytes(before)  # as after a kill: the log is ahead of the checkpoint
+    main(["fit", "--run", str(run), "--trainer.max_epochs", "7"])
+    assert _steps(run) == once
+    epochs = [13 * epoch + 12 for epoch in range(7)]
+    for tag in ("./optimisation/objective", "train/curves/AP", "val/curves/loss", "val/measures/nDCG@10"):
+        assert once[tag] == epochs
+    assert once["./validation/scores"] == [epochs[0] + 1, epochs[5] + 1]
+    assert len(once["best/curves/AP"]) == len(set(once["best/curves/AP"]))
+
+
+def _steps(run):
+    """The steps of each chart and histogram of a run."""
+    found = {}
+    for part in (".", "train", "val", "best", "test"):
+        log = EventAccumulator(str(run / part), size_guidance={"histograms": 0}).Reload()
+        found |= {f"{part}/{tag}": [event.step for event in log.Scalars(tag)] for tag in log.Tags()["scalars"]}
+        found |= {f"{part}/{tag}": [event.step for event in log.Histograms(tag)] for tag in log.Tags()["histograms"]}
+    return found
+
+
 @pytest.mark.filterwarnings("ignore:.*no better than w = 0")  # steps of no length
 def test_last_checkpoint_is_that_of_the_last_epoch_and_not_of_the_best(tmp_path):
     """A measure that is best at once: the best checkpoint is the first, the last one that of the end."""
