@@ -11,6 +11,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial, wraps
+from inspect import signature
 from typing import Any, TypeVar
 
 import numpy as np
@@ -158,8 +159,11 @@ _BESIDE_QID["lengths"] = "there is no lengths=; give group=, the size of each li
 knows_qid = refusing(partial(refuse_other_names, other_names=_BESIDE_QID))
 
 
-#: A decorator for what takes a measure, by whose name a cut-off is given.
-knows_cutoffs = refusing(partial(refuse_other_names, other_names=_CUTOFFS))
+def knows_cutoffs(function: _Called) -> _Called:
+    """A decorator for what takes a measure, by whose name a cut-off is given; arguments of its own may have these names."""
+    own = signature(function).parameters
+    others = {name: said for name, said in _CUTOFFS.items() if name not in own}
+    return refusing(partial(refuse_other_names, other_names=others))(function)
 
 
 def is_under_autocast(values: Tensor) -> bool:

@@ -342,7 +342,12 @@ class RankingLoss(torch.nn.Module):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "__init__" in vars(cls) and "measure" in signature(cls.__init__).parameters:
+        takes = signature(cls.__init__).parameters
+        if (
+            "__init__" in vars(cls)
+            and "measure" in takes
+            and all(each.kind != each.VAR_KEYWORD for each in takes.values())
+        ):
             cls.__init__ = knows_cutoffs(cls.__init__)  # type: ignore[method-assign]
         if "forward" not in vars(cls):
             # torch.compile counts the versions of a function by its code, and gives up after eight: each loss has its own.

@@ -52,6 +52,7 @@ class Board(TensorBoardLogger):
         super().__init__(Path(folder).parent, name="", version=Path(folder).name, default_hp_metric=False)
         self._measure = measure
         self._writers: dict[str, SummaryWriter] = {}
+        self._resumed = False
 
     def _tag(self, part: str, name: str) -> str:
         return f"{'curves' if part == 'train' or name in ('loss', self._measure) else 'measures'}/{name}"
@@ -63,8 +64,8 @@ class Board(TensorBoardLogger):
             part, _, rest = name.partition("/")
             if part in self._PARTS:
                 if part not in self._writers:
-                    # What is there from this step on, a run wrote that was killed and goes on now.
-                    self._writers[part] = SummaryWriter(str(Path(self.log_dir) / part), purge_step=step)
+                    again = step if self._resumed else None
+                    self._writers[part] = SummaryWriter(str(Path(self.log_dir) / part), purge_step=again)
                 self._writers[part].add_scalar(self._tag(part, rest), float(value), step)
             elif name != "epoch":
                 super().log_metrics({name: value}, step)
@@ -72,8 +73,10 @@ class Board(TensorBoardLogger):
     @rank_zero_only
     def resume(self, step: int) -> None:
         """Leave out what an earlier part of the run wrote of this step and later ones: they come again."""
-        again = Event(step=step, session_log=SessionLog(status=SessionLog.START))
-        self.experiment._get_file_writer().add_event(again, step)
+        self._resumed = True
+        for writer in (self.experiment, *self._writers.values()):
+            again = Event(step=step, session_log=SessionLog(status=SessionLog.START))
+            writer._get_file_writer().add_event(again, step)
 
     @rank_zero_only
     def log_result(self, parameters: Mapping[str, Any], measures: Mapping[str, Mapping[str, float]], step: int) -> None:
@@ -193,8 +196,9 @@ class TrainingBoard(pl.Callback):
         values = [float(value) for value in self._curve.compute().values()]  # by all processes, of the lists of all
         if trainer.is_global_zero:
             board = trainer.logger.experiment  # type: ignore[union-attr]
-            board.add_histogram("validation/scores", torch.cat(self._scores), trainer.global_step)
-            board.add_figure("validation/nDCG at 1 to 10", _cutoff_figure(values), trainer.global_step)
+            step = max(trainer.global_step - 1, 0)  # of Lightning's own points
+            board.add_histogram("validation/scores", torch.cat(self._scores), step)
+            board.add_figure("validation/nDCG at 1 to 10", _cutoff_figure(values), step)
         self._curve.reset()
         self._scores.clear()
 

@@ -157,6 +157,11 @@ class Stoppable(pl.Callback):
             self._usual, self._pressed, self._speaks = usual, False, trainer.is_global_zero
             signal.signal(signal.SIGINT, self._press)
 
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        """Say why, where another of several processes was stopped first and this one waited for it."""
+        if self._pressed and trainer.world_size > 1 and isinstance(exception, RuntimeError):
+            exception.__cause__ = KeyboardInterrupt()
+
     on_validation_start = on_test_start = on_predict_start = on_train_start
     on_train_batch_start = on_validation_batch_start = on_test_batch_start = on_predict_batch_start = teardown = _stop
 

@@ -691,6 +691,20 @@ def test_a_cut_off_is_asked_for_by_the_measures_name(make, name):
         make("nDCG", **{name: 10})
 
 
+def test_a_loss_of_ones_own_may_take_a_cut_off():
+    class Cut(rs.StructuredHingeLoss):
+        def __init__(self, measure, k=3):
+            super().__init__(f"{measure}@{k}")
+
+    class Popped(rs.SmoothLoss):
+        def __init__(self, measure, **options):
+            super().__init__(f"{measure}@{options.pop('k')}", **options)
+
+    assert Cut("nDCG", k=5).measure.name == Popped("nDCG", k=5).measure.name == "nDCG@5"
+    with pytest.raises(TypeError, match="there is no top_k="):
+        Cut("nDCG", top_k=5)
+
+
 @pytest.mark.parametrize("its", [pytest.param(its, id=name) for name, its in LOSSES if not its.takes_groups])
 def test_groups_that_nothing_looks_at_do_not_make_one_list_of_all(its):
     scores, labels, _ = draw()

@@ -150,6 +150,23 @@ def test_a_thread_that_may_not_answer_ctrl_c_trains(tmp_path, answer):
     assert signal.getsignal(signal.SIGINT) is answer
 
 
+@pytest.mark.parametrize(("processes", "status"), [(2, 130), (1, None)])
+def test_one_of_several_processes_that_lost_another_was_stopped_too(tmp_path, monkeypatch, processes, status):
+    """What waits for another process gets a RuntimeError when Ctrl-C ended that one first."""
+
+    def lose(self, trainer, *given):
+        monkeypatch.setattr(type(trainer), "world_size", processes)
+        _press()
+        raise RuntimeError("connection closed by peer")
+
+    monkeypatch.setattr(TrainingBoard, "on_validation_epoch_end", lose)
+    if status is None:
+        with pytest.raises(RuntimeError, match="connection closed"):
+            command([*FIT, "--output", str(tmp_path)])
+    else:
+        assert command([*FIT, "--output", str(tmp_path)]) == status
+
+
 def test_torch_that_was_interrupted_as_it_wrote_is_no_error_of_its_own(monkeypatch, capsys):
     def work(args):
         try:

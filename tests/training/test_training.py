@@ -24,7 +24,7 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 import rankstruct as rs
 from rankstruct.commands.train import _claim_folder, _options_of, main
 from rankstruct.data import RankingData, read_run, read_scores
-from rankstruct.training import AverageWeights, RankingDataModule, RankingModule, TrainingBoard
+from rankstruct.training import AverageWeights, Board, RankingDataModule, RankingModule, TrainingBoard
 from rankstruct.training.board import log_test_lists
 
 ROOT = Path(__file__).parents[2]
@@ -292,14 +292,36 @@ def test_what_a_killed_run_logged_and_logs_again_is_shown_once(tmp_path):
     epochs = [13 * epoch + 12 for epoch in range(7)]
     for tag in ("./optimisation/objective", "train/curves/AP", "val/curves/loss", "val/measures/nDCG@10"):
         assert once[tag] == epochs
-    assert once["./validation/scores"] == [epochs[0] + 1, epochs[5] + 1]
+    assert once["./validation/scores"] == [epochs[0], epochs[5]]
     assert len(once["best/curves/AP"]) == len(set(once["best/curves/AP"]))
+
+
+def test_what_was_drawn_before_a_run_went_on_stays(tmp_path):
+    run = tmp_path / "version_0"
+    main(["fit", "--output", str(tmp_path), *SMALL, "--model.scorer", "LinearScorer", "--trainer.max_epochs", "1"])
+    before = _steps(run)
+    time.sleep(1)  # the names of the log's files, by which they are read, have the second
+    main(["fit", "--run", str(run), "--trainer.max_epochs", "2"])
+    after = _steps(run)
+    assert before["./validation/scores"] == after["./validation/scores"] == before["val/curves/loss"] == [12]
+    assert after["val/curves/loss"] == [12, 25]
+    assert before["test/curves/AP"] == [13]
+    assert after["test/curves/AP"] == [13, 26]
+
+
+def test_a_board_that_goes_on_with_nothing_leaves_what_there_is(tmp_path):
+    for step in (7, 0):
+        board = Board(tmp_path / "run", "AP")
+        board.log_metrics({"val/loss": 0.5, "optimisation/objective": 1.0}, step)
+        board.finalize("success")
+    found = _steps(tmp_path / "run")
+    assert sorted(found["val/curves/loss"]) == sorted(found["./optimisation/objective"]) == [0, 7]
 
 
 def _steps(run):
     """The steps of each chart and histogram of a run."""
     found = {}
-    for part in (".", "train", "val", "best", "test"):
+    for part in (".", *(name for name in ("train", "val", "best", "test") if (run / name).is_dir())):
         log = EventAccumulator(str(run / part), size_guidance={"histograms": 0}).Reload()
         found |= {f"{part}/{tag}": [event.step for event in log.Scalars(tag)] for tag in log.Tags()["scalars"]}
         found |= {f"{part}/{tag}": [event.step for event in log.Histograms(tag)] for tag in log.Tags()["histograms"]}
