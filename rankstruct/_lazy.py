@@ -50,11 +50,11 @@ def attach(package: str, *rooms: str) -> tuple[Callable[[str], object], Callable
 
 def _hint(package: str, name: str, known: list[str]) -> str:
     """What may be meant by a name that there is not."""
-    for room in ("data", "statistics", "solvers", "recommenders", "training"):
-        if name in public_names(import_module(f"{package}.{room}")):
-            return f", but {package}.{room} has"
     with suppress(ValueError):
         return f"; measures go by name, such as {import_module(f'{package}.measures').parse_measure(name).name!r}"
+    for room in ("data", "statistics", "solvers", "recommenders", "training"):  # Lightning is imported last
+        if name in public_names(import_module(f"{package}.{room}")):
+            return f", but {package}.{room} has"
     lower = {each.lower(): each for each in known}
     near = difflib.get_close_matches(f"{name.lower()}loss", lower, n=1, cutoff=0.95) or difflib.get_close_matches(
         name.lower(), lower, n=1, cutoff=0.75

@@ -158,7 +158,9 @@ class Stoppable(pl.Callback):
             signal.signal(signal.SIGINT, self._press)
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        """Say why, where another of several processes was stopped first and this one waited for it."""
+        """Say why, where another of several processes was stopped first and this one waited for it: the commands answer an
+        error of that cause as Ctrl-C.
+        """
         if self._pressed and trainer.world_size > 1 and isinstance(exception, RuntimeError):
             exception.__cause__ = KeyboardInterrupt()
 
