@@ -2,13 +2,25 @@
 ARGS ?=
 TORCH ?= torch
 
-.PHONY: test slow lint docs wheel lowest results benchmark ci
+.PHONY: test slow sanitize lint docs wheel lowest results benchmark ci
 
 test:  ## install what the tests need, and run them: the README's command
 	pip install -e ".[test]" && pytest -n auto --dist worksteal $(ARGS)
 
 slow:  ## the tests that `pytest` leaves out: long enumerations, notebooks, soak and fuzz runs
 	pytest -n auto --dist worksteal -m slow --durations 30 $(ARGS)
+
+# Built to stop at a wrong address, index or operation. Python has to load the runtimes of the sanitizer and of C++ first.
+CORE := build/sanitize/_core.so
+SANITIZED = LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
+	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:quarantine_size_mb=16 RANKSTRUCT_CORE="$(CURDIR)/$(CORE)"
+
+sanitize:  ## the tests of the loops, and damaged data, with a core that checks what it does
+	mkdir -p $(dir $(CORE))
+	$(CXX) -std=c++20 -O1 -g -DRANKSTRUCT_CHECKED -fsanitize=address,undefined -fno-sanitize-recover=all -ffp-contract=off \
+		-fno-exceptions -fno-rtti -fPIC -shared -Wall -Wextra rankstruct/kernels/kernels.cpp -o $(CORE)
+	$(SANITIZED) pytest -n 2 --dist worksteal tests/oracles tests/kernels tests/losses $(ARGS)
+	$(SANITIZED) python scripts/fuzz.py --inputs 20000 --kind svmlight groups gzip csv arff run qrels scores ratings cache map scorer
 
 lint:
 	ruff check . && ruff format --check . && mypy && lint-imports

@@ -67,20 +67,25 @@ def main() -> int:
             run(*trial)
         if given.tests:
             run("-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal", *given.tests, cwd=ROOT)
-    print(f"{wheel.name}: works")
+        size = wheel.stat().st_size / 1e6
+    print(f"{wheel.name}, {size:.1f} MB: works")
     return 0
 
 
 def lowest_versions(wheel: Path, extra: str | None = None) -> list[str]:
-    """Each `name>=version` of a wheel's requirements, and of one extra's, as `name==version`."""
+    """Each `name>=version` of a wheel's requirements, and of one extra's with those that it names, as `name==version`."""
     with ZipFile(wheel) as file:
         (name,) = (each for each in file.namelist() if each.endswith(".dist-info/METADATA"))
-        lines = file.read(name).decode().splitlines()
+        text = file.read(name).decode()
+    line = r"""^Requires-Dist: ([\w.-]+)(?:\[(\w+)\])?([^;\n]*)(?:; extra == ['"](\w+)['"])?$"""
+    requirements = re.findall(line, text, re.MULTILINE)
+    wanted = {"", extra}
+    wanted |= {part for name, part, _, of in requirements if name == wheel.name.split("-")[0] and of in wanted}
     found = []
-    for line in lines:
-        match = re.fullmatch(r"Requires-Dist: ([\w.-]+)(?:\[\w+\])?[^;]*?>=([\w.]+)[^;]*(?:; extra == '(\w+)')?", line)
-        if match and match[3] in (None, extra):
-            found.append(f"{match[1]}=={match[2]}")
+    for name, _, versions, of in requirements:
+        match = re.search(r">=([\w.]+)", versions)
+        if match and of in wanted:
+            found.append(f"{name}=={match[1]}")
     return found
 
 

@@ -7,6 +7,7 @@ this runs from a checkout.
 
 import argparse
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -15,13 +16,14 @@ import torch
 
 import rankstruct as rs
 from rankstruct.files import write_result
+from rankstruct.kernels import dispatch
 from rankstruct.progress import Progress
 from rankstruct.tables import format_table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from brute_force import random_problem, surrogates_of_lists
 from combinations import references_of_pairs
-from simulator import simulate_device
+from emulated_device import build, emulate
 
 BINARY = "nDCG(min_relevant=1"
 MEASURES = [f"{name}@{k}" for name in ("P", f"{BINARY})", "DCG") for k in (1, 3, 10)]
@@ -92,14 +94,17 @@ def main() -> int:
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="write the counts to this file, as `write_results.py` reads them"
     )
-    simulator = "what other devices than the CPU do: kernels in numba's simulator, else torch; no surrogates"
-    parser.add_argument("--device", choices=["cpu", "simulator"], default="cpu", help=simulator)
+    emulated = "emulated: what CUDA devices do, built for the CPU; torch: what others do; no surrogates"
+    parser.add_argument("--device", choices=["cpu", "emulated", "torch"], default="cpu", help=emulated)
     options = parser.parse_args()
-    oracles_alone = bool(options.measures) or options.device == "simulator"
+    oracles_alone = bool(options.measures) or options.device != "cpu"
     if options.json and oracles_alone:
         parser.error("--json is for all measures on the CPU; leave out --measures and --device")
-    if options.device == "simulator":
-        simulate_device()
+    if options.device == "emulated":
+        with tempfile.TemporaryDirectory() as folder:
+            emulate(build(Path(folder)))
+    elif options.device == "torch":
+        dispatch.has_loops = lambda device: False
 
     wanted = options.measures or [type(measure).__name__ for measure, *_ in references_of_pairs()]
     pairs = {key: value for key, value in references_of_pairs().items() if type(key[0]).__name__ in wanted}

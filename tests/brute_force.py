@@ -359,6 +359,33 @@ def _perfected(measure, kind: str, p: int, n: int) -> np.ndarray:
     return np.array(sorted(rows))
 
 
+def graded_auc_by_pairs(scores: np.ndarray, labels: np.ndarray, thresholds, weights) -> tuple[float, np.ndarray]:
+    """AUC's hinge at thresholds of one list, O(n^2 T), and its gradient: a pair costs 1 - 2 (s_i - s_j) over their number, or 0."""
+    value, gradient = 0.0, np.zeros(len(scores))
+    for threshold, weight in zip(thresholds, weights, strict=True):
+        relevant = labels >= threshold
+        pairs = relevant.sum() * (~relevant).sum()
+        for i in np.flatnonzero(relevant):
+            for j in np.flatnonzero(~relevant):
+                if scores[i] - scores[j] < 0.5:
+                    value += weight * (1 - 2 * (scores[i] - scores[j])) / pairs
+                    gradient[i] -= 2 * weight / pairs
+                    gradient[j] += 2 * weight / pairs
+    return value, gradient
+
+
+def ranksvm_by_loop(scores: np.ndarray, labels: np.ndarray, margin: float) -> tuple[float, np.ndarray]:
+    """The mean hinge over the pairs of one list that differ in their labels, and its gradient."""
+    value, gradient = 0.0, np.zeros(len(scores))
+    pairs = [(i, j) for i in range(len(labels)) for j in range(len(labels)) if labels[i] > labels[j]]
+    for i, j in pairs:
+        if scores[j] > scores[i] - margin:
+            value += (margin - (scores[i] - scores[j])) / len(pairs)
+            gradient[i] -= 1 / len(pairs)
+            gradient[j] += 1 / len(pairs)
+    return value, gradient
+
+
 def diverse_rankings(groups, k: int) -> list[tuple[int, ...]]:
     """Every way to show min(k, number of groups) documents, no two of one group: documents by rank."""
     m = min(k, len(set(groups)))

@@ -284,42 +284,23 @@ class _Lines:
         self.path, self.options, self.first_line = path, options, piece.line
         self.text = np.frombuffer(piece.text, np.uint8)
         self.base = 0 if options.zero_based else 1
-        lines, colons = self._most_lines(piece.text), piece.text.count(b":")
-        limit = _MAX_ID if options.num_features is None else options.num_features + self.base - 1
-        # The sizes are upper bounds; memory that is never written is never claimed from the system.
-        labels = np.empty(lines, np.float32)
-        indptr, offsets = np.empty(lines + 1, np.int64), np.empty(lines + 1, np.int64)
-        indices, values = np.empty(colons, np.int32), np.empty(colons, np.float32)
-        starts, missing, list_lines = np.empty(lines, np.int64), np.empty(lines, np.int32), np.empty(lines, np.int64)
-        qid_spans, comment_spans, docid_spans = (np.empty((lines, 2), np.int64) for _ in range(3))
-        hard = np.empty((colons + lines, 2), np.int64)
-        problem, place, documents, lists, hards = parse_lines(
-            self.text, self.base, limit, np.float32(options.fill), labels, indptr, indices, values, starts,
-            missing, offsets, qid_spans, list_lines, comment_spans, docid_spans, hard,
-        )  # fmt: skip
-        if problem:
-            self._fail(problem, place)
-        entries = int(indptr[documents])
-        self.labels, self.starts, self.missing = labels[:documents], starts[:documents], missing[:documents]
-        self.indices, self.values = indices[:entries], values[:entries]
-        self.counts = np.diff(indptr[: documents + 1]).astype(np.int32)
-        ends = np.maximum(indptr[1 : documents + 1] - 1, 0)
-        self.last = np.where(self.counts > 0, self.indices[ends] + 1, 0) if entries else np.zeros(documents, np.int32)
-        self.offsets, self.qid_spans, self.list_lines = offsets[:lists], qid_spans[:lists], list_lines[:lists]
-        self.comment_spans, self.docid_spans = comment_spans[:documents], docid_spans[:documents]
-        self.with_qid = lists > 0
-        for start, target in hard[:hards].tolist():
+        limit = _MAX_ID if options.num_features is None else min(_MAX_ID, options.num_features + self.base - 1)
+        found = parse_lines(self.text, self.base, limit, options.fill)
+        if found.problem:
+            self._fail(found.problem, found.place)
+        self.labels, self.starts, self.missing = found.labels, found.starts, found.missing
+        self.indices, self.values = found.indices, found.values
+        self.counts = np.diff(found.indptr).astype(np.int32)
+        ends = np.maximum(found.indptr[1:] - 1, 0)
+        self.last = (
+            np.where(self.counts > 0, self.indices[ends] + 1, 0) if len(self.indices) else np.zeros_like(self.counts)
+        )
+        self.offsets, self.qid_spans, self.list_lines = found.offsets, found.qid_spans, found.list_lines
+        self.comment_spans, self.docid_spans = found.comment_spans, found.docid_spans
+        self.with_qid = len(self.offsets) > 0
+        for start, target in found.hard.tolist():
             self._resolve(start, target)
         self._check_labels()
-
-    def _most_lines(self, text: bytes) -> int:
-        """No fewer than there are documents."""
-        lines = text.count(b"\n") + 1
-        if 8 * lines > len(text):  # a file may be nothing but blank lines
-            ends = self.text == ord("\n")
-            ends[1:] &= self.text[:-1] != ord("\n")
-            lines = int(np.count_nonzero(ends)) + 1
-        return lines
 
     def _resolve(self, start: int, target: int) -> None:
         """A token that the compiled loop could not read with certainty."""
@@ -427,7 +408,7 @@ class _Lines:
             _parse.ID_ORDER: f"feature ids that rise along the line, got {shown} after an equal or greater id; sort "
             "the features of the line and remove doubles",
             _parse.ID_LARGE: f"a feature as id:value with ids up to {_MAX_ID}, got {shown}; renumber the features"
-            if limit is None
+            if limit is None or limit > _MAX_ID
             else f"feature ids up to {limit + self.base - 1}, got {shown}; pass a greater num_features=",
         }[problem]
         raise DataError(f"{self.at(place)}: expected {rule}")

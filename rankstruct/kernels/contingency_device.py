@@ -1,15 +1,42 @@
-"""Most violated labellings, in vectorised torch; see `contingency_cpu`."""
+"""Most violated labellings, in vectorised torch; see contingency.hpp.
+
+A labelling says which documents are positive: the a highest relevant and the k - a highest irrelevant ones, whatever the most
+violated a and k are. The measures of one k are linear in a:
+
+    measure(a, k) = slope(k) a + level(k),   slope(k) never rising with k
+
+but for success, which is 1 from a = 1 on.
+"""
 
 from __future__ import annotations
 
 import math
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from rankstruct.kernels.dispatch import Answer, PaddedLists
-from rankstruct.kernels.labelling import ACCURACY, BREAK_EVEN, PRECISION, SUCCESS, F, Table
 from rankstruct.kernels.pairwise_device import Split, pad_front
+
+PRECISION, RECALL, SUCCESS, F, ACCURACY, BREAK_EVEN = range(6)
+"""The measures, by number."""
+
+
+class Table(NamedTuple):
+    """What the kernel knows beside the lists.
+
+    Attributes:
+        kind: the measure's number.
+        cutoff: how many documents are positive; 0 for any number. A list's relevant ones for `BREAK_EVEN`.
+        beta: of F.
+        reference: 0, the ideal one by input order; 1, the ideal one that the scores like best; 2, the one that they prefer.
+    """
+
+    kind: int
+    cutoff: int
+    beta: float
+    reference: int
 
 
 class _Labellings:
@@ -93,8 +120,9 @@ class _Labellings:
         return (self.p > 0) & (self.m >= least) & (self.m > 0) & (self.k < self.n)
 
 
-def contingency_padded(lists: PaddedLists, relevant: Tensor, table: Table) -> Answer:
-    """Measures of a contingency table: every number of positive documents at once, by bisection."""
+def contingency_padded(lists: PaddedLists, relevant: Tensor, *options: Any) -> Answer:
+    """Measures of a contingency table: every number of positive documents at once, by bisection. Takes the fields of `Table`."""
+    table = Table(*options)
     split = Split(lists, relevant)
     labellings = _Labellings(split, lists.scores, lists.where, table)
     chosen = lists.scores if lists.chosen is None else lists.chosen

@@ -7,23 +7,22 @@ import math
 import torch
 from torch import Tensor
 
-from rankstruct.kernels.binary import Parameters
 from rankstruct.kernels.dispatch import Answer, PaddedLists
 from rankstruct.kernels.pairwise_device import Split, pad_front
 
 
-def reciprocal_rank_padded(lists: PaddedLists, relevant: Tensor, parameters: Parameters) -> Answer:
+def reciprocal_rank_padded(lists: PaddedLists, relevant: Tensor, cutoff: int, predicted: bool) -> Answer:
     """Reciprocal rank (SVMmrr): every number r of irrelevant documents above the lowest relevant one at once."""
     split = Split(lists, relevant)
     r = torch.arange(split.shape[1] + 1, device=split.rank.device)
-    loss = torch.where(r < parameters.cutoff, 1.0 - 1.0 / (1 + r).double(), 1.0)
+    loss = torch.where(r < cutoff, 1.0 - 1.0 / (1 + r).double(), 1.0)
     loss[0] = 0.0
     lead = pad_front((split.irrelevant_score - _lowest(split)).cumsum(-1))
     total = torch.where((r <= split.m) & (split.p > 0), loss + lead, -math.inf)
     total[:, 0] = 0.0
     value, best_r = total.max(-1, keepdim=True)
     task_loss, value, direction = loss[best_r].squeeze(-1), value.squeeze(-1), _direction(split, best_r)
-    if parameters.predicted:
+    if predicted:
         # F prefers the irrelevant documents that score above the lowest relevant one, then that one.
         other = split.chosen
         above = (other.rank < other.m) & (other.irrelevant_score > _lowest(other)) & (other.p > 0)

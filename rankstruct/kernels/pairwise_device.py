@@ -1,19 +1,29 @@
 """Most violated rankings under the pairwise feature map, in vectorised torch: padded lists on any device.
 
-The twins of `pairwise_cpu`: same problem, same notation, no Python loop over lists and nothing read back from the
-device. Every function takes `PaddedLists`, `relevant` (bool, `[lists, list_size]`) and `Parameters` and returns
+The twins of pairwise.hpp: same problem, same notation, no Python loop over lists and nothing read back from the device. Every
+function takes `PaddedLists`, `relevant` (bool, `[lists, list_size]`) and the options of its loop, and returns
 `(task_loss [lists], value [lists], direction [lists, list_size])` in float64.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from rankstruct.kernels.binary import Parameters
 from rankstruct.kernels.dispatch import Answer, PaddedLists
+
+
+class _Worth(NamedTuple):
+    """What relevant documents are worth: by `discounts` times `gain` `[lists, 1]`, or if None, precision at their ranks."""
+
+    cutoff: int
+    discounts: Tensor | None = None
+    gain: Tensor | None = None
+    normalized: bool = False
 
 
 def pad_front(values: Tensor) -> Tensor:
@@ -65,7 +75,7 @@ class Split:
         return counts.scatter_add_(-1, self.irrelevant_order, torch.where(self.rank < self.m, below, 0).double())
 
     def shared(self, direction: Tensor) -> Tensor:
-        """The mean over documents of one label, one score and one chosen score; see `sorting.share_among_tied`."""
+        """The mean over documents of one label, one score and one chosen score; see `share_among_tied` of binary.hpp."""
         for order, count in ((self.relevant_order, self.p), (self.irrelevant_order, self.m)):
             begins = torch.ones(self.shape, dtype=torch.bool, device=direction.device)
             begins[..., 1:] = self.rank[1:] >= count
@@ -80,14 +90,14 @@ class Split:
         return direction
 
     def finish(
-        self, irrelevant_above: Tensor, task_loss: Tensor, parameters: Parameters, can_err: Tensor | None = None
+        self, irrelevant_above: Tensor, task_loss: Tensor, predicted: bool, can_err: Tensor | None = None
     ) -> Answer:
         """Results from the number of irrelevant documents above each sorted relevant one.
 
         `can_err` `[lists]` is False for lists that no ranking can get wrong, beside those with one kind of document.
         """
         counts = self.swapped(irrelevant_above)
-        if parameters.predicted:
+        if predicted:
             counts = counts - self.chosen.swapped(self.chosen.irrelevant_over(self.chosen.relevant_score))
         direction = 2.0 / (self.p * self.m).clamp(min=1).double() * counts
         difference = (direction * self.scores).sum(-1)
@@ -98,45 +108,99 @@ class Split:
         return task_loss, value, self.shared(direction * can_err.unsqueeze(-1))
 
 
-def auc_padded(lists: PaddedLists, relevant: Tensor, parameters: Parameters) -> Answer:
+def auc_padded(lists: PaddedLists, relevant: Tensor, predicted: bool) -> Answer:
     """AUC (SVMauc): a pair is swapped iff its margin is under 1/2; two sorts and a search."""
     split = Split(lists, relevant)
     irrelevant_above = split.irrelevant_over(split.relevant_score - 0.5)
     pairs = (split.p * split.m).clamp(min=1).squeeze(-1).double()
     task_loss = torch.where(split.rank < split.p, irrelevant_above, 0).sum(-1) / pairs
-    return split.finish(irrelevant_above, task_loss, parameters)
+    return split.finish(irrelevant_above, task_loss, predicted)
 
 
-def _scaled_gain(split: Split, parameters: Parameters) -> tuple[Tensor, Tensor]:
-    """As `pairwise_cpu.scaled_gain`, `[lists, 1]` each; for measures without a discount 1 / p and 1."""
-    weights = parameters.weights
-    if len(weights) == 0:
-        best = split.p.clamp(max=parameters.cutoff).double()
+def _scaled_gain(split: Split, worth: _Worth) -> tuple[Tensor, Tensor]:
+    """What a relevant document gains per unit of discount, and the best value, `[lists, 1]` each; 1 / p and 1 of precision."""
+    discounts = worth.discounts
+    if discounts is None or worth.gain is None:
+        best = split.p.clamp(max=worth.cutoff).double()
         p = split.p.clamp(min=1).double()
         return 1.0 / p, best / p
-    total = torch.where(split.rank < split.p, weights, 0.0).sum(-1, keepdim=True)
-    can_err = (weights[0] != weights[(split.p + split.m - 1).clamp(min=0, max=split.shape[-1] - 1)]) & (total > 0)
-    if parameters.normalized:
+    total = torch.where(split.rank < split.p, discounts, 0.0).sum(-1, keepdim=True)
+    last = discounts[(split.p + split.m - 1).clamp(min=0, max=split.shape[-1] - 1)]
+    can_err = (discounts[0] != last) & (total > 0)
+    if worth.normalized:
         return torch.where(can_err, 1.0 / total, 0.0), can_err.double()
-    return torch.where(can_err, parameters.gains, 0.0), torch.where(can_err, parameters.gains * total, 0.0)
+    return torch.where(can_err, worth.gain, 0.0), torch.where(can_err, worth.gain * total, 0.0)
 
 
-def _credit(split: Split, parameters: Parameters, gain: Tensor, i: Tensor | int, irrelevant_above: Tensor) -> Tensor:
+def _credit(split: Split, worth: _Worth, gain: Tensor, i: Tensor | int, irrelevant_above: Tensor) -> Tensor:
     """What relevant i (1-based) adds to the measure with so many irrelevant ones above it, cut-off included."""
     ranks = i + irrelevant_above
-    if len(parameters.weights) == 0:
-        return torch.where(ranks <= parameters.cutoff, gain * i / ranks, 0.0)
-    return gain * parameters.weights[(ranks - 1).clamp(max=split.shape[-1] - 1)]
+    if worth.discounts is None:
+        return torch.where(ranks <= worth.cutoff, gain * i / ranks, 0.0)
+    return gain * worth.discounts[(ranks - 1).clamp(max=split.shape[-1] - 1)]
 
 
-def _finish_measure(split: Split, parameters: Parameters, irrelevant_above: Tensor) -> Answer:
-    gain, best = _scaled_gain(split, parameters)
-    credit = _credit(split, parameters, gain, split.rank + 1, torch.minimum(irrelevant_above, split.m))
+def _finish_measure(split: Split, worth: _Worth, irrelevant_above: Tensor, predicted: bool) -> Answer:
+    gain, best = _scaled_gain(split, worth)
+    credit = _credit(split, worth, gain, split.rank + 1, torch.minimum(irrelevant_above, split.m))
     measure = torch.where(split.rank < split.p, credit, 0.0).sum(-1)
-    return split.finish(irrelevant_above, best.squeeze(-1) - measure, parameters, best.squeeze(-1) > 0)
+    return split.finish(irrelevant_above, best.squeeze(-1) - measure, predicted, best.squeeze(-1) > 0)
 
 
-def convex_padded(lists: PaddedLists, relevant: Tensor, parameters: Parameters) -> Answer:
+def precision_padded(lists: PaddedLists, relevant: Tensor, predicted: bool) -> Answer:
+    """AP without a cut-off."""
+    return _convex_padded(lists, relevant, _Worth(lists.scores.shape[-1]), predicted)
+
+
+def precision_at_cutoff_padded(lists: PaddedLists, relevant: Tensor, cutoff: int, predicted: bool) -> Answer:
+    """AP@k."""
+    return _to_cutoff_padded(lists, relevant, _Worth(cutoff), predicted)
+
+
+def convex_discount_padded(
+    lists: PaddedLists,
+    relevant: Tensor,
+    table: np.ndarray,
+    longest: int,
+    cutoff: int,
+    normalized: bool,
+    predicted: bool,
+) -> Answer:
+    """Discounted gains whose discount is convex."""
+    worth, mixed = _discounted(lists, relevant, table, cutoff, normalized)
+    return _refused(mixed, _convex_padded(lists, relevant, worth, predicted))
+
+
+def discount_at_cutoff_padded(
+    lists: PaddedLists,
+    relevant: Tensor,
+    table: np.ndarray,
+    longest: int,
+    cutoff: int,
+    normalized: bool,
+    predicted: bool,
+) -> Answer:
+    """Discounted gains of any discount."""
+    worth, mixed = _discounted(lists, relevant, table, cutoff, normalized)
+    return _refused(mixed, _to_cutoff_padded(lists, relevant, worth, predicted))
+
+
+def _discounted(
+    lists: PaddedLists, relevant: Tensor, table: np.ndarray, cutoff: int, normalized: bool
+) -> tuple[_Worth, Tensor]:
+    """What is relevant gains by the labels, which are gains; and which lists have several gains, which the CPU refuses."""
+    highest = torch.where(lists.where, lists.labels, 0).amax(-1, keepdim=True)
+    mixed = (lists.where & relevant & (lists.labels != highest)).any(-1)
+    discounts = torch.as_tensor(table, device=lists.labels.device)
+    return _Worth(cutoff, discounts, highest.double(), normalized), mixed
+
+
+def _refused(lists: Tensor, answer: Answer) -> Answer:
+    task_loss, value, direction = answer
+    return task_loss.masked_fill(lists, torch.nan), value.masked_fill(lists, torch.nan), direction
+
+
+def _convex_padded(lists: PaddedLists, relevant: Tensor, worth: _Worth, predicted: bool) -> Answer:
     """AP without a cut-off and convex discounts: monotone divide and conquer, a level at a time for all lists at once.
 
     The choices of one level are bracketed by those above it, so all their candidates together are at most
@@ -145,13 +209,13 @@ def convex_padded(lists: PaddedLists, relevant: Tensor, parameters: Parameters) 
     split = Split(lists, relevant)
     count, size = split.shape
     device = split.rank.device
-    if len(parameters.weights) == 0:
+    if worth.discounts is None:
         inverse = 1.0 / torch.arange(1, size + 1, dtype=torch.float64, device=device)
         level, slope = -pad_front(inverse.cumsum(0)), -pad_front(inverse)
     else:
-        level = pad_front(parameters.weights)
+        level = pad_front(worth.discounts)
         slope = torch.zeros_like(level)
-    gain, _ = _scaled_gain(split, parameters)
+    gain, _ = _scaled_gain(split, worth)
     factor = 0.5 * split.m * split.p * gain
     relevant_sum = pad_front(split.relevant_score.cumsum(-1))
 
@@ -188,11 +252,11 @@ def convex_padded(lists: PaddedLists, relevant: Tensor, parameters: Parameters) 
 
     above = above[:, 1:].contiguous()
     irrelevant_above = torch.searchsorted(above, (split.rank + 1).expand(count, -1).contiguous(), right=True)
-    return _finish_measure(split, parameters, torch.minimum(irrelevant_above, split.m))
+    return _finish_measure(split, worth, torch.minimum(irrelevant_above, split.m), predicted)
 
 
 class _OwnOptima:
-    """As `pairwise_cpu._own_optima` and `_tail`: what relevant ones gain whose credit no longer depends on their rank."""
+    """As `OwnOptima` of pairwise.hpp: what relevant ones gain whose credit no longer depends on their rank."""
 
     def __init__(self, split: Split) -> None:
         self.split = split
@@ -219,18 +283,18 @@ class _OwnOptima:
         return self.scale * sums + self.own_sum.gather(-1, low)
 
 
-def programme_padded(lists: PaddedLists, relevant: Tensor, parameters: Parameters) -> Answer:
-    """AP@k and discounted gains of any discount: the running-maximum programme, a row at a time for all lists at once.
+def _to_cutoff_padded(lists: PaddedLists, relevant: Tensor, worth: _Worth, predicted: bool) -> Answer:
+    """AP@k and discounted gains of any discount: the running-maximum program, a row at a time for all lists at once.
 
-    See `pairwise_cpu.programme_lists`. min(k, list_size) steps of O(min(k, list_size)) a list, as much memory together.
+    See pairwise.hpp, `PlaceWithCutoff`. min(k, list_size) steps of O(min(k, list_size)) a list, as much memory together.
     """
     split = Split(lists, relevant)
     count, size = split.shape
     device = split.rank.device
     own = _OwnOptima(split)
-    gain, _ = _scaled_gain(split, parameters)
-    k = (split.p + split.m).clamp(max=parameters.cutoff)
-    rows = min(parameters.cutoff, size)
+    gain, _ = _scaled_gain(split, worth)
+    k = (split.p + split.m).clamp(max=worth.cutoff)
+    rows = min(worth.cutoff, size)
     b = torch.arange(rows + 1, device=device).expand(count, -1)
     table = torch.zeros(count, rows + 1, dtype=torch.float64, device=device)
     best = torch.where(k <= split.m, own.tail(0, k), -math.inf)
@@ -239,7 +303,7 @@ def programme_padded(lists: PaddedLists, relevant: Tensor, parameters: Parameter
     for i in range(1, rows + 1):
         running, origin = table.cummax(-1)
         origins.append(origin)
-        credit = _credit(split, parameters, gain, i, b)
+        credit = _credit(split, worth, gain, i, b)
         score = split.relevant_score[:, i - 1 : i]
         table = running + own.gain(torch.minimum(b, split.m), score) - credit
         allowed = (b <= torch.minimum(split.m, k - i)) & (split.p >= i)
@@ -257,17 +321,17 @@ def programme_padded(lists: PaddedLists, relevant: Tensor, parameters: Parameter
         inside = best_t >= i
         irrelevant_above[:, i - 1 : i] = torch.where(inside, at, irrelevant_above[:, i - 1 : i])
         at = torch.where(inside, origins[i - 1].gather(-1, at), at)
-    return _finish_measure(split, parameters, torch.minimum(irrelevant_above, split.m))
+    return _finish_measure(split, worth, torch.minimum(irrelevant_above, split.m), predicted)
 
 
-def reciprocal_rank_padded(lists: PaddedLists, relevant: Tensor, parameters: Parameters) -> Answer:
+def reciprocal_rank_padded(lists: PaddedLists, relevant: Tensor, cutoff: int, predicted: bool) -> Answer:
     """Reciprocal rank with the pairwise map: every rank of the first relevant document at once."""
     split = Split(lists, relevant)
     own = _OwnOptima(split)
     b = torch.arange(split.shape[1] + 1, device=split.rank.device).expand(split.shape[0], -1).contiguous()
-    earned = torch.where(b < parameters.cutoff, 1.0 / (1 + b).double(), 0.0)
+    earned = torch.where(b < cutoff, 1.0 / (1 + b).double(), 0.0)
     possible = (b <= split.m) & (b >= own.above[:, :1])
     total = torch.where(possible, own.tail(0, b) - earned, -math.inf)
     best_b = total.argmax(-1, keepdim=True)
     task_loss = 1.0 - earned.gather(-1, best_b).squeeze(-1)
-    return split.finish(torch.minimum(torch.maximum(own.above, best_b), split.m), task_loss, parameters)
+    return split.finish(torch.minimum(torch.maximum(own.above, best_b), split.m), task_loss, predicted)

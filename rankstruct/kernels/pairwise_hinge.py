@@ -1,30 +1,75 @@
-"""The pairwise hinge over all pairs of grades (RankSVM), as an operator over lists."""
+"""The pairwise hinge over all pairs of grades (RankSVM), as an operator over lists.
+
+The body in torch reads no number back. Two documents of different grades differ in a highest bit of their grades' ranks. So for
+each bit the documents that agree in all bits above it are a group, and in a group all that have the bit are of a higher grade
+than all that have not: one order by score, and sums along it within each group, tell for each document what the others cost it.
+As many rounds as ranks have bits.
+"""
 
 from __future__ import annotations
 
-import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
 
-from rankstruct.kernels.dispatch import Answer, FlatLists, PaddedLists, define_kernel, load_kernel
+from rankstruct.kernels import core
+from rankstruct.kernels.dispatch import Answer, Call, Kernel, PaddedLists
 
 __all__ = ["pairwise_hinge"]
 
 
-def _flat(lists: FlatLists, results: tuple[np.ndarray, ...], margin: float) -> int:
-    task_loss, value, direction = results
-    task_loss[:] = 0.0
-    broken = np.flatnonzero(lists.real(~np.isfinite(lists.scores)))
-    if broken.size:
-        return int(broken[0])
-    labels = lists.labels.astype(np.float64)
-    inputs = (lists.scores, lists.bits, labels, labels.view(np.uint64), lists.where, lists.bounds)
-    loop = load_kernel("pairwise_hinge_cpu.hinge_lists")
-    return lists.run(lambda first, last: loop(*inputs, first, last, margin, value, direction))
+def _compiled(longest: int, margin: float) -> Call:
+    return Call(core.pairwise_hinge, core.pairwise_hinge.options(margin))
 
 
 def _padded(lists: PaddedLists, margin: float) -> Answer:
-    value, direction = load_kernel("pairwise_hinge_device.hinge_padded")(*lists[:3], margin)
+    value, direction = _hinge_padded(*lists[:3], margin)
     return value.new_zeros(value.shape), value, direction
 
 
+def _hinge_padded(scores: Tensor, labels: Tensor, where: Tensor, margin: float) -> tuple[Tensor, Tensor]:
+    """Mean hinge over all pairs of grades, `[lists]`, and its gradient `[lists, list_size]`, both float64.
+
+    O(n log^2 n) time, O(n) memory, whatever the number of grades.
+    """
+    scores = scores.double()
+    scores = torch.where(where, scores - torch.where(where, scores, -torch.inf).amax(-1, keepdim=True), 0.0)
+    size = scores.shape[-1]
+    rank = _ranks(labels)
+    # Every document twice: as the lower one by its score, as the higher one by the score that is lead enough. Ascending; where
+    # they are equal, which is lead enough, those that are lower stand first.
+    value, order = torch.cat([scores, scores - margin], -1).sort(dim=-1, stable=True)
+    document, real = order % size, where.gather(-1, order % size)
+    is_lower, rank = real & (order < size), rank.gather(-1, document)
+    is_higher = real & ~is_lower
+    total, pairs, direction = (
+        scores.new_zeros(scores.shape[0]),
+        scores.new_zeros(scores.shape[0]),
+        torch.zeros_like(scores),
+    )
+    for bit in range(max(size - 1, 1).bit_length()):
+        has_bit = (rank >> bit) % 2 == 1
+        group, at = (rank >> (bit + 1)).sort(dim=-1, stable=True)
+        higher, lower = (is_higher & has_bit).gather(-1, at), (is_lower & ~has_bit).gather(-1, at)
+        here = value.gather(-1, at)
+        first, behind = torch.searchsorted(group, group), torch.searchsorted(group, group, right=True)
+        lowers, highers = (pad(each.cumsum(-1), (1, 0)) for each in (lower, higher))
+        sums = pad(torch.where(lower, here, 0.0).cumsum(-1), (1, 0))
+        above = torch.where(higher, lowers.gather(-1, behind) - lowers[:, 1:], 0)  # not led by enough
+        below = torch.where(lower, highers[:, :-1] - highers.gather(-1, first), 0)
+        total += torch.where(higher, sums.gather(-1, behind) - sums[:, 1:] - above * here, 0.0).sum(-1)
+        pairs += torch.where(higher, lowers.gather(-1, behind) - lowers.gather(-1, first), 0).sum(-1)
+        direction.scatter_add_(-1, document.gather(-1, at), (below - above).double())
+    pairs = pairs.clamp(min=1)
+    return total.clamp(min=0) / pairs, direction / pairs.unsqueeze(-1)
+
+
+def _ranks(labels: Tensor) -> Tensor:
+    """The number of lower grades of each document, int64, of a list's distinct ones."""
+    grades, order = labels.sort(dim=-1)
+    steps = pad((grades[:, 1:] != grades[:, :-1]).cumsum(-1), (1, 0))
+    return torch.zeros_like(steps).scatter_(-1, order, steps)
+
+
 #: Mean hinge over the pairs of each list that differ in their labels, and its gradient; the task loss is 0.
-pairwise_hinge = define_kernel("pairwise_hinge", "float margin", _flat, _padded)
+pairwise_hinge = Kernel("pairwise_hinge", "float margin", _compiled, _padded)

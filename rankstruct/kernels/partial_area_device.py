@@ -1,14 +1,33 @@
-"""Most violated rankings of a partial ROC area, in vectorised torch; see `partial_area_cpu` for the notation."""
+"""Most violated rankings of a partial ROC area, in vectorised torch; see partial_area.hpp for the notation."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from rankstruct.kernels.binary import NO_CUTOFF, Parameters
 from rankstruct.kernels.dispatch import Answer, PaddedLists
 from rankstruct.kernels.pairwise_device import Split, pad_front
-from rankstruct.kernels.roc_window import Window
+
+
+class Window(NamedTuple):
+    """What the kernel knows beside the lists.
+
+    Attributes:
+        low, high: the false positive rates.
+        min_tpr: the lowest true positive rate.
+        restricted: whether the feature map is the partial pairwise one, not the pairwise one.
+        predicted: whether the reference is the ranking that the chosen scores prefer, not the ideal one.
+        below: whether the reference is the most violated ranking of the area below `low`, under the restricted map.
+    """
+
+    low: float
+    high: float
+    min_tpr: float
+    restricted: bool
+    predicted: bool
+    below: bool
 
 
 class _Cells:
@@ -84,8 +103,22 @@ class _Cells:
         return psi * (2.0 / self.rest)
 
 
-def partial_area_padded(lists: PaddedLists, relevant: Tensor, window: Window) -> Answer:
-    """Partial ROC area (SVMpAUC) under both pairwise maps: two sorts and searches."""
+def partial_area_padded(
+    lists: PaddedLists, relevant: Tensor, low: float, high: float, min_tpr: float, predicted: bool
+) -> Answer:
+    """Partial ROC area (SVMpAUC) under the pairwise map."""
+    return _solve(lists, relevant, Window(low, high, min_tpr, False, predicted, False))
+
+
+def partial_area_of_window_padded(
+    lists: PaddedLists, relevant: Tensor, low: float, high: float, min_tpr: float, predicted: bool, below: bool
+) -> Answer:
+    """Partial ROC area under the partial pairwise map."""
+    return _solve(lists, relevant, Window(low, high, min_tpr, True, predicted, below))
+
+
+def _solve(lists: PaddedLists, relevant: Tensor, window: Window) -> Answer:
+    """Two sorts and searches."""
     split = Split(lists, relevant)
     cells, other = _Cells(split, window), split.chosen
     if window.below:
@@ -97,7 +130,7 @@ def partial_area_padded(lists: PaddedLists, relevant: Tensor, window: Window) ->
         above = cells.place()
         task_loss = (cells.weight * cells.inside(above)).sum(-1) / (cells.whole * cells.rest).squeeze(-1)
         if not window.restricted:
-            return split.finish(above, task_loss, Parameters(NO_CUTOFF, None, predicted=window.predicted))
+            return split.finish(above, task_loss, window.predicted)
         direction = cells.psi(split, above, cells.high)
         if window.predicted:
             direction = direction - cells.psi(other, other.irrelevant_over(other.relevant_score), cells.high)

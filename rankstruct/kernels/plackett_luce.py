@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rankstruct.kernels.dispatch import load_kernel
+from rankstruct.kernels import core
 from rankstruct.kernels.threads import share_lists
 
 __all__ = ["draw_few_ranks", "draw_rankings", "policy_curvature", "policy_gradient"]
@@ -29,7 +30,7 @@ def draw_rankings(scores: Tensor, where: Tensor, noise: Tensor, k: int) -> Tenso
     >>> draw_rankings(torch.tensor([0.0, 2.0]), torch.tensor([True, True]), torch.ones(1, 2).double(), 2)
     tensor([[1, 0]])
     """
-    return _drawn("draw_lists", scores, where, noise, k)
+    return _drawn(core.draw_rankings, scores, where, noise, k)
 
 
 def draw_few_ranks(scores: Tensor, where: Tensor, uniform: Tensor) -> Tensor | None:
@@ -38,17 +39,16 @@ def draw_few_ranks(scores: Tensor, where: Tensor, uniform: Tensor) -> Tensor | N
     >>> draw_few_ranks(torch.tensor([0.0, 2.0]), torch.tensor([True, True]), torch.tensor([[0.1]]).double())
     tensor([[0]])
     """
-    return _drawn("draw_few", scores, where, uniform, uniform.shape[-1])
+    return _drawn(core.draw_few, scores, where, uniform, uniform.shape[-1])
 
 
-def _drawn(name: str, scores: Tensor, where: Tensor, random: Tensor, k: int) -> Tensor | None:
-    rows = _rows(scores, where)
-    samples = len(random)
-    placed = np.empty((samples, len(rows[0]), k), np.int64)
-    loop = load_kernel(f"plackett_luce_cpu.{name}")
-    numbers = random.reshape(samples, len(rows[0]), random.shape[-1]).numpy()
-    near = _run(lambda first, last: loop(*rows, numbers, first, last, placed), rows[0], samples)
-    return torch.from_numpy(placed).view(samples, *scores.shape[:-1], k) if near else None
+def _drawn(draw: Any, scores: Tensor, where: Tensor, random: Tensor, k: int) -> Tensor | None:
+    rows = _Rows.of(scores, where, len(random))
+    placed = torch.empty((rows.samples, rows.lists, k), dtype=torch.int64)
+    numbers = random.double().contiguous()
+    given = (*rows.addresses, numbers.data_ptr(), rows.lists, rows.size, rows.samples, k, rows.is_double)
+    near = rows.run(lambda first, last: draw(*given, first, last, placed.data_ptr()))
+    return placed.view(rows.samples, *scores.shape[:-1], k) if near else None
 
 
 def policy_gradient(scores: Tensor, where: Tensor, placed: Tensor, worth: Tensor, rewards: Tensor) -> Tensor | None:
@@ -61,39 +61,60 @@ def policy_gradient(scores: Tensor, where: Tensor, placed: Tensor, worth: Tensor
         placed: int64 `[samples, ..., k]`, as from `draw_rankings`.
         worth: what broadcasts to `[..., k]`, of each rank.
     """
-    return _over_rankings("gradient_lists", scores, where, placed, worth, rewards)
+    return _over_rankings(False, scores, where, placed, worth, rewards)
 
 
 def policy_curvature(scores: Tensor, where: Tensor, placed: Tensor, worth: Tensor, rewards: Tensor) -> Tensor | None:
     """`policy_gradient` of the second derivatives, each document's by its own score, float64 `[..., list_size]`."""
-    return _over_rankings("curvature_lists", scores, where, placed, worth, rewards)
+    return _over_rankings(True, scores, where, placed, worth, rewards)
 
 
 def _over_rankings(
-    name: str, scores: Tensor, where: Tensor, placed: Tensor, worth: Tensor, rewards: Tensor
+    twice: bool, scores: Tensor, where: Tensor, placed: Tensor, worth: Tensor, rewards: Tensor
 ) -> Tensor | None:
-    rows = _rows(scores, where)
-    samples, k = len(placed), placed.shape[-1]
-    given = (
-        placed.reshape(samples, len(rows[0]), k).numpy(),
-        worth.double().expand(*scores.shape[:-1], k).reshape(len(rows[0]), k).numpy(),
-        rewards.double().reshape(rows[0].shape).numpy(),
+    rows, k = _Rows.of(scores, where, len(placed)), placed.shape[-1]
+    worth = worth.double().expand(*scores.shape[:-1], k).contiguous()
+    arrays = (placed.contiguous(), worth, rewards.double().contiguous())
+    found = torch.empty((rows.lists, rows.size), dtype=torch.float64)
+    given = (*rows.addresses, *(each.data_ptr() for each in arrays), rows.lists, rows.size, rows.samples, k)
+    near = rows.run(
+        lambda first, last: core.policy_derivative(*given, rows.is_double, twice, first, last, found.data_ptr())
     )
-    found = np.empty(rows[0].shape)
-    loop = load_kernel(f"plackett_luce_cpu.{name}")
-    near = _run(lambda first, last: loop(*rows, *given, first, last, found), rows[0], samples)
-    return torch.from_numpy(found).view(scores.shape) if near else None
+    return found.view(scores.shape) if near else None
 
 
-def _rows(scores: Tensor, where: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    shape = (scores.shape[:-1].numel(), scores.shape[-1])
-    return scores.double().reshape(shape).numpy(), where.reshape(shape).numpy()
+class _Rows(NamedTuple):
+    """Lists as rows, and how many rankings of each."""
 
+    scores: Tensor
+    where: Tensor
+    lists: int
+    size: int
+    samples: int
 
-def _run(loop: Callable[[int, int], int], rows: np.ndarray, samples: int) -> bool:
-    """Whether the loop could do all lists."""
-    lists, size = rows.shape
-    threads = min(torch.get_num_threads(), samples * rows.size // _WORTH_A_THREAD, lists)
-    if threads < 2:
-        return loop(0, lists) == -1
-    return share_lists(loop, np.arange(lists + 1) * size, threads) == -1
+    @classmethod
+    def of(cls, scores: Tensor, where: Tensor, samples: int) -> _Rows:
+        shape = (scores.shape[:-1].numel(), scores.shape[-1])
+        wide = scores if scores.dtype in (torch.float32, torch.float64) else scores.float()
+        return cls(wide.reshape(shape).contiguous(), where.reshape(shape).contiguous(), *shape, samples)
+
+    @property
+    def addresses(self) -> tuple[int, int]:
+        """Those of scores and where."""
+        return self.scores.data_ptr(), self.where.data_ptr()
+
+    @property
+    def is_double(self) -> bool:
+        """Whether the scores are float64."""
+        return self.scores.dtype == torch.float64
+
+    def run(self, loop: Callable[[int, int], int]) -> bool:
+        """Whether the loop could do all lists."""
+        documents = self.lists * self.size
+        threads = min(torch.get_num_threads(), self.samples * documents // _WORTH_A_THREAD, self.lists)
+        found = (
+            loop(0, self.lists) if threads < 2 else share_lists(loop, np.arange(self.lists + 1) * self.size, threads)
+        )
+        if found == core.OUT_OF_MEMORY:
+            raise MemoryError(f"no memory for the scratch of lists of {self.size} documents")
+        return found == -1

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankstruct.kernels.dispatch import load_kernel
+from rankstruct.kernels import core
 from rankstruct.kernels.threads import share_lists
 
 __all__ = ["expected_discounts"]
@@ -28,18 +28,16 @@ def expected_discounts(above: Tensor, below: Tensor, discounts: Tensor) -> tuple
     (tensor(0.7500), tensor([0.5000, 0.0000]), tensor([1., 0.]))
     """
     shape = above.shape
-    coins = [each.reshape(-1, shape[-1]).numpy() for each in (above, below)]
-    rows, table = len(coins[0]), discounts.double().numpy()
-    value, slopes = np.empty(rows, coins[0].dtype), [np.empty_like(coins[0]) for _ in range(2)]
-    loop = load_kernel("rank_binomial_cpu.expected_discounts")
+    coins = [each.reshape(-1, shape[-1]).contiguous() for each in (above, below.to(above.dtype))]
+    rows, table = len(coins[0]), discounts.double().contiguous()
+    value, raised, kept = coins[0].new_empty(rows), torch.empty_like(coins[0]), torch.empty_like(coins[0])
+    given = (*(each.data_ptr() for each in (*coins, table)), shape[-1], len(table), above.dtype == torch.float64)
+    results = [each.data_ptr() for each in (value, raised, kept)]
     threads = min(torch.get_num_threads(), above.numel() * len(table) // _WORTH_A_THREAD, rows)
 
     def of(first: int, last: int) -> int:
-        return int(loop(*coins, table, first, last, value, *slopes))
+        return int(core.expected_discounts(*given, first, last, *results))
 
-    if threads < 2:
-        of(0, rows)
-    else:
-        share_lists(of, np.arange(rows + 1), threads)
-    found, raised, kept = map(torch.from_numpy, (value, *slopes))
-    return found.view(shape[:-1]), raised.view(shape), kept.view(shape)
+    if (of(0, rows) if threads < 2 else share_lists(of, np.arange(rows + 1), threads)) != -1:
+        raise MemoryError(f"no memory for the expected discounts of {shape[-1]} documents")
+    return value.view(shape[:-1]), raised.view(shape), kept.view(shape)

@@ -1,7 +1,7 @@
 """Share a batch of lists among threads.
 
-The kernels hold no lock, so plain Python threads do. A pool of our own is used instead of numba's: numba's OpenMP layer
-kills a forked child and its workqueue layer aborts when two threads call it at once; this one survives both.
+A compiled loop does not hold the interpreter's lock, so plain Python threads do: they wait without spinning, survive a fork,
+and any number of them may call at once.
 """
 
 from __future__ import annotations

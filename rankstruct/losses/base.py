@@ -64,6 +64,7 @@ from torch import Tensor
 from typing_extensions import TypedDict, Unpack
 
 from rankstruct.feature_maps import FeatureMap
+from rankstruct.kernels.dispatch import mean_value
 from rankstruct.lists import (
     NOT_NEGATIVE,
     are_single_documents,
@@ -473,6 +474,25 @@ def hinge(
     return reduced_hinge(scores, found, where=where, offsets=offsets, weights=weights, reduction=reduction)
 
 
+def quick_hinge(
+    loss: HingeLoss, scores: Tensor, labels: Tensor, where: Tensor | None = None, **more: Any
+) -> Tensor | None:
+    """The mean hinge of padded lists by the shortest way: one call of a compiled loop and one autograd node.
+
+    None where there is more to do than that, or something to be refused; the usual way then says what.
+    """
+    if more or loss.reduction != "mean" or type(labels) is not Tensor or not is_eager(scores):
+        return None
+    shape = scores.shape
+    if labels.shape != shape or not labels.is_cpu or len(shape) == 0 or (len(shape) > 1 and shape[-1] == 1):
+        return None
+    if where is not None and (type(where) is not Tensor or where.dtype != torch.bool or where.shape != shape):
+        return None
+    prepared = loss.resolved.prepared(loss.reference, shape[-1])
+    found = None if prepared is None else mean_value(prepared, scores, labels, where)
+    return None if found is None else MeanHinge.apply(scores, *found)
+
+
 def reduced_hinge(
     scores: Tensor,
     found: tuple[Tensor, Tensor, Tensor],
@@ -485,7 +505,7 @@ def reduced_hinge(
     """The hinge as a function of the scores, `reduce_lists`, of the task loss, value and direction that an oracle found."""
     _, value, direction = found
     if reduction == "mean" and weights is None and is_eager(value) and value.dtype not in _HALVES and value.numel():
-        return MeanHinge.apply(scores, _mean(value, where, offsets), direction)
+        return MeanHinge.apply(scores, *_mean(value, where, offsets), direction)
     values = with_gradient(scores, value, direction, offsets)
     return reduce_lists(values, where=where, offsets=offsets, weights=weights, reduction=reduction)
 
@@ -583,17 +603,17 @@ class _Plain(torch.autograd.Function):
 
 
 class MeanHinge(torch.autograd.Function):
-    """`_Plain` and the mean in one step, of what `_mean` found: an autograd node takes as long as the sort of some lists."""
+    """`_Plain` and the mean in one step, of so many lists: an autograd node takes as long as the sort of some lists."""
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, mean: tuple[float, int], direction: Tensor) -> Tensor:
+    def forward(ctx: Any, scores: Tensor, mean: float, count: int, direction: Tensor) -> Tensor:
         ctx.save_for_backward(direction)
-        ctx.count = mean[1]
-        return direction.new_tensor(mean[0])
+        ctx.count = count
+        return torch.scalar_tensor(mean, dtype=direction.dtype)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        return ctx.saved_tensors[0] * (grads[0] / ctx.count), None, None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        return ctx.saved_tensors[0] * (grads[0] / ctx.count), None, None, None
 
 
 class _Smooth(torch.autograd.Function):

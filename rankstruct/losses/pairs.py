@@ -101,7 +101,7 @@ def ranksvm_loss(
         layout: dict[str, Any] = {"where": where, "offsets": offsets, "weights": weights, "reduction": reduction}
         return list_loss(per_list, scores, labels, item_weights=item_weights, **layout)
     check_lists(scores, labels, where, offsets)
-    lists = (scores.detach(), refuse_negative(labels.detach(), where), where, offsets, None, None)
+    lists = (scores.detach(), labels.detach(), where, offsets, None, None, 0.0)
     _, value, direction = pairwise_hinge(*lists, float(margin))
     values = with_gradient(scores, value, direction, offsets)
     return reduce_lists(values, where=where, offsets=offsets, weights=weights, reduction=reduction)
@@ -429,7 +429,7 @@ def _by_loops(
 
     size = scores.shape[-1] if offsets is None else int(offsets.diff().max()) if len(offsets) > 1 else 0
     labels = labels.detach() if signed else refuse_negative(labels.detach(), where)
-    lists = (wide.detach(), gains(labels), where, offsets, None, None)
+    lists = (wide.detach(), gains(labels), where, offsets, None, None, -math.inf)
     _, value, direction = pairwise_logistic(*lists, *tables(max(size, 1)), scheme, float(sigma), float(mu))
     values = with_curvature(wide, value / unit, direction / unit, offsets, again)
     layout: dict[str, Any] = {"where": where, "offsets": offsets, "weights": weights}

@@ -10,7 +10,7 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from rankstruct.feature_maps import FeatureMap
-from rankstruct.losses.base import HingeLoss, HingeOptions, hinge
+from rankstruct.losses.base import AllOptions, HingeLoss, HingeOptions, hinge, quick_hinge
 from rankstruct.measures import Measure
 from rankstruct.oracles.registry import Reference, resolve
 
@@ -70,3 +70,8 @@ class StructuredHingeLoss(HingeLoss):
     """
 
     function = staticmethod(hinge)
+
+    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[AllOptions]) -> Tensor:
+        """The loss, by the function with its options; a scalar, or one value a list with reduction `"none"`."""
+        value = quick_hinge(self, scores, labels, **lists)
+        return super().forward(scores, labels, **lists) if value is None else value

@@ -120,8 +120,8 @@ def _top_surrogate(
             (gains > 0) & (gains != gains.amax(-1, keepdim=True)),
             f"relevant documents must have one gain under {measure.name}: give it min_relevant=, as in nDCG(min_relevant=1)",
         )
-        a = measure.unchecked_weights(scores.shape[-1], scores.device)
-        lists = scores.detach(), gains, where, None, None, None
+        a = measure.unchecked_weights(scores.shape[-1])
+        lists = scores.detach(), gains, where, None, None, None, 0.0
         _, value, direction = swap_surrogate(*lists, a, measure.normalized, kind == "average", rescaling == "slack")
         return with_gradient(scores, value, direction)
 

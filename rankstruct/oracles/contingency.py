@@ -19,38 +19,44 @@ instead of 1 and 0 is this with scores of twice the size.
 
 from __future__ import annotations
 
-from torch import Tensor
-
 from rankstruct.feature_maps import FeatureMap, PredictedPositive
-from rankstruct.kernels.binary import Method
-from rankstruct.kernels.dispatch import Answer
-from rankstruct.kernels.labelling import ACCURACY, BREAK_EVEN, METHOD, PRECISION, RECALL, SUCCESS, contingency
-from rankstruct.kernels.labelling import F as F_MEASURE
+from rankstruct.kernels import core
+from rankstruct.kernels.binary import Method, binary_kernel
+from rankstruct.kernels.contingency_device import (
+    ACCURACY,
+    BREAK_EVEN,
+    PRECISION,
+    RECALL,
+    SUCCESS,
+    contingency_padded,
+)
+from rankstruct.kernels.contingency_device import (
+    F as F_MEASURE,
+)
 from rankstruct.measures import Accuracy, F, Measure, P, R, Rprec, Success
+from rankstruct.oracles.pairwise import binary_oracle
 from rankstruct.oracles.registry import REFERENCES, Oracle, register_oracle
+
+_METHOD = Method(
+    "for each number of positive documents the best number of relevant ones, which never falls: a walk",
+    "O(n log n)",
+    core.contingency,
+    contingency_padded,
+)
+_contingency = binary_kernel(
+    "contingency", "int kind, int cutoff, float beta, int reference", lambda longest, *table: (_METHOD, table)
+)
 
 
 def contingency_oracle(kind: int) -> Oracle:
-    """The oracle of a measure, by its number in `kernels.labelling`."""
+    """The oracle of a measure, by its number in `kernels.contingency_device`."""
 
-    def solve(
-        scores: Tensor,
-        labels: Tensor,
-        where: Tensor | None,
-        offsets: Tensor | None,
-        measure: Measure,
-        feature_map: FeatureMap,
-        reference: str,
-        reference_scores: Tensor | None = None,
-    ) -> Answer:
-        chosen = None if reference == "ideal" else reference_scores
-        table = (kind, measure.cutoff or 0, float(getattr(measure, "beta", 1.0)), REFERENCES.index(reference))
-        return contingency(scores, labels, where, offsets, chosen, None, measure.min_relevant, *table)
+    def options(measure: Measure, feature_map: FeatureMap, reference: str) -> tuple[int, int, float, int]:
+        return kind, measure.cutoff or 0, float(getattr(measure, "beta", 1.0)), REFERENCES.index(reference)
 
-    def explain(measure: Measure, feature_map: FeatureMap, list_size: int, grades: int) -> Method:
-        return METHOD
-
-    return Oracle(solve, explain, REFERENCES, takes_reference_scores=True)
+    return binary_oracle(
+        _contingency, options, lambda measure, size: _METHOD, chosen=lambda reference: reference != "ideal"
+    )
 
 
 register_oracle(P, PredictedPositive, contingency_oracle(PRECISION))

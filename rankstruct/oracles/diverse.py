@@ -24,18 +24,11 @@ Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", section 7.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-
 from rankstruct.feature_maps import Positional
-from rankstruct.kernels.dispatch import Answer, DeviceLists, FlatLists, load_kernel
+from rankstruct.kernels import core
 from rankstruct.measures import RR, Diverse
 from rankstruct.oracles.positional import RankMethod, rank_oracle
 from rankstruct.oracles.registry import register_oracle
-
-if TYPE_CHECKING:
-    from rankstruct.kernels.positional_cpu import RankLists
 
 _SUM = RankMethod("assignment of ranks to groups by exchanges", "about O(n m + m^2), at worst O(n m + m^2 G)")
 _RECIPROCAL = RankMethod(
@@ -43,28 +36,8 @@ _RECIPROCAL = RankMethod(
 )
 
 
-def _solve_flat(flat: FlatLists, results: tuple[np.ndarray, ...], lists: RankLists, reference: int) -> int:
-    from rankstruct.kernels.diverse_cpu import diverse_lists
-    from rankstruct.kernels.group_assignment_cpu import kept_rows
-
-    lists = lists._replace(chosen=lists.chosen if lists.chosen.size else lists.scores)
-    rows = kept_rows(lists.cutoff, flat.longest, flat.longest)
-    task_loss, value, rounded = results
-    direction = np.empty(rounded.shape)  # what is added and subtracted again is to leave 0
-    wrong = flat.run(
-        lambda first, last: diverse_lists(lists, first, last, reference, rows, task_loss, value, direction)
-    )
-    rounded[:] = direction
-    return wrong
-
-
-def _solve_on_device(lists: DeviceLists, *given: Any) -> Answer:
-    return load_kernel("diverse_device.solve_on_device")(lists, *given)
-
-
 def _explain(measure: Diverse, feature_map: Positional, list_size: int, grades: int) -> RankMethod:
     return _RECIPROCAL if isinstance(measure.plain, RR) else _SUM
 
 
-_ORACLE = rank_oracle("diverse", _solve_flat, _explain, _solve_on_device)
-register_oracle(Diverse, Positional, _ORACLE, default="ideal-tied")
+register_oracle(Diverse, Positional, rank_oracle(core.diverse, _explain), default="ideal-tied")

@@ -7,19 +7,26 @@ itself prefers the lowest relevant document with all irrelevant ones that score 
 
 from __future__ import annotations
 
-from rankstruct.feature_maps import FirstRelevant
-from rankstruct.kernels.binary import Method
-from rankstruct.measures import RR
-from rankstruct.oracles.pairwise import binary_oracle, only
+from rankstruct.feature_maps import FeatureMap, FirstRelevant
+from rankstruct.kernels import core
+from rankstruct.kernels.binary import NO_CUTOFF, Method, binary_kernel
+from rankstruct.kernels.first_relevant_device import reciprocal_rank_padded
+from rankstruct.measures import RR, Measure
+from rankstruct.oracles.pairwise import binary_oracle
 from rankstruct.oracles.registry import register_oracle
 
 _METHOD = Method(
-    "every rank of the lowest-scored relevant document",
-    "O(n log n)",
-    "first_relevant_cpu.reciprocal_rank_lists",
-    "first_relevant_device.reciprocal_rank_padded",
+    "every rank of the lowest-scored relevant document", "O(n log n)", core.first_relevant, reciprocal_rank_padded
 )
+_reciprocal_rank = binary_kernel(
+    "first_relevant_reciprocal_rank", "int cutoff, bool predicted", lambda longest, *options: (_METHOD, options)
+)
+
+
+def _options(measure: Measure, feature_map: FeatureMap, reference: str) -> tuple[int, bool]:
+    return NO_CUTOFF if measure.cutoff is None else measure.cutoff, reference == "predicted"
+
 
 # SVMmrr: Chakrabarti, Khanna, Sawant, Bhattacharyya, "Structured Learning for Non-Smooth Ranking Losses", KDD 2008; the loss
 # at rank r + 1 is 1 - 1/(1 + r), and fewer than k irrelevant documents are no exception here.
-register_oracle(RR, FirstRelevant, binary_oracle("first_relevant_reciprocal_rank", only(_METHOD)))
+register_oracle(RR, FirstRelevant, binary_oracle(_reciprocal_rank, _options, lambda measure, size: _METHOD))

@@ -18,47 +18,51 @@ import numpy as np
 from torch import Tensor
 
 from rankstruct.feature_maps import FeatureMap, Pairwise
-from rankstruct.kernels.binary import NO_CUTOFF, NO_NUMBERS, Method, Parameters, Plan, binary_kernel, grades_kernel
-from rankstruct.kernels.dispatch import Answer
-from rankstruct.kernels.graded_auc import graded_auc
+from rankstruct.kernels import core, pairwise_device
+from rankstruct.kernels.binary import NO_CUTOFF, Method, binary_kernel, sum_over_thresholds
+from rankstruct.kernels.dispatch import Answer, Call, Kernel, PaddedLists, Prepared, discount_table
+from rankstruct.lists import refuse_negative
 from rankstruct.measures import AP, AUC, RR, DiscountedGain, Measure
 from rankstruct.oracles.registry import REFERENCES, Oracle, register_oracle
 
-_AUC = Method(
-    "each pair by itself, counted by a merge", "O(n log n)", "pairwise_cpu.auc_lists", "pairwise_device.auc_padded"
-)
-_CONVEX = Method(
-    "monotone divide and conquer over the irrelevant documents",
-    "O(n log n)",
-    "pairwise_cpu.convex_lists",
-    "pairwise_device.convex_padded",
-)
-_PROGRAMME = Method(
-    "running-maximum programme over the irrelevant documents above each relevant one, to the cut-off k",
+_AUC = Method("each pair by itself, counted by a merge", "O(n log n)", core.pairwise_auc, pairwise_device.auc_padded)
+_BY_MERGING = "monotone divide and conquer over the irrelevant documents", "O(n log n)"
+_TO_CUTOFF = (
+    "running-maximum program over the irrelevant documents above each relevant one, to the cut-off k",
     "O(n log n + min(k, p) min(k, m))",
-    "pairwise_cpu.programme_lists",
-    "pairwise_device.programme_padded",
 )
+_PRECISION = Method(*_BY_MERGING, core.pairwise_average_precision, pairwise_device.precision_padded)
+_PRECISION_AT_CUTOFF = Method(
+    *_TO_CUTOFF, core.pairwise_precision_at_cutoff, pairwise_device.precision_at_cutoff_padded
+)
+_CONVEX = Method(*_BY_MERGING, core.pairwise_convex_discount, pairwise_device.convex_discount_padded)
+_ANY_DISCOUNT = Method(*_TO_CUTOFF, core.pairwise_discount_at_cutoff, pairwise_device.discount_at_cutoff_padded)
 _FIRST = Method(
     "every rank of the first relevant document",
     "O(n log n)",
-    "pairwise_cpu.reciprocal_rank_lists",
-    "pairwise_device.reciprocal_rank_padded",
+    core.pairwise_reciprocal_rank,
+    pairwise_device.reciprocal_rank_padded,
 )
 
 
-def binary_oracle(name: str, plan: Plan, *, discounted: bool = False) -> Oracle:
-    """The oracle of a plan, as the operator `rankstruct::<name>`, for maps that like all ideal rankings alike.
+def least_label(measure: Measure) -> float:
+    """The lowest label that a measure gives a meaning."""
+    return -np.inf if measure.takes_negative_labels else 0.0
 
-    The kernels of discounted gains get gains and discounts; the others get the labels as they are.
+
+def binary_oracle(
+    operator: Kernel, options: Any, explain: Any, references: tuple[str, ...] = REFERENCES, chosen: Any = None
+) -> Oracle:
+    """The oracle of an operator of `kernels.binary`.
+
+    Args:
+        operator: what `binary_kernel` made.
+        options: `(measure, feature_map, reference)` to the options of the operator.
+        explain: `(measure, list_size)` to the method.
+        references: those that it knows.
+        chosen: `(reference)` to whether scores choose it; `"predicted"` alone if None.
     """
-    operator = binary_kernel(name, plan)
-
-    def prepare(longest: int, cutoff: int | None, predicted: bool, *chosen: Any) -> tuple[Method, Parameters]:
-        cutoff = NO_CUTOFF if cutoff is None else cutoff
-        return plan(Parameters(cutoff, NO_NUMBERS, NO_NUMBERS, False, predicted, *chosen), longest)
-
-    graded = None if discounted else grades_kernel(name, "SymInt? cutoff, bool predicted", prepare)
+    by_scores = chosen or (lambda reference: reference == "predicted")
 
     def solve(
         scores: Tensor,
@@ -68,50 +72,50 @@ def binary_oracle(name: str, plan: Plan, *, discounted: bool = False) -> Oracle:
         measure: Measure,
         feature_map: FeatureMap,
         reference: str,
+        *,
         reference_scores: Tensor | None = None,
+        thresholds: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> Answer:
-        predicted, min_relevant, weights, normalized = reference == "predicted", measure.min_relevant, None, False
-        if discounted:
-            assert isinstance(measure, DiscountedGain)
-            labels, min_relevant = measure.document_gains(labels), None
-            weights, normalized = measure.unchecked_weights(max(scores.shape[-1], 1)), type(measure).normalized
-        chosen = reference_scores if predicted else None
-        return operator(
-            *(scores, labels, where, offsets, chosen, None),
-            *(min_relevant, measure.cutoff, weights, normalized, predicted),
-        )
+        least = least_label(measure) if thresholds is None else -np.inf
+        lists = (scores, labels, where, offsets, reference_scores if by_scores(reference) else None, None, least)
+        return operator(*lists, measure.min_relevant, thresholds, weights, *options(measure, feature_map, reference))
 
-    def solve_grades(
-        *given: Any, thresholds: Tensor, weights: Tensor, reference_scores: Tensor | None = None
-    ) -> Answer:
-        assert graded is not None
-        *lists, measure, _, reference = given
-        predicted = reference == "predicted"
-        chosen = reference_scores if predicted else None
-        return graded(*lists, chosen, None, thresholds, weights, measure.cutoff, predicted)
+    def prepare(measure: Measure, feature_map: FeatureMap, reference: str, longest: int) -> Prepared:
+        call = operator.call(longest, measure.min_relevant, None, None, *options(measure, feature_map, reference))
+        return Prepared(call, least_label(measure))
 
-    def explain(measure: Measure, feature_map: FeatureMap, list_size: int, grades: int) -> Method:
-        weights = measure.position_weights(list_size).numpy() if isinstance(measure, DiscountedGain) else np.empty(0)
-        return plan(Parameters(NO_CUTOFF if measure.cutoff is None else measure.cutoff, weights), list_size)[0]
+    def explain_method(measure: Measure, feature_map: FeatureMap, list_size: int, grades: int) -> Method:
+        return explain(measure, list_size)
 
-    several = None if graded is None else solve_grades
-    return Oracle(solve, explain, REFERENCES, takes_reference_scores=True, solve_grades=several)
+    return Oracle(
+        solve,
+        explain_method,
+        references,
+        takes_reference_scores=True,
+        refuses_negative=True,
+        prepare=prepare,
+        solve_grades=solve,
+    )
 
 
-def only(method: Method) -> Plan:
-    """The plan that always takes one method."""
-    return lambda parameters, longest: (method, parameters)
+def _precision_method(longest: int, cutoff: int | None, predicted: bool) -> tuple[Method, tuple[Any, ...]]:
+    if cutoff is None or cutoff >= longest:
+        return _PRECISION, (predicted,)
+    return _PRECISION_AT_CUTOFF, (cutoff, predicted)
 
 
-def _plan_precision(parameters: Parameters, longest: int) -> tuple[Method, Parameters]:
-    return (_CONVEX if parameters.cutoff >= longest else _PROGRAMME), parameters
+def _first_method(longest: int, cutoff: int | None, predicted: bool) -> tuple[Method, tuple[Any, ...]]:
+    return _FIRST, (NO_CUTOFF if cutoff is None else cutoff, predicted)
 
 
-def _plan_discounted(parameters: Parameters, longest: int) -> tuple[Method, Parameters]:
-    if _falls_ever_more_slowly(parameters.weights):
-        return _CONVEX, parameters
+def _discounted_method(
+    longest: int, weights: Tensor, normalized: bool, predicted: bool
+) -> tuple[Method, tuple[Any, ...]]:
+    table = discount_table(weights, longest)
     # A discount may be 0 from some rank on without a cut-off.
-    return _PROGRAMME, parameters._replace(cutoff=int(np.count_nonzero(parameters.weights)))
+    options = (table, len(table), int(np.count_nonzero(table)), normalized, predicted)
+    return (_CONVEX if _falls_ever_more_slowly(table) else _ANY_DISCOUNT), options
 
 
 def _falls_ever_more_slowly(weights: np.ndarray) -> bool:
@@ -120,9 +124,37 @@ def _falls_ever_more_slowly(weights: np.ndarray) -> bool:
     return bool((np.diff(weights, 2) >= -4e-16 * weights[:1].sum()).all())
 
 
+_auc = binary_kernel("pairwise_auc", "bool predicted", lambda longest, predicted: (_AUC, (predicted,)))
+_precision = binary_kernel("pairwise_average_precision", "SymInt? cutoff, bool predicted", _precision_method)
+_reciprocal_rank = binary_kernel("pairwise_reciprocal_rank", "SymInt? cutoff, bool predicted", _first_method)
+_discounted = binary_kernel(
+    "pairwise_discounted", "Tensor discounts, bool normalized, bool predicted", _discounted_method, gains=True
+)
+
+
+def _predicted(measure: Measure, feature_map: FeatureMap, reference: str) -> tuple[bool]:
+    return (reference == "predicted",)
+
+
+def _cutoff_and_predicted(measure: Measure, feature_map: FeatureMap, reference: str) -> tuple[int | None, bool]:
+    return measure.cutoff, reference == "predicted"
+
+
+def _sum_thresholds(longest: int, thresholds: Tensor, weights: Tensor) -> Call:
+    return Call(core.graded_auc, core.graded_auc.options(), thresholds=thresholds, threshold_weights=weights)
+
+
+def _sum_thresholds_padded(lists: PaddedLists, thresholds: Tensor, weights: Tensor) -> Answer:
+    return sum_over_thresholds(_AUC, (False,), lists, thresholds, weights)
+
+
+#: AUC's most violated rankings at every threshold of graded labels, summed: by one sweep over all of them.
+_graded_auc = Kernel("graded_auc", "Tensor thresholds, Tensor weights", _sum_thresholds, _sum_thresholds_padded)
+
+
 def _auc_oracle() -> Oracle:
     """That of AUC, which has a faster way for all thresholds against the ideal ranking."""
-    oracle = binary_oracle("pairwise_auc", only(_AUC))
+    oracle = binary_oracle(_auc, _predicted, lambda measure, size: _AUC)
     one_by_one = oracle.solve_grades
     assert one_by_one is not None
 
@@ -130,20 +162,51 @@ def _auc_oracle() -> Oracle:
         *lists, _, _, reference = given
         if reference == "predicted":
             return one_by_one(*given, thresholds=thresholds, weights=weights, **more)
-        return graded_auc(*lists, None, None, thresholds, weights)
+        return _graded_auc(*lists, None, None, -np.inf, thresholds, weights)
 
     return replace(oracle, solve_grades=solve_grades)
+
+
+def _solve_discounted(
+    scores: Tensor,
+    labels: Tensor,
+    where: Tensor | None,
+    offsets: Tensor | None,
+    measure: Measure,
+    feature_map: FeatureMap,
+    reference: str,
+    *,
+    reference_scores: Tensor | None = None,
+) -> Answer:
+    assert isinstance(measure, DiscountedGain)
+    predicted = reference == "predicted"
+    gains = measure.document_gains(labels if measure.takes_negative_labels else refuse_negative(labels, where))
+    weights = measure.unchecked_weights(max(scores.shape[-1], 1))
+    lists = (scores, gains, where, offsets, reference_scores if predicted else None, None, 0.0)
+    return _discounted(*lists, None, None, None, weights, type(measure).normalized, predicted)
+
+
+def _explain_discounted(measure: Measure, feature_map: FeatureMap, list_size: int, grades: int) -> Method:
+    assert isinstance(measure, DiscountedGain)
+    return _discounted_method(list_size, measure.position_weights(list_size), False, False)[0]
 
 
 # SVMauc: Joachims, "A Support Vector Method for Multivariate Performance Measures", ICML 2005.
 register_oracle(AUC, Pairwise, _auc_oracle(), default="ideal")
 # SVMmap: Yue, Finley, Radlinski, Joachims, "A Support Vector Method for Optimizing Average Precision", SIGIR 2007.
-register_oracle(AP, Pairwise, binary_oracle("pairwise_average_precision", _plan_precision), default="ideal")
+register_oracle(
+    AP,
+    Pairwise,
+    binary_oracle(
+        _precision, _cutoff_and_predicted, lambda measure, size: _precision_method(size, measure.cutoff, False)[0]
+    ),
+    default="ideal",
+)
 # SVMndcg and its like: Chakrabarti, Khanna, Sawant, Bhattacharyya, "Structured Learning for Non-Smooth Ranking Losses",
 # KDD 2008. Their greedy method (fact 3.4) is not exact; these are.
 register_oracle(
     DiscountedGain,  # type: ignore[type-abstract]  # the oracle of all its subclasses
     Pairwise,
-    binary_oracle("pairwise_discounted", _plan_discounted, discounted=True),
+    Oracle(_solve_discounted, _explain_discounted, REFERENCES, takes_reference_scores=True, refuses_negative=True),
 )
-register_oracle(RR, Pairwise, binary_oracle("pairwise_reciprocal_rank", only(_FIRST)))
+register_oracle(RR, Pairwise, binary_oracle(_reciprocal_rank, _cutoff_and_predicted, lambda measure, size: _FIRST))

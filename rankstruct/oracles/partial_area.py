@@ -22,41 +22,43 @@ partial-pairwise tensor(2.) tensor([ 1.3333, -1.3333,  0.0000,  0.0000])
 
 from __future__ import annotations
 
-from torch import Tensor
+from dataclasses import replace
+from typing import Any
 
 from rankstruct.feature_maps import FeatureMap, Pairwise, PartialPairwise
-from rankstruct.kernels.binary import Method
-from rankstruct.kernels.dispatch import Answer
-from rankstruct.kernels.roc_window import METHOD, partial_area
-from rankstruct.measures import pAUC
-from rankstruct.oracles.registry import REFERENCES, Oracle, register_oracle
+from rankstruct.kernels import core
+from rankstruct.kernels.binary import Method, binary_kernel
+from rankstruct.kernels.partial_area_device import partial_area_of_window_padded, partial_area_padded
+from rankstruct.measures import Measure, pAUC
+from rankstruct.oracles.pairwise import binary_oracle
+from rankstruct.oracles.registry import REFERENCES, register_oracle
 
 _BELOW = "below-window"
+_BY_MERGING = "each relevant document by itself, counted by a merge before and one inside the window", "O(n log n)"
+_METHOD = Method(*_BY_MERGING, core.partial_area, partial_area_padded)
+_OF_WINDOW = Method(*_BY_MERGING, core.partial_area_of_window, partial_area_of_window_padded)
 
 
-def _solve(
-    scores: Tensor,
-    labels: Tensor,
-    where: Tensor | None,
-    offsets: Tensor | None,
-    measure: pAUC,
-    feature_map: FeatureMap,
-    reference: str,
-    reference_scores: Tensor | None = None,
-) -> Answer:
-    predicted, below = reference == "predicted", reference == _BELOW
-    lists = (scores, labels, where, offsets, reference_scores if predicted or below else None, None)
-    window = (float(measure.low), float(measure.high), float(measure.min_tpr))
-    return partial_area(
-        *lists, measure.min_relevant, *window, isinstance(feature_map, PartialPairwise), predicted, below
-    )
+def _method(longest: int, restricted: bool, *window: Any) -> tuple[Method, tuple[Any, ...]]:
+    return (_OF_WINDOW, window) if restricted else (_METHOD, window[:-1])
 
 
-def _explain(measure: pAUC, feature_map: FeatureMap, list_size: int, grades: int) -> Method:
-    return METHOD
+_partial_area = binary_kernel(
+    "partial_area", "bool restricted, float low, float high, float min_tpr, bool predicted, bool below", _method
+)
 
 
-register_oracle(pAUC, Pairwise, Oracle(_solve, _explain, REFERENCES, takes_reference_scores=True))
+def _window(measure: Measure, feature_map: FeatureMap, reference: str) -> tuple[Any, ...]:
+    assert isinstance(measure, pAUC)
+    rates = float(measure.low), float(measure.high), float(measure.min_tpr)
+    return isinstance(feature_map, PartialPairwise), *rates, reference == "predicted", reference == _BELOW
+
+
+def _by_scores(reference: str) -> bool:
+    return reference in ("predicted", _BELOW)
+
+
+_oracle = binary_oracle(_partial_area, _window, lambda measure, size: _METHOD, chosen=_by_scores)
+register_oracle(pAUC, Pairwise, _oracle)
 # Where a linear scorer separates little, the convex bounds are lowest at w = 0: see the documentation's results.
-_ORACLE = Oracle(_solve, _explain, (*REFERENCES, _BELOW), takes_reference_scores=True)
-register_oracle(pAUC, PartialPairwise, _ORACLE, default="predicted")
+register_oracle(pAUC, PartialPairwise, replace(_oracle, references=(*REFERENCES, _BELOW)), default="predicted")

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from torch import Tensor
 
 from rankstruct.feature_maps import FeatureMap, parse_feature_map
+from rankstruct.kernels.dispatch import Prepared
 from rankstruct.lists import check_groups, refuse_groups_of_lists, refuse_negative
 from rankstruct.measures import Measure, parse_measure
 
@@ -17,6 +18,9 @@ __all__ = ["Explanation", "MostViolated", "Oracle", "explain_oracle", "register_
 Reference = Literal["ideal", "ideal-tied", "predicted", "below-window"]
 REFERENCES = get_args(Reference)[:3]  # the last one is of partial ROC areas alone
 _WAY_OUT = "a measure that is discount times gain has one as a DiscountedGain, any other can be watched while another is trained"
+
+
+_MOST_PREPARED = 64  # sizes of lists of one loss
 
 
 class MostViolated(NamedTuple):
@@ -46,6 +50,8 @@ class Oracle:
         references: those of `ideal`, `ideal-tied`, `predicted` and `below-window` that `solve` knows.
         takes_reference_scores: whether it knows `reference_scores=`, which choose the reference instead of the scores.
         refuses_negative: whether it looks itself for labels below 0, which measures give no meaning.
+        prepare: `(measure, feature_map, reference, longest)` to a call of a compiled loop, for eager lists of the CPU of at most
+            so many documents; None where there is more to do than that.
         solve_grades: `solve`, with `thresholds=` of the labels, float64 and ascending, and `weights=` of them too, to what it
             finds where labels from a threshold on are relevant, summed over them; None, also beside a `solve` of one's own:
             they are solved one by one.
@@ -56,6 +62,7 @@ class Oracle:
     references: tuple[str, ...] = ("ideal",)
     takes_reference_scores: bool = False
     refuses_negative: bool = False
+    prepare: Callable[[Any, Any, str, int], Prepared] | None = None
     solve_grades: Callable[..., tuple[Tensor, Tensor, Tensor]] | None = None
 
 
@@ -67,13 +74,25 @@ class Resolved:
     feature_map: FeatureMap
     oracle: Oracle
     signed: bool = field(init=False, repr=False, compare=False)
+    _prepared: dict[tuple[str, int], Prepared] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "signed", self.measure.takes_negative_labels)  # once, and not at every step
+        object.__setattr__(self, "_prepared", {})
 
     def __reduce__(self) -> tuple[Callable[..., Resolved], tuple[Measure, FeatureMap]]:
         # What an oracle is made of does not pickle; who loads it finds it in the registry.
         return resolve, (self.measure, self.feature_map)
+
+    def prepared(self, reference: str, longest: int) -> Prepared | None:
+        """`Oracle.prepare`, kept for the sizes of lists that came last."""
+        found = self._prepared.get((reference, longest))
+        if found is None and self.oracle.prepare is not None:
+            if len(self._prepared) >= _MOST_PREPARED:
+                self._prepared.clear()
+            found = self.oracle.prepare(self.measure, self.feature_map, reference, longest)
+            self._prepared[reference, longest] = found
+        return found
 
     def reference(self, named: str | None) -> str:
         """The reference that was named, or else the measure's own; raises ValueError unless the oracle knows it."""

@@ -3,25 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from brute_force import hinges_of_lists
+from brute_force import graded_auc_by_pairs, hinges_of_lists
 
 import rankstruct as rs
 from rankstruct.kernels import dispatch
-
-
-def by_pairs(scores, labels, thresholds, weights):
-    """Value and gradient of one list, O(n^2 T): a pair at a threshold costs 1 - 2 (s_i - s_j) over the number of pairs, or 0."""
-    value, gradient = 0.0, np.zeros(len(scores))
-    for threshold, weight in zip(thresholds, weights, strict=True):
-        relevant = labels >= threshold
-        pairs = relevant.sum() * (~relevant).sum()
-        for i in np.flatnonzero(relevant):
-            for j in np.flatnonzero(~relevant):
-                if scores[i] - scores[j] < 0.5:
-                    value += weight * (1 - 2 * (scores[i] - scores[j])) / pairs
-                    gradient[i] -= 2 * weight / pairs
-                    gradient[j] += 2 * weight / pairs
-    return value, gradient
 
 
 def draw(rng, most=30):
@@ -42,7 +27,7 @@ def test_value_and_gradient_are_those_of_the_pairs(dtype, device, monkeypatch):
     rng = np.random.default_rng(0)
     for _ in range(150):
         scores, labels, where, thresholds, weights = draw(rng)
-        expected = [by_pairs(s[w], y[w], thresholds, weights) for s, y, w in zip(scores, labels, where, strict=True)]
+        expected = [graded_auc_by_pairs(s[w], y[w], thresholds, weights) for s, y, w in zip(scores, labels, where, strict=True)]
         scale = 1 + abs(scores).max(1)
         given = torch.tensor(scores, dtype=dtype).masked_fill(~torch.tensor(where), torch.nan).requires_grad_()
         padded = torch.tensor(labels).masked_fill(~torch.tensor(where), torch.nan)

@@ -6,26 +6,17 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from brute_force import ranksvm_by_loop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 import rankstruct as rs
-from rankstruct.kernels.pairwise_hinge_device import hinge_padded
+from rankstruct.kernels import dispatch
 
 
 def pairs(labels):
     return [(i, j) for i in range(len(labels)) for j in range(len(labels)) if labels[i] > labels[j]]
-
-
-def hinge_by_loop(scores, labels, margin):
-    value, gradient, found = 0.0, np.zeros(len(scores)), pairs(labels)
-    for i, j in found:
-        if scores[j] > scores[i] - margin:
-            value += (margin - (scores[i] - scores[j])) / len(found)
-            gradient[i] -= 1 / len(found)
-            gradient[j] += 1 / len(found)
-    return value, gradient
 
 
 def logistic(x):
@@ -46,18 +37,19 @@ def test_ranksvm_equals_the_loop_over_pairs(seed, size, grades, scale, step, mar
     scores = np.round(rng.normal(size=(3, size)) / step) * step * scale
     labels = rng.integers(0, grades, size=(3, size)) + rng.choice([0.0, 0.5])
     where = rng.random((3, size)) < rng.choice([0.7, 1.0])
-    given = torch.tensor(scores, requires_grad=True)
-    found = rs.ranksvm_loss(given, torch.tensor(labels), margin=margin, where=torch.tensor(where), reduction="none")
-    found.sum().backward()
-    value, direction = hinge_padded(given.detach(), torch.tensor(labels), torch.tensor(where), margin)
-    for row in range(3):
-        real = where[row]
-        expected, gradient = hinge_by_loop(scores[row, real], labels[row, real], margin)
-        for got, its in ((found.detach(), given.grad), (value, direction)):
-            assert got[row].item() == pytest.approx(expected, abs=1e-9 * max(1, scale), rel=1e-9)
-            np.testing.assert_allclose(its[row].numpy()[real], gradient, atol=1e-12)
-            assert (its[row].numpy()[~real] == 0).all()
-    assert (found >= 0).all()
+    for loops in (True, False):  # the compiled loop, and its twin in torch
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(dispatch, "has_loops", lambda device, loops=loops: loops)
+            given, lists = torch.tensor(scores, requires_grad=True), {"where": torch.tensor(where)}
+            found = rs.ranksvm_loss(given, torch.tensor(labels), margin=margin, **lists, reduction="none")
+            found.sum().backward()
+        assert (found >= 0).all()
+        for row in range(3):
+            real, its = where[row], given.grad[row].numpy()
+            expected, gradient = ranksvm_by_loop(scores[row, real], labels[row, real], margin)
+            assert found[row].item() == pytest.approx(expected, abs=1e-9 * max(1, scale), rel=1e-9)
+            np.testing.assert_allclose(its[real], gradient, atol=1e-12)
+            assert (its[~real] == 0).all()
 
 
 def test_ranksvm_is_half_of_the_structured_hinge_of_auc():
@@ -84,7 +76,7 @@ def test_ranksvm_does_not_depend_on_threads():
 def test_ranksvm_operator_passes_torch_own_checks():
     scores, labels = torch.randn(3, 7), torch.randint(0, 3, (3, 7)).float()
     where = torch.rand(3, 7) < 0.8
-    torch.library.opcheck(torch.ops.rankstruct.pairwise_hinge.default, (scores, labels, where, None, None, None, 1.0))
+    torch.library.opcheck(torch.ops.rankstruct.pairwise_hinge.default, (scores, labels, where, None, None, None, 0.0, 1.0))
 
 
 @pytest.mark.parametrize("sigma", [0.5, 1.0, 3.0])

@@ -222,13 +222,13 @@ def test_vmap_and_grad_transforms(measure):
 
 
 OPERATORS = {
-    "pairwise_auc": (None, None, None, False, True),
-    "pairwise_average_precision": (2.0, 3, None, False, False),
-    "pairwise_reciprocal_rank": (None, 3, None, False, True),
-    "first_relevant_reciprocal_rank": (None, None, None, False, True),
-    "pairwise_discounted": (None, 3, torch.tensor([1.0, 0.5, 0.2] + [0.0] * 69, dtype=torch.float64), True, True),
-    "contingency": (None, 3, 0, 2.0, 2),
-    "partial_area": (None, 0.1, 0.6, 0.2, True, False, True),
+    "pairwise_auc": (None, None, None, True),
+    "pairwise_average_precision": (2.0, None, None, 3, False),
+    "pairwise_reciprocal_rank": (None, torch.tensor([1.0, 2.0]).double(), torch.tensor([1.0, 0.5]).double(), 3, True),
+    "first_relevant_reciprocal_rank": (None, None, None, 100, True),
+    "pairwise_discounted": (None, None, None, torch.tensor([1.0, 0.5, 0.2] + [0.0] * 69, dtype=torch.float64), True, True),
+    "contingency": (None, None, None, 3, 0, 2.0, 2),
+    "partial_area": (None, None, None, True, 0.1, 0.6, 0.2, False, True),
     "positional": (
         torch.arange(72, 0, -1, dtype=torch.float64), torch.arange(72, 0, -1, dtype=torch.float64),
         0, True, False, "predicted",
@@ -243,8 +243,8 @@ def test_operator_passes_torch_own_checks(name):
     labels = labels.clamp(max=1)
     offsets = torch.tensor([0, 30, 72])
     chosen = scores.cos()
-    torch.library.opcheck(operator, (scores, labels, where, None, None, None, *OPERATORS[name]))
-    flat = (scores.flatten(), labels.flatten(), None, offsets, chosen.flatten(), None)
+    torch.library.opcheck(operator, (scores, labels, where, None, None, None, 0.0, *OPERATORS[name]))
+    flat = (scores.flatten(), labels.flatten(), None, offsets, chosen.flatten(), None, 0.0)
     torch.library.opcheck(operator, (*flat, *OPERATORS[name]))
 
 

@@ -1,36 +1,46 @@
-"""The CUDA kernels in numba's simulator, in a process of their own: the same as enumeration and the CPU loops.
+"""The compiled loops as CUDA devices run them: emulated they answer as the CPU does, and NVRTC compiles them."""
 
-numba looks at its settings when it is loaded, so that the tests of this file are skipped but for the last ones, which run
-the others in such a process, or need no simulator.
-"""
-
-import os
-import subprocess
-import sys
-from pathlib import Path
-from types import SimpleNamespace
+import re
 
 import numpy as np
 import pytest
 import torch
 from brute_force import random_problem
 from combinations import references_of_pairs
-from simulator import SETTINGS
+from emulated_device import COMPILER, LOOPS, build, emulate
 
 import rankstruct as rs
-from rankstruct.kernels import dispatch
+from rankstruct.kernels import cuda, dispatch
 from rankstruct.oracles.registry import REFERENCES
 
-in_simulator = pytest.mark.skipif("RANKSTRUCT_EXPECTED" not in os.environ, reason="run by test_in_the_simulator")
+emulated = pytest.mark.skipif(COMPILER is None, reason="needs a C++ compiler")
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("emulation"), "-DRANKSTRUCT_CHECKED")
 
 
 @pytest.fixture
-def on_device(monkeypatch):
-    """Until the test ends, tensors of the CPU go where those of CUDA devices go."""
-    monkeypatch.setattr(dispatch, "has_loops", lambda device: False)
+def on_device(library, monkeypatch):
+    """Until the test ends, tensors of the CPU go where those of CUDA devices go: the names of the loops that are called."""
+    return emulate(library, monkeypatch.setattr)
 
 
-PLAIN = ("nDCG@5", "nDCG", "P@3", "RR", "RR@2", "mWTA", "DCG@40", "nERU(d=0,half_life=3)")
+BINARY = [
+    (name, None)
+    for name in ("AP", "AP@3", "AUC", "pAUC(high=0.5)", "P@3", "R@2", "F1", "Accuracy", "Rprec", "Success@2")
+]
+BINARY += [
+    (name, "pairwise")
+    for name in ("RR@3", "nDCG(min_relevant=0.5)@4", "nDCG(min_relevant=0.5)", "DCG(min_relevant=0.5)@30")
+]
+BINARY += [
+    ("RR@2", "first-relevant"),
+    ("pAUC(low=0.2,high=0.7)", "partial-pairwise"),
+    ("pAUC(low=0.2,high=0.7)", "pairwise"),
+]
+GRADED = ("nDCG@5", "nDCG", "P@3", "RR", "RR@2", "mWTA", "DCG@40", "nERU(d=0,half_life=3)")
 DIVERSE = ("diverse_nDCG@5", "diverse_RR@3", "diverse_mWTA", "diverse_DCG@40")
 
 
@@ -38,22 +48,24 @@ def batches():
     """Arguments of `most_violated`: padded and flat, few and many grades, ties, empty lists, frozen references, bfloat16."""
     generator = torch.Generator().manual_seed(0)
     offsets = torch.tensor([0, 1, 1, 9, 30, 32, 40, 66, 72])
-    for turn, measure in enumerate((*PLAIN, *DIVERSE)):
-        for grades in (2, 12) if turn % 2 else (5,):
+    positional = [(measure, "positional") for measure in GRADED + DIVERSE]
+    for turn, (measure, feature_map) in enumerate(BINARY + positional):
+        graded = feature_map == "positional"
+        for grades in (2, 12, 90) if graded else (2,):
             scores = torch.randn(4, 18, generator=generator, dtype=torch.float64) * 10.0 ** (turn % 3)
             scores, labels = scores.round(decimals=1), torch.randint(0, grades, (4, 18), generator=generator) / 2
             where = torch.rand(4, 18, generator=generator) < torch.tensor([[0.9], [0.0], [0.3], [1.0]])
             chosen = torch.randn(4, 18, generator=generator, dtype=torch.float64)
             groups = torch.randint(-3, 9, (4, 18), generator=generator)  # measures that are not diverse take no notice
             scores, labels = torch.where(where, scores, torch.nan), torch.where(where, labels, torch.nan)
-            for reference in REFERENCES:
-                options = {"measure": measure, "feature_map": "positional", "reference": reference}
-                frozen = {"reference_scores": chosen} if reference != "ideal" else {}
-                yield {"scores": scores, "labels": labels, "where": where, "groups": groups, **options, **frozen}
+            for reference in {None, *(REFERENCES if graded else ("predicted",))}:
+                its = {"measure": measure, "feature_map": feature_map, "reference": reference}
+                frozen = {"reference_scores": chosen} if reference == "predicted" else {}
+                yield {"scores": scores, "labels": labels, "where": where, "groups": groups, **its, **frozen}
                 turned = {"labels": labels.mT, "where": where.mT, "groups": groups.mT}
-                yield {"scores": scores.bfloat16().mT, **turned, **options}
+                yield {"scores": scores.bfloat16().mT, **turned, **its}
                 flat = {"scores": chosen.flatten(), "labels": labels.nan_to_num().flatten(), "offsets": offsets}
-                yield {**flat, "groups": groups.flatten(), **options}
+                yield {**flat, "groups": groups.flatten(), **its}
 
 
 def answers():
@@ -61,15 +73,12 @@ def answers():
 
 
 def assert_same(found, expected):
-    """Of several most violated rankings any will do: compare what they are worth."""
     for batch, here, there in zip(batches(), found, expected, strict=True):
         near = {"rtol": 1e-9, "atol": 1e-9} if here.value.dtype == torch.float64 else {"rtol": 2e-2, "atol": 2e-2}
         torch.testing.assert_close(here.value, there.value, **near)
-        assert here.direction.shape == batch["scores"].shape
-        if here.value.dtype == torch.float64:
-            products = here.direction * batch["scores"].nan_to_num()
-            own = lists_of(products, batch.get("offsets")) + here.task_loss
-            torch.testing.assert_close(own, there.value, rtol=1e-8, atol=1e-8)
+        if here.value.dtype == torch.float64:  # any most violated ranking will do
+            products = lists_of(here.direction * batch["scores"].nan_to_num(), batch.get("offsets"))
+            torch.testing.assert_close(products + here.task_loss, there.value, rtol=1e-8, atol=1e-8)
 
 
 def lists_of(products, offsets):
@@ -78,11 +87,32 @@ def lists_of(products, offsets):
     return torch.stack([each.sum() for each in products.split(offsets.diff().tolist())])
 
 
-@in_simulator
-def test_a_few_hundred_lists_equal_enumeration(on_device):
+@emulated
+@pytest.mark.slow
+@pytest.mark.parametrize("known", [True, False], ids=["offsets here", "offsets there"])
+def test_answers_are_those_of_the_cpu(known, library, monkeypatch):
+    """Whether offsets are read or not; but for the sweep's room to the last bit."""
+    expected = answers()
+    called = emulate(library, monkeypatch.setattr)
+    monkeypatch.setattr(cuda, "is_known", lambda offsets: known)
+    found = answers()
+    assert_same(found, expected)
+    assert {loop.name for loop in LOOPS} - set(called) <= {
+        "graded_auc",
+        "pairwise_hinge",
+        "top_surrogate",
+        "pairwise_logistic",
+    }
+    for batch, here, there in zip(batches(), found, expected, strict=True):
+        if batch["feature_map"] != "positional":
+            assert all(map(torch.equal, here, there))
+
+
+@emulated
+@pytest.mark.slow
+def test_random_lists_equal_enumeration(on_device):
     rng = np.random.default_rng(0)
-    pairs = [each for each in references_of_pairs().items() if isinstance(each[0][1], rs.Positional)]
-    for (measure, feature_map, diverse), references in pairs[::3]:
+    for (measure, feature_map, diverse), references in list(references_of_pairs().items())[::3]:
         scores, labels, groups, expected, size = random_problem(rng, measure, feature_map, diverse, 5)
         judged, of = rs.Diverse(measure) if diverse else measure, {"groups": torch.tensor(groups)} if diverse else {}
         given = torch.tensor(scores), torch.tensor(labels)
@@ -93,27 +123,66 @@ def test_a_few_hundred_lists_equal_enumeration(on_device):
                 assert value == pytest.approx(expected[reference], abs=4e-9 * size), (judged.name, feature_map.name)
 
 
-@in_simulator
-@pytest.mark.parametrize("room", ["usual", "none", "no steps"])
-def test_all_ways_equal_the_compiled_loops(room, on_device, monkeypatch):
-    """Lists without room in the tables, or that take the sweep too many steps, are solved by prices."""
-    from rankstruct.kernels import positional_device
+@emulated
+@pytest.mark.slow
+def test_losses_equal_those_of_the_cpu(library, monkeypatch):
+    """The loops that no oracle calls; thresholds of graded labels; lists longer than those from which room is measured."""
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(3, 300, generator=generator, dtype=torch.float64, requires_grad=True)
+    labels = torch.randint(0, 4, (3, 300), generator=generator)
+    losses = [rs.RankSVMLoss(), rs.TopSurrogateLoss("P@5"), rs.StructuredHingeLoss("nDCG@10")]
+    losses += [rs.GradedLoss("AUC"), rs.GradedLoss("AP@5"), rs.RankNetLoss(), rs.LambdaLoss()]
+    flat = {"offsets": torch.tensor([0, 7, 400, 401, 900])}
 
-    called = []
-    prices, sweep = positional_device.by_prices, positional_device.sweep
-    monkeypatch.setattr(positional_device, "by_prices", lambda *given: called.append("prices") or prices(*given))
-    if room == "none":
-        monkeypatch.setattr(positional_device, "_MOST_NUMBERS", 0)
-    if room == "no steps":
-        monkeypatch.setattr(
-            positional_device, "sweep", lambda *given: sweep(*given[:-2], 0, given[-1]) and pytest.fail("no steps")
-        )
-    assert_same(answers(), torch.load(os.environ["RANKSTRUCT_EXPECTED"], weights_only=False))
-    assert called
+    def gradients():
+        for loss in losses:
+            for given, lists in (((scores, labels), {}), ((scores.flatten(), labels.flatten()), flat)):
+                given = given[0], (given[1] > 1).long() if isinstance(loss, rs.TopSurrogateLoss) else given[1]
+                value = loss(*given, **lists)
+                yield value.detach(), torch.autograd.grad(value, scores)[0]
+
+    expected = list(gradients())
+    called = emulate(library, monkeypatch.setattr)
+    torch.testing.assert_close(list(gradients()), expected, rtol=1e-12, atol=1e-12)
+    assert {"pairwise_hinge", "top_surrogate", "graded_auc", "pairwise_logistic", "positional"} <= set(called)
 
 
-@in_simulator
-def test_what_is_wrong_costs_its_list_alone(on_device):
+@emulated
+@pytest.mark.slow
+def test_lists_take_turns_with_little_scratch(on_device, monkeypatch):
+    scores, labels = torch.randn(9, 12, dtype=torch.float64), torch.randint(0, 3, (9, 12))
+    expected = rs.most_violated(scores, labels, "nDCG@5", feature_map="positional")
+    blocks = []
+    monkeypatch.setattr(cuda, "_FEWEST_BLOCKS", 1)
+    monkeypatch.setattr(cuda, "_MOST_SCRATCH", 40_000)
+    start = cuda.start
+    monkeypatch.setattr(
+        cuda, "start", lambda device, count, *given: blocks.append(count) or start(device, count, *given)
+    )
+    for found, there in zip(
+        rs.most_violated(scores, labels, "nDCG@5", feature_map="positional"), expected, strict=True
+    ):
+        torch.testing.assert_close(found, there, rtol=0, atol=0)
+    assert 1 <= blocks[0] < 9
+
+
+@emulated
+@pytest.mark.slow
+def test_without_scratch_lists_go_where_those_of_other_devices_go(on_device, monkeypatch):
+    monkeypatch.setattr(cuda, "_MOST_SCRATCH", 100)
+    scores, labels = torch.randn(2, 30, dtype=torch.float64), torch.randint(0, 2, (2, 30))
+    for measure in ("AP@5", "mWTA"):  # in torch, and by a round trip
+        found = rs.most_violated(scores, labels, measure)
+        monkeypatch.setattr(dispatch, "has_loops", lambda device: True)
+        torch.testing.assert_close(found.value, rs.most_violated(scores, labels, measure).value)
+        monkeypatch.setattr(dispatch, "has_loops", lambda device: False)
+    assert on_device == []
+
+
+@emulated
+@pytest.mark.slow
+def test_what_is_wrong_costs_its_list_alone(on_device, monkeypatch):
+    monkeypatch.setattr(cuda, "is_known", lambda offsets: False)
     scores = torch.tensor(
         [[0.0, 1.0, 2.0], [0.0, torch.nan, 1.0], [torch.inf, 0.0, 1.0], [0.0, 1e308, -1e308]]
     ).double()
@@ -137,9 +206,12 @@ def test_what_is_wrong_costs_its_list_alone(on_device):
             assert rs.most_violated(*flat, **of, offsets=torch.tensor(offsets)).value.isnan().all()
     negative = rs.most_violated(scores[:1], labels[:1], rs.DCG(gain=lambda y: y - 0.5), feature_map="positional")
     assert negative.value.isnan().all()
+    grades = rs.most_violated(scores[:1], torch.tensor([[0.0, 1, 2]]), "nDCG", feature_map="pairwise")
+    assert grades.value.isnan().all()
 
 
-@in_simulator
+@emulated
+@pytest.mark.slow
 def test_hinges_train_through_the_kernels(on_device):
     generator = torch.Generator().manual_seed(0)
     scores = torch.randn(3, 7, generator=generator, requires_grad=True)
@@ -156,59 +228,14 @@ def test_hinges_train_through_the_kernels(on_device):
 
 
 @pytest.mark.slow
-def test_in_the_simulator(tmp_path):
-    torch.save(answers(), tmp_path / "expected")
-    environment = {**os.environ, **SETTINGS, "RANKSTRUCT_EXPECTED": str(tmp_path / "expected")}
-    environment.pop("PYTEST_XDIST_WORKER", None)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-x",
-        "-p",
-        "no:cacheprovider",
-        "-W",
-        "ignore:invalid value encountered:RuntimeWarning",  # infinity times 0, of which compiled loops say nothing
-        "-k",
-        "not in_the_simulator",
-        __file__,
-    ]
-    done = subprocess.run(
-        command, env=environment, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=600
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert " passed" in done.stdout
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(bool(os.environ.get("RANKSTRUCT_EXPECTED")), reason="not in the simulator")
-@pytest.mark.parametrize("kernel", ["positional", "diverse"])
-def test_the_kernel_compiles_for_a_device(kernel, monkeypatch):
-    """To PTX, which takes NVIDIA's compiler but no GPU: `pip install numba-cuda nvidia-cuda-nvcc-cu12 nvidia-cuda-nvrtc-cu12`."""
-    pytest.importorskip("numba_cuda", reason="numba's own target cannot compile max()")
-    from numba import cuda, typeof, types
-
-    from rankstruct.kernels import diverse_device, positional_device
-    from rankstruct.kernels.diverse_cpu import Space
-    from rankstruct.kernels.positional_cpu import RankLists
-
+@pytest.mark.parametrize("single", [True, False], ids=["float32", "float64"])
+@pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.name)
+def test_the_loop_compiles_for_a_device(loop, single):
+    """By NVRTC, which takes no GPU: `pip install rankstruct[cuda]`."""
+    nvrtc = pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-core and NVRTC")
+    pytest.importorskip("cuda.core", reason="needs cuda-core")
     try:
-        cuda.compile_ptx(lambda values: None, (types.float64[::1],), cc=(8, 0))
-    except Exception as error:
-        pytest.skip(f"no compiler for devices: {error}")
-    device = SimpleNamespace(compute_capability=(8, 0))
-    monkeypatch.setattr("numba.cuda.dispatcher.get_current_device", lambda: device)
-    row, rows, number = types.float64[::1], types.int64[:, ::1], types.int64
-    reals, keys = types.float64[:, ::1], types.uint64[:, ::1]
-    arrays = [row, row, types.uint64[::1], types.uint8[::1], types.int64[::1], row, row, row]
-    lists = types.NamedTuple([*arrays, number, number, types.boolean, types.boolean], RankLists)
-    if kernel == "diverse":
-        scratch = types.NamedTuple([rows, reals, row, types.UniTuple(keys, 2)], Space)
-        function = diverse_device._solve_lists
-    else:
-        scratch = typeof(positional_device._view(positional_device._allocate(4, 2, 0, torch.device("cpu"))))
-        function = positional_device._solve_lists
-    text, _ = cuda.compile_ptx(function.py_func, (lists, scratch, number, types.UniTuple(row, 3)), cc=(8, 0))
-    assert ".visible .entry" in text
-    assert ".extern" not in text
+        nvrtc.nvrtcVersion()
+    except RuntimeError as error:
+        pytest.skip(f"no NVRTC: {error}")
+    assert re.search(rb"\bsolve\b", cuda.compile_loop(loop, single, "sm_80").code)

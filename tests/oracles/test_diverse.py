@@ -1,23 +1,14 @@
 """The oracle of diverse rankings: all diverse rankings of short lists, SciPy's assignment on longer ones."""
 
-import inspect
-from typing import NamedTuple
-
 import numpy as np
 import pytest
 import torch
-from brute_force import decay, diverse_cutoff, diverse_decay, diverse_hinges, random_groups, random_list
-from kernel_parts import called_from_python
+from brute_force import decay, diverse_cutoff, diverse_decay, diverse_hinges
+from diverse_problems import draw_grouped, draw_reciprocal
 from scipy.optimize import linear_sum_assignment
 
 import rankstruct as rs
-from rankstruct.kernels import diverse_cpu, group_assignment_cpu, positional_cpu, sorting
-from rankstruct.kernels.group_assignment_cpu import Problem
 
-assign, split_groups, bound_leads, merge = map(
-    called_from_python,
-    (group_assignment_cpu.assign, diverse_cpu._split_groups, diverse_cpu._bound_leads, diverse_cpu._merge),
-)
 REFERENCES = ("ideal", "ideal-tied", "predicted")
 MEASURES = [
     *(f"{kind}@{k}" for kind in ("nDCG", "DCG(discount='letor')", "P") for k in (1, 2, 3, 10)),
@@ -33,69 +24,18 @@ MEASURES = [
 DECAYS = ("i^-1/2", "i^-2", "k+1-i", "discount", "1/log2(log2(i+1)+1)")
 
 
-class Lists(NamedTuple):
-    """What the parts that sort documents read of a batch."""
-
-    chosen: np.ndarray
-    gains: np.ndarray
-
-
 def most_violated_diverse(scores, labels, measure, **options):
     """`most_violated` of the measure behind `diverse_`."""
     return rs.most_violated(scores, labels, rs.Diverse(measure), **options)
 
 
-def draw(rng, most=6):
-    scores, labels, size = random_list(rng, True, most)
-    groups, labels = random_groups(rng, labels)
-    return scores, labels, groups, size
-
-
-def reciprocal_trial(rng):
-    """Scores, labels and groups of a longer list, a k, and the hinge of RR@k and predicted reference: SciPy's assignment for each
-    number of irrelevant documents that lead, of which the first, where none leads, has the highest score of all rankings.
-    """
-    n, k = int(rng.integers(6, 30)), int(rng.choice([1, 3, 5, 5]))
-    c = np.arange(1, k + 1) ** -0.5
-    groups, relevant = rng.integers(0, 10, n), rng.random(n) < rng.choice([0.2, 0.5])
-    groups[:k] = np.arange(k)
-    scores = rng.normal(size=n) * rng.choice([0.1, 0.5, 1.0])
-    relevant[0] = True
-    tops = [
-        [scores[(groups == g) & some].max(initial=-1e9) for g in {*groups}] for some in (scores < np.inf, ~relevant)
-    ]
-    hinges = []
-    for lead in range(min(k, len({*groups[~relevant]})) + 1):
-        value = np.outer(c, tops[0])
-        value[:lead] = np.outer(c[:lead], tops[1])
-        loss = 1 - 1 / (lead + 1) if lead < k else 1.0
-        hinges.append(loss + value[linear_sum_assignment(value, maximize=True)].sum())
-    return scores, relevant.astype(np.int64), groups, k, max(hinges) - hinges[0]
-
-
 def test_reciprocal_rank_of_longer_lists_has_scipys_value():
     rng = np.random.default_rng(7)
     for _ in range(400):
-        scores, labels, groups, k, expected = reciprocal_trial(rng)
+        scores, labels, groups, k, expected = draw_reciprocal(rng)
         given = torch.tensor(scores), torch.tensor(labels), rs.RR(k)
         found = most_violated_diverse(*given, groups=torch.tensor(groups), reference="predicted")
         assert found.value.item() == pytest.approx(expected, abs=1e-9)
-
-
-def test_documents_are_sorted_as_told_where_some_tie():
-    show_highest, sort_blocks = map(called_from_python, (diverse_cpu._show_highest, diverse_cpu._sort_blocks))
-    rng = np.random.default_rng(3)
-    for _ in range(300):
-        n = int(rng.integers(1, 20))
-        m, span = int(rng.integers(1, n + 1)), int(rng.integers(1, 40))
-        chosen, gains = rng.integers(0, span, n).astype(float), rng.integers(0, 3, n).astype(float)
-        documents, shown = rng.permutation(n), np.empty(m, np.int64)
-        show_highest(Lists(chosen, gains), documents, chosen[documents], shown)
-        assert [*shown] == sorted(documents, key=lambda at: (-chosen[at], -gains[at]))[:m]
-        weights, given = -np.sort(rng.integers(-2, 0, m)).astype(float), documents[:m].copy()
-        sort_blocks(chosen, weights, np.empty(m, np.int64), np.empty(m), given)
-        order = sorted(range(m), key=lambda i: (-weights[i], -chosen[documents[i]]))
-        assert [*given] == [*documents[order]]
 
 
 @pytest.mark.parametrize("name", MEASURES)
@@ -104,7 +44,7 @@ def test_every_reference_equals_enumeration(name):
     decays = [name for name in DECAYS if measure.cutoff is not None or name != "k+1-i"]
     rng = np.random.default_rng(0)
     for trial in range(60):
-        scores, labels, groups, size = draw(rng)
+        scores, labels, groups, size = draw_grouped(rng)
         name = decays[trial % len(decays)]
         c = diverse_decay(measure, name, len(scores) + 1)
         dtype, tolerance = (torch.float32, 1e-5) if trial % 6 == 0 else (torch.float64, 1e-9)
@@ -131,7 +71,7 @@ def test_every_reference_equals_enumeration(name):
 def test_references_that_other_scores_choose_equal_enumeration():
     rng = np.random.default_rng(1)
     for _ in range(100):
-        scores, labels, groups, size = draw(rng)
+        scores, labels, groups, size = draw_grouped(rng)
         other = rng.permutation(len(scores)).astype(float)
         measure = [rs.nDCG, rs.RR][int(rng.integers(2))](int(rng.integers(1, 4)))
         expected = diverse_hinges(measure, decay("i^-1/2", None, 9, []), labels, groups, scores, other)
@@ -234,50 +174,6 @@ def test_reciprocal_rank_of_lists_where_many_numbers_of_leaders_are_tried():
     np.testing.assert_allclose(found.value.numpy(), expected, atol=1e-9)
 
 
-def heads_of(rng):
-    """A decay, and of some groups the highest score of all documents and of the irrelevant ones, none above 0."""
-    groups, m = int(rng.integers(2, 26)), int(rng.integers(1, 15))
-    c = [np.arange(1, m + 1) ** -0.5, np.sort(rng.random(m))[::-1], np.linspace(1, 0, m), np.ones(m)][rng.integers(4)]
-    top = -np.abs(rng.normal(size=(2, groups))) * rng.choice([0.1, 1.0, 10.0])
-    top = np.round(top, 1) if rng.random() < 0.3 else top
-    top[1] = np.where(rng.random(groups) < rng.choice([0.3, 0.8]), top[0], top.min(0))
-    top[1, (rng.random(groups) < 0.1) & (top[1] != top[0])] = -np.inf
-    return c[: min(m, groups)].copy(), top
-
-
-def test_the_bounds_for_reciprocal_rank_are_above_scipys_assignments():
-    """And where one group at most joins the leaders, no more than that."""
-    rng, joined_by_one, bounds = np.random.default_rng(11), 0, 0
-    for _ in range(600):
-        c, top = heads_of(rng)
-        m, groups = len(c), top.shape[1]
-        last = min(m, int(np.isfinite(top[1]).sum()))
-        a = 1 / np.arange(1, m + 1) * rng.choice([0.1, 1.0])
-        values = np.where(np.isfinite(top), top, -1e6)
-        totals = []
-        for lead in range(last + 1):
-            value = np.where(np.arange(m)[:, None] < lead, np.outer(c, values[1]), np.outer(c, values[0]))
-            value[:lead, top[1] == -np.inf] = -1e6
-            rows, columns = linear_sum_assignment(value, maximize=True)
-            totals.append(value[rows, columns].sum())
-        none = np.empty(0)
-        problem = Problem(none.astype(np.int64), none.astype(np.int64), none, none, c, a, groups, 1.0, top)
-        scratch, reals, bound = np.empty((4, groups), np.int64), np.empty((3, groups)), np.empty(last + 1)
-        count, more = split_groups(problem, m, *scratch, reals[0])
-        plain, others, column = scratch[2, :count].copy(), scratch[3, :more].copy(), np.empty(m, np.int64)
-        lead, joined, largest = bound_leads(problem, m, plain, others, bound, reals)
-        above = np.array(totals) - totals[0]
-        assert (bound[1:] >= above[1:] - 1e-9).all()
-        exact = np.abs(bound[1:-1] - above[1:-1]) < 1e-9
-        joined_by_one, bounds = joined_by_one + (joined != -1), bounds + exact.sum()
-        merge(top, lead, joined, plain, others, column)
-        assert len(set(column.tolist())) == m
-        value = sum(c[i] * top[int(i < lead), column[i]] for i in range(m)) - totals[0]
-        assert value - a[lead] == pytest.approx(largest, abs=1e-9)
-    assert joined_by_one > 20
-    assert bounds > 1000
-
-
 @pytest.mark.parametrize("scale", [1e-3, 0.3, 1.0, 30.0, 1e7])
 def test_reciprocal_rank_has_scipys_value_at_any_scale(scale):
     rng = np.random.default_rng(12)
@@ -291,38 +187,6 @@ def test_reciprocal_rank_has_scipys_value_at_any_scale(scale):
         for reference, value in reciprocal_hinges(scores, labels, groups, k).items():
             found = most_violated_diverse(*given, groups=torch.tensor(groups), reference=reference)
             assert found.value.item() == pytest.approx(value, abs=1e-9 * max(1.0, scale))
-
-
-def test_the_assignment_has_scipys_value():
-    rng = np.random.default_rng(3)
-    for _ in range(400):
-        rows = int(rng.integers(1, 20))
-        columns = int(rng.integers(rows, 40))
-        group = np.sort(np.concatenate([np.arange(columns), rng.integers(0, columns, size=rng.integers(0, 40))]))
-        c, a = rng.normal(size=(2, rows))
-        score, gain = rng.normal(size=(2, len(group))) * 10.0 ** rng.integers(-3, 4)
-        if rng.random() < 0.4:
-            c, score, gain = np.round(c), np.round(score), np.round(gain)
-        worth, lead = np.outer(c, score) - np.outer(a, gain), -1
-        top_score = np.full((2, columns), -np.inf)
-        if rng.random() < 0.4:  # forbidden choices, one at least being allowed
-            gain = 1.0 * (rng.random(len(group)) < 0.7)
-            lead = int(rng.integers(0, min(rows, len(set(group[gain == 0]))) + 1))
-            c = np.abs(c)
-            worth = np.outer(c, score)
-            worth[:lead, gain > 0] = -np.inf
-            for irrelevant, some in enumerate((gain >= 0, gain == 0)):
-                np.maximum.at(top_score[irrelevant], group[some], score[some])
-        value = np.array([worth[:, group == g].max(1) for g in range(columns)]).T
-        expected = value[linear_sum_assignment(value, maximize=True)].sum()
-        size = max(1e-9, np.abs(value[np.isfinite(value)]).max())
-        column, scratch, reals = np.empty(rows, np.int64), np.full((5, columns), -1), np.empty((4, columns))
-        problem = Problem(np.arange(len(group)), group, score, gain, c, a, columns, np.abs(gain).max(), top_score)
-        for kept in {1, int(rng.integers(1, rows + 1)), rows + 1}:  # rows that the table has room for
-            table = np.empty(kept * columns)
-            assign(problem, lead, column, scratch, reals, table)
-            assert len(set(column.tolist())) == rows
-            assert value[np.arange(rows), column].sum() == pytest.approx(expected, abs=1e-9 * size)
 
 
 @pytest.mark.parametrize("reference", ["ideal", "ideal-tied", "predicted"])
@@ -405,20 +269,6 @@ def test_numbers_of_groups_mean_nothing(packed):
     for name in ("nDCG@5", "RR@5"):
         expected = most_violated_diverse(scores, labels, name, groups=groups)
         found = most_violated_diverse(scores, labels, name, groups=packed(groups))
-        for here, there in zip(found, expected, strict=True):
-            assert torch.equal(here, there)
-
-
-@pytest.mark.parametrize("numbers", [0, 80])
-def test_a_table_without_room_for_every_rank_changes_nothing(numbers, monkeypatch):
-    generator = torch.Generator().manual_seed(0)
-    scores, labels = torch.randn(20, 15, generator=generator), torch.randint(0, 3, (20, 15), generator=generator)
-    groups = torch.randint(0, 12, (20, 15), generator=generator)
-    for measure in ("nDCG@8", "RR@8", "mWTA"):
-        expected = most_violated_diverse(scores, labels, measure, groups=groups)
-        with monkeypatch.context() as patch:
-            patch.setattr(group_assignment_cpu, "_MOST_NUMBERS", numbers)
-            found = most_violated_diverse(scores, labels, measure, groups=groups)
         for here, there in zip(found, expected, strict=True):
             assert torch.equal(here, there)
 
@@ -522,167 +372,3 @@ def test_refusals(change, message):
     }
     with pytest.raises((TypeError, ValueError), match=message):
         most_violated_diverse(**arguments)
-
-
-FAULTS = [
-    ("_assign_by_paths", "row_price[row] -= free", "row_price[row] += free"),
-    ("_assign_by_paths", "price[k] += free - distance[k]", "price[k] -= free - distance[k]"),
-    ("_assign_by_paths", "row_price[owner[k]] -= free", "row_price[owner[k]] += free"),
-    (
-        "_assign_by_paths",
-        "if done[k]:\n                price",
-        "if done[k] and owner[k] == row:\n                price",
-    ),
-    ("_assign_by_paths", "base + price[k] - value", "base - value"),
-    ("_assign_by_paths", "nearest == -1 or free <= distance[nearest]", "free < np.inf"),
-    ("_assign_by_paths", "at, _find(", "-1, _find("),
-    ("_assign_by_exchanges", "left[place], left[count]", "left[place], left[place]"),
-    ("_exchange", "above[k] + spare[k] > 0.0", "above[k] + spare[k] > 1.0"),
-    ("_exchange", "range(rows - 1, -1, -1)", "range(rows - 1, 0, -1)"),
-    ("_exchange", "circled, column[circled])", "circled, column[k])"),
-    ("_find_circle", "if k == -1:", "if True:"),
-    ("_exchange", "left[place] = _shift", "_ = _shift"),
-    ("_exchange", "if begun and not rising:", "if begun:"),
-    ("_exchange", "_highest(wanted, above)", "_highest(wanted, -own)"),
-    ("_fill_values", "if its == last:", "if False:"),
-    ("_raise_to_worth", "max(value[i], ", "("),
-    ("_find_spare", "for g in left:", "for g in left[1:]:"),
-    ("_fill_values", "value_of_score(problem, lead, i, g)", "value_of_score(problem, 0, i, g)"),
-    ("_fill_row", "max(row[column], ", "("),
-    ("worth", "- problem.a[i] * problem.gain[j]", "- problem.a[i]"),
-    ("worth", "if i < lead and", "if"),
-    ("problem_of", "its_score > highest", "its_score < highest"),
-    ("problem_of", "last = its_gain if better else last", "last = its_gain"),
-    ("problem_of", "its_gain > last", "False"),
-    ("problem_of", "its_gain / unit", "its_gain"),
-    ("_assign_by_paths", "kept[:places] = -1", "kept[0] = -1"),
-    ("_show_most_violated", "found > best[i]", "best[i] == -np.inf"),
-    ("_show_highest", "chosen[its] > score or", ""),
-    ("_show_highest", "i -= 1", "break"),
-    ("_show_ideal", "(tied or count < m)", "count < m"),
-    ("_show_ideal", "its > score[place]", "its < score[place]"),
-    ("_show_ideal", "(tied & (its", "((its"),
-    ("_find_others", "slot[g] == -1", "True"),
-    ("_highest_of", "its if score > highest else at", "at"),
-    ("_raise_to_highest", "(its > score[g]) |", ""),
-    ("_raise_to_highest", "its if better else score[g]", "score[g]"),
-    ("_show_predicted", "copy_into(found, leaders)", "leaders[:] = -1"),
-    ("_count_higher", "score[j] > its", "score[j] < its"),
-    ("_show_all_distinct", "2 * total == n * (n - 1)", "True"),
-    ("_show_all_distinct", "if rank < m else shown[place]", ""),
-    ("_show_reference", "and reference != IDEAL", ""),
-    ("_show_reference", "> 0.0:\n            relevant += 1", "> 0.0:\n            relevant = 1\n            break"),
-    ("_show_reference", "elif tied:", "else:"),
-    ("_sort_blocks", "weights[j - 1] == weights[i] and", ""),
-    ("_sort_blocks", "weights[j - 1] == weights[i]", "False"),
-    ("_sort_blocks", "weights[0] == weights[m - 1]", "True"),
-    ("_count_shown", "min(batch.cutoff, groups)", "min(batch.cutoff + 1, groups)"),
-    ("_count_shown", "max(count + 1, batch.least_cutoff)", "batch.least_cutoff"),
-    ("_count_shown", "highest, count = gain, 0", "highest = gain"),
-    ("_number_groups", "ends[unsigned(g)] += 1", "ends[unsigned(g)] = 1"),
-    ("_number_groups", "names[unsigned(first[unsigned(g)])] != name", "False"),
-    ("_is_alike", "return False", "continue"),
-    ("solve_list", "and a[0] == a[m - 1]", ""),
-    ("solve_list", "direction[chosen[i]] -= c[i]", "direction[chosen[i]] = -c[i]"),
-    ("solve_list", "elif found == 0.0 and gains[shown[i]] > 0.0:", "elif gains[shown[i]] > 0.0:"),
-    ("_lead_with_relevant", "if lead == -1 or total > best:", "if lead == -1:"),
-    ("_lead_with_relevant", "if at != -1:", "if True:"),
-    ("_lead_with_relevant", "hides |=", "hides &="),
-    ("_lead_with_relevant", "moved += c[i + 1] *", "moved += 0.0 *"),
-    ("_lead_with_relevant", "lead != -1 and total <= best", "True"),
-    ("_find_top_scores", "irrelevant += 1", "irrelevant += problem.gain[j] < 0.0"),
-    ("_find_top_scores", "if problem.gain[j] <= 0.0:", "if True:"),
-    ("_assign_reciprocal", "a[lead] if lead < m else 0.0", "0.0"),
-    ("_assign_reciprocal", "min(most, bound[lead]) - charge <= largest", "lead < last"),
-    ("_assign_reciprocal", "min(most, bound[lead]) - charge <= largest", "lead == last"),
-    ("_assign_reciprocal", "total if lead < last else most", "total"),
-    ("_assign_reciprocal", "copy_into(found, chosen)", "pass"),
-    ("_assign_reciprocal", "if lead == last:", "if True:"),
-    ("_sum_above", " - base[i]", ""),
-    ("_lead_with_all", "= g, top[1, g]", "= g, top[0, g]"),
-    ("_lead_with_all", "and top[1, g] == -np.inf", ""),
-    ("_insert_highest", "i -= 1", "break"),
-    ("_split_groups", "== top[1, unsigned(g)]", ">= top[1, unsigned(g)]"),
-    ("_merge", "if q < others.shape[0] and others[q] == joined:", "if False:"),
-    ("_merge", "top[1, joined] > top[0, plain[p]]", "True"),
-    ("_merge", "top[0, others[q]] > top[0, plain[p]]", "True"),
-    ("_bound_leads", "bound[n:] = most", "bound[n:] = -1.0"),
-    ("_bound_leads", "others[which] if which != -1 else -1", "-1"),
-    ("_bound_leads", "total + room", "total"),
-    ("_bound_leads", "follows - c[n - 1] * (score[0] - last)", "0.0"),
-    ("_bound_leads", "score[above] > last", "score[above] < last"),
-    ("_look_for_joining", "(gained[j] if its > before else 0.0)", "gained[j]"),
-    ("_look_for_joining", "min(its, before) - last", "its - last"),
-    ("_look_for_joining", "if lead + which < m else 0.0", ""),
-    ("_look_for_joining", "(score[j] - below)", "score[j]"),
-]
-
-
-PARTS = {each.__name__: called_from_python(each) for each in (positional_cpu.number_gains, sorting.longest_list)}
-MODULES = group_assignment_cpu, diverse_cpu
-
-
-def kernel_with(where="", right="", wrong=""):
-    """The kernel in plain Python, with one line of one function changed."""
-    space = {name: value for each in MODULES for name, value in vars(each).items()}
-    if where in ("_assign_by_paths", "_fill_row"):
-        space["_MORE_SWEEPS"] = -100
-    for module in MODULES:
-        for name, its in vars(module).items():
-            if not hasattr(its, "py_func") or its.__module__ != module.__name__:
-                continue
-            source = inspect.getsource(its.py_func).partition("\n")[2]
-            if name == where:
-                assert right in source
-                source = source.replace(right, wrong)
-            exec(compile(source, name, "exec"), space)
-    space.update(PARTS, partition=positional_cpu.partition.py_func, copy_into=sorting.copy_into.py_func)
-    return space["diverse_lists"]
-
-
-def endless_trials():
-    """Lists, measures and what enumeration says."""
-    rng = np.random.default_rng(5)
-    names = [*MEASURES, *["mWTA"] * 6]
-    while True:
-        *longer, k, value = reciprocal_trial(rng)
-        yield *longer, 1.0, rs.RR(k), {"predicted": value, "best": 1.0}
-        scores, labels, groups, size = draw(rng)
-        measure = rs.parse_measure(names[int(rng.integers(len(names)))])
-        expected = diverse_hinges(measure, diverse_decay(measure, "i^-1/2", len(scores) + 1), labels, groups, scores)
-        yield scores, labels, groups, size, measure, expected
-
-
-TRIALS, MORE = [], endless_trials()  # the same for every fault
-
-
-def disagrees_with_enumeration(trials):
-    for number in range(trials):
-        if number == len(TRIALS):
-            TRIALS.append(next(MORE))
-        scores, labels, groups, size, measure, expected = TRIALS[number]
-        for reference in (each for each in REFERENCES if each in expected):
-            given = torch.tensor(scores), torch.tensor(labels), measure
-            try:
-                with np.errstate(invalid="raise"):  # nor may it subtract infinity from infinity
-                    found = most_violated_diverse(*given, groups=torch.tensor(groups), reference=reference)
-            except (IndexError, OverflowError, FloatingPointError):
-                return True
-            by_direction = found.task_loss.item() + float(found.direction.numpy() @ scores)
-            error = max(abs(found.value.item() - expected[reference]), abs(by_direction - expected[reference]))
-            if not error <= 1e-6 * size * max(1.0, expected["best"]):  # nor where it is NaN
-                return True
-    return False
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("where", "right", "wrong"), FAULTS, ids=[f"{f[0]}-{n}" for n, f in enumerate(FAULTS)])
-def test_a_fault_in_the_kernel_is_noticed(where, right, wrong, monkeypatch):
-    monkeypatch.setattr("rankstruct.kernels.diverse_cpu.diverse_lists", kernel_with(where, right, wrong))
-    assert disagrees_with_enumeration(5000)
-
-
-@pytest.mark.parametrize("where", ["", "_assign_by_paths"])
-def test_the_kernel_without_a_fault_agrees(where, monkeypatch):
-    monkeypatch.setattr("rankstruct.kernels.diverse_cpu.diverse_lists", kernel_with(where))
-    assert not disagrees_with_enumeration(100)

@@ -6,7 +6,6 @@ import torch
 from brute_force import hinge_by_programme, hinges_of_lists
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_parts import called_from_python
 
 import rankstruct as rs
 from rankstruct.kernels import dispatch
@@ -285,40 +284,3 @@ def test_input_is_left_alone():
     for measure in MEASURES:
         rs.most_violated(scores, labels, measure, where=where)
     assert all(torch.equal(a, b) for a, b in zip(before, (scores, labels, where), strict=True))
-
-
-def keys_of(scores, bits):
-    """What the radix sort sorts by: a lower key for a higher score."""
-    key, sign = scores.view(bits), bits(1) << bits(8 * scores.itemsize - 1)
-    return np.where(key & sign, key, key ^ (sign - bits(1)))
-
-
-def test_sorting_many_equal_and_negative_keys():
-    """The sort under the oracles: all lengths around its switches, both signs, both zeros, denormals, ties, infinity, NaN."""
-    import rankstruct.kernels.sorting as sorting
-
-    sort_descending = called_from_python(sorting.sort_descending)
-    rng = np.random.default_rng(0)
-    for dtype, bits in ((np.float32, np.uint32), (np.float64, np.uint64)):
-        for n in [0, 1, 2, 31, 32, 33, 50, 100, 511, 512, 1000]:
-            largest, middle = np.finfo(dtype).max, np.arange(n) == n // 2
-            normal = rng.normal(size=n)
-            for values in (
-                normal,
-                normal * 10.0 ** rng.integers(-42, 30, size=n),
-                rng.integers(-2, 3, size=n),
-                rng.choice([0.0, -0.0, 1e-310, -1e-40], size=n),
-                normal + 1e4,
-                np.where(middle, 1e6, 1 + 1e-6 * rng.random(n)),  # a far outlier: all others in few bits
-                np.where(rng.random(n) < 0.5, largest, -largest * rng.random(n)),  # a difference overflows
-                np.where(middle, np.inf, normal),
-                np.where(rng.random(n) < 0.1, rng.choice([np.nan, -np.nan, -np.inf], size=n), normal),
-                rng.integers(0, np.iinfo(bits).max, size=n, dtype=bits).view(dtype),  # ids of groups
-            ):
-                with np.errstate(all="ignore"):
-                    padded = np.concatenate([dtype([7]), values.astype(dtype), dtype([7])])
-                where = (rng.random(n + 2) < 0.8).astype(np.uint8)
-                space = sorting.sort_space(padded.view(bits), n)
-                count, order = sort_descending(padded.view(bits), where, 1, n + 1, space), space[1][0]
-                real = np.flatnonzero(where[1 : n + 1]) + 1
-                assert order[:count].tolist() == real[np.argsort(keys_of(padded[real], bits), kind="stable")].tolist()

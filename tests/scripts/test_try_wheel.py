@@ -17,12 +17,14 @@ def test_lowest_versions_are_read_from_a_wheel(tmp_path):
         "Requires-Dist: unbounded",
         "Requires-Dist: pytest>=8; extra == 'test'",
         "Requires-Dist: optuna>=5.0.1; extra == 'tune'",
+        'Requires-Dist: x[docs]; extra == "test"',
+        'Requires-Dist: sphinx>=8; extra == "docs"',
     ]
     with zipfile.ZipFile(wheel, "w") as file:
         file.writestr("x-1.dist-info/METADATA", "\n".join(lines))
     lowest = script("try_wheel").lowest_versions
     assert lowest(wheel) == ["torch==2.13", "jsonargparse==4.40"]
-    assert lowest(wheel, "test") == ["torch==2.13", "jsonargparse==4.40", "pytest==8"]
+    assert lowest(wheel, "test") == ["torch==2.13", "jsonargparse==4.40", "pytest==8", "sphinx==8"]
 
 
 def test_the_readme_runs_what_continuous_integration_runs():

@@ -1,0 +1,197 @@
+// Lists whose documents are relevant or not, for the feature maps that see no more than that.
+//
+// Notation of these kernels: p relevant and m irrelevant documents, each kind by descending score; relevant i is the i-th of them,
+// irrelevant j the j-th of those.
+#pragma once
+
+#include "lists.hpp"
+
+namespace rankstruct {
+
+struct BinaryList {
+    Span<int> relevant, irrelevant;  // their ranks in the list
+    Span<double> relevant_score, irrelevant_score;
+
+    KERNEL Index p() const { return relevant.size; }
+    KERNEL Index m() const { return irrelevant.size; }
+    // The documents with an exact count of pairs, as numbers.
+    KERNEL double pairs() const { return double(p()) * double(m()); }
+};
+
+// Scratch of one BinaryList.
+struct BinarySpace {
+    Span<int> relevant, irrelevant;
+    Span<double> relevant_score, irrelevant_score;
+
+    KERNEL BinarySpace(Arena& arena, Index longest)
+        : relevant(arena.take<int>(longest)),
+          irrelevant(arena.take<int>(longest)),
+          relevant_score(arena.take<double>(longest)),
+          irrelevant_score(arena.take<double>(longest)) {}
+
+    // Split ranks, in this order, by which of them are relevant; score is by rank.
+    template <class Relevant, class Rank>
+    KERNEL BinaryList split(Span<const double> score, Relevant is_relevant, Rank rank_of) const {
+        Index p = 0, m = 0;
+        for (Index i = 0; i < score.size; ++i) {
+            const int rank = int(rank_of(i));
+            // Without a branch, which a processor would guess wrong for every other document.
+            relevant[p] = irrelevant[m] = rank;
+            relevant_score[p] = irrelevant_score[m] = score[rank];
+            const bool is = is_relevant(rank);
+            p += is;
+            m += !is;
+        }
+        return {relevant.first(p), irrelevant.first(m), relevant_score.first(p), irrelevant_score.first(m)};
+    }
+};
+
+// Which labels are relevant: those above 0, or from a number on. A label 0.7 counts from 0.7 on whatever precision either came in: these
+// two are compared in single precision.
+struct Relevance {
+    enum { ABOVE_ZERO, FROM_SINGLE, FROM } kind;
+    double from;
+
+    KERNEL static Relevance of(const Batch& batch) {
+        const double from = batch.min_relevant;
+        return {from == from ? FROM_SINGLE : ABOVE_ZERO, double(float(from))};
+    }
+    KERNEL bool operator()(double label) const {
+        return kind == ABOVE_ZERO ? label > 0.0 : (kind == FROM ? label : double(float(label))) >= from;
+    }
+};
+
+// Give documents of one score, and of one chosen score as far as they are neighbours, the mean of their coefficients.
+//
+// `ranks` are of one label, by descending score. Which of them stands first is nobody's choice: where a list's order decides, a
+// scorer that begins at zero learns that order. O(n).
+KERNEL inline void share_among_tied(const List& list, Span<const int> ranks) {
+    Index begin = 0;
+    while (begin < ranks.size) {
+        const int first = ranks[begin];
+        Index end = begin + 1;
+        double total = list.coefficient[first];
+        for (; end < ranks.size && list.score[ranks[end]] == list.score[first]; ++end) {
+            if (list.chosen.size && list.chosen[ranks[end]] != list.chosen[first]) break;
+            total += list.coefficient[ranks[end]];
+        }
+        if (end > begin + 1)
+            for (Index i = begin; i < end; ++i) list.coefficient[ranks[i]] = total / double(end - begin);
+        begin = end;
+    }
+}
+
+KERNEL inline bool any_tied(Span<const double> score) {
+    bool tied = false;
+    for (Index i = 1; i < score.size; ++i) tied |= score[i] == score[i - 1];
+    return tied;
+}
+
+KERNEL inline void share_among_tied(const List& list, const BinaryList& split) {
+    if (any_tied(split.relevant_score)) share_among_tied(list, split.relevant);
+    if (any_tied(split.irrelevant_score)) share_among_tied(list, split.irrelevant);
+}
+
+// The list split in the order of the scores that choose the reference: those of the list where none are given. Of equal ones the first as
+// they were given comes first.
+struct ChosenSpace {
+    SortSpace<double> sort;
+    BinarySpace binary;
+    Span<int> rank_at, rank;  // by place, -1 where there is none; in the order of the places
+    Span<double> value;
+
+    KERNEL ChosenSpace(Arena& arena, Index longest)
+        : sort(arena, longest),
+          binary(arena, longest),
+          rank_at(arena.take<int>(longest)),
+          rank(arena.take<int>(longest)),
+          value(arena.take<double>(longest)) {}
+
+    KERNEL BinaryList split(const List& list, const BinaryList& own, Relevance relevance) {
+        if (!list.chosen.size) return own;
+        const Span<int> ranks = rank_at.first(list.places);
+        ranks.fill(-1);
+        for (Index r = 0; r < list.size; ++r) ranks[list.place[r]] = int(r);
+        Index count = 0;
+        for (const int r : ranks) {
+            if (r < 0) continue;
+            rank[count] = r;
+            value[count++] = list.chosen[r];
+        }
+        const Span<int> order = sort_descending<double>(value.first(count), sort);
+        const Span<const double> label = list.label;
+        return binary.split(list.chosen, [&](int r) { return relevance(label[r]); }, [&](Index i) { return rank[order[i]]; });
+    }
+};
+
+// The loops' kernel of a `Rule`: at each threshold of the labels, if there are any, and their weighted sum.
+//
+// A rule has
+//
+//     static constexpr bool one_gain   whether all relevant documents must have one label
+//     struct Space                     its scratch, made by Space(Arena&, const Rule&, const Batch&, Index longest)
+//     void solve(List&, const BinaryList&, Relevance, ChosenSpace&, Space&) const
+//                                      fills in task loss, value and coefficients, which are all 0; p and m may be 0
+template <class Rule>
+struct Binary {
+    static constexpr double widest = 1.7976931348623157e308;
+
+    Rule rule;
+    Relevance relevance;
+    Span<const double> thresholds, weights;
+
+    KERNEL Binary(const Batch& batch, const Rule& rule)
+        : rule(rule),
+          relevance(Relevance::of(batch)),
+          thresholds{batch.thresholds, batch.thresholds ? batch.threshold_count : 0},
+          weights{batch.threshold_weights, thresholds.size},
+          graded(batch.thresholds != nullptr) {}
+
+    struct Space {
+        BinarySpace binary;
+        ChosenSpace chosen;
+        Span<double> total;
+        typename Rule::Space rule;
+
+        KERNEL Space(Arena& arena, const Binary& kernel, const Batch& batch, Index longest)
+            : binary(arena, longest),
+              chosen(arena, batch.chosen ? longest : 0),
+              total(arena.take<double>(kernel.graded ? longest : 0)),
+              rule(arena, kernel.rule, batch, longest) {}
+    };
+
+    KERNEL Index solve(List& list, Space& space) const {
+        if (!graded) return solve_one(list, relevance, space);
+        const Span<double> total = space.total.first(list.size);
+        total.fill(0.0);
+        double task_loss = 0.0, value = 0.0;
+        for (Index t = 0; t < thresholds.size; ++t) {
+            list.task_loss = list.value = 0.0;
+            list.coefficient.fill(0.0);
+            solve_one(list, {Relevance::FROM, thresholds[t]}, space);
+            task_loss += weights[t] * list.task_loss;
+            value += weights[t] * list.value;
+            for (Index r = 0; r < list.size; ++r) total[r] += weights[t] * list.coefficient[r];
+        }
+        list.task_loss = task_loss;
+        list.value = value;
+        for (Index r = 0; r < list.size; ++r) list.coefficient[r] = total[r];
+        return -1;
+    }
+
+  private:
+    bool graded;
+
+    KERNEL Index solve_one(List& list, Relevance is_relevant, Space& space) const {
+        const Span<const double> label = list.label;
+        const BinaryList split =
+            space.binary.split(list.score, [&](int rank) { return is_relevant(label[rank]); }, [](Index i) { return i; });
+        if constexpr (Rule::one_gain)
+            for (const int rank : split.relevant)
+                if (label[rank] != label[split.relevant[0]]) return rank;
+        rule.solve(list, split, is_relevant, space.chosen, space.rule);
+        return -1;
+    }
+};
+
+}  // namespace rankstruct

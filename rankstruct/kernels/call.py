@@ -1,0 +1,50 @@
+"""What a loop of the compiled core is called with, and what it answers."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rankstruct.kernels import core
+from rankstruct.lists import check_offsets
+
+#: Task loss, value and direction.
+Answer = tuple[Tensor, Tensor, Tensor]
+
+# The numbers of `Type` in lists.hpp.
+SCORES = {torch.float32: 0, torch.float64: 1}
+LABELS = {torch.float32: 0, torch.float64: 1, torch.int64: 2, torch.int32: 3, torch.uint8: 4, torch.bool: 4}
+
+
+class Call(NamedTuple):
+    """A loop of the compiled core and what it is called with beside the lists.
+
+    Attributes:
+        loop: of `kernels.core`.
+        options: what `loop.options` made.
+        min_relevant: documents with this label or a higher one are relevant; NaN: those above 0.
+        thresholds, threshold_weights: float64, of labels that are relevant at one after another; the loop sums.
+        check: `(labels, place)` raises where the loop cannot take a document whose numbers are all right.
+    """
+
+    loop: core.Loop
+    options: ctypes.Structure
+    min_relevant: float = math.nan
+    thresholds: Tensor | None = None
+    threshold_weights: Tensor | None = None
+    check: Callable[[Any], None] | None = None
+
+
+def longest_list(offsets: Tensor, documents: int) -> int:
+    """The size of the longest list; raises ValueError where offsets are not in order."""
+    bounds = offsets.numpy()
+    sizes = np.diff(bounds)
+    if bounds[0] != 0 or bounds[-1] != documents or (sizes.size and sizes.min() < 0):
+        check_offsets(offsets, documents)
+    return int(sizes.max(initial=0))

@@ -1,0 +1,121 @@
+// AUC's most violated rankings at every threshold of graded labels, and their weighted sum, by one sweep over all of them.
+//
+// At each threshold a pair is swapped iff it is led by less than 1/2, whatever the threshold. So thresholds that tell a pair
+// apart come together as one weight of the pair. A document costs the weights of those of lower grade that it leads by too
+// little, the first ones of the order by score, and of those of higher grade that lead it by too little, the last ones: one merge
+// finds how many, running sums along the order tell what they weigh. O(n log n + n T) with T thresholds.
+#pragma once
+
+#include "lists.hpp"
+#include "sums.hpp"
+
+namespace rankstruct {
+
+struct GradedAUC {
+    static constexpr double widest = 1.7976931348623157e308;
+    static constexpr int block = 4;  // thresholds whose running sums are made together, of the five grades of most collections
+
+    Span<const double> thresholds, weights;  // thresholds ascend
+
+    KERNEL explicit GradedAUC(const Batch& batch)
+        : thresholds{batch.thresholds, batch.threshold_count}, weights{batch.threshold_weights, batch.threshold_count} {}
+
+    using Sums = double[block];
+
+    struct Space {
+        Span<int> behind, ahead;  // i leads the first behind[i] by less than 1/2; those from ahead[j] on lead j by less
+        Span<int> grade;          // how many thresholds of the block each reaches
+        // What the first documents weigh as the lower ones to each grade above 0, and what those from one on weigh as the higher
+        // ones to each grade but the highest.
+        Span<Sums> lower, higher;
+
+        KERNEL Space(Arena& arena, const GradedAUC&, const Batch&, Index longest)
+            : behind(arena.take<int>(longest)),
+              ahead(arena.take<int>(longest)),
+              grade(arena.take<int>(longest)),
+              lower(arena.take<Sums>(longest + 1)),
+              higher(arena.take<Sums>(longest + 1)) {}
+    };
+
+    KERNEL Index solve(List& list, Space& space) const {
+        merge(list.score, space.behind, space.ahead);
+        for (Index first = 0; first < thresholds.size; first += block) solve_block(list, first, space);
+        list.value = most(list.task_loss + dot(list.coefficient, list.score), 0.0);
+        return -1;
+    }
+
+  private:
+    // What two documents count, of one grade and each of the others: 2 w / (p m) at each threshold between.
+    struct PairWeights {
+        Sums as_lower[block + 1] = {};   // [grade][t]: to grade t + 1
+        Sums as_higher[block + 1] = {};  // [grade][t]: to grade t
+    };
+
+    // Without a branch on scores, which a processor would guess wrong for every other document.
+    KERNEL static void merge(Span<const double> score, Span<int> behind, Span<int> ahead) {
+        const int n = int(score.size);
+        int i = 0, j = 0;
+        while (j < n) {  // i < n: nobody leads itself
+            const int takes = score[i] - score[j] < 0.5;
+            behind[i] = j;
+            ahead[j] = i;
+            j += takes;
+            i += 1 - takes;
+        }
+        for (; i < n; ++i) behind[i] = n;
+    }
+
+    KERNEL void solve_block(List& list, Index first, Space& space) const {
+        const Index n = list.size, count = least(Index(block), thresholds.size - first);
+        const double* label = list.label.data;
+        int* grade = space.grade.data;
+        Index reached[block] = {};  // how many documents do
+        for (Index i = 0; i < n; ++i) grade[i] = 0;
+        for (Index t = 0; t < count; ++t) {
+            const double threshold = thresholds[first + t];
+            int reach = 0;
+            for (Index i = 0; i < n; ++i) {
+                const int does = threshold <= label[i];
+                grade[i] += does;
+                reach += does;
+            }
+            reached[t] = reach;
+        }
+        PairWeights pair;
+        bool any = false;
+        for (Index t = 0; t < count; ++t) {
+            const double pairs = double(reached[t]) * double(n - reached[t]);
+            const double worth = pairs > 0.0 ? 2.0 * weights[first + t] / pairs : 0.0;
+            any |= worth > 0.0;
+            for (Index high = t + 1; high <= block; ++high)
+                for (Index low = 0; low <= t; ++low) {
+                    pair.as_lower[low][high - 1] += worth;
+                    pair.as_higher[high][low] += worth;
+                }
+        }
+        if (!any) return;
+        sum_along(space, pair, n);
+        double loss = 0.0;
+        for (Index i = 0; i < n; ++i) {
+            const int g = grade[i];
+            const double leads = g ? space.lower[space.behind[i]][g - 1] : 0.0;
+            const double led = g < block ? space.higher[space.ahead[i]][g] : 0.0;
+            list.coefficient[i] += led - leads;
+            loss += leads;
+        }
+        list.task_loss += 0.5 * loss;
+    }
+
+    KERNEL static void sum_along(const Space& space, const PairWeights& pair, Index n) {
+        Sums sum = {};
+        const auto add = [&](Sums& kept, const Sums& own) {
+            for (int t = 0; t < block; ++t) kept[t] = sum[t] += own[t];
+        };
+        add(space.lower[0], Sums{});
+        for (Index i = 0; i < n; ++i) add(space.lower[i + 1], pair.as_lower[space.grade[i]]);
+        for (double& each : sum) each = 0.0;
+        for (Index i = n - 1; i >= 0; --i) add(space.higher[i], pair.as_higher[space.grade[i]]);
+    }
+};
+
+}  // namespace rankstruct

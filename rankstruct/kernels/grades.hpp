@@ -1,0 +1,102 @@
+// The grades of one list: its distinct values, numbered from the highest.
+#pragma once
+
+#include "sort.hpp"
+
+namespace rankstruct {
+
+struct Grades {
+    Span<int> number;    // of each value, its grade: 0 for the highest
+    Span<double> value;  // of each grade, descending
+    Span<int> starts;    // [grades + 1]: in order, the values of grade g are in [starts[g], starts[g + 1])
+
+    KERNEL int count() const { return int(value.size); }
+};
+
+constexpr int FEW_GRADES = 64;                 // are found by a small table; more are sorted
+constexpr int SLOT_BITS = 8, GRADE_SLOTS = 1 << SLOT_BITS;  // of the table
+
+// Scratch of one `Grades`, of at most `longest` values. Its sort may be used for other things.
+struct GradeSpace {
+    SortSpace<double> sort;
+    Span<int> number, starts;
+    Span<double> value;
+    Span<double> slot_value;
+    Span<int> slot;
+
+    KERNEL GradeSpace(Arena& arena, Index longest)
+        : sort(arena, longest),
+          number(arena.take<int>(longest)),
+          starts(arena.take<int>(longest + 1)),
+          value(arena.take<double>(longest)),
+          slot_value(arena.take<double>(GRADE_SLOTS)),
+          slot(arena.take<int>(GRADE_SLOTS)) {}
+};
+
+// By a multiple of the bits, odd and from the golden ratio.
+KERNEL inline int grade_slot(double value) {
+    return int((__builtin_bit_cast(Bits64, value) * 0x9E3779B97F4A7C15ull) >> (64 - SLOT_BITS));
+}
+
+// `number_grades` by a hash table, but for starts[0]; returns how many grades, or -1: more than FEW_GRADES. O(n).
+KERNEL inline int number_few_grades(Span<const double> values, const GradeSpace& space) {
+    space.slot.fill(0);
+    int grades = 0;
+    for (Index i = 0; i < values.size; ++i) {
+        const double value = values[i] + 0.0;  // -0.0 is 0.0
+        int slot = grade_slot(value);
+        while (space.slot[slot] && space.slot_value[slot] != value) slot = (slot + 1) & (GRADE_SLOTS - 1);
+        if (!space.slot[slot]) {
+            if (grades == FEW_GRADES) return -1;
+            space.slot[slot] = 1;
+            space.slot_value[slot] = value;
+            int at = grades++;
+            for (; at > 0 && space.value[at - 1] < value; --at) {
+                space.value[at] = space.value[at - 1];
+                space.starts[at + 1] = space.starts[at];
+            }
+            space.value[at] = value;
+            space.starts[at + 1] = slot;  // for now
+        }
+        space.number[i] = slot;  // for now
+    }
+    for (int g = 0; g < grades; ++g) space.slot[space.starts[g + 1]] = g;
+    for (Index i = 0; i < values.size; ++i) space.number[i] = space.slot[space.number[i]];
+    // In lanes, as what was just written is read back late.
+    constexpr int lanes = GRADE_SLOTS / FEW_GRADES;
+    const Span<int> count = space.slot;
+    count.fill(0);
+    for (Index i = 0; i < values.size; ++i) ++count[lanes * space.number[i] + i % lanes];
+    for (int g = 0; g < grades; ++g) {
+        space.starts[g + 1] = space.starts[g];
+        for (int lane = 0; lane < lanes; ++lane) space.starts[g + 1] += count[lanes * g + lane];
+    }
+    return grades;
+}
+
+// The grades of finite values. O(n) for few of them, and otherwise a sort.
+KERNEL inline Grades number_grades(Span<const double> values, GradeSpace& space) {
+    const Index n = values.size;
+    space.starts[0] = 0;
+    int grades = number_few_grades(values, space);
+    if (grades < 0) {
+        grades = 0;
+        const Span<int> order = sort_descending(values, space.sort);
+        for (Index i = 0; i < n; ++i) {
+            const double value = values[order[i]];
+            if (i == 0 || value != space.value[grades - 1]) space.value[grades++] = value;
+            space.number[order[i]] = grades - 1;
+            space.starts[grades] = int(i + 1);
+        }
+    }
+    return {space.number.first(n), space.value.first(grades), space.starts.first(grades + 1)};
+}
+
+// Fill `order` with the places of the numbers 0, 1, ..., those of 0 first, each in their order; those of number g go to
+// [starts[g], starts[g + 1]). `pointer` [numbers] is scratch. O(n).
+KERNEL inline void partition(Span<const int> number, Span<const int> starts, Span<int> order, Span<int> pointer) {
+    for (Index g = 0; g + 1 < starts.size; ++g) pointer[g] = starts[g];
+    for (Index i = 0; i < number.size; ++i) order[pointer[number[i]]++] = int(i);
+}
+
+}  // namespace rankstruct

@@ -1,0 +1,310 @@
+// Lists of documents, and the loop over them that every kernel shares.
+//
+// A kernel sees one list at a time, its real documents by descending score: it reads scores and labels by rank and fills in one
+// coefficient a rank. The loop here knows everything else: dtypes, padding, offsets, where results go, and numbers that are no numbers.
+#pragma once
+
+#include "base.hpp"
+#include "sort.hpp"
+
+namespace rankstruct {
+
+enum Type : int { FLOAT32, FLOAT64, INT64, INT32, UINT8 };
+
+// Scratch of a device: list i, or block i of those that share out lists of one size, has `fixed` bytes and `per_document` more for each
+// document, behind those before it.
+struct Scratch {
+    static constexpr Index line = 64;
+
+    char* memory;
+    Index longest;              // a bound on the documents of a list, given where `fixed` and `per_document` are asked for
+    Index fixed, per_document;  // multiples of `line`, and any number
+
+    KERNEL Index begin(Index i, Index documents) const { return i * fixed + documents * per_document / line * line; }
+};
+
+// What Python hands over, field by field as `kernels.core.Batch` has it: flat arrays, and where the results go.
+struct Batch {
+    const void* scores;          // [documents], of score_type
+    const void* labels;          // [documents], of label_type
+    const unsigned char* where;  // [documents], 1 for a real one; null if every document is
+    const Index* offsets;        // [lists + 1]; null if all lists have `size` documents
+    const double* chosen;        // [documents], scores that choose the reference; null if the scores do
+    const Index* groups;         // [documents], equal for the documents of a list that are of one group; null if there are none
+    const double* gains;         // [grades], what whole labels from 0 on gain, NaN where it is not known; null: labels are taken as they are
+    const double* thresholds;    // [count], ascending; null: documents are relevant by min_relevant
+    const double* threshold_weights;  // [count]
+    const double* item_weights;  // [documents], what each document counts; null: 1
+    void* task_loss;             // [lists], of score_type
+    void* value;                 // [lists], of score_type
+    void* direction;             // [documents], of score_type
+    Index lists, size, grades, threshold_count;
+    double min_relevant;  // documents with this label or a higher one are relevant; NaN: those above 0
+    double least_label;   // a label below is refused
+    int score_type, label_type;
+    // Answers, of the lists that were done.
+    double sum;       // of the values
+    Index real_lists;  // that are not all padding
+    // Of a device alone.
+    const int* order;  // [documents], of each list its real documents' places by descending score, then what is left; null: sorted here
+    Scratch* scratch;  // if not null, how much a device needs is filled in, and no list done
+
+    KERNEL Index begin(Index list) const { return offsets ? offsets[list] : list * size; }
+};
+
+// One list, its real documents by descending score.
+struct List {
+    Index size;
+    Index places;               // as it was given, padding counted
+    double highest;             // score
+    Span<const double> score;   // relative to the highest, which changes no difference and keeps sums small
+    Span<const double> label;
+    Span<const int> place;      // of each document within the list as it was given, padding counted
+    Span<const double> chosen;  // empty if the scores choose the reference
+    Span<const Index> group;    // empty if there are none
+    Span<const double> weight;  // what each document counts; empty: 1
+    // To be filled; all are 0 before.
+    Span<double> coefficient;
+    double task_loss = 0.0, value = 0.0;
+    bool lacks_room = false;  // to be set where scratch that grows could not
+};
+
+// The labels of a list's documents, or what they gain where that is known by grade, in the order of `place`.
+template <class T>
+KERNEL inline void read_labels(const Batch& batch, Index start, Span<const int> place, Span<double> label) {
+    const T* labels = static_cast<const T*>(batch.labels) + start;
+    if (!batch.gains) {
+        for (Index r = 0; r < place.size; ++r) label[r] = double(labels[place[r]]);
+        return;
+    }
+    for (Index r = 0; r < place.size; ++r) {
+        const double own = double(labels[place[r]]);
+        const bool known = own >= 0.0 && own < double(batch.grades) && own == double(Index(own));
+        label[r] = known ? batch.gains[Index(own)] : INFINITE - INFINITE;
+    }
+}
+
+KERNEL inline void read_labels(const Batch& batch, Index start, Span<const int> place, Span<double> label) {
+    switch (batch.label_type) {
+        case FLOAT32: return read_labels<float>(batch, start, place, label);
+        case FLOAT64: return read_labels<double>(batch, start, place, label);
+        case INT64: return read_labels<Index>(batch, start, place, label);
+        case INT32: return read_labels<int>(batch, start, place, label);
+        default: return read_labels<unsigned char>(batch, start, place, label);
+    }
+}
+
+// Scratch in which a list is laid out.
+template <class T>
+struct ListSpace {
+    SortSpace<T> sort;
+    Span<int> real;
+    Span<double> score, label, chosen, weight, coefficient;
+    Span<Index> group;
+
+    KERNEL ListSpace(Arena& arena, const Batch& batch, Index longest)
+        : sort(arena, batch.order ? 0 : longest),
+          real(arena.take<int>(batch.where && !batch.order ? longest : 0)),
+          score(arena.take<double>(longest)),
+          label(arena.take<double>(longest)),
+          chosen(arena.take<double>(batch.chosen ? longest : 0)),
+          weight(arena.take<double>(batch.item_weights ? longest : 0)),
+          coefficient(arena.take<double>(longest)),
+          group(arena.take<Index>(batch.groups ? longest : 0)) {}
+};
+
+// Whether any of the numbers is infinite or NaN.
+template <class T>
+KERNEL inline bool any_broken(Span<const T> values) {
+    T sum = 0;  // of zeros and NaN
+    for (Index i = 0; i < values.size; ++i) sum += values[i] - values[i];
+    return !(sum == 0);
+}
+
+// What each document has, in the order of `place`.
+template <class T, class Of>
+KERNEL inline Span<const T> gather(Span<const int> place, Of of, Span<T> into) {
+    for (Index r = 0; r < place.size; ++r) into[r] = of(place[r]);
+    return into.first(place.size);
+}
+
+// The first place as it was given of a value that is infinite, NaN or below a number; -1 if there is none.
+KERNEL inline Index first_below(Span<const double> values, Span<const int> place, double lowest) {
+    bool broken = false;
+    for (Index r = 0; r < values.size; ++r) broken |= !(is_finite(values[r]) & (values[r] >= lowest));
+    if (!broken) return -1;
+    int found = -1;
+    for (Index r = 0; r < values.size; ++r)
+        if (!(is_finite(values[r]) && values[r] >= lowest) && (found < 0 || place[r] < found)) found = place[r];
+    return found;
+}
+
+// Fill in the places of a list's real documents by descending score; returns -1, or the place of a score that is no number.
+template <class T>
+KERNEL inline Index order_scores(const Batch& batch, Index start, const T* scores, ListSpace<T>& space, List& list) {
+    Span<const T> value{scores, list.places};
+    if (batch.where) {
+        Index count = 0;
+        for (Index i = 0; i < list.places; ++i) {
+            space.sort.value[count] = scores[i];
+            space.real[count] = int(i);
+            count += batch.where[start + i];
+        }
+        value = space.sort.value.first(count);
+    }
+    if (any_broken(value)) {
+        Index i = 0;
+        while (is_finite(value[i])) ++i;
+        return batch.where ? space.real[i] : i;
+    }
+    const Span<int> order = sort_descending(value, space.sort);
+    if (batch.where)
+        for (int& at : order) at = space.real[at];
+    list.place = order;
+    return -1;
+}
+
+// The same of an order that is given.
+template <class T>
+KERNEL inline Index take_order(const Batch& batch, Index start, const T* scores, List& list) {
+    Index count = batch.where ? 0 : list.places;
+    for (Index i = 0; batch.where && i < list.places; ++i) count += batch.where[start + i];
+    list.place = {batch.order + start, count};
+    for (const int at : list.place)
+        if (!is_finite(double(scores[at]))) return at;
+    return -1;
+}
+
+// Lay a list out by descending score; returns -1, or the place in the batch of a number that is none.
+template <class T>
+KERNEL inline Index lay_out(const Batch& batch, Index index, double widest, ListSpace<T>& space, List& list) {
+    const Index start = batch.begin(index);
+    const T* scores = static_cast<const T*>(batch.scores) + start;
+    list.places = batch.begin(index + 1) - start;
+    const Index infinite = batch.order ? take_order(batch, start, scores, list) : order_scores(batch, start, scores, space, list);
+    if (infinite >= 0) return start + infinite;
+    const Span<const int> order = list.place;
+    const Index n = list.size = order.size;
+    list.highest = n ? double(scores[order[0]]) : 0.0;
+    list.score = gather<double>(order, [=, top = list.highest](Index at) { return double(scores[at]) - top; }, space.score);
+    if (n && !(list.score[n - 1] >= -widest)) return start + order[n - 1];
+    list.label = space.label.first(n);
+    read_labels(batch, start, order, space.label);
+    if (const Index broken = first_below(list.label, order, batch.least_label); broken >= 0) return start + broken;
+    if (batch.chosen) {
+        list.chosen = gather<double>(order, [=](Index at) { return batch.chosen[start + at]; }, space.chosen);
+        if (const Index broken = first_below(list.chosen, order, -INFINITE); broken >= 0) return start + broken;
+    }
+    if (batch.groups) list.group = gather<Index>(order, [=](Index at) { return batch.groups[start + at]; }, space.group);
+    if (batch.item_weights)
+        list.weight = gather<double>(order, [=](Index at) { return batch.item_weights[start + at]; }, space.weight);
+    list.coefficient = space.coefficient.first(n);
+    list.coefficient.fill(0.0);
+    return -1;
+}
+
+template <class T>
+KERNEL inline void write_results(const Batch& batch, Index index, const List& list) {
+    const Index start = batch.begin(index), stop = batch.begin(index + 1);
+    T* direction = static_cast<T*>(batch.direction) + start;
+    if (batch.where)
+        for (Index i = 0; i < stop - start; ++i) direction[i] = T(0);
+    for (Index r = 0; r < list.size; ++r) direction[list.place[r]] = T(list.coefficient[r]);
+    static_cast<T*>(batch.task_loss)[index] = T(list.task_loss);
+    static_cast<T*>(batch.value)[index] = T(list.value);
+}
+
+// A kernel has
+//
+//     static constexpr double widest   how far scores of a list may be apart
+//     struct Space                      its scratch, made by Space(Arena&, const Kernel&, const Batch&, Index longest)
+//     Index solve(List&, Space&) const  fills in the results of a list that is not empty; returns -1, or the rank of a document that
+//                                       it cannot take
+//
+// Do the lists [first, last); returns -1, the place in the batch of a document that cannot be, or OUT_OF_MEMORY.
+constexpr Index OUT_OF_MEMORY = -2;
+
+template <class T, class Kernel>
+KERNEL inline Index solve_list(Batch& batch, const Kernel& kernel, Index index, ListSpace<T>& layout, typename Kernel::Space& space) {
+    List list{};
+    const Index broken = lay_out<T>(batch, index, Kernel::widest, layout, list);
+    if (broken >= 0) return broken;
+    if (list.size) {
+        const Index wrong = kernel.solve(list, space);
+        if (wrong >= 0) return batch.begin(index) + list.place[wrong];
+        if (list.lacks_room) return OUT_OF_MEMORY;
+        batch.real_lists += 1;
+        batch.sum += double(T(list.value));
+    }
+    write_results<T>(batch, index, list);
+    return -1;
+}
+
+KERNEL inline Index longest_list(const Batch& batch, Index first, Index last) {
+    if (!batch.offsets) return most(batch.size, Index(1));
+    Index longest = 1;
+    for (Index index = first; index < last; ++index) longest = most(longest, batch.offsets[index + 1] - batch.offsets[index]);
+    return longest;
+}
+
+// How much scratch lists of at most so many documents need.
+template <class T, class Kernel>
+KERNEL inline Index count_bytes(const Batch& batch, const Kernel& kernel, Index longest, bool on_device) {
+    Arena count{nullptr, on_device};
+    ListSpace<T>(count, batch, longest);
+    { typename Kernel::Space space(count, kernel, batch, longest); }
+    return count.used;
+}
+
+#ifndef __CUDACC__
+template <class T, class Kernel>
+Index run_lists(Batch& batch, const Kernel& kernel, Index first, Index last) {
+    const Index longest = longest_list(batch, first, last);
+    // One block a call: the allocator keeps it for the next one, and no state outlives the call.
+    Arena arena{static_cast<char*>(std::malloc(size_t(count_bytes<T>(batch, kernel, longest, false))))};
+    if (!arena.memory) return OUT_OF_MEMORY;
+    Index wrong = -1;
+    {
+        ListSpace<T> layout(arena, batch, longest);
+        typename Kernel::Space space(arena, kernel, batch, longest);
+        for (Index index = first; index < last && wrong == -1; ++index)
+            wrong = solve_list<T>(batch, kernel, index, layout, space);
+    }
+    std::free(arena.memory);
+    return wrong;
+}
+
+// Fill in how much scratch of a device is enough for lists of up to `scratch.longest` documents.
+//
+// Padded lists all need the same. A flat list of n documents needs no more than one of the next size above n that is tried here, and
+// of n less than an eighth above it; so the line through these sizes is a bound whatever the kernel, and nobody has to know how long a
+// list is.
+template <class T, class Kernel>
+void measure_scratch(const Batch& batch, const Kernel& kernel, Scratch& scratch) {
+    constexpr Index few = 16;
+    const auto bytes = [&](Index longest) { return count_bytes<T>(batch, kernel, longest, true); };
+    const Index first = batch.offsets ? least(scratch.longest, few) : scratch.longest;
+    const Index least_bytes = bytes(first);
+    scratch.fixed = least_bytes + (batch.offsets ? Scratch::line : 0);
+    scratch.per_document = 0;
+    for (Index n = first; n < scratch.longest;) {
+        const Index next = least(scratch.longest, n + n / 8);
+        scratch.per_document = most(scratch.per_document, (bytes(next) - least_bytes) / n + 1);
+        n = next;
+    }
+}
+
+template <class Kernel>
+Index run(Batch& batch, const Kernel& kernel, Index first, Index last) {
+    if (batch.scratch) {
+        const bool single = batch.score_type == FLOAT32;
+        (single ? measure_scratch<float, Kernel> : measure_scratch<double, Kernel>)(batch, kernel, *batch.scratch);
+        return -1;
+    }
+    batch.sum = 0.0;
+    batch.real_lists = 0;
+    return batch.score_type == FLOAT32 ? run_lists<float>(batch, kernel, first, last) : run_lists<double>(batch, kernel, first, last);
+}
+#endif
+
+}  // namespace rankstruct

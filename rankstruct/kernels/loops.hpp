@@ -1,0 +1,175 @@
+// The loops that Python calls, each as its options, field by field as `kernels.core` declares them, and the kernel that they make. The
+// host exports them (kernels.cpp); CUDA compiles those that it is asked for.
+#pragma once
+
+#include "contingency.hpp"
+#include "diverse.hpp"
+#include "first_relevant.hpp"
+#include "graded_auc.hpp"
+#include "pair_sums.hpp"
+#include "pairwise.hpp"
+#include "pairwise_hinge.hpp"
+#include "pairwise_logistic.hpp"
+#include "partial_area.hpp"
+#include "positional.hpp"
+#include "top_surrogate.hpp"
+
+namespace rankstruct {
+
+template <class Placement>
+KERNEL auto pairwise(const Batch& batch, const Placement& placement, Index predicted) {
+    return Binary<Pairwise<Placement>>(batch, {placement, predicted != 0});
+}
+
+struct PairwiseAuc {
+    Index predicted;
+    KERNEL auto kernel(const Batch& batch) const { return pairwise(batch, PlaceAUC{}, predicted); }
+};
+
+struct PairwiseAveragePrecision {
+    Index predicted;
+    KERNEL auto kernel(const Batch& batch) const { return pairwise(batch, PlaceConvex<false>{}, predicted); }
+};
+
+struct PairwisePrecisionAtCutoff {
+    Index cutoff, predicted;
+    KERNEL auto kernel(const Batch& batch) const { return pairwise(batch, PlaceWithCutoff<false>{{}, cutoff}, predicted); }
+};
+
+struct Discounted {
+    const double* discounts;
+    Index longest, cutoff, normalized, predicted;
+    KERNEL Worth worth() const { return {{discounts, longest}, normalized != 0}; }
+};
+
+struct PairwiseConvexDiscount : Discounted {
+    KERNEL auto kernel(const Batch& batch) const { return pairwise(batch, PlaceConvex<true>{worth()}, predicted); }
+};
+
+struct PairwiseDiscountAtCutoff : Discounted {
+    KERNEL auto kernel(const Batch& batch) const { return pairwise(batch, PlaceWithCutoff<true>{worth(), cutoff}, predicted); }
+};
+
+struct PairwiseReciprocalRank {
+    Index cutoff, predicted;
+    KERNEL auto kernel(const Batch& batch) const { return pairwise(batch, PlaceFirst{cutoff}, predicted); }
+};
+
+struct GradedAuc {
+    KERNEL auto kernel(const Batch& batch) const { return GradedAUC(batch); }
+};
+
+struct PartialArea {
+    double low, high, min_tpr;
+    Index predicted;
+    KERNEL auto kernel(const Batch& batch) const {
+        return pairwise(batch, PlacePartialArea{low, high, min_tpr, false}, predicted);
+    }
+};
+
+struct PartialAreaOfWindow {
+    double low, high, min_tpr;
+    Index predicted, below;
+    KERNEL auto kernel(const Batch& batch) const {
+        const PlacePartialArea area{low, high, min_tpr, true};
+        return Binary<RestrictedPartialArea>(batch, {area, predicted != 0, below != 0});
+    }
+};
+
+struct FirstRelevantDocument {
+    Index cutoff, predicted;
+    KERNEL auto kernel(const Batch& batch) const { return Binary<FirstRelevant>(batch, {cutoff, predicted != 0}); }
+};
+
+struct ContingencyTable {
+    Index measure, cutoff;
+    double beta;
+    Index reference;
+    KERNEL auto kernel(const Batch& batch) const {
+        return Binary<Contingency>(batch, {Contingency::Measure(measure), cutoff, beta, Contingency::Reference(reference)});
+    }
+};
+
+struct Surrogate {
+    const double* discounts;
+    Index longest, cutoff, normalized, average, slack;
+    KERNEL auto kernel(const Batch& batch) const {
+        return Binary<TopSurrogate>(batch, {{discounts, longest}, cutoff, normalized != 0, average != 0, slack != 0});
+    }
+};
+
+struct RankSVM {
+    double margin;
+    KERNEL auto kernel(const Batch&) const { return PairwiseHinge{margin}; }
+};
+
+// Of a measure and a decay, by rank: discount times gain, or reciprocal rank.
+struct ByRank {
+    const double *decay, *discounts;
+    Index longest, cutoff, least_cutoff, normalized, reciprocal, reference;
+};
+
+struct PositionalRanks : ByRank {
+    KERNEL auto kernel(const Batch&) const {
+        return Positional{{decay, longest}, {discounts, longest}, cutoff, least_cutoff, normalized != 0, reciprocal != 0, int(reference)};
+    }
+};
+
+struct DiverseRanks : ByRank {
+    KERNEL auto kernel(const Batch&) const {
+        return Diverse{{decay, longest}, {discounts, longest}, cutoff, least_cutoff, normalized != 0, reciprocal != 0,
+                       Diverse::Reference(reference)};
+    }
+};
+
+// A cost of each pair, by the difference of its scores, weighted by a scheme.
+template <class Cost>
+struct Pairs {
+    const double *discounts, *steps;
+    Index longest, kept, scheme;
+    double sigma, mu;
+    const double *named, *named_pairs;
+    Index names;
+    KERNEL auto kernel(const Batch& batch) const {
+        const PairWeights weights{int(scheme), {discounts, longest}, {steps, longest + 1}, kept, mu, {named, names}, {named_pairs, names * names}};
+        return PairLoss<Cost>(batch, weights, sigma);
+    }
+};
+
+using LogisticPairs = Pairs<LogisticCost>;
+using LogisticCurvatures = Pairs<LogisticCurvature>;
+using HingePairs = Pairs<HingeCost>;
+using ZeroOnePairs = Pairs<SigmoidCost>;
+using FidelityPairs = Pairs<FidelityCost>;
+
+struct RankSums {
+    double temperature;
+    Index hinge, backward;
+    KERNEL auto kernel(const Batch&) const { return SmoothedRanks{temperature, hinge != 0, backward != 0}; }
+};
+
+struct CirclePairs {
+    double gamma, margin;
+    KERNEL auto kernel(const Batch&) const { return Circle{gamma, margin}; }
+};
+
+struct SmoothGains {
+    const double* discounts;
+    Index longest, kept, normalized;
+    double sigma;
+    KERNEL auto kernel(const Batch&) const { return SmoothGrad{{{discounts, longest}, kept, normalized != 0}, sigma}; }
+};
+
+struct NeuralGains {
+    const double* discounts;
+    Index longest, kept;
+    double temperature;
+    KERNEL auto kernel(const Batch&) const { return NeuralGain{{{discounts, longest}, kept, true}, temperature}; }
+};
+
+struct NeuralLabels {
+    double temperature;
+    KERNEL auto kernel(const Batch&) const { return NeuralEntropy{temperature}; }
+};
+
+}  // namespace rankstruct

@@ -1,0 +1,366 @@
+// Most violated rankings under the pairwise feature map.
+//
+// A ranking is the number of irrelevant documents above each relevant one, which never falls: a `Placement` fills these numbers in for
+// one measure, and what follows from them is written once.
+#pragma once
+
+#include "binary.hpp"
+
+namespace rankstruct {
+
+// Count for each of the first group how many of the second stand above it: those for which `above(i, j)`, which once false stays so
+// down the second, and once true stays so down the first. Calls `found(i, how many)`.
+template <class Above, class Found>
+KERNEL inline void count_above(Index first, Index second, Above above, Found found) {
+    Index j = 0;
+    for (Index i = 0; i < first; ++i) {
+        while (j < second && above(i, j)) ++j;
+        found(i, j);
+    }
+}
+
+// The rule of a placement, which has
+//
+//     bool place(List&, const BinaryList&, Span<Index> above, Space&) const
+//                 fills in how many irrelevant documents stand above each relevant one, and the task loss; false, with a task loss of 0,
+//                 where no ranking can be wrong
+template <class Placement>
+struct Pairwise {
+    static constexpr bool one_gain = Placement::one_gain;
+
+    Placement placement;
+    bool predicted;  // whether the reference is the ranking that the chosen scores prefer, not the ideal one
+
+    struct Space {
+        Span<Index> above;
+        Span<Index> swapped;  // by rank
+        typename Placement::Space placement;
+
+        KERNEL Space(Arena& arena, const Pairwise& rule, const Batch&, Index longest)
+            : above(arena.take<Index>(longest)),
+              swapped(arena.take<Index>(rule.predicted ? longest : 0)),
+              placement(arena, rule.placement, longest) {}
+    };
+
+    KERNEL void solve(List& list, const BinaryList& split, Relevance relevance, ChosenSpace& chosen, Space& space) const {
+        if (!split.p() || !split.m()) return;
+        const Span<Index> above = space.above.first(split.p());
+        if (!placement.place(list, split, above, space.placement)) return;
+        const double difference =
+            predicted ? finish_predicted(list, split, chosen.split(list, split, relevance), above, space.swapped) : finish(list, split, above);
+        list.value = most(list.task_loss + difference, 0.0);
+        share_among_tied(list, split);
+    }
+
+  private:
+    // Fill in the coefficients against the ideal ranking; returns the difference in score.
+    KERNEL static double finish(List& list, const BinaryList& split, Span<const Index> above) {
+        const Index p = split.p();
+        const double scale = 2.0 / split.pairs();
+        double difference = 0.0;
+        Index j = 0;
+        for (Index i = 0; i < p; ++i) {
+            const double coefficient = 0.0 - scale * double(above[i]);  // not -0.0
+            list.coefficient[split.relevant[i]] = coefficient;
+            difference += coefficient * split.relevant_score[i];
+            // Irrelevant ones that are above relevant i but not above i - 1 are above all relevant ones from i on.
+            for (; j < above[i]; ++j) {
+                const double its = scale * double(p - i);
+                list.coefficient[split.irrelevant[j]] = its;
+                difference += its * split.irrelevant_score[j];
+            }
+        }
+        return difference;
+    }
+
+    // `finish` against the ranking that F prefers. Pairs that are swapped are counted as integers, so that what two rankings share
+    // cancels exactly.
+    KERNEL static double finish_predicted(List& list, const BinaryList& split, const BinaryList& preferred, Span<const Index> above,
+                                          Span<Index> swapped) {
+        const Index p = split.p(), m = split.m();
+        count_above(m, p, [&](Index j, Index i) { return above[i] <= j; },
+                    [&](Index j, Index i) { swapped[split.irrelevant[j]] = p - i; });
+        for (Index i = 0; i < p; ++i) swapped[split.relevant[i]] = above[i];
+        // Less those that F swaps itself: relevant documents come first among ties.
+        count_above(p, m, [&](Index i, Index j) { return preferred.relevant_score[i] < preferred.irrelevant_score[j]; },
+                    [&](Index i, Index j) { swapped[preferred.relevant[i]] -= j; });
+        count_above(m, p, [&](Index j, Index i) { return preferred.relevant_score[i] >= preferred.irrelevant_score[j]; },
+                    [&](Index j, Index i) { swapped[preferred.irrelevant[j]] -= p - i; });
+        const double scale = 2.0 / split.pairs();
+        double difference = 0.0;
+        for (const int rank : split.relevant) {
+            list.coefficient[rank] = 0.0 - scale * double(swapped[rank]);
+            difference += list.coefficient[rank] * list.score[rank];
+        }
+        for (const int rank : split.irrelevant) {
+            list.coefficient[rank] = scale * double(swapped[rank]);
+            difference += list.coefficient[rank] * list.score[rank];
+        }
+        return difference;
+    }
+};
+
+struct NoSpace {
+    template <class... Given>
+    KERNEL NoSpace(const Given&...) {}
+};
+
+// AUC (SVMauc): a pair is swapped iff its margin is under 1/2, each pair by itself. O(n) after the sort.
+struct PlaceAUC {
+    static constexpr bool one_gain = false;
+    using Space = NoSpace;
+
+    KERNEL bool place(List& list, const BinaryList& split, Span<Index> above, Space&) const {
+        double swapped = 0.0;
+        count_above(split.p(), split.m(), [&](Index i, Index j) { return split.relevant_score[i] - split.irrelevant_score[j] < 0.5; },
+                    [&](Index i, Index j) {
+                        above[i] = j;
+                        swapped += double(j);
+                    });
+        list.task_loss = swapped / split.pairs();
+        return true;
+    }
+};
+
+// What a relevant document is worth at each rank, or where the measure is AP, precision at its rank.
+//
+// AP has no discounts. Of a discounted gain they are 0 behind the cut-off, and `normalized` divides it by that of the best ranking.
+struct Worth {
+    Span<const double> discounts;
+    bool normalized;
+
+    // Set for one list; false where all of its ranks are worth the same, so that no ranking can be wrong.
+    struct OfList {
+        Span<const double> discounts;
+        double gain, best;
+
+        KERNEL double at(Index i, Index above) const {  // of the relevant document i, from 0, below so many irrelevant ones
+            return discounts.size ? gain * discounts[i + above] : gain * double(i + 1) / double(i + 1 + above);
+        }
+    };
+
+    KERNEL OfList of(const BinaryList& split, double gain, Index cutoff) const {
+        const Index p = split.p(), n = p + split.m();
+        if (!discounts.size) return {discounts, 1.0 / double(p), double(least(p, cutoff)) / double(p)};
+        double total = 0.0;
+        for (Index i = 0; i < p; ++i) total += discounts[i];
+        if (discounts[0] == discounts[n - 1] || total <= 0.0) return {discounts, 0.0, 0.0};
+        return normalized ? OfList{discounts, 1.0 / total, 1.0} : OfList{discounts, gain, gain * total};
+    }
+};
+
+// AP without a cut-off (SVMmap), and discounted gains whose discount is convex (SVMndcg-nc): O(m + p log m).
+//
+// Monotone divide and conquer. `first_below[j]` is the first (1-based) relevant document below irrelevant j, p + 1 for none. The best
+// choice of one does not depend on the others' and does not decrease with j, so the choices at distance `stride` bracket those between.
+//
+// With r = k + j - 1, irrelevant j gains above the relevant k..p, times m p / 2 and less what does not depend on k,
+//
+//     relevant_sum[k-1] - (k-1) s_j - m/2 (H[r] + (j-1)/r)      for AP, by (j-1) H[r-1] - j H[r] = -H[r] - (j-1)/r
+//     relevant_sum[k-1] - (k-1) s_j + m/2 p g a[r]              for a discount a and a gain g
+template <bool one_gain_of>
+struct PlaceConvex {
+    static constexpr bool one_gain = one_gain_of;
+
+    Worth worth;
+
+    struct Space {
+        Span<Index> first_below;
+        Span<double> relevant_sum;  // [i]: the scores of the first i relevant ones
+        Span<double> level, slope;  // by r: what counts is level + (j-1) slope
+
+        KERNEL Space(Arena& arena, const PlaceConvex& placement, Index longest)
+            : first_below(arena.take<Index>(longest + 1)),
+              relevant_sum(arena.take<double>(longest + 1)),
+              level(arena.take<double>(longest + 1)),
+              slope(arena.take<double>(longest + 1)) {
+            if (!arena.memory) return;
+            level[0] = slope[0] = 0.0;
+            const Span<const double> discounts = placement.worth.discounts;
+            for (Index r = 1; r <= longest; ++r) {
+                level[r] = discounts.size ? discounts[r - 1] : level[r - 1] - 1.0 / double(r);
+                slope[r] = discounts.size ? 0.0 : -1.0 / double(r);
+            }
+        }
+    };
+
+    KERNEL bool place(List& list, const BinaryList& split, Span<Index> above, Space& space) const {
+        const Index p = split.p(), m = split.m();
+        const Worth::OfList its = worth.of(split, list.label[split.relevant[0]], p + m);
+        if (its.best == 0.0) return false;
+        const double factor = 0.5 * double(m) * double(p) * its.gain;
+        space.relevant_sum[0] = 0.0;
+        for (Index i = 0; i < p; ++i) space.relevant_sum[i + 1] = space.relevant_sum[i] + split.relevant_score[i];
+        Index stride = 1;
+        while (stride * 2 <= m) stride *= 2;
+        for (; stride >= 1; stride /= 2)
+            for (Index j = stride; j <= m; j += 2 * stride) {
+                const Index low = j > stride ? space.first_below[j - stride] : 1;
+                const Index high = j + stride <= m ? space.first_below[j + stride] : p + 1;
+                space.first_below[j] = best_between(low, high, j, split.irrelevant_score[j - 1], factor, space);
+            }
+        double measure = 0.0;
+        count_above(p, m, [&](Index i, Index j) { return space.first_below[j + 1] <= i + 1; },
+                    [&](Index i, Index j) {
+                        above[i] = j;
+                        measure += its.at(i, j);
+                    });
+        list.task_loss = its.best - measure;
+        return true;
+    }
+
+  private:
+    // The first of the best k in [low, high] for irrelevant j.
+    KERNEL static Index best_between(Index low, Index high, Index j, double score, double factor, const Space& space) {
+        const double* sum = &space.relevant_sum[low - 1];
+        const double* level = &space.level[low + j - 1];
+        const double* slope = &space.slope[low + j - 1];
+        const double weight = double(j - 1), begin = double(low - 1);
+        double best = -INFINITE;
+        Index best_k = 0;
+        for (Index k = 0; k <= high - low; ++k) {
+            const double value = sum[k] - (begin + double(k)) * score + factor * (level[k] + weight * slope[k]);
+            best_k = value > best ? k : best_k;
+            best = most(value, best);
+        }
+        return low + best_k;
+    }
+};
+
+// Relevant documents by themselves: own_best[i] irrelevant ones score above relevant i, which never falls with i, and own_sum[i] is what
+// those from i on gain by that many above them.
+struct OwnOptima {
+    Span<double> irrelevant_sum, relevant_sum, own_sum;  // sums of the first so many scores, and of the gains from one on
+    Span<Index> own_best;
+    double scale = 0.0;
+
+    KERNEL OwnOptima(Arena& arena, Index longest)
+        : irrelevant_sum(arena.take<double>(longest + 1)),
+          relevant_sum(arena.take<double>(longest + 1)),
+          own_sum(arena.take<double>(longest + 1)),
+          own_best(arena.take<Index>(longest)) {}
+
+    KERNEL void find(const BinaryList& split) {
+        const Index p = split.p(), m = split.m();
+        scale = 2.0 / split.pairs();
+        irrelevant_sum[0] = relevant_sum[0] = 0.0;
+        for (Index j = 0; j < m; ++j) irrelevant_sum[j + 1] = irrelevant_sum[j] + split.irrelevant_score[j];
+        for (Index i = 0; i < p; ++i) relevant_sum[i + 1] = relevant_sum[i] + split.relevant_score[i];
+        count_above(p, m, [&](Index i, Index j) { return split.irrelevant_score[j] > split.relevant_score[i]; },
+                    [&](Index i, Index j) { own_best[i] = j; });
+        own_sum[p] = 0.0;
+        for (Index i = p - 1; i >= 0; --i) own_sum[i] = own_sum[i + 1] + gain(i, own_best[i], split.relevant_score[i]);
+    }
+
+    // What a relevant document gains by so many irrelevant ones above it.
+    KERNEL double gain(Index, Index above, double score) const { return scale * (irrelevant_sum[above] - double(above) * score); }
+
+    // What the relevant documents [first, p) gain when each takes the number that is best for it, but at least b.
+    KERNEL double tail(Index first, Index b, Index p) const {
+        Index low = first, high = p;
+        while (low < high) {
+            const Index middle = (low + high) / 2;
+            if (own_best[middle] >= b) high = middle;
+            else low = middle + 1;
+        }
+        return scale * (double(low - first) * irrelevant_sum[b] - double(b) * (relevant_sum[low] - relevant_sum[first])) + own_sum[low];
+    }
+};
+
+// AP@k and discounted gains of any discount, 0 behind rank k: a dynamic program over what stands above each relevant document.
+//
+// O(n + min(k, p) min(k, m)) after the sort. A relevant document behind rank k earns nothing, and then its best number of irrelevant ones
+// above is its own optimum. So only rows with i + b <= k need the running maximum
+//
+//     T_i(b) = h_i(b) - credit(i, b) + max_{b' <= b} T_{i-1}(b'),       h_i(b) = 2/(p m) (S(b) - b s_i)
+//
+// If relevant t is the last one within rank k, every later one takes max(own optimum, k - t).
+template <bool one_gain_of>
+struct PlaceWithCutoff {
+    static constexpr bool one_gain = one_gain_of;
+
+    Worth worth;
+    Index cutoff;
+
+    struct Space {
+        OwnOptima own;
+        Span<double> table, running;  // T_i(b), and its maximum over b' <= b
+        Growing<unsigned char> raised;  // by row and column: whether the running maximum rose there
+
+        KERNEL Space(Arena& arena, const PlaceWithCutoff& placement, Index longest)
+            : own(arena, longest),
+              table(arena.take<double>(least(placement.cutoff, longest) + 1)),
+              running(arena.take<double>(least(placement.cutoff, longest) + 1)),
+              raised(arena, square(least(placement.cutoff, longest / 2 + 1) + 1)) {}
+
+        KERNEL static Index square(Index number) { return number * number; }
+    };
+
+    KERNEL bool place(List& list, const BinaryList& split, Span<Index> above, Space& space) const {
+        const Index p = split.p(), m = split.m(), k = least(cutoff, p + m);
+        const Worth::OfList its = worth.of(split, list.label[split.relevant[0]], k);
+        const Index rows = least(p, k), columns = least(m, k) + 1;
+        if (its.best == 0.0) return false;
+        list.lacks_room = !space.raised.reserve((rows + 1) * columns);
+        if (list.lacks_room) return false;
+        const Span<unsigned char> raised = space.raised.first((rows + 1) * columns);
+        OwnOptima& own = space.own;
+        own.find(split);
+        space.table.first(columns).fill(0.0);
+        double best = k <= m ? own.tail(0, k, p) : -INFINITE;
+        Index best_t = 0, best_b = 0;
+        for (Index i = 1; i <= rows; ++i) {
+            const Index last = least(m, k - i);
+            double highest = -INFINITE;
+            for (Index b = 0; b <= last; ++b) {
+                raised[i * columns + b] = space.table[b] > highest;
+                space.running[b] = highest = most(highest, space.table[b]);
+            }
+            const double score = split.relevant_score[i - 1];
+            for (Index b = 0; b <= last; ++b) space.table[b] = space.running[b] + own.gain(i, b, score) - its.at(i - 1, b);
+            if (i < p && k - i > m) continue;
+            double row_best = -INFINITE;
+            Index row_b = 0;
+            for (Index b = 0; b <= last; ++b)
+                if (space.table[b] > row_best) row_best = space.table[b], row_b = b;
+            if (i < p) row_best += own.tail(i, k - i, p);
+            if (row_best > best) best = row_best, best_t = i, best_b = row_b;
+        }
+        for (Index i = best_t, b = best_b; i > 0; --i) {
+            above[i - 1] = b;
+            while (!raised[i * columns + b]) --b;
+        }
+        for (Index i = best_t; i < p; ++i) above[i] = most(own.own_best[i], k - best_t);
+        double measure = 0.0;
+        for (Index i = 0; i < best_t; ++i) measure += its.at(i, above[i]);
+        list.task_loss = its.best - measure;
+        return true;
+    }
+};
+
+// Reciprocal rank: only the first relevant document earns anything, and is tried everywhere; with b irrelevant ones above it every other
+// one takes max(own optimum, b). O(n log n).
+struct PlaceFirst {
+    static constexpr bool one_gain = false;
+
+    Index cutoff;
+
+    struct Space : OwnOptima {
+        KERNEL Space(Arena& arena, const PlaceFirst&, Index longest) : OwnOptima(arena, longest) {}
+    };
+
+    KERNEL bool place(List& list, const BinaryList& split, Span<Index> above, Space& own) const {
+        own.find(split);
+        double best = -INFINITE;
+        Index best_b = 0;
+        for (Index b = own.own_best[0]; b <= split.m(); ++b) {
+            const double earned = b < cutoff ? 1.0 / double(1 + b) : 0.0;
+            const double found = own.tail(0, b, split.p()) - earned;
+            if (found > best) best = found, best_b = b, list.task_loss = 1.0 - earned;
+        }
+        for (Index i = 0; i < split.p(); ++i) above[i] = most(own.own_best[i], best_b);
+        return true;
+    }
+};
+
+}  // namespace rankstruct

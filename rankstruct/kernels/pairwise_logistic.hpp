@@ -1,0 +1,371 @@
+// Losses that add up a cost of each pair of a list: RankNet, LambdaLoss, and others with their weights. O(n^2) time, O(n k) with
+// a cut-off k, and O(n) memory.
+//
+// Let i rank above j and x = sigma (s_i - s_j) >= 0. The pair costs `right` c(x) if i should be above and `wrong` c(-x) if j
+// should be; of some weights it has both. With both = right + wrong that is
+//
+//     both c(x) + wrong (c(-x) - c(x))       slope in s_i:  sigma (wrong (-c'(x) - c'(-x)) + both c'(x));  in s_j minus that
+//
+// which for logistic costs, c(x) = log(1 + z) with z = exp(-x) in (0, 1], is both log(1 + z) + wrong x, and wrong - both z / (1 +
+// z). One exponential a document is enough, since z is a ratio of two. What a row of pairs needs are neighbours in memory, and
+// the loops have no branch, so that vector instructions take them. Of float32 scores they are float32, 32 rows at a time: numbers
+// are relative to the first of these, and what they add up is added up in float64.
+#pragma once
+
+#include "grades.hpp"
+#include "lists.hpp"
+#include "vector_math.hpp"
+
+namespace rankstruct {
+
+// What a pair with x and z costs in the right order, how much more in the wrong one; -c'(x), and -c'(x) - c'(-x).
+template <class Real>
+struct PairCost {
+    Real cost, more, pull, pulls;
+};
+
+struct LogisticCost {
+    static constexpr bool curvature = false;
+
+    template <class Real>
+    KERNEL static PairCost<Real> of(Real x, Real z) {
+        const Real one = 1 + z, two = 2 + z, scaled = z / (one * two);  // the one division for two
+        return {two_artanh(scaled * one), x, scaled * two, 1};
+    }
+};
+
+// The second derivative of the logistic cost, in place of its slope: the same for both documents of a pair.
+struct LogisticCurvature {
+    static constexpr bool curvature = true;
+
+    template <class Real>
+    KERNEL static PairCost<Real> of(Real, Real z) {
+        const Real share = z / (1 + z);
+        return {0, 0, share * (1 - share), 0};
+    }
+};
+
+// The soft zero-one cost, 1 / (1 + exp(x)).
+struct SigmoidCost {
+    static constexpr bool curvature = false;
+
+    template <class Real>
+    KERNEL static PairCost<Real> of(Real, Real z) {
+        const Real share = z / (1 + z), slope = share * (1 - share);
+        return {share, 1 - 2 * share, slope, 2 * slope};
+    }
+};
+
+// Fidelity, 1 - sqrt(P) with P = 1 / (1 + exp(-x)).
+struct FidelityCost {
+    static constexpr bool curvature = false;
+
+    template <class Real>
+    KERNEL static PairCost<Real> of(Real, Real z) {
+        const Real p = 1 / (1 + z), q = z * p, root_p = square_root(p), root_q = square_root(q);
+        const Real cost = q / (1 + root_p), pull = Real(0.5) * root_p * q;
+        return {cost, 1 - root_q - cost, pull, pull + Real(0.5) * root_q * p};
+    }
+};
+
+// The hinge, max(0, 1 - x), which at 0 is flat.
+struct HingeCost {
+    static constexpr bool curvature = false;
+
+    template <class Real>
+    KERNEL static PairCost<Real> of(Real x, Real) {
+        const Real cost = most(1 - x, Real(0)), pull = x < 1 ? Real(1) : Real(0);
+        return {cost, 1 + x - cost, pull, pull + 1};
+    }
+};
+
+// The value of the best ranking of gains, with discounts for the ranks before `kept`; 0 where no ranking can be wrong.
+KERNEL inline double best_value(Index n, const Grades& grades, Span<const double> discounts, Index kept) {
+    double best = 0.0;
+    for (int g = 0; g < grades.count(); ++g) {
+        double discount = 0.0;
+        for (Index r = grades.starts[g]; r < grades.starts[g + 1] && r < kept; ++r) discount += discounts[r];
+        if (discount > 0.0) best += discount * grades.value[g];
+    }
+    const double last = n <= kept ? discounts[n - 1] : 0.0;
+    return grades.count() > 1 && discounts[0] > last ? best : 0.0;
+}
+
+// How a pair is weighted; see `rankstruct.losses.lambda_loss`. UNIFORM is the mean over pairs of unequal labels.
+enum Scheme : int { UNIFORM, NDCG1, NDCG2, NDCG2_PLUS, LAMBDARANK };
+
+// What weighs a pair, beside labels and item weights.
+struct PairWeights {
+    int scheme;
+    Span<const double> discounts;  // by rank; not looked at by UNIFORM
+    Span<const double> steps;      // d(k) - d(k + 1) by distance k, without a cut-off, and 0 for k = 0
+    Index kept;                    // ranks that have a discount
+    double mu;
+    // UNIFORM multiplies a pair's cost by what is named for its two labels, and by 0 if nothing is; all 1 if no label is named.
+    Span<const double> named;        // labels
+    Span<const double> named_pairs;  // [named * named], by either order
+};
+
+// What the loops know of a row's own document; what a pair weighs, and weighs if the one in front has the lower gain.
+template <class Real>
+struct Own {
+    Real x, factor, gain, discount, share;
+};
+
+template <class Real>
+struct Weight {
+    Real both, wrong;
+};
+
+// A pair's weight, by how far the gain of the one in front is ahead, and what changes if the two are swapped.
+struct ByShare {
+    template <class Real>
+    KERNEL static Weight<Real> of(Real ahead, const Own<Real>& own, Real, Real, Real share) {
+        const Real weight = own.share * share;
+        return {ahead != 0 ? weight : Real(0), ahead < 0 ? weight : Real(0)};
+    }
+};
+
+struct ByGain {
+    template <class Real>
+    KERNEL static Weight<Real> of(Real, const Own<Real>& own, Real gain, Real, Real) {
+        return {own.gain + gain, gain};
+    }
+};
+
+struct BySwap {
+    template <class Real>
+    KERNEL static Weight<Real> of(Real ahead, const Own<Real>&, Real, Real swap, Real) {
+        return {absolute(ahead) * swap, most(-ahead, Real(0)) * swap};
+    }
+};
+
+template <class Cost>
+struct PairLoss {
+    static constexpr double widest = INFINITE;
+    static constexpr Index rows = 32;          // of one block
+    static constexpr double nearest = 1e-8;    // the exponential of a row of a block over that of the first
+    static constexpr double smallest = 1e-150;  // of the exponential that a block is relative to
+    static constexpr double widest_x = 1e300;  // so that 0 x is 0
+    static constexpr double widest_single = 1e30;  // x of float32 loops, so that no sum overflows
+
+    PairWeights weights;
+    double sigma;
+    bool single;
+
+    KERNEL PairLoss(const Batch& batch, const PairWeights& weights, double sigma)
+        : weights(weights), sigma(sigma), single(batch.score_type == FLOAT32) {}
+
+    // Numbers by rank as the loops read them, and where they add up what a block costs.
+    template <class Real>
+    struct Loops {
+        Span<Real> x, exponential, inverse, discount;  // relative to the first row of the block
+        Span<Real> gain, share, steps, of_common;
+        Span<Real> pair_share, pull;                   // of one row
+        Span<Real> cost, slope;                        // of the block, by column
+
+        KERNEL Loops(Arena& arena, Index longest, bool named) {
+            Span<Real>* const by_rank[] = {&x,     &exponential, &inverse, &discount, &gain,
+                                           &share, &of_common,   &pull,    &cost,     &slope};
+            for (Span<Real>* each : by_rank) *each = arena.take<Real>(longest);
+            steps = arena.take<Real>(2 * longest);
+            pair_share = arena.take<Real>(named ? longest : 0);
+        }
+    };
+
+    struct Space {
+        GradeSpace grades;
+        Span<double> x, exponential, gain;
+        Span<int> name;
+        Loops<float> single;
+        Loops<double> precise;
+
+        KERNEL Space(Arena& arena, const PairLoss& kernel, const Batch&, Index longest)
+            : grades(arena, longest),
+              x(arena.take<double>(longest)),
+              exponential(arena.take<double>(longest)),
+              gain(arena.take<double>(longest)),
+              name(arena.take<int>(kernel.weights.named.size ? longest : 0)),
+              single(arena, kernel.single ? longest : 0, kernel.weights.named.size > 0),
+              precise(arena, longest, kernel.weights.named.size > 0) {}
+    };
+
+    KERNEL Index solve(List& list, Space& space) const {
+        if (single && sigma * list.score[list.size - 1] > -widest_single)
+            solve_in(list, space, space.single);
+        else
+            solve_in(list, space, space.precise);
+        return -1;
+    }
+
+  private:
+    KERNEL bool uniform() const { return weights.scheme == UNIFORM; }
+
+    template <class Real>
+    KERNEL void solve_in(List& list, Space& space, Loops<Real>& loops) const {
+        const Index n = list.size;
+        const Span<double> gain = space.gain.first(n);
+        for (Index i = 0; i < n; ++i) gain[i] = list.label[i] * (uniform() || !list.weight.size ? 1.0 : list.weight[i]);
+        const Grades grades = number_grades(gain, space.grades);
+        const double unit =
+            uniform() ? weight_of_pairs(list, grades, space.x) : best_value(n, grades, weights.discounts, weights.kept);
+        if (unit <= 0.0) return;
+
+        // The documents of the most frequent gain are no rows if they are two thirds: each other one meets them on both sides.
+        const bool all_pairs = weights.scheme == NDCG1, cut = !uniform() && weights.kept < n;
+        int common = -1;
+        for (int g = 0; g < grades.count(); ++g)
+            if (!all_pairs && !cut && 3 * (grades.starts[g + 1] - grades.starts[g]) > 2 * n) common = g;
+
+        prepare(list, grades, unit, common, space, loops);
+        const Index last = uniform() ? n : least(weights.kept, n);
+        for (Index begin = 0; begin < last;) {
+            if (grades.number[begin] == common) {
+                ++begin;
+                continue;
+            }
+            begin = add_block(list, grades, begin, last, common, space, loops);
+        }
+        const double scale = uniform() ? 1.0 / unit : 1.0;
+        const double by_slope = scale * sigma * (Cost::curvature ? sigma : 1.0);
+        list.value *= scale;
+        for (Index i = 0; i < n; ++i) list.coefficient[i] *= by_slope;
+    }
+
+    // The number of pairs of unequal labels, or what the products of their item weights, relative to the largest, add up to.
+    KERNEL static double weight_of_pairs(const List& list, const Grades& grades, Span<double> of_grade) {
+        const double largest = largest_weight(list);
+        for (int g = 0; g < grades.count(); ++g)
+            of_grade[g] = list.weight.size ? 0.0 : double(grades.starts[g + 1] - grades.starts[g]);
+        for (Index i = 0; i < list.weight.size; ++i) of_grade[grades.number[i]] += list.weight[i] / largest;
+        double pairs = 0.0, before = 0.0;
+        for (int g = 0; g < grades.count(); ++g) {
+            pairs += before * of_grade[g];
+            before += of_grade[g];
+        }
+        return pairs;
+    }
+
+    KERNEL static double largest_weight(const List& list) {
+        double largest = 0.0;
+        for (const double weight : list.weight) largest = most(largest, weight);
+        return largest > 0.0 ? largest : 1.0;
+    }
+
+    // Fill in what no block changes.
+    template <class Real>
+    KERNEL void prepare(const List& list, const Grades& grades, double unit, int common, Space& space, Loops<Real>& loops) const {
+        const Index n = list.size;
+        const double lowest = weights.scheme == NDCG1 ? 0.0 : grades.value[grades.count() - 1], largest = largest_weight(list);
+        for (Index i = 0; i < n; ++i) {
+            space.x[i] = most(sigma * list.score[i], -widest_x);
+            space.exponential[i] = exp(space.x[i]);
+            loops.of_common[i] = grades.number[i] == common ? Real(1) : Real(0);
+            loops.cost[i] = loops.slope[i] = 0;
+            if (uniform()) {
+                loops.gain[i] = Real(-grades.number[i]);
+                loops.share[i] = list.weight.size ? Real(list.weight[i] / largest) : Real(1);
+            } else if (weights.scheme == NDCG1) {
+                loops.gain[i] = Real(space.gain[i] / unit * weights.discounts[i]);
+            } else {
+                // Divided before they are multiplied: gains may be as large as their dtype holds. Differences keep their digits.
+                loops.gain[i] = Real(space.gain[i] / unit - lowest / unit);
+            }
+        }
+        for (Index i = 0; i < space.name.size && i < n; ++i) {
+            space.name[i] = -1;
+            for (Index k = 0; k < weights.named.size; ++k)
+                if (weights.named[k] == list.label[i]) space.name[i] = int(k);
+        }
+        const bool stepped = weights.scheme == NDCG2 || weights.scheme == NDCG2_PLUS;
+        const double near = weights.scheme == NDCG2_PLUS ? weights.mu : 1.0;
+        for (Index k = 0; k < n; ++k) loops.steps[n + k] = loops.steps[n - k] = stepped ? Real(near * weights.steps[k]) : Real(0);
+    }
+
+    // The pairs of a block of rows from `begin`; returns where the next one begins.
+    template <class Real>
+    KERNEL Index add_block(List& list, const Grades& grades, Index begin, Index last, int common, Space& space,
+                           Loops<Real>& loops) const {
+        const Index n = list.size, left = common < 0 ? begin : 0;
+        if (space.exponential[begin] < smallest)
+            for (Index j = left; j < n; ++j) space.exponential[j] = exp(space.x[j] - space.x[begin]);
+        const double top = space.x[begin], its = space.exponential[begin];
+        const bool ranked = weights.scheme == LAMBDARANK || weights.scheme == NDCG2_PLUS;
+        for (Index j = left; j < n; ++j) {
+            loops.x[j] = Real(space.x[j] - top);
+            loops.exponential[j] = Real(space.exponential[j] / its);
+            loops.inverse[j] = Real(its / space.exponential[j]);
+            loops.discount[j] = ranked ? Real(weights.discounts[j] - weights.discounts[begin]) : Real(0);
+        }
+        Index end = begin;
+        for (Index count = 0; end < last && count < rows && space.exponential[end] >= nearest * its; ++end)
+            count += grades.number[end] != common;
+        for (Index i = begin; i < end; ++i) {
+            if (grades.number[i] == common) continue;
+            add_row<false>(list, i, i + 1, n, space, loops);
+            if (common >= 0) add_row<true>(list, i, 0, i, space, loops);
+        }
+        for (Index j = left; j < n; ++j) {
+            list.value += double(loops.cost[j]);
+            list.coefficient[j] += double(loops.slope[j]);
+            loops.cost[j] = loops.slope[j] = 0;
+        }
+        return end;
+    }
+
+    // The pairs of rank i with [first, last), ranks behind it; or, `above`, ranks before it, of these the ones of the common
+    // gain.
+    template <bool above, class Real>
+    KERNEL void add_row(List& list, Index i, Index first, Index last, Space& space, Loops<Real>& loops) const {
+        const Real* share = loops.share.data;
+        if (space.name.size) {
+            share = loops.pair_share.data;
+            const int own = space.name[i];
+            for (Index j = first; j < last; ++j) {
+                const int other = space.name[j];
+                const bool known = own >= 0 && other >= 0;
+                const double named = known ? weights.named_pairs[own * weights.named.size + other] : 0.0;
+                loops.pair_share[j] = loops.share[j] * Real(named);
+            }
+        }
+        const Real factor = above ? loops.exponential[i] : 1 / loops.exponential[i];
+        const Own<Real> own{loops.x[i], factor, loops.gain[i], loops.discount[i], loops.share[i]};
+        const Real* ratio = above ? loops.inverse.data : loops.exponential.data;
+        const Real* steps = loops.steps.data + (list.size - i);
+        const auto add = [&](auto kind) {
+            add_pairs<decltype(kind), above>(last - first, own, loops.x.data + first, ratio + first, loops.gain.data + first,
+                                             loops.discount.data + first, steps + first, share + first,
+                                             loops.of_common.data + first, loops.cost.data + first, loops.slope.data + first,
+                                             loops.pull.data);
+        };
+        if (uniform())
+            add(ByShare{});
+        else if (weights.scheme == NDCG1)
+            add(ByGain{});
+        else
+            add(BySwap{});
+        const double pulled = double(sum_of_row(loops.pull.data, last - first));
+        list.coefficient[i] += Cost::curvature ? pulled : -pulled;
+    }
+
+    // Add what the pairs of a document with others cost, and their slopes in the others' scores, with which `pull` is filled too.
+    template <class Kind, bool above, class Real>
+    KERNEL static void add_pairs(Index count, const Own<Real> own, const Real* __restrict x, const Real* __restrict ratio,
+                                 const Real* __restrict gain, const Real* __restrict discount, const Real* __restrict steps,
+                                 const Real* __restrict share, const Real* __restrict of_common, Real* __restrict cost,
+                                 Real* __restrict slope, Real* __restrict pull) {
+        constexpr Real side = above ? -1 : 1, sign = Cost::curvature ? Real(1) : side;
+        for (Index j = 0; j < count; ++j) {
+            const Real ahead = side * (own.gain - gain[j]);
+            Weight<Real> weight = Kind::of(ahead, own, gain[j], side * (own.discount - discount[j]) + steps[j], share[j]);
+            if constexpr (above) weight = {weight.both * of_common[j], weight.wrong * of_common[j]};
+            const PairCost<Real> pair = Cost::of(side * (own.x - x[j]), ratio[j] * own.factor);
+            cost[j] += weight.both * pair.cost + weight.wrong * pair.more;
+            const Real moved = sign * (weight.both * pair.pull - weight.wrong * pair.pulls);
+            slope[j] += moved;
+            pull[j] = moved;
+        }
+    }
+};
+
+}  // namespace rankstruct

@@ -1,0 +1,171 @@
+// Most violated rankings of a partial ROC area (SVMpAUC).
+//
+// Position j among the irrelevant documents, from 0, is the cell [j, j + 1), and the window of false positives is [low m, high
+// m): W(b) is the part of it in the first b cells, v_i in the same way the part of the cell of relevant i behind `min_tpr` p, V
+// their sum. A ranking with b_i irrelevant documents above relevant i misses sum_i v_i W(b_i) / (V W(m)), and relevant i gains by
+// b, but for a factor,
+//
+//     v_i lift W(b) + sum over the first b cells of c_j (s_j - s_i)
+//
+// with c_j = 1 under the pairwise map, and the part of cell j below high m under the restricted one. The differences fall with b
+// but where the window begins, so that b_i is one of two: the best before the first cell of the window, or the best from there
+// on. Neither falls with i, and pointers find them: O(n) after the sort.
+#pragma once
+
+#include "pairwise.hpp"
+#include "sums.hpp"
+
+namespace rankstruct {
+
+// The window of one list.
+struct Window {
+    double low, high;  // cells
+    double skipped;    // relevant documents
+    double rest;       // V
+
+    KERNEL double width() const { return high - low; }
+    KERNEL double inside(Index b) const { return least(most(double(b), low), high) - low; }
+    KERNEL double weight(Index i) const { return least(1.0, most(0.0, double(i + 1) - skipped)); }
+};
+
+struct PlacePartialArea {
+    static constexpr bool one_gain = false;
+
+    double low, high, min_tpr;  // rates
+    bool restricted;
+
+    struct Space {
+        Span<double> irrelevant_sum;
+
+        KERNEL Space(Arena& arena, const PlacePartialArea&, Index longest) : irrelevant_sum(arena.take<double>(longest + 1)) {}
+    };
+
+    KERNEL Window window(const BinaryList& split) const {
+        const double p = double(split.p()), m = double(split.m()), skipped = min_tpr * p;
+        return {low * m, high * m, skipped, p - skipped};
+    }
+
+    KERNEL bool place(List& list, const BinaryList& split, Span<Index> above, Space& space) const {
+        const Window window = this->window(split);
+        const Span<const double> score = split.irrelevant_score;
+        const double end = restricted ? window.high : double(split.m());
+        const Index last = Index(ceil(end)), start = window.low > 0.0 ? Index(window.low) + 1 : 0;
+        const double lift = 0.5 * (restricted ? window.high : split.pairs() / window.rest) / window.width();
+        sum_up(score.first(start ? split.m() : 0), space.irrelevant_sum);
+        Index before = 0, inside = start, placed = 0;
+        double missed = 0.0;
+        for (Index i = 0; i < split.p(); ++i) {
+            const double weight = window.weight(i), own = split.relevant_score[i];
+            above[i] = 0;
+            if (restricted && weight == 0.0) continue;
+            const double raised = restricted ? lift : weight * lift;
+            while (before < start - 1 && score[before] > own) ++before;
+            for (; inside < last; ++inside) {
+                const double part = most(0.0, least(double(inside + 1), window.high) - double(inside));
+                const double share = restricted && part > 0.0 ? 1.0 : part;  // of what counts of the cell
+                if (score[inside] + share * raised <= own) break;
+            }
+            Index best = inside;
+            if (start) {
+                const Cells near = first_cells(before, end, score, space.irrelevant_sum);
+                const Cells far = first_cells(inside, end, score, space.irrelevant_sum);
+                const double gain = far.score - near.score - (far.count - near.count) * own + raised * window.inside(inside);
+                if (gain <= 0.0) best = before;
+            }
+            placed = most(placed, best);  // rounding might let it fall
+            above[i] = placed;
+            missed += weight * window.inside(placed);
+        }
+        list.task_loss = missed / (window.rest * window.width());
+        return true;
+    }
+
+  private:
+    struct Cells {
+        double score, count;  // sums over the first b cells of c_j s_j and c_j
+    };
+
+    KERNEL static void sum_up(Span<const double> score, Span<double> sum) {
+        sum[0] = 0.0;
+        for (Index j = 0; j < score.size; ++j) sum[j + 1] = sum[j] + score[j];
+    }
+
+    KERNEL static Cells first_cells(Index b, double end, Span<const double> score, Span<const double> sum) {
+        const Index whole = Index(end);
+        if (b <= whole) return {sum[b], double(b)};
+        return {sum[whole] + (end - double(whole)) * score[whole], end};
+    }
+};
+
+// The restricted map, where pairs of the window alone vote.
+//
+// With the reference below the window, R(0, high) high - R(0, low) low over high - low is wanted, R the hinge. In windows that
+// begin at 0 lift is 1/2, so that both rankings are that of the scores with the irrelevant ones raised by 1/2.
+struct RestrictedPartialArea {
+    static constexpr bool one_gain = false;
+
+    PlacePartialArea area;
+    bool predicted;  // whether the reference is the ranking that the chosen scores prefer, not the ideal one
+    bool below;      // whether it is the most violated ranking of the area below `low`
+
+    struct Space {
+        Span<Index> above;
+        PlacePartialArea::Space area;
+
+        KERNEL Space(Arena& arena, const RestrictedPartialArea& rule, const Batch&, Index longest)
+            : above(arena.take<Index>(longest)), area(arena, rule.area, longest) {}
+    };
+
+    KERNEL void solve(List& list, const BinaryList& split, Relevance relevance, ChosenSpace& chosen, Space& space) const {
+        if (!split.p() || !split.m()) return;
+        const Window window = area.window(split);
+        const Span<Index> above = space.above.first(split.p());
+        const double whole = below ? window.width() : window.high;
+        if (below)
+            list.task_loss = place_from_start(split, window, window.high, above) / (whole * window.rest);
+        else
+            area.place(list, split, above, space.area);
+        add(list, split, window, above, window.high, whole);
+        if (predicted || below) {
+            const BinaryList preferred = chosen.split(list, split, relevance);
+            if (below)
+                list.task_loss -= place_from_start(preferred, window, window.low, above) / (whole * window.rest);
+            else
+                count_above(preferred.p(), preferred.m(),
+                            [&](Index i, Index j) { return preferred.relevant_score[i] < preferred.irrelevant_score[j]; },
+                            [&](Index i, Index j) { above[i] = j; });
+            add(list, preferred, window, above, below ? window.low : window.high, -whole);
+        }
+        list.value = most(list.task_loss + dot(list.coefficient, list.score), 0.0);
+        share_among_tied(list, split);
+    }
+
+  private:
+    // `PlacePartialArea` in the window of the first `end` cells; returns the sum of v_i W(b_i).
+    KERNEL static double place_from_start(const BinaryList& split, const Window& window, double end, Span<Index> above) {
+        double missed = 0.0;
+        count_above(split.p(), Index(ceil(end)),
+                    [&](Index i, Index j) { return split.irrelevant_score[j] + 0.5 > split.relevant_score[i]; },
+                    [&](Index i, Index j) {
+                        above[i] = j;
+                        missed += window.weight(i) * least(double(j), end);
+                    });
+        return missed;
+    }
+
+    // Add psi of a ranking, of the first `end` cells over `whole` of them; that of an ideal one is 0.
+    KERNEL static void add(List& list, const BinaryList& split, const Window& window, Span<const Index> above, double end,
+                           double whole) {
+        const double scale = 2.0 / (whole * window.rest);
+        const Index p = split.p();
+        count_above(Index(ceil(end)), p, [&](Index j, Index i) { return above[i] <= j; },
+                    [&](Index j, Index i) {
+                        const double cell = least(double(j + 1), end) - double(j);
+                        list.coefficient[split.irrelevant[j]] += scale * (cell * (double(p) - most(window.skipped, double(i))));
+                    });
+        for (Index i = 0; i < p; ++i)
+            list.coefficient[split.relevant[i]] -= scale * (window.weight(i) * least(double(above[i]), end));
+    }
+};
+
+}  // namespace rankstruct

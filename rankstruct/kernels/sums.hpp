@@ -1,0 +1,44 @@
+// Sums and maxima that vector instructions take several terms of at a time.
+#pragma once
+
+#include "base.hpp"
+
+namespace rankstruct {
+
+constexpr int LANES = 8;
+
+// Fold `term(i)` for i from 0 to count - 1, beginning with `empty`; lane l has those of i = l, l + LANES, ...
+template <class Fold, class Term>
+KERNEL inline double fold(Index count, double empty, Fold fold, Term term) {
+    double lane[LANES];
+    for (double& each : lane) each = empty;
+    Index i = 0;
+    for (; i + LANES <= count; i += LANES)
+        for (int l = 0; l < LANES; ++l) lane[l] = fold(lane[l], term(i + l));
+    for (int width = LANES / 2; width; width /= 2)
+        for (int l = 0; l < width; ++l) lane[l] = fold(lane[l], lane[l + width]);
+    for (; i < count; ++i) lane[0] = fold(lane[0], term(i));
+    return lane[0];
+}
+
+template <class Term>
+KERNEL inline double sum_of(Index count, Term term) {
+    return fold(count, 0.0, [](double a, double b) { return a + b; }, term);
+}
+
+template <class Term>
+KERNEL inline double highest_of(Index count, Term term) {
+    return fold(count, -INFINITE, [](double a, double b) { return a < b ? b : a; }, term);
+}
+
+KERNEL inline double sum(Span<const double> values) {
+    const double* its = values.data;
+    return sum_of(values.size, [=](Index i) { return its[i]; });
+}
+
+KERNEL inline double dot(Span<const double> a, Span<const double> b) {
+    const double *of_a = a.data, *of_b = b.data;
+    return sum_of(a.size, [=](Index i) { return of_a[i] * of_b[i]; });
+}
+
+}  // namespace rankstruct
