@@ -360,7 +360,7 @@ def _perfected(measure, kind: str, p: int, n: int) -> np.ndarray:
 
 
 def graded_auc_by_pairs(scores: np.ndarray, labels: np.ndarray, thresholds, weights) -> tuple[float, np.ndarray]:
-    """AUC's hinge at thresholds of one list, O(n^2 T), and its gradient: a pair costs 1 - 2 (s_i - s_j) over their number, or 0."""
+    """AUC's hinge at thresholds of a list, O(n^2 T), and its gradient: a pair costs 1 - 2 (s_i - s_j) or 0, over their number."""
     value, gradient = 0.0, np.zeros(len(scores))
     for threshold, weight in zip(thresholds, weights, strict=True):
         relevant = labels >= threshold

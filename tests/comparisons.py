@@ -1,8 +1,8 @@
 """The compiled core against its slow twins, so that a deliberate fault in it is noticed.
 
-A comparison draws random lists, asks a slow twin what holds for them, and makes checks, each of which asks the core. Run by itself
-this is a server: it reads names of comparisons and paths of libraries, and for each forks a child that takes the library and says
-whether every check holds. What slow twins say is asked for once.
+A comparison draws random lists, asks a slow twin what holds for them, and makes checks, each of which asks the core. Run by
+itself this is a server: it reads names of comparisons and paths of libraries, and for each forks a child that takes the library
+and says whether every check holds. What slow twins say is asked for once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from brute_force import (
     ranksvm_by_loop,
     surrogates_of_lists,
 )
-from diverse_problems import draw_assignment, draw_grouped, draw_leading, draw_reciprocal, find_leaders
+from diverse_problems import check_assignment, draw_assignment, draw_grouped, draw_reciprocal, reciprocal_hinges
 from kernel_parts import SOURCES, Parts, build
 from scipy.optimize import linear_sum_assignment
 from sorting_problems import KINDS, LENGTHS, draw_values, order_of, sorts
@@ -48,7 +48,9 @@ def _near(found: Any, expected: Any, allowed: float) -> bool:
     return bool((np.abs(np.asarray(found) - expected) <= allowed).all())  # nor where it is NaN
 
 
-def _lay_out(rng: np.random.Generator, lists: list[tuple[np.ndarray, ...]]) -> tuple[list[torch.Tensor], dict[str, torch.Tensor], Any]:
+def _lay_out(
+    rng: np.random.Generator, lists: list[tuple[np.ndarray, ...]]
+) -> tuple[list[torch.Tensor], dict[str, torch.Tensor], Any]:
     """Arrays of several lists as padded or flat tensors; how they are laid out; and what gives the numbers of list i back."""
     sizes = [len(each[0]) for each in lists]
     if len(lists) == 1:
@@ -87,7 +89,9 @@ def _solved(
 
     def check(_: Any) -> bool:
         for reference in references:
-            options = {name: value for name, value in more.items() if name != "reference_scores" or reference != "ideal"}
+            options = {
+                name: value for name, value in more.items() if name != "reference_scores" or reference != "ideal"
+            }
             found = rs.most_violated(scores, labels, measure, feature_map=feature_map, reference=reference, **options)
             for i, (each, its, size) in enumerate(zip(lists, expected, sizes, strict=True)):
                 value, task_loss = (float(values.reshape(-1)[i]) for values in (found.value, found.task_loss))
@@ -126,7 +130,12 @@ def _enumerated(measures: list[str], maps: list[rs.FeatureMap], most: int = 5) -
                 scores, labels, size = random_list(rng, isinstance(feature_map, rs.Positional), most)
                 other = rng.permutation(len(scores)).astype(float)
                 chosen = hinges(measure, feature_map, labels, scores, other) if chooses else {}
-                expected.append({**hinges(measure, feature_map, labels, scores), **{key: chosen[key] for key in chosen if key != "ideal"}})
+                expected.append(
+                    {
+                        **hinges(measure, feature_map, labels, scores),
+                        **{key: chosen[key] for key in chosen if key != "ideal"},
+                    }
+                )
                 lists.append((scores, labels, other) if chooses else (scores, labels))
                 sizes.append(size)
             names = ("reference_scores",) if chooses else ()
@@ -162,17 +171,23 @@ def _by_turns(*draws: Callable[..., Iterator[Check]]) -> Callable[..., Iterator[
 def _weighted_thresholds(rng: np.random.Generator) -> Iterator[Check]:
     """Graded labels, relevant at one threshold after another: the sum of what each is."""
     while True:
-        name, reference = (("AP", "ideal"), ("AP@2", "ideal"), ("AUC", "predicted"), ("AP", "predicted"))[rng.integers(4)]
+        name, reference = (("AP", "ideal"), ("AP@2", "ideal"), ("AUC", "predicted"), ("AP", "predicted"))[
+            rng.integers(4)
+        ]
         scores, labels, size = random_list(rng, True, 5)
         thresholds, weights = [0.7, 1.0, 2.0, 3.0][rng.integers(0, 2) :], rng.choice([0.5, 1.0, 2.0], 4)
         weights = weights[: len(thresholds)]
-        measure = rs.parse_measure(name)
-        each = [hinges(measure, rs.Pairwise(), 1.0 * (labels >= t), scores)[reference] for t in thresholds]
-        given = torch.tensor(scores, requires_grad=True), torch.tensor(labels)
-        options = {"grades": thresholds, "grade_weights": weights.tolist(), "reference": reference, "reduction": "none"}
+        measure, pairs = rs.parse_measure(name), rs.Pairwise()
+        each = [hinges(measure, pairs, 1.0 * (labels >= t), scores)[reference] for t in thresholds]
+        solve_grades = find_oracle(measure, pairs).solve_grades
+        given = torch.tensor(scores), torch.tensor(labels), None, None, measure, pairs, reference
+        options = {"thresholds": torch.tensor(thresholds, dtype=torch.float64), "weights": torch.tensor(weights)}
 
-        def check(_: Any, given=given, name=name, options=options, expected=weights @ each, size=size) -> bool:
-            return _near(rs.graded_loss(*given, name, **options).detach(), expected, 1e-8 * size)
+        def check(
+            _: Any, solve=solve_grades, given=given, options=options, scores=scores, expected=weights @ each, size=size
+        ) -> bool:
+            task_loss, value, direction = solve(*given, **options)
+            return _near([value, task_loss + direction.numpy() @ scores], expected, 1e-8 * size)
 
         yield check
 
@@ -181,9 +196,14 @@ def _fractional_thresholds(rng: np.random.Generator) -> Iterator[Check]:
     """A label 0.7 is relevant from 0.7 on, in whatever precision either came."""
     while True:
         scores, grades = torch.tensor(rng.normal(size=8)), rng.integers(1, 10, 8)
-        labels, least = torch.tensor(grades / 10, dtype=[torch.float32, torch.float64][rng.integers(2)]), int(rng.integers(1, 10))
+        labels, least = (
+            torch.tensor(grades / 10, dtype=[torch.float32, torch.float64][rng.integers(2)]),
+            int(rng.integers(1, 10)),
+        )
 
-        def check(_: Any, scores=scores, labels=labels, least=least, relevant=torch.tensor(grades >= least)) -> bool:
+        relevant = torch.tensor(grades >= least)
+
+        def check(_: Any, scores=scores, labels=labels, least=least, relevant=relevant) -> bool:
             found = rs.most_violated(scores, labels, rs.AP(min_relevant=least / 10), feature_map="pairwise")
             return torch.equal(found.value, rs.most_violated(scores, relevant, "AP", feature_map="pairwise").value)
 
@@ -194,7 +214,10 @@ def _long_positional(rng: np.random.Generator) -> Iterator[Check]:
     """SciPy's value; few gains and many, with a cut-off and without."""
     names = ["nDCG", "nDCG@5", "DCG(discount='letor')@20", "nDCG(gain='linear')@3", "DCG(gain='linear')", "P@7"]
     while True:
-        measure, decay = rs.parse_measure(str(rng.choice(names))), rs.Positional(["i^-1/3", "i^-1", "discount"][rng.integers(3)])
+        measure, decay = (
+            rs.parse_measure(str(rng.choice(names))),
+            rs.Positional(["i^-1/3", "i^-1", "discount"][rng.integers(3)]),
+        )
         n = int(rng.integers(17, 60))
         labels = rng.integers(0, rng.choice([2, 4, 9]), n).astype(float) if rng.random() < 0.5 else rng.random(n) * 3
         scores = rng.normal(size=n) * rng.choice([0.1, 1.0]) + labels * rng.choice([-0.5, 0.0, 0.5])
@@ -219,10 +242,40 @@ def _long_reciprocal(rng: np.random.Generator) -> Iterator[Check]:
         best = -np.inf
         for r in range(min(int((labels == 0).sum()), k) + 1):
             cost = np.outer(scores, c) - 1e6 * np.outer(labels, np.arange(n) < r)
-            best = max(best, 1.0 - (1.0 / (1 + r) if r < k else 0.0) + cost[linear_sum_assignment(cost, maximize=True)].sum())
+            best = max(
+                best, 1.0 - (1.0 / (1 + r) if r < k else 0.0) + cost[linear_sum_assignment(cost, maximize=True)].sum()
+            )
         value = best - np.sort(scores)[::-1] @ c
         decay = rs.Positional("i^-0.5")
         yield _solved(rng, [(scores, labels)], (), [{"predicted": value}], [10.0], rs.RR(k), decay, ("predicted",))
+
+
+def _tied(diverse: bool) -> Callable[..., Iterator[Check]]:
+    """Where all scores tie every reference is an ideal ranking."""
+
+    def draw(rng: np.random.Generator) -> Iterator[Check]:
+        while True:
+            shown, groups, labels = (
+                int(rng.integers(2, 6)),
+                rng.permutation(np.repeat(np.arange(8), 3)),
+                np.zeros(24, np.int64),
+            )
+            for grade in range(1, shown + 1):  # of groups 0, 1, ..., beside others of grade 0
+                labels[rng.choice(np.flatnonzero(groups == grade - 1))] = grade
+            measure = f"{'diverse_' * diverse}nDCG@{shown}"
+            given = torch.zeros(24, dtype=torch.float64), torch.tensor(labels), measure
+            options = {"groups": torch.tensor(groups)} if diverse else {}
+
+            def check(_: Any, given=given, options=options, graded=labels > 0) -> bool:
+                ideal, *others = (
+                    rs.most_violated(*given, feature_map="positional", reference=reference, **options).direction[graded]
+                    for reference in ("ideal", "ideal-tied", "predicted")
+                )
+                return all(torch.equal(ideal, other) for other in others)
+
+            yield check
+
+    return draw
 
 
 DIVERSE = [
@@ -236,10 +289,10 @@ DIVERSE = [
 def _diverse(rng: np.random.Generator) -> Iterator[Check]:
     """Short lists of any measure, and longer ones of reciprocal rank."""
     while True:
-        scores, labels, groups, k, value = draw_reciprocal(rng)
-        measure, decay = rs.Diverse(rs.RR(k)), rs.Positional("i^-1/2")
-        lists = [(scores, labels, groups)]
-        yield _solved(rng, lists, ("groups",), [{"predicted": value}], [1.0], measure, decay, ("predicted",))
+        scores, labels, groups, k = draw_reciprocal(rng)
+        measure, decay, lists = rs.Diverse(rs.RR(k)), rs.Positional("i^-1/2"), [(scores, labels, groups)]
+        expected = reciprocal_hinges(scores, labels, groups, k)
+        yield _solved(rng, lists, ("groups",), [expected], [1.0], measure, decay, tuple(expected))
         plain, lists, expected, sizes = rs.parse_measure(str(rng.choice(DIVERSE))), [], [], []
         chooses = rng.random() < 0.2 and not isinstance(plain, rs.mWTA)
         for _ in range(rng.choice([1, 1, 3])):
@@ -271,7 +324,14 @@ def _surrogates(rng: np.random.Generator) -> Iterator[Check]:
         labels = torch.tensor((order < p).astype(float))
 
         def check(
-            _: Any, given=given, labels=labels, name=name, kinds=(kind, rescaling), expected=expected, order=order, scores=scores
+            _: Any,
+            given=given,
+            labels=labels,
+            name=name,
+            kinds=(kind, rescaling),
+            expected=expected,
+            order=order,
+            scores=scores,
         ) -> bool:
             found = rs.TopSurrogateLoss(name, *kinds, reduction="none")(given, labels)
             size = max(1.0, np.abs(scores).max(initial=0))
@@ -326,7 +386,7 @@ _LABELS = ((np.float32, 0), (np.float64, 1), (np.int64, 2), (np.int32, 3), (np.u
 
 
 def _batches(rng: np.random.Generator) -> Iterator[Check]:
-    """AUC's loop as Python calls it: some lists of a batch of any layout and types, and nothing else is written; what is refused."""
+    """AUC's loop as Python calls it: some lists of a batch of any layout and types; nothing else is written; what is refused."""
     while True:
         count, flat = int(rng.integers(1, 5)), rng.random() < 0.5
         sizes = rng.integers(0, 50, count) if flat else np.full(count, rng.integers(1, 50))
@@ -351,12 +411,18 @@ def _batches(rng: np.random.Generator) -> Iterator[Check]:
                 labels[places] = -1
             of_list = np.searchsorted(bounds, places, side="right")
             if len(places) == 2 and of_list[0] == of_list[1] and spoilt == "labels":
-                scores[places] = -1e3, 1e3  # the first as given, not by score
+                scores[places] = rng.permutation([-1e3, 1e3])  # the first as given, not by score
         gained = labels.astype(float) if gains is None else gains[labels.astype(int).clip(0)]
-        expected = [
-            graded_auc_by_pairs(scores[a:b][real[a:b]].astype(float), 1.0 * (gained[a:b][real[a:b]] > 0), [1.0], [1.0])
-            for a, b in zip(bounds[:-1], bounds[1:], strict=True)
-        ] if wrong < 0 else []
+        expected = (
+            [
+                graded_auc_by_pairs(
+                    scores[a:b][real[a:b]].astype(float), 1.0 * (gained[a:b][real[a:b]] > 0), [1.0], [1.0]
+                )
+                for a, b in pairwise(bounds)
+            ]
+            if wrong < 0
+            else []
+        )
 
         def check(
             _: Any,
@@ -395,7 +461,11 @@ def _do_some(arrays: Any, numbers: Any, bounds: np.ndarray, real: np.ndarray, ex
                 return False
             continue
         whole, slope = expected[i]
-        if not (_near(value[i], whole, 20 * allowed) and _near(its[real[a:b]], slope, allowed) and _near(its[~real[a:b]], 0, 0)):
+        if not (
+            _near(value[i], whole, 20 * allowed)
+            and _near(its[real[a:b]], slope, allowed)
+            and _near(its[~real[a:b]], 0, 0)
+        ):
             return False
         total, lists = total + value[i], lists + bool(real[a:b].any())
     return found == -1 and batch.real_lists == lists and abs(batch.sum - total) <= 1e-5
@@ -412,7 +482,11 @@ def _refused(rng: np.random.Generator) -> Iterator[Check]:
         ("document 0 has gain 1, document 3 has gain 3", (lists[0], [1, 0, 0, 2], "nDCG"), {"feature_map": "pairwise"}),
         ("", ([0.0, -1e300, -1e300, 1.0], [0, 1, 0, 2], "DCG"), {}),
         ("", (lists[1], [1, 0, 0, 1], "nDCG"), {"feature_map": "pairwise"}),
-        ("far apart .* document 2", ([1e300, 0.0, -9e300, 0.0], [0, 1, 0, 1], "diverse_nDCG@3"), {"feature_map": "positional(k+1-i)"} | groups),
+        (
+            "far apart .* document 2",
+            ([1e300, 0.0, -9e300, 0.0], [0, 1, 0, 1], "diverse_nDCG@3"),
+            {"feature_map": "positional(k+1-i)"} | groups,
+        ),
     ]
     while True:
         for message, (scores, labels, measure), options in cases:
@@ -459,7 +533,7 @@ def _sorting(rng: np.random.Generator) -> Iterator[Check]:
 def _grades(rng: np.random.Generator) -> Iterator[Check]:
     while True:
         count = int(rng.choice([1, 2, 5, 20, 64, 65, 100]))
-        values = rng.choice(rng.integers(-9, 200, count) / rng.choice([1, 7]), int(rng.integers(1, 200)))
+        values = rng.choice((rng.permutation(210)[:count] - 9) / rng.choice([1, 7]), int(rng.integers(1, 400)))
         values = np.where(rng.random(len(values)) < 0.2, -0.0, values)
         expected = -np.unique(-values + 0.0)
 
@@ -516,43 +590,25 @@ def _assignment(rng: np.random.Generator) -> Iterator[Check]:
             k = int(rng.choice([40, 150, 300]))
             draws.append((draw_long_problem(rng, int(rng.integers(6)), k, float(rng.choice([1.5, 50.0]))), k))
         for problem, cut in draws:
-            size = max(np.abs(problem.score).max(), problem.gain.max())
+            size, best = max(np.abs(problem.score).max(), problem.gain.max()), problem.best_value()
 
-            def check(parts: Any, problem=problem, cut=cut, expected=problem.best_value(), size=size) -> bool:
+            def check(parts: Any, problem=problem, cut=cut, expected=best, size=size) -> bool:
                 return all(
-                    _near(problem.value(classes), expected, 1e-10 * size) for classes in solve(parts, problem, cut).values()
+                    _near(problem.value(classes), expected, 1e-10 * size)
+                    for classes in solve(parts, problem, cut).values()
                 )
 
             yield check
 
 
 def _groups(rng: np.random.Generator) -> Iterator[Check]:
-    """Ranks assigned to groups, with room for all values, for some and for one rank at a time."""
+    """Ranks assigned to groups, with room for a table and without; where no rank leads, one, and so on; bounds between."""
     while True:
-        for draw in (draw_assignment, draw_leading):
-            problem = draw(rng)
-            rows = int(rng.choice([1, max(1, len(problem.value) // 2), len(problem.value)]))
+        problem, seed = draw_assignment(rng), int(rng.integers(2**31))
+        expected = [problem.best(lead) for lead in range(problem.most_leads() + 1)]
 
-            def check(parts: Any, problem=problem, rows=rows, expected=problem.best()) -> bool:
-                return _near(problem.found(parts, rows), expected, 1e-9 * problem.size())
-
-            yield check
-
-
-def _leaders(rng: np.random.Generator) -> Iterator[Check]:
-    """The bounds for reciprocal rank hold, and the best ranking that they tell is worth what they say."""
-    while True:
-        seed = int(rng.integers(2**31))
-
-        def check(parts: Any, seed=seed) -> bool:
-            found = find_leaders(np.random.default_rng(seed), parts)
-            above = found.totals - found.totals[0]
-            best = float((above - found.charge).max())
-            return (
-                bool((found.bound[1:] >= above[1:] - 1e-9).all())
-                and _near(found.value_known, found.known[2], 1e-9)
-                and _near(found.exact, best, 1e-9)
-            )
+        def check(parts: Any, problem=problem, seed=seed, expected=expected) -> bool:
+            return check_assignment(np.random.default_rng(seed), parts, problem, expected)
 
         yield check
 
@@ -574,12 +630,36 @@ class Comparison:
     source: str = ""
 
 
-_DISCOUNTS = ["nDCG", "nDCG@2", "DCG@3", "DCG(discount='letor')", "nDCG(discount='letor')", "RBP@3", "P@1", "P@3", "WTA"]
+_DISCOUNTS = [
+    "nDCG",
+    "nDCG@2",
+    "DCG@3",
+    "DCG(discount='letor')",
+    "nDCG(discount='letor')",
+    "RBP@3",
+    "P@1",
+    "P@3",
+    "WTA",
+]
 _PAIRWISE = ["AUC", "AP", "AP@1", "AP@3", "RR", "RR@2", *_DISCOUNTS]
 _LONG = ["AUC", "AP", "AP@5", "RR@3", "nDCG", "nDCG@9", "DCG(discount='letor')@20", "P@4"]
-_AREAS = ["pAUC(high=0.3)", "pAUC(high=0.7,min_tpr=0.4)", "pAUC(low=0.2,high=0.7)", "pAUC(low=0.25,high=0.5,min_tpr=0.5)"]
+_AREAS = [
+    "pAUC(high=0.3)",
+    "pAUC(high=0.7,min_tpr=0.4)",
+    "pAUC(low=0.2,high=0.7)",
+    "pAUC(low=0.25,high=0.5,min_tpr=0.5)",
+]
 _SETS = ["R@2", "Rprec", "Success@2", "Success@1", "F1", "F(beta=3)", "F1@3", "Accuracy", "P@3"]
-_GAINS = ["nDCG", "nDCG@2", "DCG(discount='letor')@3", "ERU(d=1,half_life=3)", "P@2", "WTA", "mWTA", "mWTA(discount='letor')"]
+_GAINS = [
+    "nDCG",
+    "nDCG@2",
+    "DCG(discount='letor')@3",
+    "ERU(d=1,half_life=3)",
+    "P@2",
+    "WTA",
+    "mWTA",
+    "mWTA(discount='letor')",
+]
 _MAPS = [rs.Positional(decay) for decay in ("i^-1/2", "i^-2", "discount")]
 
 COMPARISONS = {
@@ -588,7 +668,14 @@ COMPARISONS = {
         1200,
         tuple(
             f"pairwise_{name}"
-            for name in ("auc", "average_precision", "precision_at_cutoff", "convex_discount", "discount_at_cutoff", "reciprocal_rank")
+            for name in (
+                "auc",
+                "average_precision",
+                "precision_at_cutoff",
+                "convex_discount",
+                "discount_at_cutoff",
+                "reciprocal_rank",
+            )
         ),
     ),
     "thresholds": Comparison(
@@ -611,11 +698,17 @@ COMPARISONS = {
     "graded AUC": Comparison(_graded_auc, 300, ("graded_auc",)),
     "ranksvm": Comparison(_ranksvm, 150, ("pairwise_hinge",)),
     "positional": Comparison(
-        _by_turns(_enumerated(_GAINS, _MAPS), _enumerated(["RR", "RR@2"], _MAPS), _long_positional, _long_reciprocal),
-        1600,
+        _by_turns(
+            _enumerated(_GAINS, _MAPS),
+            _enumerated(["RR", "RR@2"], _MAPS),
+            _long_positional,
+            _long_reciprocal,
+            _tied(False),
+        ),
+        2000,
         ("positional",),
     ),
-    "diverse": Comparison(_diverse, 3000, ("diverse",)),
+    "diverse": Comparison(_by_turns(_diverse, _diverse, _tied(True)), 3600, ("diverse",)),
     "batches": Comparison(_batches, 500, ("pairwise_auc",)),
     "refusals": Comparison(
         _refused,
@@ -628,7 +721,6 @@ COMPARISONS = {
     "ties": Comparison(_ties, 50, source="sorting.cpp"),
     "assignment": Comparison(_assignment, 1500, source="assignment.cpp"),
     "groups": Comparison(_groups, 600, source="diverse.cpp"),
-    "leaders": Comparison(_leaders, 600, source="diverse.cpp"),
 }
 
 _LOOP = """

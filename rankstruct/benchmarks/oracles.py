@@ -15,13 +15,13 @@ from torch import Tensor
 from rankstruct.benchmarks.timing import both_ways, figures, interleaved_ratios
 from rankstruct.feature_maps import Positional
 from rankstruct.kernels.threads import threads_of_torch
-from rankstruct.losses import structured_hinge_loss
+from rankstruct.losses import StructuredHingeLoss
 from rankstruct.measures import DiscountedGain, parse_measure
 from rankstruct.oracles import most_violated
 from rankstruct.progress import Progress
 
 SHAPES = ((256, 100), (64, 1000), (8, 10_000))
-SHARES = (0.05, 0.3)
+SHARES = (0.05, 0.3, 5)  # of relevant documents; or as many grades, all alike
 MEASURES = ("AP", "AUC", "pAUC(high=0.1)", "pAUC(low=0.02,high=0.1)", "F1", "R@10", "nDCG", "nDCG@10", "RR@10", "P@10")
 DENSE = "all pairs, dense torch"
 MOST_DENSE_BYTES = 2e9
@@ -35,7 +35,7 @@ class Timing:
     Attributes:
         what: the call.
         lists, list_size: the shape of the scores.
-        relevant: the share of relevant documents.
+        relevant: the share of relevant documents; from 2 on, the number of grades.
         threads: of torch, which the kernels follow.
         lower_quartile, median: of the ratio, round by round; None where the call needs too much memory to be tried.
         microseconds: the call's own median time.
@@ -71,7 +71,11 @@ def benchmark_oracles(
     for count, (lists, size), share in Progress(cases, desc="benchmark", unit="case", leave=False):
         torch.set_num_threads(count)
         scores = torch.randn(lists, size, generator=generator)
-        labels = (torch.rand(lists, size, generator=generator) < share).long()
+        labels = (
+            torch.randint(0, int(share), (lists, size), generator=generator)
+            if share > 1
+            else (torch.rand(lists, size, generator=generator) < share).long()
+        )
         calls: dict[str, Callable[[], object]] = {
             "torch.sort": partial(torch.sort, scores, dim=-1, descending=True),
             "np.argsort": partial(np.argsort, scores.numpy(), axis=-1),
@@ -94,7 +98,7 @@ def benchmark_oracles(
 
 
 def _loss(measure: str) -> Callable[[Tensor, Tensor], Tensor]:
-    return partial(structured_hinge_loss, measure=measure)
+    return StructuredHingeLoss(measure)
 
 
 def _all_pairs(scores: Tensor, labels: Tensor) -> Tensor:
@@ -102,6 +106,33 @@ def _all_pairs(scores: Tensor, labels: Tensor) -> Tensor:
     margins = 1 - (scores.unsqueeze(-1) - scores.unsqueeze(-2))
     pairs = (labels.unsqueeze(-1) > 0) & (labels.unsqueeze(-2) == 0)
     return (margins.clamp(min=0) * pairs).sum()
+
+
+@threads_of_torch(1)
+def benchmark_one_list(
+    measures: Sequence[str] = MEASURES, size: int = 4, rounds: int = 2000, seed: int = 0
+) -> list[dict[str, float | str]]:
+    """A list of a few documents, forward and backward, where the call itself is all that costs, one thread.
+
+    Returns:
+        Rows of loss, median microseconds, and their ratio to `softmax(scores) . labels` in plain torch.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randn(size, generator=generator)
+    labels = (torch.arange(size) % 2).long()
+    weights = labels.float()
+    calls: dict[str, Callable[[], object]] = {
+        "softmax . labels": partial(
+            both_ways, lambda scores, labels: (scores.softmax(-1) * weights).sum(), scores, labels
+        )
+    }
+    for measure in measures:
+        calls[measure] = partial(both_ways, _loss(measure), scores, labels)
+    results = interleaved_ratios(calls, "softmax . labels", rounds)
+    return [
+        {"loss": name, "µs": round(float(np.median(its)) * 1e6, 1), "over softmax": round(float(np.median(ratio)), 2)}
+        for name, (its, ratio) in results.items()
+    ]
 
 
 @threads_of_torch(1)
@@ -206,8 +237,12 @@ def as_rows(timings: Sequence[Timing]) -> tuple[list[str], list[list[object]]]:
         known = (t.lower_quartile, 2), (t.median, 2), (t.microseconds, 0)
         return ["-" if value is None else f"{value:.{digits}f}" for value, digits in known]
 
-    rows = [[t.what, f"{t.lists}x{t.list_size}", f"{t.relevant:.0%}", t.threads, *shown(t)] for t in timings]
+    rows = [[t.what, f"{t.lists}x{t.list_size}", _labels(t.relevant), t.threads, *shown(t)] for t in timings]
     return header, rows
+
+
+def _labels(relevant: float) -> str:
+    return f"{relevant:g} grades" if relevant > 1 else f"{relevant:.0%}"
 
 
 def by_case(timings: Sequence[Timing]) -> tuple[list[str], list[list[object]]]:
@@ -221,5 +256,5 @@ def by_case(timings: Sequence[Timing]) -> tuple[list[str], list[list[object]]]:
     for lists, size, relevant in cases:
         medians = [found[lists, size, relevant, what] for what in calls]
         shown = ["-" if value is None else f"{value:.{2 if value < 10 else 0}f}" for value in medians]
-        rows.append([f"{lists} x {size}", f"{relevant:.0%}", *shown])
+        rows.append([f"{lists} x {size}", _labels(relevant), *shown])
     return ["lists x documents", "relevant", *(what.removesuffix(" loss") for what in calls)], rows

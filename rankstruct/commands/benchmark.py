@@ -35,6 +35,9 @@ def _oracles(options: argparse.Namespace) -> dict[str, Any]:
     tables = {"oracles": oracles.by_case(timings)}
     report: dict[str, Any] = {"timings": [asdict(timing) for timing in timings], "tables": tables}
     if not options.brief:
+        report["one list"] = oracles.benchmark_one_list(options.measures, seed=options.seed)
+        print("\none list of 4 documents, forward and backward, over a softmax in plain torch, one thread")
+        tables["one list"] = _print_rows(report["one list"])
         report["growth"] = growth
         print("\none list of 1,000 and one of 100,000 documents, 1 % relevant, one thread")
         tables["growth"] = _print_rows(growth)

@@ -1,13 +1,14 @@
-"""Kernels: compiled loops for CPU tensors and their vectorised twins for the others, behind one door, `dispatch.define_kernel`.
+"""Kernels: compiled loops for the CPU and CUDA, and bodies in vectorised torch for other devices, behind one door, `Kernel`.
 
 What stands above this floor sees custom operators alone: the oracles make theirs, and losses call `pairwise_hinge`,
-`pairwise_logistic`, `swap_surrogate`, `expected_discounts`, `draw_few_ranks`, `draw_rankings`, `policy_gradient` and
-`policy_curvature`.
+`pair_loss`, those of `pair_sums`, `swap_surrogate`, `soft_rank`, `draw_few_ranks`, `draw_rankings`, `policy_loss`,
+`policy_gradient` and `policy_curvature`.
 """
 
 from rankstruct.kernels.dispatch import *
+from rankstruct.kernels.pair_loss import *
+from rankstruct.kernels.pair_sums import *
 from rankstruct.kernels.pairwise_hinge import *
-from rankstruct.kernels.pairwise_logistic import *
 from rankstruct.kernels.plackett_luce import *
-from rankstruct.kernels.rank_binomial import *
+from rankstruct.kernels.soft_rank import *
 from rankstruct.kernels.swap_surrogate import *

@@ -79,6 +79,11 @@ struct Arena {
         used += (count * Index(sizeof(T)) + line - 1) / line * line;
         return {reinterpret_cast<T*>(begin), count};
     }
+    // Several of one size.
+    template <class... T>
+    KERNEL void take_each(Index count, Span<T>&... spans) {
+        ((spans = take<T>(count)), ...);
+    }
 };
 
 // Scratch whose size is known late and that few lists need. It grows on the host, its content lost. On a device it has a share of the

@@ -175,6 +175,8 @@ _GAINS = {"discounts": _TABLE, "longest": _COUNT, "kept": _COUNT}
 smooth_grad = Loop("smooth_grad", "SmoothGains", **_GAINS, normalized=_FLAG, sigma=_REAL)
 neural_gain = Loop("neural_gain", "NeuralGains", **_GAINS, temperature=_REAL)
 neural_entropy = Loop("neural_entropy", "NeuralLabels", temperature=_REAL)
+_NODES = {"nodes": _TABLE, "shares": _TABLE, "count": _COUNT, "steepness": _REAL, "normal": _FLAG}
+soft_rank = Loop("soft_rank", "SoftGains", **_GAINS, normalized=_FLAG, sigma=_REAL, **_NODES)
 
 choose_method = library.rankstruct_choose_method
 choose_method.argtypes, choose_method.restype = [c_longlong] * 4, c_longlong
@@ -192,4 +194,4 @@ def _function(name: str, addresses: int, counts: int, results: int) -> Any:
 draw_few = _function("draw_few", 3, 7, 1)
 draw_rankings = _function("draw_rankings", 3, 7, 1)
 policy_derivative = _function("policy_derivative", 5, 8, 1)
-expected_discounts = _function("expected_discounts", 3, 5, 3)
+policy_loss = _function("policy_loss", 3, 6, 0)

@@ -98,13 +98,14 @@ def solve(
     Task loss and value are NaN where a number of a list is none or a label below `least_label`, of all lists where offsets on the
     device are out of order.
     """
-    scores, labels, where, offsets, chosen, groups = lists
+    scores, labels, where, offsets, chosen, groups, item_weights = (*lists, None)[:7]
     shape, device = scores.shape, scores.device
     scores = (scores if scores.dtype in SCORES else scores.float()).contiguous()
     labels = (labels if labels.dtype in LABELS else labels.double()).contiguous()
     where = None if where is None else where.contiguous()
     chosen = None if chosen is None else chosen.double().contiguous()
     groups = None if groups is None else groups.long().contiguous()
+    item_weights = None if item_weights is None else item_weights.double().contiguous()
     documents, in_order = scores.numel(), None
     if offsets is None:
         many, longest = shape[:-1], shape[-1]
@@ -123,9 +124,10 @@ def solve(
         thresholds = [
             None if given is None else _there(given, device) for given in (call.thresholds, call.threshold_weights)
         ]
-        kept = scores, labels, where, offsets, chosen, groups, None, *thresholds, None, task_loss, value, direction
+        given = scores, labels, where, offsets, chosen, groups, None, *thresholds, item_weights
+        kept = *given, task_loss, value, direction
         batch = core.Batch(
-            *(None if given is None else given.data_ptr() for given in kept),
+            *(None if each is None else each.data_ptr() for each in kept),
             *(value.numel(), longest if offsets is None else 0, 0, 0 if thresholds[0] is None else len(thresholds[0])),
             *(call.min_relevant, least_label, SCORES[scores.dtype], LABELS[labels.dtype]),
         )

@@ -1,9 +1,9 @@
 """The one door to the kernels: custom operators over lists, which `torch.compile`, vmap and fake tensors understand.
 
-Every operator is called with `(scores, labels, where, offsets, reference_scores, groups, least_label, *options)` and answers with
-`(task_loss, value, direction)`. Types and shapes have been checked; the door brings tensors of any layout, device and dtype into
-the form of a body, refuses numbers that are not finite and labels below `least_label`, and gives the answer the dtype and device
-of `scores`. Three bodies:
+Every operator is called with `(scores, labels, where, offsets, reference_scores, groups, least_label, *options)`, those whose
+documents are weighted with `item_weights` behind the groups, and answers with `(task_loss, value, direction)`. Types and shapes
+have been checked; the door brings tensors of any layout, device and dtype into the form of a body, refuses numbers that are not
+finite and labels below `least_label`, and gives the answer the dtype and device of `scores`. Two bodies:
 
     compiled  `(longest, *options)` to a `Call` of a loop of the compiled core, for tensors of the CPU and, by NVRTC, of CUDA
     padded    `(PaddedLists, *options)` in vectorised torch, returns the answer; for other devices
@@ -30,10 +30,7 @@ from rankstruct.lists import NOT_NEGATIVE, batch_first, check_offsets, is_eager,
 __all__ = ["Answer", "Call", "CpuLists", "Kernel", "PaddedLists", "Prepared", "discount_table", "mean_value"]
 
 _WORTH_A_THREAD = 20_000  # documents; handing a share to a thread costs as much as sorting some thousands
-_LISTS = (
-    "Tensor scores, Tensor labels, Tensor? where, Tensor? offsets, Tensor? reference_scores, Tensor? groups, "
-    "float least_label"
-)
+_LISTS = "Tensor scores, Tensor labels, Tensor? where, Tensor? offsets, Tensor? reference_scores, Tensor? groups"
 
 
 class Prepared(NamedTuple):
@@ -63,7 +60,9 @@ def mean_value(
     if where is not None and not where.is_contiguous():
         return None
     documents, size = scores.numel(), scores.shape[-1]
-    if not (0 < documents < 2 * _WORTH_A_THREAD and has_loops(_CPU)):
+    if documents == 0 or not has_loops(_CPU):
+        return None
+    if documents >= 2 * _WORTH_A_THREAD and torch.get_num_threads() > 1:
         return None
     call, least_label, gains = prepared
     count = documents // size
@@ -78,6 +77,9 @@ def mean_value(
         *(None, None, None, table, None, None, None, task_loss, value, direction.data_ptr()),
         *(count, size, 0 if gains is None else len(gains), 0, call.min_relevant, least_label, kind, label_kind),
     )
+    if call.thresholds is not None and call.threshold_weights is not None:
+        batch.thresholds, batch.threshold_weights = call.thresholds.data_ptr(), call.threshold_weights.data_ptr()
+        batch.threshold_count = len(call.thresholds)
     if call.loop(batch, 0, count, call.options) != -1:
         return None
     real = max(batch.real_lists, 1)
@@ -93,30 +95,24 @@ class CpuLists:
     """Lists in the form of the compiled core, and where its results go; nothing is copied that need not be.
 
     Args:
-        lists: scores, labels, where, offsets, reference scores and groups, on the CPU.
+        lists: scores, labels, where, offsets, reference scores, groups and, if there are any, item weights, on the CPU.
         least_label: labels of real documents below it are refused.
         gains: float64, what whole labels from 0 on gain, as far as that is known.
-        item_weights: float64, the shape of the scores.
 
     Attributes:
         task_loss, value, direction: what a loop fills in.
         longest: size of the longest list, padding included.
     """
 
-    def __init__(
-        self,
-        lists: Sequence[Any],
-        least_label: float,
-        gains: np.ndarray | None = None,
-        item_weights: Tensor | None = None,
-    ) -> None:
-        scores, labels, where, offsets, chosen, groups = lists
+    def __init__(self, lists: Sequence[Any], least_label: float, gains: np.ndarray | None = None) -> None:
+        scores, labels, where, offsets, chosen, groups, item_weights = (*lists, None)[:7]
         self.shape = shape = scores.shape
         scores = _contiguous(scores if scores.dtype in SCORES else scores.float())
         labels = _contiguous(labels if labels.dtype in LABELS else labels.double())
         where, offsets = _contiguous(where), None if offsets is None else _contiguous(offsets.long())
         chosen = None if chosen is None else _contiguous(chosen.double())
         groups = None if groups is None else _contiguous(groups.long())
+        item_weights = None if item_weights is None else _contiguous(item_weights.double())
         many: tuple[int, ...]
         if offsets is None:
             many, self.longest = shape[:-1], shape[-1]
@@ -128,16 +124,8 @@ class CpuLists:
         self.value = scores.new_empty(many)
         self.direction = scores.new_empty(shape)
         self.count, self.least_label = count, least_label
-        self.given = (
-            scores,
-            labels,
-            where,
-            offsets,
-            chosen,
-            groups,
-            gains,
-            item_weights,
-        )  # kept as long as their addresses
+        # Kept as long as their addresses.
+        self.given = (scores, labels, where, offsets, chosen, groups, gains, item_weights)
         self.batch = core.Batch(
             scores.data_ptr(),
             labels.data_ptr(),
@@ -279,6 +267,7 @@ class Kernel:
         compiled: the body for the CPU and CUDA.
         padded: the body for other devices.
         gains: whether labels are what documents gain.
+        weighted: whether documents have item weights, which must be finite and above 0.
     """
 
     def __init__(
@@ -289,16 +278,19 @@ class Kernel:
         padded: Callable[..., Answer] | None = None,
         *,
         gains: bool = False,
+        weighted: bool = False,
     ) -> None:
         self.name, self.gains = name, gains
+        self._lists = 7 if weighted else 6  # arguments
         self._compiled, self._padded = compiled, padded
         qualified = f"rankstruct::{name}"
-        torch.library.define(qualified, f"({_LISTS}, {options}) -> (Tensor, Tensor, Tensor)")
+        lists = f"{_LISTS}, Tensor? item_weights" if weighted else _LISTS
+        torch.library.define(qualified, f"({lists}, float least_label, {options}) -> (Tensor, Tensor, Tensor)")
         torch.library.impl(qualified, "default", func=self.answer)
         self._operator = getattr(torch.ops.rankstruct, name).default
         KERNELS[name] = self
         torch.library.register_fake(qualified, _fake)
-        torch.library.register_vmap(qualified, partial(_vmap, self._operator))
+        torch.library.register_vmap(qualified, partial(_vmap, self._operator, self._lists))
 
     def __call__(self, scores: Tensor, *given: Any) -> Answer:
         """The answer for lists that were checked."""
@@ -306,7 +298,7 @@ class Kernel:
 
     def answer(self, *given: Any) -> Answer:
         """What the operator does."""
-        lists, least_label, options = given[:6], given[6], given[7:]
+        lists, (least_label, *options) = given[: self._lists], given[self._lists :]
         scores = given[0]
         device = scores.device
         if has_loops(device):
@@ -347,7 +339,7 @@ class Kernel:
             return None
         dtype = lists[0].dtype
         answer = batch.task_loss, batch.value, batch.direction
-        return answer if dtype in SCORES else tuple(each.to(dtype) for each in answer)  # type: ignore[return-value]
+        return answer if dtype in SCORES else tuple(each.to(dtype) for each in answer)
 
 
 def has_loops(device: torch.device) -> bool:
@@ -396,23 +388,23 @@ def _fake(scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor 
     return scores.new_empty(lists), scores.new_empty(lists), scores.new_empty(scores.shape)
 
 
-def _vmap(operator: Callable[..., Answer], info: Any, in_dims: Any, *given: Any) -> tuple[Answer, tuple[int, int, int]]:
-    size, options = info.batch_size, given[6:]
-    pairs = zip(given[:6], in_dims[:6], strict=True)
+def _vmap(
+    operator: Callable[..., Answer], count: int, info: Any, in_dims: Any, *given: Any
+) -> tuple[Answer, tuple[int, int, int]]:
+    size, options = info.batch_size, given[count:]
+    pairs = zip(given[:count], in_dims[:count], strict=True)
     lists: list[Any] = [None if value is None else batch_first(value, dim, size) for value, dim in pairs]
-    scores, labels, where, offsets, chosen, groups = lists
+    offsets = lists[3]
     if offsets is None:
-        return operator(scores, labels, where, None, chosen, groups, *options), (0, 0, 0)
+        return operator(*lists, *options), (0, 0, 0)
     # The same lists again and again, one behind the other.
-    documents = scores.shape[1]
+    documents = lists[0].shape[1]
     if bool((offsets[:, 0] != 0).any() | (offsets[:, -1] != documents).any()):
         raise ValueError(f"offsets must go from 0 to the number of documents, {documents}, for every example of vmap")
     shift = torch.arange(size, device=offsets.device, dtype=offsets.dtype).unsqueeze(1) * documents
-    joined = torch.cat([(offsets[:, :-1] + shift).flatten(), offsets.new_full((1,), size * documents)])
-    scores, labels, chosen, groups = (
-        None if value is None else value.flatten() for value in (scores, labels, chosen, groups)
-    )
-    task_loss, value, direction = operator(scores, labels, None, joined, chosen, groups, *options)
+    joined = [None if value is None else value.flatten() for value in lists]
+    joined[3] = torch.cat([(offsets[:, :-1] + shift).flatten(), offsets.new_full((1,), size * documents)])
+    task_loss, value, direction = operator(*joined, *options)
     return (task_loss.view(size, -1), value.view(size, -1), direction.view(size, documents)), (0, 0, 0)
 
 

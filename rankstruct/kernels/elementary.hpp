@@ -10,7 +10,7 @@ namespace rankstruct {
 constexpr double LN2_HIGH = 6.93147180369123816490e-01, LN2_LOW = 1.90821492927058770002e-10;
 
 // exp(x) for x in [-700, 700]: 2^k times the series of exp of what is left, at most ln(2) / 2.
-KERNEL inline double near_exp(double x) {
+[[gnu::always_inline]] KERNEL inline double near_exp(double x) {
     constexpr double whole = 6755399441055744.0;  // 1.5 x 2^52: rounds what is added to a whole number, in its last bits
     const double shifted = x * 1.44269504088896340736 + whole;
     const double k = shifted - whole;
@@ -32,7 +32,7 @@ KERNEL inline double near_exp(double x) {
 }
 
 // log(x) for normal x > 0: x = 2^k m with m in [sqrt(1/2), sqrt(2)), and log(m) = 2 artanh(s), s = (m - 1) / (m + 1).
-KERNEL inline double near_log(double x) {
+[[gnu::always_inline]] KERNEL inline double near_log(double x) {
     constexpr Bits64 root = 0x3fe6a09e667f3bcdull, exponent = 0x7ff0000000000000ull, two_to_52 = 0x4330000000000000ull;
     const Bits64 bits = __builtin_bit_cast(Bits64, x), from_root = bits - root + (1023ull << 52);
     const double k = __builtin_bit_cast(double, (from_root >> 52) | two_to_52) - (4503599627370496.0 + 1023.0);

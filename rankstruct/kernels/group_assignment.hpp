@@ -1,73 +1,60 @@
-// Ranks assigned to groups of documents, each rank to a different one, so that the sum of their values is largest.
+// Ranks assigned to groups of documents, each rank to a different one, so that what they show is worth most.
 //
-// What a rank gets from a group is said by a `Worth`:
-//
-//     Index groups      at least as many as there are ranks
-//     double dearest    what a document costs at most
-//     void fill_row(Index rank, Span<double> value) const
-//                       the values of all groups at a rank, minus infinity of one that has no document for it
-//     void fill_columns(Index ranks, Span<double> value) const
-//                       the values at all ranks of one group after another
-//
-// Each rank takes the best group that is left, one after another, and moves it up as long as that is better; exchanges make of
-// that the best assignment, where it is not yet. Where there is no room for a value of every rank and group, or rounding might
-// hide an exchange, by shortest augmenting paths. About O(ranks groups) and a sweep of O(ranks^2) for every few ranks, at worst
-// O(ranks^2 groups), or without room ranks^2 / 2 rows of values.
+// Ranks take the best groups that are left and exchange them until no assignment is better. Where there is no room for a value
+// of every rank and group, or rounding might hide an exchange, by shortest augmenting paths. About O(ranks groups) and a sweep of
+// O(ranks^2) for every few ranks; by paths O(ranks^2) values of all groups.
 #pragma once
 
 #include "base.hpp"
 
 namespace rankstruct {
 
-constexpr double PRECISE = 1 << 20;  // numbers so many times as large still tell 1e-10 of a loss
+constexpr double PRECISE = 1 << 20;                 // numbers so many times as large still tell 1e-10 of a loss
+constexpr double ROUNDING = 1.0 / (Index(1) << 48);  // of numbers added up, more than is lost
 
-// Scratch for at most so many ranks and groups.
-struct GroupSpace {
-    static constexpr Index most_numbers = Index(1) << 26;  // of the table: half a gigabyte
-    static constexpr Index near_rows = 16;
+// What a rank gets from a document: decay score - discount gain; or, of rankings that irrelevant documents lead, decay score, and
+// the first `lead` ranks show no gain above 0.
+struct GroupWorth {
+    Span<const int> group;               // of each document, numbered as they appear
+    Span<const double> score, gain;      // of each document, by descending score
+    Span<const double> decay, discount;  // of each rank
+    Index groups;                        // at least as many as there are ranks
+    double dearest;                      // what a document costs at most
+    bool led;
+    Index lead = 0;
 
-    Index most_kept = most_numbers;
-    Span<int> left, before, matched, owner, done, kept;
-    Span<double> above, own, spare, taken;
-    Span<double> near;  // a table for a few ranks, and for one at least
-    Growing<double> far;
+    KERNEL double of(Index rank, Index j) const {
+        if (rank < lead && gain[j] > 0.0) return -INFINITE;
+        return decay[rank] * score[j] - discount[rank] * (led ? 0.0 : gain[j]);
+    }
 
-    KERNEL GroupSpace(Arena& arena, Index ranks, Index groups)
-        : left(arena.take<int>(groups)),
-          before(arena.take<int>(ranks)),
-          matched(arena.take<int>(ranks)),
-          owner(arena.take<int>(ranks)),
-          done(arena.take<int>(ranks)),
-          kept(arena.take<int>(ranks)),
-          above(arena.take<double>(ranks)),
-          own(arena.take<double>(ranks)),
-          spare(arena.take<double>(ranks)),
-          taken(arena.take<double>(groups)),
-          near(arena.take<double>(groups * most(least(ranks, near_rows), Index(1)))),
-          far(arena, 0) {}
+    // The values of all groups at a rank, minus infinity of one that has no document for it.
+    KERNEL void fill_row(Index rank, Span<double> value) const {
+        value.fill(-INFINITE);
+        for (Index j = 0; j < group.size; ++j) value[group[j]] = most(value[group[j]], of(rank, j));
+    }
 
-    // Room for the values of all ranks, or, where there is none, of as many as there is room for.
-    KERNEL Span<double> table(Index ranks, Index groups) {
-        const Index rows = least(ranks, most(most_kept / groups, Index(1)));
-        if (rows * groups > near.size && far.reserve(rows * groups)) return far.first(rows * groups);
-        return near.first(least(rows, near.size / groups) * groups);
+    // The values at all ranks, none of which leads, of one group after another.
+    KERNEL void fill_columns(Span<double> value) const {
+        value.fill(-INFINITE);
+        for (Index j = 0; j < group.size; ++j) {
+            double* const its = &value[group[j] * decay.size];
+            const double *c = decay.data, *a = discount.data, s = score[j], b = led ? 0.0 : gain[j];
+            for (Index i = 0; i < decay.size; ++i) its[i] = most(its[i], c[i] * s - a[i] * b);
+        }
     }
 };
 
-// The highest of the values of 0 to count - 1; four at a time, since a comparison waits for the one before it. Of the ten to
-// thirty ranks or groups that are usual, the lanes of sums.hpp made the whole assignment take 1.4 to 1.8 times as long.
+// The highest of the values of 0 to count - 1. For the ten to thirty ranks or groups that are usual these few lanes are faster
+// than those of sums.hpp: lists of 15 groups took 1.1 times as long with the latter.
 template <class Value>
 KERNEL inline double highest_of_few(Index count, Value value) {
-    double highest = -INFINITE, second = highest, third = highest, fourth = highest;
+    double highest[4] = {-INFINITE, -INFINITE, -INFINITE, -INFINITE};
     Index i = 0;
-    for (; i + 4 <= count; i += 4) {
-        highest = most(highest, value(i));
-        second = most(second, value(i + 1));
-        third = most(third, value(i + 2));
-        fourth = most(fourth, value(i + 3));
-    }
-    for (; i < count; ++i) highest = most(highest, value(i));
-    return most(most(highest, second), most(third, fourth));
+    for (; i + 4 <= count; i += 4)
+        for (int lane = 0; lane < 4; ++lane) highest[lane] = most(highest[lane], value(i + lane));
+    for (; i < count; ++i) highest[0] = most(highest[0], value(i));
+    return most(most(highest[0], highest[1]), most(highest[2], highest[3]));
 }
 
 // The first of 0 to count - 1 that has a value, which one has.
@@ -78,54 +65,68 @@ KERNEL inline int first_with(double wanted, Index count, Value value) {
     return i;
 }
 
-// Ranks that exchange their groups.
-struct Exchanges {
-    static constexpr Index few_sweeps = 2;    // before circles are looked for: mostly there is none, and prices rise no more
-    static constexpr Index more_sweeps = 32;  // than ranks, before paths are taken: some two for each exchange
+// Assigns one list after another, with scratch for at most so many ranks and groups.
+struct GroupAssignment {
+    static constexpr Index few_ranks = 32;  // for which there is room on a device
 
-    Span<const double> table;        // as `fill_columns` fills it
-    Span<int> column;                // the group of each rank
-    Span<int> left;                  // the groups that no rank has
-    Span<int> before;                // the rank that wants the group of each, or -1
-    Span<double> above, own, spare;  // of each rank: its group's price less what it gets, what it gets, the best that is left
+    Index most_numbers = Index(1) << 26;  // of the table: half a gigabyte
+    Span<int> free, before, owner, done;
+    Span<double> own, profit, spare;  // of each rank: what it gets, that less what its group costs, the best that is left
+    Span<double> price, distance, row;
+    Growing<double> numbers;
+    // Of one list.
+    GroupWorth worth{};
+    Span<int> column{};    // the group of each rank
+    Span<int> left{};      // the groups that no rank has
+    Span<double> table{};  // as `fill_columns` fills it; empty where there is no room
 
-    // The best group that is left for one rank after another.
-    KERNEL void begin() {
-        for (Index g = 0; g < left.size; ++g) left[g] = int(g);
-        for (Index i = 0; i < ranks(); ++i) {
-            const int place = best_left(i);
-            column[i] = left[place];
-            left[place] = left[left.size - 1];
-            --left.size;
-            move_up(i);
-        }
+    KERNEL GroupAssignment(Arena& arena, Index ranks, Index groups) : numbers(arena, groups * least(ranks, few_ranks)) {
+        arena.take_each(groups, free, before, owner, done);
+        arena.take_each(groups, price, distance, row);
+        arena.take_each(ranks, own, profit, spare);
     }
 
-    // Exchange until no assignment is better; returns false where that is not seen: after many sweeps, or if a price is so high
-    // above the dearest document that rounding may hide a better one.
-    //
-    // There is none if there are prices for the groups that ranks have, not below 0, at which no rank would rather have another
-    // group, nor one that is left, for nothing. The lowest are looked for: the price of rank k's group, above[k] + own[k], is
-    // what the ranks that lead to it by `before` gain if each takes the next one's group. They do so if the last loses less with
-    // the best group left, or if they are a circle. O(ranks groups + ranks^2) a sweep.
-    KERNEL bool improve(double dearest) const {
-        find_spare();
-        Index turn = 0;
-        for (Index sweeps = 0; sweeps < ranks() + more_sweeps; ++sweeps) {
-            if (turn++ == 0) begin_prices();
-            const Outcome outcome = sweep(turn > few_sweeps, PRECISE * dearest);
-            if (outcome == BEST || outcome == UNSURE) return outcome == BEST;
-            if (outcome == EXCHANGED) turn = 0;
+    // Fill `column` with the best assignment. It has prices of groups, none below 0 and 0 of those left, at which no rank would
+    // rather have another one: profit + price >= value everywhere, and equal where assigned.
+    KERNEL void begin(const GroupWorth& its, Span<int> groups_of_ranks) {
+        worth = its;
+        column = groups_of_ranks;
+        table = {};
+        const Index count = worth.groups * ranks();
+        if (count <= most_numbers && numbers.reserve(count)) {
+            table = numbers.first(count);
+            worth.fill_columns(table);
+            left = free.first(worth.groups);
+            for (Index g = 0; g < left.size; ++g) left[g] = int(g);
+            for (Index i = 0; i < ranks(); ++i) take_best_left(i);
         }
-        return false;
+        improve();
+    }
+
+    // Make `column` the best assignment again.
+    KERNEL void improve() {
+        if (!table.size || !exchange_groups()) assign_by_paths();
+    }
+
+    // Let one more rank lead; returns what is lost at least: what its profit loses at the prices found last, if that is precise.
+    KERNEL double lead() {
+        const Index rank = worth.lead++;
+        worth.fill_row(rank, row.first(worth.groups));
+        if (table.size) {
+            for (Index g = 0; g < worth.groups; ++g) table[g * ranks() + rank] = row[g];
+            move_down(rank);
+        }
+        const double highest = highest_of_few(worth.groups, [&](Index g) { return row[g] - price[g]; });
+        const double lowest = worth.decay[0] * worth.score[worth.score.size - 1];
+        return lowest < -PRECISE * worth.dearest ? 0.0 : profit[rank] - highest;
     }
 
   private:
     enum Outcome { BEST, RISING, EXCHANGED, UNSURE };
+    static constexpr Index more_sweeps = 32;  // than ranks, before paths are taken: some two for each exchange
 
     KERNEL Index ranks() const { return column.size; }
     KERNEL double value(Index group, Index rank) const { return table[group * ranks() + rank]; }
-    KERNEL Span<const double> values(Index group) const { return table.slice(group * ranks(), (group + 1) * ranks()); }
 
     // Where in `left` the best group for a rank is.
     KERNEL int best_left(Index rank) const {
@@ -133,34 +134,86 @@ struct Exchanges {
         return first_with(highest_of_few(left.size, its), left.size, its);
     }
 
-    // Exchange the group of a rank with that of the rank before it, and so on, as long as that is better.
-    KERNEL void move_up(Index rank) const {
-        const int its = column[rank];
-        double here = value(its, rank);
+    // Give a rank the best group that is left, and exchange it with that of the rank before, and so on, while that is better.
+    KERNEL void take_best_left(Index rank) {
+        const int place = best_left(rank), its = left[place];
+        left[place] = left[left.size - 1];
+        --left.size;
         for (; rank > 0; --rank) {
             const int other = column[rank - 1];
-            const double there = value(its, rank - 1);
-            if (!(there + value(other, rank) > here + value(other, rank - 1))) break;
+            if (!(value(its, rank - 1) + value(other, rank) > value(its, rank) + value(other, rank - 1))) break;
             column[rank] = other;
-            here = there;
         }
         column[rank] = its;
     }
 
-    KERNEL void begin_prices() const {
-        for (Index k = 0; k < ranks(); ++k) {
-            own[k] = value(column[k], k);
-            above[k] = -own[k];
-            before[k] = -1;
+    // Give a rank the best group of one behind it, and those between move down, or one that is left, for that of the last.
+    KERNEL void move_down(Index rank) const {
+        const Index behind = ranks() - rank;
+        const auto its = [&](Index at) { return value(column[rank + at], rank); };
+        Index from = rank + first_with(highest_of_few(behind, its), behind, its);
+        const int place = left.size ? best_left(rank) : -1;
+        if (place != -1 && value(left[place], rank) > value(column[from], rank)) {
+            from = ranks() - 1;
+            exchange(column[from], left[place]);
         }
+        for (; from > rank; --from) exchange(column[from], column[from - 1]);
     }
 
-    KERNEL void find_spare() const {
-        spare.fill(-INFINITE);
-        for (const int g : left) {
-            const Span<const double> its = values(g);
-            for (Index k = 0; k < ranks(); ++k) spare[k] = most(spare[k], its[k]);
+    // Exchange until no assignment is better; returns false where that is not seen: after many sweeps, or if a price is so high
+    // above the dearest document that rounding may hide a better one.
+    //
+    // The lowest prices are looked for: that of rank k's group, own[k] - profit[k], is what the ranks that lead to it by `before`
+    // gain if each takes the next one's group. They do so if the last loses less with the best group left, or if they are a
+    // circle. O(ranks groups + ranks^2) a sweep.
+    KERNEL bool exchange_groups() const {
+        Outcome outcome = EXCHANGED;
+        for (Index sweeps = 0; sweeps < ranks() + more_sweeps && (outcome == EXCHANGED || outcome == RISING); ++sweeps) {
+            if (outcome == EXCHANGED) begin_prices();
+            outcome = sweep();
         }
+        if (outcome != BEST) return false;
+        price.first(worth.groups).fill(0.0);
+        for (Index k = 0; k < ranks(); ++k) price[column[k]] = own[k] - profit[k];
+        return true;
+    }
+
+    KERNEL void begin_prices() const {
+        spare.fill(-INFINITE);
+        for (Index k = 0; k < ranks(); ++k) {
+            own[k] = profit[k] = value(column[k], k);
+            before[k] = -1;
+        }
+        for (const int g : left)
+            for (Index k = 0; k < ranks(); ++k) spare[k] = most(spare[k], value(g, k));
+    }
+
+    KERNEL Outcome sweep() const {
+        bool rising = false;
+        for (int k = int(ranks()) - 1; k >= 0; --k) {
+            const bool leaves = spare[k] > profit[k];
+            if (!leaves) {
+                const auto offer = [&, its = column[k]](Index i) { return value(its, i) - profit[i]; };
+                const double asked = highest_of_few(ranks(), offer);
+                const double rise = asked - (own[k] - profit[k]);
+                if (!(rise > 0.0)) continue;
+                const int by = first_with(asked, ranks(), offer);
+                if (rise < ROUNDING * (worth.dearest - own[k] - own[by])) continue;
+                if (asked > PRECISE * worth.dearest) return UNSURE;
+                before[k] = by;
+                profit[k] = own[k] - asked;
+                rising = true;
+                if (before[k] > k) continue;  // a circle goes back somewhere
+            }
+            const int circled = find_circle(k), place = leaves ? best_left(k) : -1;
+            if (circled == -1 && !leaves) continue;
+            if (circled == -1)
+                left[place] = shift(k, -1, left[place]);
+            else
+                shift(before[circled], circled, column[circled]);
+            return EXCHANGED;
+        }
+        return rising ? RISING : BEST;
     }
 
     // A rank of the circle into which the walk from a rank to the one before it, and so on, runs; -1 if it ends.
@@ -178,142 +231,46 @@ struct Exchanges {
         return group;
     }
 
-    KERNEL Outcome sweep(bool circles, double highest_price) const {
-        bool rising = false;
-        for (int k = int(ranks()) - 1; k >= 0; --k) {
-            int circled = -1;
-            if (above[k] + spare[k] > 0.0) {
-                circled = find_circle(k);
-                if (circled == -1) {
-                    const int place = best_left(k);
-                    left[place] = shift(k, -1, left[place]);
-                    find_spare();
-                    return EXCHANGED;
-                }
-            } else {
-                const Span<const double> wanted = values(column[k]);
-                const auto offer = [&](Index i) { return wanted[i] + above[i]; };
-                const double asked = highest_of_few(ranks(), offer);
-                // The second is false where rounding alone raises it.
-                if (asked > above[k] + own[k] && asked - own[k] > above[k]) {
-                    if (asked > highest_price) return UNSURE;
-                    before[k] = first_with(asked, ranks(), offer);
-                    above[k] = asked - own[k];
-                    rising = true;
-                    if (circles) circled = find_circle(k);
-                }
-            }
-            if (circled != -1) {
-                shift(before[circled], circled, column[circled]);
-                return EXCHANGED;
-            }
-        }
-        return rising ? RISING : BEST;
-    }
-};
-
-// Shortest augmenting paths, one a rank.
-//
-// Invariant after each rank: the ranks so far are matched, rank_price + price >= value everywhere with equality where matched,
-// and the price of a group is >= 0, and 0 where it is free. Groups that are not free are kept in the order in which they were
-// first matched: of the free ones only the nearest counts.
-template <class Worth>
-struct AugmentingPaths {
-    const Worth& worth;
-    Span<double> table;           // some rows of values
-    Span<int> kept;               // the rank of each row, or -1
-    Span<int> matched, owner;     // of each group that is matched: its number, its rank
-    Span<int> before, done;       // and on the path to it: the one before, whether that is the shortest
-    Span<double> distance, price;
-    Span<double> rank_price;      // [ranks]
-    Span<double> taken;           // [groups], 0 or, matched, minus infinity
-
-    KERNEL void assign(Span<int> column) const {
-        kept.fill(-1);
-        taken.fill(0.0);
-        for (int rank = 0; rank < column.size; ++rank) add(rank);
-        for (Index k = 0; k < column.size; ++k) column[owner[k]] = matched[k];
-    }
-
-  private:
-    KERNEL Span<const double> values(int rank) const {
-        const Index place = rank % kept.size;
-        const Span<double> row = table.slice(place * worth.groups, (place + 1) * worth.groups);
-        if (kept[place] != rank) worth.fill_row(rank, row);
-        kept[place] = rank;
-        return row;
+    // By shortest augmenting paths, one a rank.
+    KERNEL void assign_by_paths() {
+        owner.fill(-1);
+        price.fill(0.0);
+        for (int rank = 0; rank < ranks(); ++rank) add(rank);
+        left = free.first(worth.groups - ranks());
+        Index count = 0;
+        for (int g = 0; g < worth.groups; ++g) (owner[g] == -1 ? left[count++] : column[owner[g]]) = g;
     }
 
     KERNEL void add(int rank) const {
-        for (int k = 0; k < rank; ++k) {
-            distance[k] = INFINITE;
-            before[k] = -1;  // so that the walk back ends whatever the values
-            done[k] = 0;
-        }
-        rank_price[rank] = price[rank] = 0.0;
-        matched[rank] = 0;
-        const double free = find_path(rank);
-        rank_price[rank] -= free;
-        for (int k = 0; k < rank; ++k)
-            if (done[k]) {
-                price[k] += free - distance[k];
-                rank_price[owner[k]] -= free - distance[k];
+        distance.fill(INFINITE);
+        before.fill(-1);
+        done.fill(0);
+        profit[rank] = 0.0;
+        double length = 0.0;
+        int at = -1;
+        for (int current = rank; current != -1; current = owner[at]) {
+            worth.fill_row(current, row.first(worth.groups));
+            int nearest = -1;
+            for (int g = 0; g < worth.groups; ++g) {
+                if (done[g]) continue;
+                const double reach = length + profit[current] + price[g] - row[g];
+                if (reach < distance[g]) before[g] = at;
+                distance[g] = least(distance[g], reach);
+                if (nearest == -1 || distance[g] < distance[nearest]) nearest = g;
             }
-        taken[matched[rank]] = -INFINITE;
-        int at = rank;
+            at = nearest;
+            length = distance[at];
+            done[at] = 1;
+        }
+        profit[rank] = -length;
+        for (Index g = 0; g < worth.groups; ++g) {
+            if (!done[g] || owner[g] == -1) continue;
+            price[g] += length - distance[g];
+            profit[owner[g]] -= length - distance[g];
+        }
         for (; before[at] != -1; at = before[at]) owner[at] = owner[before[at]];
         owner[at] = rank;
     }
-
-    // The shortest path from a new rank to a free group, which becomes the last that is matched; returns its length.
-    KERNEL double find_path(int rank) const {
-        int current = rank, at = -1;
-        double length = 0.0, free = INFINITE;
-        before[rank] = -1;
-        while (true) {
-            const Span<const double> value = values(current);
-            const auto of_free = [&](Index g) { return value[g] + taken[g]; };
-            const double base = length + rank_price[current], highest = highest_of_few(value.size, of_free);
-            if (base - highest < free) {
-                free = base - highest;
-                before[rank] = at;
-                matched[rank] = first_with(highest, value.size, of_free);
-            }
-            int nearest = -1;
-            for (int k = 0; k < rank; ++k) {
-                if (done[k]) continue;
-                const double reach = base + price[k] - value[matched[k]];
-                if (reach < distance[k]) {
-                    distance[k] = reach;
-                    before[k] = at;
-                }
-                if (nearest == -1 || distance[k] < distance[nearest]) nearest = k;
-            }
-            if (nearest == -1 || free <= distance[nearest]) return free;
-            at = nearest;
-            length = distance[nearest];
-            done[nearest] = 1;
-            current = owner[nearest];
-        }
-    }
 };
-
-// Fill `column` with a different group for each rank, of which some choice must be allowed.
-template <class Worth>
-KERNEL inline void assign_groups(const Worth& worth, Span<int> column, GroupSpace& space) {
-    const Index ranks = column.size, groups = worth.groups;
-    const Span<double> table = space.table(ranks, groups);
-    const Span<int> before = space.before.first(ranks);
-    const Span<double> above = space.above.first(ranks), own = space.own.first(ranks), spare = space.spare.first(ranks);
-    if (table.size == ranks * groups) {
-        worth.fill_columns(ranks, table);
-        Exchanges exchanges{table, column, space.left.first(groups), before, above, own, spare};
-        exchanges.begin();
-        if (exchanges.improve(worth.dearest)) return;
-    }
-    AugmentingPaths<Worth>{worth, table, space.kept.first(table.size / groups), space.matched, space.owner, before, space.done,
-                           above, own, spare, space.taken.first(groups)}
-        .assign(column);
-}
 
 }  // namespace rankstruct

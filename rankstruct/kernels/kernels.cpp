@@ -1,7 +1,6 @@
 // The compiled core: what Python calls, by a plain C interface. `kernels.core` declares it again.
 #include "loops.hpp"
 #include "plackett_luce.hpp"
-#include "rank_binomial.hpp"
 #include "svmlight.hpp"
 
 #if defined(_WIN32)
@@ -95,6 +94,9 @@ EXPORT Index rankstruct_neural_gain(Batch* b, Index first, Index last, const Neu
 EXPORT Index rankstruct_neural_entropy(Batch* b, Index first, Index last, const NeuralLabels* loop) {
     return solve(b, first, last, loop);
 }
+EXPORT Index rankstruct_soft_rank(Batch* b, Index first, Index last, const SoftGains* loop) {
+    return solve(b, first, last, loop);
+}
 
 EXPORT Index rankstruct_choose_method(Index n, Index classes, Index k, Index proportional) {
     return choose_method(n, classes, k, proportional != 0);
@@ -141,11 +143,9 @@ EXPORT Index rankstruct_policy_derivative(const void* scores, const unsigned cha
                          [=](const auto& rankings) { return rankings.derive(twice != 0, placed, worth, rewards, first, last, found); });
 }
 
-EXPORT Index rankstruct_expected_discounts(const void* above, const void* below, const double* discounts, Index n, Index k, Index is_double,
-                                           Index first, Index last, void* value, void* by_above, void* by_below) {
-    return with_type(is_double, [=]<class T>(T) {
-        const bool done = expected_discounts<T>(static_cast<const T*>(above), static_cast<const T*>(below), {discounts, k}, n, first, last,
-                                                static_cast<T*>(value), static_cast<T*>(by_above), static_cast<T*>(by_below));
-        return done ? Index(-1) : OUT_OF_MEMORY;
-    });
+// Lists that are not sorted; options are those of `PolicyLoss`.
+EXPORT Index rankstruct_policy_loss(Batch* b, const double* uniform, const double* discounts, Index longest, Index samples, Index k,
+                                    Index few, Index first, Index last) {
+    const PolicyLoss loss{uniform, {discounts, longest}, samples, k, few != 0};
+    return b->score_type == FLOAT32 ? loss.run<float>(*b, first, last) : loss.run<double>(*b, first, last);
 }

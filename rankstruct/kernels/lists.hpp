@@ -67,6 +67,8 @@ struct List {
     Span<double> coefficient;
     double task_loss = 0.0, value = 0.0;
     bool lacks_room = false;  // to be set where scratch that grows could not
+
+    KERNEL double weight_of(Index rank) const { return weight.size ? weight[rank] : 1.0; }
 };
 
 // The labels of a list's documents, or what they gain where that is known by grade, in the order of `place`.

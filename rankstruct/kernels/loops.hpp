@@ -12,6 +12,7 @@
 #include "pairwise_logistic.hpp"
 #include "partial_area.hpp"
 #include "positional.hpp"
+#include "soft_rank.hpp"
 #include "top_surrogate.hpp"
 
 namespace rankstruct {
@@ -170,6 +171,20 @@ struct NeuralGains {
 struct NeuralLabels {
     double temperature;
     KERNEL auto kernel(const Batch&) const { return NeuralEntropy{temperature}; }
+};
+
+struct SoftGains {
+    const double* discounts;
+    Index longest, kept, normalized;
+    double sigma;
+    const double *nodes, *shares;
+    Index count;
+    double steepness;
+    Index normal;
+    KERNEL auto kernel(const Batch&) const {
+        const Gains gains{{discounts, longest}, kept, normalized != 0};
+        return SoftRanks{gains, sigma, {nodes, count}, {shares, count}, steepness, normal != 0};
+    }
 };
 
 }  // namespace rankstruct

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "binary.hpp"
+#include "sums.hpp"
 
 namespace rankstruct {
 
@@ -165,12 +166,13 @@ struct PlaceConvex {
     Worth worth;
 
     struct Space {
-        Span<Index> first_below;
+        Span<int> first_below, open;
         Span<double> relevant_sum;  // [i]: the scores of the first i relevant ones
         Span<double> level, slope;  // by r: what counts is level + (j-1) slope
 
         KERNEL Space(Arena& arena, const PlaceConvex& placement, Index longest)
-            : first_below(arena.take<Index>(longest + 1)),
+            : first_below(arena.take<int>(longest + 1)),
+              open(arena.take<int>(longest)),
               relevant_sum(arena.take<double>(longest + 1)),
               level(arena.take<double>(longest + 1)),
               slope(arena.take<double>(longest + 1)) {
@@ -191,25 +193,39 @@ struct PlaceConvex {
         const double factor = 0.5 * double(m) * double(p) * its.gain;
         space.relevant_sum[0] = 0.0;
         for (Index i = 0; i < p; ++i) space.relevant_sum[i + 1] = space.relevant_sum[i] + split.relevant_score[i];
-        Index stride = 1;
-        while (stride * 2 <= m) stride *= 2;
-        for (; stride >= 1; stride /= 2)
-            for (Index j = stride; j <= m; j += 2 * stride) {
-                const Index low = j > stride ? space.first_below[j - stride] : 1;
-                const Index high = j + stride <= m ? space.first_below[j + stride] : p + 1;
-                space.first_below[j] = best_between(low, high, j, split.irrelevant_score[j - 1], factor, space);
-            }
-        double measure = 0.0;
-        count_above(p, m, [&](Index i, Index j) { return space.first_below[j + 1] <= i + 1; },
-                    [&](Index i, Index j) {
-                        above[i] = j;
-                        measure += its.at(i, j);
-                    });
-        list.task_loss = its.best - measure;
+        divide(split, factor, space);
+        // Relevant i is below the last irrelevant j whose first one below is i or one before.
+        above.fill(0);
+        for (Index j = 1; j <= m && space.first_below[j] <= p; ++j) above[space.first_below[j] - 1] = j;
+        for (Index i = 1; i < p; ++i) above[i] = most(above[i], above[i - 1]);
+        list.task_loss = its.best - sum_of(p, [&](Index i) { return its.at(i, above[i]); });
         return true;
     }
 
   private:
+    // Fill in first_below. Where the brackets of a level are one choice, most of them below, nothing is left to decide; the others are
+    // listed first, without a branch that a processor would guess wrong.
+    KERNEL static void divide(const BinaryList& split, double factor, Space& space) {
+        const int p = int(split.p()), m = int(split.m());
+        const Span<int> first_below = space.first_below, open = space.open;
+        first_below[0] = 1;
+        int stride = 1;
+        while (stride * 2 <= m) stride *= 2;
+        for (; stride >= 1; stride /= 2) {
+            int count = 0;
+            for (int j = stride; j <= m; j += 2 * stride) {
+                const int low = first_below[j - stride], high = j + stride <= m ? first_below[j + stride] : p + 1;
+                first_below[j] = low;
+                open[count] = j;
+                count += low < high;
+            }
+            for (const int j : open.first(count)) {
+                const Index low = first_below[j], high = j + stride <= m ? first_below[j + stride] : p + 1;
+                first_below[j] = int(best_between(low, high, j, split.irrelevant_score[j - 1], factor, space));
+            }
+        }
+    }
+
     // The first of the best k in [low, high] for irrelevant j.
     KERNEL static Index best_between(Index low, Index high, Index j, double score, double factor, const Space& space) {
         const double* sum = &space.relevant_sum[low - 1];

@@ -14,6 +14,7 @@
 
 #include "grades.hpp"
 #include "lists.hpp"
+#include "sums.hpp"
 #include "vector_math.hpp"
 
 namespace rankstruct {
@@ -24,9 +25,11 @@ struct PairCost {
     Real cost, more, pull, pulls;
 };
 
-struct LogisticCost {
+struct PlainCost {
     static constexpr bool curvature = false;
+};
 
+struct LogisticCost : PlainCost {
     template <class Real>
     KERNEL static PairCost<Real> of(Real x, Real z) {
         const Real one = 1 + z, two = 2 + z, scaled = z / (one * two);  // the one division for two
@@ -46,9 +49,7 @@ struct LogisticCurvature {
 };
 
 // The soft zero-one cost, 1 / (1 + exp(x)).
-struct SigmoidCost {
-    static constexpr bool curvature = false;
-
+struct SigmoidCost : PlainCost {
     template <class Real>
     KERNEL static PairCost<Real> of(Real, Real z) {
         const Real share = z / (1 + z), slope = share * (1 - share);
@@ -57,9 +58,7 @@ struct SigmoidCost {
 };
 
 // Fidelity, 1 - sqrt(P) with P = 1 / (1 + exp(-x)).
-struct FidelityCost {
-    static constexpr bool curvature = false;
-
+struct FidelityCost : PlainCost {
     template <class Real>
     KERNEL static PairCost<Real> of(Real, Real z) {
         const Real p = 1 / (1 + z), q = z * p, root_p = square_root(p), root_q = square_root(q);
@@ -69,9 +68,7 @@ struct FidelityCost {
 };
 
 // The hinge, max(0, 1 - x), which at 0 is flat.
-struct HingeCost {
-    static constexpr bool curvature = false;
-
+struct HingeCost : PlainCost {
     template <class Real>
     KERNEL static PairCost<Real> of(Real x, Real) {
         const Real cost = most(1 - x, Real(0)), pull = x < 1 ? Real(1) : Real(0);
@@ -165,9 +162,7 @@ struct PairLoss {
         Span<Real> cost, slope;                        // of the block, by column
 
         KERNEL Loops(Arena& arena, Index longest, bool named) {
-            Span<Real>* const by_rank[] = {&x,     &exponential, &inverse, &discount, &gain,
-                                           &share, &of_common,   &pull,    &cost,     &slope};
-            for (Span<Real>* each : by_rank) *each = arena.take<Real>(longest);
+            arena.take_each(longest, x, exponential, inverse, discount, gain, share, of_common, pull, cost, slope);
             steps = arena.take<Real>(2 * longest);
             pair_share = arena.take<Real>(named ? longest : 0);
         }
@@ -182,12 +177,11 @@ struct PairLoss {
 
         KERNEL Space(Arena& arena, const PairLoss& kernel, const Batch&, Index longest)
             : grades(arena, longest),
-              x(arena.take<double>(longest)),
-              exponential(arena.take<double>(longest)),
-              gain(arena.take<double>(longest)),
               name(arena.take<int>(kernel.weights.named.size ? longest : 0)),
               single(arena, kernel.single ? longest : 0, kernel.weights.named.size > 0),
-              precise(arena, longest, kernel.weights.named.size > 0) {}
+              precise(arena, longest, kernel.weights.named.size > 0) {
+            arena.take_each(longest, x, exponential, gain);
+        }
     };
 
     KERNEL Index solve(List& list, Space& space) const {
@@ -205,7 +199,7 @@ struct PairLoss {
     KERNEL void solve_in(List& list, Space& space, Loops<Real>& loops) const {
         const Index n = list.size;
         const Span<double> gain = space.gain.first(n);
-        for (Index i = 0; i < n; ++i) gain[i] = list.label[i] * (uniform() || !list.weight.size ? 1.0 : list.weight[i]);
+        for (Index i = 0; i < n; ++i) gain[i] = list.label[i] * (uniform() ? 1.0 : list.weight_of(i));
         const Grades grades = number_grades(gain, space.grades);
         const double unit =
             uniform() ? weight_of_pairs(list, grades, space.x) : best_value(n, grades, weights.discounts, weights.kept);
@@ -235,9 +229,8 @@ struct PairLoss {
     // The number of pairs of unequal labels, or what the products of their item weights, relative to the largest, add up to.
     KERNEL static double weight_of_pairs(const List& list, const Grades& grades, Span<double> of_grade) {
         const double largest = largest_weight(list);
-        for (int g = 0; g < grades.count(); ++g)
-            of_grade[g] = list.weight.size ? 0.0 : double(grades.starts[g + 1] - grades.starts[g]);
-        for (Index i = 0; i < list.weight.size; ++i) of_grade[grades.number[i]] += list.weight[i] / largest;
+        of_grade.first(grades.count()).fill(0.0);
+        for (Index i = 0; i < list.size; ++i) of_grade[grades.number[i]] += list.weight_of(i) / largest;
         double pairs = 0.0, before = 0.0;
         for (int g = 0; g < grades.count(); ++g) {
             pairs += before * of_grade[g];
@@ -247,9 +240,7 @@ struct PairLoss {
     }
 
     KERNEL static double largest_weight(const List& list) {
-        double largest = 0.0;
-        for (const double weight : list.weight) largest = most(largest, weight);
-        return largest > 0.0 ? largest : 1.0;
+        return list.weight.size ? highest_of(list.size, [its = list.weight.data](Index i) { return its[i]; }) : 1.0;
     }
 
     // Fill in what no block changes.
@@ -264,7 +255,7 @@ struct PairLoss {
             loops.cost[i] = loops.slope[i] = 0;
             if (uniform()) {
                 loops.gain[i] = Real(-grades.number[i]);
-                loops.share[i] = list.weight.size ? Real(list.weight[i] / largest) : Real(1);
+                loops.share[i] = Real(list.weight_of(i) / largest);
             } else if (weights.scheme == NDCG1) {
                 loops.gain[i] = Real(space.gain[i] / unit * weights.discounts[i]);
             } else {
@@ -340,10 +331,8 @@ struct PairLoss {
         };
         if (uniform())
             add(ByShare{});
-        else if (weights.scheme == NDCG1)
-            add(ByGain{});
         else
-            add(BySwap{});
+            weights.scheme == NDCG1 ? add(ByGain{}) : add(BySwap{});
         const double pulled = double(sum_of_row(loops.pull.data, last - first));
         list.coefficient[i] += Cost::curvature ? pulled : -pulled;
     }

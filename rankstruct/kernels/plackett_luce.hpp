@@ -5,410 +5,274 @@
 // far apart.
 #pragma once
 
-#include "elementary.hpp"
 #include "grades.hpp"
 #include "lists.hpp"
+#include "sum_tree.hpp"
 #include "sums.hpp"
+#include "vector_math.hpp"
 
 namespace rankstruct {
 
-constexpr double WIDEST_POLICY = 600.0;         // a double holds exp of it, one over that, and a little more
-constexpr double WIDEST_CURVED_POLICY = 200.0;  // the same, of the cube of exp of it
+// How far scores may be apart: a double holds exp of it, one over that, and a little more; and the same of the cube of it.
+constexpr double WIDEST_POLICY = 600.0, WIDEST_CURVED_POLICY = 200.0;
 
-// Scratch of lists of at most `longest` documents.
-struct PolicySpace {
-    SortSpace<float> sort;
-    Span<double> there, power, key, rest;                           // by place; 1 for a real document, and 0
-    Span<double> own, reward, inverse, to_come, of_worth, of_rest;  // by rank
-
-    KERNEL PolicySpace(Arena& arena, Index longest)
-        : sort(arena, longest),
-          there(arena.take<double>(longest)),
-          power(arena.take<double>(longest)),
-          key(arena.take<double>(longest)),
-          rest(arena.take<double>(longest)),
-          own(arena.take<double>(longest)),
-          reward(arena.take<double>(longest)),
-          inverse(arena.take<double>(longest)),
-          to_come(arena.take<double>(longest)),
-          of_worth(arena.take<double>(longest)),
-          of_rest(arena.take<double>(longest)) {}
-};
-
-// One list: what exp of the scores is over that of the highest, by place, 0 in the padding.
+// The policy of one list after another, of at most `longest` documents.
 struct Policy {
-    Span<double> power;
-    Index real = 0;         // documents
-    bool is_wide = false;  // whether scores are too far apart
-};
+    Index size = 0, real = 0;  // documents
+    Span<double> power;        // by place, what exp of the score is over that of the highest, 0 in the padding
+    SumTree tree;
 
-// The policy of documents, of which those are real that `space.there` says.
-template <class T>
-KERNEL inline Policy begin_policy(Span<const T> scores, double widest, const PolicySpace& space) {
-    const Index n = scores.size;
-    const T* score = scores.data;
-    const double* there = space.there.data;
-    double *power = space.power.data, *below = space.rest.data;
-    // A score is read whether or not it counts: vector instructions have no branch.
-    const auto among_real = [=](Index d, double own, double other) { return there[d] > 0.0 ? own : other; };
-    const double top = highest_of(n, [=](Index d) { return among_real(d, double(score[d]), -INFINITE); });
-    for (Index d = 0; d < n; ++d) below[d] = among_real(d, top - double(score[d]), 0.0);
-    for (Index d = 0; d < n; ++d) power[d] = near_exp(-below[d]) * there[d];
-    const double wide = sum_of(n, [=](Index d) { return below[d] <= widest ? 0.0 : 1.0; });
-    return {space.power.first(n), Index(sum(space.there.first(n))), wide > 0.0};
-}
-
-// The order of the keys, which are at most 0, descending; equal ones keep theirs. They are sorted by the first half of their
-// bits, as numbers, and the few that these do not tell apart are put right.
-KERNEL inline Span<int> sort_keys(Span<const double> keys, SortSpace<float>& space) {
-    const Index n = keys.size;
-    const double* key = keys.data;
-    float* rough = space.value.data;
-    for (Index i = 0; i < n; ++i) rough[i] = __builtin_bit_cast(float, Bits32(__builtin_bit_cast(Bits64, key[i]) >> 32));
-    const Span<int> order = sort_descending<float>(space.value.first(n), space);
-    for (Index r = 1; r < n; ++r) {
-        const int moved = order[r];
-        Index to = r;
-        for (; to > 0 && key[order[to - 1]] < key[moved]; --to) order[to] = order[to - 1];
-        order[to] = moved;
-    }
-    return order;
-}
-
-// Draw all ranks: the places in their order, padding last. `noise(d)` is exponential, of place d, with its sign changed.
-template <class Noise>
-KERNEL inline Span<int> draw_all(const Policy& policy, Noise noise, PolicySpace& space) {
-    constexpr double last = -1e300;  // below all others, and half of its bits still are a number
-    constexpr double small = 0x1p-20;  // keeps most keys under 1, where they have more of their first bits in common
-    const double* power = policy.power.data;
-    double* key = space.key.data;
-    const Index n = policy.power.size;
-    for (Index d = 0; d < n; ++d) key[d] = small * noise(d) / power[d];
-    for (Index d = 0; d < n; ++d) key[d] = power[d] > 0.0 ? key[d] : last;
-    return sort_keys(space.key.first(n), space.sort);
-}
-
-// Draws rank by rank. A document is found by descending a binary tree of sums, the root 1, the leaves behind one another from
-// `leaves` on; what is drawn is taken out and the sums above it are added anew, so that no rounding is left of it.
-struct SumTree {
-    Index leaves;
-    Span<double> whole, left;
-
-    KERNEL SumTree(Arena& arena, Index n) : leaves(1) {
-        while (leaves < n) leaves *= 2;
-        whole = arena.take<double>(2 * leaves);
-        left = arena.take<double>(2 * leaves);
+    KERNEL Policy(Arena& arena, Index longest) : power(arena.take<double>(longest)), tree(arena, longest), sort(arena, longest) {
+        arena.take_each(longest, key, rest, own, reward, inverse, to_come);
     }
 
-    KERNEL void fill(const Policy& policy) const {
-        for (Index d = 0; d < leaves; ++d) whole[leaves + d] = d < policy.power.size ? policy.power[d] : 0.0;
-        for (Index node = leaves - 1; node; --node) whole[node] = whole[2 * node] + whole[2 * node + 1];
+    // Begin a list; returns false where its scores are too far apart, or no numbers. `real(d)` says whether a document is.
+    template <class T, class Real>
+    [[gnu::flatten]] KERNEL bool begin(Span<const T> scores, double widest, Real is_real) {
+        size = scores.size;
+        const T* given = scores.data;
+        double *score = key.data, *there = rest.data, *its = power.data;
+        for (Index d = 0; d < size; ++d) there[d] = is_real(d) ? 1.0 : 0.0;
+        for (Index d = 0; d < size; ++d) score[d] = there[d] > 0.0 ? double(given[d]) : -INFINITE;
+        const double top = highest_of(size, [=](Index d) { return score[d]; });
+        for (Index d = 0; d < size; ++d) its[d] = there[d] > 0.0 ? low_exp(score[d] - top) : 0.0;
+        real = Index(sum(rest.first(size)));
+        return sum_of(size, [=](Index d) { return top - score[d] <= widest ? 0.0 : there[d]; }) == 0.0;
     }
-    KERNEL void begin() const {
-        for (Index node = 1; node < 2 * leaves; ++node) left[node] = whole[node];
+
+    // Draw all ranks: the places in their order, padding last. `noise(d)` is exponential, of place d, with its sign changed.
+    template <class Noise>
+    KERNEL Span<int> draw_all(Noise noise) {
+        constexpr double last = -1e300;    // below all others, and half of its bits still are a number
+        constexpr double small = 0x1p-20;  // keeps most keys under 1, where they have more of their first bits in common
+        double *its = key.data, *of_place = power.data;
+        for (Index d = 0; d < size; ++d) its[d] = noise(d);
+        for (Index d = 0; d < size; ++d) its[d] = of_place[d] > 0.0 ? small * its[d] / of_place[d] : last;
+        return sort_keys();
     }
-    // The place of the document that a number in [0, 1) draws.
-    KERNEL Index draw(double uniform) const {
-        double rest = uniform * left[1];
-        Index node = 1;
-        while (node < leaves) {
-            node *= 2;
-            if (rest >= left[node] && left[node + 1] > 0.0) rest -= left[node++];
+
+    // Add what a ranking estimates the gradient by, one number a place; the module has the three terms. Returns what is gained.
+    template <class Place>
+    KERNEL double add_gradient(Span<Place> ranking, const double* worth, const double* rewards, double* found) const {
+        const double gained = look_ahead(ranking, worth, rewards);
+        double of_worth = 0.0, of_rest = 0.0;
+        for (Index r = 0; r < ranking.size; ++r) {
+            of_worth += worth[r] * inverse[r];
+            of_rest += to_come[r] * inverse[r];
+            found[ranking[r]] += to_come[r] - worth[r] * reward[r] + own[r] * (reward[r] * of_worth - of_rest);
         }
-        const Index drawn = node - leaves;
-        left[node] = 0.0;
-        while (node /= 2) left[node] = left[2 * node] + left[2 * node + 1];
-        return drawn;
+        for (Index d = 0; ranking.size < real && d < size; ++d) found[d] += rest[d] * (rewards[d] * of_worth - of_rest);
+        return gained;
     }
-};
 
-// What the derivatives need of each rank of a drawn ranking: the power and the reward of its document, one over the powers that
-// are left, and what is gained from there on; and of each place what it has of the powers that are not placed. Returns what is
-// gained.
-template <class Place>
-KERNEL inline double look_ahead(const Policy& policy, Span<const Place> ranking, const double* worth, const double* rewards,
-                              const PolicySpace& space) {
-    const Index ranks = ranking.size, n = policy.power.size;
-    double left = 0.0, gained = 0.0;
-    if (ranks < policy.real) {
-        for (Index d = 0; d < n; ++d) space.rest[d] = policy.power[d];
-        for (const Place place : ranking) space.rest[place] = 0.0;
-        left = sum(space.rest.first(n));
-    }
-    for (Index r = ranks - 1; r >= 0; --r) {
-        const Place place = ranking[r];
-        left += space.own[r] = policy.power[place];
-        gained += worth[r] * (space.reward[r] = rewards[place]);
-        space.inverse[r] = left;
-        space.to_come[r] = gained;
-    }
-    for (double& inverse : space.inverse.first(ranks)) inverse = 1.0 / inverse;
-    return gained;
-}
-
-// Add what a drawn ranking estimates the gradient by, one number a place; the module has the three terms. Returns what is gained.
-template <class Place>
-KERNEL inline double add_gradient(const Policy& policy, Span<const Place> ranking, const double* worth, const double* rewards,
-                                  const PolicySpace& space, double* found) {
-    const double gained = look_ahead(policy, ranking, worth, rewards, space);
-    const Index ranks = ranking.size;
-    const double *own = space.own.data, *reward = space.reward.data, *inverse = space.inverse.data, *to_come = space.to_come.data;
-    double *sum_worth = space.of_worth.data, *sum_rest = space.of_rest.data;
-    double of_worth = 0.0, of_rest = 0.0;
-    for (Index r = 0; r < ranks; ++r) {
-        sum_worth[r] = of_worth += worth[r] * inverse[r];
-        sum_rest[r] = of_rest += to_come[r] * inverse[r];
-    }
-    for (Index r = 0; r < ranks; ++r)
-        sum_rest[r] = to_come[r] - worth[r] * reward[r] + own[r] * (reward[r] * sum_worth[r] - sum_rest[r]);
-    for (Index r = 0; r < ranks; ++r) found[ranking[r]] += sum_rest[r];
-    const double* rest = space.rest.data;
-    for (Index d = 0; ranks < policy.real && d < policy.power.size; ++d) found[d] += rest[d] * (rewards[d] * of_worth - of_rest);
-    return gained;
-}
-
-// `add_gradient` of the second derivatives, each document's by its own score; the module has A_r, B_r and the terms.
-template <class Place>
-KERNEL inline double add_curvature(const Policy& policy, Span<const Place> ranking, const double* worth, const double* rewards,
-                                   const PolicySpace& space, double* found) {
-    const double gained = look_ahead(policy, ranking, worth, rewards, space);
-    double once = 0.0, twice = 0.0;  // A_r and B_r
-    double others = 0.0, others_squared = 0.0, of_own = 0.0, of_own_squared = 0.0, of_own_cubed = 0.0;
-    const auto estimate = [&](double p, double reward) {
-        return p * (p * others_squared - others + reward * (of_own - 3.0 * p * of_own_squared + p * p * of_own_cubed));
-    };
-    for (Index r = 0; r < ranking.size; ++r) {
-        const double p = space.own[r], inverse = space.inverse[r], own = worth[r] * space.reward[r];
-        once += inverse;
-        twice += inverse * inverse;
-        const double squares = once * once + twice, weight = worth[r] * inverse;
-        of_own += weight;
-        of_own_squared += weight * once;
-        of_own_cubed += weight * squares;
-        const double if_placed = 1.0 - 3.0 * p * once + p * p * squares;
-        found[ranking[r]] += (space.to_come[r] - own) * if_placed + estimate(p, space.reward[r]);
-        others += own * once;
-        others_squared += own * squares;
-    }
-    for (Index d = 0; ranking.size < policy.real && d < policy.power.size; ++d) found[d] += estimate(space.rest[d], rewards[d]);
-    return gained;
-}
-
-// 1 - the expected discounted gain of rankings drawn from the policy over that of the best one, and its gradient: PL-Rank in one
-// go. What is drawn is in no tensor, and nothing goes through float64 tensors of one number a document but the chances that it is
-// drawn from.
-//
-// Labels are gains, which are multiplied by the weights; documents of weight 0 do not count.
-struct PolicyLoss {
-    const double* uniform;  // in [0, 1): [samples, documents], or [samples, lists, ranks] if `few`
-    Index samples;
-    Span<const double> discounts;  // [longest list]
-    Index cutoff;                  // ranks behind it are worth nothing
-    bool few;                      // whether to draw rank by rank
-
-    struct Space {
-        PolicySpace policy;
-        GradeSpace grades;
-        SumTree tree;
-        Span<int> place, drawn;
-        Span<double> gain, found;
-
-        KERNEL Space(Arena& arena, const PolicyLoss& loss, Index longest)
-            : policy(arena, longest),
-              grades(arena, longest),
-              tree(arena, loss.few ? longest : 1),
-              place(arena.take<int>(longest)),
-              drawn(arena.take<int>(longest)),
-              gain(arena.take<double>(longest)),
-              found(arena.take<double>(longest)) {}
-    };
-
-    // Returns -1, or the place in the batch of a document that cannot be.
-    template <class T>
-    KERNEL Index solve(Batch& batch, Index index, Space& space) const {
-        const Index start = batch.begin(index), n = batch.begin(index + 1) - start;
-        const T* scores = static_cast<const T*>(batch.scores) + start;
-        const Span<double> there = space.policy.there.first(n), gain = space.gain.first(n), found = space.found.first(n);
-        for (Index d = 0; d < n; ++d) space.place[d] = int(d);
-        read_labels(batch, start, space.place.first(n), gain);
-        for (Index d = 0; d < n; ++d) there[d] = batch.where ? double(batch.where[start + d]) : 1.0;
-        for (Index d = 0; batch.item_weights && d < n; ++d) {
-            there[d] = batch.item_weights[start + d] > 0.0 ? there[d] : 0.0;
-            gain[d] = there[d] > 0.0 ? gain[d] * batch.item_weights[start + d] : gain[d];
+    // `add_gradient` of the second derivatives, each document's by its own score; the module has A_r, B_r and the terms.
+    template <class Place>
+    KERNEL double add_curvature(Span<Place> ranking, const double* worth, const double* rewards, double* found) const {
+        const double gained = look_ahead(ranking, worth, rewards);
+        double once = 0.0, twice = 0.0;  // A_r and B_r
+        double others = 0.0, others_squared = 0.0, of_own = 0.0, of_own_squared = 0.0, of_own_cubed = 0.0;
+        const auto estimate = [&](double p, double its) {
+            return p * (p * others_squared - others + its * (of_own - 3.0 * p * of_own_squared + p * p * of_own_cubed));
+        };
+        for (Index r = 0; r < ranking.size; ++r) {
+            once += inverse[r];
+            twice += inverse[r] * inverse[r];
+            const double p = own[r], gain = worth[r] * reward[r], squares = once * once + twice, weight = worth[r] * inverse[r];
+            of_own += weight;
+            of_own_squared += weight * once;
+            of_own_cubed += weight * squares;
+            const double if_placed = 1.0 - 3.0 * p * once + p * p * squares;
+            found[ranking[r]] += (to_come[r] - gain) * if_placed + estimate(p, reward[r]);
+            others += gain * once;
+            others_squared += gain * squares;
         }
-        int broken = 0;
-        for (Index d = 0; d < n; ++d) {
-            gain[d] = there[d] > 0.0 ? gain[d] : 0.0;
-            broken |= !(is_finite(gain[d]) && gain[d] >= batch.least_label);
-        }
-        if (broken) return start + first_broken(gain, batch.least_label);
-        const Policy policy = begin_policy<T>({scores, n}, WIDEST_POLICY, space.policy);
-        if (policy.is_wide) return start + farthest(scores, there);
-        found.fill(0.0);
-        double value = 0.0, scale = 0.0;
-        if (const double best = can_err(policy, gain, space); best > 0.0) {
-            for (Index sample = 0; sample < samples; ++sample) {
-                const Span<const int> ranking = draw(batch, index, sample, policy, space);
-                value += add_gradient(policy, ranking, discounts.data, gain.data, space.policy, found.data);
-            }
-            scale = 1.0 / (double(samples) * best);
-            value = 1.0 - value * scale;
-        }
-        T* direction = static_cast<T*>(batch.direction) + start;
-        for (Index d = 0; d < n; ++d) direction[d] = T(0.0 - scale * found[d]);
-        static_cast<T*>(batch.task_loss)[index] = T(0);
-        static_cast<T*>(batch.value)[index] = T(value);
-        batch.sum += double(T(value));
-        batch.real_lists += policy.real > 0;
-        return -1;
+        for (Index d = 0; ranking.size < real && d < size; ++d) found[d] += estimate(rest[d], rewards[d]);
+        return gained;
     }
 
   private:
-    KERNEL Index ranks(Index n) const { return least(cutoff, n); }
+    SortSpace<float> sort;
+    Span<double> key, rest;                      // by place
+    Span<double> own, reward, inverse, to_come;  // by rank
 
-    KERNEL Span<const int> draw(const Batch& batch, Index index, Index sample, const Policy& policy, Space& space) const {
-        const Index count = ranks(policy.real);
-        if (!few) {
-            const double* its = uniform + sample * batch.begin(batch.lists) + batch.begin(index);
-            return draw_all(policy, [=](Index d) { return near_log(1.0 - its[d]); }, space.policy).first(count);
+    // The order of the keys, which are at most 0, descending; equal ones keep theirs. They are sorted by the first half of their
+    // bits, as numbers, and the few that these do not tell apart are put right.
+    KERNEL Span<int> sort_keys() {
+        const double* its = key.data;
+        float* rough = sort.value.data;
+        for (Index d = 0; d < size; ++d) rough[d] = __builtin_bit_cast(float, Bits32(__builtin_bit_cast(Bits64, its[d]) >> 32));
+        const Span<int> order = sort_descending<float>(sort.value.first(size), sort);
+        for (Index r = 1; r < size; ++r) {
+            const int moved = order[r];
+            Index to = r;
+            for (; to > 0 && its[order[to - 1]] < its[moved]; --to) order[to] = order[to - 1];
+            order[to] = moved;
         }
-        space.tree.fill(policy);
-        space.tree.begin();
-        const double* its = uniform + (sample * batch.lists + index) * ranks(discounts.size);
-        for (Index r = 0; r < count; ++r) space.drawn[r] = int(space.tree.draw(its[r]));
-        return space.drawn.first(count);
+        return order;
     }
 
-    // The gain of the best ranking, or 0 where all have that.
-    KERNEL double can_err(const Policy& policy, Span<const double> gain, Space& space) const {
-        if (!policy.real || !(discounts[policy.real - 1] < discounts[0])) return 0.0;
-        const double *its = gain.data, *there = space.policy.there.data;
-        const double highest = highest_of(gain.size, [=](Index d) { return there[d] > 0.0 ? its[d] : -INFINITE; });
-        const double lowest = -highest_of(gain.size, [=](Index d) { return there[d] > 0.0 ? -its[d] : -INFINITE; });
-        if (!(highest > lowest)) return 0.0;
-        const Grades grades = number_grades(gain, space.grades);
-        double best = 0.0;
-        for (int g = 0; g < grades.count(); ++g) {
-            const Index first = ranks(grades.starts[g]), last = ranks(grades.starts[g + 1]);
-            best += grades.value[g] * sum(discounts.slice(first, last));
+    // What the derivatives need of each rank: the power and the reward of its document, one over the powers that are left, and
+    // what is gained from there on; and of each place its power if it is not placed. Returns what is gained.
+    template <class Place>
+    KERNEL double look_ahead(Span<Place> ranking, const double* worth, const double* rewards) const {
+        double left = 0.0, gained = 0.0;
+        if (ranking.size < real) {
+            for (Index d = 0; d < size; ++d) rest[d] = power[d];
+            for (const Place place : ranking) rest[place] = 0.0;
+            left = sum(rest.first(size));
         }
-        return best;
-    }
-
-    KERNEL static Index first_broken(Span<const double> gain, double least_gain) {
-        Index d = 0;
-        while (is_finite(gain[d]) && gain[d] >= least_gain) ++d;
-        return d;
-    }
-
-    template <class T>
-    KERNEL static Index farthest(const T* scores, Span<const double> there) {
-        Index lowest = -1;
-        for (Index d = 0; d < there.size; ++d) {
-            if (there[d] == 0.0) continue;
-            if (!is_finite(scores[d])) return d;
-            if (lowest < 0 || scores[d] < scores[lowest]) lowest = d;
+        for (Index r = ranking.size - 1; r >= 0; --r) {
+            left += own[r] = power[ranking[r]];
+            gained += worth[r] * (reward[r] = rewards[ranking[r]]);
+            inverse[r] = 1.0 / left;
+            to_come[r] = gained;
         }
-        return lowest;
+        return gained;
     }
 };
 
 #ifndef __CUDACC__
-template <class T>
-Index run_policy_loss(Batch& batch, const PolicyLoss& loss, Index first, Index last) {
-    batch.sum = 0.0;
-    batch.real_lists = 0;
-    const Index longest = longest_list(batch, first, last);
+// Do `solve(index, space)` for the lists [first, last), with scratch for lists of at most `longest` documents, until it says that
+// there is one that it cannot do. Returns -1, the number of that list, or OUT_OF_MEMORY.
+template <class Space, class Solve>
+Index each_list(Index longest, Index first, Index last, Solve solve) {
     Arena count;
-    PolicyLoss::Space(count, loss, longest);
+    Space(count, longest);
     Arena arena{static_cast<char*>(std::malloc(size_t(count.used)))};
     if (!arena.memory) return OUT_OF_MEMORY;
-    PolicyLoss::Space space(arena, loss, longest);
-    Index wrong = -1;
-    for (Index index = first; index < last && wrong == -1; ++index) wrong = loss.solve<T>(batch, index, space);
+    Space space(arena, longest);
+    Index index = first;
+    while (index < last && solve(index, space)) ++index;
     std::free(arena.memory);
-    return wrong;
+    return index < last ? index : -1;
 }
 
-// Rankings of padded lists, as Python hands them over.
+// 1 - the expected discounted gain of rankings drawn from the policy over that of the best one, and its gradient: PL-Rank in one
+// go, with no tensor of what is drawn. Labels are gains.
+struct PolicyLoss {
+    const double* uniform;         // in [0, 1): [samples, lists, longest], or [samples, lists, k] if `few`
+    Span<const double> discounts;  // [longest list]
+    Index samples, k;              // ranks behind k are worth nothing
+    bool few;                      // whether to draw rank by rank
+
+    template <class T>
+    Index run(Batch& batch, Index first, Index last) const {
+        batch.sum = 0.0;
+        batch.real_lists = 0;
+        const auto its = [&](Index index, Space& space) { return solve<T>(batch, index, space); };
+        return each_list<Space>(discounts.size, first, last, its);
+    }
+
+  private:
+    struct Space {
+        Policy policy;
+        GradeSpace grades;
+        Span<int> place;
+        Span<double> gain, found;
+
+        Space(Arena& a, Index n)
+            : policy(a, n), grades(a, n), place(a.take<int>(n)), gain(a.take<double>(n)), found(a.take<double>(n)) {}
+    };
+
+    template <class T>
+    bool solve(Batch& batch, Index index, Space& space) const {
+        const Index start = batch.begin(index), n = batch.begin(index + 1) - start;
+        const auto is_real = [where = batch.where, start](Index d) { return !where || where[start + d]; };
+        if (!space.policy.begin<T>({static_cast<const T*>(batch.scores) + start, n}, WIDEST_POLICY, is_real)) return false;
+        const Span<double> gain = space.gain.first(n), found = space.found.first(n);
+        for (Index d = 0; d < n; ++d) space.place[d] = int(d);
+        read_labels(batch, start, space.place.first(n), gain);
+        for (Index d = 0; d < n; ++d) gain[d] = is_real(d) ? gain[d] : 0.0;
+        if (first_below(gain, space.place, 0.0) >= 0) return false;
+        found.fill(0.0);
+        double value = 0.0, scale = 0.0;
+        if (const double best = best_gain(space, gain); best > 0.0) {
+            for (Index row = index; row < samples * batch.lists; row += batch.lists)
+                value += space.policy.add_gradient(draw(space, row), discounts.data, gain.data, found.data);
+            scale = 1.0 / (double(samples) * best);
+            value = 1.0 - value * scale;
+        }
+        for (Index d = 0; d < n; ++d) static_cast<T*>(batch.direction)[start + d] = T(0.0 - scale * found[d]);
+        static_cast<T*>(batch.value)[index] = T(value);
+        batch.sum += double(T(value));
+        batch.real_lists += space.policy.real > 0;
+        return true;
+    }
+
+    Span<int> draw(Space& space, Index row) const {
+        const Span<int> ranking = space.place.first(least(k, space.policy.real));
+        const double* its = uniform + row * (few ? k : discounts.size);
+        if (!few) return space.policy.draw_all([=](Index d) { return near_log(1.0 - its[d]); }).first(ranking.size);
+        space.policy.tree.fill(space.policy.power.first(space.policy.size));
+        space.policy.tree.draw(its, ranking);
+        return ranking;
+    }
+
+    // The gain of the best ranking, or 0 where all rankings have that.
+    double best_gain(Space& space, Span<const double> gain) const {
+        const Index real = space.policy.real;
+        if (!real || !(discounts[real - 1] < discounts[0])) return 0.0;
+        const Grades grades = number_grades(gain, space.grades);
+        const auto rank = [=, this](int g) { return least(k, Index(grades.starts[g])); };
+        double best = 0.0;
+        for (int g = 0; grades.starts[1] < real && g < grades.count(); ++g)
+            best += grades.value[g] * sum(discounts.slice(rank(g), rank(g + 1)));
+        return best;
+    }
+};
+
+// Rankings of padded lists, as Python hands them over. Loops return -1, the number of a list that is too wide, or OUT_OF_MEMORY.
 template <class T>
 struct Rankings {
     const T* scores;             // [lists, n]
-    const unsigned char* where;  // [lists, n]; null if every document is real
+    const unsigned char* where;  // [lists, n]
     Index lists, n, samples, k;
 
-    // Do `each(index, policy, space)` for the lists [first, last); returns -1, the number of a list that is too wide, or
-    // OUT_OF_MEMORY.
-    template <class Space, class Each>
-    Index run(Index first, Index last, double widest, Each each) const {
-        Arena count;
-        PolicySpace(count, n);
-        Space(count, n);
-        Arena arena{static_cast<char*>(std::malloc(size_t(count.used)))};
-        if (!arena.memory) return OUT_OF_MEMORY;
-        PolicySpace policies(arena, n);
-        const Space space(arena, n);
-        Index wrong = -1;
-        for (Index index = first; index < last && wrong == -1; ++index) {
-            for (Index d = 0; d < n; ++d) policies.there[d] = where ? double(where[index * n + d]) : 1.0;
-            const Policy policy = begin_policy<T>({scores + index * n, n}, widest, policies);
-            if (policy.is_wide)
-                wrong = index;
-            else
-                each(index, policy, policies, space);
-        }
-        std::free(arena.memory);
-        return wrong;
-    }
-
-    // From as many numbers in [0, 1), [samples, lists, k]; fills `placed`, of the same shape, padding last.
+    // From numbers in [0, 1), [samples, lists, k]; fills `placed`, of the same shape, padding last.
     Index draw_few(const double* uniform, Index first, Index last, Index* placed) const {
-        return run<SumTree>(first, last, WIDEST_POLICY, [&](Index index, const Policy& policy, auto&, const auto& tree) {
-            tree.fill(policy);
-            for (Index sample = 0; sample < samples; ++sample) {
-                const Index at = (sample * lists + index) * k;
-                tree.begin();
-                Index r = 0;
-                for (; r < least(policy.real, k); ++r) placed[at + r] = tree.draw(uniform[at + r]);
-                for (Index d = 0; r < k; ++d)
-                    if (policy.power[d] == 0.0) placed[at + r++] = d;
-            }
+        return each_ranking(first, last, WIDEST_POLICY, [&](Index row, Policy& policy) {
+            const Span<Index> ranking = Span<Index>{placed + row * k, k}.first(least(policy.real, k));
+            if (row < lists) policy.tree.fill(policy.power.first(n));
+            policy.tree.draw(uniform + row * k, ranking);
+            Index* padding = ranking.end();
+            for (Index d = 0; padding < placed + (row + 1) * k; ++d)
+                if (policy.power[d] == 0.0) *padding++ = d;
         });
     }
 
     // From exponential noise, [samples, lists, n].
     Index draw(const double* noise, Index first, Index last, Index* placed) const {
-        return run<Nothing>(first, last, WIDEST_POLICY, [&](Index index, const Policy& policy, PolicySpace& space, Nothing) {
-            for (Index sample = 0; sample < samples; ++sample) {
-                const Index row = sample * lists + index;
-                const double* its = noise + row * n;
-                const Span<int> order = draw_all(policy, [=](Index d) { return -its[d]; }, space);
-                for (Index r = 0; r < k; ++r) placed[row * k + r] = order[r];
-            }
+        return each_ranking(first, last, WIDEST_POLICY, [&](Index row, Policy& policy) {
+            const Span<int> order = policy.draw_all([its = noise + row * n](Index d) { return -its[d]; });
+            for (Index r = 0; r < k; ++r) placed[row * k + r] = order[r];
         });
     }
 
-    // The mean over drawn rankings of their estimates, [lists, n], of the gradient or of second derivatives; `worth` is [lists,
-    // k].
+    // The mean over drawn rankings of what they estimate, [lists, n], the gradient or second derivatives; `worth` is [lists, k].
     Index derive(bool twice, const Index* placed, const double* worth, const double* rewards, Index first, Index last,
                  double* found) const {
-        const double widest = twice ? WIDEST_CURVED_POLICY : WIDEST_POLICY;
-        return run<Nothing>(first, last, widest, [&](Index index, const Policy& policy, PolicySpace& space, Nothing) {
-            double* mine = found + index * n;
-            for (Index d = 0; d < n; ++d) mine[d] = 0.0;
-            for (Index sample = 0; sample < samples; ++sample) {
-                const Span<const Index> ranking{placed + (sample * lists + index) * k, least(policy.real, k)};
-                const auto add = twice ? add_curvature<Index> : add_gradient<Index>;
-                add(policy, ranking, worth + index * k, rewards + index * n, space, mine);
-            }
-            for (Index d = 0; d < n; ++d) mine[d] /= double(samples);
-        });
+        const auto add = twice ? &Policy::add_curvature<const Index> : &Policy::add_gradient<const Index>;
+        for (Index d = first * n; d < last * n; ++d) found[d] = 0.0;
+        const auto add_one = [&](Index row, Policy& policy) {
+            const Index list = row % lists;
+            (policy.*add)({placed + row * k, least(policy.real, k)}, worth + list * k, rewards + list * n, found + list * n);
+        };
+        const Index wrong = each_ranking(first, last, twice ? WIDEST_CURVED_POLICY : WIDEST_POLICY, add_one);
+        for (Index d = first * n; d < last * n; ++d) found[d] /= double(samples);
+        return wrong;
     }
 
   private:
-    struct Nothing {
-        Nothing(Arena&, Index) {}
-    };
+    // Do `row(sample * lists + list, policy)` for all samples of each of the lists [first, last).
+    template <class Row>
+    Index each_ranking(Index first, Index last, double widest, Row row) const {
+        return each_list<Policy>(n, first, last, [&](Index list, Policy& policy) {
+            const auto is_real = [its = where + list * n](Index d) { return its[d] != 0; };
+            if (!policy.begin<T>({scores + list * n, n}, widest, is_real)) return false;
+            for (Index sample = 0; sample < samples; ++sample) row(sample * lists + list, policy);
+            return true;
+        });
+    }
 };
 #endif
 

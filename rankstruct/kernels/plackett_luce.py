@@ -1,8 +1,10 @@
-"""Rankings drawn from a Plackett-Luce policy, PL-Rank-3's gradient and its curvature, by compiled loops over CPU tensors."""
+"""Rankings drawn from a Plackett-Luce policy, PL-Rank-3 and its curvature, by compiled loops over CPU tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ctypes
+import math
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,9 +12,10 @@ import torch
 from torch import Tensor
 
 from rankstruct.kernels import core
+from rankstruct.kernels.dispatch import CpuLists
 from rankstruct.kernels.threads import share_lists
 
-__all__ = ["draw_few_ranks", "draw_rankings", "policy_curvature", "policy_gradient"]
+__all__ = ["PolicyLoss", "draw_few_ranks", "draw_rankings", "policy_curvature", "policy_gradient", "policy_loss"]
 
 _WORTH_A_THREAD = 20_000  # documents of all samples
 
@@ -83,6 +86,64 @@ def _over_rankings(
     return found.view(scores.shape) if near else None
 
 
+class PolicyLoss(NamedTuple):
+    """What `policy_loss` finds.
+
+    Attributes:
+        value: `[...]`, one a list.
+        direction: the gradient of each by its scores.
+        mean: of the values, over the lists that are not all padding.
+        lists: how many these are, 1 at least.
+    """
+
+    value: Tensor
+    direction: Tensor
+    mean: float
+    lists: int
+
+
+def policy_loss(
+    lists: Sequence[Tensor | None], uniform: Tensor, discounts: np.ndarray, k: int, few: bool, gains: np.ndarray | None
+) -> PolicyLoss | None:
+    """1 - the discounted gain of drawn rankings over that of the best one, and its gradient, in one pass.
+
+    None where scores of a list are too far apart for what the loop does, or a gain is none, or not known.
+
+    Args:
+        lists: scores, labels, where and offsets of eager tensors.
+        uniform: float64 numbers in [0, 1), `[samples, ..., longest list]`, or `[samples, ..., k]` if `few`.
+        discounts: float64 `[longest list]`.
+        k: ranks behind it are worth nothing.
+        few: whether to draw as `draw_few_ranks`, and not as `draw_rankings` does.
+        gains: float64, what whole labels from 0 on gain, as far as that is known; None: labels are gains.
+    """
+    batch = CpuLists((*lists, None, None), 0.0, gains)
+    given = uniform.data_ptr(), discounts.ctypes.data, len(discounts), len(uniform), k, few
+    shares: list[core.Batch] = []
+
+    def loop(first: int, last: int) -> int:
+        own = core.Batch.from_buffer_copy(batch.batch)
+        shares.append(own)
+        return int(core.policy_loss(ctypes.addressof(own), *given, first, last))
+
+    offsets = lists[3]
+    bounds = np.arange(batch.count + 1) * batch.longest if offsets is None else offsets.numpy()
+    if _share(loop, bounds, len(uniform)) != -1:
+        return None
+    count = max(sum(share.real_lists for share in shares), 1)
+    return PolicyLoss(batch.value, batch.direction, math.fsum(share.sum for share in shares) / count, count)
+
+
+def _share(loop: Callable[[int, int], int], bounds: np.ndarray, samples: int) -> int:
+    """What a loop over so many rankings of each list says, by threads where there is enough to do."""
+    lists, documents = len(bounds) - 1, int(bounds[-1])
+    threads = min(torch.get_num_threads(), samples * documents // _WORTH_A_THREAD, lists)
+    found = loop(0, lists) if threads < 2 else share_lists(loop, bounds, threads)
+    if found == core.OUT_OF_MEMORY:
+        raise MemoryError(f"no memory for the scratch of lists of {int(np.diff(bounds).max())} documents")
+    return found
+
+
 class _Rows(NamedTuple):
     """Lists as rows, and how many rankings of each."""
 
@@ -110,11 +171,4 @@ class _Rows(NamedTuple):
 
     def run(self, loop: Callable[[int, int], int]) -> bool:
         """Whether the loop could do all lists."""
-        documents = self.lists * self.size
-        threads = min(torch.get_num_threads(), self.samples * documents // _WORTH_A_THREAD, self.lists)
-        found = (
-            loop(0, self.lists) if threads < 2 else share_lists(loop, np.arange(self.lists + 1) * self.size, threads)
-        )
-        if found == core.OUT_OF_MEMORY:
-            raise MemoryError(f"no memory for the scratch of lists of {self.size} documents")
-        return found == -1
+        return _share(loop, np.arange(self.lists + 1) * self.size, self.samples) == -1

@@ -64,6 +64,8 @@ from torch import Tensor
 from typing_extensions import TypedDict, Unpack
 
 from rankstruct.feature_maps import FeatureMap
+from rankstruct.kernels import dispatch
+from rankstruct.kernels.call import longest_list
 from rankstruct.kernels.dispatch import mean_value
 from rankstruct.lists import (
     NOT_NEGATIVE,
@@ -79,6 +81,7 @@ from rankstruct.lists import (
     knows_cutoffs,
     length_buckets,
     refuse,
+    refuse_negative,
     refuse_other_names,
     warn_of_single_documents,
 )
@@ -97,6 +100,7 @@ __all__ = [
 
 _HALVES = (torch.float16, torch.bfloat16)
 _PADDING = -100  # torch's ignore_index
+_MOST_GRADES = 16  # for which a sum over grades is prepared
 _PAIRS = 2**18  # of documents of one list, in the lists that are looked at together: what caches hold
 _NO_ITEM_WEIGHTS = (
     "this loss takes no item_weights: all documents of a list count alike in it; leave documents out with where=, weigh lists "
@@ -110,6 +114,8 @@ TARGETS = get_args(Target)
 
 #: `(scores, labels, where)`, and `weights` where documents have any, to one value a list.
 PerList = Callable[..., Tensor]
+#: `(scores, labels, where, offsets, item_weights)`, padded or flat, to one value a list and the gradient by each score.
+Solve = Callable[[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None], tuple[Tensor, Tensor]]
 
 
 class LayoutOptions(TypedDict, total=False):
@@ -219,6 +225,63 @@ def list_loss(
         values = per_list(*given) if each is None else per_list(*given, each)
     values = values if broken is None else torch.where(broken, torch.nan, values)
     return reduce_lists(values, where=real, offsets=None, weights=weights, reduction=reduction, dtype=dtype)
+
+
+def takes_loops(scores: Tensor) -> bool:
+    """Whether compiled loops may take them, of which torch sees neither values nor derivatives."""
+    return is_plain(scores) and dispatch.has_loops(scores.device)
+
+
+@opened
+def compiled_loss(
+    per_list: PerList,
+    solve: Solve,
+    scores: Tensor,
+    labels: Tensor,
+    *,
+    where: Tensor | None = None,
+    offsets: Tensor | None = None,
+    weights: Tensor | None = None,
+    item_weights: Tensor | None = None,
+    reduction: Reduction = "mean",
+    signed: bool = False,
+) -> Tensor:
+    """`list_loss` of which compiled loops know value and gradient: they keep nothing of n x n, and flat lists are not padded.
+
+    Args:
+        per_list: the same in torch: for other devices, `torch.compile` and torch.func, and derivatives of higher order.
+        solve: by compiled loops. Documents of weight 0 are left out by `where`, of flat lists too; it refuses numbers that are
+            not finite.
+        scores, labels, where, offsets, weights, item_weights, reduction, signed: as in `list_loss`.
+    """
+    lists: dict[str, Any] = {"where": where, "offsets": offsets, "item_weights": item_weights, "signed": signed}
+    if not takes_loops(scores):
+        return list_loss(per_list, scores, labels, **lists, weights=weights, reduction=reduction)
+    check_reduction(reduction)
+    check_lists(scores, labels, where, offsets)
+    wide, known, each, real = scores.float() if scores.dtype in _HALVES else scores, labels.detach(), None, where
+    if signed or item_weights is not None:
+        real = check_values(scores.detach(), known, where, offsets, signed)
+    else:
+        known = refuse_negative(known, where)
+    if item_weights is not None:
+        assert real is not None
+        each = checked_item_weights(item_weights, wide, real, per_list)
+        real = real & (each > 0)
+    value, direction = solve(wide.detach(), known, real, offsets, each)
+    values = with_curvature(
+        wide, value, direction, offsets, lambda wide: list_loss(per_list, wide, labels, **lists, reduction="none")
+    )
+    if real is not None and offsets is not None:  # the lists of which a document is left
+        before = torch.nn.functional.pad(real.cumsum(0), (1, 0))
+        real, offsets = (before[offsets[1:]] > before[offsets[:-1]]).unsqueeze(-1), None
+    layout: dict[str, Any] = {"where": real, "offsets": offsets, "weights": weights}
+    return reduce_lists(values, **layout, reduction=reduction, dtype=scores.dtype)
+
+
+def longest_of(scores: Tensor, offsets: Tensor | None) -> int:
+    """The size of the longest list, 1 at least; raises ValueError where offsets are not in order."""
+    return max(scores.shape[-1] if offsets is None else longest_list(offsets, scores.shape[0]), 1)
 
 
 def _padded(offsets: Tensor, *flat: Any) -> tuple[Tensor, list[Any]]:
@@ -475,11 +538,12 @@ def hinge(
 
 
 def quick_hinge(
-    loss: HingeLoss, scores: Tensor, labels: Tensor, where: Tensor | None = None, **more: Any
+    loss: HingeLoss, scores: Tensor, labels: Tensor, where: Tensor | None = None, *, graded: bool = False, **more: Any
 ) -> Tensor | None:
     """The mean hinge of padded lists by the shortest way: one call of a compiled loop and one autograd node.
 
-    None where there is more to do than that, or something to be refused; the usual way then says what.
+    None where there is more to do than that, or something to be refused; the usual way then says what. If `graded`, the sum over
+    the whole grades up to the highest label.
     """
     if more or loss.reduction != "mean" or type(labels) is not Tensor or not is_eager(scores):
         return None
@@ -488,7 +552,15 @@ def quick_hinge(
         return None
     if where is not None and (type(where) is not Tensor or where.dtype != torch.bool or where.shape != shape):
         return None
-    prepared = loss.resolved.prepared(loss.reference, shape[-1])
+    grades = 0
+    if graded and labels.numel():
+        if labels.dtype == torch.bfloat16:  # which NumPy does not know
+            return None
+        highest = labels.detach().numpy().max(initial=0, where=True if where is None else where.numpy())
+        if not 1 <= highest <= _MOST_GRADES:
+            return None
+        grades = int(highest)
+    prepared = loss.resolved.prepared(loss.reference, shape[-1], grades)
     found = None if prepared is None else mean_value(prepared, scores, labels, where)
     return None if found is None else MeanHinge.apply(scores, *found)
 
@@ -518,7 +590,8 @@ def _mean(value: Tensor, where: Tensor | None, offsets: Tensor | None) -> tuple[
         count = max(int(np.count_nonzero(where.numpy().any(-1))), 1)
     elif offsets is not None:
         count = max(int(np.count_nonzero(np.diff(offsets.numpy()))), 1)
-    mean = float(np.add.reduce(values, axis=None, dtype=np.float64)) / count
+    # In the order of the compiled loops, so that `mean_value` has the same to the last bit.
+    mean = float(np.add.accumulate(values.ravel(), dtype=np.float64)[-1]) / count
     if not abs(mean) <= torch.finfo(value.dtype).max:
         _refuse_overflow(value.new_tensor(mean), value)
     return mean, count

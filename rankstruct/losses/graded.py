@@ -13,6 +13,7 @@ from typing_extensions import Unpack
 from rankstruct.feature_maps import FeatureMap
 from rankstruct.lists import check_lists, is_eager, is_plain, refuse_groups_of_lists
 from rankstruct.losses.base import (
+    AllOptions,
     HingeLoss,
     HingeOptions,
     Reduction,
@@ -20,6 +21,7 @@ from rankstruct.losses.base import (
     check_values,
     hinge,
     opened,
+    quick_hinge,
     reduce_lists,
     reduced_hinge,
 )
@@ -161,6 +163,12 @@ class GradedLoss(HingeLoss):
     """
 
     function = staticmethod(_graded)
+
+    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[AllOptions]) -> Tensor:
+        """The loss, by the function with its options; a scalar, or one value a list with reduction `"none"`."""
+        whole = self.grades is None and self.grade_weights is None
+        value = quick_hinge(self, scores, labels, graded=True, **lists) if whole else None
+        return super().forward(scores, labels, **lists) if value is None else value
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from rankstruct.lists import is_plain
+from rankstruct.kernels import smoothed_ranks
 from rankstruct.losses.base import (
     TARGETS,
     ListOptions,
@@ -26,6 +26,7 @@ from rankstruct.losses.base import (
     list_loss,
     normalized_gains,
     normalized_measure,
+    takes_loops,
     target_of,
 )
 from rankstruct.measures import RR, DiscountedGain, Measure, parse_measure
@@ -339,24 +340,60 @@ class ListMLELoss(RankingLoss):
         return document_values(per_list, scores, labels, offsets, item_weights)
 
 
-def approximate_ranks(scores: Tensor, where: Tensor, temperature: float) -> Tensor:
+def approximate_ranks(
+    scores: Tensor, where: Tensor, temperature: float, asked: Tensor | None = None, *, ranks: Ranks = "sigmoid"
+) -> Tensor:
     """Smoothed ranks `[..., list_size]`, 1 + sum over j != i of sigmoid((s_j - s_i) / temperature), of padded lists.
 
-    What stands in the padding is no rank. O(n^2) time and memory.
+    With ranks `"hinge"` they are upper bounds, 1 + sum over j != i of max(0, 1 + (s_j - s_i) / temperature). What stands in the
+    padding is no rank. Time is O(n) for each document that is asked for, of the hinge O(n log n) in all, and memory O(n); on
+    other devices, under torch.func and for derivatives of higher order both are O(n^2).
+
+    Args:
+        scores, where: `[..., list_size]`.
+        temperature: above 0.
+        asked: bool, documents whose ranks are needed; what stands elsewhere is no rank. All if None.
+        ranks: `"sigmoid"` or `"hinge"`.
 
     Source: Qin, Liu, Li, Information Retrieval 2010.
 
     >>> approximate_ranks(torch.tensor([0.5, 0.0, 2.0]), torch.ones(3, dtype=torch.bool), 0.1)
     tensor([2.0067, 2.9933, 1.0000])
     """
-    ahead = ((scores.unsqueeze(-2) - scores.unsqueeze(-1)) / temperature).sigmoid()
-    return 0.5 + torch.where(where.unsqueeze(-2), ahead, 0.0).sum(-1)  # a document is half ahead of itself
+    if takes_loops(scores):
+        return _SmoothedRanks.apply(
+            scores, where, where if asked is None else asked, float(temperature), ranks == "hinge"
+        )
+    return _ranks_of_pairs(scores, where, temperature, ranks == "hinge")
 
 
-def _hinge_ranks(scores: Tensor, where: Tensor, temperature: float) -> Tensor:
-    """Upper bounds of the ranks: 1 + sum over j != i of max(0, 1 + (s_j - s_i) / temperature)."""
-    ahead = (1 + (scores.unsqueeze(-2) - scores.unsqueeze(-1)) / temperature).relu()
-    return torch.where(where.unsqueeze(-2), ahead, 0.0).sum(-1)  # a document is once ahead of itself
+def _ranks_of_pairs(scores: Tensor, where: Tensor, temperature: float, hinge: bool) -> Tensor:
+    ahead = (scores.unsqueeze(-2) - scores.unsqueeze(-1)) / temperature
+    ahead = (1 + ahead).relu() if hinge else ahead.sigmoid()
+    # A document is once, or half, ahead of itself.
+    return (0.0 if hinge else 0.5) + torch.where(where.unsqueeze(-2), ahead, 0.0).sum(-1)
+
+
+class _SmoothedRanks(torch.autograd.Function):
+    """Smoothed ranks by a compiled loop; derivatives of higher order are those of all pairs."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, where: Tensor, asked: Tensor, temperature: float, hinge: bool) -> Tensor:
+        ctx.save_for_backward(scores, where)
+        ctx.options = temperature, hinge
+        return 1 + smoothed_ranks(scores.detach(), asked, where, None, None, None, 0.0, temperature, hinge, False)[2]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (scores, where), (grad,) = ctx.saved_tensors, grads
+        if torch.is_grad_enabled():  # create_graph=True
+            ranks = _ranks_of_pairs(scores, where, *ctx.options)
+            (slope,) = torch.autograd.grad(ranks, scores, torch.where(where, grad, 0.0), create_graph=True)
+        elif bool(grad.isfinite().all()):
+            slope = smoothed_ranks(scores.detach(), where, where, None, grad, None, 0.0, *ctx.options, True)[2]
+        else:
+            slope = torch.where(where, torch.nan, torch.zeros_like(scores))
+        return slope, None, None, None, None
 
 
 def approx_ndcg_loss(
@@ -372,13 +409,14 @@ def approx_ndcg_loss(
 
     A cut-off k multiplies each document's discount by sigmoid((k + 1/2 - r_i) / temperature). As the temperature goes to 0
     the loss goes to 1 - nDCG where no scores are equal. The gradient vanishes where all differences are large beside the
-    temperature. O(n^2) time and memory.
+    temperature. O(n) time for each document with a gain and O(n) memory on the CPU, O(n^2) of both elsewhere.
 
     With measure `RR` it is ApproxMRR, 1 - the mean of 1 / r_i over the relevant documents. (Of several, only one can be first:
     the least value is then above 0.)
 
     With ranks `"hinge"`, r_i = 1 + sum over j != i of max(0, 1 - (s_i - s_j) / temperature), it is the hinge bound of DCG: never
-    less than 1 - nDCG, and its gradient vanishes nowhere but where documents stand apart in the right order.
+    less than 1 - nDCG, and its gradient vanishes nowhere but where documents stand apart in the right order; O(n log n) on the
+    CPU.
 
     Args:
         scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
@@ -397,14 +435,15 @@ def approx_ndcg_loss(
     chosen = _check_approx(measure, temperature, ranks)
 
     def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        found = (approximate_ranks if ranks == "sigmoid" else _hinge_ranks)(scores, where, temperature)
         if isinstance(chosen, RR):
             relevant = torch.where(where, is_relevant(labels, chosen.min_relevant), False)
             gains = _normalized(relevant.double(), torch.ones_like(scores) if weights is None else weights)
-            can_err, discounts = differs(relevant.to(scores.dtype), where), 1 / found.double().clamp(min=1)
+            can_err = differs(relevant.to(scores.dtype), where)
         else:
             gains, can_err = normalized_gains(chosen, labels, where, weights)
-            discounts = chosen.discounts(found.double())
+        found = approximate_ranks(scores, where, temperature, gains > 0, ranks=ranks)
+        smooth = found.double().clamp(min=1)
+        discounts = 1 / smooth if isinstance(chosen, RR) else chosen.discounts(smooth)
         if chosen.cutoff is not None:
             discounts = discounts * ((chosen.cutoff + 0.5 - found) / temperature).sigmoid()
         value = 1 - torch.where(where, gains * discounts, 0.0).sum(-1)
@@ -457,7 +496,7 @@ def smooth_ap_loss(
     r_i = 1 + sum over j != i of sigmoid((s_j - s_i) / temperature), and r+_i is the same over relevant j alone. As the
     temperature goes to 0 the loss goes to 1 - AP where no scores are equal; its gradient vanishes where all differences are large
     beside the temperature. Item weights make the mean one of weights; ranks count documents. With p relevant documents O(p n)
-    time and memory on the CPU, O(n^2) elsewhere, where their number is not read back.
+    time and O(n) memory on the CPU, O(n^2) of both elsewhere.
 
     Args:
         scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
@@ -486,13 +525,7 @@ def _smooth_ap_list(
     relevant = where & is_relevant(labels, min_relevant)
     wanted = relevant.to(scores.dtype)
     shares = _normalized(wanted, torch.ones_like(scores) if weights is None else weights)
-    own = scores
-    if relevant.numel() and is_plain(relevant):  # the relevant documents alone, as many as the list with most has
-        order = relevant.byte().topk(int(relevant.sum(-1).max()), dim=-1).indices
-        own, shares = scores.gather(-1, order), shares.gather(-1, order)
-    ahead = ((scores.unsqueeze(-2) - own.unsqueeze(-1)) / temperature).sigmoid()
-    # A document is half ahead of itself.
-    first, every = (0.5 + torch.where(kind.unsqueeze(-2), ahead, 0.0).sum(-1) for kind in (relevant, where))
+    first, every = (approximate_ranks(scores, kind, temperature, relevant) for kind in (relevant, where))
     return torch.where(differs(wanted, where), 1 - (shares * first / every).sum(-1), 0.0)
 
 

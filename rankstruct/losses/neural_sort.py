@@ -15,13 +15,16 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
+from rankstruct.kernels import neural_entropy, neural_gain
 from rankstruct.losses.base import (
     ListOptions,
     RankingLoss,
     Reduction,
     check_positive,
+    compiled_loss,
     differs,
     list_loss,
+    longest_of,
     normalized_gains,
     normalized_measure,
 )
@@ -67,7 +70,7 @@ def neural_sort_loss(
     """Cross entropy of NeuralSort: the mean over ranks i of - sum_j P_ij(labels) log P_ij(scores).
 
     Documents with equal labels share their ranks. An item weight multiplies the terms of the document, and the mean is weighted
-    alike. O(n^2).
+    alike. O(n^2) time at most, O(n) memory on the CPU and O(n^2) elsewhere.
 
     Args:
         scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
@@ -90,7 +93,11 @@ def neural_sort_loss(
         value = -each.sum((-2, -1)) / torch.where(total > 0, total, 1.0)
         return torch.where(differs(labels, where), value, 0.0)
 
-    return list_loss(per_list, scores, labels, **lists)
+    def solve(scores: Tensor, labels: Tensor, *more: Tensor | None) -> tuple[Tensor, Tensor]:
+        where, offsets, weights = more
+        return neural_entropy(scores, labels, where, offsets, None, None, weights, 0.0, float(temperature))[1:]
+
+    return compiled_loss(per_list, solve, scores, labels, **lists)
 
 
 class NeuralSortLoss(RankingLoss):
@@ -118,7 +125,8 @@ def neural_ndcg_loss(
 ) -> Tensor:
     """1 - nDCG of the gains that NeuralSort puts at each rank (NeuralNDCG, the deterministic one).
 
-    As the temperature goes to 0 the loss goes to 1 - nDCG, which has the mean over the orders of tied documents too. O(n^2).
+    As the temperature goes to 0 the loss goes to 1 - nDCG, which has the mean over the orders of tied documents too. O(n^2) time
+    at most; without scalings O(n) memory on the CPU, else O(n^2).
 
     Args:
         scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
@@ -147,7 +155,17 @@ def neural_ndcg_loss(
         discounts = chosen.unchecked_weights(labels.shape[-1], labels.device).to(scores.dtype)
         return torch.where(can_err, 1 - (at_rank * discounts).sum(-1), 0.0)
 
-    return list_loss(per_list, scores, labels, signed=chosen.takes_negative_labels, **lists)
+    signed = chosen.takes_negative_labels
+    if scalings:
+        return list_loss(per_list, scores, labels, signed=signed, **lists)
+
+    def solve(scores: Tensor, labels: Tensor, *more: Tensor | None) -> tuple[Tensor, Tensor]:
+        (where, offsets, weights), size = more, longest_of(scores, more[1])
+        tables = chosen.unchecked_weights(size), size if chosen.cutoff is None else min(chosen.cutoff, size)
+        layout = where, offsets, None, None, weights, 0.0
+        return neural_gain(scores, chosen.document_gains(labels), *layout, *tables, float(temperature))[1:]
+
+    return compiled_loss(per_list, solve, scores, labels, signed=signed, **lists)
 
 
 class NeuralNDCGLoss(RankingLoss):

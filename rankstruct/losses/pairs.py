@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn.functional import softplus
 from typing_extensions import Unpack
 
-from rankstruct.kernels import pairwise_hinge, pairwise_logistic
-from rankstruct.lists import check_lists, is_plain, refuse_negative
+from rankstruct.kernels import circle, pair_loss, pairwise_hinge
+from rankstruct.lists import check_lists
 from rankstruct.losses.base import (
     ListOptions,
     PerList,
@@ -25,14 +25,13 @@ from rankstruct.losses.base import (
     check_choice,
     check_positive,
     check_reduction,
-    document_values,
-    list_loss,
+    compiled_loss,
+    longest_of,
     normalized_gains,
     normalized_measure,
     opened,
     reduce_lists,
     relative,
-    with_curvature,
     with_gradient,
 )
 from rankstruct.measures import DiscountedGain, Measure
@@ -73,15 +72,16 @@ def ranksvm_loss(
     """Pairwise hinge (RankSVM): the mean of max(0, margin - (s_i - s_j)) over all pairs of a list with y_i > y_j.
 
     O(n log n) time and O(n) memory for n documents, with any number of grades on the CPU, and for each grade elsewhere; with item
-    weights O(n^2). At a difference of exactly the margin the gradient is that of a pair that costs nothing. On binary labels the
-    structured hinge of AUC is twice this loss with margin 1/2.
+    weights O(n^2) time, and elsewhere of both. At a difference of exactly the margin the gradient is that of a pair that costs
+    nothing. On binary labels the structured hinge of AUC is twice this loss with margin 1/2.
 
     Args:
         scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
         margin: the difference from which a pair costs nothing, above 0.
         pair_weights: for SVM-IR, `(higher grade, lower grade, weight)` of the pairs that count, weights >= 0, such as
-            `grade_pair_weights` finds; the cost of a pair is multiplied by it, the mean stays that over all pairs, O(n^2). All
-            count 1 if None. That each query counts alike, however many pairs it has, SVM-IR's query weights, is the mean's doing.
+            `grade_pair_weights` finds; the cost of a pair is multiplied by it, the mean stays that over all pairs; O(n^2) time.
+            All count 1 if None. That each query counts alike, however many pairs it has, SVM-IR's query weights, is the mean's
+            doing.
 
     Source: Herbrich, Graepel, Obermayer, "Large Margin Rank Boundaries for Ordinal Regression", 2000; Joachims, "Optimizing
     Search Engines using Clickthrough Data", KDD 2002. Counting by sorted order: Joachims, "Training Linear SVMs in Linear
@@ -98,8 +98,9 @@ def ranksvm_loss(
         _check_pair_weights(pair_weights)
     if item_weights is not None or pair_weights is not None:
         per_list = _mean_over_pairs(lambda differences: torch.relu(margin - differences), pair_weights)
+        solve = _ByPairs("hinge", 1 / margin, unit=1 / margin, pair_weights=pair_weights)
         layout: dict[str, Any] = {"where": where, "offsets": offsets, "weights": weights, "reduction": reduction}
-        return list_loss(per_list, scores, labels, item_weights=item_weights, **layout)
+        return compiled_loss(per_list, solve, scores, labels, item_weights=item_weights, **layout)
     check_lists(scores, labels, where, offsets)
     lists = (scores.detach(), labels.detach(), where, offsets, None, None, 0.0)
     _, value, direction = pairwise_hinge(*lists, float(margin))
@@ -177,7 +178,7 @@ def grade_pair_weights(
 def ranknet_loss(scores: Tensor, labels: Tensor, *, sigma: float = 1.0, **lists: Unpack[ListOptions]) -> Tensor:
     """Pairwise logistic (RankNet): the mean of log(1 + exp(-sigma (s_i - s_j))) over all pairs of a list with y_i > y_j.
 
-    O(n^2) time; O(n) memory on the CPU, O(n^2) elsewhere, with item weights and for second derivatives.
+    O(n^2) time; O(n) memory on the CPU, O(n^2) elsewhere and for derivatives of higher order.
 
     Args:
         scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
@@ -190,13 +191,7 @@ def ranknet_loss(scores: Tensor, labels: Tensor, *, sigma: float = 1.0, **lists:
     """
     check_positive("sigma", sigma)
     per_list = _mean_over_pairs(lambda differences: softplus(-sigma * differences))
-    if not is_plain(scores) or lists.get("item_weights") is not None:
-        return list_loss(per_list, scores, labels, **lists)
-    nothing = torch.empty(0)
-    tables = (nothing, nothing, 0)  # all ranks count alike
-    return _by_loops(
-        per_list, scores, labels, torch.Tensor.double, lambda size: tables, scheme="uniform", sigma=sigma, **lists
-    )
+    return compiled_loss(per_list, _ByPairs("logistic", sigma), scores, labels, **lists)
 
 
 class RankNetLoss(RankingLoss):
@@ -218,18 +213,14 @@ class RankNetLoss(RankingLoss):
         self, scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None = None
     ) -> Tensor:
         """Of the loss of each list, `[documents]`."""
-
-        def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-            return _curvature(_uniform(labels, where, scores.dtype, weights), scores, self.sigma)
-
-        return document_values(per_list, scores, labels, offsets, item_weights)
+        return _ByPairs("curvature", self.sigma).directions(scores, labels, offsets, item_weights)
 
 
 def fidelity_loss(scores: Tensor, labels: Tensor, *, sigma: float = 1.0, **lists: Unpack[ListOptions]) -> Tensor:
     """Fidelity (FRank): the mean of 1 - sqrt(P) over all pairs of a list with y_i > y_j, P = 1 / (1 + exp(-sigma (s_i - s_j))).
 
     That is 1 - sqrt(P* P) - sqrt((1 - P*) (1 - P)) where the order of the pair is certain, P* = 1. At most 1 a pair, so that one
-    that is hopelessly wrong pulls no more; not convex. O(n^2) time and memory.
+    that is hopelessly wrong pulls no more; not convex. O(n^2) time, O(n) memory on the CPU and O(n^2) elsewhere.
 
     Args:
         scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
@@ -244,7 +235,7 @@ def fidelity_loss(scores: Tensor, labels: Tensor, *, sigma: float = 1.0, **lists
     check_positive("sigma", sigma)
     # sqrt(P) by its logarithm: neither overflows, and the slope where P is 0 is 0
     per_list = _mean_over_pairs(lambda differences: -torch.expm1(-0.5 * softplus(-sigma * differences)))
-    return list_loss(per_list, scores, labels, **lists)
+    return compiled_loss(per_list, _ByPairs("fidelity", sigma), scores, labels, **lists)
 
 
 class FidelityLoss(RankingLoss):
@@ -269,8 +260,6 @@ def _mean_over_pairs(cost: Callable[[Tensor], Tensor], pair_weights: PairWeights
 
     def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         pairs = _ordered_pairs(labels, where)
-        if is_plain(scores):
-            return _mean_over_found(cost, pairs, scores, labels, weights, pair_weights)
         each = torch.where(pairs, cost(_differences(scores)), 0.0)
         if pair_weights is not None:
             grades = labels.unsqueeze(-1), labels.unsqueeze(-2)
@@ -282,33 +271,6 @@ def _mean_over_pairs(cost: Callable[[Tensor], Tensor], pair_weights: PairWeights
         return (products * each).sum((-2, -1)) / torch.where(total > 0, total, 1.0)
 
     return per_list
-
-
-def _mean_over_found(
-    cost: Callable[[Tensor], Tensor],
-    pairs: Tensor,
-    scores: Tensor,
-    labels: Tensor,
-    weights: Tensor | None,
-    pair_weights: PairWeights | None,
-) -> Tensor:
-    """`_mean_over_pairs` where pairs may be looked up: few of all the n x n are ordered, and those of padding are none."""
-    size = scores.shape[-1]
-    lists, first, second = pairs.reshape(-1, size, size).nonzero(as_tuple=True)
-    first, second = lists * size + first, lists * size + second
-    flat = scores.reshape(-1)
-    each = cost(flat.index_select(0, first) - flat.index_select(0, second)).double()
-    if pair_weights is not None:
-        grades = labels.reshape(-1)
-        each = each * _weights_of_grades(grades[first], grades[second], pair_weights)
-    shares = torch.ones_like(each)
-    if weights is not None:
-        known = relative(weights).reshape(-1).double()
-        shares = known[first] * known[second]
-    nothing = each.new_zeros(math.prod(pairs.shape[:-2]))
-    total = nothing.index_add(0, lists, shares)
-    means = nothing.index_add(0, lists, shares * each) / torch.where(total > 0, total, 1.0)
-    return means.to(scores.dtype).reshape(pairs.shape[:-2])
 
 
 def _weights_of_grades(better: Tensor, worse: Tensor, pair_weights: PairWeights) -> Tensor:
@@ -352,7 +314,7 @@ def lambda_loss(
     The ranks are those of the current scores and no gradient passes through them; equal scores rank in input order. Without
     a cut-off, ndcg1 and ndcg2 are at least 1 - nDCG. Behind a cut-off d(r) is 0; d(k) knows none, but a pair with both
     documents behind it weighs 0. O(n^2) time, O(n k) with a cut-off k, and O(n) memory on the CPU; O(n^2) of both elsewhere
-    and for second derivatives.
+    and for derivatives of higher order.
 
     Args:
         scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
@@ -370,70 +332,75 @@ def lambda_loss(
     tensor(0.9982)
     """
     chosen = _check_lambda(measure, scheme, sigma, mu, surrogate)
+    solve = _ByPairs(surrogate, sigma, scheme, mu, chosen, unit=math.log(2) if surrogate == "logistic" else 1.0)
     if scheme == "uniform":
         per_list = _mean_over_pairs(partial(_cost, surrogate=surrogate, sigma=sigma))
-        return list_loss(per_list, scores, labels, **lists)
+        return compiled_loss(per_list, solve, scores, labels, **lists)
 
     def weighted(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         pairs, weight, can_err = _weighted_pairs(scores.detach(), labels, where, chosen, scheme, mu, weights)
         each = weight * _cost(_differences(scores), surrogate, sigma)
         return torch.where(can_err, torch.where(pairs, each, 0.0).sum((-2, -1)), 0.0)
 
-    signed = chosen.takes_negative_labels
-    if not is_plain(scores) or surrogate != "logistic" or lists.get("item_weights") is not None:
-        return list_loss(weighted, scores, labels, signed=signed, **lists)
-
-    tables = partial(_tables, chosen)
-    loops = partial(_by_loops, scheme=scheme, sigma=sigma, mu=mu, unit=math.log(2), signed=signed)
-    return loops(weighted, scores, labels, chosen.document_gains, tables, **lists)
+    return compiled_loss(weighted, solve, scores, labels, signed=chosen.takes_negative_labels, **lists)
 
 
-def _tables(measure: DiscountedGain, size: int) -> tuple[Tensor, Tensor, int]:
-    """Discounts of lists of this size, their falls, and how many ranks have one."""
-    kept = size if measure.cutoff is None else min(measure.cutoff, size)
-    return measure.unchecked_weights(size), _steps(measure, size), kept
-
-
-@opened
-def _by_loops(
-    per_list: PerList,
-    scores: Tensor,
-    labels: Tensor,
-    gains: Callable[[Tensor], Tensor],
-    tables: Callable[[int], tuple[Tensor, Tensor, int]],
-    *,
-    scheme: str,
-    sigma: float,
-    mu: float = 0.0,
-    unit: float = 1.0,
-    where: Tensor | None = None,
-    offsets: Tensor | None = None,
-    weights: Tensor | None = None,
-    item_weights: Tensor | None = None,
-    reduction: Reduction = "mean",
-    signed: bool = False,
-) -> Tensor:
-    """`per_list` by compiled loops, which keep nothing of n x n; derivatives of higher order are its own.
+class _ByPairs:
+    """Sums over pairs by the compiled loops of `pair_loss`, as `compiled_loss` takes them.
 
     Args:
-        per_list, scores, labels, where, offsets, weights, reduction, signed: as in `list_loss`; there are no item weights.
-        gains: of labels; `tables`, of the longest list: discounts, their falls, and how many ranks have one.
-        scheme, sigma, mu: of `pairwise_logistic`, whose value is divided by `unit`.
+        cost, sigma, scheme, mu: of `pair_loss`; `measure` has gains and discounts, but with the scheme "uniform".
+        unit: what all is divided by.
+        pair_weights: of `ranksvm_loss`.
     """
-    check_reduction(reduction)
-    check_lists(scores, labels, where, offsets)
-    wide = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
 
-    def again(scores: Tensor) -> Tensor:
-        return list_loss(per_list, scores, labels, where=where, offsets=offsets, reduction="none", signed=signed)
+    def __init__(
+        self,
+        cost: str,
+        sigma: float,
+        scheme: str = "uniform",
+        mu: float = 0.0,
+        measure: DiscountedGain | None = None,
+        *,
+        unit: float = 1.0,
+        pair_weights: PairWeights | None = None,
+    ) -> None:
+        self.measure = None if scheme == "uniform" else measure
+        self.options = scheme, cost, float(sigma), float(mu)
+        self.unit, self.pair_weights = unit, pair_weights
 
-    size = scores.shape[-1] if offsets is None else int(offsets.diff().max()) if len(offsets) > 1 else 0
-    labels = labels.detach() if signed else refuse_negative(labels.detach(), where)
-    lists = (wide.detach(), gains(labels), where, offsets, None, None, -math.inf)
-    _, value, direction = pairwise_logistic(*lists, *tables(max(size, 1)), scheme, float(sigma), float(mu))
-    values = with_curvature(wide, value / unit, direction / unit, offsets, again)
-    layout: dict[str, Any] = {"where": where, "offsets": offsets, "weights": weights}
-    return reduce_lists(values, **layout, reduction=reduction, dtype=scores.dtype)
+    def __call__(
+        self, scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None, item_weights: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        gains = labels if self.measure is None else self.measure.document_gains(labels)
+        lists = scores, gains, where, offsets, None, None, item_weights, 0.0
+        tables = self._tables(longest_of(scores, offsets))
+        _, value, direction = pair_loss(*lists, *tables, *self.options, *self._named(labels.dtype))
+        return value / self.unit, direction / self.unit
+
+    def _tables(self, size: int) -> tuple[Tensor, Tensor, int]:
+        """Discounts of lists of this size, their falls, and how many ranks have one."""
+        if self.measure is None:
+            return torch.empty(0), torch.empty(0), 0
+        kept = size if self.measure.cutoff is None else min(self.measure.cutoff, size)
+        return self.measure.unchecked_weights(size), _steps(self.measure, size), kept
+
+    def _named(self, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
+        """The grades that pair weights name, as labels of the dtype have them, and the weight of any two."""
+        if self.pair_weights is None:
+            return None, None
+        grades = sorted({grade for pair in self.pair_weights for grade in pair[:2]})
+        table = torch.zeros(len(grades), len(grades), dtype=torch.float64)
+        for high, low, weight in self.pair_weights:
+            at, below = grades.index(high), grades.index(low)
+            table[at, below] = table[below, at] = weight
+        kind = dtype if dtype.is_floating_point else torch.float64
+        return torch.tensor(grades, dtype=kind).double(), table
+
+    def directions(self, scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None) -> Tensor:
+        """The directions alone, of flat lists on the CPU whose item weights may be 0."""
+        where = None if item_weights is None else item_weights > 0
+        return self(scores.detach(), labels, where, offsets, item_weights)[1]
 
 
 def _weighted_pairs(
@@ -443,7 +410,7 @@ def _weighted_pairs(
     measure: DiscountedGain,
     scheme: str,
     mu: float,
-    weights: Tensor | None = None,
+    weights: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Which pairs count, `[..., i, j]` bool, their w_ij, and which lists a ranking can get wrong, `[...]` bool."""
     size, device = labels.shape[-1], labels.device
@@ -511,16 +478,8 @@ class LambdaLoss(RankingLoss):
         """Of the loss of each list, `[documents]`, the ranks staying as they are; None but of the logistic surrogate."""
         if self.surrogate != "logistic":
             return None
-
-        def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-            if self.scheme == "uniform":
-                return _curvature(_uniform(labels, where, scores.dtype, weights) / math.log(2), scores, self.sigma)
-            chosen = self.measure, self.scheme, self.mu
-            pairs, weight, can_err = _weighted_pairs(scores, labels, where, *chosen, weights)
-            counts = pairs & can_err[..., None, None]
-            return _curvature(torch.where(counts, weight, 0.0) / math.log(2), scores, self.sigma)
-
-        return document_values(per_list, scores, labels, offsets, item_weights)
+        found = _ByPairs("curvature", self.sigma, self.scheme, self.mu, self.measure, unit=math.log(2))
+        return found.directions(scores, labels, offsets, item_weights)
 
 
 def _check_lambda(measure: str | Measure, scheme: str, sigma: float, mu: float, surrogate: str) -> DiscountedGain:
@@ -536,13 +495,6 @@ def _differences(values: Tensor) -> Tensor:
     return values.unsqueeze(-1) - values.unsqueeze(-2)
 
 
-def _curvature(weights: Tensor, scores: Tensor, sigma: float) -> Tensor:
-    """Second derivatives of sum over i, j of w_ij log(1 + exp(-sigma (s_i - s_j))) by each score, `[..., list_size]`."""
-    wrong = torch.sigmoid(-sigma * _differences(scores))
-    each = sigma**2 * weights * wrong * (1 - wrong)
-    return each.sum(-1) + each.sum(-2)
-
-
 def _ordered_pairs(labels: Tensor, where: Tensor) -> Tensor:
     """`[..., i, j]` bool: both documents are real and i has the higher label."""
     better, worse = torch.where(where, labels, -torch.inf), torch.where(where, labels, torch.inf)
@@ -555,14 +507,6 @@ def _products(pairs: Tensor, weights: Tensor) -> Tensor:
     return torch.where(pairs, weights.unsqueeze(-1) * weights.unsqueeze(-2), 0.0)
 
 
-def _uniform(labels: Tensor, where: Tensor, dtype: torch.dtype, weights: Tensor | None = None) -> Tensor:
-    """`[..., i, j]`: the share of a pair with y_i > y_j in all of a list, by their number or by item weights, and 0."""
-    pairs = _ordered_pairs(labels, where)
-    each = pairs.to(dtype) if weights is None else _products(pairs, weights)
-    total = each.sum((-2, -1), keepdim=True)
-    return each / torch.where(total > 0, total, 1.0)
-
-
 def circle_loss(
     scores: Tensor, labels: Tensor, *, gamma: float = 64.0, margin: float = 0.25, **lists: Unpack[ListOptions]
 ) -> Tensor:
@@ -571,7 +515,7 @@ def circle_loss(
         log(1 + sum over y_i > y_j of exp(gamma (b_j (s_j - m) - a_i (s_i - 1 + m))))
 
     The gradient holds the weights a and b fixed, as in the paper, so that each score is pulled as hard as it is far from where
-    it should be; it is not that of the value. A shift of all scores changes the loss. O(n^2).
+    it should be; it is not that of the value. A shift of all scores changes the loss. O(n log n), on other devices O(n^2).
 
     Args:
         scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
@@ -598,7 +542,11 @@ def circle_loss(
         total = torch.where(pairs, each, lowest).flatten(-2).logsumexp(-1)
         return torch.where(pairs.any(-1).any(-1), softplus(total), 0.0)
 
-    return list_loss(per_list, scores, labels, **lists)
+    def solve(scores: Tensor, labels: Tensor, *more: Tensor | None) -> tuple[Tensor, Tensor]:
+        where, offsets, weights = more
+        return circle(scores, labels, where, offsets, scores, None, weights, 0.0, float(gamma), float(margin))[1:]
+
+    return compiled_loss(per_list, solve, scores, labels, **lists)
 
 
 class CircleLoss(RankingLoss):

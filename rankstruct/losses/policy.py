@@ -31,24 +31,32 @@ Objectives for Stochastic Learning to Rank with Gradient Boosted Trees", SIGIR 2
 from __future__ import annotations
 
 import inspect
+from functools import lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from typing_extensions import Unpack
 
-from rankstruct.kernels import draw_few_ranks, draw_rankings, policy_curvature, policy_gradient
-from rankstruct.lists import check_lists, is_plain
+from rankstruct.kernels import PolicyLoss, draw_few_ranks, draw_rankings, policy_curvature, policy_gradient, policy_loss
+from rankstruct.kernels.call import SCORES
+from rankstruct.lists import as_offsets, check_lists, is_eager, is_plain
 from rankstruct.losses.base import (
     ListOptions,
     RankingLoss,
     Reduction,
+    check_values,
     differs,
+    document_gains,
     document_values,
     list_loss,
+    longest_of,
     normalized_gains,
     normalized_measure,
+    reduce_lists,
+    takes_loops,
 )
 from rankstruct.measures import DiscountedGain, Measure
 
@@ -66,6 +74,7 @@ __all__ = [
 
 
 _FEW = 2  # k log2(n) over n, up to which ranks are drawn one after another
+_GRADES = 32  # whole labels whose gains are looked up
 
 
 @torch.no_grad()
@@ -99,7 +108,7 @@ def sample_rankings(scores: Tensor, where: Tensor | None = None, *, samples: int
     if is_plain(scores):
         real = torch.ones_like(scores, dtype=torch.bool) if where is None else where
         placed = None
-        if k * size.bit_length() <= _FEW * size:
+        if _are_few(k, size):
             uniform = torch.rand(samples, *scores.shape[:-1], k, dtype=torch.float64)
             placed = draw_few_ranks(scores.detach(), real, uniform)
         if placed is None:
@@ -113,6 +122,10 @@ def sample_rankings(scores: Tensor, where: Tensor | None = None, *, samples: int
     if where is not None:
         noisy = torch.where(where, noisy, -torch.inf)
     return noisy.topk(k, dim=-1).indices
+
+
+def _are_few(k: int, size: int) -> bool:
+    return k * size.bit_length() <= _FEW * size
 
 
 def pl_rank_gradient(scores: Tensor, where: Tensor, placed: Tensor, worth: Tensor, rewards: Tensor) -> Tensor:
@@ -300,6 +313,10 @@ def pl_rank_loss(
     tensor(0.3691)
     """
     chosen = _check_policy(measure, samples)
+    if lists.keys() <= _FUSED and is_eager(scores) and takes_loops(scores):
+        value = _fused(scores, labels, chosen, samples, **lists)
+        if value is not None:
+            return value
 
     def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         gains, can_err = normalized_gains(chosen, labels, where, weights)
@@ -307,6 +324,95 @@ def pl_rank_loss(
         return torch.where(can_err, 1 - (gains * exposure).sum(-1), 0.0).to(scores.dtype)
 
     return list_loss(per_list, scores, labels, signed=chosen.takes_negative_labels, **lists)
+
+
+_FUSED = {"where", "offsets", "weights", "item_weights", "reduction"}
+
+
+def _fused(
+    scores: Tensor,
+    labels: Tensor,
+    measure: DiscountedGain,
+    samples: int,
+    *,
+    where: Tensor | None = None,
+    offsets: Tensor | None = None,
+    weights: Tensor | None = None,
+    item_weights: Tensor | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor | None:
+    """`pl_rank_loss` of eager tensors in one pass, by the same numbers of the generator; None where a loop does not go."""
+    if scores.dtype not in SCORES or scores.numel() == 0 or item_weights is not None:
+        return None
+    offsets = as_offsets(offsets)
+    check_lists(scores, labels, where, offsets)
+    lists = scores.detach(), labels.detach(), where, offsets
+    size = longest_of(scores, offsets)
+    try:
+        discounts, known = _tables(measure, size)
+    except TypeError:  # a measure that cannot be a key
+        discounts, known = _tables.__wrapped__(measure, size)
+    found = None if known is None else _drawn_loss(lists, measure, size, samples, discounts, known)
+    if found is None:
+        real = check_values(*lists, measure.takes_negative_labels)
+        gains = document_gains(measure, torch.where(real, lists[1], 0), real)
+        found = _drawn_loss((lists[0], gains, *lists[2:]), measure, size, samples, discounts, None)
+    if found is None:
+        return None
+    if reduction == "mean" and weights is None:
+        return _Estimate.apply(
+            scores, torch.scalar_tensor(found.mean, dtype=scores.dtype), found.direction, None, found.lists
+        )
+    values = _Estimate.apply(scores, found.value, found.direction, offsets, 1)
+    return reduce_lists(values, where=where, offsets=offsets, weights=weights, reduction=reduction)
+
+
+@lru_cache(maxsize=16)
+def _tables(measure: DiscountedGain, size: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """The discounts of so many ranks, and what the first whole labels gain; None where a user's function says so."""
+    ours = type(measure).__module__.startswith("rankstruct.") and not callable(getattr(measure, "gain", None))
+    gains = measure.document_gains(torch.arange(_GRADES)).numpy() if ours else None
+    return measure.unchecked_weights(size).numpy(), gains
+
+
+def _drawn_loss(
+    lists: tuple[Tensor, Tensor, Tensor | None, Tensor | None],
+    measure: DiscountedGain,
+    size: int,
+    samples: int,
+    discounts: np.ndarray,
+    gains: np.ndarray | None,
+) -> PolicyLoss | None:
+    """`policy_loss` of what `sample_rankings` would draw; where there is none, the generator stays as it was."""
+    scores, offsets = lists[0], lists[3]
+    k = size if measure.cutoff is None else min(measure.cutoff, size)
+    few = _are_few(k, size)
+    many = scores.shape[:-1] if offsets is None else (len(offsets) - 1,)
+    before = torch.get_rng_state()
+    uniform = torch.rand(samples, *many, k if few else size, dtype=torch.float64)
+    found = policy_loss(lists, uniform, discounts, k, few, gains)
+    if found is None:
+        torch.set_rng_state(before)
+    return found
+
+
+class _Estimate(torch.autograd.Function):
+    """Values, one a list, or the mean of so many, with the gradient of each; autograd knows no derivatives of higher order."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, scores: Tensor, value: Tensor, direction: Tensor, offsets: Tensor | None, lists: int
+    ) -> Tensor:
+        ctx.save_for_backward(direction, offsets)
+        ctx.lists = lists
+        return value.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
+        direction, offsets = ctx.saved_tensors
+        each = grads[0].unsqueeze(-1) if offsets is None else grads[0].repeat_interleave(offsets.diff())
+        return direction * (each / ctx.lists), None, None, None, None
 
 
 class PLRankLoss(RankingLoss):

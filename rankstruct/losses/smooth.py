@@ -5,7 +5,8 @@ With position j held by document pi(j) when the documents are sorted by score, d
     h_ij = exp( -(s_i - s_pi(j))^2 / (2 sigma^2) )
     A    = sum_j a_j ( sum_i b_i h_ij ) / ( sum_i h_ij )              loss = best A - A
 
-Only positions with a discount count: O(list_size * k) memory at a cut-off k.
+Only positions with a discount count: O(list_size * k) time at a cut-off k, and O(list_size) memory on the CPU; elsewhere, and for
+derivatives of higher order, O(list_size * k) of both.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from typing_extensions import Self, Unpack
 
+from rankstruct.kernels import smooth_grad
 from rankstruct.lists import is_plain
 from rankstruct.losses.base import (
     ListOptions,
@@ -22,8 +24,10 @@ from rankstruct.losses.base import (
     Reduction,
     check_positive,
     checked_gains,
+    compiled_loss,
     differs,
     list_loss,
+    longest_of,
 )
 from rankstruct.measures import DiscountedGain, Measure, parse_measure
 
@@ -73,7 +77,19 @@ def smooth_loss(
         regret = _smoothed_regret(scores, labels, where, weights, measure, sigma)
         return _with_a_way_out(regret, scores, labels, where)
 
-    return list_loss(per_list, scores, labels, signed=measure.takes_negative_labels, **lists)
+    signed = measure.takes_negative_labels
+    if isinstance(sigma, Tensor) and (sigma.numel() > 1 or sigma.requires_grad or not is_plain(sigma)):
+        return list_loss(per_list, scores, labels, signed=signed, **lists)
+
+    def solve(scores: Tensor, labels: Tensor, *more: Tensor | None) -> tuple[Tensor, Tensor]:
+        (where, offsets, weights), size = more, longest_of(scores, more[1])
+        tables = measure.unchecked_weights(size), size if measure.cutoff is None else min(measure.cutoff, size)
+        layout = where, offsets, labels, None, weights, 0.0
+        return smooth_grad(scores, measure.document_gains(labels), *layout, *tables, measure.normalized, float(sigma))[
+            1:
+        ]
+
+    return compiled_loss(per_list, solve, scores, labels, signed=signed, **lists)
 
 
 class SmoothLoss(RankingLoss):

@@ -6,15 +6,14 @@ from 0, has the distribution of a sum of coins, one a document,
     p_j = product over i != j of (1 - pi_ij + pi_ij z)              the coefficient of z^r: rank r; "rank-binomial"
     A   = sum_j b_j sum_r p_j(r) a_r                                loss = best A - A
 
-with discount a and gain b. Only ranks with a discount count: O(n^2 k) time at a cut-off k, of which the documents without a gain
-take none on the CPU. The factors are multiplied in pairs, then those products, in log n steps.
+with discount a and gain b. A compiled loop finds value and gradient on the CPU. Elsewhere, and for derivatives of higher order,
+the factors are multiplied in pairs, then those products, in log n steps.
 """
 
 from __future__ import annotations
 
 from typing import Any, Literal, get_args
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -22,9 +21,17 @@ from torch.special import ndtr
 from torch.utils.checkpoint import checkpoint
 from typing_extensions import Unpack
 
-from rankstruct.kernels import expected_discounts
+from rankstruct.kernels import NODES, SHARES, soft_rank
 from rankstruct.lists import is_plain
-from rankstruct.losses.base import ListOptions, Reduction, check_choice, check_positive, list_loss, with_curvature
+from rankstruct.losses.base import (
+    ListOptions,
+    Reduction,
+    check_choice,
+    check_positive,
+    compiled_loss,
+    list_loss,
+    longest_of,
+)
 from rankstruct.losses.smooth import SmoothLoss, checked_smoothing, in_sigmas, smoothed_gains
 from rankstruct.measures import DiscountedGain, Measure
 
@@ -34,8 +41,7 @@ RankModel = Literal["binomial", "normal", "joint"]
 RANK_MODELS = get_args(RankModel)
 
 _BLOCK = 2**24  # numbers that are kept for the backward pass; what is beyond is computed again there
-_NODES = 32  # of Gauss and Hermite, for the mean over a standard normal variable
-_POINTS, _SHARES = (each.tolist() for each in np.polynomial.hermite_e.hermegauss(_NODES))
+_NODES, _POINTS, _SHARES = len(NODES), NODES.tolist(), SHARES.tolist()  # as lists, which torch.compile can trace
 _LEAST_VARIANCE = 1e-4  # of a rank, whose normal distribution is then that of a whole number
 
 
@@ -87,8 +93,9 @@ def soft_rank_loss(
     it as training converges (`AnnealSigma`). As sigma goes to 0 the loss tends to the measure's regret where no scores tie; with
     `"joint"` where they do too.
 
-    O(n^2 k) time for n documents and a cut-off k, without one n; O(n^2) memory on the CPU, elsewhere O(n^2 log k). Long lists
-    are computed again in the backward pass, block by block.
+    On the CPU O(n m min(k, sqrt n)) time, with n documents of which m have a gain and a cut-off k, without one n, and O(n min(k,
+    sqrt n)) memory; chances below 1e-20 count as none. Elsewhere, and for derivatives of higher order, O(n^2 k) time and O(n^2
+    log k) memory; long lists are then computed again in the backward pass, block by block.
 
     Args:
         scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
@@ -96,8 +103,8 @@ def soft_rank_loss(
         sigma: the standard deviation of a score, above 0; in a list with scores beyond 2^60 sigma, 2^-60 of the largest.
         ranks: the distribution of a rank. `"binomial"`, as in the paper: each pair is compared by itself, as if the noise of a
             document were drawn anew for each other one. `"normal"`: the normal distribution with the mean and variance of the
-            former, O(n^2 + n k), for long lists. `"joint"`: one score a document, which gives the expected measure itself, by
-            quadrature, at 32 times the time and memory of `"binomial"`.
+            former, O(m (n + k)), for long lists. `"joint"`: one score a document, which gives the expected measure itself, by
+            quadrature, at 32 times the time of `"binomial"` or more.
 
     Raises:
         ValueError: a measure that is not discount times gain, a sigma that is not above 0, an unknown `ranks`.
@@ -118,7 +125,18 @@ def soft_rank_loss(
         found = _expected(in_sigmas(scores, sigma), gains, where, measure, ranks)
         return torch.where(can_err, best - found, 0.0)
 
-    return list_loss(per_list, scores, labels, signed=measure.takes_negative_labels, **lists)
+    signed = measure.takes_negative_labels
+    if isinstance(sigma, Tensor) and (sigma.numel() > 1 or sigma.requires_grad or not is_plain(sigma)):
+        return list_loss(per_list, scores, labels, signed=signed, **lists)
+
+    def solve(scores: Tensor, labels: Tensor, *more: Tensor | None) -> tuple[Tensor, Tensor]:
+        (where, offsets, weights), size = more, longest_of(scores, more[1])
+        tables = measure.unchecked_weights(size), size if measure.cutoff is None else min(measure.cutoff, size)
+        layout = where, offsets, None, None, weights, 0.0
+        options = *tables, measure.normalized, float(sigma), ranks
+        return soft_rank(scores, measure.document_gains(labels), *layout, *options)[1:]
+
+    return compiled_loss(per_list, solve, scores, labels, signed=signed, **lists)
 
 
 class SoftRankLoss(SmoothLoss):
@@ -158,17 +176,16 @@ def _expected(scores: Tensor, gains: Tensor, where: Tensor, measure: DiscountedG
     size = scores.shape[-1]
     k = size if measure.cutoff is None else min(measure.cutoff, size)
     discounts = measure.unchecked_weights(size, scores.device).to(scores.dtype)[:k]
-    count = int((gains > 0).sum(-1).max()) if is_plain(scores) and scores.numel() else size
-    gains, rows = gains.topk(count, dim=-1) if count < size else (gains, _all_rows(scores))
+    rows = _all_rows(scores)
 
     def of(scores: Tensor, rows: Tensor, gains: Tensor) -> Tensor:
-        return (_expected_discounts(scores, where, rows, discounts, ranks) * gains).sum(-1)
+        return (_distribution(scores, where, rows, k, ranks) @ discounts * gains).sum(-1)
 
     step = max(1, _BLOCK // max(scores.numel() * (_NODES if ranks == "joint" else 1), 1))
-    if torch.compiler.is_compiling() or count <= step:  # the compiler may not know the size, and plans memory by itself
+    if torch.compiler.is_compiling() or size <= step:  # the compiler may not know the size, and plans memory by itself
         return of(scores, rows, gains)
     found = torch.zeros_like(gains[..., 0])
-    for a in range(0, count, step):
+    for a in range(0, size, step):
         part = (scores, rows[..., a : a + step], gains[..., a : a + step])
         found = found + checkpoint(of, *part, use_reentrant=False)
     return found
@@ -187,23 +204,8 @@ def _distribution(scores: Tensor, where: Tensor, rows: Tensor, k: int, ranks: st
     return _mean_over_nodes(each.unflatten(-2, (-1, _NODES)), -2) if ranks == "joint" else each
 
 
-def _expected_discounts(scores: Tensor, where: Tensor, rows: Tensor, discounts: Tensor, ranks: str) -> Tensor:
-    """The mean discount of the ranks of the documents at `rows`, `[..., rows]`."""
-    if ranks == "normal" or not is_plain(scores):
-        return _distribution(scores, where, rows, len(discounts), ranks) @ discounts
-    above, below = _chances(scores, where, rows, ranks)
-
-    def again(above: Tensor) -> Tensor:
-        return _binomial(above, (above + below).detach() - above, len(discounts)) @ discounts
-
-    value, raised, kept = expected_discounts(above.detach(), below.detach(), discounts)
-    each = with_curvature(above, value, raised - kept, None, again)  # what falls on the one side is not on the other
-    return _mean_over_nodes(each.unflatten(-1, (-1, _NODES)), -1) if ranks == "joint" else each
-
-
 def _mean_over_nodes(values: Tensor, side: int) -> Tensor:
-    shares = torch.tensor(_SHARES, dtype=values.dtype, device=values.device)
-    return values.movedim(side, -1) @ (shares / shares.sum())
+    return values.movedim(side, -1) @ torch.tensor(_SHARES, dtype=values.dtype, device=values.device)
 
 
 def _chances(scores: Tensor, where: Tensor, rows: Tensor, ranks: str) -> tuple[Tensor, Tensor]:

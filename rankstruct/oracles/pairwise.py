@@ -21,8 +21,8 @@ from rankstruct.feature_maps import FeatureMap, Pairwise
 from rankstruct.kernels import core, pairwise_device
 from rankstruct.kernels.binary import NO_CUTOFF, Method, binary_kernel, sum_over_thresholds
 from rankstruct.kernels.dispatch import Answer, Call, Kernel, PaddedLists, Prepared, discount_table
-from rankstruct.lists import refuse_negative
 from rankstruct.measures import AP, AUC, RR, DiscountedGain, Measure
+from rankstruct.oracles.gains import known_gains, solve_gains
 from rankstruct.oracles.registry import REFERENCES, Oracle, register_oracle
 
 _AUC = Method("each pair by itself, counted by a merge", "O(n log n)", core.pairwise_auc, pairwise_device.auc_padded)
@@ -81,8 +81,11 @@ def binary_oracle(
         lists = (scores, labels, where, offsets, reference_scores if by_scores(reference) else None, None, least)
         return operator(*lists, measure.min_relevant, thresholds, weights, *options(measure, feature_map, reference))
 
-    def prepare(measure: Measure, feature_map: FeatureMap, reference: str, longest: int) -> Prepared:
-        call = operator.call(longest, measure.min_relevant, None, None, *options(measure, feature_map, reference))
+    def prepare(
+        measure: Measure, feature_map: FeatureMap, reference: str, longest: int, *thresholds: Tensor
+    ) -> Prepared:
+        at = thresholds or (None, None)
+        call = operator.call(longest, measure.min_relevant, *at, *options(measure, feature_map, reference))
         return Prepared(call, least_label(measure))
 
     def explain_method(measure: Measure, feature_map: FeatureMap, list_size: int, grades: int) -> Method:
@@ -155,8 +158,16 @@ _graded_auc = Kernel("graded_auc", "Tensor thresholds, Tensor weights", _sum_thr
 def _auc_oracle() -> Oracle:
     """That of AUC, which has a faster way for all thresholds against the ideal ranking."""
     oracle = binary_oracle(_auc, _predicted, lambda measure, size: _AUC)
-    one_by_one = oracle.solve_grades
+    one_by_one, prepare_one = oracle.solve_grades, oracle.prepare
     assert one_by_one is not None
+    assert prepare_one is not None
+
+    def prepare(
+        measure: Measure, feature_map: FeatureMap, reference: str, longest: int, *thresholds: Tensor
+    ) -> Prepared | None:
+        if not thresholds or reference == "predicted":
+            return prepare_one(measure, feature_map, reference, longest, *thresholds)
+        return Prepared(_graded_auc.call(longest, *thresholds), 0.0)
 
     def solve_grades(*given: Any, thresholds: Tensor, weights: Tensor, **more: Tensor) -> Answer:
         *lists, _, _, reference = given
@@ -164,7 +175,7 @@ def _auc_oracle() -> Oracle:
             return one_by_one(*given, thresholds=thresholds, weights=weights, **more)
         return _graded_auc(*lists, None, None, -np.inf, thresholds, weights)
 
-    return replace(oracle, solve_grades=solve_grades)
+    return replace(oracle, solve_grades=solve_grades, prepare=prepare)
 
 
 def _solve_discounted(
@@ -179,11 +190,24 @@ def _solve_discounted(
     reference_scores: Tensor | None = None,
 ) -> Answer:
     assert isinstance(measure, DiscountedGain)
-    predicted = reference == "predicted"
-    gains = measure.document_gains(labels if measure.takes_negative_labels else refuse_negative(labels, where))
-    weights = measure.unchecked_weights(max(scores.shape[-1], 1))
-    lists = (scores, gains, where, offsets, reference_scores if predicted else None, None, 0.0)
-    return _discounted(*lists, None, None, None, weights, type(measure).normalized, predicted)
+    chosen = reference_scores if reference == "predicted" else None
+    lists = (scores, labels, where, offsets, chosen, None)
+    options = _discounted_options(measure, max(scores.shape[-1], 1), reference)
+    return solve_gains(_discounted, measure, measure.document_gains, lists, options)
+
+
+def _discounted_options(measure: DiscountedGain, longest: int, reference: str) -> tuple[Any, ...]:
+    weights = measure.unchecked_weights(longest)
+    return None, None, None, weights, type(measure).normalized, reference == "predicted"
+
+
+def _prepare_discounted(
+    measure: DiscountedGain, feature_map: FeatureMap, reference: str, longest: int
+) -> Prepared | None:
+    known = known_gains(measure)
+    if known is None:
+        return None
+    return Prepared(_discounted.call(longest, *_discounted_options(measure, longest, reference)), 0.0, known)
 
 
 def _explain_discounted(measure: Measure, feature_map: FeatureMap, list_size: int, grades: int) -> Method:
@@ -207,6 +231,13 @@ register_oracle(
 register_oracle(
     DiscountedGain,  # type: ignore[type-abstract]  # the oracle of all its subclasses
     Pairwise,
-    Oracle(_solve_discounted, _explain_discounted, REFERENCES, takes_reference_scores=True, refuses_negative=True),
+    Oracle(
+        _solve_discounted,
+        _explain_discounted,
+        REFERENCES,
+        takes_reference_scores=True,
+        refuses_negative=True,
+        prepare=_prepare_discounted,
+    ),
 )
 register_oracle(RR, Pairwise, binary_oracle(_reciprocal_rank, _cutoff_and_predicted, lambda measure, size: _FIRST))

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,9 +26,10 @@ from torch import Tensor
 from rankstruct.feature_maps import FeatureMap, Positional
 from rankstruct.kernels import core
 from rankstruct.kernels.dispatch import Answer, Call, Kernel, Prepared, discount_table
-from rankstruct.lists import is_eager, is_plain, refuse_negative
+from rankstruct.lists import is_plain
 from rankstruct.measures import RR, DiscountedGain, Diverse, Measure, mWTA
 from rankstruct.measures.ranked import is_relevant
+from rankstruct.oracles.gains import known_gains, solve_gains
 from rankstruct.oracles.registry import REFERENCES, Oracle, register_oracle
 
 
@@ -73,7 +75,7 @@ def rank_oracle(loop: core.Loop, explain: Callable[..., RankMethod]) -> Oracle:
 
     def options_of(measure: Measure, tables: RankTables, reference: str) -> tuple[Any, ...]:
         kind = getattr(measure, "least_cutoff", 0), bool(getattr(measure, "normalized", False)), isinstance(measure, RR)
-        return (*tables[:2], *kind, reference)
+        return (*tables, *kind, reference)
 
     def solve(
         scores: Tensor,
@@ -90,21 +92,15 @@ def rank_oracle(loop: core.Loop, explain: Callable[..., RankMethod]) -> Oracle:
         plain = measure.plain if isinstance(measure, Diverse) else measure
         tables = rank_tables(plain, feature_map, scores)
         options = options_of(plain, tables, reference)
-        known = tables.gains if is_eager(scores) and is_eager(labels) else None
-        if known is not None:
-            answer = operator.by_grade((scores, labels, where, offsets, reference_scores, groups), known, options)
-            if answer is not None:
-                return answer
-        gains = _gains(plain, labels if plain.takes_negative_labels else refuse_negative(labels, where))
-        if known is not None:
-            _learn(known, labels, where, gains)
-        return operator(scores, gains, where, offsets, reference_scores, groups, 0.0, *options)
+        lists = (scores, labels, where, offsets, reference_scores, groups)
+        return solve_gains(operator, plain, partial(_gains, plain), lists, options)
 
-    def prepare(measure: Measure, feature_map: Positional, reference: str, longest: int) -> Prepared:
+    def prepare(measure: Measure, feature_map: Positional, reference: str, longest: int) -> Prepared | None:
+        known = known_gains(measure)
+        if known is None:
+            return None
         tables = rank_tables(measure, feature_map, torch.empty(longest))
-        call = operator.call(longest, *options_of(measure, tables, reference))
-        nothing = np.empty(0)  # then no gain is known
-        return Prepared(call, 0.0, nothing if tables.gains is None else tables.gains)
+        return Prepared(operator.call(longest, *options_of(measure, tables, reference)), 0.0, known)
 
     return Oracle(
         solve,
@@ -116,27 +112,16 @@ def rank_oracle(loop: core.Loop, explain: Callable[..., RankMethod]) -> Oracle:
     )
 
 
-def _learn(table: np.ndarray, labels: Tensor, where: Tensor | None, gains: Tensor) -> None:
-    """Write into `table` what whole labels gain that may stand there."""
-    of_label, of_gain = labels.double().numpy().reshape(-1), gains.double().numpy().reshape(-1)
-    here = (of_label >= 0) & (of_label < len(table)) & (of_label == np.floor(of_label)) & np.isfinite(of_gain)
-    if where is not None:
-        here &= where.numpy().reshape(-1)
-    table[of_label[here].astype(np.int64)] = of_gain[here]
-
-
 class RankTables(NamedTuple):
-    """Of a measure and a map: `weights` and `decay` `[longest list]`, and what grades gain, as far as it is known."""
+    """Of a measure and a map, `[longest list]`."""
 
     decay: Tensor
     weights: Tensor
-    gains: np.ndarray | None
 
 
 _TABLES: OrderedDict[tuple[Measure, Positional, int], RankTables] = OrderedDict()
 _MOST_TABLES = 16
 _LARGEST_TABLE = 10_000  # ranks; making a longer one is little beside the sort of the list
-_GRADES = 256
 
 
 def rank_tables(measure: Measure, feature_map: Positional, scores: Tensor) -> RankTables:
@@ -153,13 +138,11 @@ def rank_tables(measure: Measure, feature_map: Positional, scores: Tensor) -> Ra
         return _make_tables(measure, feature_map, size)
     if tables is None:
         tables = _make_tables(measure, feature_map, size)
-        if not all(map(is_plain, tables[:2])):
+        if not all(map(is_plain, tables)):
             return tables
         with suppress(ValueError):  # flat lists are shorter than all of them together
-            for each in tables[:2]:
+            for each in tables:
                 each.checked = discount_table(each, size).copy()  # type: ignore[attr-defined]
-        if _gains_stay(measure):
-            tables = tables._replace(gains=np.full(_GRADES, np.nan))
         _TABLES[key] = tables
         if len(_TABLES) > _MOST_TABLES:
             _TABLES.popitem(last=False)
@@ -173,12 +156,7 @@ def _make_tables(measure: Measure, feature_map: Positional, size: int) -> RankTa
     else:
         assert isinstance(measure, DiscountedGain | mWTA)
         weights = measure.unchecked_weights(size)
-    return RankTables(feature_map.unchecked_weights(size, weights, measure.cutoff), weights, None)
-
-
-def _gains_stay(measure: Measure) -> bool:
-    """Whether a grade always gains the same: a function of a user's, or a measure, may remember, and may equal another."""
-    return type(measure).__module__.startswith("rankstruct.") and not callable(getattr(measure, "gain", None))
+    return RankTables(feature_map.unchecked_weights(size, weights, measure.cutoff), weights)
 
 
 def _gains(measure: Measure, labels: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, get_args
 
+import torch
 from torch import Tensor
 
 from rankstruct.feature_maps import FeatureMap, parse_feature_map
@@ -51,7 +52,7 @@ class Oracle:
         takes_reference_scores: whether it knows `reference_scores=`, which choose the reference instead of the scores.
         refuses_negative: whether it looks itself for labels below 0, which measures give no meaning.
         prepare: `(measure, feature_map, reference, longest)` to a call of a compiled loop, for eager lists of the CPU of at most
-            so many documents; None where there is more to do than that.
+            so many documents; and with the two of `solve_grades` for its sum. None where there is more to do than that.
         solve_grades: `solve`, with `thresholds=` of the labels, float64 and ascending, and `weights=` of them too, to what it
             finds where labels from a threshold on are relevant, summed over them; None, also beside a `solve` of one's own:
             they are solved one by one.
@@ -62,7 +63,7 @@ class Oracle:
     references: tuple[str, ...] = ("ideal",)
     takes_reference_scores: bool = False
     refuses_negative: bool = False
-    prepare: Callable[[Any, Any, str, int], Prepared] | None = None
+    prepare: Callable[..., Prepared | None] | None = None
     solve_grades: Callable[..., tuple[Tensor, Tensor, Tensor]] | None = None
 
 
@@ -74,7 +75,7 @@ class Resolved:
     feature_map: FeatureMap
     oracle: Oracle
     signed: bool = field(init=False, repr=False, compare=False)
-    _prepared: dict[tuple[str, int], Prepared] = field(init=False, repr=False, compare=False)
+    _prepared: dict[tuple[str, int, int], Prepared | None] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "signed", self.measure.takes_negative_labels)  # once, and not at every step
@@ -84,14 +85,20 @@ class Resolved:
         # What an oracle is made of does not pickle; who loads it finds it in the registry.
         return resolve, (self.measure, self.feature_map)
 
-    def prepared(self, reference: str, longest: int) -> Prepared | None:
-        """`Oracle.prepare`, kept for the sizes of lists that came last."""
-        found = self._prepared.get((reference, longest))
-        if found is None and self.oracle.prepare is not None:
-            if len(self._prepared) >= _MOST_PREPARED:
-                self._prepared.clear()
-            found = self.oracle.prepare(self.measure, self.feature_map, reference, longest)
-            self._prepared[reference, longest] = found
+    def prepared(self, reference: str, longest: int, grades: int = 0) -> Prepared | None:
+        """`Oracle.prepare`, or for the sum over the first so many whole grades, kept for the sizes of lists that came last."""
+        key = reference, longest, grades
+        if key in self._prepared:
+            return self._prepared[key]
+        if len(self._prepared) >= _MOST_PREPARED:
+            self._prepared.clear()
+        prepare, found = self.oracle.prepare, None
+        if prepare is not None and not grades:
+            found = prepare(self.measure, self.feature_map, reference, longest)
+        elif prepare is not None and self.oracle.solve_grades is not None:
+            thresholds = torch.arange(1, grades + 1, dtype=torch.float64)
+            found = prepare(self.measure, self.feature_map, reference, longest, thresholds, torch.ones_like(thresholds))
+        self._prepared[key] = found
         return found
 
     def reference(self, named: str | None) -> str:

@@ -11,7 +11,9 @@ from rankstruct.benchmarks.oracles import (
     as_rows,
     benchmark_assignment,
     benchmark_growth,
+    benchmark_one_list,
     benchmark_oracles,
+    by_case,
 )
 from rankstruct.benchmarks.timing import interleaved_ratios
 from rankstruct.cli import main
@@ -19,12 +21,13 @@ from rankstruct.cli import main
 
 def test_every_case_is_timed_and_threads_are_restored():
     before = torch.get_num_threads()
-    timings = benchmark_oracles(["AP"], shapes=[(4, 50)], shares=[0.1, 0.5], threads=[1], rounds=3)
+    timings = benchmark_oracles(["AP"], shapes=[(4, 50)], shares=[0.1, 3], threads=[1], rounds=3)
     assert [(t.what, t.relevant) for t in timings] == [
-        (what, share) for share in (0.1, 0.5) for what in ("torch.sort", "np.argsort", "AP loss", DENSE)
+        (what, share) for share in (0.1, 3) for what in ("torch.sort", "np.argsort", "AP loss", DENSE)
     ]
     assert all(t.microseconds > 0 and t.lower_quartile <= t.median for t in timings)
     assert timings[0].median == 1.0
+    assert [row[0:2] for row in by_case(timings)[1]] == [["4 x 50", "10%"], ["4 x 50", "3 grades"]]
     assert torch.get_num_threads() == before
 
 
@@ -63,9 +66,13 @@ def test_command_prints_a_table_and_writes_json(tmp_path, capsys, monkeypatch):
     assert {t["what"] for t in report["timings"]} == {"torch.sort", "np.argsort", "AUC loss", DENSE}
     table = report["tables"]["oracles"]
     assert table["header"] == ["lists x documents", "relevant", "AUC", "np.argsort", DENSE]
-    assert [row[:2] for row in table["rows"]][:3] == [["256 x 100", "5%"], ["256 x 100", "30%"], ["64 x 1000", "5%"]]
+    assert [row[:2] for row in table["rows"]][:3] == [
+        ["256 x 100", "5%"],
+        ["256 x 100", "30%"],
+        ["256 x 100", "5 grades"],
+    ]
     (auc,) = (t for t in report["timings"] if t["what"] == "AUC loss" and (t["lists"], t["relevant"]) == (64, 0.3))
-    assert float(table["rows"][3][2]) == pytest.approx(auc["median"], abs=0.5)
+    assert float(table["rows"][4][2]) == pytest.approx(auc["median"], abs=0.5)
 
 
 def test_what_needs_too_much_memory_is_a_dash(monkeypatch):
@@ -76,6 +83,12 @@ def test_what_needs_too_much_memory_is_a_dash(monkeypatch):
     assert (large.lower_quartile, large.median, large.microseconds) == (None, None, None)
     assert [row[-3:] for row in as_rows([large])[1]] == [["-", "-", "-"]]
     assert json.loads(json.dumps(dataclasses.asdict(large)))["median"] is None
+
+
+def test_one_list_is_timed_beside_a_softmax():
+    first, second = benchmark_one_list(["AP"], rounds=3)
+    assert (first["loss"], first["over softmax"], second["loss"]) == ("softmax . labels", 1.0, "AP")
+    assert second["µs"] > 0
 
 
 def test_growth_and_assignment_tables():

@@ -7,13 +7,16 @@
 
 namespace rankstruct {
 
-// What `use` returns of a space for these sizes; its memory is not zero.
+// What `use` returns of a space for these sizes, in memory that holds no numbers, or 0, 1, 2, ..., in turn.
 template <class Space, class Use, class... Sizes>
 auto with_space(Use use, Sizes... sizes) {
     Arena count;
     { Space(count, sizes...); }
     Arena arena{static_cast<char*>(std::malloc(size_t(count.used)))};
-    for (Index i = 0; i < count.used; ++i) arena.memory[i] = char(-1);
+    static bool counts = false;
+    counts = !counts;
+    const Span<int> words{reinterpret_cast<int*>(arena.memory), count.used / Index(sizeof(int))};
+    for (Index i = 0; i < words.size; ++i) words[i] = counts ? int(i % 16) : -1;  // an array begins at a multiple of 16 words
     const auto found = [&] {
         Space space(arena, sizes...);
         return use(space);

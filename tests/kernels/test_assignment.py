@@ -93,7 +93,7 @@ def test_a_greedy_ranking_is_an_optimum_where_it_says_so(parts):
     """Its margins say by how much a boundary would like others inside."""
     rng = np.random.default_rng(4)
     nested = 0
-    for turn in range(600):
+    for _ in range(600):
         classes = int(rng.integers(2, 6))
         problem = draw_problem(rng, int(rng.integers(classes, 40)), classes, 1000)
         score, group, gain, c, a = problem

@@ -27,7 +27,9 @@ def test_value_and_gradient_are_those_of_the_pairs(dtype, device, monkeypatch):
     rng = np.random.default_rng(0)
     for _ in range(150):
         scores, labels, where, thresholds, weights = draw(rng)
-        expected = [graded_auc_by_pairs(s[w], y[w], thresholds, weights) for s, y, w in zip(scores, labels, where, strict=True)]
+        expected = [
+            graded_auc_by_pairs(s[w], y[w], thresholds, weights) for s, y, w in zip(scores, labels, where, strict=True)
+        ]
         scale = 1 + abs(scores).max(1)
         given = torch.tensor(scores, dtype=dtype).masked_fill(~torch.tensor(where), torch.nan).requires_grad_()
         padded = torch.tensor(labels).masked_fill(~torch.tensor(where), torch.nan)

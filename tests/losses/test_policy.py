@@ -4,6 +4,7 @@ import copy
 import itertools
 import math
 import pickle
+from functools import partial
 
 import pytest
 import torch
@@ -333,6 +334,94 @@ def test_what_every_loss_keeps(loss):
     assert not torch.equal(
         *torch.func.vmap(loss, randomness="different")(scores[:1].expand(2, -1), labels[:1].expand(2, -1))
     )
+
+
+def both_ways(monkeypatch, scores, labels, loss, **lists):
+    """Value, gradient and the next number of the generator, in one pass and by way of the exposures."""
+    found = []
+    for patch in (False, True):
+        with monkeypatch.context() as patched:
+            if patch:
+                patched.setattr(policy, "_fused", lambda *given, **lists: None)
+            leaf = scores.clone().requires_grad_()
+            torch.manual_seed(7)
+            value = loss(leaf, labels, **lists)
+            ahead = torch.rand(1)
+            (slope,) = torch.autograd.grad(value.sum(), leaf)
+            found.append((value.detach(), slope, ahead))
+    return found
+
+
+@pytest.mark.parametrize("measure", ["nDCG", "nDCG@3", "nDCG(gain='linear')@10", "nERU(d=0,half_life=2)"])
+@pytest.mark.parametrize("kind", [torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_one_pass_is_as_two(measure, kind, dtype, monkeypatch):
+    """Padding that holds anything, lists that no ranking can get wrong, all reductions, list weights, flat lists."""
+    generator = torch.Generator().manual_seed(3)
+    for size in (1, 7, 90):
+        scores = torch.randn(2, 6, size, generator=generator, dtype=dtype)
+        labels = torch.randint(0, 2 if kind == torch.bool else 5, (2, 6, size), generator=generator).to(kind)
+        where = torch.rand(2, 6, size, generator=generator) < 0.7
+        where[0, 1], where[0, 2, 1:], labels[0, 3], labels[0, 4] = False, False, 1, 0
+        offsets = torch.cat([torch.zeros(1, dtype=torch.int64), where.sum(-1).flatten().cumsum(0)])
+        junk = torch.where(where, scores, torch.nan)
+        listed, kept = scores[where], labels[where]
+        layouts = ((scores, labels, {}), (junk, labels, {"where": where}), (listed, kept, {"offsets": offsets}))
+        for given, marked, layout in layouts:
+            weights = torch.rand((12,) if "offsets" in layout else (2, 6), generator=generator)
+            for reduction, each in (("mean", None), ("mean", weights), ("sum", None), ("none", None)):
+                loss = partial(rs.pl_rank_loss, measure=measure, samples=3, reduction=reduction, weights=each)
+                torch.testing.assert_close(*both_ways(monkeypatch, given, marked, loss, **layout))
+
+
+def test_one_pass_knows_all_labels(monkeypatch):
+    """Fractional and large grades, those whose meaning a user's function says, and labels below 0 that mean something."""
+    scores = torch.randn(5, 20, generator=torch.Generator().manual_seed(0))
+    grades = torch.randint(0, 5, (5, 20), generator=torch.Generator().manual_seed(1))
+    squared = rs.nDCG(gain=lambda labels: labels.square())
+    cases = ((grades / 2, "nDCG"), (grades * 9, "nDCG"), (grades, squared), (grades - 2, rs.nDCG(min_relevant=0)))
+    for labels, measure in cases:
+        loss = rs.PLRankLoss(measure, samples=2)
+        one, two = both_ways(monkeypatch, scores, labels, loss)
+        torch.testing.assert_close(one, two)
+
+
+def test_one_pass_refuses_what_two_do(monkeypatch):
+    scores, labels = torch.randn(3, 4), torch.tensor([[0, 1, 0, 2]]).expand(3, 4)
+    broken = scores.clone()
+    broken[1, 2] = torch.nan
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    for given, marked, lists, message in (
+        (broken, labels, {}, r"scores must be finite; document \[1, 2\] is nan"),
+        (scores, labels - 1, {}, r"labels must be 0 or more .*; that of document \[0, 0\] is -1"),
+        (scores, labels * 2000.0, {}, "labels must have finite gains >= 0 under nDCG"),
+        (scores, labels[:2], {}, "labels must have the shape of scores"),
+        (scores[0], labels[0], {"offsets": torch.tensor([0, 3])}, "offsets"),
+        (scores, labels, {"reduction": "max"}, "reduction must be one of"),
+        (scores, labels, {"weights": torch.tensor([1.0, -1.0, 1.0])}, "weights must be finite and >= 0"),
+    ):
+        torch.set_rng_state(before)
+        with pytest.raises(ValueError, match=message):
+            rs.pl_rank_loss(given, marked, **lists)
+    # Scores that are too far apart for the loop go the other way, with its numbers.
+    apart = scores.double() * 1e4
+    torch.testing.assert_close(*both_ways(monkeypatch, apart, labels, rs.PLRankLoss("nDCG@2", samples=3)))
+    leaf = scores.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(rs.pl_rank_loss(leaf, labels), leaf, create_graph=True)
+    with pytest.raises(RuntimeError):
+        slope.sum().backward()
+
+
+def test_one_pass_by_several_threads(monkeypatch):
+    scores, labels = torch.randn(64, 300), torch.randint(0, 5, (64, 300))
+    before = torch.get_num_threads()
+    found = []
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        found.append(both_ways(monkeypatch, scores, labels, rs.PLRankLoss(samples=4))[0])
+    torch.set_num_threads(before)
+    torch.testing.assert_close(*found)
 
 
 @pytest.mark.parametrize("loss", [rs.PLRankLoss("nDCG@10"), rs.ExposureLoss()])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import rankstruct as rs
-from rankstruct.kernels import expected_discounts
+from rankstruct.kernels import soft_rank as soft_rank_loop
 from rankstruct.losses import soft_rank
 
 MEASURES = ["nDCG", "nDCG@3", "DCG@2", "P@2", "WTA", "ERU(d=0,half_life=2)"]
@@ -122,18 +122,87 @@ def test_gradient_and_second_derivative(measure):
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 7, 20])
-def test_loops_products_and_the_operator_are_one(k):
+def test_products_and_the_operator_are_one(k):
     scores, _, where = draw(11, seed=k)
     above, below = soft_rank._chances(scores, where, soft_rank._all_rows(scores), "binomial")
-    discounts = torch.rand(k, dtype=torch.float64)
-    found, raised, kept = expected_discounts(above, below, discounts)
+    weights = torch.randn(k, dtype=torch.float64)
+    found = []
     for way in (soft_rank._counts, lambda a, b, k: soft_rank._up(a, b, k)[-1].squeeze(-2)):
         leaves = above.clone().requires_grad_(), below.clone().requires_grad_()
-        value = way(*leaves, k) @ discounts
-        torch.testing.assert_close(value, found)
-        slopes = torch.autograd.grad(value.sum(), leaves)
-        for slope, expected in zip(slopes, (raised, kept), strict=True):
-            torch.testing.assert_close(torch.where(above > 0, slope, 0.0), expected)
+        value = way(*leaves, k) @ weights
+        found.append((value, *torch.autograd.grad(value.sum(), leaves)))
+    torch.testing.assert_close(*found)
+
+
+def dense(scores, gains, where, discounts, k, model):
+    """sum_j b_j sum_r p_j(r) a_r and its gradient, by tensors `[..., n, n]`."""
+    leaf = scores.double().requires_grad_()
+    chances = soft_rank._distribution(leaf, where, soft_rank._all_rows(leaf), k, model)
+    value = (chances @ discounts[:k] * gains).sum(-1)
+    return value.detach(), torch.autograd.grad(value.sum(), leaf)[0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("model", MODELS)
+def test_the_loop_is_what_dense_tensors_say(model, dtype):
+    """Of lists of many lengths, near and far scores, ties, gains that are few and far apart, padding that holds anything."""
+    generator = torch.Generator().manual_seed(5)
+    for n, scale in ((1, 1.0), (2, 0.1), (9, 100.0), (17, 2.0), (60, 0.5), (60, 5.0), (150, 30.0)):
+        if model == "joint" and n > 60:
+            continue
+        scores = scale * torch.randn(5, n, generator=generator, dtype=dtype)
+        scores[3] = scores[3].round()
+        where = torch.rand(5, n, generator=generator) < 0.8
+        where[0], where[1] = True, False
+        gains = torch.randint(0, 3, (5, n), generator=generator).double()
+        gains[2] *= torch.rand(n, generator=generator) < 0.1
+        gains = torch.where(where, gains, 0.0)
+        discounts = torch.rand(n, generator=generator, dtype=torch.float64).sort(descending=True).values
+        for k in sorted({1, min(3, n), n}):
+            best = (gains.sort(-1, descending=True).values[:, :k] * discounts[:k]).sum(-1)
+            held = torch.where(where, scores, torch.nan), torch.where(where, gains, torch.nan), where
+            value, direction = soft_rank_loop(*held, None, None, None, None, 0.0, discounts, k, False, 1.0, model)[1:]
+            expected, gradient = dense(torch.where(where, scores, 0.0), gains, where, discounts, k, model)
+            # Where no ranking can be wrong all have the same value.
+            can_err = value != 0
+            wide = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 0.0, "atol": 1e-11}
+            torch.testing.assert_close(value.double(), torch.where(can_err, best - expected, 0.0), **wide)
+            torch.testing.assert_close(direction.double(), torch.where(can_err[:, None], -gradient, 0.0), **wide)
+            assert ((best - expected)[~can_err].abs() < 1e-9).all()
+
+
+@pytest.mark.parametrize("model", ["binomial", "normal"])
+def test_a_long_list_and_documents_far_apart(model):
+    """More ranks between the documents of a group than the loop has room for, and chances that are left out."""
+    generator = torch.Generator().manual_seed(1)
+    scores = torch.randn(1, 700, generator=generator, dtype=torch.float64)
+    gains = torch.zeros(1, 700, dtype=torch.float64)
+    gains[0, scores[0].argsort()[::90]] = 1 + torch.rand(8, generator=generator, dtype=torch.float64)
+    where, discounts = torch.ones(1, 700) > 0, 1 / torch.arange(2, 702, dtype=torch.float64).log2()
+    for k in (10, 700):
+        given = scores, gains, where, None, None, None, None, 0.0, discounts, k, False, 1.0, model
+        value, direction = soft_rank_loop(*given)[1:]
+        expected, gradient = dense(scores, gains, where, discounts, k, model)
+        best = (gains.sort(-1, descending=True).values[:, :k] * discounts[:k]).sum(-1)
+        torch.testing.assert_close(value, best - expected, atol=1e-11, rtol=0)
+        torch.testing.assert_close(direction, -gradient, atol=1e-11, rtol=0)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_flat_and_weighted_lists_are_as_padded_ones(model):
+    scores, labels, where = draw(30)
+    weights = torch.rand(4, 30, generator=torch.Generator().manual_seed(2), dtype=torch.float64).round(decimals=1)
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), where.sum(-1).cumsum(0)])
+    loss = rs.SoftRankLoss("nDCG@5", ranks=model, reduction="none")
+    for item_weights in (None, weights):
+        padded, flat = scores.clone().requires_grad_(), scores[where].clone().requires_grad_()
+        more = {} if item_weights is None else {"item_weights": item_weights}
+        value = loss(padded, labels, where=where, **more)
+        again = loss(flat, labels[where], offsets=offsets, **{key: each[where] for key, each in more.items()})
+        torch.testing.assert_close(again, value)
+        (slope,) = torch.autograd.grad(value.sum(), padded)
+        (flat_slope,) = torch.autograd.grad(again.sum(), flat)
+        torch.testing.assert_close(flat_slope, slope[where])
 
 
 def test_blocks_have_the_same_gradient(monkeypatch):
@@ -142,10 +211,11 @@ def test_blocks_have_the_same_gradient(monkeypatch):
     for model in MODELS:
         loss = rs.SoftRankLoss("nDCG", ranks=model)
         (whole,) = torch.autograd.grad(loss(scores, labels, where=where), scores)
-        with monkeypatch.context() as patch:
-            patch.setattr(soft_rank, "_BLOCK", 200)
-            (blocks,) = torch.autograd.grad(loss(scores, labels, where=where), scores)
-        torch.testing.assert_close(blocks, whole)
+        for block in (soft_rank._BLOCK, 200):
+            with monkeypatch.context() as patch:
+                patch.setattr(soft_rank, "_BLOCK", block)
+                (blocks,) = torch.autograd.grad(loss(scores, labels, where=where), scores, create_graph=True)
+            torch.testing.assert_close(blocks.detach(), whole)
 
 
 def test_where_all_scores_tie_the_gradient_goes_up_with_the_label():

@@ -10,7 +10,9 @@ from combinations import references_of_pairs
 from emulated_device import COMPILER, LOOPS, build, emulate
 
 import rankstruct as rs
+from rankstruct import kernels
 from rankstruct.kernels import cuda, dispatch
+from rankstruct.kernels.pair_loss import COSTS
 from rankstruct.oracles.registry import REFERENCES
 
 emulated = pytest.mark.skipif(COMPILER is None, reason="needs a C++ compiler")
@@ -97,12 +99,7 @@ def test_answers_are_those_of_the_cpu(known, library, monkeypatch):
     monkeypatch.setattr(cuda, "is_known", lambda offsets: known)
     found = answers()
     assert_same(found, expected)
-    assert {loop.name for loop in LOOPS} - set(called) <= {
-        "graded_auc",
-        "pairwise_hinge",
-        "top_surrogate",
-        "pairwise_logistic",
-    }
+    assert {loop.name for loop in LOOPS} - set(called) <= {"graded_auc", "pairwise_hinge", "top_surrogate", *OF_PAIRS}
     for batch, here, there in zip(batches(), found, expected, strict=True):
         if batch["feature_map"] != "positional":
             assert all(map(torch.equal, here, there))
@@ -131,7 +128,7 @@ def test_losses_equal_those_of_the_cpu(library, monkeypatch):
     scores = torch.randn(3, 300, generator=generator, dtype=torch.float64, requires_grad=True)
     labels = torch.randint(0, 4, (3, 300), generator=generator)
     losses = [rs.RankSVMLoss(), rs.TopSurrogateLoss("P@5"), rs.StructuredHingeLoss("nDCG@10")]
-    losses += [rs.GradedLoss("AUC"), rs.GradedLoss("AP@5"), rs.RankNetLoss(), rs.LambdaLoss()]
+    losses += [rs.GradedLoss("AUC"), rs.GradedLoss("AP@5")]
     flat = {"offsets": torch.tensor([0, 7, 400, 401, 900])}
 
     def gradients():
@@ -144,7 +141,44 @@ def test_losses_equal_those_of_the_cpu(library, monkeypatch):
     expected = list(gradients())
     called = emulate(library, monkeypatch.setattr)
     torch.testing.assert_close(list(gradients()), expected, rtol=1e-12, atol=1e-12)
-    assert {"pairwise_hinge", "top_surrogate", "graded_auc", "pairwise_logistic", "positional"} <= set(called)
+    assert {"pairwise_hinge", "top_surrogate", "graded_auc", "positional"} <= set(called)
+
+
+#: Loops of losses that sum up pairs of documents, which devices take in torch, all pairs at once.
+OF_PAIRS = {
+    *(loop.name for loop in COSTS.values()),
+    *("smoothed_ranks", "circle", "smooth_grad", "neural_gain", "neural_entropy", "soft_rank"),
+}
+
+
+@emulated
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["padded", "flat"])
+def test_sums_over_pairs_equal_those_of_the_cpu(layout, library, monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    scores, chosen = torch.randn(2, 4, 30, generator=generator, dtype=torch.float64)
+    labels = torch.randint(0, 4, (4, 30), generator=generator).double()
+    where, item_weights = torch.rand(2, 4, 30, generator=generator) > 0.1, torch.rand(4, 30, generator=generator) + 0.1
+    lists, offsets = [scores, labels, where[0], None, chosen, None], torch.tensor([0, 1, 50, 50, 120])
+    if layout == "flat":
+        lists = [each if each is None else each.flatten() for each in lists]
+        lists[3], item_weights = offsets, item_weights.flatten()
+    discounts = rs.nDCG(5).unchecked_weights(120)
+    steps = torch.cat([discounts.new_zeros(1), -discounts.diff(), discounts.new_zeros(1)])
+    calls = [(kernels.smoothed_ranks, (0.0, 0.7, *how)) for how in ((False, False), (False, True), (True, True))]
+    for weights in (None, item_weights):
+        calls += [(kernels.circle, (weights, 0.0, 4.0, 0.25)), (kernels.neural_entropy, (weights, 0.0, 0.7))]
+        calls += [(kernels.smooth_grad, (weights, 0.0, discounts, 5, True, 0.7))]
+        calls += [(kernels.neural_gain, (weights, 0.0, discounts, 5, 0.7))]
+        for cost in COSTS:
+            for scheme in ("uniform", "ndcg1", "ndcg2++"):
+                options = (discounts, steps, 5, scheme, cost, 0.7, 3.0, None, None)
+                calls.append((kernels.pair_loss, (weights, 0.0, *options)))
+    expected = [kernel(*lists, *options) for kernel, options in calls]
+    called = emulate(library, monkeypatch.setattr)
+    found = [kernel(*lists, *options) for kernel, options in calls]
+    torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-11)
+    assert set(called) == OF_PAIRS - {"soft_rank"}
 
 
 @emulated

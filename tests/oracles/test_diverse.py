@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from brute_force import decay, diverse_cutoff, diverse_decay, diverse_hinges
-from diverse_problems import draw_grouped, draw_reciprocal
+from diverse_problems import draw_grouped, draw_reciprocal, reciprocal_hinges
 from scipy.optimize import linear_sum_assignment
 
 import rankstruct as rs
@@ -32,10 +32,11 @@ def most_violated_diverse(scores, labels, measure, **options):
 def test_reciprocal_rank_of_longer_lists_has_scipys_value():
     rng = np.random.default_rng(7)
     for _ in range(400):
-        scores, labels, groups, k, expected = draw_reciprocal(rng)
+        scores, labels, groups, k = draw_reciprocal(rng)
         given = torch.tensor(scores), torch.tensor(labels), rs.RR(k)
-        found = most_violated_diverse(*given, groups=torch.tensor(groups), reference="predicted")
-        assert found.value.item() == pytest.approx(expected, abs=1e-9)
+        for reference, expected in reciprocal_hinges(scores, labels, groups, k).items():
+            found = most_violated_diverse(*given, groups=torch.tensor(groups), reference=reference)
+            assert found.value.item() == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize("name", MEASURES)
@@ -121,26 +122,6 @@ def test_long_lists_equal_scipys_assignment_by_value(kind, reference):
         assert (found.task_loss + (found.direction * torch.tensor(scores)).sum()).item() == pytest.approx(
             found.value.item(), abs=1e-9
         )
-
-
-def reciprocal_hinges(scores, labels, groups, k):
-    """By reference, from SciPy's assignments: one for each number of irrelevant documents that lead."""
-    names = np.unique(groups)
-    m = min(k, len(names))
-    c = np.arange(1, m + 1) ** -0.5
-    never = -1e9
-    heads = [  # of each group: the highest score of an irrelevant document, of a relevant one, of any
-        np.array([scores[(groups == g) & which].max(initial=never) for g in names])
-        for which in (labels == 0, labels > 0, labels >= 0)
-    ]
-    best = -np.inf
-    for first in range(m + 1):
-        table = np.stack([c[i] * heads[0 if i < first else 1 if i == first else 2] for i in range(m)])
-        total = table[linear_sum_assignment(table, maximize=True)].sum()
-        best = max(best, total - (1 / (first + 1) if first < m else 0))
-    table = np.stack([c[i] * heads[1 if i == 0 else 2] for i in range(m)])
-    preferred = table[linear_sum_assignment(table, maximize=True)].sum()
-    return {"ideal-tied": 1 + best - preferred, "predicted": 1 + best - np.sort(heads[2])[::-1][:m] @ c}
 
 
 @pytest.mark.parametrize("kind", ["random", "tied", "all one group", "mixed groups"])

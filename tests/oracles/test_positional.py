@@ -9,7 +9,7 @@ from scipy.optimize import linear_sum_assignment
 
 import rankstruct as rs
 from rankstruct.kernels.dispatch import discount_table
-from rankstruct.oracles import positional
+from rankstruct.oracles import gains, positional
 
 
 @pytest.mark.parametrize("kind", ["random", "by gain", "against gain", "few scores", "few gains", "grades", "tied"])
@@ -132,11 +132,11 @@ def test_threads_and_calls_share_nothing_but_tables():
 
 
 @pytest.mark.parametrize("name", ["nDCG", "P@2", "RR", "DCG(gain='linear')@3", "mWTA", "nDCG(min_relevant=2)"])
-def test_gains_of_grades_that_are_known_are_those_of_the_measure(name):
+def test_gains_of_grades_that_are_known_are_those_of_the_measure(name, monkeypatch):
     measure = rs.parse_measure(name)
     scores, padding = torch.randn(5, 8), torch.rand(5, 8) < 0.2
-    positional._TABLES.clear()
-    table = positional.rank_tables(measure, rs.Positional(), scores).gains
+    gains._table.cache_clear()
+    table = gains.known_gains(measure)
     for labels in (
         torch.randint(0, 2, (5, 8)),
         torch.randint(0, 5, (5, 8)),  # grades that were not seen before
@@ -149,15 +149,15 @@ def test_gains_of_grades_that_are_known_are_those_of_the_measure(name):
         padded = labels.double().masked_fill(padding, torch.nan)
         for given, where in ((labels, None), (labels, ~padding), (padded, ~padding)):
             found = rs.most_violated(scores, given, measure, feature_map="positional", where=where)
-            kept = positional._TABLES.copy()
-            positional._TABLES.clear()
-            expected = rs.most_violated(scores, given, measure, feature_map="positional", where=where)
-            positional._TABLES.update(kept)
+            with pytest.MonkeyPatch.context() as patch:
+                for door in (gains, positional):
+                    patch.setattr(door, "known_gains", lambda measure: None)
+                expected = rs.most_violated(scores, given, measure, feature_map="positional", where=where)
             assert all(map(torch.equal, found, expected))
             known = np.flatnonzero(~np.isnan(table))
             assert set(known) >= {*labels[~padding & (labels < 256) & (labels % 1 == 0)].tolist()}
-            gains = positional._gains(measure, torch.tensor(known, dtype=torch.float64))
-            assert np.array_equal(table[known], gains.numpy())
+            of_known = positional._gains(measure, torch.tensor(known, dtype=torch.float64))
+            assert np.array_equal(table[known], of_known.numpy())
 
 
 @pytest.mark.parametrize("bad", [-1.0, torch.nan, torch.inf, -torch.inf])
@@ -166,7 +166,7 @@ def test_labels_are_refused_whether_the_others_are_known_or_not(bad):
     wrong = good.clone()
     wrong[1, 1] = bad
     where = torch.tensor([[True] * 3, [True, False, True]])
-    positional._TABLES.clear()
+    gains._table.cache_clear()
     for _ in range(2):
         with pytest.raises(ValueError, match=r"labels must be .*document \[1, 1\]"):
             rs.most_violated(scores, wrong, "nDCG")
