@@ -7,7 +7,7 @@ model that is served. A constant feature becomes exactly 0 wherever a step would
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -197,7 +197,7 @@ class QueryPercentile(Step):
 
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
         """Changed features."""
-        if torch.compiler.is_exporting():
+        if _is_exporting():
             raise ValueError(
                 "query-percentile cannot be exported; serve the scorer in PyTorch, or prepare features before"
             )
@@ -489,7 +489,7 @@ def _precisions(features: Tensor) -> tuple[torch.dtype, torch.dtype]:
 
 def check_exported(where: Tensor | None, offsets: Tensor | None) -> None:
     """Raise ValueError where what looks at lists is exported with padding or offsets: how long they are is not known there."""
-    if torch.compiler.is_exporting() and (where is not None or offsets is not None):
+    if _is_exporting() and (where is not None or offsets is not None):
         raise ValueError(
             "what looks at whole lists is exported for features [..., list_size, d] without padding; leave out where= and "
             "offsets="
@@ -503,7 +503,7 @@ def equal_lengths(lists: Tensor) -> Tensor:
 
 def _searchsorted(values: Tensor, columns: Tensor) -> Tensor:
     """`torch.searchsorted`, which ONNX does not know, of ascending `values` `[d, knots]` and `columns` `[d, documents]`."""
-    if not torch.compiler.is_exporting():
+    if not _is_exporting():
         return torch.searchsorted(values, columns)
     found, size = torch.zeros_like(columns, dtype=torch.int64), values.shape[-1]
     for power in reversed(range(size.bit_length())):  # as many are below so far
@@ -513,9 +513,13 @@ def _searchsorted(values: Tensor, columns: Tensor) -> Tensor:
     return found
 
 
+# torch has it from 2.7 on.
+_is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", lambda: False)
+
+
 def _of_lists(features: Tensor, lengths: Tensor, kind: str) -> Tensor:
     """A statistic of each list, for each of its documents."""
-    if torch.compiler.is_exporting():  # which knows no lengths but that of all lists without padding
+    if _is_exporting():  # which knows no lengths but that of all lists without padding
         lists = features.unflatten(0, (lengths.shape[0], features.shape[0] // lengths.shape[0]))
         reduce: Any = {"min": torch.amin, "max": torch.amax, "mean": torch.mean}[kind]
         return (reduce(lists, 1, keepdim=True) + torch.zeros_like(lists)).flatten(0, 1)

@@ -28,7 +28,7 @@ class Problem(NamedTuple):
         """That of documents in any order."""
         order = np.argsort(-score, kind="stable")
         return cls(
-            score[order] - score.max(), group[order].astype(np.int64), *(np.array(each, float) for each in (gain, c, a))
+            score[order] - score.max(), group[order].astype(np.int32), *(np.array(each, float) for each in (gain, c, a))
         )
 
     @property
@@ -39,12 +39,13 @@ class Problem(NamedTuple):
     @property
     def starts(self) -> np.ndarray:
         """`[classes + 1]`, where each class begins among `members`."""
-        return np.concatenate([[0], np.cumsum(np.bincount(self.group, minlength=len(self.gain)))])
+        return np.concatenate([[0], np.cumsum(np.bincount(self.group, minlength=len(self.gain)))]).astype(np.int32)
 
-    @property
-    def by_class(self) -> np.ndarray:
-        """The scores of `members`."""
-        return self.score[self.members]
+    def given(self, k: int) -> tuple:
+        """What the core takes, for a discount that is 0 from position k on, wherefore it does not look at it there."""
+        behind = self.a[k - 1] if k else 1.0
+        a = np.where(np.arange(len(self.a)) < k, self.a, behind)
+        return self.score[self.members], self.starts, self.group, self.gain, self.c, a, k
 
     def best_value(self) -> float:
         """SciPy's."""
@@ -140,30 +141,24 @@ def draw_long_problem(rng: np.random.Generator, kind: int, k: int, half_life: fl
     return Problem.of(score, np.where(relevant, 0, 1), np.array([rng.choice([0.1, 1.0, 20.0]), 0.0]), i**-decay, a)
 
 
+#: All that solve a problem, by name; `near` not each.
+WAYS = ("usual", "whole", "near", "levels", "prices")
+
+
 def solve(parts, problem: Problem, k: int) -> dict[str, np.ndarray]:
-    """The classes at all positions by every method that takes the problem; those whose places are wrong are empty."""
-    score, group, gain, c, a = problem
-    by_class, starts, n = problem.by_class, problem.starts, len(score)
-    found = {"prices": np.full(n, -1)}
-    parts.prices(score, group, gain, c, a, found["prices"])
-    ways = [("greedy start", 2**62), ("usual", 3 * n), ("multilevel start", 0)]
-    ways += [("lattice", 0)] if len(gain) == 2 else []
-    for method, looks in ways:
-        classes, places = np.full(n, -1), np.full(n, -1)
-        if method == "lattice":
-            told = parts.lattice(by_class, starts, group, score, gain, c, a, k, classes, np.empty(n), places)
-        else:
-            told = parts.sweep(by_class, starts, group, gain, c, a, k, looks, classes, places)
-        known = told < 0
-        found[method] = _behind_by_score(classes, -1 - told if known else told, group, len(gain))
-        if known and not np.array_equal(places, np.argsort(found[method], kind="stable")):
-            found[method] = classes[:0]
+    """The classes at all positions by every way that solves the problem."""
+    given, found = problem.given(k), {}
+    for way in WAYS:
+        classes = np.full(len(problem.score), -1, np.int32)
+        first = getattr(parts, way)(*given, classes)
+        if first >= 0 or way != "near":
+            found[way] = _behind_by_score(classes, first, problem.group, len(problem.gain))
     return found
 
 
 def _behind_by_score(classes: np.ndarray, first: int, group: np.ndarray, count: int) -> np.ndarray:
     """All that the first so many classes leave follows by score."""
-    placed = np.bincount(classes[:first], minlength=count)
+    placed = np.bincount(classes[:first].clip(0), minlength=count)
     rest = np.ones(len(group), bool)
     for g in range(count):
         rest[np.flatnonzero(group == g)[: placed[g]]] = False

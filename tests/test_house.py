@@ -5,7 +5,6 @@ import importlib
 import re
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -84,11 +83,6 @@ def test_functions_are_short():
                 if not compiled:
                     long.append(f"{path.name}: {node.name}")
     assert not long
-
-
-def test_file_names_mean_one_thing():
-    stems = Counter(path.stem for path in PACKAGE.rglob("*.py") if path.stem not in ("__init__", "base"))
-    assert [stem for stem, times in stems.items() if times > 1] == []
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -1,22 +1,19 @@
 // The assignment problem of the positional map, max over rankings of sum_i ( c_i s_{r(i)} - a_i b_{r(i)} ), for one list.
 //
 // c and a never increase. Documents of one gain b stay in score order, so a ranking is a sequence of classes, one class a distinct
-// gain. The methods take the scores class by class, each class by descending score, and fill `classes` [n], the class at each
-// position. All are exact.
+// gain. The methods fill `classes`, the class at each position, and are exact.
 //
-// The lattice, of two gains. A ranking is a path over how many documents of either class stand before each rank. The objective is
-// L-natural-concave in the numbers of class 0: where none that differ by one at some ranks are better, none are at all (Murota,
-// "Discrete Convex Analysis", 2003). So a narrow band about the greedy path, moved until the best path in it stays inside, has the
-// optimum.
-//
-// The residual sweep. By summation by parts the objective is a constant plus
+// Boundaries. By summation by parts the objective is a constant plus
 //
 //     sum_{i<n} sum_g ( dc_i F_g(N_g(i)) - da_i b_g N_g(i) )
 //
-// with N_g(i) the documents of class g in positions 0..i, F_g the prefix sums of their scores, dc and da the falls of c and a: a
-// convex-cost flow of one unit a position on parallel chains. One more document of class g inside boundary i (behind position i) is
-// worth W. An exchange (h, g) at a boundary puts the last document of class h that is inside behind it, and the first of class g that
-// is not in its place. Position by position, from the last one forwards, the sweep knows
+// with N_g(i) the documents of class g in positions 0..i, F_g the prefix sums of their scores, dc and da the falls of c and a. So the
+// first i + 1 documents by dc_i s - da_i b are the best set inside boundary i, behind position i, were there no other. Where each of
+// these sets holds the one before, they are the optimum: the greedy ranking, most of the time.
+//
+// The residual sweep, of few classes. The sum is a convex-cost flow of one unit a position on parallel chains. One more document of
+// class g inside boundary i is worth W. An exchange (h, g) at a boundary puts the last document of class h that is inside behind it,
+// and the first of class g that is not in its place. Position by position, from the last one forwards, the sweep knows
 //
 //     reach[i, h, g]   the best change of what stands behind boundary i, if h and g are exchanged there
 //     through[i, h, g] the same with boundary i itself: reach[i, h, g] - W of h + W of g
@@ -27,77 +24,87 @@
 // which the positions behind that it touches are looked at again; so the end is a certificate. In 64-bit integers: floating point has
 // small positive cycles.
 //
-// Prices. The first i + 1 documents by dc_i s - da_i b are the best set inside boundary i, were there no other. Where each of these
-// sets holds the one before, as nearly always, they are the optimum; and a threshold t_i between the last inside and the first outside
-// makes prices, sum over i >= j of t_i for position j, at which every document likes its own position best. Elsewhere some documents
+// Prices, of many classes. A threshold t_i between the last inside and the first outside of each boundary's best set makes prices, sum
+// over i >= j of t_i for position j, at which every document likes its own position best if the sets hold one another. Elsewhere some
 // want the same position: shortest augmenting paths move them, and the prices, to the optimum.
 #pragma once
 
-#include "base.hpp"
+#include "sums.hpp"
 
 namespace rankstruct {
 
-// What a method found: `classes` has the positions before `from`, behind which documents follow by score; and whether `places` hold,
-// class by class, the position of each document.
-struct Solved {
-    Index from;
-    bool known;
-
-    KERNEL bool done() const { return from >= 0; }  // if not, there was no memory: `by_prices` needs no more than its space
-};
-constexpr Solved NO_MEMORY = {-1, false};
-
-// A list's documents class by class.
 struct Assignment {
-    Span<const double> score;   // each class by descending score
-    Span<const Index> starts;   // class g has [starts[g], starts[g + 1])
-    Span<const double> gain;    // of each class, descending
-    Span<const double> c, a;    // of each position
+    Span<const double> score;  // of each document, class by class, each class by descending score
+    Span<const int> starts;    // class g has [starts[g], starts[g + 1])
+    Span<const int> group;     // the class of each document by descending score
+    Span<const double> gain;   // of each class, descending
+    Span<const double> c, a;   // of each position, the latter
+    Index k;                   // 0 from this one on
 
     KERNEL Index documents() const { return score.size; }
-    KERNEL Index classes() const { return gain.size; }
-    KERNEL Index size_of(Index g) const { return starts[g + 1] - starts[g]; }
+    KERNEL int classes() const { return int(gain.size); }
+    KERNEL int size_of(Index g) const { return starts[g + 1] - starts[g]; }
+    KERNEL double a_at(Index i) const { return i < k ? a[i] : 0.0; }
     // How far c and a fall behind a position.
     KERNEL double fall_of_c(Index i) const { return i + 1 < documents() ? c[i] - c[i + 1] : 0.0; }
-    KERNEL double fall_of_a(Index i) const { return i + 1 < documents() ? a[i] - a[i + 1] : 0.0; }
+    KERNEL double fall_of_a(Index i) const { return i + 1 < documents() ? a_at(i) - a_at(i + 1) : 0.0; }
+    KERNEL double range_of_c() const { return c[0] - c[documents() - 1]; }
+    KERNEL double range_of_a() const { return a_at(0) - a_at(documents() - 1); }
 };
 
-// The first k of `classes` one by one, each what the boundary behind its position would like best; two classes.
-KERNEL inline bool greedy_of_two(const Assignment& problem, Index k, Span<Index> classes, Span<double> margin, Span<Index> places) {
-    const Index n = problem.documents(), size = problem.starts[1];
-    const Span<const double> score = problem.score;
-    Index first = 0, second = size;  // the next of each
-    bool nested = true;
-    for (Index i = 0; i < k; ++i) {
-        const double step_c = problem.fall_of_c(i), lead = problem.fall_of_a(i) * (problem.gain[0] - problem.gain[1]);
-        double liked = INFINITE;  // the last inside of one class, less the next of the other
-        if (first == size || (second < n && step_c * score[second] > step_c * score[first] - lead)) {
-            classes[i] = 1;
-            places[second++] = i;
-            if (first && second < n) liked = (step_c * score[first - 1] - lead) - step_c * score[second];
-        } else {
-            classes[i] = 0;
-            places[first++] = i;
-            if (second > size && first < size) liked = step_c * score[second - 1] - (step_c * score[first] - lead);
-        }
-        margin[i] = liked;
-        nested &= liked >= 0.0;
-    }
-    return nested;
-}
+struct Exchange {
+    int boundary, h, g;
+};
 
-// The same for any classes. Comparisons with NaN, of 0 times infinity, are false. O(k L).
-KERNEL inline bool greedy_of_any(const Assignment& problem, Index k, Span<Index> classes, Span<double> margin, Span<Index> places,
-                                 Span<Index> next, Span<double> outside, Span<double> inside) {
-    const Index last = problem.classes() - 1;
-    const auto score_at = [&](Index g, Index at) { return at < problem.starts[g + 1] ? problem.score[at] : -INFINITE; };
+// Scratch of the sweep. The large tables are reserved for the lists that need them.
+struct SweepSpace {
+    static constexpr Index lanes = 4;   // classes that are exchanged together
+    static constexpr Index shared = 8;  // classes for which a device has room; with more it takes the prices
+
+    Span<double> fall_of_c, fall_of_a, margin;  // by position
+    Span<Index> forth, back;                    // by how many documents
+    Span<double> outside, inside;               // by class
+    Span<int> next, first, last;
+    Span<Index> enter, leave;
+    Growing<Index> table;
+    Growing<Exchange> exchanges;
+    Growing<int> level_starts;
+    Growing<double> levels;
+
+    KERNEL static Index width(Index classes) { return (classes + lanes - 1) / lanes * lanes; }
+
+    KERNEL SweepSpace(Arena& arena, Index documents, Index classes, Index ranks)
+        : table(arena, (ranks + 1) * shared * (shared + 2)), exchanges(arena, 2 * ranks + 2), level_starts(arena, 0), levels(arena, 0) {
+        arena.take_each(documents, fall_of_c, fall_of_a, margin);
+        arena.take_each(documents + 1, forth, back);
+        arena.take_each(classes, outside, inside, next, first, last);
+        arena.take_each(width(classes), enter, leave);
+    }
+
+    // Make room for the sweep of k positions.
+    KERNEL bool reserve(Index k, Index classes) {
+        return table.reserve((k + 1) * (classes + width(classes) * (classes + 1))) && exchanges.reserve(2 * k + 2);
+    }
+};
+
+// Fill the first k of `classes` one by one with what the boundary behind the position would like best. `margin` [k] becomes by how much
+// each boundary likes every document inside better than every other one, below 0 where it does not. Returns whether none is: for all
+// positions that is an optimum. Comparisons with NaN, of 0 times infinity, are false. O(k L).
+template <int FEW>
+KERNEL inline bool greedy_of(const Assignment& problem, Index k, Span<int> classes, SweepSpace& space) {
+    const Index last = (FEW ? FEW : problem.classes()) - 1;
+    const Span<const double> score = problem.score;
+    const Span<int> next = space.next;
+    double few_outside[FEW ? FEW : 1], few_inside[FEW ? FEW : 1];
+    double *outside = FEW ? few_outside : space.outside.data, *inside = FEW ? few_inside : space.inside.data;
+    const auto score_at = [&](Index g, Index at) { return at < problem.starts[g + 1] ? score[at] : -INFINITE; };
     for (Index g = 0; g <= last; ++g) {
         next[g] = problem.starts[g];
         outside[g] = score_at(g, next[g]);  // of the first outside
         inside[g] = INFINITE;               // of the last inside
     }
     // The class of the lowest gain, of most positions, is kept out of the arrays: what was just written is read back late.
-    Index its_next = next[last];
+    int its_next = next[last];
     double its_outside = outside[last], its_inside = INFINITE;
     bool nested = true;
     for (Index i = 0; i < k; ++i) {
@@ -120,244 +127,58 @@ KERNEL inline bool greedy_of_any(const Assignment& problem, Index k, Span<Index>
         if (highest == -INFINITE && !(value > -INFINITE))  // all that are left are as bad as numbers can say
             while (chosen < last && outside[chosen] == -INFINITE) ++chosen;
         if (value > highest || chosen == last) {
-            classes[i] = last;
-            places[its_next++] = i;
+            classes[i] = int(last);
             its_inside = its_outside;
-            its_outside = score_at(last, its_next);
+            its_outside = score_at(last, ++its_next);
             value = step_c * its_outside - cost;
             second = highest;
         } else {
             second = most(second, value);
-            classes[i] = chosen;
+            classes[i] = int(chosen);
             const Index at = next[chosen]++;
-            places[at] = i;
-            inside[chosen] = problem.score[at];
+            inside[chosen] = score[at];
             outside[chosen] = score_at(chosen, at + 1);
             value = step_c * outside[chosen] - step_a * problem.gain[chosen];
         }
         second = most(second, value);
-        margin[i] = lowest - second;
+        space.margin[i] = lowest - second;
         nested &= lowest >= second;
     }
+    next[last] = its_next;
     return nested;
 }
 
-// Fill the first k of `classes` one by one with what the boundary behind the position would like best.
-//
-// `margin` [k] becomes by how much each boundary likes every document inside better than every other one, below 0 where it does not;
-// `places` [n], class by class, the position of each document that has one. `pointer` [classes] and `edges` [2 classes] are scratch.
-// Returns whether no margin is below 0: for k = n that is an optimum.
-KERNEL inline bool greedy(Span<Index> classes, Index k, Span<const double> class_score, Span<const Index> starts, Span<const double> gain,
-                          Span<const double> c, Span<const double> a, Span<Index> pointer, Span<double> margin, Span<Index> places,
-                          Span<double> edges) {
-    const Assignment problem{class_score, starts, gain, c, a};
-    if (gain.size == 2) return greedy_of_two(problem, k, classes, margin, places);
-    return greedy_of_any(problem, k, classes, margin, places, pointer, edges.slice(0, gain.size), edges.slice(gain.size, 2 * gain.size));
+KERNEL inline bool greedy(const Assignment& problem, Index k, Span<int> classes, SweepSpace& space) {
+    return (problem.classes() == 2 ? greedy_of<2> : greedy_of<0>)(problem, k, classes, space);
 }
 
-// A position, not the first, from which on documents best follow by score, whichever stand before: a hardly falls beside c.
-//
-// `group` [n] is the class of each document by descending score, `pointer` [classes] scratch. What a document is worth at a boundary
-// behind that position never rises along the order by score; the sweep's integers, rounded term by term, may by a unit.
-KERNEL inline Index first_by_score(Span<const double> class_score, Span<const Index> starts, Span<const Index> group,
-                                   Span<const double> gain, Span<const double> c, Span<const double> a, Span<Index> pointer) {
+// A position, not the first, from which on documents best follow by score, whichever stand before: a hardly falls beside c. What a
+// document is worth at a boundary from there on never rises along the order by score; the sweep's integers, rounded term by term, may by
+// a unit.
+KERNEL inline Index first_by_score(const Assignment& problem, Span<int> next) {
     constexpr double rounding = 0x1p-50;
-    const Index n = group.size;
-    for (Index g = 0; g < gain.size; ++g) pointer[g] = starts[g];
-    double highest = INFINITE, above = 0.0;  // of da / dc; and the score above
-    for (Index q = 0; q < n; ++q) {
-        const Index g = group[q];
-        const double score = class_score[pointer[g]++];
-        if (q && group[q - 1] < g) {
-            const double better = gain[group[q - 1]];
-            highest = least(highest, (above - score - rounding * fabs(score)) / (better - gain[g] + rounding * better));
+    Index i = least(problem.k, problem.documents() - 1);
+    for (Index g = 0; g < problem.classes(); ++g) next[g] = problem.starts[g];
+    const double last_c = i ? problem.fall_of_c(i - 1) : 0.0, last_a = i ? problem.fall_of_a(i - 1) : 0.0;
+    double highest = INFINITE, above = INFINITE, better = 0.0;  // of da / dc; the score and gain above
+    for (const int g : problem.group) {
+        const double score = problem.score[next[g]++], gain = problem.gain[g];
+        if (better > gain) {
+            highest = least(highest, (above - score - rounding * fabs(score)) / (better - gain + rounding * better));
+            if (last_a > highest * last_c) return i;
         }
         above = score;
+        better = gain;
     }
-    Index i = n - 1;
-    while (i > 1 && a[i - 1] - a[i] <= highest * (c[i - 1] - c[i])) --i;
+    while (i > 1 && problem.fall_of_a(i - 1) <= highest * problem.fall_of_c(i - 1)) --i;
     return i;
 }
 
-constexpr Index WIDEST_BAND = 31;  // a bit for each place and rank
-
-struct LatticeSpace {
-    Span<double> value, next_value;
-    Span<Bits64> from_first;
-    Span<Index> pointer;
-
-    KERNEL LatticeSpace(Arena& arena, Index documents)
-        : value(arena.take<double>(2 * WIDEST_BAND + 3)),
-          next_value(arena.take<double>(2 * WIDEST_BAND + 3)),
-          from_first(arena.take<Bits64>(documents)),
-          pointer(arena.take<Index>(2)) {}
-};
-
-// Two classes: the best path over (how many of the first, how many of the second) are in the first k ranks, behind which documents
-// follow by score: `group` and `score` are by descending score.
-struct Lattice {
-    const Assignment& problem;
-    Span<const Index> group;
-    Span<const double> score;
-    Index k;
-    Span<Index> classes;
-    LatticeSpace& space;
-
-    // What the documents behind the best `first` of class 0 and `second` of class 1 add, beside all at their places by score.
-    KERNEL double behind(Index first, Index second) const {
-        double total = 0.0;
-        Index missing[2] = {first, second}, position = first + second;
-        for (Index q = 0; missing[0] || missing[1]; ++q) {
-            const Index g = group[q];
-            const double here = problem.c[q] * score[q] - problem.a[q] * problem.gain[g];
-            if (missing[g]) {
-                total -= here;
-                --missing[g];
-            } else {
-                total += problem.c[position] * score[q] - problem.a[position] * problem.gain[g] - here;
-                ++position;
-            }
-        }
-        return total;
-    }
-
-    // The best number of documents of class 0 before the cut-off, t - half more than the place in the band; and what it is worth with
-    // all that stands behind it. That is concave in the number, as the value of any flow is in what has to go through an edge.
-    KERNEL double best_split(Index half, Index t, Index& split) const {
-        const Span<const double> value = space.value;
-        split = half;
-        double best = value[half + 1];
-        if (k == group.size) return best;
-        best += behind(t, k - t);
-        for (Index step = 1; step >= -1; step -= 2)
-            for (Index d = half + step; value[d + 1] > -INFINITE; d += step) {
-                const double found = value[d + 1] + behind(t + d - half, k - t - d + half);
-                if (found <= best) break;
-                best = found;
-                split = d;
-            }
-        return best;
-    }
-
-    // Put the best of the sequences with as many documents of class 0 before each rank as `classes`, more or less `half`, in its
-    // place. Returns its value; `stays` becomes whether it stays inside the band.
-    KERNEL double improve(Index half, bool& stays) const {
-        const Index width = 2 * half + 1, size = problem.starts[1], its_size = problem.documents() - size;
-        // Of the place d in the band the value is at d + 1, between two places that cannot be.
-        space.value.first(width + 2).fill(-INFINITE);
-        space.next_value.first(width + 2).fill(-INFINITE);
-        space.value[half + 1] = 0.0;
-        Index t = 0;  // of class 0 in `classes` so far
-        for (Index i = 0; i < k; ++i) {
-            const Index step = 1 - classes[i];
-            t += step;
-            space.from_first[i] = advance(i, t - half, width, step, most(t - half, most(i + 1 - its_size, Index(0))),
-                                          least(t + half, least(i + 1, size)));
-            exchange(space.value, space.next_value);
-        }
-        Index d;
-        const double best = best_split(half, t, d);
-        stays = true;
-        for (Index i = k - 1; i >= 0; --i) {
-            stays &= d > 0 && d < width - 1;
-            const Index step = 1 - classes[i];
-            classes[i] = 1 - Index(space.from_first[i] >> d & 1);
-            d += step + classes[i] - 1;
-        }
-        return best;
-    }
-
-  private:
-    // From the values before position i to those behind it, where [low, high] can be of class 0, and the band begins at `base`; returns
-    // at which places the last of them is of class 0.
-    KERNEL Bits64 advance(Index i, Index base, Index width, Index step, Index low, Index high) const {
-        const Index size = problem.starts[1];
-        const double weight = problem.c[i], credit = problem.a[i] * problem.gain[0], its_credit = problem.a[i] * problem.gain[1];
-        const double* before = space.value.data + step;
-        double* behind = space.next_value.data;
-        for (Index d = 0; d < width + 2; ++d) behind[d] = -INFINITE;
-        Bits64 bits = 0;
-        for (Index here = low; here <= high; ++here) {
-            const Index d = here - base;
-            const double down = before[d] + weight * problem.score[most(here - 1, Index(0))] - credit;
-            const double along = before[d + 1] + weight * problem.score[size + most(i - here, Index(0))] - its_credit;
-            bits |= Bits64(down >= along) << d;
-            behind[d + 1] = most(down, along);
-        }
-        return bits;
-    }
-};
-
-// Two gains. In practice O(n + k), at worst O(k p) for p documents of the first class. `group` and `score` [n] are by descending score;
-// `margin` [k] is scratch.
-KERNEL inline Solved by_lattice(Span<const double> class_score, Span<const Index> starts, Span<const Index> group,
-                                Span<const double> score, Span<const double> gain, Span<const double> c, Span<const double> a, Index k,
-                                Span<Index> classes, Span<double> margin, Span<Index> places, LatticeSpace& space) {
-    const Assignment problem{class_score, starts, gain, c, a};
-    const Index n = group.size;
-    if (greedy_of_two(problem, k, classes, margin, places) && k == n) return {k, true};
-    if (k == n) k = first_by_score(class_score, starts, group, gain, c, a, space.pointer);
-    const Lattice lattice{problem, group, score, k, classes, space};
-    double before = -INFINITE;
-    for (Index half = 3;; half = least(2 * half, WIDEST_BAND)) {
-        bool stays;
-        const double found = lattice.improve(half, stays);
-        if (stays || found <= before) return {k, false};
-        before = found;
-    }
-}
-
-struct Exchange {
-    Index boundary, h, g;
-};
-
-// A class at a boundary behind which documents follow by score: how many of its documents the order by score has so far; how many of
-// other classes that are behind stand above its first document behind, and above its last one before; and what these would gain by
-// standing at the boundary instead of there, the latter also if one document less were above.
-struct ClassBehind {
-    Index seen, first, last, first_gains, last_gains, last_gains_less;
-};
-
-// Scratch of the sweep. The large tables are reserved for the lists that need them.
-struct SweepSpace {
-    Span<double> fall_of_c, fall_of_a, margin, edges;
-    Span<Index> forth, back, next;
-    Span<Index> enter, leave;
-    Span<ClassBehind> of_class;
-    Growing<Index> table, level_starts;
-    Growing<Exchange> exchanges;
-    Growing<double> levels;
-
-    static constexpr Index shared = 8;  // classes for which a device has room; with more it takes the prices
-
-    KERNEL SweepSpace(Arena& arena, Index documents, Index classes, Index ranks)
-        : fall_of_c(arena.take<double>(documents)),
-          fall_of_a(arena.take<double>(documents)),
-          margin(arena.take<double>(documents)),
-          edges(arena.take<double>(2 * classes)),
-          forth(arena.take<Index>(documents + 1)),
-          back(arena.take<Index>(documents + 1)),
-          next(arena.take<Index>(classes)),
-          enter(arena.take<Index>(classes)),
-          leave(arena.take<Index>(classes)),
-          of_class(arena.take<ClassBehind>(classes)),
-          table(arena, (ranks + 1) * shared * (shared + 2)),
-          level_starts(arena, 0),
-          exchanges(arena, 2 * ranks + 2),
-          levels(arena, 0) {}
-
-    // Make room for the sweep of k positions.
-    KERNEL bool reserve(Index k, Index classes) {
-        return table.reserve((k + 1) * classes * (classes + 2)) && exchanges.reserve(2 * k + 2);
-    }
-};
-
-// The residual sweep of the first k positions.
+// The residual sweep of the first k positions; the others follow by score.
 class Sweep {
   public:
-    KERNEL Sweep(const Assignment& problem, Index k, Span<Index> classes, SweepSpace& space)
-        : problem(problem), k(k), count(problem.classes()), classes(classes), space(space) {
-        const Index n = problem.documents();
+    KERNEL Sweep(const Assignment& problem, Index k, Span<int> classes, SweepSpace& space)
+        : problem(problem), k(k), count(problem.classes()), width(SweepSpace::width(count)), classes(classes), space(space) {
         double largest_score = 0.0, largest_gain = 0.0;
         for (Index g = 0; g < count; ++g) {
             largest_gain = most(largest_gain, fabs(problem.gain[g]));
@@ -365,66 +186,43 @@ class Sweep {
             const double highest = problem.score[problem.starts[g]], lowest = problem.score[problem.starts[g + 1] - 1];
             largest_score = most(largest_score, most(fabs(highest), fabs(lowest)));
         }
-        for (Index i = 0; i < n; ++i) {
-            space.fall_of_c[i] = problem.fall_of_c(i);
-            space.fall_of_a[i] = problem.fall_of_a(i);
-        }
-        const double bound =
-            (problem.c[0] - problem.c[n - 1]) * largest_score + (problem.a[0] - problem.a[n - 1]) * largest_gain;
+        const double bound = problem.range_of_c() * largest_score + problem.range_of_a() * largest_gain;
         scale = bound > 1e-280 && bound < INFINITE ? 0x1p57 / double(count) / bound : 0.0;
-        const Index rows = (k + 1) * count;
-        const Span<Index> table = space.table.first(rows * (count + 2));
-        inside = table.slice(0, rows);
-        best = table.slice(rows, 2 * rows);
-        through = table.slice(2 * rows, table.size);
+        for (Index i = 0; i < k; ++i) {
+            space.fall_of_c[i] = scale * problem.fall_of_c(i);
+            space.fall_of_a[i] = scale * problem.fall_of_a(i);
+        }
+        const Index rows = (k + 1) * width;
+        const Span<Index> table = space.table.first(rows * (count + 1) + (k + 1) * count);
+        best = table.slice(0, rows);
+        through = table.slice(rows, rows * (count + 1));
+        inside = table.slice(rows * (count + 1), table.size);
     }
 
-    // Improve the first k of `classes` to an optimum; the others follow by score, `group` the class of each document in that order.
-    // Without others `group` may be empty.
+    // Improve the first k of `classes` to an optimum: the sweep of all positions. Or, of a greedy ranking, of those about the boundaries
+    // that would like other documents inside, and about the last one.
     //
-    // Returns whether it came to the end; not if it would look at more than so many positions.
-    KERNEL bool improve(Span<const Index> group, Index looks) {
+    // Then it begins a position behind such a boundary, but not behind where it came to before, as if no exchange cost anything there,
+    // and goes on forwards to where none is worth anything: boundaries that like what is inside would not begin one, up to the next that
+    // does not. Returns whether it came to the end: not if an exchange is wanted where it began, or after too many looks at a position.
+    // Then `classes` are no ranking any more.
+    KERNEL bool improve(Index until, Index& looks) {
         if (scale == 0.0) return true;
-        for (Index g = 0; g < count; ++g) {
-            Index total = 0;
-            for (Index i = 0; i < k; ++i) inside[i * count + g] = total += classes[i] == g;
-        }
-        settle();
-        Index i = k;
-        while (i == k && looks >= 0) {
-            looks -= group.size / 32;  // about what it takes
-            look_behind(group);
-            i = go_forwards(k - 1, -1, looks);
-        }
-        return looks >= 0;
-    }
-
-    // Improve a greedy ranking without a cut-off (k = n) to an optimum: the sweep of the positions about those boundaries that would
-    // like other documents inside.
-    //
-    // It begins a few positions behind such a boundary, but not behind where it came to before, as if no exchange cost anything there,
-    // and goes on forwards to where none is worth anything: boundaries that like what is inside would not begin one, up to the next
-    // that does not. Returns whether it came to the end: not if an exchange is wanted where it began, or if it would look at more than
-    // so many positions. Then `classes` are no ranking any more.
-    KERNEL bool improve_near(Span<const double> margin, Index looks) {
-        // Of 350 lists of five grades (ERU, half-lives 5 and 20) one wants to begin further behind, and with 4 it still does.
-        constexpr Index positions_behind = 1;
-        if (scale == 0.0) return true;
-        const Span<Index> behind = space.next.first(count);  // documents of each class behind position `at`
-        behind.fill(0);
-        Index at = k - 1, end = k - 1;
+        if (until < 0) settle();
+        Index end = k - 1;
+        inside.slice(end * count, k * count).fill(0);
+        for (const int g : classes.first(k)) ++inside[end * count + g];
         for (Index i = k - 1; i >= 0;) {
-            if (margin[i] >= 0.0) {
+            if (i < k - 1 && space.margin[i] >= 0.0) {
                 --i;
                 continue;
             }
-            const Index last = least(i + positions_behind, end);
-            for (; at > last; --at) ++behind[classes[at]];
-            for (Index g = 0; g < count; ++g) inside[last * count + g] = problem.size_of(g) - behind[g];
-            begin_behind(last).fill(0);
-            i = go_forwards(last, i, looks);
+            const Index last = least(i + 1, end);  // with 4 positions behind no fewer lists want to begin further behind
+            for (Index g = 0; g < count; ++g) inside[last * count + g] = inside[end * count + g];
+            for (Index at = end; at > last; --at) --inside[last * count + classes[at]];
+            end = i = go_forwards(last, least(i, until), looks);
+            until = k;
             if (i > last || looks < 0) return false;
-            end = i;
         }
         return true;
     }
@@ -433,34 +231,46 @@ class Sweep {
     static constexpr Index impossible = -(Index(1) << 60);  // three of these are no overflow; what is possible stays above half of it
 
     const Assignment& problem;
-    const Index k, count;
-    const Span<Index> classes;
+    const Index k, count, width;
+    const Span<int> classes;
     SweepSpace& space;
     double scale;  // makes integers of all that is added up; 0 where there is nothing to choose
-    // inside[i, g], documents of class g in positions 0..i; best[i, h], the highest of through[i, h] and 0.
+    // inside[i, g], documents of class g in positions 0..i; through[i, g, h], h with gaps; best[i, h], the highest of them and 0.
     Span<Index> inside, best, through;
+
+    KERNEL double score_of(Index g, Index t) const { return problem.score[problem.starts[g] + t]; }
 
     // W, what one more document of class g inside boundary i is worth, if t are. Each product is rounded by itself: no compiler can
     // make one W of two values out of a fused multiply-add here and none there, and with it cycles that gain for ever.
     KERNEL Index worth(Index i, Index g, Index t) const {
-        return Index(scale * (space.fall_of_c[i] * problem.score[problem.starts[g] + t])) -
-               Index(scale * (space.fall_of_a[i] * problem.gain[g]));
+        return Index(space.fall_of_c[i] * score_of(g, t)) - Index(space.fall_of_a[i] * problem.gain[g]);
+    }
+
+    // The same for all boundaries from position i on: what the document earns there.
+    KERNEL Index worth_at(Index i, Index g, Index t) const {
+        const Index last = problem.documents() - 1, at = least(i, last);
+        const Index earned = Index(scale * (problem.c[at] - problem.c[last]) * score_of(g, t));
+        return at < problem.k ? earned - Index(scale * (problem.a[at] - problem.a_at(last)) * problem.gain[g]) : earned;
     }
 
     // Where `reach` of a position goes that is to be the last: to `through` of the one behind, with nothing that becomes another class.
     KERNEL Span<Index> begin_behind(Index last) {
-        best.slice((last + 1) * count, (last + 2) * count).fill(impossible);
-        return through.slice((last + 1) * count * count, (last + 2) * count * count);
+        best.slice((last + 1) * width, (last + 2) * width).fill(impossible);
+        return through.slice((last + 1) * count * width, (last + 2) * count * width);
     }
 
     // Move documents back, from the last position forwards, to where they gain most before the next of their own class: most of what
     // the sweep would find, for less.
     KERNEL void settle() {
+        for (Index i = 0; i < k; ++i) {
+            for (Index g = 0; g < count; ++g) inside[i * count + g] = i ? inside[(i - 1) * count + g] : 0;
+            ++inside[i * count + classes[i]];
+        }
         for (Index i = k - 2; i >= 0; --i) {
-            const Index x = classes[i];
+            const int x = classes[i];
             Index total = 0, highest = 0, to = i;
             for (Index j = i; j < k - 1 && classes[j + 1] != x; ++j) {
-                const Index y = classes[j + 1];
+                const int y = classes[j + 1];
                 total += worth(j, y, inside[j * count + y]) - worth(j, x, inside[i * count + x] - 1);
                 if (total > highest) {
                     highest = total;
@@ -477,104 +287,111 @@ class Sweep {
     }
 
     // Fill `reach` for the boundary behind which documents follow by score: O(n + L^2).
-    KERNEL void look_behind(Span<const Index> group) {
+    KERNEL void look_behind() {
         const Span<Index> before = inside.slice((k - 1) * count, k * count);
-        // Prefix sums, over the documents behind, of what each gains one position further forward or back.
+        // Of the documents behind: what the first so many gain together, each one position further forward or back.
         const Span<Index> forth = space.forth, back = space.back;
-        Index missing = 0;  // classes whose first document behind is still to come
+        // Of each class, how many of them stand above its first document behind, and above its last one before.
+        const Span<int> first = space.first, last = space.last, seen = space.next;
+        int missing = 0, t = 0;  // classes whose first document behind is still to come; documents behind so far
         for (Index g = 0; g < count; ++g) {
-            space.of_class[g] = {};
+            seen[g] = last[g] = 0;
             missing += before[g] < problem.size_of(g);
         }
         forth[0] = back[0] = 0;
-        Index t = 0;  // documents behind so far
-        for (Index q = 0; q < group.size && (missing || q - t < k); ++q) {
-            const Index g = group[q];
-            ClassBehind& its = space.of_class[g];
-            if (its.seen < before[g]) {
-                its.last = t;
-            } else {
-                if (its.seen == before[g]) {
-                    its.first = t;
-                    --missing;
-                }
-                // A document before the boundary may yet come, and go behind this one.
-                if (q - t < k) forth[t + 1] = forth[t] + worth(k + t - 1, g, its.seen);
-                back[t + 1] = back[t] - worth(k + t, g, its.seen);
-                ++t;
+        for (Index q = 0; q < problem.group.size && (missing || q - t < k); ++q) {
+            const int g = problem.group[q], s = seen[g]++;
+            if (s < before[g]) {
+                last[g] = t;
+                continue;
             }
-            ++its.seen;
-        }
-        for (Index g = 0; g < count; ++g) {
-            ClassBehind& its = space.of_class[g];
-            for (Index i = k; before[g] && i < k + its.last; ++i) {
-                its.last_gains_less = its.last_gains;
-                its.last_gains += worth(i, g, before[g] - 1);
+            if (s == before[g]) {
+                first[g] = t;
+                --missing;
             }
-            for (Index i = k; before[g] < problem.size_of(g) && i < k + its.first; ++i) its.first_gains += worth(i, g, before[g]);
+            const Index here = worth_at(k + t, g, s);
+            forth[t + 1] = forth[t] + worth_at(k + t - 1, g, s) - here;
+            back[t + 1] = back[t] + worth_at(k + t + 1, g, s) - here;
+            ++t;
         }
-        const Span<Index> reach = begin_behind(k - 1);
-        for (Index h = 0; h < count; ++h)
+        const Span<Index> reach = begin_behind(k - 1), enter = space.enter;
+        reach.fill(impossible);
+        for (Index g = 0; g < count; ++g)
+            if (before[g] < problem.size_of(g)) enter[g] = worth_at(k, g, before[g]) - worth_at(k + first[g], g, before[g]);
+        for (Index h = 0; h < count; ++h) {
+            const Index from = last[h], s = before[h] - 1;
+            if (s < 0) continue;
+            const Index its = worth_at(k, h, s), leave = worth_at(k + from, h, s) - its, leave_less = worth_at(k + from - 1, h, s) - its;
             for (Index g = 0; g < count; ++g) {
-                const ClassBehind &in = space.of_class[g], &out = space.of_class[h];
-                Index& change = reach[h * count + g];
-                if (g == h)
-                    change = 0;
-                else if (!before[h] || before[g] == problem.size_of(g))
-                    change = impossible;
-                else if (in.first < out.last)
-                    change = in.first_gains - out.last_gains_less + forth[out.last] - forth[in.first + 1];
-                else
-                    change = in.first_gains - out.last_gains + back[in.first] - back[out.last];
+                if (before[g] == problem.size_of(g)) continue;
+                const Index to = first[g];
+                reach[g * width + h] = enter[g] + (to < from ? leave_less + forth[from] - forth[to + 1] : leave + back[to] - back[from]);
             }
+        }
+        for (Index h = 0; h < count; ++h) reach[h * width + h] = 0;
     }
 
     // Fill `through` and `best` of position i from those of the position behind. Returns the most that any exchange is worth.
     KERNEL Index look_at(Index i, Index last) {
-        const Index count = problem.classes(), behind = i < last ? classes[i + 1] : 0;
         Index *enter = space.enter.data, *leave = space.leave.data;
         for (Index g = 0; g < count; ++g) {
             const Index t = inside[i * count + g];
             enter[g] = t < problem.size_of(g) ? worth(i, g, t) : impossible;
             leave[g] = t > 0 ? -worth(i, g, t - 1) : impossible;
         }
-        const Index square = count * count;
-        return fill_rows(&through[i * square], &best[i * count], &through[(i + 1) * square], &best[(i + 1) * count],
-                         &through[(i + 1) * square + behind * count], enter, leave, count);
+        for (Index g = count; g < width; ++g) leave[g] = impossible;
+        const Index square = count * width, x = i < last ? classes[i + 1] : 0;
+        return fill_rows(&through[i * square], &best[i * width], &through[(i + 1) * square], &best[(i + 1) * width], x, enter, leave,
+                         count, width);
     }
 
     KERNEL static Index fill_rows(Index* __restrict__ row, Index* __restrict__ best, const Index* __restrict__ stays,
-                                  const Index* __restrict__ best_behind, const Index* __restrict__ becomes,
-                                  const Index* __restrict__ enter, const Index* __restrict__ leave, Index count) {
+                                  const Index* __restrict__ best_behind, Index x, const Index* __restrict__ enter,
+                                  const Index* __restrict__ leave, Index count, Index width) {
+        constexpr Index lanes = SweepSpace::lanes;
         Index highest_of_all = 0;
-        for (Index h = 0; h < count; ++h, row += count, stays += count) {
-            const Index its_best = best_behind[h], its_leave = leave[h];
-            Index highest = 0;
-            for (Index g = 0; g < count; ++g) {  // without branches
-                const Index far = most(stays[g], its_best + becomes[g]);
-                row[g] = most(its_leave + far + enter[g], impossible);
-                highest = most(highest, row[g]);
+        for (Index h = 0; h < width; h += lanes) {
+            Index highest[lanes] = {};
+            for (Index g = 0; g < count; ++g) {
+                const Index becomes = stays[g * width + x], its_enter = enter[g];
+                for (Index l = h; l < h + lanes; ++l) {  // without branches
+                    const Index far = most(stays[g * width + l], best_behind[l] + becomes);
+                    const Index value = most(leave[l] + far + its_enter, impossible);
+                    row[g * width + l] = value;
+                    highest[l - h] = most(highest[l - h], value);
+                }
             }
-            row[h] = 0;
-            best[h] = highest;
-            highest_of_all = most(highest_of_all, highest);
+            for (Index l = 0; l < lanes; ++l) {
+                best[h + l] = highest[l];
+                highest_of_all = most(highest_of_all, highest[l]);
+            }
         }
+        for (Index h = 0; h < count; ++h) row[h * width + h] = 0;
         return highest_of_all;
     }
 
-    // Improve the positions from `last` forwards, of which `inside` and `reach` are known: all of them, or until, before `until` and
-    // all that changed, no exchange is worth anything.
+    // Improve the positions from `last` forwards, of which `inside` is known: all of them, or until, before `until` and all that changed,
+    // no exchange is worth anything. Behind `last` follow documents by score, or it is as if no exchange cost anything there.
     //
     // Returns the next position, which is `last` + 1 if an exchange is wanted behind it. `looks` becomes how many are left: below 0 if
     // they were too few.
     KERNEL Index go_forwards(Index last, Index until, Index& looks) {
-        Index i = last;
-        while (i >= 0 && i <= last && looks >= 0) {
+        Index i = last + 1;
+        while (i >= 0 && looks >= 0) {
+            if (i > last) {  // at first, and after an exchange with those behind
+                if (last == k - 1)
+                    look_behind();
+                else
+                    begin_behind(last).fill(0);
+                i = last;
+            }
             --looks;
-            const Index worth_most = look_at(i, last), x = classes[i];
-            if (best[i * count + x] > 0) {
+            const Index worth_most = look_at(i, last);
+            const int x = classes[i];
+            if (best[i * width + x] > 0) {
                 until = least(until, i);
                 i = change(i, best_of(i, x, x), last + 1);
+                if (i > last && last < k - 1) break;
                 continue;
             }
             if (i > 0) {
@@ -588,31 +405,32 @@ class Sweep {
         return i;
     }
 
+    KERNEL Index through_at(Index i, Index h, Index g) const { return through[(i * count + g) * width + h]; }
+
     // The class that it is best to exchange h for at boundary i; y, if none is better.
-    KERNEL Index best_of(Index i, Index h, Index y) const {
-        const Index* row = &through[(i * count + h) * count];
-        for (Index g = 0; g < count; ++g)
-            if (row[g] > row[y]) y = g;
+    KERNEL int best_of(Index i, Index h, int y) const {
+        for (int g = 0; g < count; ++g)
+            if (through_at(i, h, g) > through_at(i, h, y)) y = g;
         return y;
     }
 
     // Give position i the class y, and change the positions behind it, before `end`, as `through` says; returns the last one changed:
     // `end` if what stands behind that does.
-    KERNEL Index change(Index i, Index y, Index end) {
+    KERNEL Index change(Index i, int y, Index end) {
         const Span<Exchange> waiting = space.exchanges.first(2 * k + 2);
-        waiting[0] = {i, classes[i], y};
+        waiting[0] = {int(i), classes[i], y};
         classes[i] = y;
         Index top = 1, changed = i;
         while (top) {
-            auto [j, h, g] = waiting[--top];
-            --inside[j * count + h];
-            ++inside[j * count + g];
-            ++j;
-            changed = most(changed, j);
+            const auto [boundary, h, g] = waiting[--top];
+            --inside[boundary * count + h];
+            ++inside[boundary * count + g];
+            const int j = boundary + 1;
+            changed = most(changed, Index(j));
             if (j == end) continue;
-            const Index x = classes[j], y = best_of(j, h, h);
-            const auto worth_of = [&](Index from, Index to) { return through[(j * count + from) * count + to]; };
-            if (worth_of(h, g) >= worth_of(h, y) + worth_of(x, g)) {
+            const int x = classes[j];
+            y = best_of(j, h, h);
+            if (through_at(j, h, g) >= through_at(j, h, y) + through_at(j, x, g)) {
                 waiting[top++] = {j, h, g};
                 continue;
             }
@@ -624,113 +442,98 @@ class Sweep {
     }
 };
 
-constexpr Index TOGETHER = 4, COARSEST = 64, MOST_LEVELS = 16;  // of the multilevel start
+constexpr int TOGETHER = 4, COARSEST = 64, MOST_LEVELS = 16;  // of the multilevel start
 
 // A coarser problem: the means of TOGETHER neighbours within a class, c and a at as many places, evenly spread. Its numbers go to
 // `numbers`, of which it takes 3 a document, and its classes to `starts`.
-KERNEL inline Assignment coarsen(const Assignment& fine, Span<double> numbers, Span<Index> starts) {
+KERNEL inline Assignment coarsen(const Assignment& fine, Span<double> numbers, Span<int> starts) {
     const Index n = fine.documents(), count = fine.classes();
     starts[0] = 0;
     for (Index g = 0; g < count; ++g) starts[g + 1] = starts[g] + (fine.size_of(g) + TOGETHER - 1) / TOGETHER;
     const Index size = starts[count];
     const Span<double> score = numbers.slice(0, size), c = numbers.slice(size, 2 * size), a = numbers.slice(2 * size, 3 * size);
     for (Index g = 0; g < count; ++g)
-        for (Index t = 0; t < starts[g + 1] - starts[g]; ++t) {
-            double total = 0.0;
-            for (Index v = 0; v < TOGETHER; ++v)
-                total += fine.score[least(fine.starts[g] + TOGETHER * t + v, fine.starts[g + 1] - 1)];
-            score[starts[g] + t] = total / double(TOGETHER);
+        for (Index t = starts[g]; t < starts[g + 1]; ++t) {
+            const Index from = fine.starts[g] + TOGETHER * (t - starts[g]), last = fine.starts[g + 1] - 1;
+            score[t] = 0.0;
+            for (Index v = 0; v < TOGETHER; ++v) score[t] += fine.score[least(from + v, last)] / TOGETHER;
         }
     for (Index i = 0; i < size; ++i) {
         const double place = least(most((double(i) + 0.5) * double(n) / double(size) - 0.5, 0.0), double(n - 1));
         const Index low = least(Index(place), n - 2);
-        const double part = place - double(low);
-        c[i] = fine.c[low] + part * (fine.c[low + 1] - fine.c[low]);
-        a[i] = fine.a[low] + part * (fine.a[low + 1] - fine.a[low]);
+        const auto between = [=](double from, double to) { return from + (place - double(low)) * (to - from); };
+        c[i] = between(fine.c[low], fine.c[low + 1]);
+        a[i] = between(fine.a_at(low), fine.a_at(low + 1));
     }
-    return {score, starts, fine.gain, c, a};
+    return {score, starts, {}, fine.gain, c, a, size};
 }
 
 // Give the solution of a coarser problem to a finer one: each document stands for up to TOGETHER. In place, from the back: the last of
 // a class may stand for fewer.
-KERNEL inline void refine(const Assignment& coarse, const Assignment& fine, Span<Index> classes, Span<Index> placed) {
+KERNEL inline void refine(const Assignment& coarse, const Assignment& fine, Span<int> classes, Span<int> placed) {
     for (Index g = 0; g < coarse.classes(); ++g) placed[g] = coarse.size_of(g);
     Index to = fine.documents();
     for (Index i = coarse.documents() - 1; i >= 0; --i) {
-        const Index g = classes[i], its = least(TOGETHER, fine.size_of(g) - TOGETHER * --placed[g]);
-        for (Index v = 0; v < its; ++v) classes[--to] = g;
+        const int g = classes[i], its = least(TOGETHER, fine.size_of(g) - TOGETHER * --placed[g]);
+        for (int v = 0; v < its; ++v) classes[--to] = g;
     }
 }
 
-// The sweep from a coarser level's solution, which leaves little to improve. Returns whether there was memory.
-KERNEL inline bool by_levels(const Assignment& problem, Span<const Index> group, Index k, Span<Index> classes, SweepSpace& space) {
-    const Index n = problem.documents(), count = problem.classes();
-    if (!space.levels.reserve(3 * (n + 2 * MOST_LEVELS * count)) || !space.level_starts.reserve(MOST_LEVELS * (count + 1))) return false;
+// The sweep of the first k positions from a coarser level's solution, which leaves little to improve. Returns whether there was memory.
+KERNEL inline bool by_levels(const Assignment& problem, Index k, Span<int> classes, SweepSpace& space) {
+    const Index count = problem.classes(), room = 3 * (problem.documents() + 2 * MOST_LEVELS * count);
     Assignment level[MOST_LEVELS] = {problem};
     Index top = 0, used = 0;
-    while (level[top].documents() > COARSEST && top + 1 < MOST_LEVELS) {
-        const Span<double> numbers = space.levels.first(3 * (n + 2 * MOST_LEVELS * count));
-        const Span<Index> starts = space.level_starts.first(MOST_LEVELS * (count + 1)).slice(top * (count + 1), (top + 1) * (count + 1));
-        level[top + 1] = coarsen(level[top], numbers.slice(used, numbers.size), starts);
+    const bool kept = space.levels.reserve(room) && space.level_starts.reserve(MOST_LEVELS * (count + 1));
+    while (kept && level[top].documents() > COARSEST && top + 1 < MOST_LEVELS) {
+        const Span<int> starts = space.level_starts.first((top + 1) * (count + 1));
+        level[top + 1] = coarsen(level[top], space.levels.first(room).slice(used, room), starts.slice(top * (count + 1), starts.size));
         if (level[top + 1].documents() == level[top].documents()) break;
-        ++top;
-        used += 3 * level[top].documents();
+        used += 3 * level[++top].documents();
     }
     if (!space.reserve(most(k, top ? level[1].documents() : 0), count)) return false;
+    greedy(level[top], top ? level[top].documents() : k, classes, space);
     for (Index at = top; at >= 0; --at) {
-        const Index ranks = at ? level[at].documents() : k;
-        const Assignment& its = level[at];
-        if (at == top)
-            greedy(classes, ranks, its.score, its.starts, its.gain, its.c, its.a, space.next, space.margin, space.forth, space.edges);
-        Sweep(its, ranks, classes, space).improve(group.first(at ? 0 : n), Index(1) << 62);
+        Index looks = Index(1) << 62;
+        Sweep(level[at], at ? level[at].documents() : k, classes, space).improve(-1, looks);
         if (at) refine(level[at], level[at - 1], classes, space.next);
     }
     return true;
 }
 
-// Any gains, discount 0 behind rank k (n without a cut-off): the residual sweep of the first k ranks.
+// The residual sweep, of any gains. Returns before which position `classes` are filled in, behind which documents follow by score; -1 if
+// there was no memory.
 //
-// `group` [n] is the class of each document by descending score. Without a cut-off the greedy start is often an optimum already, O(n L),
-// or the sweep of a few positions makes it one; else k becomes the rank behind which the order by score is the best one anyway, if there
-// is one. From a greedy start on, in practice O(n + k L^2). A list that would take more than so many looks at a position gets a
-// multilevel start. O(n L^2) in practice, at worst O(n^2 L^2).
-KERNEL inline Solved by_sweep(Span<const double> class_score, Span<const Index> starts, Span<const Index> group, Span<const double> gain,
-                              Span<const double> c, Span<const double> a, Index k, Index looks, Span<Index> classes, Span<Index> places,
-                              SweepSpace& space) {
-    const Assignment problem{class_score, starts, gain, c, a};
-    const Index n = group.size;
-    const auto begin = [&] { return greedy(classes, k, class_score, starts, gain, c, a, space.next, space.margin, places, space.edges); };
-    if (begin() && k == n) return {n, true};
-    if (!space.reserve(k, gain.size)) return NO_MEMORY;
-    if (k == n) {
-        if (Sweep(problem, n, classes, space).improve_near(space.margin.first(n), looks)) return {n, false};
-        begin();
-        k = first_by_score(class_score, starts, group, gain, c, a, space.next);
+// That is the cut-off, or behind which the order by score is the best one anyway. The greedy ranking is often an optimum already, O(n L),
+// or the sweep of a few positions makes it one. Where that takes many looks, as with many ranks before a cut-off, it starts from the
+// solution of a coarser problem. In practice O(n + k L^2), at worst O(n^2 L^2).
+KERNEL inline Index by_sweep(const Assignment& problem, Span<int> classes, SweepSpace& space) {
+    const Index n = problem.documents(), k = first_by_score(problem, space.next), ranks = least(k + 1, n);
+    bool best = greedy(problem, ranks, classes, space);
+    if (best && ranks < n) {  // where the last boundary has the first documents by score inside, as all behind it would like
+        for (const int g : problem.group.first(ranks)) --space.next[g];
+        for (Index g = 0; g < problem.classes(); ++g) best &= space.next[g] == problem.starts[g];
     }
-    if (!Sweep(problem, k, classes, space).improve(group, looks) && !by_levels(problem, group, k, classes, space)) return NO_MEMORY;
-    return {k, false};
+    if (best) return ranks;
+    if (!space.reserve(k, problem.classes())) return -1;
+    Sweep sweep(problem, k, classes, space);
+    Index looks = n + 4 * k;  // about what the other start takes
+    if (k <= COARSEST || problem.fall_of_a(k - 1) < 0.01 * problem.a[0]) {
+        if (sweep.improve(k - 1, looks)) return k;
+        greedy(problem, k, classes, space);
+    }
+    return (k <= 8 * COARSEST && sweep.improve(-1, looks)) || by_levels(problem, k, classes, space) ? k : -1;
 }
 
 constexpr Index PRICES_TOGETHER = 32;  // as many neighbours are taken together
 
 struct PriceSpace {
     Span<double> c, a, score, gain, price, cost, left, distance, worth;
-    Span<Index> place, holder, previous, known;
+    Span<int> place, holder, previous, known;
 
-    KERNEL PriceSpace(Arena& arena, Index documents)
-        : c(arena.take<double>(documents)),
-          a(arena.take<double>(documents)),
-          score(arena.take<double>(documents)),
-          gain(arena.take<double>(documents)),
-          price(arena.take<double>(documents)),
-          cost(arena.take<double>(documents)),
-          left(arena.take<double>(documents)),
-          distance(arena.take<double>(documents)),
-          worth(arena.take<double>(documents)),
-          place(arena.take<Index>(documents)),
-          holder(arena.take<Index>(documents)),
-          previous(arena.take<Index>(documents)),
-          known(arena.take<Index>(documents)) {}
+    KERNEL PriceSpace(Arena& arena, Index documents) {
+        arena.take_each(documents, c, a, score, gain, price, cost, left, distance, worth, place, holder, previous, known);
+    }
 };
 
 // Prices of positions, at which each document wants the one that costs it least.
@@ -771,11 +574,11 @@ class Prices {
             Index j = find(lowest, 0);
             while (j < n && space.holder[j] >= 0) j = find(lowest, j + 1);
             if (j >= n) continue;
-            space.holder[j] = q;
-            space.place[q] = j;
+            space.holder[j] = int(q);
+            space.place[q] = int(j);
         }
         for (Index q = 0; q < n; ++q)
-            if (space.place[q] < 0) augment(q);
+            if (space.place[q] < 0) augment(int(q));
     }
 
   private:
@@ -834,11 +637,11 @@ class Prices {
     }
 
     // Lower the costs to those of the way by a document that holds a position, where it is the shorter one; returns the least.
-    KERNEL double relax(Index by, double shift) const {
+    KERNEL double relax(int by, double shift) const {
         const double s = space.score[by], b = space.gain[by];
         const double *c = space.c.data, *a = space.a.data, *price = space.left.data;
         double* __restrict__ cost = space.cost.data;
-        Index* __restrict__ previous = space.previous.data;
+        int* __restrict__ previous = space.previous.data;
         for (Index j = 0, end = n; j < end; ++j) {
             const double way = b * a[j] - s * c[j] + price[j] - shift, known = cost[j];
             previous[j] = way < known ? by : previous[j];
@@ -851,23 +654,24 @@ class Prices {
     //
     // Source: Jonker and Volgenant, "A shortest augmenting path algorithm for dense and sparse linear assignment problems",
     // Computing, 1987.
-    KERNEL void augment(Index document) {
-        const Span<Index> previous = space.previous, holder = space.holder;
+    KERNEL void augment(int document) {
+        const Span<int> previous = space.previous, holder = space.holder;
         for (Index j = 0; j < n; ++j) {
             previous[j] = document;
             space.left[j] = space.price[j];  // far for positions whose shortest way is known
         }
-        Index count = 0, j;
+        Index count = 0;
+        int j;
         double lowest = set_costs(document);
-        while (holder[j = find(lowest, 0)] >= 0) {
+        while (holder[j = int(find(lowest, 0))] >= 0) {
             space.known[count] = j;
             space.distance[count++] = lowest;
             space.cost[j] = space.left[j] = far;
-            const Index by = holder[j];
+            const int by = holder[j];
             lowest = relax(by, space.gain[by] * space.a[j] - space.score[by] * space.c[j] + space.price[j] - lowest);
         }
         for (Index i = 0; i < count; ++i) space.price[space.known[i]] += lowest - space.distance[i];
-        for (Index by = n; by != document;) {
+        for (int by = int(n); by != document;) {
             by = previous[j];
             holder[j] = by;
             exchange(j, space.place[by]);
@@ -875,27 +679,30 @@ class Prices {
     }
 };
 
-// Any gains: prices from thresholds, then shortest augmenting paths. O(n^2) where the best sets of the boundaries lie in one another, at
-// worst O(n^3); O(n) memory. Documents are by descending score, `group` [n] the class of each.
-KERNEL inline void by_prices(Span<const double> score, Span<const Index> group, Span<const double> gain, Span<const double> c,
-                             Span<const double> a, Span<Index> classes, PriceSpace& space) {
-    const Index n = score.size;
-    const double fall_c = c[0] - c[n - 1], fall_a = a[0] - a[n - 1];
-    const double bound = most(fall_c * most(fabs(score[0]), fabs(score[n - 1])), fall_a * gain[0]);
-    if (!(bound > 1e-280 && bound < INFINITE)) {  // nothing to choose between
-        for (Index q = 0; q < n; ++q) classes[q] = group[q];
-        return;
-    }
+// Any gains: prices from thresholds, then shortest augmenting paths. Fills in all of `classes`. O(n^2) where the best sets of the
+// boundaries lie in one another, at worst O(n^3); O(n) memory.
+KERNEL inline void by_prices(const Assignment& problem, Span<int> classes, PriceSpace& space) {
+    const Index n = problem.documents(), last = n - 1;
+    const Span<const int> group = problem.group;
+    const Span<int> next = space.known;
+    for (Index g = 0; g < problem.classes(); ++g) next[g] = problem.starts[g];
+    for (Index q = 0; q < n; ++q) space.score[q] = problem.score[next[group[q]]++];
+    const double fall_c = problem.range_of_c(), fall_a = problem.range_of_a();
+    const double bound = most(fall_c * most(fabs(space.score[0]), fabs(space.score[last])), fall_a * problem.gain[0]);
+    const bool none = !(bound > 1e-280 && bound < INFINITE);  // to choose between
     // Relative to the last rank and to the largest, so that no sum overflows.
     for (Index q = 0; q < n; ++q) {
-        space.c[q] = fall_c > 0.0 ? (c[q] - c[n - 1]) / fall_c : 0.0;
-        space.a[q] = fall_a > 0.0 ? (a[q] - a[n - 1]) / fall_a : 0.0;
-        space.score[q] = score[q] * (fall_c / bound);
-        space.gain[q] = gain[group[q]] * (fall_a / bound);
+        space.c[q] = fall_c > 0.0 ? (problem.c[q] - problem.c[last]) / fall_c : 0.0;
+        space.a[q] = fall_a > 0.0 ? (problem.a_at(q) - problem.a_at(last)) / fall_a : 0.0;
+        space.score[q] *= fall_c / bound;
+        space.gain[q] = problem.gain[group[q]] * (fall_a / bound);
+        space.place[q] = int(q);
     }
-    Prices prices(n, space);
-    prices.begin();
-    prices.assign();
+    if (!none) {
+        Prices prices(n, space);
+        prices.begin();
+        prices.assign();
+    }
     for (Index q = 0; q < n; ++q) classes[space.place[q]] = group[q];
 }
 

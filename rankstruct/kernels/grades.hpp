@@ -19,18 +19,13 @@ constexpr int SLOT_BITS = 8, GRADE_SLOTS = 1 << SLOT_BITS;  // of the table
 // Scratch of one `Grades`, of at most `longest` values. Its sort may be used for other things.
 struct GradeSpace {
     SortSpace<double> sort;
-    Span<int> number, starts;
-    Span<double> value;
-    Span<double> slot_value;
-    Span<int> slot;
+    Span<int> number, starts, slot;
+    Span<double> value, slot_value;
 
-    KERNEL GradeSpace(Arena& arena, Index longest)
-        : sort(arena, longest),
-          number(arena.take<int>(longest)),
-          starts(arena.take<int>(longest + 1)),
-          value(arena.take<double>(longest)),
-          slot_value(arena.take<double>(GRADE_SLOTS)),
-          slot(arena.take<int>(GRADE_SLOTS)) {}
+    KERNEL GradeSpace(Arena& arena, Index longest) : sort(arena, longest) {
+        arena.take_each(longest + 1, number, starts, value);
+        arena.take_each(GRADE_SLOTS, slot_value, slot);
+    }
 };
 
 // By a multiple of the bits, odd and from the golden ratio.

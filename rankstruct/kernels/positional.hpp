@@ -15,16 +15,12 @@
 namespace rankstruct {
 
 enum Reference : int { IDEAL, IDEAL_TIED, PREDICTED };
-enum RankMethod : int { NOTHING, PROPORTIONAL, LATTICE, SWEEP, PRICES, RECIPROCAL };
+enum RankMethod : int { NOTHING, PROPORTIONAL, SWEEP, PRICES, RECIPROCAL };  // the places of `oracles.positional._METHODS`
 
 // Nanoseconds, of one thread of a 2-core x86 virtual machine, lists of 10 to 3000 documents, decay i^-0.5, cut-offs 1, 10, 50 and
-// none. The sweep of L gains, 3 to 64, took 4 a document and 40 + 1.4 L^2 a rank before the cut-off; beyond 32 it may need its
-// other start, which takes 10 times as long. The prices took 1.4 a pair of documents, 4 to 17 with a cut-off; and of some ten
-// documents, which are the front of most lists with a cut-off of 10, 1000 less than the sweep. Of two gains, eight discounts and
-// scores drawn or learnt, the lattice took 0.3 to 1.2 of the sweep's time for 100 and 1000 documents, and for 10,000 0.1 to 0.4
-// with cut-offs to 50, 0.6 to 4.6 without.
-constexpr Index LATTICE_RANKS = 1000;
-constexpr double SWEEP_LIST = 800.0, SWEEP_DOCUMENT = 4.0, SWEEP_RANK = 40.0, SWEEP_EXCHANGE = 1.4, PRICED_PAIR = 4.2;
+// none. The sweep of L gains, 2 to 64, takes 4 a document and 30 + L^2 a rank before the cut-off; beyond 32 it may need its other
+// start, which takes 10 times as long. The prices take 1.4 a pair of documents, 4 to 17 with a cut-off.
+constexpr double SWEEP_DOCUMENT = 4.0, SWEEP_RANK = 30.0, SWEEP_EXCHANGE = 1.0, PRICED_PAIR = 4.2;
 constexpr Index SWEPT_CLASSES = 32, SWEPT_NUMBERS = 1 << 21;  // at most L, and with a cut-off k L^2, which the sweep keeps
 constexpr Index MOST_SWEPT = 1448;                            // classes, whose square is SWEPT_NUMBERS
 constexpr Index FEW_CLASSES = 16;                             // no fewer are looked for
@@ -33,23 +29,11 @@ constexpr Index FEW_CLASSES = 16;                             // no fewer are lo
 // to the discount or not.
 KERNEL inline RankMethod choose_method(Index n, Index classes, Index k, bool proportional) {
     if (proportional) return PROPORTIONAL;
-    if (classes == 2 && k <= LATTICE_RANKS) return LATTICE;
     if (k >= n) return classes <= SWEPT_CLASSES ? SWEEP : PRICES;
     const double squared = double(classes) * double(classes);
-    const double sweep = SWEEP_LIST + SWEEP_DOCUMENT * double(n) + (SWEEP_RANK + SWEEP_EXCHANGE * squared) * double(k);
+    const double sweep = SWEEP_DOCUMENT * double(n) + (SWEEP_RANK + SWEEP_EXCHANGE * squared) * double(k);
     return squared * double(k) <= double(SWEPT_NUMBERS) && sweep <= PRICED_PAIR * double(n) * double(n) ? SWEEP : PRICES;
 }
-
-// The assignment problem of the first documents by score, the front, which alone compete for the positions before the cut-off;
-// all behind keep their ranks.
-struct Front {
-    Span<Index> group;  // the class of each document
-    Span<double> gain;  // of each class
-    Index cut;
-
-    KERNEL Index size() const { return group.size; }
-    KERNEL Index classes() const { return gain.size; }
-};
 
 // The kernel. Against the reference ranking (DORM, equations 20 to 22) it fills in c at the position of each document in the most
 // violated ranking, less c at that in the reference.
@@ -66,50 +50,30 @@ struct Positional {
 
     struct Space {
         GradeSpace grades;
-        Span<int> position, reference;  // of each document
-        Span<int> order, block, pointer, given;
-        Span<double> gained;  // at each position
-        Span<double> chosen;
-        // Of the front.
-        Span<Index> group, starts, members, next, classes, places;
-        Span<double> gain, class_score, discount, margin, edges;
-        LatticeSpace lattice;
         SweepSpace sweep;
         PriceSpace prices;
-        // Of reciprocal rank.
         BinarySpace binary;
-        Span<double> before;
+        Span<int> position, reference, order, block, pointer, given;
+        Span<double> gained, chosen;  // at each position; in the order given
+        // Of the assignment problem, and of reciprocal rank.
+        Span<int> group, starts, next, classes;
+        Span<double> gain, class_score, before;
 
         KERNEL Space(Arena& arena, const Positional& kernel, const Batch& batch, Index longest)
-            : Space(arena, batch, longest, kernel.reciprocal ? 0 : longest, kernel.reciprocal ? longest : 0, kernel.cutoff) {}
+            : Space(arena, kernel.reciprocal ? 0 : longest, kernel.reciprocal ? longest : 0, kernel.cutoff, longest) {
+            arena.take_each(longest, position, reference, order, block, pointer, given, gained);
+            arena.take_each(batch.chosen ? longest : 0, chosen);
+        }
 
       private:
-        KERNEL Space(Arena& arena, const Batch& batch, Index longest, Index assigned, Index reciprocal, Index cutoff)
+        KERNEL Space(Arena& arena, Index assigned, Index reciprocal, Index cutoff, Index longest)
             : grades(arena, longest),
-              position(arena.take<int>(longest)),
-              reference(arena.take<int>(longest)),
-              order(arena.take<int>(longest)),
-              block(arena.take<int>(longest)),
-              pointer(arena.take<int>(longest)),
-              given(arena.take<int>(longest)),
-              gained(arena.take<double>(longest)),
-              chosen(arena.take<double>(batch.chosen ? longest : 0)),
-              group(arena.take<Index>(assigned)),
-              starts(arena.take<Index>(assigned + 1)),
-              members(arena.take<Index>(assigned)),
-              next(arena.take<Index>(assigned)),
-              classes(arena.take<Index>(assigned)),
-              places(arena.take<Index>(assigned)),
-              gain(arena.take<double>(assigned)),
-              class_score(arena.take<double>(assigned)),
-              discount(arena.take<double>(assigned)),
-              margin(arena.take<double>(assigned)),
-              edges(arena.take<double>(2 * assigned)),
-              lattice(arena, assigned),
               sweep(arena, assigned, least(assigned, MOST_SWEPT), least(assigned, cutoff)),
               prices(arena, assigned),
-              binary(arena, reciprocal),
-              before(arena.take<double>(reciprocal + 1)) {}
+              binary(arena, reciprocal) {
+            arena.take_each(assigned + 1, group, starts, next, classes, gain, class_score);
+            arena.take_each(reciprocal + 1, before);
+        }
     };
 
     KERNEL Index solve(List& list, Space& space) const {
@@ -125,22 +89,24 @@ struct Positional {
         // No ranking can be wrong.
         if (best <= 0.0 || weights[0] == (cut == n ? weights[n - 1] : 0.0)) return -1;
 
+        Index moved = n;  // documents, of the first ones: all others keep their ranks in both rankings
         if (reciprocal) {
             const Index nearest = rank_reciprocal(list, space);
             list.task_loss = 1.0 - (nearest < cut ? weights[nearest] : 0.0);
         } else {
-            const Index front = rank(list, grades, cut, normalized ? best : 1.0, space);
-            for (Index q = 0; q < front; ++q) space.gained[space.position[q]] = list.label[q];
+            moved = rank(list, grades, cut, normalized ? best : 1.0, space);
+            for (Index q = 0; q < moved; ++q) space.gained[space.position[q]] = list.label[q];
             const double found = discounted(space, cut);
             list.task_loss = most(normalized ? 1.0 - found / best : best - found, 0.0);
         }
-        rank_reference(list, grades, cut, space);
-        for (Index q = 0; q < n; ++q) list.coefficient[q] = decay[space.position[q]] - decay[space.reference[q]];
-        list.value = most(list.task_loss + dot(list.coefficient, list.score), 0.0);
-        if (reference != IDEAL && any_tied(list.score)) {
-            partition(grades.number, grades.starts, space.order.first(n), space.pointer);
-            for (Index g = 0; g < grades.count(); ++g)
-                share_among_tied(list, space.order.slice(grades.starts[g], grades.starts[g + 1]));
+        moved = most(moved, rank_reference(list, grades, cut, space));
+        while (moved < n && list.score[moved] == list.score[moved - 1]) ++moved;
+        const Span<double> coefficient = list.coefficient.first(moved);
+        for (Index q = 0; q < moved; ++q) coefficient[q] = decay[space.position[q]] - decay[space.reference[q]];
+        list.value = most(list.task_loss + dot(coefficient, list.score), 0.0);
+        if (reference != IDEAL && any_tied(list.score.first(moved))) {
+            partition(grades.number.first(moved), grades.starts, space.order, space.pointer);
+            for (Index g = 0; g < grades.count(); ++g) share_among_tied(list, space.order.slice(grades.starts[g], space.pointer[g]));
         }
         return -1;
     }
@@ -162,15 +128,10 @@ struct Positional {
     // Fill in the positions of the most violated ranking; returns how many first documents by score have the first positions, all
     // others their own.
     KERNEL Index rank(const List& list, const Grades& grades, Index cut, double scale, Space& space) const {
-        const Index n = list.size;
-        if (is_proportional(n, cut)) {
-            rank_proportional(list, scale, space);
-            return n;
-        }
-        const Front front = begin_front(grades, cut, scale, space);
-        assign(list, grades, front, space);
-        for (Index q = front.size(); q < n; ++q) space.position[q] = int(q);
-        return front.size();
+        const bool proportional = is_proportional(list.size, cut);
+        const Index front = proportional ? rank_proportional(list, scale, space) : assign(list, grades, cut, scale, space);
+        for (Index q = front; q < list.size; ++q) space.position[q] = int(q);
+        return front;
     }
 
     KERNEL bool is_proportional(Index n, Index cut) const {
@@ -181,42 +142,76 @@ struct Positional {
     }
 
     // Decay proportional to the discount: sort by s - b a / c.
-    KERNEL void rank_proportional(const List& list, double scale, Space& space) const {
+    KERNEL Index rank_proportional(const List& list, double scale, Space& space) const {
         const Index n = list.size;
         const Span<double> value = space.class_score.first(n);
         const double ratio = weights[0] / decay[0];
         for (Index q = 0; q < n; ++q) value[q] = list.score[q] - list.label[q] / scale * ratio;
         const Span<int> order = sort_descending<double>(value, space.grades.sort);
         for (Index i = 0; i < n; ++i) space.position[order[i]] = int(i);
+        return n;
     }
 
-    // The documents that are chosen from for the first `cut` positions, and their classes.
+    // Solve the assignment problem of the first documents by score, the front, which alone compete for the first `cut` positions; fill in
+    // the positions of these, and return how many they are.
+    KERNEL Index assign(const List& list, const Grades& grades, Index cut, double scale, Space& space) const {
+        Index n = list.size, count = grades.count();
+        // Discounts that no sum beside the first one would show are none.
+        for (Index step = cut; step && weights[cut - 1] < 1e-25 * weights[0]; step /= 2)
+            while (cut > step && weights[cut - step - 1] < 1e-25 * weights[0]) cut -= step;
+        Span<int> group = grades.number, starts = grades.starts;
+        for (Index g = 0; g < count; ++g) space.gain[g] = grades.value[g] / scale;
+        const bool merged = cut < n && count > FEW_CLASSES;
+        if (merged) {
+            n = merge_classes(grades, cut, count, space);
+            group = space.group;
+        } else if (cut < n) {
+            n = front_of(grades, cut);
+        }
+        if (merged || n < list.size) {
+            group = group.first(n);
+            starts = space.starts.first(count + 1);
+            starts.fill(0);
+            for (const int its : group) ++starts[its + 1];
+            for (Index g = 0; g < count; ++g) starts[g + 1] += starts[g];
+        }
+        const Span<int> members = space.order.first(n), classes = space.classes.first(n), position = space.position.first(n);
+        partition(group, starts, members, space.next);
+        const Span<const double> score = gather<double>(members, [&](Index q) { return list.score[q]; }, space.class_score);
+        const Assignment problem{score, starts, group, space.gain.first(count), decay.first(n), weights.first(n), cut};
+        Index from = -1;
+        if (choose_method(n, count, cut, false) == SWEEP) from = by_sweep(problem, classes, space.sweep);
+        if (from < 0) {
+            by_prices(problem, classes, space.prices);
+            from = n;
+        }
+        // Documents of a class in score order; behind the positions that are filled in all follow by score.
+        if (from < n) position.fill(-1);
+        for (Index g = 0; g < count; ++g) space.next[g] = starts[g];
+        for (Index i = 0; i < from; ++i) position[members[space.next[classes[i]]++]] = int(i);
+        if (from < n) fill_open(position, int(from));
+        return n;
+    }
+
+    // How many first documents are chosen from for the first `cut` positions.
     //
     // A document is not wanted before the cut-off that has as many documents as there are positions with no lower score and no
     // higher gain: one of them is behind, where gains count nothing, and could change places with it.
-    KERNEL static Front begin_front(const Grades& grades, Index cut, double scale, Space& space) {
-        const Index n = grades.number.size;
-        Index size = n, classes = grades.count();
-        const bool merged = cut < n && classes > FEW_CLASSES;
-        if (cut < n && !merged) {
-            Index lowest = 0;  // documents of the lowest gain
-            for (size = 0; size < n && lowest < cut; ++size) lowest += grades.number[size] == classes - 1;
-        }
-        for (Index q = 0; q < size; ++q) space.group[q] = grades.number[q];
-        for (Index g = 0; g < classes; ++g) space.gain[g] = grades.value[g] / scale;
-        if (merged) size = merge_classes(cut, space.group.first(n), space.gain.first(classes), classes, space);
-        return {space.group.first(size), space.gain.first(classes), cut};
+    KERNEL static Index front_of(const Grades& grades, Index cut) {
+        Index size = 0, lowest = 0;  // documents of the lowest gain
+        for (; size < grades.number.size && lowest < cut; ++size) lowest += grades.number[size] == grades.count() - 1;
+        return size;
     }
 
-    // Give those documents that are not wanted, but stand among others that are, the highest gain: with a higher one they are not
-    // wanted either. Changes all that is given; returns how many documents are the front.
-    KERNEL static Index merge_classes(Index cut, Span<Index> group, Span<double> gain, Index& classes, Space& space) {
-        const Span<Index> number = space.next.first(classes), largest = space.members.first(cut);  // the latter descending
+    // The same where classes are many: give those documents that are not wanted, but stand among others that are, the highest gain; with
+    // a higher one they are not wanted either. Fills in group and gain, and changes the number of classes.
+    KERNEL static Index merge_classes(const Grades& grades, Index cut, Index& classes, Space& space) {
+        const Span<int> group = space.group, number = space.next.first(classes), largest = space.order.first(cut);  // descending
         number.fill(-1);
         number[0] = 0;
         Index count = 0, size = 0;  // of the largest classes so far, and of the front
-        for (Index q = 0; q < group.size; ++q) {
-            const Index its = group[q];
+        for (Index q = 0; q < grades.number.size; ++q) {
+            const int its = group[q] = grades.number[q];
             if (count == cut && its <= largest[cut - 1]) {
                 group[q] = 0;
                 continue;
@@ -228,66 +223,15 @@ struct Positional {
             for (; at > 0 && largest[at - 1] < its; --at) largest[at] = largest[at - 1];
             largest[at] = its;
         }
-        Index left = 0;
+        int left = 0;
         for (Index g = 0; g < classes; ++g) {
             if (number[g] < 0) continue;
             number[g] = left;
-            gain[left++] = gain[g];
+            space.gain[left++] = space.gain[g];
         }
         classes = left;
-        for (Index q = 0; q < size; ++q) group[q] = number[group[q]];
+        for (int& its : group.first(size)) its = number[its];
         return size;
-    }
-
-    // Fill in the positions of the front.
-    KERNEL void assign(const List& list, const Grades& grades, const Front& front, Space& space) const {
-        const Index n = front.size(), count = front.classes(), cut = front.cut;
-        const Span<Index> starts = space.starts.first(count + 1), next = space.next.first(count);
-        const Span<Index> members = space.members.first(n), classes = space.classes.first(n), places = space.places.first(n);
-        if (cut == grades.number.size) {
-            for (Index g = 0; g <= count; ++g) starts[g] = grades.starts[g];
-        } else {
-            starts.fill(0);
-            for (const Index its : front.group) ++starts[its + 1];
-            for (Index g = 0; g < count; ++g) starts[g + 1] += starts[g];
-        }
-        for (Index g = 0; g < count; ++g) next[g] = starts[g];
-        for (Index q = 0; q < n; ++q) members[next[front.group[q]]++] = q;
-        const Span<double> class_score = space.class_score.first(n), discount = space.discount.first(n);
-        for (Index i = 0; i < n; ++i) class_score[i] = list.score[members[i]];
-        for (Index i = 0; i < n; ++i) discount[i] = i < cut ? weights[i] : 0.0;
-        const Span<const double> c = decay.first(n), score = list.score.first(n);
-
-        const RankMethod method = choose_method(n, count, cut, false);
-        Solved solved = NO_MEMORY;
-        if (method == LATTICE) {
-            solved = by_lattice(class_score, starts, front.group, score, front.gain, c, discount, cut, classes, space.margin,
-                                places, space.lattice);
-        } else if (method == SWEEP) {
-            solved = by_sweep(class_score, starts, front.group, front.gain, c, discount, cut, 3 * n, classes, places,
-                              space.sweep);
-        } else if (cut == n) {
-            if (greedy(classes, n, class_score, starts, front.gain, c, discount, next, space.margin, places, space.edges))
-                solved = {n, true};
-        }
-        if (!solved.done()) {
-            by_prices(score, front.group, front.gain, c, discount, classes, space.prices);
-            solved = {n, false};
-        }
-        if (solved.known) {
-            for (Index i = 0; i < n; ++i) space.position[members[i]] = int(places[i]);
-        } else {
-            rank_classes(classes.first(solved.from), starts, members, next, space.position.first(n));
-        }
-    }
-
-    // Fill in positions from the class at each of the first ones, documents of a class in score order; others follow by score.
-    KERNEL static void rank_classes(Span<const Index> classes, Span<const Index> starts, Span<const Index> members,
-                                    Span<Index> next, Span<int> position) {
-        position.fill(-1);
-        for (Index g = 0; g < next.size; ++g) next[g] = starts[g];
-        for (Index i = 0; i < classes.size; ++i) position[members[next[classes[i]]++]] = int(i);
-        fill_open(position, int(classes.size));
     }
 
     // Give the documents without a position, -1, those from `behind` on.
@@ -339,14 +283,13 @@ struct Positional {
         return position[lead];
     }
 
-    // Fill in where each document stands in the reference ranking.
-    KERNEL void rank_reference(const List& list, const Grades& grades, Index cut, Space& space) const {
-        const Span<int> rank = space.reference.first(list.size);
+    // Fill in where each document stands in the reference ranking; returns as `rank` does.
+    KERNEL Index rank_reference(const List& list, const Grades& grades, Index cut, Space& space) const {
+        const Span<int> rank = space.reference.first(list.size), order = space.order.first(list.size);
         if (reference == IDEAL) {
             rank_by_gain(grades, in_given_order(list, space), space, rank);
-            return;
+            return list.size;
         }
-        const Span<int> order = space.order.first(list.size);
         fill_chosen(list, space, order);
         if (reference == PREDICTED) {
             rank_predicted(list, grades, order, space, rank);
@@ -359,8 +302,10 @@ struct Positional {
         } else if (cut == list.size && always_falls(weights.first(cut))) {
             rank_by_gain(grades, order, space, rank);
         } else {
-            rank_tied(grades, cut, order, space, rank);
+            const Index front = rank_tied(grades, cut, order, space, rank);
+            if (!list.chosen.size) return front;
         }
+        return list.size;
     }
 
     KERNEL static bool always_falls(Span<const double> discount) {
@@ -378,31 +323,25 @@ struct Positional {
 
     // The documents as they were given.
     KERNEL static Span<int> in_given_order(const List& list, Space& space) {
-        int size = 0;
-        for (const int place : list.place) size = most(size, place + 1);
-        const Span<int> order = space.given.first(size);
-        if (size > list.size) order.fill(-1);  // padding
+        const Span<int> order = space.given.first(list.places);
+        order.fill(-1);  // padding
         for (Index q = 0; q < list.size; ++q) order[list.place[q]] = int(q);
-        if (size == list.size) return order;
         Index count = 0;
         for (const int q : order) {
             order[count] = q;
             count += q >= 0;
         }
-        return order.first(count);
+        return order.first(list.size);
     }
 
     // Fill in the documents by the scores that choose, those of equal ones as they were given.
     KERNEL static void fill_chosen(const List& list, Space& space, Span<int> order) {
-        if (list.chosen.size) {
-            const Span<int> given = in_given_order(list, space);
-            const Span<double> chosen = space.chosen.first(list.size);
-            for (Index i = 0; i < chosen.size; ++i) chosen[i] = list.chosen[given[i]];
-            const Span<int> sorted = sort_descending<double>(chosen, space.grades.sort);
-            for (Index i = 0; i < order.size; ++i) order[i] = given[sorted[i]];
-        } else {
-            for (Index i = 0; i < order.size; ++i) order[i] = int(i);
-        }
+        for (Index i = 0; i < order.size; ++i) order[i] = int(i);
+        if (!list.chosen.size) return;
+        const Span<int> given = in_given_order(list, space);
+        const Span<const double> chosen = gather<double>(given, [&](Index q) { return list.chosen[q]; }, space.chosen);
+        const Span<int> sorted = sort_descending(chosen, space.grades.sort);
+        for (Index i = 0; i < order.size; ++i) order[i] = given[sorted[i]];
     }
 
     // As in `order`, and where the scores that choose are equal by gain.
@@ -421,17 +360,24 @@ struct Positional {
         for (const int q : by_gain) rank[q] = next[begin[q]]++;
     }
 
-    // By gain, documents of one gain as in `order`, and those at positions of equal discount as in `order` alone. O(n).
-    KERNEL void rank_tied(const Grades& grades, Index cut, Span<const int> order, Space& space, Span<int> rank) const {
+    // By gain, documents of one gain as in `order`, and those at positions of equal discount as in `order` alone. Returns after how many
+    // of these the rest is as in `order`. O(n).
+    KERNEL Index rank_tied(const Grades& grades, Index cut, Span<const int> order, Space& space, Span<int> rank) const {
         const Span<int> next = space.pointer, block = space.block, free = space.given;
         for (Index g = 0; g < grades.count(); ++g) next[g] = grades.starts[g];
-        for (Index i = 0; i < cut; ++i) block[i] = i && weights[i] == weights[i - 1] ? block[i - 1] : int(i);
-        for (Index i = 0; i < cut; ++i) free[i] = int(i);
-        int behind = int(cut);
-        for (const int q : order) {
-            const int by_gain = next[grades.number[q]]++;
-            rank[q] = by_gain < cut ? free[block[by_gain]]++ : behind++;
+        for (Index i = 0; i < cut; ++i) {
+            block[i] = i && weights[i] == weights[i - 1] ? block[i - 1] : int(i);
+            free[i] = int(i);
         }
+        Index i = 0;
+        for (int missing = int(cut), behind = missing; missing; ++i) {
+            const int q = order[i], by_gain = next[grades.number[q]]++;
+            const bool before = by_gain < cut;
+            rank[q] = before ? free[block[by_gain]]++ : behind++;
+            missing -= before;
+        }
+        for (Index rest = i; rest < order.size; ++rest) rank[order[rest]] = int(rest);
+        return i;
     }
 };
 

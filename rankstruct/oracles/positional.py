@@ -3,9 +3,9 @@
     maximise over rankings   sum_i ( c_i s_{r(i)} - a_i b_{r(i)} )
 
 with the decay c of the map, the discount a and the gains b of the measure. Documents of one gain stay in score order. The
-method is chosen list by list: sorting where c is proportional to a; a lattice program for two gains; the
-residual sweep of a few gains, of the ranks up to the cut-off; prices of the positions for many, or for few documents. Those that
-no best ranking has before the cut-off keep their ranks by score, and are not looked at.
+method is chosen list by list: sorting where c is proportional to a; the residual sweep of a few gains, of the ranks up to the
+cut-off; prices of the positions for many, or for few documents. Those that no best ranking has before the cut-off keep their
+ranks by score, and are not looked at.
 
 Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures" (equations 20 to 22 for the references); Le and Smola,
 "Direct Optimization of Ranking Measures", 2007.
@@ -44,10 +44,6 @@ class RankMethod(NamedTuple):
 _METHODS = (
     RankMethod("nothing to solve", "O(n)"),
     RankMethod("sort by s - b a / c", "O(n log n)"),
-    RankMethod(
-        "lattice program over the two gains",
-        "about O(n + k), at worst O(k p), after the sort; k is n without a cut-off",
-    ),
     RankMethod(
         "residual sweep of the first k ranks",
         "about O(n + k L^2) after the sort; k is n without a cut-off",

@@ -1,49 +1,78 @@
-// Each method of the positional map's assignment problem, whichever would be chosen; `Solved` as from, or -1 - from where the places are known.
+// Each way to solve the positional map's assignment problem, whichever would be chosen.
 #include "positional.hpp"
 #include "space.hpp"
 
 using namespace rankstruct;
 
-static Index told(Solved solved) { return solved.known ? -1 - solved.from : solved.from; }
-
-EXPORT Index lattice(Span<const double> class_score, Span<const Index> starts, Span<const Index> group, Span<const double> score,
-                     Span<const double> gain, Span<const double> c, Span<const double> a, Index k, Span<Index> classes,
-                     Span<double> margin, Span<Index> places) {
-    return with_space<LatticeSpace>(
-        [&](LatticeSpace& space) {
-            return told(by_lattice(class_score, starts, group, score, gain, c, a, k, classes, margin, places, space));
-        },
-        group.size);
+template <class Use>
+static Index with_sweep(const Assignment& problem, Use use) {
+    return with_space<SweepSpace>(use, problem.documents(), problem.gain.size, problem.documents());
 }
 
-// With room for the sweep of as many positions as a list without a cut-off has; `looks` as by_sweep takes it.
-EXPORT Index sweep(Span<const double> class_score, Span<const Index> starts, Span<const Index> group, Span<const double> gain,
-                   Span<const double> c, Span<const double> a, Index k, Index looks, Span<Index> classes, Span<Index> places) {
-    return with_space<SweepSpace>(
-        [&](SweepSpace& space) { return told(by_sweep(class_score, starts, group, gain, c, a, k, looks, classes, places, space)); },
-        group.size, gain.size, k);
+// Before which position `classes` are filled in, behind which documents follow by score.
+EXPORT Index usual(Span<const double> score, Span<const int> starts, Span<const int> group, Span<const double> gain,
+                   Span<const double> c, Span<const double> a, Index k, Span<int> classes) {
+    const Assignment problem{score, starts, group, gain, c, a, k};
+    return with_sweep(problem, [&](SweepSpace& space) { return by_sweep(problem, classes, space); });
 }
 
-EXPORT Index prices(Span<const double> score, Span<const Index> group, Span<const double> gain, Span<const double> c,
-                    Span<const double> a, Span<Index> classes) {
-    return with_space<PriceSpace>(
-        [&](PriceSpace& space) {
-            by_prices(score, group, gain, c, a, classes, space);
-            return group.size;
-        },
-        group.size);
+// The same by the sweep of all positions before that one, from the greedy ranking.
+EXPORT Index whole(Span<const double> score, Span<const int> starts, Span<const int> group, Span<const double> gain,
+                   Span<const double> c, Span<const double> a, Index k, Span<int> classes) {
+    const Assignment problem{score, starts, group, gain, c, a, k};
+    return with_sweep(problem, [&](SweepSpace& space) {
+        const Index ranks = first_by_score(problem, space.next);
+        Index looks = Index(1) << 62;
+        greedy(problem, ranks, classes, space);
+        space.reserve(ranks, problem.classes());
+        return Sweep(problem, ranks, classes, space).improve(-1, looks) ? ranks : -1;
+    });
 }
 
-// Whether the greedy ranking of k positions is nested; `margin` [k] and `places` [n] are filled.
-EXPORT Index greedily(Span<const double> class_score, Span<const Index> starts, Span<const double> gain, Span<const double> c,
-                      Span<const double> a, Index k, Span<Index> classes, Span<double> margin, Span<Index> places,
-                      Span<Index> pointer, Span<double> edges) {
-    return greedy(classes, k, class_score, starts, gain, c, a, pointer, margin, places, edges);
+// By the sweep of the positions that greed gets wrong; -1 where these are not enough.
+EXPORT Index near(Span<const double> score, Span<const int> starts, Span<const int> group, Span<const double> gain,
+                  Span<const double> c, Span<const double> a, Index k, Span<int> classes) {
+    const Assignment problem{score, starts, group, gain, c, a, k};
+    return with_sweep(problem, [&](SweepSpace& space) {
+        const Index from = first_by_score(problem, space.next), ranks = least(from + 1, problem.documents());
+        Index looks = Index(1) << 62;
+        if (greedy(problem, ranks, classes, space)) return ranks;
+        space.reserve(from, problem.classes());
+        return Sweep(problem, from, classes, space).improve(from - 1, looks) ? from : Index(-1);
+    });
 }
 
-EXPORT Index by_score_from(Span<const double> class_score, Span<const Index> starts, Span<const Index> group,
-                           Span<const double> gain, Span<const double> c, Span<const double> a, Span<Index> pointer) {
-    return first_by_score(class_score, starts, group, gain, c, a, pointer);
+// From the solution of a coarser problem.
+EXPORT Index levels(Span<const double> score, Span<const int> starts, Span<const int> group, Span<const double> gain,
+                    Span<const double> c, Span<const double> a, Index k, Span<int> classes) {
+    const Assignment problem{score, starts, group, gain, c, a, k};
+    return with_sweep(problem, [&](SweepSpace& space) {
+        const Index ranks = first_by_score(problem, space.next);
+        return by_levels(problem, ranks, classes, space) ? ranks : -1;
+    });
+}
+
+EXPORT Index prices(Span<const double> score, Span<const int> starts, Span<const int> group, Span<const double> gain,
+                    Span<const double> c, Span<const double> a, Index k, Span<int> classes) {
+    const Assignment problem{score, starts, group, gain, c, a, k};
+    return with_space<PriceSpace>([&](PriceSpace& space) { return by_prices(problem, classes, space), group.size; }, group.size);
+}
+
+// Whether the greedy ranking of all positions is nested; `margin` is filled.
+EXPORT Index greedily(Span<const double> score, Span<const int> starts, Span<const int> group, Span<const double> gain,
+                      Span<const double> c, Span<const double> a, Index k, Span<int> classes, Span<double> margin) {
+    const Assignment problem{score, starts, group, gain, c, a, k};
+    return with_sweep(problem, [&](SweepSpace& space) {
+        const bool nested = greedy(problem, group.size, classes, space);
+        for (Index i = 0; i < group.size; ++i) margin[i] = space.margin[i];
+        return Index(nested);
+    });
+}
+
+EXPORT Index by_score_from(Span<const double> score, Span<const int> starts, Span<const int> group, Span<const double> gain,
+                           Span<const double> c, Span<const double> a, Index k) {
+    const Assignment problem{score, starts, group, gain, c, a, k};
+    return with_sweep(problem, [&](SweepSpace& space) { return first_by_score(problem, space.next); });
 }
 
 EXPORT Index chosen_method(Index n, Index classes, Index k, Index proportional) {
