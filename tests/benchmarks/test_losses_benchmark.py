@@ -33,9 +33,10 @@ def test_every_loss_takes_grades():
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no resource module")
 def test_memory_is_that_of_the_loss():
-    # One float32 matrix of all pairs is 38 MB here.
-    assert peak_megabytes("ApproxNDCG", 10, 1000, 0.3) > 38
-    assert peak_megabytes("RankNet", 10, 1000, 0.3) < 38
+    # One float32 matrix of all pairs would be 38 MB here, and is not made; one number a document of the other batch is 38 MB too.
+    assert peak_megabytes("squared", 1000, 10_000, 0.3) > 38
+    for loss in ("ApproxNDCG", "RankNet"):
+        assert peak_megabytes(loss, 10, 1000, 0.3) < 20
 
 
 def test_command_prints_a_table_and_writes_json(tmp_path, capsys):
