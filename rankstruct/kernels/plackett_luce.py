@@ -90,13 +90,13 @@ class PolicyLoss(NamedTuple):
     """What `policy_loss` finds.
 
     Attributes:
-        value: `[...]`, one a list.
+        values: `[...]`, one a list.
         direction: the gradient of each by its scores.
         mean: of the values, over the lists that are not all padding.
         lists: how many these are, 1 at least.
     """
 
-    value: Tensor
+    values: Tensor
     direction: Tensor
     mean: float
     lists: int

@@ -363,7 +363,7 @@ def _fused(
         return _Estimate.apply(
             scores, torch.scalar_tensor(found.mean, dtype=scores.dtype), found.direction, None, found.lists
         )
-    values = _Estimate.apply(scores, found.value, found.direction, offsets, 1)
+    values = _Estimate.apply(scores, found.values, found.direction, offsets, 1)
     return reduce_lists(values, where=where, offsets=offsets, weights=weights, reduction=reduction)
 
 
