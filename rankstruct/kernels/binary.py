@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from rankstruct.kernels.core import Loop
-from rankstruct.kernels.dispatch import Answer, Call, CpuLists, Kernel, PaddedLists
+from rankstruct.kernels.dispatch import Answer, Call, CpuLists, ListOperator, PaddedLists
 from rankstruct.measures.ranked import is_relevant
 
 NO_CUTOFF = 2**62
@@ -40,7 +40,7 @@ class Method(NamedTuple):
 
 def binary_kernel(
     name: str, options: str, method: Callable[..., tuple[Method, tuple[Any, ...]]], *, gains: bool = False
-) -> Kernel:
+) -> ListOperator:
     """The operator `rankstruct::<name>`.
 
     Args:
@@ -67,7 +67,7 @@ def binary_kernel(
         return sum_over_thresholds(chosen, own, lists, thresholds, weights)
 
     schema = f"float? min_relevant, Tensor? thresholds, Tensor? weights{', ' if options else ''}{options}"
-    return Kernel(name, schema, compiled, padded, gains=gains)
+    return ListOperator(name, schema, compiled, padded, gains=gains)
 
 
 def sum_over_thresholds(

@@ -27,7 +27,7 @@ from rankstruct.kernels.call import LABELS, SCORES, Answer, Call, longest_list
 from rankstruct.kernels.threads import share_lists
 from rankstruct.lists import NOT_NEGATIVE, batch_first, check_offsets, is_eager, pad, unpad
 
-__all__ = ["Answer", "Call", "CpuLists", "Kernel", "PaddedLists", "Prepared", "discount_table", "mean_value"]
+__all__ = ["Answer", "Call", "CpuLists", "ListOperator", "PaddedLists", "Prepared", "discount_table", "mean_value"]
 
 _WORTH_A_THREAD = 20_000  # documents; handing a share to a thread costs as much as sorting some thousands
 _LISTS = "Tensor scores, Tensor labels, Tensor? where, Tensor? offsets, Tensor? reference_scores, Tensor? groups"
@@ -52,7 +52,7 @@ def mean_value(
 ) -> tuple[float, int, Tensor] | None:
     """The mean value of eager padded lists on the CPU, of how many, and the direction, by the shortest way there is.
 
-    None where there is more to do, or something to be refused: the way by `Kernel` then says what.
+    None where there is more to do, or something to be refused: the way by `ListOperator` then says what.
     """
     kind, label_kind = SCORES.get(scores.dtype), LABELS.get(labels.dtype)
     if kind is None or label_kind is None or not (scores.is_contiguous() and labels.is_contiguous()):
@@ -252,10 +252,10 @@ class PaddedLists(NamedTuple):
 
 
 #: All there are, by the names of their operators.
-KERNELS: dict[str, Kernel] = {}
+KERNELS: dict[str, ListOperator] = {}
 
 
-class Kernel:
+class ListOperator:
     """The custom operator `rankstruct::<name>` of a kernel; where nobody has to see it, what it does.
 
     As `torch.library.custom_op` would make it, without its wrappers in Python: for one list they take as long as its sort. No

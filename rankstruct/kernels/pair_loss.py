@@ -6,7 +6,7 @@ from torch import Tensor
 
 from rankstruct.kernels import core
 from rankstruct.kernels.call import Call
-from rankstruct.kernels.dispatch import Kernel
+from rankstruct.kernels.dispatch import ListOperator
 
 __all__ = ["pair_loss"]
 
@@ -49,7 +49,7 @@ def _compiled(
 #: are gains, of "uniform" grades; `kept` ranks have a discount above 0; `steps` are the falls d(r) - d(r + 1) without a cut-off.
 #: With "uniform" a pair's cost is multiplied by what `grade_weights`, float64 [grades, grades] and symmetric, has for the
 #: `grades` of its two, and by 0 if one of them is not named.
-pair_loss = Kernel(
+pair_loss = ListOperator(
     "pair_loss",
     "Tensor discounts, Tensor steps, SymInt kept, str scheme, str cost, float sigma, float mu, "
     "Tensor? grades, Tensor? grade_weights",

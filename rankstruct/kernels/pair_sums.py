@@ -6,7 +6,7 @@ from torch import Tensor
 
 from rankstruct.kernels import core
 from rankstruct.kernels.call import Call
-from rankstruct.kernels.dispatch import Kernel
+from rankstruct.kernels.dispatch import ListOperator
 
 __all__ = ["circle", "neural_entropy", "neural_gain", "smooth_grad", "smoothed_ranks"]
 
@@ -17,7 +17,7 @@ def _smoothed_ranks(longest: int, temperature: float, hinge: bool, backward: boo
 
 #: As direction: sum over j != i of sigmoid((s_j - s_i) / temperature), or max(0, 1 + (s_j - s_i) / temperature), of the documents
 #: whose label is 1, 0 of others; or, with derivatives of a loss by these as `reference_scores`, its derivatives by the scores.
-smoothed_ranks = Kernel("smoothed_ranks", "float temperature, bool hinge, bool backward", _smoothed_ranks)
+smoothed_ranks = ListOperator("smoothed_ranks", "float temperature, bool hinge, bool backward", _smoothed_ranks)
 
 
 def _circle(longest: int, gamma: float, margin: float) -> Call:
@@ -25,7 +25,7 @@ def _circle(longest: int, gamma: float, margin: float) -> Call:
 
 
 #: The circle loss and its gradient, with the scores again as `reference_scores`, which no shift leaves as they are.
-circle = Kernel("circle", "float gamma, float margin", _circle, weighted=True)
+circle = ListOperator("circle", "float gamma, float margin", _circle, weighted=True)
 
 
 def _smooth_grad(longest: int, discounts: Tensor, kept: int, normalized: bool, sigma: float) -> Call:
@@ -34,7 +34,7 @@ def _smooth_grad(longest: int, discounts: Tensor, kept: int, normalized: bool, s
 
 
 #: SmoothGrad and its gradient. The labels are gains, and as `reference_scores` come the labels themselves.
-smooth_grad = Kernel(
+smooth_grad = ListOperator(
     "smooth_grad",
     "Tensor discounts, SymInt kept, bool normalized, float sigma",
     _smooth_grad,
@@ -49,7 +49,7 @@ def _neural_gain(longest: int, discounts: Tensor, kept: int, temperature: float)
 
 
 #: NeuralNDCG and its gradient. The labels are gains.
-neural_gain = Kernel(
+neural_gain = ListOperator(
     "neural_gain", "Tensor discounts, SymInt kept, float temperature", _neural_gain, gains=True, weighted=True
 )
 
@@ -59,4 +59,4 @@ def _neural_entropy(longest: int, temperature: float) -> Call:
 
 
 #: The cross entropy of NeuralSort and its gradient.
-neural_entropy = Kernel("neural_entropy", "float temperature", _neural_entropy, weighted=True)
+neural_entropy = ListOperator("neural_entropy", "float temperature", _neural_entropy, weighted=True)

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from rankstruct.kernels import core
-from rankstruct.kernels.dispatch import Answer, Call, Kernel, PaddedLists
+from rankstruct.kernels.dispatch import Answer, Call, ListOperator, PaddedLists
 
 __all__ = ["pairwise_hinge"]
 
@@ -72,4 +72,4 @@ def _ranks(labels: Tensor) -> Tensor:
 
 
 #: Mean hinge over the pairs of each list that differ in their labels, and its gradient; the task loss is 0.
-pairwise_hinge = Kernel("pairwise_hinge", "float margin", _compiled, _padded)
+pairwise_hinge = ListOperator("pairwise_hinge", "float margin", _compiled, _padded)

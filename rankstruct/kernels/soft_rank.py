@@ -7,7 +7,7 @@ from torch import Tensor
 
 from rankstruct.kernels import core
 from rankstruct.kernels.call import Call
-from rankstruct.kernels.dispatch import Kernel
+from rankstruct.kernels.dispatch import ListOperator
 
 __all__ = ["NODES", "SHARES", "soft_rank"]
 
@@ -26,7 +26,7 @@ def _compiled(longest: int, discounts: Tensor, kept: int, normalized: bool, sigm
 
 
 #: The best expected value less that of the scores, and its gradient. The labels are gains.
-soft_rank = Kernel(
+soft_rank = ListOperator(
     "soft_rank",
     "Tensor discounts, SymInt kept, bool normalized, float sigma, str ranks",
     _compiled,

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from rankstruct.kernels import core
-from rankstruct.kernels.dispatch import Answer, Call, Kernel, PaddedLists, discount_table
+from rankstruct.kernels.dispatch import Answer, Call, ListOperator, PaddedLists, discount_table
 from rankstruct.kernels.pairwise_device import Split, pad_front
 
 __all__ = ["swap_surrogate"]
@@ -55,6 +55,6 @@ def _padded(lists: PaddedLists, weights: Tensor, normalized: bool, average: bool
 
 #: The surrogate of each list, its gradient, and as task loss the regret of its most violated ranking. Labels are the gains of a
 #: measure, one above 0 a list, and `weights` its discounts.
-swap_surrogate = Kernel(
+swap_surrogate = ListOperator(
     "swap_surrogate", "Tensor weights, bool normalized, bool average, bool slack", _compiled, _padded, gains=True
 )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from rankstruct.kernels.dispatch import Answer, Kernel
+from rankstruct.kernels.dispatch import Answer, ListOperator
 from rankstruct.lists import is_eager, refuse_negative
 from rankstruct.measures import Measure
 
@@ -35,7 +35,11 @@ def _table(measure: Measure) -> np.ndarray:
 
 
 def solve_gains(
-    operator: Kernel, measure: Measure, gains: Callable[[Tensor], Tensor], lists: Sequence[Any], options: Sequence[Any]
+    operator: ListOperator,
+    measure: Measure,
+    gains: Callable[[Tensor], Tensor],
+    lists: Sequence[Any],
+    options: Sequence[Any],
 ) -> Answer:
     """The answer of an operator whose labels are gains, for `lists` with labels, which `gains` makes float64 gains of.
 

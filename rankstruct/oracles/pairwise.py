@@ -20,7 +20,7 @@ from torch import Tensor
 from rankstruct.feature_maps import FeatureMap, Pairwise
 from rankstruct.kernels import core, pairwise_device
 from rankstruct.kernels.binary import NO_CUTOFF, Method, binary_kernel, sum_over_thresholds
-from rankstruct.kernels.dispatch import Answer, Call, Kernel, PaddedLists, Prepared, discount_table
+from rankstruct.kernels.dispatch import Answer, Call, ListOperator, PaddedLists, Prepared, discount_table
 from rankstruct.measures import AP, AUC, RR, DiscountedGain, Measure
 from rankstruct.oracles.gains import known_gains, solve_gains
 from rankstruct.oracles.registry import REFERENCES, Oracle, register_oracle
@@ -51,7 +51,7 @@ def least_label(measure: Measure) -> float:
 
 
 def binary_oracle(
-    operator: Kernel, options: Any, explain: Any, references: tuple[str, ...] = REFERENCES, chosen: Any = None
+    operator: ListOperator, options: Any, explain: Any, references: tuple[str, ...] = REFERENCES, chosen: Any = None
 ) -> Oracle:
     """The oracle of an operator of `kernels.binary`.
 
@@ -152,7 +152,7 @@ def _sum_thresholds_padded(lists: PaddedLists, thresholds: Tensor, weights: Tens
 
 
 #: AUC's most violated rankings at every threshold of graded labels, summed: by one sweep over all of them.
-_graded_auc = Kernel("graded_auc", "Tensor thresholds, Tensor weights", _sum_thresholds, _sum_thresholds_padded)
+_graded_auc = ListOperator("graded_auc", "Tensor thresholds, Tensor weights", _sum_thresholds, _sum_thresholds_padded)
 
 
 def _auc_oracle() -> Oracle:

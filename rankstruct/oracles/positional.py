@@ -25,7 +25,7 @@ from torch import Tensor
 
 from rankstruct.feature_maps import FeatureMap, Positional
 from rankstruct.kernels import core
-from rankstruct.kernels.dispatch import Answer, Call, Kernel, Prepared, discount_table
+from rankstruct.kernels.dispatch import Answer, Call, ListOperator, Prepared, discount_table
 from rankstruct.lists import is_plain
 from rankstruct.measures import RR, DiscountedGain, Diverse, Measure, mWTA
 from rankstruct.measures.ranked import is_relevant
@@ -67,7 +67,7 @@ def rank_oracle(loop: core.Loop, explain: Callable[..., RankMethod]) -> Oracle:
         return Call(loop, options)
 
     schema = "Tensor decay, Tensor weights, SymInt least_cutoff, bool normalized, bool reciprocal, str reference"
-    operator = Kernel(loop.name, schema, compiled, gains=True)
+    operator = ListOperator(loop.name, schema, compiled, gains=True)
 
     def options_of(measure: Measure, tables: RankTables, reference: str) -> tuple[Any, ...]:
         kind = getattr(measure, "least_cutoff", 0), bool(getattr(measure, "normalized", False)), isinstance(measure, RR)
