@@ -1,4 +1,4 @@
-"""Kernels: compiled loops for the CPU and CUDA, and bodies in vectorised torch for other devices, behind one door, `ListOperator`.
+"""Kernels: compiled loops for the CPU and CUDA, bodies in vectorised torch for other devices, and one door: `ListOperator`.
 
 What stands above this floor sees custom operators alone: the oracles make theirs, and losses call `pairwise_hinge`,
 `pair_loss`, those of `pair_sums`, `swap_surrogate`, `soft_rank`, `draw_few_ranks`, `draw_rankings`, `policy_loss`,
