@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -41,7 +40,7 @@ from rankstruct.oracles.registry import find_oracle
 
 #: Whether the core agrees; it gets parts of the core if the comparison is of these.
 Check = Callable[[Any], Any]
-SECONDS = 60  # for all checks: what takes longer does not end
+SECONDS = 8  # of a processor, for all checks, which take one or two: what takes longer does not end
 
 
 def _near(found: Any, expected: Any, allowed: float) -> bool:
@@ -757,6 +756,8 @@ def _agrees(comparison: Comparison, checks: list[Check], path: Path) -> bool:
 
 def serve() -> None:
     """Answer each line, `name<tab>path of a library`, by `agrees` or `differs`."""
+    import resource  # which Windows lacks, as it lacks fork
+
     torch.set_num_threads(1)  # of which no fork loses any
     made: dict[str, list[Check]] = {}
     for line in sys.stdin:
@@ -766,7 +767,7 @@ def serve() -> None:
             made[name] = list(islice(comparison.draw(np.random.default_rng(0)), comparison.checks))
         child = os.fork()
         if child == 0:
-            signal.alarm(SECONDS)
+            resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
             try:
                 os._exit(0 if _agrees(comparison, made[name], Path(path)) else 1)
             except BaseException:
