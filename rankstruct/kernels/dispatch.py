@@ -77,14 +77,22 @@ def mean_value(
         *(None, None, None, table, None, None, None, task_loss, value, direction.data_ptr()),
         *(count, size, 0 if gains is None else len(gains), 0, call.min_relevant, least_label, kind, label_kind),
     )
-    if call.thresholds is not None and call.threshold_weights is not None:
-        batch.thresholds, batch.threshold_weights = call.thresholds.data_ptr(), call.threshold_weights.data_ptr()
-        batch.threshold_count = len(call.thresholds)
+    _set_thresholds(batch, call)
     if call.loop(batch, 0, count, call.options) != -1:
         return None
     real = max(batch.real_lists, 1)
     mean = batch.sum / real
     return (mean, real, direction) if abs(mean) <= _LARGEST[kind] else None
+
+
+def _set_thresholds(batch: core.Batch, call: Call) -> None:
+    """Give a batch the thresholds of a call, if there are any, as the loops read them; it keeps them."""
+    if call.thresholds is None or call.threshold_weights is None:
+        return
+    thresholds, weights = (each.double().contiguous() for each in (call.thresholds, call.threshold_weights))
+    batch.thresholds, batch.threshold_weights = thresholds.data_ptr(), weights.data_ptr()
+    batch.threshold_count = len(thresholds)
+    batch.kept = thresholds, weights
 
 
 _CPU = torch.device("cpu")
@@ -157,10 +165,7 @@ class CpuLists:
         """
         batch = self.batch
         batch.min_relevant = call.min_relevant
-        if call.thresholds is not None:
-            assert call.threshold_weights is not None
-            batch.thresholds, batch.threshold_weights = call.thresholds.data_ptr(), call.threshold_weights.data_ptr()
-            batch.threshold_count = len(call.thresholds)
+        _set_thresholds(batch, call)
         documents = self.direction.numel()
         if documents < 2 * _WORTH_A_THREAD or (threads := self._threads(documents)) < 2:
             found = call.loop(batch, 0, self.count, call.options)

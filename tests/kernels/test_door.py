@@ -8,6 +8,7 @@ import torch
 
 import rankstruct as rs
 from rankstruct.kernels import core, dispatch
+from rankstruct.oracles.registry import resolve
 
 LABELS = (
     *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
@@ -247,3 +248,18 @@ def test_a_loss_that_was_used_can_be_copied_and_pickled(loss, graded):
             other(scores[:, :5], labels[:, :5], **{n: v[:, :5] for n, v in more.items()}),
             loss(scores[:, :5], labels[:, :5], **{n: v[:, :5] for n, v in more.items()}),
         )
+
+
+@pytest.mark.parametrize("name", ["AUC", "F1", "AP"])
+@pytest.mark.parametrize("reference", ["ideal", "predicted"])
+def test_thresholds_are_read_as_numbers_whatever_their_type(name, reference):
+    resolved = resolve(name)
+    scores, labels = torch.randn(3, 9), torch.randint(0, 4, (3, 9))
+    lists = (scores, labels, None, None, resolved.measure, resolved.feature_map, reference)
+    thresholds, weights = torch.tensor([1.0, 2.0, 3.0]).double(), torch.tensor([1.0, 0.5, 2.0]).double()
+    expected = resolved.oracle.solve_grades(*lists, thresholds=thresholds, weights=weights)
+    assert expected[1].min() > 0
+    apart = torch.stack([thresholds, weights], 1)
+    for first, second in ((thresholds.float(), weights.float()), (thresholds.long(), weights), apart.unbind(1)):
+        found = resolved.oracle.solve_grades(*lists, thresholds=first, weights=second)
+        assert all(map(torch.equal, found, expected))
