@@ -50,6 +50,8 @@ def attach(package: str, *rooms: str) -> tuple[Callable[[str], object], Callable
 
 def _hint(package: str, name: str, known: list[str]) -> str:
     """What may be meant by a name that there is not."""
+    if name == "DiverseHingeLoss":
+        return "; diverse measures are measures of StructuredHingeLoss, such as StructuredHingeLoss('diverse_nDCG@5')"
     with suppress(ValueError):
         return f"; measures go by name, such as {import_module(f'{package}.measures').parse_measure(name).name!r}"
     for room in ("data", "statistics", "solvers", "recommenders", "training"):  # Lightning is imported last

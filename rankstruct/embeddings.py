@@ -16,7 +16,8 @@ from torch.nn.functional import normalize
 
 from rankstruct.data.errors import check_least
 from rankstruct.losses import RankingLoss, StructuredHingeLoss
-from rankstruct.losses.base import check_choice, check_positive, reduce_lists
+from rankstruct.losses.checks import check_choice, check_positive
+from rankstruct.losses.reduction import reduce_lists
 from rankstruct.processes import find_team
 from rankstruct.scoring import sliced_scores
 

@@ -13,7 +13,7 @@ from torch.autograd.graph import get_gradient_edge
 
 from rankstruct.data.errors import check_least
 from rankstruct.lists import check_tensor
-from rankstruct.losses.base import check_positive
+from rankstruct.losses.checks import check_positive
 
 __all__ = ["preference_scores", "sliced_scores"]
 
@@ -179,7 +179,7 @@ def preference_scores(
     >>> scores = preference_scores(torch.tensor([-12.0, -15.0]), torch.tensor([-13.0, -13.0]))
     >>> scores
     tensor([ 0.1000, -0.2000])
-    >>> rs.ranknet_loss(scores, torch.tensor([1, 0]))  # DPO's loss: the first response is preferred
+    >>> rs.RankNetLoss()(scores, torch.tensor([1, 0]))  # DPO's loss: the first response is preferred
     tensor(0.5544)
     """
     check_positive("beta", beta)

@@ -24,8 +24,8 @@ from rankstruct.data.dataset import concatenate
 from rankstruct.estimators import LinearRanker
 from rankstruct.feature_maps import Positional
 from rankstruct.files import write_result
-from rankstruct.losses import DiverseHingeLoss, StructuredHingeLoss, is_convex
-from rankstruct.measures import Measure, StRecall, alpha_nDCG, diverse_nDCG, evaluate, nDCG
+from rankstruct.losses import StructuredHingeLoss, is_convex
+from rankstruct.measures import Diverse, Measure, StRecall, alpha_nDCG, diverse_nDCG, evaluate, nDCG
 from rankstruct.oracles.registry import REFERENCES
 from rankstruct.progress import Progress
 from rankstruct.solvers import DC, Bundle
@@ -62,7 +62,7 @@ def build_losses(k: int, reference: str, gain: str = "exponential", decay: str =
     """
     measure = nDCG(k, gain=gain)
     return {
-        "diverse": DiverseHingeLoss(measure, feature_map=Positional(decay), reference=reference),
+        "diverse": StructuredHingeLoss(Diverse(measure), feature_map=Positional(decay), reference=reference),
         "without groups": StructuredHingeLoss(measure, feature_map=Positional(decay, cutoff=k), reference=reference),
         "without groups, decay not cut": StructuredHingeLoss(
             measure, feature_map=Positional(decay), reference=reference

@@ -358,7 +358,7 @@ def _graded_auc(rng: np.random.Generator) -> Iterator[Check]:
         options = {"grades": thresholds.tolist(), "grade_weights": weights.tolist()}
 
         def check(_: Any, given=given, options=options, expected=expected) -> bool:
-            found = rs.graded_loss(*given, "AUC", **options)
+            found = rs.GradedLoss("AUC", **options)(*given)
             (slope,) = torch.autograd.grad(found, given[0])
             return _near(found.item(), expected[0], 1e-9) and _near(slope, expected[1], 1e-12)
 
@@ -374,7 +374,7 @@ def _ranksvm(rng: np.random.Generator) -> Iterator[Check]:
         given = torch.tensor(scores, requires_grad=True), torch.tensor(labels)
 
         def check(_: Any, given=given, margin=margin, expected=expected) -> bool:
-            found = rs.ranksvm_loss(*given, margin=margin)
+            found = rs.RankSVMLoss(margin)(*given)
             (slope,) = torch.autograd.grad(found, given[0])
             return _near(found.item(), expected[0], 1e-9) and _near(slope, expected[1], 1e-12)
 

@@ -141,10 +141,10 @@ def test_a_policy_is_learned_by_newton_steps(library):
 def test_diverse_losses_take_groups(library):
     X, y, qid = make()
     hosts, valid = np.resize(["a", "b", "c"], len(y)), held_out()
-    loss = rs.DiverseHingeLoss("nDCG@3", reference="ideal-tied")
+    loss = rs.StructuredHingeLoss("diverse_nDCG@3", reference="ideal-tied")
     ranker = rs.BoostedRanker(loss=loss, library=library, **QUICK)
     assert ranker.fit(X, y, qid, groups=hosts, **valid, groups_valid=hosts).score(X, y, qid, groups=hosts) > 0.3
-    with pytest.raises(ValueError, match="DiverseHingeLoss needs groups="):
+    with pytest.raises(ValueError, match="StructuredHingeLoss needs groups="):
         rs.BoostedRanker("AP", loss=loss, library=library).fit(X, y, qid)
 
 

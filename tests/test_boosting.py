@@ -156,8 +156,8 @@ def test_what_is_wrong_is_refused_in_a_line():
         objective(y, zeros, None, [2, 3])
     with pytest.raises(ValueError, match="weights must be one a list, or the same"):
         objective(y, zeros, [1.0, 2.0, 1.0, 1.0], sizes)
-    with pytest.raises(ValueError, match="DiverseHingeLoss needs groups=, one id a training document"):
-        rs.boosting_objective(rs.DiverseHingeLoss("nDCG@3"))
+    with pytest.raises(ValueError, match="StructuredHingeLoss needs groups=, one id a training document"):
+        rs.boosting_objective(rs.StructuredHingeLoss("diverse_nDCG@3"))
     with pytest.raises(ValueError, match="item_weights must be finite numbers, 0 or more"):
         rs.boosting_objective("AP", item_weights=[1.0, -1.0])
     with pytest.raises(ValueError, match="item_weights are 3, one a training document; there are 4"):
@@ -165,7 +165,7 @@ def test_what_is_wrong_is_refused_in_a_line():
     with pytest.raises(TypeError, match="this loss takes no item_weights"):
         rs.boosting_objective("AP", item_weights=np.ones(4))(y, zeros, None, sizes)
     with pytest.raises(ValueError, match="groups are 3, one a training document; there are 4"):
-        rs.boosting_objective(rs.DiverseHingeLoss("nDCG@3"), groups=["a", "b", "a"])(y, zeros, None, sizes)
+        rs.boosting_objective(rs.StructuredHingeLoss("diverse_nDCG@3"), groups=["a", "b", "a"])(y, zeros, None, sizes)
 
 
 def test_second_derivatives_of_a_policy_count_by_their_size():

@@ -36,7 +36,7 @@ def objective(loss, X, y, qid, hosts, w, C, w0=0.0):
 def test_the_ideal_bound_reaches_its_optimum(measure, solver):
     X, y, qid, hosts = make()
     mixed = np.argsort(np.arange(len(y)) % 9, kind="stable")  # equal gains stay in input order within a list
-    loss = rs.DiverseHingeLoss(measure, reference="ideal")
+    loss = rs.StructuredHingeLoss(rs.Diverse(measure), reference="ideal")
     ranker = rs.LinearRanker(loss=loss, C=5.0, solver=solver)
     ranker.fit(X[mixed], y[mixed], qid[mixed], groups=hosts[mixed])
     solution = ranker.solution_
@@ -54,7 +54,7 @@ def test_the_ideal_bound_reaches_its_optimum(measure, solver):
 @pytest.mark.parametrize("measure", ["nDCG@3", "RR@3", "mWTA"])
 def test_the_other_bounds_go_down_by_rounds_of_dc(measure, reference):
     X, y, qid, hosts = make()
-    loss = rs.DiverseHingeLoss(measure, reference=reference)
+    loss = rs.StructuredHingeLoss(rs.Diverse(measure), reference=reference)
     ranker = rs.LinearRanker(loss=loss, C=5.0, regularize_towards="start").fit(X, y, qid, groups=hosts)
     rounds = [record.objective for record in ranker.solution_.history]
     assert rounds == sorted(rounds, reverse=True)
@@ -69,7 +69,7 @@ def test_a_diverse_measure_is_optimised_by_the_diverse_hinge(reference):
     X, y, qid, hosts = make()
     options = {"feature_map": rs.Positional("i^-1"), "reference": reference}
     by_measure = rs.LinearRanker("diverse_nDCG@3", C=5.0, **options).fit(X, y, qid, groups=hosts)
-    loss = rs.DiverseHingeLoss("nDCG@3", **options)
+    loss = rs.StructuredHingeLoss("diverse_nDCG@3", **options)
     by_loss = rs.LinearRanker(loss=loss, C=5.0).fit(X, y, qid, groups=hosts)
     np.testing.assert_array_equal(by_measure.coef_, by_loss.coef_)
     assert by_measure.score(X, y, qid, groups=hosts) == by_loss.score(X, y, qid, groups=hosts)
@@ -79,7 +79,7 @@ def test_validation_is_by_the_measure_of_the_list_re_ranked_diversely():
     X, y, qid, hosts = make(lists=30)
     train, held = qid < 15, qid >= 15
     names = {"X_valid": X[held], "y_valid": y[held], "qid_valid": qid[held], "groups_valid": hosts[held]}
-    ranker = rs.LinearRanker(loss=rs.DiverseHingeLoss("DCG@2"), C=[0.01, 1.0, 100.0])
+    ranker = rs.LinearRanker(loss=rs.StructuredHingeLoss("diverse_DCG@2"), C=[0.01, 1.0, 100.0])
     ranker.fit(X[train], y[train], qid[train], groups=hosts[train], **names)
     for solution, found in zip(ranker.path_, ranker.validation_, strict=True):
         values = []
@@ -93,7 +93,7 @@ def test_validation_is_by_the_measure_of_the_list_re_ranked_diversely():
         assert found == pytest.approx(np.mean(values))
     assert ranker.score(X[held], y[held], qid[held], groups=hosts[held]) == max(ranker.validation_)
     assert rs.LinearRanker()._measure() == rs.AP()
-    asked = rs.LinearRanker("nDCG@2", loss=rs.DiverseHingeLoss("nDCG@2")).fit(X, y, qid, groups=hosts)
+    asked = rs.LinearRanker("nDCG@2", loss=rs.StructuredHingeLoss("diverse_nDCG@2")).fit(X, y, qid, groups=hosts)
     plain = rs.evaluate(asked.predict(X).reshape(30, 9), y.reshape(30, 9), ["nDCG@2"])["nDCG@2"].mean().item()
     assert asked.score(X, y, qid) == pytest.approx(plain)
 
@@ -112,7 +112,7 @@ def test_kernels_and_combinations_take_groups():
     kernel = rs.KernelRanker("diverse_nDCG@3", kernel="linear", **convex).fit(X, y, qid, groups=hosts)
     assert kernel.solution_.objective == pytest.approx(linear.solution_.objective, rel=1e-5)
     assert kernel.score(X, y, qid, groups=hosts) == pytest.approx(linear.score(X, y, qid, groups=hosts), abs=0.02)
-    both = rs.CombinedLoss([rs.DiverseHingeLoss("nDCG@3", reference="ideal"), rs.StructuredHingeLoss("AP")])
+    both = rs.CombinedLoss([rs.StructuredHingeLoss("diverse_nDCG@3", reference="ideal"), rs.StructuredHingeLoss("AP")])
     ranker = rs.LinearRanker("diverse_nDCG@3", loss=both, C=5.0).fit(X, y, qid, groups=hosts)
     assert ranker.solution_.gap <= 1e-3
     assert ranker.score(X, y, qid, groups=hosts) > 0.5
@@ -132,10 +132,10 @@ def test_grid_search_routes_hosts_beside_the_splitters_groups():
 
 def test_what_is_refused():
     X, y, qid, hosts = make()
-    diverse = rs.LinearRanker(loss=rs.DiverseHingeLoss("nDCG@3"))
+    diverse = rs.LinearRanker(loss=rs.StructuredHingeLoss("diverse_nDCG@3"))
     held = {"X_valid": X, "y_valid": y, "qid_valid": qid}
     for options, message in (
-        ({}, "DiverseHingeLoss needs groups=, one id a document"),
+        ({}, "StructuredHingeLoss needs groups=, one id a document"),
         ({"groups": hosts[:-1]}, r"groups must have one entry a document, shape \(135,\); got \(134,\)"),
         ({"groups": [None, *hosts[1:]]}, "groups must not be missing; that of document 0 is"),
         ({"groups": hosts, **held}, "diverse_nDCG@3 needs groups_valid="),
@@ -147,7 +147,7 @@ def test_what_is_refused():
     diverse.fit(X, y, qid, groups=hosts)
     with pytest.raises(ValueError, match="diverse_nDCG@3 needs groups="):
         diverse.score(X, y, qid)
-    with pytest.raises(ValueError, match="DiverseHingeLoss needs groups="):
+    with pytest.raises(ValueError, match="StructuredHingeLoss needs groups="):
         diverse.mean_loss(diverse.coef_, X, y, qid)
     with pytest.raises(ValueError, match="diverse rankings go with"):
         rs.LinearRanker("diverse_AP@3").fit(X, y, qid, groups=hosts)

@@ -60,12 +60,12 @@ def test_dot_products_and_a_learned_temperature():
     queries, documents = embeddings(3, 4), embeddings(3, 4, seed=1)
     loss = rs.SimilarityLoss(rs.RankNetLoss(), similarity="dot", temperature=0.5, learn_temperature=True)
     value = loss(queries, documents)
-    torch.testing.assert_close(value, rs.ranknet_loss(queries @ documents.T / 0.5, torch.eye(3)))
+    torch.testing.assert_close(value, rs.RankNetLoss()(queries @ documents.T / 0.5, torch.eye(3)))
     value.backward()
     step = 1e-5
     with torch.no_grad():
         values = [
-            rs.ranknet_loss(queries @ documents.T / t, torch.eye(3)) for t in (0.5 * (1 + step), 0.5 * (1 - step))
+            rs.RankNetLoss()(queries @ documents.T / t, torch.eye(3)) for t in (0.5 * (1 + step), 0.5 * (1 - step))
         ]
     assert float(loss.log_temperature.grad) == pytest.approx(float(values[0] - values[1]) / (2 * step), rel=1e-3)
     assert not list(filter(lambda p: p.requires_grad, rs.SimilarityLoss().parameters()))

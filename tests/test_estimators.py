@@ -36,7 +36,7 @@ def objective(ranker, X, y, qid, w):
         if labels.min() < labels.max():
             scores = torch.tensor(X[qid == q] @ w)
             options = {"feature_map": ranker.feature_map, "reference": ranker.reference}
-            values.append(rs.structured_hinge_loss(scores, labels, ranker.measure, **options).item())
+            values.append(rs.StructuredHingeLoss(ranker.measure, **options)(scores, labels).item())
     return w @ w / (2 * ranker.C) + np.mean(values)
 
 

@@ -29,7 +29,7 @@ def test_lists_of_one_document_that_a_pointwise_loss_learns_from_are_not():
 @pytest.mark.parametrize("loss", [rs.StructuredHingeLoss("nDCG@10"), rs.GradedLoss("AP")])
 def test_groups_that_a_loss_does_not_look_at_are_announced(loss):
     scores, labels, groups = torch.randn(2, 5), torch.randint(0, 3, (2, 5)), torch.randint(0, 2, (2, 5))
-    with pytest.warns(UserWarning, match="does not look at groups=; measures behind diverse_ do"):
+    with pytest.warns(UserWarning, match="does not look at groups=; diverse measures do"):
         assert torch.equal(loss(scores, labels, groups=groups), loss(scores, labels))
 
 

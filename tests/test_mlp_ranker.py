@@ -119,13 +119,13 @@ def test_rows_in_any_order_and_any_type(dtype):
         "ListNetLoss",
         "ListMLELoss",
         "ApproxNDCGLoss('nDCG@10')",
-        "DiverseHingeLoss('diverse_nDCG@3')",
+        "StructuredHingeLoss('diverse_nDCG@3')",
     ],
     ids=str,
 )
 def test_any_loss_by_object_or_name(loss):
     X, y, qid = make()
-    groups = {"groups": np.arange(len(y)) % 3} if "Diverse" in str(loss) else {}
+    groups = {"groups": np.arange(len(y)) % 3} if "diverse" in str(loss) else {}
     options = {"dropout": 0.0, "learning_rate": 0.01, "max_epochs": 12, "hidden": (8,), "device": "cpu"}
     ranker = rs.MLPRanker(loss=loss, **options).fit(X, y, qid, **groups)
     assert np.ptp(ranker.predict(X)) > 0
@@ -213,7 +213,7 @@ def test_odd_lists():
         ({"loss": "is_convex(3)"}, "must name a loss module"),
         ({"loss": 3}, "loss must be a loss module"),
         ({"loss": "LambdaLoss(print('x'))"}, "loss must be a loss module"),
-        ({"loss": "DiverseHingeLoss('diverse_nDCG@3')"}, "needs groups"),
+        ({"loss": "StructuredHingeLoss('diverse_nDCG@3')"}, "needs groups"),
         ({"prepare": ["binarize:1"]}, "unknown preparation step 'binarize:1'"),
     ],
 )

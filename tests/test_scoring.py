@@ -120,7 +120,7 @@ def test_two_responses_and_the_logistic_loss_are_dpo(numbers, beta):
     )
     margin = beta * ((chosen - reference_chosen) - (rejected - reference_rejected))
     expected = math.log1p(math.exp(-margin)) if margin > -700 else -margin
-    assert float(rs.ranknet_loss(scores, torch.tensor([1, 0]))) == pytest.approx(expected, abs=1e-6, rel=1e-6)
+    assert float(rs.RankNetLoss()(scores, torch.tensor([1, 0]))) == pytest.approx(expected, abs=1e-6, rel=1e-6)
 
 
 def test_the_reference_takes_no_gradient():

@@ -12,8 +12,13 @@ from typing_extensions import assert_type
 import rankstruct as rs
 
 
-class Pairs(rs.RankingLoss):
+class Margin(rs.RankingLoss):
     """A loss of one's own."""
+
+    margin: float = 1.0
+
+    def per_list(self, scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
+        return torch.where(where & (labels > 0), torch.relu(self.margin - scores), 0.0).sum(-1)
 
 
 def train(features: Tensor, labels: Tensor) -> rs.LinearScorer:
@@ -21,6 +26,7 @@ def train(features: Tensor, labels: Tensor) -> rs.LinearScorer:
     loss = rs.CombinedLoss([rs.StructuredHingeLoss("AP"), rs.SmoothLoss("nDCG@10", sigma=0.5)], weights=[1.0, 0.1])
     optimizer = torch.optim.Adam(scorer.parameters(), lr=0.1)
     value = assert_type(loss(assert_type(scorer(features), Tensor), labels), Tensor)
+    value = value + assert_type(Margin(margin=2.0, reduction="sum")(scorer(features), labels), Tensor)
     value.backward()  # type: ignore[no-untyped-call]  # pyright: ignore[reportUnknownMemberType]  # torch's own
     optimizer.step()  # pyright: ignore[reportUnknownMemberType]
     found = assert_type(rs.evaluate(scorer(features), labels, ["AP", rs.nDCG(10)], ties="worst"), dict[str, Tensor])
@@ -46,7 +52,7 @@ def look(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
     worst = rs.most_violated(scores, labels, "nDCG@10", where=where, reference="ideal-tied")
     data = assert_type(rs.data.read_lists("train.txt"), rs.data.RankingData)
     print(worst.task_loss, data.features.shape, rs.load_scorer("runs/quickstart/version_0"))
-    return rs.structured_hinge_loss(scores, labels, "RR@10", where=where, reduction="none")
+    return rs.StructuredHingeLoss("RR@10", reduction="none")(scores, labels, where=where)
 
 
 def mistaken() -> None:

@@ -30,7 +30,7 @@ class _Diverse(nn.Module):
 
     def __init__(self, measure: str) -> None:
         super().__init__()
-        self._loss, self._groups = rl.DiverseHingeLoss(measure), torch.empty(0)
+        self._loss, self._groups = rl.StructuredHingeLoss(f"diverse_{measure}"), torch.empty(0)
 
     def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
         if self._groups.shape != scores.shape:

@@ -16,7 +16,6 @@ from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 
-import docstring_parser
 from jsonargparse import DefaultHelpFormatter
 from pytorch_lightning.cli import LightningArgumentParser
 from torch import nn
@@ -186,16 +185,6 @@ class Parser(LightningArgumentParser):
             f"--model.optimizer.help likewise\n  rankstruct {command} --trainer.help: all options of the trainer; "
             f"{', '.join(f'--{group}.help' for group in long if group != 'trainer')} likewise"
         )
-
-    def add_class_arguments(self, theclass: type, *args: Any, **options: Any) -> list[str]:
-        """Add a class; the options of a loss are told by the docstring of its function, where its own does not."""
-        added = super().add_class_arguments(theclass, *args, **options)
-        told = docstring_parser.parse(inspect.getdoc(getattr(theclass, "function", None)) or "")
-        texts = {each.arg_name: each.description for each in told.params}
-        for action in self._actions:
-            if action.dest in added and not action.help:
-                action.help = texts.get(action.dest.rpartition(".")[2])
-        return added
 
     def error(self, message: str, *args: Any, **kwargs: Any) -> NoReturn:
         """End the program; to an option that is wrong say where the right ones are."""

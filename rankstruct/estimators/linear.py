@@ -143,8 +143,8 @@ class LinearRanker(Ranker):
             looks at the top alone its optimum may be w = 0; `"ideal-tied"` and `"predicted"` are tighter and solved by rounds of
             DC programming; so is `"below-window"`, of pAUC.
         loss: any loss of rankstruct in place of the structured hinge of `measure`, a module such as `CombinedLoss` (SVMcombo),
-            `SmoothLoss`, `SoftRankLoss` or `DiverseHingeLoss`, or its name and arguments, such as `"GradedLoss('AUC')"`; then
-            `feature_map` and `reference` are not used.
+            `SmoothLoss` or `SoftRankLoss`, or its name and arguments, such as `"GradedLoss('AUC')"`; then `feature_map` and
+            `reference` are not used.
         prepare: steps that raw features go through, fitted to the training documents, such as `["append-log", "standardize"]`;
             see `rankstruct.preparation.Preparation`.
         solver: `"bundle"`, `"cutting-plane"` (n-slack), `"frank-wolfe"`, or a solver of `rankstruct.solvers` with options of its

@@ -49,9 +49,8 @@ from rankstruct.losses import (
     StructuredHingeLoss,
     grade_pair_weights,
     is_convex,
-    ranksvm_loss,
 )
-from rankstruct.losses.base import Reduction, reduce_lists
+from rankstruct.losses.reduction import reduce_lists
 from rankstruct.measures import RR, P, evaluate, nDCG, parse_measure, pAUC
 from rankstruct.oracles.registry import Reference
 from rankstruct.solvers import DC, Annealing, Bundle, Solution
@@ -259,27 +258,6 @@ def _grid(make: Callable[..., Any], select: str, /, **settings: Any) -> Any:
     return Selected([(point, make(**fixed, **point)) for point in points], select)
 
 
-def all_pairs_loss(
-    scores: torch.Tensor,
-    labels: torch.Tensor,
-    *,
-    margin: float = 1.0,
-    pair_weights: Sequence[tuple[float, float, float]] | None = None,
-    where: torch.Tensor | None = None,
-    offsets: torch.Tensor | None = None,
-    weights: torch.Tensor | None = None,
-    reduction: Reduction = "mean",
-) -> torch.Tensor:
-    """`AllPairsLoss` as a function."""
-    costs: dict[str, Any] = {"margin": margin, "pair_weights": pair_weights}
-    values = ranksvm_loss(scores, labels, **costs, where=where, offsets=offsets, reduction="none")
-    rows, real = (labels, where) if offsets is None else pad(labels, offsets)
-    real = torch.ones_like(rows, dtype=torch.bool) if real is None else real
-    lists = zip(rows.reshape(-1, rows.shape[-1]), real.reshape(-1, rows.shape[-1]), strict=True)
-    pairs = torch.tensor([_pairs(row[mask].numpy()) for row, mask in lists], dtype=values.dtype).reshape(values.shape)
-    return reduce_lists(values * pairs, where=where, offsets=offsets, weights=weights, reduction=reduction)
-
-
 class AllPairsLoss(RankSVMLoss):
     """RankSVM as svm_rank has it by default: the sum of max(0, 1 - (s_i - s_j)) over the pairs of a list, not their mean.
 
@@ -290,7 +268,17 @@ class AllPairsLoss(RankSVMLoss):
     tensor(3.)
     """
 
-    function = staticmethod(all_pairs_loss)
+    takes_item_weights = False
+
+    def of_lists(self, scores: torch.Tensor, labels: torch.Tensor, **lists: Any) -> torch.Tensor:
+        """The reduced sums over pairs."""
+        values = super().of_lists(scores, labels, **{**lists, "weights": None, "reduction": "none"})
+        where, offsets = lists.get("where"), lists.get("offsets")
+        rows, real = (labels, where) if offsets is None else pad(labels, offsets)
+        real = torch.ones_like(rows, dtype=torch.bool) if real is None else real
+        each = zip(rows.reshape(-1, rows.shape[-1]), real.reshape(-1, rows.shape[-1]), strict=True)
+        pairs = [_pairs(row[mask].numpy()) for row, mask in each]
+        return reduce_lists(values * torch.tensor(pairs, dtype=values.dtype).reshape(values.shape), **lists)
 
 
 def _pairs(labels: np.ndarray) -> int:
@@ -515,7 +503,7 @@ class OrdinalRegression(_Baseline):
     Args:
         surrogate: `"logistic"` or `"hinge"`.
 
-    Source: McCullagh, "Regression Models for Ordinal Data", 1980 (logistic); see `rankstruct.ordinal_loss`.
+    Source: McCullagh, "Regression Models for Ordinal Data", 1980 (logistic); see `rankstruct.OrdinalLoss`.
     """
 
     C: float = 100.0

@@ -10,7 +10,7 @@ from rankstruct.kernels.dispatch import ListOperator
 
 __all__ = ["pair_loss"]
 
-#: How a pair is weighted; see `rankstruct.losses.lambda_loss`. "uniform" is RankNet's mean over the pairs.
+#: How a pair is weighted; see `rankstruct.losses.LambdaLoss`. "uniform" is RankNet's mean over the pairs.
 SCHEMES = ("uniform", "ndcg1", "ndcg2", "ndcg2++", "lambdarank")
 #: What a pair with x = sigma (s_i - s_j) costs: log(1 + exp(-x)), max(0, 1 - x), sigmoid(-x), 1 - sqrt(sigmoid(x)). "curvature"
 #: has the second derivatives of the first, of each document, in the place of the gradient.

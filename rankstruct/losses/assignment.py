@@ -13,56 +13,53 @@ SciPy, O(n^3) for n documents and positions.
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from dataclasses import KW_ONLY
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import TypedDict, Unpack
 
 from rankstruct.lists import check_tensor, vmap_rule
-from rankstruct.losses.base import (
-    RankingLoss,
-    Reduction,
-    check_choice,
-    check_reduction,
-    opened,
-    reduce_lists,
-    with_gradient,
-)
+from rankstruct.losses.autograd import with_gradient
+from rankstruct.losses.base import RankingLoss
+from rankstruct.losses.reduction import Reduction, check_reduction, reduce_lists
 
-__all__ = ["AssignmentHingeLoss", "AssignmentLayer", "assign_positions", "assignment_hinge_loss"]
-
-AssignmentReference = Literal["ideal", "predicted"]
-REFERENCES = get_args(AssignmentReference)
+__all__ = ["AssignmentHingeLoss", "AssignmentLayer", "assign_positions"]
 
 
-@opened
-def assignment_hinge_loss(
-    scores: Tensor,
-    cost: Tensor | None = None,
-    *,
-    target: Tensor | None = None,
-    reference: AssignmentReference = "ideal",
-    where: Tensor | None = None,
-    where_positions: Tensor | None = None,
-    weights: Tensor | None = None,
-    reduction: Reduction = "mean",
-) -> Tensor:
+class AssignmentOptions(TypedDict, total=False):
+    """What the loss of a matching takes beside scores and costs."""
+
+    target: Tensor | None
+    where: Tensor | None
+    where_positions: Tensor | None
+    weights: Tensor | None
+    reduction: Reduction
+
+
+class AssignmentHingeLoss(RankingLoss):
     """Structured hinge loss of a matching: an upper bound of what the matching of highest score costs more than the target.
 
+    It is no loss of lists. It is called with `loss(scores, cost, target=..., where=..., where_positions=..., weights=...,
+    reduction=...)`:
+
+        scores      `[..., documents, positions]`, any real numbers
+        cost        C, the shape of `scores` or what broadcasts to it; C(i, j) is what document i at position j costs. If None, it
+                    is 1 unless j is the target of i: the task loss counts the documents at wrong positions
+        target      `[..., documents]` integers, the position of each document, -1 for none; it places as many as possible, the
+                    smaller of the two numbers. If None, a matching of least cost, the first that the solver finds. Relative to a
+                    target that is not the cheapest, cheaper matchings have a negative task loss
+        where       bool `[..., documents]`, True for a real document. Padding may hold anything, even NaN, and has zero gradient
+        where_positions  bool `[..., positions]`, True for a real position
+        weights     `[...]`, one weight a matrix
+        reduction   as in the list contract; a matrix without a real pair costs 0 and is not counted
+
     Args:
-        scores: `[..., documents, positions]`, any real numbers.
-        cost: C, the shape of `scores` or what broadcasts to it; C(i, j) is what document i at position j costs. If None, it is
-            1 unless j is the target of i: the task loss counts the documents at wrong positions.
-        target: `[..., documents]` integers, the position of each document, -1 for none; it places as many as possible, the
-            smaller of the two numbers. If None, a matching of least cost, the first that the solver finds. Relative to a target
-            that is not the cheapest, cheaper matchings have a negative task loss.
         reference: `"ideal"` is the target, and the loss convex and never negative; `"predicted"` is the matching of highest
             score, a tighter bound that is not convex, and never negative if the target is the cheapest.
-        where: bool `[..., documents]`, True for a real document. Padding may hold anything, even NaN, and has zero gradient.
-        where_positions: bool `[..., positions]`, True for a real position.
-        weights: `[...]`, one weight a matrix.
-        reduction: as in the list contract; a matrix without a real pair costs 0 and is not counted.
+        reduction: `"mean"`, `"sum"` or `"none"`.
 
     Raises:
         TypeError, ValueError: neither cost nor target; types or shapes do not fit; a score or cost that is not finite; a target
@@ -71,54 +68,64 @@ def assignment_hinge_loss(
     Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", section 7.3; Crouse, "On implementing 2D rectangular
     assignment algorithms", IEEE TAES 2016 (the solver).
 
+    >>> loss = AssignmentHingeLoss()
+    >>> loss
+    AssignmentHingeLoss(reference=ideal, reduction=mean)
+    >>> loss(torch.tensor([[0.0, 0.2]]), torch.tensor([[0.0, 1.0]]))            # the second position costs 1
+    tensor(1.2000)
     >>> scores = torch.tensor([[0.5, 0.0], [1.0, 0.0]], requires_grad=True)     # two documents, two positions
-    >>> loss = assignment_hinge_loss(scores, target=torch.tensor([0, 1]))
-    >>> loss.backward()
-    >>> loss.item(), scores.grad
+    >>> value = loss(scores, target=torch.tensor([0, 1]))
+    >>> value.backward()
+    >>> value.item(), scores.grad
     (2.5, tensor([[-1.,  1.],
             [ 1., -1.]]))
     """
-    check_reduction(reduction)
-    check_choice("reference", reference, REFERENCES)
-    if cost is None and target is None:
-        raise ValueError("give cost (a number for each document and position), target (a position for each), or both")
-    real = _check_shapes(scores, cost, target, where, where_positions)
-    exact = torch.where(real, scores.detach(), 0.0).double()
-    target = None if target is None else _checked_target(target.expand(scores.shape[:-1]), real)
-    costs = 1 - _matrix(target, scores) if cost is None else cost.detach().double().expand(scores.shape)  # type: ignore[arg-type]
-    costs = torch.where(real, costs, 0.0)
-    ideal = _matrix(_assign(-costs, real) if target is None else target, scores)
-    chosen = ideal if reference == "ideal" else _matrix(_assign(exact, real), scores)
-    worst = _matrix(_assign(exact + costs, real), scores)
-    direction = worst - chosen
-    value = (costs * (worst - ideal)).sum((-1, -2)) + (exact * direction).sum((-1, -2))
-    if reference == "ideal":
-        value = value.clamp(min=0.0)  # of rounding, for the target is one of the matchings
-    flat = with_gradient(scores.flatten(-2), value.to(scores.dtype), direction.to(scores.dtype).flatten(-2))
-    return reduce_lists(flat, where=real.flatten(-2), offsets=None, weights=weights, reduction=reduction)
 
+    call_options = AssignmentOptions
 
-class AssignmentHingeLoss(RankingLoss):
-    """`assignment_hinge_loss` as a module; see there for the arguments, the shapes, the errors and the sources.
-
-    >>> AssignmentHingeLoss()(torch.tensor([[0.0, 0.2]]), torch.tensor([[0.0, 1.0]]))    # the second position costs 1
-    tensor(1.2000)
-    """
-
-    function = staticmethod(assignment_hinge_loss)
-
-    def __init__(self, *, reference: AssignmentReference = "ideal", reduction: Reduction = "mean") -> None:
-        check_choice("reference", reference, REFERENCES)
-        super().__init__(reduction, reference=reference)
-
-    def forward(self, scores: Tensor, *cost: Tensor, **lists: Any) -> Tensor:
-        """The loss; see `assignment_hinge_loss`."""
-        return assignment_hinge_loss(scores, *cost, **{"reduction": self.reduction, **self.options, **lists})
+    _: KW_ONLY
+    reference: Literal["ideal", "predicted"] = "ideal"
 
     @property
     def convex(self) -> bool:  # type: ignore[override]
         """Whether the loss is a convex function of the scores."""
         return self.reference == "ideal"
+
+    def forward(self, scores: Tensor, cost: Tensor | None = None, **lists: Unpack[AssignmentOptions]) -> Tensor:
+        """The loss: a scalar, or one value a matrix with reduction `"none"`."""
+        return self.call(scores, cost, {**lists})
+
+    def of_lists(  # type: ignore[override]
+        self,
+        scores: Tensor,
+        cost: Tensor | None,
+        *,
+        target: Tensor | None = None,
+        where: Tensor | None = None,
+        where_positions: Tensor | None = None,
+        weights: Tensor | None = None,
+        reduction: Reduction = "mean",
+    ) -> Tensor:
+        """The reduced loss of matrices."""
+        check_reduction(reduction)
+        if cost is None and target is None:
+            raise ValueError(
+                "give cost (a number for each document and position), target (a position for each), or both"
+            )
+        real = _check_shapes(scores, cost, target, where, where_positions)
+        exact = torch.where(real, scores.detach(), 0.0).double()
+        target = None if target is None else _checked_target(target.expand(scores.shape[:-1]), real)
+        costs = 1 - _matrix(target, scores) if cost is None else cost.detach().double().expand(scores.shape)  # type: ignore[arg-type]
+        costs = torch.where(real, costs, 0.0)
+        ideal = _matrix(_assign(-costs, real) if target is None else target, scores)
+        chosen = ideal if self.reference == "ideal" else _matrix(_assign(exact, real), scores)
+        worst = _matrix(_assign(exact + costs, real), scores)
+        direction = worst - chosen
+        value = (costs * (worst - ideal)).sum((-1, -2)) + (exact * direction).sum((-1, -2))
+        if self.reference == "ideal":
+            value = value.clamp(min=0.0)  # of rounding, for the target is one of the matchings
+        flat = with_gradient(scores.flatten(-2), value.to(scores.dtype), direction.to(scores.dtype).flatten(-2))
+        return reduce_lists(flat, where=real.flatten(-2), offsets=None, weights=weights, reduction=reduction)
 
 
 def assign_positions(scores: Tensor, *, where: Tensor | None = None, where_positions: Tensor | None = None) -> Tensor:

@@ -9,23 +9,22 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
+from typing_extensions import Unpack
 
 from rankstruct.lists import refuse_groups_of_lists
 from rankstruct.losses.assignment import AssignmentHingeLoss
 from rankstruct.losses.base import (
-    HingeLoss,
+    AllOptions,
     RankingLoss,
-    Reduction,
-    check_choice,
     is_convex,
-    opened,
-    reduce_lists,
     second_derivatives,
     takes_groups,
     takes_reference_scores,
 )
+from rankstruct.losses.checks import check_choice
+from rankstruct.losses.hinge import HingeLoss
+from rankstruct.losses.reduction import Reduction, reduce_lists
 from rankstruct.measures import pAUC
-from rankstruct.oracles.registry import resolve
 
 __all__ = ["CombinedLoss", "convex_part"]
 
@@ -61,8 +60,8 @@ class CombinedLoss(RankingLoss):
     {'0-AP': 0.9667, '1-RR@10': 0.7382}
     """
 
-    weights: list[float]
-    slack: str
+    call_options = AllOptions
+    takes_item_weights = True  # if all components do; one that does not refuses them
 
     def __init__(
         self,
@@ -79,19 +78,25 @@ class CombinedLoss(RankingLoss):
             names = [f"{number}-{_short_name(part)}" for number, part in enumerate(parts)]
         if not parts:
             raise ValueError("give at least one loss to combine")
-        weights = [1.0] * len(parts) if weights is None else [float(weight) for weight in weights]
-        if len(weights) != len(parts) or not all(weight >= 0 for weight in weights):
-            raise ValueError(f"weights must be {len(parts)} numbers >= 0, one a loss; got {weights}")
+        factors = [1.0] * len(parts) if weights is None else [float(weight) for weight in weights]
+        if len(factors) != len(parts) or not all(weight >= 0 for weight in factors):
+            raise ValueError(f"weights must be {len(parts)} numbers >= 0, one a loss; got {factors}")
         check_choice("slack", slack, ("separate", "shared"))
         parts = [copy.deepcopy(part) for part in parts]
         for part in parts:
             if not hasattr(part, "reduction"):
                 raise ValueError(f"{type(part).__name__} has no reduction, so it is no loss of lists")
             part.reduction = "none"  # type: ignore[assignment]
-        super().__init__(reduction, weights=weights, slack=slack)
-        self.losses = torch.nn.ModuleList(parts)
-        self.names = names
+        super().__init__(reduction=reduction)
+        self.losses, self.names = torch.nn.ModuleList(parts), names
+        self.weights, self.slack = factors, slack
         self.slacks: dict[str, Tensor] = {}
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments of the constructor, by name."""
+        losses = dict(zip(self.names, self.losses, strict=True))
+        return {"losses": losses, "weights": self.weights, "slack": self.slack, "reduction": self.reduction}
 
     @property
     def convex(self) -> bool:  # type: ignore[override]
@@ -120,23 +125,27 @@ class CombinedLoss(RankingLoss):
             total += weight * each
         return total
 
-    @opened
-    def forward(
-        self,
-        scores: Tensor,
-        labels: Tensor,
-        *,
-        groups: Tensor | None = None,
-        reference_scores: Tensor | None = None,
-        weights: Tensor | None = None,
-        item_weights: Tensor | None = None,
-        **layout: Any,
-    ) -> Tensor:
-        """The loss; a scalar, or one value a list with reduction `"none"`.
+    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[AllOptions]) -> Tensor:
+        """The loss: a scalar, or one value a list with reduction `"none"`.
 
         `reference_scores` go to the components whose reference is chosen by scores, `groups` to those that take them,
         `item_weights` to all, and a component that takes none refuses them.
         """
+        return self.evaluate(scores, labels, {**lists})
+
+    def of_lists(
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        *,
+        weights: Tensor | None = None,
+        item_weights: Tensor | None = None,
+        reduction: Reduction = "mean",
+        groups: Tensor | None = None,
+        reference_scores: Tensor | None = None,
+        **layout: Any,
+    ) -> Tensor:
+        """The reduced sum, or what is largest."""
         if item_weights is not None and "offsets" not in layout:
             real = layout.get("where")
             layout["where"] = item_weights > 0 if real is None else real & (item_weights > 0)
@@ -156,7 +165,11 @@ class CombinedLoss(RankingLoss):
         }
         weighted = torch.stack([weight * part for weight, part in zip(self.weights, parts, strict=True)])
         values = weighted.sum(0) if self.slack == "separate" else weighted.max(0).values
-        return reduce_lists(values, weights=weights, reduction=self.reduction, **layout)
+        return reduce_lists(values, weights=weights, reduction=reduction, **layout)
+
+    def extra_repr(self) -> str:
+        """Weights, slack and reduction."""
+        return self._shown({name: value for name, value in self.options.items() if name != "losses"})
 
 
 def _short_name(loss: torch.nn.Module) -> str:
@@ -177,24 +190,19 @@ def convex_part(loss: torch.nn.Module) -> torch.nn.Module:
     >>> convex_part(rs.StructuredHingeLoss("AP", reference="predicted"))
     StructuredHingeLoss(AP, feature_map=pairwise, reference=ideal, reduction=mean)
     """
-    return _as_convex(copy.deepcopy(loss))
-
-
-def _as_convex(loss: torch.nn.Module) -> torch.nn.Module:
-    if is_convex(loss):
-        return loss
-    if isinstance(loss, CombinedLoss):
+    if isinstance(loss, CombinedLoss) and not loss.convex:
         if loss.slack == "shared":
             raise ValueError(
                 "a combination with one slack for all is no difference of convex functions; use slack='separate'"
             )
-        loss.losses = torch.nn.ModuleList(map(_as_convex, loss.losses))
-        return loss
+        return loss.with_options(losses=dict(zip(loss.names, map(convex_part, loss.losses), strict=True)))
     if isinstance(loss, HingeLoss) and loss.reference == "below-window":
         measure = cast(pAUC, loss.measure)
-        loss.resolved, loss.reference = resolve(replace(measure, low=0.0), loss.feature_map), "ideal"
-        return CombinedLoss([loss], [measure.high / (measure.high - measure.low)], reduction=loss.reduction)
-    if takes_reference_scores(loss) or isinstance(loss, AssignmentHingeLoss):
-        loss.reference = "ideal"  # type: ignore[assignment]
-        return loss
-    raise ValueError(f"{type(loss).__name__} is no difference of convex functions that is known here")
+        whole = loss.with_options(measure=replace(measure, low=0.0), reference="ideal")
+        return CombinedLoss([whole], [measure.high / (measure.high - measure.low)], reduction=loss.reduction)
+    part = copy.deepcopy(loss)
+    if not is_convex(loss):
+        if not (takes_reference_scores(loss) or isinstance(loss, AssignmentHingeLoss)):
+            raise ValueError(f"{type(loss).__name__} is no difference of convex functions that is known here")
+        part.reference = "ideal"  # type: ignore[assignment]
+    return part

@@ -3,49 +3,27 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, Literal, cast, get_args
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from rankstruct.feature_maps import FeatureMap, Positional
-from rankstruct.lists import check_lists
-from rankstruct.losses.base import (
-    HingeLoss,
-    HingeOptions,
-    RankingLoss,
-    Reduction,
-    check_choice,
-    check_positive,
-    check_reduction,
-    checked_gains,
-    hinge,
-    list_loss,
-    opened,
-    reduce_lists,
-    takes_groups,
-)
-from rankstruct.measures import DiscountedGain, Measure
-from rankstruct.oracles.registry import Reference, Resolved, resolve
+from rankstruct.feature_maps import Positional
+from rankstruct.lists import check_lists, refuse_groups_of_lists
+from rankstruct.losses.base import AllOptions, HingeOptions, RankingLoss, takes_groups
+from rankstruct.losses.checks import check_positive
+from rankstruct.losses.gains import checked_gains
+from rankstruct.losses.hinge import HingeLoss, hinge
+from rankstruct.losses.reduction import HALVES, Reduction, check_reduction, reduce_lists
+from rankstruct.measures import DiscountedGain
+from rankstruct.oracles.registry import Reference, resolve
 
-__all__ = ["DirectLoss", "PerturbedLoss", "direct_loss"]
-
-Side = Literal["positive", "negative", "both"]
+__all__ = ["DirectLoss", "PerturbedLoss"]
 
 
-def direct_loss(
-    scores: Tensor,
-    labels: Tensor,
-    measure: str | Measure = "AP",
-    *,
-    epsilon: float = 1.0,
-    side: Side = "positive",
-    feature_map: str | FeatureMap | None = None,
-    **lists: Unpack[HingeOptions],
-) -> Tensor:
+class DirectLoss(HingeLoss):
     """Direct loss minimisation: the change of `max F` as the task loss enters with a small factor, per unit of it.
 
     positive  ( max_r [F + epsilon Delta] - max_r F ) / epsilon        moves away from rankings that are worse
@@ -58,102 +36,95 @@ def direct_loss(
     epsilon 1 is the nonconvex bound `reference="predicted"`.
 
     Args:
-        scores, labels, lists: as in `structured_hinge_loss`, without `reference_scores`.
         measure: a measure or its name.
+        feature_map: how a ranking scores; the measure's own default if None.
         epsilon: the factor, above 0.
         side: `"positive"`, for every oracle; `"negative"` or `"both"`, for a discounted gain under the positional map.
-        feature_map: how a ranking scores; the measure's own default if None.
+        reduction: `"mean"`, `"sum"` or `"none"`.
 
     Raises:
-        TypeError, ValueError: as `structured_hinge_loss`; epsilon not above 0; a side that the pair does not have.
+        TypeError, ValueError: as `StructuredHingeLoss`; `reference_scores`; epsilon not above 0; a side that the pair does not
+            have.
 
     Source: McAllester, Hazan, Keshet, "Direct Loss Minimization for Structured Prediction", NIPS 2010; Song, Schwing, Zemel,
     Urtasun, "Training Deep Neural Networks via Direct Loss Minimization", ICML 2016.
 
-    >>> direct_loss(torch.tensor([2.0, 0.5, 0.0]), torch.tensor([0, 1, 0]), "AP", epsilon=0.1)   # 1 - AP
+    >>> DirectLoss("AP", epsilon=0.1)(torch.tensor([2.0, 0.5, 0.0]), torch.tensor([0, 1, 0]))   # 1 - AP
     tensor(0.5000)
-    """
-    resolved = _checked(resolve(measure, feature_map), epsilon, side)
-    resolved.reference("predicted")
-    return _direct(scores, labels, resolved, epsilon=epsilon, side=side, **lists)
-
-
-@opened
-def _direct(
-    scores: Tensor,
-    labels: Tensor,
-    resolved: Resolved,
-    *,
-    epsilon: float,
-    side: str,
-    reference: Reference = "predicted",
-    reference_scores: Tensor | None = None,
-    groups: Tensor | None = None,
-    where: Tensor | None = None,
-    offsets: Tensor | None = None,
-    weights: Tensor | None = None,
-    reduction: Reduction = "mean",
-) -> Tensor:
-    if reference_scores is not None:
-        raise TypeError("the direct loss takes no reference_scores: its reference is the predicted ranking")
-    bound = partial(hinge, reference="predicted", groups=groups, reduction="none")
-    if side == "positive":
-        check_reduction(reduction)
-        check_lists(scores, labels, where, offsets)
-        wide = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
-        values = bound(wide / epsilon, labels, resolved, where=where, offsets=offsets)
-        layout: dict[str, Any] = {"where": where, "offsets": offsets, "weights": weights}
-        return reduce_lists(values, **layout, reduction=reduction, dtype=scores.dtype)
-    measure = resolved.measure
-    assert isinstance(measure, DiscountedGain)
-    other_side = resolve(_Flipped(measure.cutoff, of=measure), resolved.feature_map)
-
-    def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
-        # max [F - Delta] has the gains (highest - b) in place of b, and Delta turned round; then what is left of the
-        # largest regret is the other side's loss.
-        flipped, span, can_err = _flip(labels, where, measure)
-        other = bound(scores / epsilon, flipped, other_side, where=where)
-        found = torch.where(can_err, (span - other).clamp(min=0.0), 0.0)
-        return found if side == "negative" else (bound(scores / epsilon, labels, resolved, where=where) + found) / 2
-
-    given: dict[str, Any] = {"where": where, "offsets": offsets, "weights": weights, "reduction": reduction}
-    return list_loss(per_list, scores, labels, signed=measure.takes_negative_labels, **given)
-
-
-class DirectLoss(HingeLoss):
-    """`direct_loss` as a module; see there for the arguments, the errors and the sources.
-
     >>> DirectLoss("nDCG@10", epsilon=0.1, side="both", feature_map="positional")
     DirectLoss(nDCG@10, epsilon=0.1, side=both, feature_map=positional(i^-0.5), reference=predicted, reduction=mean)
     """
 
-    function = staticmethod(_direct)
+    _: KW_ONLY
+    reference: Reference | None = field(init=False, default="predicted")
+    epsilon: float = 1.0
+    side: Literal["positive", "negative", "both"] = "positive"
     takes_reference_scores = False
 
-    def __init__(
+    def setup(self) -> None:
+        """Find the oracle, and check epsilon and the side."""
+        super().setup()
+        check_positive("epsilon", self.epsilon)
+        if self.side != "positive":
+            measure, feature_map = self.resolved.measure, self.resolved.feature_map
+            if not (isinstance(measure, DiscountedGain) and isinstance(feature_map, Positional)):
+                raise ValueError(
+                    f"side {self.side!r} needs a discounted gain such as nDCG and the positional map; got {measure.name} and "
+                    f"{feature_map.name}"
+                )
+            self._other_side = resolve(_Flipped(measure.cutoff, of=measure), feature_map)
+
+    @property
+    def takes_negative_labels(self) -> bool:  # type: ignore[override]
+        """Whether the measure says what labels below 0 are worth."""
+        return self.resolved.signed
+
+    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[HingeOptions]) -> Tensor:
+        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        return self.evaluate(scores, labels, {**lists})
+
+    def of_lists(  # type: ignore[override]
         self,
-        measure: str | Measure = "AP",
+        scores: Tensor,
+        labels: Tensor,
         *,
-        epsilon: float = 1.0,
-        side: Side = "positive",
-        feature_map: str | FeatureMap | None = None,
+        where: Tensor | None = None,
+        offsets: Tensor | None = None,
+        weights: Tensor | None = None,
         reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(measure, feature_map=feature_map, reference="predicted", reduction=reduction)
-        _checked(self.resolved, epsilon, side)
-        self.set_options(epsilon=epsilon, side=side)
+        reference_scores: Tensor | None = None,
+        groups: Tensor | None = None,
+    ) -> Tensor:
+        """The reduced loss: the positive side by the oracle, whatever the layout of the lists, the others by `per_list`."""
+        if reference_scores is not None:
+            raise TypeError("the direct loss takes no reference_scores: its reference is the predicted ranking")
+        check_reduction(reduction)
+        check_lists(scores, labels, where, offsets)
+        if self.side != "positive":
+            if offsets is None:
+                refuse_groups_of_lists(groups, scores.shape[:-1])
+            return self._by_torch(scores, labels, where, offsets, weights, None, reduction)
+        layout: dict[str, Any] = {"where": where, "offsets": offsets}
+        wide = scores.float() if scores.dtype in HALVES else scores
+        values = self._positive(wide, labels, groups=groups, **layout)
+        return reduce_lists(values, **layout, weights=weights, reduction=reduction, dtype=scores.dtype)
 
+    def _positive(self, scores: Tensor, labels: Tensor, **layout: Any) -> Tensor:
+        bound: dict[str, Any] = {"reference": "predicted", "reduction": "none"}
+        return hinge(scores / self.epsilon, labels, self.resolved, **bound, **layout)
 
-def _checked(resolved: Resolved, epsilon: float, side: str) -> Resolved:
-    check_positive("epsilon", epsilon)
-    check_choice("side", side, get_args(Side))
-    pair = isinstance(resolved.measure, DiscountedGain) and isinstance(resolved.feature_map, Positional)
-    if side != "positive" and not pair:
-        raise ValueError(
-            f"side {side!r} needs a discounted gain such as nDCG and the positional map; got {resolved.measure.name} and "
-            f"{resolved.feature_map.name}"
+    def per_list(self, scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
+        """One value a list, of the negative side or of both."""
+        # max [F - Delta] has the gains (highest - b) in place of b, and Delta turned round; then what is left of the
+        # largest regret is the other side's loss.
+        measure = self.resolved.measure
+        assert isinstance(measure, DiscountedGain)
+        flipped, span, can_err = _flip(labels, where, measure)
+        other = hinge(
+            scores / self.epsilon, flipped, self._other_side, reference="predicted", where=where, reduction="none"
         )
-    return resolved
+        found = torch.where(can_err, (span - other).clamp(min=0.0), 0.0)
+        return found if self.side == "negative" else (self._positive(scores, labels, where=where) + found) / 2
 
 
 @dataclass(frozen=True)
@@ -189,12 +160,12 @@ class PerturbedLoss(RankingLoss):
     the hinge itself is, and its gradient is the mean of the rankings that the noise finds. Deep scorers profit where the
     gradient of single rankings is too sparse; the noise should be about the size of the score differences that matter.
 
+    Noise is drawn from torch's global generator, in training and evaluation alike.
+
     Args:
-        loss: the loss module.
+        loss: the loss module, whose reduction it has.
         sigma: the standard deviation of the noise, in units of the scores; >= 0.
         samples: perturbed copies a call; each costs the loss once.
-
-    Noise is drawn from torch's global generator, in training and evaluation alike.
 
     Source: Berthet, Blondel, Teboul, Cuturi, Vert, Bach, "Learning with Differentiable Perturbed Optimizers", NeurIPS 2020.
 
@@ -204,21 +175,25 @@ class PerturbedLoss(RankingLoss):
     tensor(2.)
     """
 
-    def __init__(self, loss: torch.nn.Module, *, sigma: float = 0.1, samples: int = 4) -> None:
-        if not 0 <= sigma < math.inf or samples < 1:
-            raise ValueError(f"sigma must be finite and >= 0 and samples >= 1, got {sigma} and {samples}")
-        torch.nn.Module.__init__(self)
-        self.loss = loss
-        self.sigma = sigma
-        self.samples = samples
+    loss: torch.nn.Module
+    _: KW_ONLY
+    sigma: float = 0.1
+    samples: int = 4
+    call_options = AllOptions
+    takes_item_weights = True  # if the loss does, which refuses them else
 
-    @property
+    def setup(self) -> None:
+        """Check the numbers."""
+        if not 0 <= self.sigma < math.inf or self.samples < 1:
+            raise ValueError(f"sigma must be finite and >= 0 and samples >= 1, got {self.sigma} and {self.samples}")
+
+    @property  # type: ignore[misc]
     def reduction(self) -> Reduction:
         """That of the loss."""
-        return cast(Reduction, self.loss.reduction)
+        return cast(Reduction, getattr(self.loss, "reduction", "mean"))
 
     @reduction.setter
-    def reduction(self, value: str) -> None:
+    def reduction(self, value: Reduction) -> None:
         self.loss.reduction = value  # type: ignore[assignment]
 
     @property
@@ -226,12 +201,16 @@ class PerturbedLoss(RankingLoss):
         """Whether the loss does."""
         return takes_groups(self.loss)
 
-    @opened
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Any) -> Tensor:
-        """The mean loss of the perturbed scores; a scalar, or one value a list with reduction `"none"`."""
+    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[AllOptions]) -> Tensor:
+        """The mean loss of the perturbed scores: a scalar, or one value a list with reduction `"none"`."""
+        return self.evaluate(scores, labels, {**lists})
+
+    def of_lists(self, scores: Tensor, labels: Tensor, *, reduction: Reduction = "mean", **lists: Any) -> Tensor:
+        """The mean of what the loss says, which is told a reduction only if it has another one."""
         check_lists(scores, labels, lists.get("where"), lists.get("offsets"))
+        more = lists if reduction == self.reduction else {**lists, "reduction": reduction}
         noise = (self.sigma * torch.randn_like(scores) for _ in range(self.samples))
-        return torch.stack([self.loss(scores + each, labels, **lists) for each in noise]).mean(0)
+        return torch.stack([self.loss(scores + each, labels, **more) for each in noise]).mean(0)
 
     def extra_repr(self) -> str:
         """The noise."""

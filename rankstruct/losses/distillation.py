@@ -7,58 +7,49 @@ ranking of a teacher that gives no scores is one by labels n, n - 1, ..., 1.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from rankstruct.losses.base import (
-    ListOptions,
-    RankingLoss,
-    Reduction,
-    check_choice,
-    check_positive,
-    list_loss,
-    relative,
-    weighted_mean,
-)
+from rankstruct.losses.base import ListOptions, RankingLoss
+from rankstruct.losses.checks import check_positive
 from rankstruct.losses.listwise import approximate_ranks, ranked_by_label
+from rankstruct.losses.reduction import relative, weighted_mean
 
-__all__ = [
-    "DiscountedRankMSELoss",
-    "MarginMSELoss",
-    "RankDistilLoss",
-    "discounted_rank_mse_loss",
-    "margin_mse_loss",
-    "rank_distil_loss",
-]
-
-MarginPairs = Literal["all", "first"]
-MARGIN_PAIRS = get_args(MarginPairs)
+__all__ = ["DiscountedRankMSELoss", "MarginMSELoss", "RankDistilLoss"]
 
 
-def margin_mse_loss(
-    scores: Tensor, labels: Tensor, *, pairs: MarginPairs = "all", **lists: Unpack[ListOptions]
-) -> Tensor:
+class MarginMSELoss(RankingLoss):
     """MarginMSE: the mean over pairs of ((s_i - s_j) - (y_i - y_j))^2, the margins being those of the teacher's scores y. O(n).
 
     Args:
-        scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`; labels
-            are the teacher's scores, any numbers.
         pairs: `"all"` pairs of a list; or `"first"`, its first document, the positive one, with each other.
+        reduction: `"mean"`, `"sum"` or `"none"`.
 
     Source: Hofstätter, Althammer, Schröder, Sertkan, Hanbury, "Improving Efficient Neural Ranking Models with Cross-Architecture
     Knowledge Distillation", 2020.
 
-    >>> margin_mse_loss(torch.tensor([1.0, 0.0, 0.0]), torch.tensor([2.0, 0.5, 0.0]), pairs="first")
+    >>> MarginMSELoss("first")(torch.tensor([1.0, 0.0, 0.0]), torch.tensor([2.0, 0.5, 0.0]))
     tensor(0.6250)
+    >>> MarginMSELoss()
+    MarginMSELoss(pairs=all, reduction=mean)
     """
-    check_choice("pairs", pairs, MARGIN_PAIRS)
 
-    def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+    pairs: Literal["all", "first"] = "all"
+    convex = True
+    takes_item_weights = True
+    takes_negative_labels = True
+
+    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
+        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        return self.evaluate(scores, labels, {**lists})
+
+    def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+        """One value a list."""
         error = scores - labels
-        if pairs == "first":
+        if self.pairs == "first":
             first = where.long().argmax(-1, keepdim=True)
             others = where & (torch.arange(where.shape[-1], device=where.device) != first)
             off = torch.where(others, error - error.gather(-1, first), 0.0)
@@ -70,137 +61,97 @@ def margin_mse_loss(
         value = 2 * total * (each * off.square()).sum(-1) / torch.where(products > 0, products, 1.0)
         return torch.where(products > 0, value, 0.0)
 
-    return list_loss(per_list, scores, labels, signed=True, **lists)
 
-
-class MarginMSELoss(RankingLoss):
-    """`margin_mse_loss` as a module; see there for the arguments, the errors and the source.
-
-    >>> MarginMSELoss()
-    MarginMSELoss(pairs=all, reduction=mean)
-    """
-
-    function = staticmethod(margin_mse_loss)
-    convex = True
-
-    def __init__(self, pairs: MarginPairs = "all", *, reduction: Reduction = "mean") -> None:
-        check_choice("pairs", pairs, MARGIN_PAIRS)
-        super().__init__(reduction, pairs=pairs)
-
-
-def rank_distil_loss(
-    scores: Tensor,
-    labels: Tensor,
-    *,
-    k: int | None = None,
-    samples: int | None = 8,
-    temperature: float = 1.0,
-    **lists: Unpack[ListOptions],
-) -> Tensor:
+class RankDistilLoss(RankingLoss):
     """Coupled RankDistil: the cross entropy of the first k ranks between the Plackett-Luce models of teacher and student,
 
         mean over rankings r drawn by the teacher of the sum over ranks i <= k of log(sum over j >= i of exp(s_r(j))) - s_r(i)
 
-    Rankings are drawn from torch's global generator, in training and evaluation alike. O(n log n) a sample.
+    Rankings are drawn from torch's global generator, in training and evaluation alike. The item weight of the document at a rank
+    multiplies its term. O(n log n) a sample.
 
     Args:
-        scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`; labels
-            are the teacher's scores, any numbers. The weight of the document at a rank multiplies its term.
         k: how many ranks count; None for all.
         samples: how many rankings are drawn for each list; None for the teacher's likeliest ranking alone, without chance: equal
             scores of the teacher then rank as the student has them.
         temperature: what the teacher's scores are divided by before rankings are drawn, above 0.
+        reduction: `"mean"`, `"sum"` or `"none"`.
 
     Source: Reddi et al., "RankDistil: Knowledge Distillation for Ranking", AISTATS 2021.
 
-    >>> rank_distil_loss(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([2.0, 1.0, -1.0]), k=1, samples=None)
+    >>> RankDistilLoss(k=1, samples=None)(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([2.0, 1.0, -1.0]))
     tensor(1.8064)
+    >>> RankDistilLoss(k=10)
+    RankDistilLoss(k=10, samples=8, temperature=1.0, reduction=mean)
     """
-    _check_distil(k, samples, temperature)
 
-    def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        if samples is not None:
-            drawn = labels.expand(samples, *labels.shape)
+    k: int | None = None
+    samples: int | None = 8
+    temperature: float = 1.0
+    takes_item_weights = True
+    takes_negative_labels = True
+
+    def setup(self) -> None:
+        """Check the numbers."""
+        check_positive("temperature", self.temperature)
+        for name, value in (("k", self.k), ("samples", self.samples)):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise ValueError(f"{name} must be a whole number >= 1 or None, got {value!r}")
+
+    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
+        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        return self.evaluate(scores, labels, {**lists})
+
+    def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+        """One value a list."""
+        if self.samples is not None:
+            drawn = labels.expand(self.samples, *labels.shape)
             noise = torch.rand_like(drawn).clamp(min=torch.finfo(labels.dtype).tiny)
-            labels = drawn / temperature - (-noise.log()).log()
+            labels = drawn / self.temperature - (-noise.log()).log()
             scores, where = scores.expand_as(labels), where.expand_as(labels)
             weights = None if weights is None else weights.expand_as(labels)
         order, ranked, real = ranked_by_label(scores, labels, where)
         each = ranked.flip(-1).logcumsumexp(-1).flip(-1) - ranked
         each = each if weights is None else each * weights.gather(-1, order)
-        value = torch.where(real, each, 0.0)[..., :k].sum(-1)
-        return value if samples is None else value.mean(0)
-
-    return list_loss(per_list, scores, labels, signed=True, **lists)
+        value = torch.where(real, each, 0.0)[..., : self.k].sum(-1)
+        return value if self.samples is None else value.mean(0)
 
 
-class RankDistilLoss(RankingLoss):
-    """`rank_distil_loss` as a module; see there for the arguments, the errors and the source.
-
-    >>> RankDistilLoss(k=10)
-    RankDistilLoss(k=10, samples=8, temperature=1.0, reduction=mean)
-    """
-
-    function = staticmethod(rank_distil_loss)
-
-    def __init__(
-        self,
-        k: int | None = None,
-        samples: int | None = 8,
-        temperature: float = 1.0,
-        *,
-        reduction: Reduction = "mean",
-    ) -> None:
-        _check_distil(k, samples, temperature)
-        super().__init__(reduction, k=k, samples=samples, temperature=temperature)
-
-
-def _check_distil(k: int | None, samples: int | None, temperature: float) -> None:
-    check_positive("temperature", temperature)
-    for name, value in (("k", k), ("samples", samples)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise ValueError(f"{name} must be a whole number >= 1 or None, got {value!r}")
-
-
-def discounted_rank_mse_loss(
-    scores: Tensor, labels: Tensor, *, temperature: float = 1.0, **lists: Unpack[ListOptions]
-) -> Tensor:
+class DiscountedRankMSELoss(RankingLoss):
     """ADR-MSE: the mean over documents of (r_i - smoothed rank by score)^2 / log2(1 + r_i), r_i being the teacher's rank.
 
     Documents that the teacher scores alike have the mean of their ranks. O(n^2) time; O(n) memory on the CPU, O(n^2) elsewhere.
 
     Args:
-        scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`; labels
-            are the teacher's scores, any numbers.
-        temperature: of the smoothed ranks, as in `approx_ndcg_loss`, above 0.
+        temperature: of the smoothed ranks, as in `ApproxNDCGLoss`, above 0.
+        reduction: `"mean"`, `"sum"` or `"none"`.
 
     Source: Schlatt et al., "Rank-DistiLLM: Closing the Effectiveness Gap Between Cross-Encoders and LLMs for Passage
     Re-ranking", ECIR 2025.
 
-    >>> discounted_rank_mse_loss(torch.tensor([3.0, 0.0, 1.0]), torch.tensor([2.0, 1.0, 0.0]), temperature=0.1)
+    >>> loss = DiscountedRankMSELoss(temperature=0.1)
+    >>> loss
+    DiscountedRankMSELoss(temperature=0.1, reduction=mean)
+    >>> loss(torch.tensor([3.0, 0.0, 1.0]), torch.tensor([2.0, 1.0, 0.0]))
     tensor(0.3769)
     """
-    check_positive("temperature", temperature)
 
-    def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+    temperature: float = 1.0
+    takes_item_weights = True
+    takes_negative_labels = True
+
+    def setup(self) -> None:
+        """Check the temperature."""
+        check_positive("temperature", self.temperature)
+
+    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
+        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        return self.evaluate(scores, labels, {**lists})
+
+    def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+        """One value a list."""
         ascending = torch.where(where, labels, -torch.inf).sort(dim=-1).values
         below, upto = (torch.searchsorted(ascending, labels.contiguous(), right=right) for right in (False, True))
         wanted = labels.shape[-1] - (below + upto - 1).to(scores.dtype) / 2
-        error = (wanted - approximate_ranks(scores, where, temperature)).square()
+        error = (wanted - approximate_ranks(scores, where, self.temperature)).square()
         return weighted_mean(error / torch.log2(1 + wanted), where, weights)
-
-    return list_loss(per_list, scores, labels, signed=True, **lists)
-
-
-class DiscountedRankMSELoss(RankingLoss):
-    """`discounted_rank_mse_loss` (ADR-MSE) as a module; see there for the arguments, the errors and the source.
-
-    >>> DiscountedRankMSELoss()
-    DiscountedRankMSELoss(temperature=1.0, reduction=mean)
-    """
-
-    function = staticmethod(discounted_rank_mse_loss)
-
-    def __init__(self, temperature: float = 1.0, *, reduction: Reduction = "mean") -> None:
-        check_positive("temperature", temperature)
-        super().__init__(reduction, temperature=temperature)

@@ -5,75 +5,60 @@ A list that no ranking can get wrong (one document, equal labels or gains, all p
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
 from rankstruct.kernels import smoothed_ranks
-from rankstruct.losses.base import (
-    TARGETS,
-    ListOptions,
-    RankingLoss,
-    Reduction,
-    Target,
-    check_choice,
-    check_positive,
-    differs,
-    document_values,
-    list_loss,
-    normalized_gains,
-    normalized_measure,
-    takes_loops,
-    target_of,
-)
-from rankstruct.measures import RR, DiscountedGain, Measure, parse_measure
+from rankstruct.losses.base import ListOptions, RankingLoss, takes_loops
+from rankstruct.losses.checks import check_positive
+from rankstruct.losses.gains import GainLoss, Target, differs, normalized_gains, target_of
+from rankstruct.measures import RR, DiscountedGain, Measure
 from rankstruct.measures.ranked import is_relevant
 
-__all__ = [
-    "ApproxNDCGLoss",
-    "ListMLELoss",
-    "ListNetLoss",
-    "SmoothAPLoss",
-    "SoftmaxLoss",
-    "approx_ndcg_loss",
-    "approximate_ranks",
-    "listmle_loss",
-    "listnet_loss",
-    "smooth_ap_loss",
-    "softmax_loss",
-]
+__all__ = ["ApproxNDCGLoss", "ListMLELoss", "ListNetLoss", "SmoothAPLoss", "SoftmaxLoss", "approximate_ranks"]
 
-SoftmaxTarget = Literal["label", "share", "gain", "teacher"]
-Against = Literal["all", "lower"]
 Ranks = Literal["sigmoid", "hinge"]
-SOFTMAX_TARGETS, AGAINST, RANKS = get_args(SoftmaxTarget), get_args(Against), get_args(Ranks)
 
 
-def listnet_loss(scores: Tensor, labels: Tensor, *, target: Target = "grade", **lists: Unpack[ListOptions]) -> Tensor:
+class ListNetLoss(RankingLoss):
     """Top-one cross entropy (ListNet): - sum_i p_i log softmax(s)_i with p the softmax of the labels or of the gains.
 
     Its least value is the entropy of p, not 0; only a list whose labels are all equal is set to 0. O(n).
 
     Args:
-        scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
         target: p is the softmax of `"grade"`, y, or of `"gain"`, 2^y - 1.
+        reduction: `"mean"`, `"sum"` or `"none"`.
 
     Source: Cao, Qin, Liu, Tsai, Li, "Learning to Rank: From Pairwise Approach to Listwise Approach", ICML 2007.
 
-    >>> listnet_loss(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([2, 1, 0]))
+    >>> loss = ListNetLoss()
+    >>> loss
+    ListNetLoss(target=grade, reduction=mean)
+    >>> loss(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([2, 1, 0]))
     tensor(1.7937)
     """
-    check_choice("target", target, TARGETS)
 
-    def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        p = _normalized(_softmax(target_of(labels, target), where).to(scores.dtype), weights)
+    target: Target = "grade"
+    convex = True
+    takes_item_weights = True
+
+    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
+        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        return self.evaluate(scores, labels, {**lists})
+
+    def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+        """One value a list."""
+        p = _normalized(_softmax(target_of(labels, self.target), where).to(scores.dtype), weights)
         log_q = torch.where(where, scores, torch.finfo(scores.dtype).min).log_softmax(-1)
         return torch.where(differs(labels, where), -torch.where(where, p * log_q, 0.0).sum(-1), 0.0)
 
-    return list_loss(per_list, scores, labels, **lists)
+    def curvature(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Q (1 - q), with q the softmax of the scores."""
+        q = _softmax(scores, where)
+        return torch.where(differs(labels, where).unsqueeze(-1), q * (1 - q), 0.0)
 
 
 def _softmax(values: Tensor, where: Tensor) -> Tensor:
@@ -90,43 +75,7 @@ def _normalized(shares: Tensor, weights: Tensor | None) -> Tensor:
     return shares / torch.where(total > 0, total, 1.0)
 
 
-class ListNetLoss(RankingLoss):
-    """`listnet_loss` as a module; see there for the arguments, the errors and the source.
-
-    >>> ListNetLoss()
-    ListNetLoss(target=grade, reduction=mean)
-    """
-
-    function = staticmethod(listnet_loss)
-    convex = True
-
-    def __init__(self, target: Target = "grade", *, reduction: Reduction = "mean") -> None:
-        check_choice("target", target, TARGETS)
-        super().__init__(reduction, target=target)
-
-    def second_derivatives(
-        self, scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None = None
-    ) -> Tensor:
-        """Of the loss of each list, `[documents]`: q (1 - q)."""
-
-        def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-            q = _softmax(scores, where)
-            return torch.where(differs(labels, where).unsqueeze(-1), q * (1 - q), 0.0)
-
-        return document_values(per_list, scores, labels, offsets, item_weights)
-
-
-def softmax_loss(
-    scores: Tensor,
-    labels: Tensor,
-    *,
-    target: SoftmaxTarget = "label",
-    temperature: float = 1.0,
-    against: Against = "all",
-    epsilon: float = 0.0,
-    divergence: bool = False,
-    **lists: Unpack[ListOptions],
-) -> Tensor:
+class SoftmaxLoss(RankingLoss):
     """Softmax cross entropy of a list: - sum_i t_i log q_i, where q_i = exp(s_i) / sum_j exp(s_j) with s over the temperature.
 
     What goes by other names is a choice of options:
@@ -142,65 +91,93 @@ def softmax_loss(
     t, which `"share"` and `"teacher"` divide by its sum again. O(n), with `"lower"` O(n log n).
 
     Args:
-        scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
         target: t is `"label"`, y; `"share"`, y over the sum of the labels; `"gain"`, 2^y - 1; or `"teacher"`, the softmax of y
             over the temperature, and the labels are another model's scores, any numbers.
         temperature: above 0, in units of the scores.
         against: j is `"all"` documents; or `"lower"`, i itself and those with lower labels.
         epsilon: adds epsilon (1 - sum_i t_i q_i / sum_i t_i), >= 0; above 0 the loss is not convex.
-        divergence: whether the entropy - sum_i t_i log t_i is taken off, so that the least value against `"all"` is 0 for t that
+        divergence: whether the entropy - sum_i t_i log t_i is subtracted, so that the least value against `"all"` is 0 for t that
             add up to 1.
+        reduction: `"mean"`, `"sum"` or `"none"`.
 
     Source: Bruch, Wang, Bendersky, Najork, "An Analysis of the Softmax Cross Entropy Loss for Learning-to-Rank with Binary
     Relevance", ICTIR 2019; Zhu and Klabjan, "Listwise Learning to Rank by Exploring Unique Ratings", WSDM 2020 (lower);
     Leng et al., "PolyLoss", ICLR 2022 (epsilon); van den Oord, Li, Vinyals, 2018 (InfoNCE); Hinton, Vinyals, Dean, 2015.
 
-    >>> softmax_loss(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([2, 1, 0]))
+    >>> SoftmaxLoss()(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([2, 1, 0]))
     tensor(5.9191)
+    >>> SoftmaxLoss("share", temperature=0.05)
+    SoftmaxLoss(target=share, temperature=0.05, against=all, epsilon=0.0, divergence=False, reduction=mean)
     """
-    _check_softmax(target, temperature, against, epsilon)
-    chosen: dict[str, Any] = {"target": target, "temperature": temperature, "against": against, "epsilon": epsilon}
-    per_list = partial(_softmax_list, **chosen, divergence=divergence)
-    return list_loss(per_list, scores, labels, signed=target == "teacher", **lists)
 
+    target: Literal["label", "share", "gain", "teacher"] = "label"
+    temperature: float = 1.0
+    against: Literal["all", "lower"] = "all"
+    epsilon: float = 0.0
+    divergence: bool = False
+    takes_item_weights = True
 
-def _softmax_list(
-    scores: Tensor,
-    labels: Tensor,
-    where: Tensor,
-    weights: Tensor | None = None,
-    *,
-    target: str,
-    temperature: float,
-    against: str,
-    epsilon: float,
-    divergence: bool,
-) -> Tensor:
-    wanted = _softmax_target(labels, where, weights, target, temperature).to(scores.dtype)
-    scores = scores / temperature
-    if against == "all":
-        log_q = torch.where(where, scores, torch.finfo(scores.dtype).min).log_softmax(-1)
-    else:
-        log_q = _against_lower(scores, labels, where)
-    value = -torch.where(where, wanted * log_q, 0.0).sum(-1)
-    if divergence:
-        value = value + torch.special.xlogy(wanted, wanted).sum(-1)
-    if epsilon:
-        hit = torch.where(where, wanted * log_q.exp(), 0.0).sum(-1)
-        total = wanted.sum(-1)
-        value = value + epsilon * (1 - hit / torch.where(total > 0, total, 1.0))
-    counts = where.any(-1) if target == "teacher" else differs(labels, where)
-    return torch.where(counts, value, 0.0)
+    def setup(self) -> None:
+        """Check the numbers."""
+        check_positive("temperature", self.temperature)
+        if self.epsilon != 0:
+            check_positive("epsilon", self.epsilon)
 
+    @property
+    def convex(self) -> bool:  # type: ignore[override]
+        """Whether the loss is a convex function of the scores: without epsilon."""
+        return self.epsilon == 0
 
-def _softmax_target(labels: Tensor, where: Tensor, weights: Tensor | None, target: str, temperature: float) -> Tensor:
-    """t, `[..., list_size]`, 0 in the padding."""
-    if target == "teacher":
-        return _normalized(_softmax(labels / temperature, where), weights)
-    wanted = torch.where(where, target_of(labels, target), 0.0)
-    if target == "share":
-        return _normalized(wanted, torch.ones_like(wanted) if weights is None else weights)
-    return wanted if weights is None else wanted * weights
+    @property
+    def takes_negative_labels(self) -> bool:  # type: ignore[override]
+        """Whether labels are a teacher's scores."""
+        return self.target == "teacher"
+
+    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
+        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        return self.evaluate(scores, labels, {**lists})
+
+    def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+        """One value a list."""
+        wanted = self._target(labels, where, weights).to(scores.dtype)
+        scores = scores / self.temperature
+        if self.against == "all":
+            log_q = torch.where(where, scores, torch.finfo(scores.dtype).min).log_softmax(-1)
+        else:
+            log_q = _against_lower(scores, labels, where)
+        value = -torch.where(where, wanted * log_q, 0.0).sum(-1)
+        if self.divergence:
+            value = value + torch.special.xlogy(wanted, wanted).sum(-1)
+        if self.epsilon:
+            hit = torch.where(where, wanted * log_q.exp(), 0.0).sum(-1)
+            total = wanted.sum(-1)
+            value = value + self.epsilon * (1 - hit / torch.where(total > 0, total, 1.0))
+        counts = where.any(-1) if self.target == "teacher" else differs(labels, where)
+        return torch.where(counts, value, 0.0)
+
+    def curvature(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+        """sum(t) q (1 - q) over the square of the temperature."""
+        q = _softmax(scores / self.temperature, where)
+        wanted = self._target(labels, where, weights).to(scores.dtype)
+        counts = where if self.target == "teacher" else differs(labels, where).unsqueeze(-1)
+        total = wanted.sum(-1, keepdim=True) / self.temperature**2
+        return torch.where(counts, total * q * (1 - q), 0.0)
+
+    def second_derivatives(
+        self, scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None = None
+    ) -> Tensor | None:
+        """Of the loss of each list, `[documents]`; None with epsilon, or against lower labels."""
+        known = self.against == "all" and not self.epsilon
+        return super().second_derivatives(scores, labels, offsets, item_weights) if known else None
+
+    def _target(self, labels: Tensor, where: Tensor, weights: Tensor | None) -> Tensor:
+        """t, `[..., list_size]`, 0 in the padding."""
+        if self.target == "teacher":
+            return _normalized(_softmax(labels / self.temperature, where), weights)
+        wanted = torch.where(where, target_of(labels, self.target), 0.0)
+        if self.target == "share":
+            return _normalized(wanted, torch.ones_like(wanted) if weights is None else weights)
+        return wanted if weights is None else wanted * weights
 
 
 def _against_lower(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
@@ -215,64 +192,7 @@ def _against_lower(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
     return torch.where(where, scores - torch.logaddexp(scores, below), 0.0)
 
 
-def _check_softmax(target: str, temperature: float, against: str, epsilon: float) -> None:
-    check_choice("target", target, SOFTMAX_TARGETS)
-    check_choice("against", against, AGAINST)
-    check_positive("temperature", temperature)
-    if epsilon != 0:
-        check_positive("epsilon", epsilon)
-
-
-class SoftmaxLoss(RankingLoss):
-    """`softmax_loss` as a module; see there for the arguments, the losses it makes, the errors and the sources.
-
-    >>> SoftmaxLoss("share", temperature=0.05)
-    SoftmaxLoss(target=share, temperature=0.05, against=all, epsilon=0.0, divergence=False, reduction=mean)
-    """
-
-    function = staticmethod(softmax_loss)
-    target: str
-    temperature: float
-    against: str
-    epsilon: float
-
-    def __init__(
-        self,
-        target: SoftmaxTarget = "label",
-        temperature: float = 1.0,
-        against: Against = "all",
-        epsilon: float = 0.0,
-        divergence: bool = False,
-        *,
-        reduction: Reduction = "mean",
-    ) -> None:
-        _check_softmax(target, temperature, against, epsilon)
-        chosen: dict[str, Any] = {"target": target, "temperature": temperature, "against": against}
-        super().__init__(reduction, **chosen, epsilon=epsilon, divergence=divergence)
-
-    @property
-    def convex(self) -> bool:  # type: ignore[override]
-        """Whether the loss is a convex function of the scores: without epsilon."""
-        return self.epsilon == 0
-
-    def second_derivatives(
-        self, scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None = None
-    ) -> Tensor | None:
-        """Of the loss of each list, `[documents]`: sum(t) q (1 - q) over the temperature's square; None with other options."""
-        if self.against != "all" or self.epsilon:
-            return None
-
-        def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-            q = _softmax(scores / self.temperature, where)
-            wanted = _softmax_target(labels, where, weights, self.target, self.temperature).to(scores.dtype)
-            counts = where if self.target == "teacher" else differs(labels, where).unsqueeze(-1)
-            total = wanted.sum(-1, keepdim=True) / self.temperature**2
-            return torch.where(counts, total * q * (1 - q), 0.0)
-
-        return document_values(per_list, scores, labels, offsets, item_weights)
-
-
-def listmle_loss(scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
+class ListMLELoss(RankingLoss):
     """Likelihood of the ranking by label (ListMLE): the sum over ranks r of log(sum over q >= r of exp(s_q)) - s_r.
 
     Documents with equal labels stand in the order of their current scores, and of the input where those are equal too. That
@@ -280,21 +200,36 @@ def listmle_loss(scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -
     of the document at rank r multiplies its term. O(n log n).
 
     Args:
-        scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
+        reduction: `"mean"`, `"sum"` or `"none"`.
 
     Source: Xia, Liu, Wang, Zhang, Li, "Listwise Approach to Learning to Rank: Theory and Algorithm", ICML 2008.
 
-    >>> listmle_loss(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([2, 1, 0]))
+    >>> ListMLELoss()(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([2, 1, 0]))
     tensor(3.9333)
     """
 
-    def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+    takes_item_weights = True
+
+    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
+        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        return self.evaluate(scores, labels, {**lists})
+
+    def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+        """One value a list."""
         order, ranked, real = ranked_by_label(scores, labels, where)
         each = ranked.flip(-1).logcumsumexp(-1).flip(-1) - ranked
         each = each if weights is None else each * weights.gather(-1, order)
         return torch.where(differs(labels, where), torch.where(real, each, 0.0).sum(-1), 0.0)
 
-    return list_loss(per_list, scores, labels, **lists)
+    def curvature(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+        """The sum of q (1 - q) over the ranks at which the document is left."""
+        order, ranked, real = ranked_by_label(scores, labels, where)
+        rest = ranked.flip(-1).logcumsumexp(-1).flip(-1)
+        logs = 0.0 if weights is None else weights.gather(-1, order).log()
+        # of q and of q^2
+        sums = [torch.exp(power * ranked + (logs - power * rest).logcumsumexp(-1)) for power in (1, 2)]
+        each = torch.where(real & differs(labels, where).unsqueeze(-1), (sums[0] - sums[1]).clamp(min=0.0), 0.0)
+        return torch.zeros_like(each).scatter(-1, order, each)
 
 
 def ranked_by_label(scores: Tensor, labels: Tensor, where: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -309,35 +244,6 @@ def ranked_by_label(scores: Tensor, labels: Tensor, where: Tensor) -> tuple[Tens
     # No more than the dtype can hold below it: what is that far behind adds nothing to a sum, but inf - inf is NaN.
     ranked = torch.where(real, ranked, -torch.inf).clamp(min=torch.finfo(scores.dtype).min)
     return order, ranked, real
-
-
-class ListMLELoss(RankingLoss):
-    """`listmle_loss` as a module; see there for the arguments, ties, the errors and the source.
-
-    >>> ListMLELoss()
-    ListMLELoss(reduction=mean)
-    """
-
-    function = staticmethod(listmle_loss)
-
-    def __init__(self, *, reduction: Reduction = "mean") -> None:
-        super().__init__(reduction)
-
-    def second_derivatives(
-        self, scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None = None
-    ) -> Tensor:
-        """Of the loss of each list, `[documents]`: the sum of q (1 - q) over the ranks at which the document is left."""
-
-        def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-            order, ranked, real = ranked_by_label(scores, labels, where)
-            rest = ranked.flip(-1).logcumsumexp(-1).flip(-1)
-            logs = 0.0 if weights is None else weights.gather(-1, order).log()
-            # of q and of q^2
-            sums = [torch.exp(power * ranked + (logs - power * rest).logcumsumexp(-1)) for power in (1, 2)]
-            each = torch.where(real & differs(labels, where).unsqueeze(-1), (sums[0] - sums[1]).clamp(min=0.0), 0.0)
-            return torch.zeros_like(each).scatter(-1, order, each)
-
-        return document_values(per_list, scores, labels, offsets, item_weights)
 
 
 def approximate_ranks(
@@ -396,19 +302,11 @@ class _SmoothedRanks(torch.autograd.Function):
         return slope, None, None, None, None
 
 
-def approx_ndcg_loss(
-    scores: Tensor,
-    labels: Tensor,
-    *,
-    measure: str | Measure = "nDCG",
-    temperature: float = 0.1,
-    ranks: Ranks = "sigmoid",
-    **lists: Unpack[ListOptions],
-) -> Tensor:
+class ApproxNDCGLoss(GainLoss):
     """1 - nDCG at smoothed ranks (ApproxNDCG): r_i = 1 + sum over j != i of sigmoid((s_j - s_i) / temperature).
 
     A cut-off k multiplies each document's discount by sigmoid((k + 1/2 - r_i) / temperature). As the temperature goes to 0
-    the loss goes to 1 - nDCG where no scores are equal. The gradient vanishes where all differences are large beside the
+    the loss goes to 1 - nDCG where no scores are equal. The gradient vanishes where all differences are large compared with the
     temperature. O(n) time for each document with a gain and O(n) memory on the CPU, O(n^2) of both elsewhere.
 
     With measure `RR` it is ApproxMRR, 1 - the mean of 1 / r_i over the relevant documents. (Of several, only one can be first:
@@ -419,127 +317,99 @@ def approx_ndcg_loss(
     CPU.
 
     Args:
-        scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
         measure: nDCG with any options and cut-off, or another normalised discounted gain, whose discount is taken at ranks
             between the whole ones and has to be smooth; or `RR`.
         temperature: above 0, in units of the scores.
         ranks: `"sigmoid"`, or `"hinge"` for a measure without a cut-off.
+        reduction: `"mean"`, `"sum"` or `"none"`.
 
     Source: Qin, Liu, Li, "A General Approximation Framework for Direct Optimization of Information Retrieval Measures",
     Information Retrieval 2010. The hinge: Agarwal, Takatsu, Zaitsev, Joachims, "A General Framework for Counterfactual
     Learning-to-Rank", SIGIR 2019.
 
-    >>> approx_ndcg_loss(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([2, 1, 0]))
+    >>> ApproxNDCGLoss()(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([2, 1, 0]))
     tensor(0.3419)
-    """
-    chosen = _check_approx(measure, temperature, ranks)
-
-    def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        if isinstance(chosen, RR):
-            relevant = torch.where(where, is_relevant(labels, chosen.min_relevant), False)
-            gains = _normalized(relevant.double(), torch.ones_like(scores) if weights is None else weights)
-            can_err = differs(relevant.to(scores.dtype), where)
-        else:
-            gains, can_err = normalized_gains(chosen, labels, where, weights)
-        found = approximate_ranks(scores, where, temperature, gains > 0, ranks=ranks)
-        smooth = found.double().clamp(min=1)
-        discounts = 1 / smooth if isinstance(chosen, RR) else chosen.discounts(smooth)
-        if chosen.cutoff is not None:
-            discounts = discounts * ((chosen.cutoff + 0.5 - found) / temperature).sigmoid()
-        value = 1 - torch.where(where, gains * discounts, 0.0).sum(-1)
-        return torch.where(can_err, value, 0.0).to(scores.dtype)
-
-    return list_loss(per_list, scores, labels, signed=chosen.takes_negative_labels, **lists)
-
-
-class ApproxNDCGLoss(RankingLoss):
-    """`approx_ndcg_loss` as a module; see there for the arguments, the errors and the source.
-
     >>> ApproxNDCGLoss("nDCG@10")
     ApproxNDCGLoss(nDCG@10, temperature=0.1, ranks=sigmoid, reduction=mean)
     """
 
-    function = staticmethod(approx_ndcg_loss)
+    temperature: float = 0.1
+    ranks: Ranks = "sigmoid"
+    takes_item_weights = True
 
-    def __init__(
-        self,
-        measure: str | Measure = "nDCG",
-        temperature: float = 0.1,
-        ranks: Ranks = "sigmoid",
-        *,
-        reduction: Reduction = "mean",
-    ) -> None:
-        chosen = _check_approx(measure, temperature, ranks)
-        super().__init__(reduction, measure=chosen, temperature=temperature, ranks=ranks)
+    def setup(self) -> None:
+        """Find the measure, and check the numbers."""
+        check_positive("temperature", self.temperature)
+        super().setup()
+        if self.ranks == "hinge" and self.gain.cutoff is not None:
+            raise ValueError(f"ranks='hinge' bounds measures without a cut-off, got {self.gain.name}")
+
+    def checked(self, measure: Measure) -> Any:
+        """A normalised discounted gain, or RR."""
+        return measure if isinstance(measure, RR) else super().checked(measure)
+
+    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
+        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        return self.evaluate(scores, labels, {**lists})
+
+    def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+        """One value a list."""
+        measure: DiscountedGain | RR = self.gain
+        if isinstance(measure, RR):
+            relevant = torch.where(where, is_relevant(labels, measure.min_relevant), False)
+            gains = _normalized(relevant.double(), torch.ones_like(scores) if weights is None else weights)
+            can_err = differs(relevant.to(scores.dtype), where)
+        else:
+            gains, can_err = normalized_gains(measure, labels, where, weights)
+        found = approximate_ranks(scores, where, self.temperature, gains > 0, ranks=self.ranks)
+        smooth = found.double().clamp(min=1)
+        discounts = 1 / smooth if isinstance(measure, RR) else measure.discounts(smooth)
+        if measure.cutoff is not None:
+            discounts = discounts * ((measure.cutoff + 0.5 - found) / self.temperature).sigmoid()
+        value = 1 - torch.where(where, gains * discounts, 0.0).sum(-1)
+        return torch.where(can_err, value, 0.0).to(scores.dtype)
 
 
-def _check_approx(measure: str | Measure, temperature: float, ranks: str) -> DiscountedGain | RR:
-    check_positive("temperature", temperature)
-    check_choice("ranks", ranks, RANKS)
-    measure = parse_measure(measure)
-    chosen = measure if isinstance(measure, RR) else normalized_measure(measure, "ApproxNDCGLoss")
-    if ranks == "hinge" and chosen.cutoff is not None:
-        raise ValueError(f"ranks='hinge' bounds measures without a cut-off, got {chosen.name}")
-    return chosen
-
-
-def smooth_ap_loss(
-    scores: Tensor,
-    labels: Tensor,
-    *,
-    temperature: float = 0.1,
-    min_relevant: float | None = None,
-    **lists: Unpack[ListOptions],
-) -> Tensor:
+class SmoothAPLoss(RankingLoss):
     """1 - AP at smoothed ranks (Smooth-AP): the mean over relevant documents i of r+_i / r_i, taken from 1.
 
     r_i = 1 + sum over j != i of sigmoid((s_j - s_i) / temperature), and r+_i is the same over relevant j alone. As the
     temperature goes to 0 the loss goes to 1 - AP where no scores are equal; its gradient vanishes where all differences are large
-    beside the temperature. Item weights make the mean one of weights; ranks count documents. With p relevant documents O(p n)
-    time and O(n) memory on the CPU, O(n^2) of both elsewhere.
+    compared with the temperature. Item weights make the mean a weighted one; ranks count documents. With p relevant documents
+    O(p n) time and O(n) memory on the CPU, O(n^2) of both elsewhere.
 
     Args:
-        scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
         temperature: above 0, in units of the scores; the paper has 0.01 for cosines.
         min_relevant: the lowest grade that counts as relevant; None for every label above 0.
+        reduction: `"mean"`, `"sum"` or `"none"`.
 
     Source: Brown, Xie, Kalogeiton, Zisserman, "Smooth-AP: Smoothing the Path Towards Large-Scale Image Retrieval", ECCV 2020.
 
-    >>> smooth_ap_loss(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([1, 1, 0]))
+    >>> SmoothAPLoss()(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([1, 1, 0]))
     tensor(0.4162)
     """
-    check_positive("temperature", temperature)
-    per_list = partial(_smooth_ap_list, temperature=temperature, min_relevant=min_relevant)
-    return list_loss(per_list, scores, labels, signed=min_relevant is not None and min_relevant <= 0, **lists)
 
+    temperature: float = 0.1
+    min_relevant: float | None = None
+    takes_item_weights = True
 
-def _smooth_ap_list(
-    scores: Tensor,
-    labels: Tensor,
-    where: Tensor,
-    weights: Tensor | None = None,
-    *,
-    temperature: float,
-    min_relevant: float | None,
-) -> Tensor:
-    relevant = where & is_relevant(labels, min_relevant)
-    wanted = relevant.to(scores.dtype)
-    shares = _normalized(wanted, torch.ones_like(scores) if weights is None else weights)
-    first, every = (approximate_ranks(scores, kind, temperature, relevant) for kind in (relevant, where))
-    return torch.where(differs(wanted, where), 1 - (shares * first / every).sum(-1), 0.0)
+    def setup(self) -> None:
+        """Check the temperature."""
+        check_positive("temperature", self.temperature)
 
+    @property
+    def takes_negative_labels(self) -> bool:  # type: ignore[override]
+        """Whether `min_relevant` says which labels below 0 are relevant."""
+        return self.min_relevant is not None and self.min_relevant <= 0
 
-class SmoothAPLoss(RankingLoss):
-    """`smooth_ap_loss` as a module; see there for the arguments, the errors and the source.
+    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
+        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        return self.evaluate(scores, labels, {**lists})
 
-    >>> SmoothAPLoss(temperature=0.01)
-    SmoothAPLoss(temperature=0.01, reduction=mean)
-    """
-
-    function = staticmethod(smooth_ap_loss)
-
-    def __init__(
-        self, temperature: float = 0.1, min_relevant: float | None = None, *, reduction: Reduction = "mean"
-    ) -> None:
-        check_positive("temperature", temperature)
-        super().__init__(reduction, temperature=temperature, min_relevant=min_relevant)
+    def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+        """One value a list."""
+        relevant = where & is_relevant(labels, self.min_relevant)
+        wanted = relevant.to(scores.dtype)
+        shares = _normalized(wanted, torch.ones_like(scores) if weights is None else weights)
+        first, every = (approximate_ranks(scores, kind, self.temperature, relevant) for kind in (relevant, where))
+        return torch.where(differs(wanted, where), 1 - (shares * first / every).sum(-1), 0.0)

@@ -11,26 +11,18 @@ Source: Grover, Wang, Zweig, Ermon, "Stochastic Optimization of Sorting Networks
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
 from rankstruct.kernels import neural_entropy, neural_gain
-from rankstruct.losses.base import (
-    ListOptions,
-    RankingLoss,
-    Reduction,
-    check_positive,
-    compiled_loss,
-    differs,
-    list_loss,
-    longest_of,
-    normalized_gains,
-    normalized_measure,
-)
-from rankstruct.measures import DiscountedGain, Measure
+from rankstruct.losses.base import ListOptions, RankingLoss
+from rankstruct.losses.checks import check_positive
+from rankstruct.losses.gains import GainLoss, differs, loop_discounts, normalized_gains
 
-__all__ = ["NeuralNDCGLoss", "NeuralSortLoss", "neural_ndcg_loss", "neural_sort", "neural_sort_loss"]
+__all__ = ["NeuralNDCGLoss", "NeuralSortLoss", "neural_sort"]
 
 
 def neural_sort(scores: Tensor, where: Tensor | None = None, *, temperature: float = 1.0) -> Tensor:
@@ -64,136 +56,115 @@ def neural_sort(scores: Tensor, where: Tensor | None = None, *, temperature: flo
     return torch.where(real.unsqueeze(-2), logits, lowest).log_softmax(-1)
 
 
-def neural_sort_loss(
-    scores: Tensor, labels: Tensor, *, temperature: float = 1.0, **lists: Unpack[ListOptions]
-) -> Tensor:
+class NeuralSortLoss(RankingLoss):
     """Cross entropy of NeuralSort: the mean over ranks i of - sum_j P_ij(labels) log P_ij(scores).
 
     Documents with equal labels share their ranks. An item weight multiplies the terms of the document, and the mean is weighted
     alike. O(n^2) time at most, O(n) memory on the CPU and O(n^2) elsewhere.
 
     Args:
-        scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
         temperature: of both, above 0.
+        reduction: `"mean"`, `"sum"` or `"none"`.
 
     Source: Grover, Wang, Zweig, Ermon, ICLR 2019, section 6.1.
 
-    >>> neural_sort_loss(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([2, 1, 0]))
+    >>> loss = NeuralSortLoss()
+    >>> loss
+    NeuralSortLoss(temperature=1.0, reduction=mean)
+    >>> loss(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([2, 1, 0]))
     tensor(2.4738)
     """
-    check_positive("temperature", temperature)
 
-    def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        wanted = neural_sort(labels, where, temperature=temperature).exp()
+    temperature: float = 1.0
+    takes_item_weights = True
+
+    def setup(self) -> None:
+        """Check the temperature."""
+        check_positive("temperature", self.temperature)
+
+    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
+        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        return self.evaluate(scores, labels, {**lists})
+
+    def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+        """One value a list."""
+        wanted = neural_sort(labels, where, temperature=self.temperature).exp()
         if weights is not None:
             wanted = wanted * weights.unsqueeze(-2)
         wanted = torch.where(_rows(where), torch.where(where.unsqueeze(-2), wanted, 0.0), 0.0)
-        each = torch.where(wanted > 0, wanted * neural_sort(scores, where, temperature=temperature), 0.0)
+        each = torch.where(wanted > 0, wanted * neural_sort(scores, where, temperature=self.temperature), 0.0)
         total = wanted.sum((-2, -1))
         value = -each.sum((-2, -1)) / torch.where(total > 0, total, 1.0)
         return torch.where(differs(labels, where), value, 0.0)
 
-    def solve(scores: Tensor, labels: Tensor, *more: Tensor | None) -> tuple[Tensor, Tensor]:
-        where, offsets, weights = more
-        return neural_entropy(scores, labels, where, offsets, None, None, weights, 0.0, float(temperature))[1:]
-
-    return compiled_loss(per_list, solve, scores, labels, **lists)
-
-
-class NeuralSortLoss(RankingLoss):
-    """`neural_sort_loss` as a module; see there for the arguments, the errors and the source.
-
-    >>> NeuralSortLoss()
-    NeuralSortLoss(temperature=1.0, reduction=mean)
-    """
-
-    function = staticmethod(neural_sort_loss)
-
-    def __init__(self, temperature: float = 1.0, *, reduction: Reduction = "mean") -> None:
-        check_positive("temperature", temperature)
-        super().__init__(reduction, temperature=temperature)
+    def solve(
+        self, scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None, item_weights: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Value and gradient."""
+        lists = scores, labels, where, offsets, None, None, item_weights, 0.0
+        return neural_entropy(*lists, float(self.temperature))[1:]
 
 
-def neural_ndcg_loss(
-    scores: Tensor,
-    labels: Tensor,
-    *,
-    measure: str | Measure = "nDCG",
-    temperature: float = 1.0,
-    scalings: int = 0,
-    **lists: Unpack[ListOptions],
-) -> Tensor:
+class NeuralNDCGLoss(GainLoss):
     """1 - nDCG of the gains that NeuralSort puts at each rank (NeuralNDCG, the deterministic one).
 
     As the temperature goes to 0 the loss goes to 1 - nDCG, which has the mean over the orders of tied documents too. O(n^2) time
     at most; without scalings O(n) memory on the CPU, else O(n^2).
 
     Args:
-        scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
         measure: nDCG with any options and cut-off, or another normalised discounted gain.
         temperature: above 0.
-        scalings: so many times columns and rows are divided by their sums (Sinkhorn), so that no document stands at more than one
+        scalings: how often columns and rows are divided by their sums (Sinkhorn), so that no document stands at more than one
             rank in all; the paper does so up to 50 times. Each keeps a matrix in memory.
+        reduction: `"mean"`, `"sum"` or `"none"`.
 
     Source: Pobrotyn and Bialobrzeski, "NeuralNDCG: Direct Optimisation of a Ranking Metric via Differentiable Relaxation of
     Sorting", SIGIR eCom 2021.
 
-    >>> neural_ndcg_loss(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([2, 1, 0]))
+    >>> NeuralNDCGLoss()(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([2, 1, 0]))
     tensor(0.2612)
-    """
-    chosen = _check_neural(measure, temperature, scalings)
-
-    def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        gains, can_err = normalized_gains(chosen, labels, where, weights)
-        placed = neural_sort(scores, where, temperature=temperature).exp()
-        placed = torch.where(_rows(where), torch.where(where.unsqueeze(-2), placed, 0.0), 0.0)
-        for _ in range(scalings):
-            for side in (-2, -1):
-                total = placed.sum(side, keepdim=True)
-                placed = placed / torch.where(total > 0, total, 1.0)
-        at_rank = (placed @ gains.to(scores.dtype).unsqueeze(-1)).squeeze(-1)
-        discounts = chosen.unchecked_weights(labels.shape[-1], labels.device).to(scores.dtype)
-        return torch.where(can_err, 1 - (at_rank * discounts).sum(-1), 0.0)
-
-    signed = chosen.takes_negative_labels
-    if scalings:
-        return list_loss(per_list, scores, labels, signed=signed, **lists)
-
-    def solve(scores: Tensor, labels: Tensor, *more: Tensor | None) -> tuple[Tensor, Tensor]:
-        (where, offsets, weights), size = more, longest_of(scores, more[1])
-        tables = chosen.unchecked_weights(size), size if chosen.cutoff is None else min(chosen.cutoff, size)
-        layout = where, offsets, None, None, weights, 0.0
-        return neural_gain(scores, chosen.document_gains(labels), *layout, *tables, float(temperature))[1:]
-
-    return compiled_loss(per_list, solve, scores, labels, signed=signed, **lists)
-
-
-class NeuralNDCGLoss(RankingLoss):
-    """`neural_ndcg_loss` as a module; see there for the arguments, the errors and the source.
-
     >>> NeuralNDCGLoss("nDCG@10")
     NeuralNDCGLoss(nDCG@10, temperature=1.0, scalings=0, reduction=mean)
     """
 
-    function = staticmethod(neural_ndcg_loss)
+    temperature: float = 1.0
+    scalings: int = 0
+    takes_item_weights = True
 
-    def __init__(
-        self,
-        measure: str | Measure = "nDCG",
-        temperature: float = 1.0,
-        scalings: int = 0,
-        *,
-        reduction: Reduction = "mean",
-    ) -> None:
-        chosen = _check_neural(measure, temperature, scalings)
-        super().__init__(reduction, measure=chosen, temperature=temperature, scalings=scalings)
+    def setup(self) -> None:
+        """Check the numbers, and find the measure."""
+        check_positive("temperature", self.temperature)
+        if isinstance(self.scalings, bool) or not isinstance(self.scalings, int) or self.scalings < 0:
+            raise ValueError(f"scalings must be a whole number >= 0, got {self.scalings!r}")
+        super().setup()
 
+    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
+        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        return self.evaluate(scores, labels, {**lists})
 
-def _check_neural(measure: str | Measure, temperature: float, scalings: int) -> DiscountedGain:
-    check_positive("temperature", temperature)
-    if isinstance(scalings, bool) or not isinstance(scalings, int) or scalings < 0:
-        raise ValueError(f"scalings must be a whole number >= 0, got {scalings!r}")
-    return normalized_measure(measure, "NeuralNDCGLoss")
+    def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+        """One value a list."""
+        gains, can_err = normalized_gains(self.gain, labels, where, weights)
+        placed = neural_sort(scores, where, temperature=self.temperature).exp()
+        placed = torch.where(_rows(where), torch.where(where.unsqueeze(-2), placed, 0.0), 0.0)
+        for _ in range(self.scalings):
+            for side in (-2, -1):
+                total = placed.sum(side, keepdim=True)
+                placed = placed / torch.where(total > 0, total, 1.0)
+        at_rank = (placed @ gains.to(scores.dtype).unsqueeze(-1)).squeeze(-1)
+        discounts = self.gain.unchecked_weights(labels.shape[-1], labels.device).to(scores.dtype)
+        return torch.where(can_err, 1 - (at_rank * discounts).sum(-1), 0.0)
+
+    @property
+    def solve(self) -> Callable[..., tuple[Tensor, Tensor]] | None:  # type: ignore[override]
+        """Value and gradient by compiled loops, which do no scalings."""
+        return None if self.scalings else self._by_loops
+
+    def _by_loops(
+        self, scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None, item_weights: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        lists = scores, self.gain.document_gains(labels), where, offsets, None, None, item_weights, 0.0
+        return neural_gain(*lists, *loop_discounts(self.gain, scores, offsets), float(self.temperature))[1:]
 
 
 def _rows(where: Tensor) -> Tensor:

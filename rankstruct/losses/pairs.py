@@ -6,9 +6,8 @@ A list without such a pair (one document, equal labels, all padding) costs exact
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, ClassVar, Literal, get_args
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -17,58 +16,21 @@ from typing_extensions import Unpack
 
 from rankstruct.kernels import circle, pair_loss, pairwise_hinge
 from rankstruct.lists import check_lists
-from rankstruct.losses.base import (
-    ListOptions,
-    PerList,
-    RankingLoss,
-    Reduction,
-    check_choice,
-    check_positive,
-    check_reduction,
-    compiled_loss,
-    longest_of,
-    normalized_gains,
-    normalized_measure,
-    opened,
-    reduce_lists,
-    relative,
-    with_gradient,
-)
+from rankstruct.losses.autograd import with_gradient
+from rankstruct.losses.base import ListOptions, RankingLoss
+from rankstruct.losses.checks import check_positive
+from rankstruct.losses.gains import GainLoss, loop_discounts, normalized_gains, normalized_measure
+from rankstruct.losses.reduction import reduce_lists, relative
 from rankstruct.measures import DiscountedGain, Measure
 
-__all__ = [
-    "CircleLoss",
-    "FidelityLoss",
-    "LambdaLoss",
-    "RankNetLoss",
-    "RankSVMLoss",
-    "circle_loss",
-    "fidelity_loss",
-    "grade_pair_weights",
-    "lambda_loss",
-    "ranknet_loss",
-    "ranksvm_loss",
-]
+__all__ = ["CircleLoss", "FidelityLoss", "LambdaLoss", "RankNetLoss", "RankSVMLoss", "grade_pair_weights"]
 
-Scheme = Literal["ndcg1", "ndcg2", "ndcg2++", "lambdarank", "uniform"]
-PairSurrogate = Literal["logistic", "hinge", "zero-one"]
 PairWeights = Sequence[tuple[float, float, float]]
-SCHEMES, PAIR_SURROGATES = get_args(Scheme), get_args(PairSurrogate)
+#: What `solve` is called with: scores, labels, where, offsets and item weights.
+Lists = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
 
 
-@opened
-def ranksvm_loss(
-    scores: Tensor,
-    labels: Tensor,
-    *,
-    margin: float = 1.0,
-    pair_weights: PairWeights | None = None,
-    where: Tensor | None = None,
-    offsets: Tensor | None = None,
-    weights: Tensor | None = None,
-    item_weights: Tensor | None = None,
-    reduction: Reduction = "mean",
-) -> Tensor:
+class RankSVMLoss(RankingLoss):
     """Pairwise hinge (RankSVM): the mean of max(0, margin - (s_i - s_j)) over all pairs of a list with y_i > y_j.
 
     O(n log n) time and O(n) memory for n documents, with any number of grades on the CPU, and for each grade elsewhere; with item
@@ -76,57 +38,61 @@ def ranksvm_loss(
     nothing. On binary labels the structured hinge of AUC is twice this loss with margin 1/2.
 
     Args:
-        scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
         margin: the difference from which a pair costs nothing, above 0.
         pair_weights: for SVM-IR, `(higher grade, lower grade, weight)` of the pairs that count, weights >= 0, such as
             `grade_pair_weights` finds; the cost of a pair is multiplied by it, the mean stays that over all pairs; O(n^2) time.
-            All count 1 if None. That each query counts alike, however many pairs it has, SVM-IR's query weights, is the mean's
-            doing.
+            All count 1 if None. SVM-IR's query weights, by which each query counts alike however many pairs it has, are what the
+            mean does.
+        reduction: `"mean"`, `"sum"` or `"none"`.
 
     Source: Herbrich, Graepel, Obermayer, "Large Margin Rank Boundaries for Ordinal Regression", 2000; Joachims, "Optimizing
     Search Engines using Clickthrough Data", KDD 2002. Counting by sorted order: Joachims, "Training Linear SVMs in Linear
     Time", KDD 2006. SVM-IR: Cao, Xu, Liu, Li, Huang, Hon, "Adapting Ranking SVM to Document Retrieval", SIGIR 2006.
 
-    >>> ranksvm_loss(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([2, 1, 0]))
+    >>> lists = torch.tensor([0.5, 0.0, 2.0]), torch.tensor([2, 1, 0])
+    >>> RankSVMLoss()(*lists)
     tensor(2.)
-    >>> ranksvm_loss(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([2, 1, 0]), pair_weights=[(2, 0, 1.0), (2, 1, 0.5)])
+    >>> loss = RankSVMLoss(pair_weights=[(2, 0, 1.0), (2, 1, 0.5)])                       # SVM-IR
+    >>> loss
+    RankSVMLoss(margin=1.0, pair_weights=[(2, 0, 1.0), (2, 1, 0.5)], reduction=mean)
+    >>> loss(*lists)
     tensor(0.9167)
     """
-    check_positive("margin", margin)
-    check_reduction(reduction)
-    if pair_weights is not None:
-        _check_pair_weights(pair_weights)
-    if item_weights is not None or pair_weights is not None:
-        per_list = _mean_over_pairs(lambda differences: torch.relu(margin - differences), pair_weights)
-        solve = _ByPairs("hinge", 1 / margin, unit=1 / margin, pair_weights=pair_weights)
-        layout: dict[str, Any] = {"where": where, "offsets": offsets, "weights": weights, "reduction": reduction}
-        return compiled_loss(per_list, solve, scores, labels, item_weights=item_weights, **layout)
-    check_lists(scores, labels, where, offsets)
-    lists = (scores.detach(), labels.detach(), where, offsets, None, None, 0.0)
-    _, value, direction = pairwise_hinge(*lists, float(margin))
-    values = with_gradient(scores, value, direction, offsets)
-    return reduce_lists(values, where=where, offsets=offsets, weights=weights, reduction=reduction)
 
-
-class RankSVMLoss(RankingLoss):
-    """`ranksvm_loss` as a module; see there for the arguments, the errors and the sources.
-
-    >>> RankSVMLoss()
-    RankSVMLoss(margin=1.0, reduction=mean)
-    >>> RankSVMLoss(pair_weights=[(2, 0, 1.0), (1, 0, 0.3)])                             # SVM-IR
-    RankSVMLoss(margin=1.0, pair_weights=[(2, 0, 1.0), (1, 0, 0.3)], reduction=mean)
-    """
-
-    function: ClassVar[Callable[..., Tensor]] = staticmethod(ranksvm_loss)
+    margin: float = 1.0
+    pair_weights: PairWeights | None = None
     convex = True
+    takes_item_weights = True
 
-    def __init__(
-        self, margin: float = 1.0, pair_weights: PairWeights | None = None, *, reduction: Reduction = "mean"
-    ) -> None:
-        check_positive("margin", margin)
-        _check_pair_weights(pair_weights or ())
-        pairs = None if pair_weights is None else [(high, low, weight) for high, low, weight in pair_weights]
-        super().__init__(reduction, margin=margin, pair_weights=pairs)
+    def setup(self) -> None:
+        """Check the margin and the weights."""
+        check_positive("margin", self.margin)
+        if self.pair_weights is not None:
+            _check_pair_weights(self.pair_weights)
+            self.pair_weights = [(high, low, weight) for high, low, weight in self.pair_weights]
+
+    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
+        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        return self.evaluate(scores, labels, {**lists})
+
+    def of_lists(self, scores: Tensor, labels: Tensor, **lists: Any) -> Tensor:
+        """The reduced loss, by sorted order where all pairs count alike."""
+        if self.pair_weights is not None or "item_weights" in lists:
+            return super().of_lists(scores, labels, **lists)
+        where, offsets = lists.get("where"), lists.get("offsets")
+        check_lists(scores, labels, where, offsets)
+        given = scores.detach(), labels.detach(), where, offsets, None, None, 0.0
+        _, value, direction = pairwise_hinge(*given, float(self.margin))
+        return reduce_lists(with_gradient(scores, value, direction, offsets), **lists)
+
+    def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+        """One value a list."""
+        costs = torch.relu(self.margin - _differences(scores))
+        return _mean_over_pairs(costs, labels, where, weights, self.pair_weights)
+
+    def solve(self, *lists: Unpack[Lists]) -> tuple[Tensor, Tensor]:
+        """Value and gradient."""
+        return _sum_over_pairs(lists, "hinge", 1 / self.margin, unit=1 / self.margin, pair_weights=self.pair_weights)
 
 
 def _check_pair_weights(pair_weights: PairWeights) -> None:
@@ -175,102 +141,108 @@ def grade_pair_weights(
     return [(*pair, sum(each) / len(each)) for pair, each in sorted(found.items())]
 
 
-def ranknet_loss(scores: Tensor, labels: Tensor, *, sigma: float = 1.0, **lists: Unpack[ListOptions]) -> Tensor:
+class RankNetLoss(RankingLoss):
     """Pairwise logistic (RankNet): the mean of log(1 + exp(-sigma (s_i - s_j))) over all pairs of a list with y_i > y_j.
 
     O(n^2) time; O(n) memory on the CPU, O(n^2) elsewhere and for derivatives of higher order.
 
     Args:
-        scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
         sigma: the steepness, above 0.
+        reduction: `"mean"`, `"sum"` or `"none"`.
 
     Source: Burges et al., "Learning to Rank using Gradient Descent", ICML 2005.
 
-    >>> ranknet_loss(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([2, 1, 0]))
+    >>> RankNetLoss()(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([2, 1, 0]))
     tensor(1.4341)
-    """
-    check_positive("sigma", sigma)
-    per_list = _mean_over_pairs(lambda differences: softplus(-sigma * differences))
-    return compiled_loss(per_list, _ByPairs("logistic", sigma), scores, labels, **lists)
-
-
-class RankNetLoss(RankingLoss):
-    """`ranknet_loss` as a module; see there for the arguments, the errors and the source.
-
     >>> RankNetLoss(sigma=2.0)
     RankNetLoss(sigma=2.0, reduction=mean)
     """
 
-    function = staticmethod(ranknet_loss)
+    sigma: float = 1.0
     convex = True
-    sigma: float
+    takes_item_weights = True
 
-    def __init__(self, sigma: float = 1.0, *, reduction: Reduction = "mean") -> None:
-        check_positive("sigma", sigma)
-        super().__init__(reduction, sigma=sigma)
+    def setup(self) -> None:
+        """Check the steepness."""
+        check_positive("sigma", self.sigma)
+
+    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
+        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        return self.evaluate(scores, labels, {**lists})
+
+    def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+        """One value a list."""
+        return _mean_over_pairs(softplus(-self.sigma * _differences(scores)), labels, where, weights)
+
+    def solve(self, *lists: Unpack[Lists]) -> tuple[Tensor, Tensor]:
+        """Value and gradient."""
+        return _sum_over_pairs(lists, "logistic", self.sigma)
 
     def second_derivatives(
         self, scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None = None
     ) -> Tensor:
         """Of the loss of each list, `[documents]`."""
-        return _ByPairs("curvature", self.sigma).directions(scores, labels, offsets, item_weights)
+        return _sum_over_pairs(_known(scores, labels, offsets, item_weights), "curvature", self.sigma)[1]
 
 
-def fidelity_loss(scores: Tensor, labels: Tensor, *, sigma: float = 1.0, **lists: Unpack[ListOptions]) -> Tensor:
+class FidelityLoss(RankingLoss):
     """Fidelity (FRank): the mean of 1 - sqrt(P) over all pairs of a list with y_i > y_j, P = 1 / (1 + exp(-sigma (s_i - s_j))).
 
     That is 1 - sqrt(P* P) - sqrt((1 - P*) (1 - P)) where the order of the pair is certain, P* = 1. At most 1 a pair, so that one
     that is hopelessly wrong pulls no more; not convex. O(n^2) time, O(n) memory on the CPU and O(n^2) elsewhere.
 
     Args:
-        scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
         sigma: the steepness, above 0.
+        reduction: `"mean"`, `"sum"` or `"none"`.
 
     Source: Tsai, Liu, Qin, Chen, Ma, "FRank: A Ranking Method with Fidelity Loss", SIGIR 2007. Its generalised additive model is
     `rs.BoostedRanker(loss="FidelityLoss()", num_leaves=2)`, by Newton steps.
 
-    >>> fidelity_loss(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([2, 1, 0]))
+    >>> FidelityLoss()(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([2, 1, 0]))
     tensor(0.4796)
-    """
-    check_positive("sigma", sigma)
-    # sqrt(P) by its logarithm: neither overflows, and the slope where P is 0 is 0
-    per_list = _mean_over_pairs(lambda differences: -torch.expm1(-0.5 * softplus(-sigma * differences)))
-    return compiled_loss(per_list, _ByPairs("fidelity", sigma), scores, labels, **lists)
-
-
-class FidelityLoss(RankingLoss):
-    """`fidelity_loss` as a module; see there for the arguments, the errors and the source.
-
     >>> FidelityLoss(sigma=2.0)
     FidelityLoss(sigma=2.0, reduction=mean)
     """
 
-    function = staticmethod(fidelity_loss)
+    sigma: float = 1.0
+    takes_item_weights = True
 
-    def __init__(self, sigma: float = 1.0, *, reduction: Reduction = "mean") -> None:
-        check_positive("sigma", sigma)
-        super().__init__(reduction, sigma=sigma)
+    def setup(self) -> None:
+        """Check the steepness."""
+        check_positive("sigma", self.sigma)
+
+    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
+        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        return self.evaluate(scores, labels, {**lists})
+
+    def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+        """One value a list."""
+        # sqrt(P) by its logarithm: neither overflows, and the slope where P is 0 is 0
+        costs = -torch.expm1(-0.5 * softplus(-self.sigma * _differences(scores)))
+        return _mean_over_pairs(costs, labels, where, weights)
+
+    def solve(self, *lists: Unpack[Lists]) -> tuple[Tensor, Tensor]:
+        """Value and gradient."""
+        return _sum_over_pairs(lists, "fidelity", self.sigma)
 
 
-def _mean_over_pairs(cost: Callable[[Tensor], Tensor], pair_weights: PairWeights | None = None) -> PerList:
-    """The mean cost of s_i - s_j over the pairs of a list with y_i > y_j, by the product of their item weights.
+def _mean_over_pairs(
+    costs: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None, pair_weights: PairWeights | None = None
+) -> Tensor:
+    """The mean of costs `[..., i, j]` over the pairs of a list with y_i > y_j, by the product of their item weights.
 
     The cost of a pair is multiplied by the weight of its grades, and 0 if they have none, where there are `pair_weights`.
     """
-
-    def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        pairs = _ordered_pairs(labels, where)
-        each = torch.where(pairs, cost(_differences(scores)), 0.0)
-        if pair_weights is not None:
-            grades = labels.unsqueeze(-1), labels.unsqueeze(-2)
-            each = each * _weights_of_grades(*grades, pair_weights).to(each.dtype)
-        if weights is None:
-            return each.sum((-2, -1)) / pairs.sum((-2, -1)).clamp(min=1)
-        products = _products(pairs, weights)
-        total = products.sum((-2, -1))
-        return (products * each).sum((-2, -1)) / torch.where(total > 0, total, 1.0)
-
-    return per_list
+    pairs = _ordered_pairs(labels, where)
+    each = torch.where(pairs, costs, 0.0)
+    if pair_weights is not None:
+        grades = labels.unsqueeze(-1), labels.unsqueeze(-2)
+        each = each * _weights_of_grades(*grades, pair_weights).to(each.dtype)
+    if weights is None:
+        return each.sum((-2, -1)) / pairs.sum((-2, -1)).clamp(min=1)
+    products = _products(pairs, weights)
+    total = products.sum((-2, -1))
+    return (products * each).sum((-2, -1)) / torch.where(total > 0, total, 1.0)
 
 
 def _weights_of_grades(better: Tensor, worse: Tensor, pair_weights: PairWeights) -> Tensor:
@@ -281,26 +253,7 @@ def _weights_of_grades(better: Tensor, worse: Tensor, pair_weights: PairWeights)
     return found
 
 
-def _cost(differences: Tensor, surrogate: str, sigma: float) -> Tensor:
-    """What a pair with s_i - s_j costs, 1 where they tie (of the zero-one, 1/2)."""
-    if surrogate == "hinge":
-        return torch.relu(1 - sigma * differences)
-    if surrogate == "zero-one":
-        return torch.sigmoid(-sigma * differences)
-    return softplus(-sigma * differences) / math.log(2)
-
-
-def lambda_loss(
-    scores: Tensor,
-    labels: Tensor,
-    *,
-    measure: str | Measure = "nDCG",
-    scheme: Scheme = "ndcg2",
-    sigma: float = 1.0,
-    mu: float = 10.0,
-    surrogate: PairSurrogate = "logistic",
-    **lists: Unpack[ListOptions],
-) -> Tensor:
+class LambdaLoss(GainLoss):
     """LambdaLoss: the sum over pairs of w_ij log2(1 + exp(-sigma (s_i - s_j))), weighted by what the pair means for nDCG.
 
     With G_i the document's gain over the best DCG, d(r) the discount, r_i the document's rank by score and k = |r_i - r_j|:
@@ -312,12 +265,11 @@ def lambda_loss(
         uniform      w_ij = 1 over the number of pairs, whatever the measure             y_i > y_j
 
     The ranks are those of the current scores and no gradient passes through them; equal scores rank in input order. Without
-    a cut-off, ndcg1 and ndcg2 are at least 1 - nDCG. Behind a cut-off d(r) is 0; d(k) knows none, but a pair with both
-    documents behind it weighs 0. O(n^2) time, O(n k) with a cut-off k, and O(n) memory on the CPU; O(n^2) of both elsewhere
+    a cut-off, ndcg1 and ndcg2 are at least 1 - nDCG. Beyond a cut-off d(r) is 0; d(k) knows none, but a pair of documents that
+    are both beyond it weighs 0. O(n^2) time, O(n k) with a cut-off k, and O(n) memory on the CPU; O(n^2) of both elsewhere
     and for derivatives of higher order.
 
     Args:
-        scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
         measure: nDCG with any options and cut-off, or another normalised discounted gain; y_i > y_j means a higher gain.
         scheme: `"ndcg1"`, `"ndcg2"`, `"ndcg2++"`, `"lambdarank"` or `"uniform"`.
         sigma: the steepness, above 0.
@@ -325,152 +277,53 @@ def lambda_loss(
         surrogate: what a pair with x = sigma (s_i - s_j) costs: `"logistic"`, log2(1 + exp(-x)); `"hinge"`, max(0, 1 - x); or
             `"zero-one"`, sigmoid(-x), which is not convex. `LambdaLoss(scheme="uniform", surrogate="zero-one")` is the pairwise
             soft zero-one loss.
+        reduction: `"mean"`, `"sum"` or `"none"`.
 
     Source: Wang, Li, Golbandi, Bendersky, Najork, "The LambdaLoss Framework for Ranking Metric Optimization", CIKM 2018.
 
-    >>> lambda_loss(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([2, 1, 0]))
+    >>> LambdaLoss()(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([2, 1, 0]))
     tensor(0.9982)
-    """
-    chosen = _check_lambda(measure, scheme, sigma, mu, surrogate)
-    solve = _ByPairs(surrogate, sigma, scheme, mu, chosen, unit=math.log(2) if surrogate == "logistic" else 1.0)
-    if scheme == "uniform":
-        per_list = _mean_over_pairs(partial(_cost, surrogate=surrogate, sigma=sigma))
-        return compiled_loss(per_list, solve, scores, labels, **lists)
-
-    def weighted(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        pairs, weight, can_err = _weighted_pairs(scores.detach(), labels, where, chosen, scheme, mu, weights)
-        each = weight * _cost(_differences(scores), surrogate, sigma)
-        return torch.where(can_err, torch.where(pairs, each, 0.0).sum((-2, -1)), 0.0)
-
-    return compiled_loss(weighted, solve, scores, labels, signed=chosen.takes_negative_labels, **lists)
-
-
-class _ByPairs:
-    """Sums over pairs by the compiled loops of `pair_loss`, as `compiled_loss` takes them.
-
-    Args:
-        cost, sigma, scheme, mu: of `pair_loss`; `measure` has gains and discounts, but with the scheme "uniform".
-        unit: what all is divided by.
-        pair_weights: of `ranksvm_loss`.
-    """
-
-    def __init__(
-        self,
-        cost: str,
-        sigma: float,
-        scheme: str = "uniform",
-        mu: float = 0.0,
-        measure: DiscountedGain | None = None,
-        *,
-        unit: float = 1.0,
-        pair_weights: PairWeights | None = None,
-    ) -> None:
-        self.measure = None if scheme == "uniform" else measure
-        self.options = scheme, cost, float(sigma), float(mu)
-        self.unit, self.pair_weights = unit, pair_weights
-
-    def __call__(
-        self, scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None, item_weights: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        gains = labels if self.measure is None else self.measure.document_gains(labels)
-        lists = scores, gains, where, offsets, None, None, item_weights, 0.0
-        tables = self._tables(longest_of(scores, offsets))
-        _, value, direction = pair_loss(*lists, *tables, *self.options, *self._named(labels.dtype))
-        return value / self.unit, direction / self.unit
-
-    def _tables(self, size: int) -> tuple[Tensor, Tensor, int]:
-        """Discounts of lists of this size, their falls, and how many ranks have one."""
-        if self.measure is None:
-            return torch.empty(0), torch.empty(0), 0
-        kept = size if self.measure.cutoff is None else min(self.measure.cutoff, size)
-        return self.measure.unchecked_weights(size), _steps(self.measure, size), kept
-
-    def _named(self, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
-        """The grades that pair weights name, as labels of the dtype have them, and the weight of any two."""
-        if self.pair_weights is None:
-            return None, None
-        grades = sorted({grade for pair in self.pair_weights for grade in pair[:2]})
-        table = torch.zeros(len(grades), len(grades), dtype=torch.float64)
-        for high, low, weight in self.pair_weights:
-            at, below = grades.index(high), grades.index(low)
-            table[at, below] = table[below, at] = weight
-        kind = dtype if dtype.is_floating_point else torch.float64
-        return torch.tensor(grades, dtype=kind).double(), table
-
-    def directions(self, scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None) -> Tensor:
-        """The directions alone, of flat lists on the CPU whose item weights may be 0."""
-        where = None if item_weights is None else item_weights > 0
-        return self(scores.detach(), labels, where, offsets, item_weights)[1]
-
-
-def _weighted_pairs(
-    scores: Tensor,
-    labels: Tensor,
-    where: Tensor,
-    measure: DiscountedGain,
-    scheme: str,
-    mu: float,
-    weights: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Which pairs count, `[..., i, j]` bool, their w_ij, and which lists a ranking can get wrong, `[...]` bool."""
-    size, device = labels.shape[-1], labels.device
-    gains, can_err = normalized_gains(measure, labels, where, weights)
-    gains = gains.to(scores.dtype)
-    discounts = measure.unchecked_weights(size, device).to(scores.dtype)
-    order = torch.where(where, scores, -torch.inf).argsort(dim=-1, descending=True, stable=True)
-    ranks = order.argsort(dim=-1)  # from 0
-    own = discounts[ranks]
-    pairs = where.unsqueeze(-1) & where.unsqueeze(-2)
-    if scheme == "ndcg1":
-        return pairs & ~torch.eye(size, dtype=torch.bool, device=device), (gains * own).unsqueeze(-1), can_err
-    pairs = pairs & (gains.unsqueeze(-1) > gains.unsqueeze(-2))
-    swap: Tensor | float = _differences(own).abs() if scheme != "ndcg2" else 0.0
-    if scheme != "lambdarank":
-        steps = _steps(measure, size, device).to(scores.dtype)
-        swap = swap + (mu if scheme == "ndcg2++" else 1.0) * steps[_differences(ranks).abs()]
-        if measure.cutoff is not None:
-            within = ranks < measure.cutoff
-            pairs = pairs & (within.unsqueeze(-1) | within.unsqueeze(-2))
-    return pairs, _differences(gains) * swap, can_err
-
-
-def _steps(measure: DiscountedGain, size: int, device: torch.device | None = None) -> Tensor:
-    """d(k) - d(k + 1) for k = 0, 1, ..., size, without a cut-off, and 0 for k = 0; float64 `[size + 1]`."""
-    plain = measure.discounts(torch.arange(1, size + 2, dtype=torch.float64, device=device))
-    return torch.cat([plain.new_zeros(1), -plain.diff()])
-
-
-class LambdaLoss(RankingLoss):
-    """`lambda_loss` as a module; see there for the arguments, the schemes, the errors and the source.
-
     >>> LambdaLoss("nDCG@10", scheme="lambdarank")
     LambdaLoss(nDCG@10, scheme=lambdarank, sigma=1.0, mu=10.0, surrogate=logistic, reduction=mean)
     """
 
-    function = staticmethod(lambda_loss)
-    measure: DiscountedGain
-    scheme: str
-    sigma: float
-    mu: float
-    surrogate: str
+    scheme: Literal["ndcg1", "ndcg2", "ndcg2++", "lambdarank", "uniform"] = "ndcg2"
+    sigma: float = 1.0
+    mu: float = 10.0
+    surrogate: Literal["logistic", "hinge", "zero-one"] = "logistic"
+    takes_item_weights = True
 
-    def __init__(
-        self,
-        measure: str | Measure = "nDCG",
-        scheme: Scheme = "ndcg2",
-        sigma: float = 1.0,
-        mu: float = 10.0,
-        surrogate: PairSurrogate = "logistic",
-        *,
-        reduction: Reduction = "mean",
-    ) -> None:
-        chosen = _check_lambda(measure, scheme, sigma, mu, surrogate)
-        super().__init__(reduction, measure=chosen, scheme=scheme, sigma=sigma, mu=mu, surrogate=surrogate)
+    def setup(self) -> None:
+        """Check the numbers, and find the measure."""
+        check_positive("sigma", self.sigma)
+        check_positive("mu", self.mu)
+        super().setup()
 
     @property
     def convex(self) -> bool:  # type: ignore[override]
         """Whether the loss is a convex function of the scores: with weights that no rank changes."""
         return self.scheme == "uniform" and self.surrogate != "zero-one"
+
+    @property
+    def takes_negative_labels(self) -> bool:  # type: ignore[override]
+        """Whether the measure says what labels below 0 are worth, and is looked at."""
+        return self.scheme != "uniform" and self.gain.takes_negative_labels
+
+    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
+        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        return self.evaluate(scores, labels, {**lists})
+
+    def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+        """One value a list."""
+        costs = self._cost(_differences(scores))
+        if self.scheme == "uniform":
+            return _mean_over_pairs(costs, labels, where, weights)
+        pairs, weight, can_err = self._weighted_pairs(scores.detach(), labels, where, weights)
+        return torch.where(can_err, torch.where(pairs, weight * costs, 0.0).sum((-2, -1)), 0.0)
+
+    def solve(self, *lists: Unpack[Lists]) -> tuple[Tensor, Tensor]:
+        """Value and gradient."""
+        return self._summed(lists, self.surrogate)
 
     def second_derivatives(
         self, scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None = None
@@ -478,16 +331,98 @@ class LambdaLoss(RankingLoss):
         """Of the loss of each list, `[documents]`, the ranks staying as they are; None but of the logistic surrogate."""
         if self.surrogate != "logistic":
             return None
-        found = _ByPairs("curvature", self.sigma, self.scheme, self.mu, self.measure, unit=math.log(2))
-        return found.directions(scores, labels, offsets, item_weights)
+        return self._summed(_known(scores, labels, offsets, item_weights), "curvature")[1]
+
+    def _summed(self, lists: Lists, cost: str) -> tuple[Tensor, Tensor]:
+        measure = None if self.scheme == "uniform" else self.gain
+        unit = math.log(2) if self.surrogate == "logistic" else 1.0
+        return _sum_over_pairs(lists, cost, self.sigma, self.scheme, self.mu, measure, unit=unit)
+
+    def _cost(self, differences: Tensor) -> Tensor:
+        """What a pair with s_i - s_j costs, 1 where they tie (of the zero-one, 1/2)."""
+        if self.surrogate == "hinge":
+            return torch.relu(1 - self.sigma * differences)
+        if self.surrogate == "zero-one":
+            return torch.sigmoid(-self.sigma * differences)
+        return softplus(-self.sigma * differences) / math.log(2)
+
+    def _weighted_pairs(
+        self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Which pairs count, `[..., i, j]` bool, their w_ij, and which lists a ranking can get wrong, `[...]` bool."""
+        size, device = labels.shape[-1], labels.device
+        gains, can_err = normalized_gains(self.gain, labels, where, weights)
+        gains = gains.to(scores.dtype)
+        discounts = self.gain.unchecked_weights(size, device).to(scores.dtype)
+        order = torch.where(where, scores, -torch.inf).argsort(dim=-1, descending=True, stable=True)
+        ranks = order.argsort(dim=-1)  # from 0
+        own = discounts[ranks]
+        pairs = where.unsqueeze(-1) & where.unsqueeze(-2)
+        if self.scheme == "ndcg1":
+            return pairs & ~torch.eye(size, dtype=torch.bool, device=device), (gains * own).unsqueeze(-1), can_err
+        pairs = pairs & (gains.unsqueeze(-1) > gains.unsqueeze(-2))
+        swap: Tensor | float = _differences(own).abs() if self.scheme != "ndcg2" else 0.0
+        if self.scheme != "lambdarank":
+            steps = _steps(self.gain, size, device).to(scores.dtype)
+            swap = swap + (self.mu if self.scheme == "ndcg2++" else 1.0) * steps[_differences(ranks).abs()]
+            if self.gain.cutoff is not None:
+                within = ranks < self.gain.cutoff
+                pairs = pairs & (within.unsqueeze(-1) | within.unsqueeze(-2))
+        return pairs, _differences(gains) * swap, can_err
 
 
-def _check_lambda(measure: str | Measure, scheme: str, sigma: float, mu: float, surrogate: str) -> DiscountedGain:
-    check_choice("scheme", scheme, SCHEMES)
-    check_choice("surrogate", surrogate, PAIR_SURROGATES)
-    check_positive("sigma", sigma)
-    check_positive("mu", mu)
-    return normalized_measure(measure, "LambdaLoss")
+def _sum_over_pairs(
+    lists: Lists,
+    cost: str,
+    sigma: float,
+    scheme: str = "uniform",
+    mu: float = 0.0,
+    measure: DiscountedGain | None = None,
+    *,
+    unit: float = 1.0,
+    pair_weights: PairWeights | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Sums over pairs and their gradients by the compiled loops of `pair_loss`.
+
+    Args:
+        lists: what `solve` is called with.
+        cost, sigma, scheme, mu: of `pair_loss`; `measure` has gains and discounts, and is None with the scheme "uniform".
+        unit: what all is divided by.
+        pair_weights: of `RankSVMLoss`.
+    """
+    scores, labels, where, offsets, item_weights = lists
+    gains, discounts, steps, kept = labels, torch.empty(0), torch.empty(0), 0
+    if measure is not None:
+        gains, (discounts, kept) = measure.document_gains(labels), loop_discounts(measure, scores, offsets)
+        steps = _steps(measure, len(discounts))
+    given = scores, gains, where, offsets, None, None, item_weights, 0.0, discounts, steps, kept
+    named = _named_grades(pair_weights, labels.dtype)
+    _, value, direction = pair_loss(*given, scheme, cost, float(sigma), float(mu), *named)
+    return value / unit, direction / unit
+
+
+def _named_grades(pair_weights: PairWeights | None, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
+    """The grades that pair weights name, as labels of the dtype have them, and the weight of any two."""
+    if pair_weights is None:
+        return None, None
+    grades = sorted({grade for pair in pair_weights for grade in pair[:2]})
+    table = torch.zeros(len(grades), len(grades), dtype=torch.float64)
+    for high, low, weight in pair_weights:
+        at, below = grades.index(high), grades.index(low)
+        table[at, below] = table[below, at] = weight
+    kind = dtype if dtype.is_floating_point else torch.float64
+    return torch.tensor(grades, dtype=kind).double(), table
+
+
+def _known(scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None) -> Lists:
+    """Flat lists on the CPU as `solve` takes them; item weights may be 0."""
+    return scores.detach(), labels, None if item_weights is None else item_weights > 0, offsets, item_weights
+
+
+def _steps(measure: DiscountedGain, size: int, device: torch.device | None = None) -> Tensor:
+    """d(k) - d(k + 1) for k = 0, 1, ..., size, without a cut-off, and 0 for k = 0; float64 `[size + 1]`."""
+    plain = measure.discounts(torch.arange(1, size + 2, dtype=torch.float64, device=device))
+    return torch.cat([plain.new_zeros(1), -plain.diff()])
 
 
 def _differences(values: Tensor) -> Tensor:
@@ -507,9 +442,7 @@ def _products(pairs: Tensor, weights: Tensor) -> Tensor:
     return torch.where(pairs, weights.unsqueeze(-1) * weights.unsqueeze(-2), 0.0)
 
 
-def circle_loss(
-    scores: Tensor, labels: Tensor, *, gamma: float = 64.0, margin: float = 0.25, **lists: Unpack[ListOptions]
-) -> Tensor:
+class CircleLoss(RankingLoss):
     """Circle loss, for scores that are similarities, about 0 to 1: with a_i = max(0, 1 + m - s_i) and b_j = max(0, s_j + m),
 
         log(1 + sum over y_i > y_j of exp(gamma (b_j (s_j - m) - a_i (s_i - 1 + m))))
@@ -518,23 +451,41 @@ def circle_loss(
     it should be; it is not that of the value. A shift of all scores changes the loss. O(n log n), on other devices O(n^2).
 
     Args:
-        scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
         gamma: the scale, above 0.
         margin: m; relevant documents should score above 1 - m, others below m.
+        reduction: `"mean"`, `"sum"` or `"none"`.
 
     Source: Sun et al., "Circle Loss: A Unified Perspective of Pair Similarity Optimization", CVPR 2020, equation 6.
 
-    >>> circle_loss(torch.tensor([0.5, 0.0, 0.8]), torch.tensor([2, 1, 0]), gamma=1.0)
+    >>> loss = CircleLoss(gamma=1.0)
+    >>> loss
+    CircleLoss(gamma=1.0, margin=0.25, reduction=mean)
+    >>> loss(torch.tensor([0.5, 0.0, 0.8]), torch.tensor([2, 1, 0]))
     tensor(2.1783)
     """
-    _check_circle(gamma, margin)
 
-    def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+    gamma: float = 64.0
+    margin: float = 0.25
+    takes_item_weights = True
+
+    def setup(self) -> None:
+        """Check the numbers."""
+        check_positive("gamma", self.gamma)
+        margin = self.margin
+        if isinstance(margin, bool) or not isinstance(margin, int | float) or not -math.inf < margin < math.inf:
+            raise ValueError(f"margin must be a finite number, got {margin!r}")
+
+    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
+        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        return self.evaluate(scores, labels, {**lists})
+
+    def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+        """One value a list."""
         pairs = _ordered_pairs(labels, where)
         fixed = scores.detach()
-        up = (1 + margin - fixed).relu() * (scores - 1 + margin)
-        down = (fixed + margin).relu() * (scores - margin)
-        each = gamma * (down.unsqueeze(-2) - up.unsqueeze(-1))
+        up = (1 + self.margin - fixed).relu() * (scores - 1 + self.margin)
+        down = (fixed + self.margin).relu() * (scores - self.margin)
+        each = self.gamma * (down.unsqueeze(-2) - up.unsqueeze(-1))
         if weights is not None:
             logs = torch.where(where, weights, 1.0).log()
             each = each + logs.unsqueeze(-1) + logs.unsqueeze(-2)
@@ -542,28 +493,8 @@ def circle_loss(
         total = torch.where(pairs, each, lowest).flatten(-2).logsumexp(-1)
         return torch.where(pairs.any(-1).any(-1), softplus(total), 0.0)
 
-    def solve(scores: Tensor, labels: Tensor, *more: Tensor | None) -> tuple[Tensor, Tensor]:
-        where, offsets, weights = more
-        return circle(scores, labels, where, offsets, scores, None, weights, 0.0, float(gamma), float(margin))[1:]
-
-    return compiled_loss(per_list, solve, scores, labels, **lists)
-
-
-class CircleLoss(RankingLoss):
-    """`circle_loss` as a module; see there for the arguments, the errors and the source.
-
-    >>> CircleLoss(gamma=32.0)
-    CircleLoss(gamma=32.0, margin=0.25, reduction=mean)
-    """
-
-    function = staticmethod(circle_loss)
-
-    def __init__(self, gamma: float = 64.0, margin: float = 0.25, *, reduction: Reduction = "mean") -> None:
-        _check_circle(gamma, margin)
-        super().__init__(reduction, gamma=gamma, margin=margin)
-
-
-def _check_circle(gamma: float, margin: float) -> None:
-    check_positive("gamma", gamma)
-    if isinstance(margin, bool) or not isinstance(margin, int | float) or not -math.inf < margin < math.inf:
-        raise ValueError(f"margin must be a finite number, got {margin!r}")
+    def solve(self, *lists: Unpack[Lists]) -> tuple[Tensor, Tensor]:
+        """Value and gradient."""
+        scores, labels, where, offsets, weights = lists
+        given = scores, labels, where, offsets, scores, None, weights, 0.0
+        return circle(*given, float(self.gamma), float(self.margin))[1:]

@@ -42,22 +42,11 @@ from typing_extensions import Unpack
 
 from rankstruct.kernels import PolicyLoss, draw_few_ranks, draw_rankings, policy_curvature, policy_gradient, policy_loss
 from rankstruct.kernels.call import SCORES
-from rankstruct.lists import as_offsets, check_lists, is_eager, is_plain
-from rankstruct.losses.base import (
-    ListOptions,
-    RankingLoss,
-    Reduction,
-    check_values,
-    differs,
-    document_gains,
-    document_values,
-    list_loss,
-    longest_of,
-    normalized_gains,
-    normalized_measure,
-    reduce_lists,
-    takes_loops,
-)
+from rankstruct.lists import check_lists, is_eager, is_plain
+from rankstruct.losses.base import ListOptions, longest_of, takes_loops
+from rankstruct.losses.checks import check_values
+from rankstruct.losses.gains import GainLoss, differs, document_gains, normalized_gains, normalized_measure
+from rankstruct.losses.reduction import Reduction, reduce_lists
 from rankstruct.measures import DiscountedGain, Measure
 
 __all__ = [
@@ -65,9 +54,7 @@ __all__ = [
     "ExposureTerms",
     "PLRankLoss",
     "expected_exposure",
-    "exposure_loss",
     "measure_exposure",
-    "pl_rank_loss",
     "sample_rankings",
     "target_exposure",
 ]
@@ -221,7 +208,7 @@ class _Exposure(torch.autograd.Function):
         return pl_rank_gradient(scores, where, placed, worth, rewards).to(scores.dtype), None, None, None
 
 
-# Found at every call else, as in `base`.
+# Found at every call else, as in `autograd`.
 _Exposure.forward.__signature__ = inspect.signature(_Exposure.forward)  # type: ignore[attr-defined]
 
 
@@ -292,9 +279,18 @@ def target_exposure(labels: Tensor, where: Tensor | None = None, *, measure: str
     return torch.where(real, (sums[first + count] - sums[first]) / count.clamp(min=1), 0.0)
 
 
-def pl_rank_loss(
-    scores: Tensor, labels: Tensor, *, measure: str | Measure = "nDCG", samples: int = 32, **lists: Unpack[ListOptions]
-) -> Tensor:
+class _PolicyLoss(GainLoss):
+    """Base of the losses of a Plackett-Luce policy."""
+
+    samples: int = 32
+    takes_item_weights = True
+
+    def checked(self, measure: Measure) -> DiscountedGain:
+        """The measure, if it is a normalised discounted gain; samples are checked too."""
+        return _check_policy(measure, self.samples)
+
+
+class PLRankLoss(_PolicyLoss):
     """1 - the expected nDCG of rankings drawn from the Plackett-Luce policy of the scores, by PL-Rank-3.
 
     Value and gradient are estimates from `samples` drawn rankings, from torch's global generator, in training and evaluation
@@ -302,69 +298,73 @@ def pl_rank_loss(
     O(n + k log n) with a cut-off k. Autograd finds no second derivatives; `PLRankLoss.second_derivatives` estimates them.
 
     Args:
-        scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
         measure: nDCG with any options and cut-off, or another normalised discounted gain.
         samples: how many rankings are drawn of each list, at least 1.
+        reduction: `"mean"`, `"sum"` or `"none"`.
 
     Source: as the module says.
 
     >>> _ = torch.manual_seed(0)
-    >>> pl_rank_loss(torch.tensor([9.0, 0.0, -9.0]), torch.tensor([0, 1, 0]))
+    >>> PLRankLoss()(torch.tensor([9.0, 0.0, -9.0]), torch.tensor([0, 1, 0]))
     tensor(0.3691)
+    >>> PLRankLoss("nDCG@10")
+    PLRankLoss(nDCG@10, samples=32, reduction=mean)
     """
-    chosen = _check_policy(measure, samples)
-    if lists.keys() <= _FUSED and is_eager(scores) and takes_loops(scores):
-        value = _fused(scores, labels, chosen, samples, **lists)
-        if value is not None:
-            return value
 
-    def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        gains, can_err = normalized_gains(chosen, labels, where, weights)
-        exposure = _exposure(scores, where, chosen, samples)
+    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
+        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        return self.evaluate(scores, labels, {**lists})
+
+    def of_lists(self, scores: Tensor, labels: Tensor, **lists: Any) -> Tensor:
+        """The reduced loss: of eager tensors in one pass, else by `per_list`, by the same numbers of the generator."""
+        value = self._fused(scores, labels, **lists) if is_eager(scores) and takes_loops(scores) else None
+        return super().of_lists(scores, labels, **lists) if value is None else value
+
+    def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+        """One value a list."""
+        gains, can_err = normalized_gains(self.gain, labels, where, weights)
+        exposure = _exposure(scores, where, self.gain, self.samples)
         return torch.where(can_err, 1 - (gains * exposure).sum(-1), 0.0).to(scores.dtype)
 
-    return list_loss(per_list, scores, labels, signed=chosen.takes_negative_labels, **lists)
+    def curvature(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+        """An unbiased estimate from as many drawn rankings, which may be below 0."""
+        gains, can_err = normalized_gains(self.gain, labels, where, weights)
+        found = pl_rank_curvature(scores, where, *_draw(scores, where, self.gain, self.samples), gains)
+        return torch.where(can_err.unsqueeze(-1), -found, 0.0).to(scores.dtype)
 
-
-_FUSED = {"where", "offsets", "weights", "item_weights", "reduction"}
-
-
-def _fused(
-    scores: Tensor,
-    labels: Tensor,
-    measure: DiscountedGain,
-    samples: int,
-    *,
-    where: Tensor | None = None,
-    offsets: Tensor | None = None,
-    weights: Tensor | None = None,
-    item_weights: Tensor | None = None,
-    reduction: Reduction = "mean",
-) -> Tensor | None:
-    """`pl_rank_loss` of eager tensors in one pass, by the same numbers of the generator; None where a loop does not go."""
-    if scores.dtype not in SCORES or scores.numel() == 0 or item_weights is not None:
-        return None
-    offsets = as_offsets(offsets)
-    check_lists(scores, labels, where, offsets)
-    lists = scores.detach(), labels.detach(), where, offsets
-    size = longest_of(scores, offsets)
-    try:
-        discounts, known = _tables(measure, size)
-    except TypeError:  # a measure that cannot be a key
-        discounts, known = _tables.__wrapped__(measure, size)
-    found = None if known is None else _drawn_loss(lists, measure, size, samples, discounts, known)
-    if found is None:
-        real = check_values(*lists, measure.takes_negative_labels)
-        gains = document_gains(measure, torch.where(real, lists[1], 0), real)
-        found = _drawn_loss((lists[0], gains, *lists[2:]), measure, size, samples, discounts, None)
-    if found is None:
-        return None
-    if reduction == "mean" and weights is None:
-        return _Estimate.apply(
-            scores, torch.scalar_tensor(found.mean, dtype=scores.dtype), found.direction, None, found.lists
-        )
-    values = _Estimate.apply(scores, found.values, found.direction, offsets, 1)
-    return reduce_lists(values, where=where, offsets=offsets, weights=weights, reduction=reduction)
+    def _fused(
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        *,
+        where: Tensor | None = None,
+        offsets: Tensor | None = None,
+        weights: Tensor | None = None,
+        item_weights: Tensor | None = None,
+        reduction: Reduction = "mean",
+    ) -> Tensor | None:
+        """The loss in one pass; None where a loop does not go."""
+        if scores.dtype not in SCORES or scores.numel() == 0 or item_weights is not None:
+            return None
+        check_lists(scores, labels, where, offsets)
+        lists, measure = (scores.detach(), labels.detach(), where, offsets), self.gain
+        size = longest_of(scores, offsets)
+        try:
+            discounts, known = _tables(measure, size)
+        except TypeError:  # a measure that cannot be a key
+            discounts, known = _tables.__wrapped__(measure, size)
+        found = None if known is None else _drawn_loss(lists, measure, size, self.samples, discounts, known)
+        if found is None:
+            real = check_values(*lists, measure.takes_negative_labels)
+            gains = document_gains(measure, torch.where(real, lists[1], 0), real)
+            found = _drawn_loss((lists[0], gains, *lists[2:]), measure, size, self.samples, discounts, None)
+        if found is None:
+            return None
+        if reduction == "mean" and weights is None:
+            mean = torch.scalar_tensor(found.mean, dtype=scores.dtype)
+            return _Estimate.apply(scores, mean, found.direction, None, found.lists)
+        values = _Estimate.apply(scores, found.values, found.direction, offsets, 1)
+        return reduce_lists(values, where=where, offsets=offsets, weights=weights, reduction=reduction)
 
 
 @lru_cache(maxsize=16)
@@ -413,34 +413,6 @@ class _Estimate(torch.autograd.Function):
         direction, offsets = ctx.saved_tensors
         each = grads[0].unsqueeze(-1) if offsets is None else grads[0].repeat_interleave(offsets.diff())
         return direction * (each / ctx.lists), None, None, None, None
-
-
-class PLRankLoss(RankingLoss):
-    """`pl_rank_loss` as a module; see there for the arguments, the errors and the source.
-
-    >>> PLRankLoss("nDCG@10")
-    PLRankLoss(nDCG@10, samples=32, reduction=mean)
-    """
-
-    function = staticmethod(pl_rank_loss)
-    measure: DiscountedGain
-    samples: int
-
-    def __init__(self, measure: str | Measure = "nDCG", samples: int = 32, *, reduction: Reduction = "mean") -> None:
-        super().__init__(reduction, measure=_check_policy(measure, samples), samples=samples)
-
-    def second_derivatives(
-        self, scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None = None
-    ) -> Tensor:
-        """Of the loss of each list, `[documents]`, an unbiased estimate from as many drawn rankings; it may be below 0."""
-
-        def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-            gains, can_err = normalized_gains(self.measure, labels, where, weights)
-            drawn = _draw(scores, where, self.measure, self.samples)
-            found = pl_rank_curvature(scores, where, *drawn, gains)
-            return torch.where(can_err.unsqueeze(-1), -found, 0.0).to(scores.dtype)
-
-        return document_values(per_list, scores, labels, offsets, item_weights)
 
 
 class ExposureTerms(NamedTuple):
@@ -504,67 +476,49 @@ def measure_exposure(
     return ExposureTerms(spread - 2 * agreed + wanted, spread, agreed)
 
 
-def exposure_loss(
-    scores: Tensor,
-    labels: Tensor,
-    *,
-    measure: str | Measure = "nDCG",
-    samples: int = 32,
-    disparity: float = 1.0,
-    **lists: Unpack[ListOptions],
-) -> Tensor:
+class ExposureLoss(_PolicyLoss):
     """How far the exposures of documents under the Plackett-Luce policy are from those they should have: with e and e* for these,
 
         sum_d (e_d^2 x disparity - 2 e_d e*_d + e*_d^2)
 
     The first term is the disparity (EE-D), the second twice the relevance (EE-R); with disparity 1 it is the squared distance
     (EE-L). The square is estimated as a product of two independent halves of the samples, so that value and gradient are
-    unbiased, and a value may be below 0. Documents of equal gain should have the same exposure, `target_exposure`.
+    unbiased, and a value may be below 0. Documents of equal gain should have the same exposure, `target_exposure`. An item weight
+    multiplies the term of its document.
 
     Args:
-        scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`; an item
-            weight multiplies the term of its document.
-        measure: as in `pl_rank_loss`; its discount and gains.
+        measure: as in `PLRankLoss`; its discount and gains.
         samples: how many rankings are drawn of each list, at least 2.
         disparity: what the first term weighs, >= 0.
+        reduction: `"mean"`, `"sum"` or `"none"`.
 
     Source: Diaz, Mitra, Ekstrand, Biega, Carterette, CIKM 2020; and the module's.
 
     >>> _ = torch.manual_seed(0)
-    >>> exposure_loss(torch.tensor([9.0, 0.0, -9.0]), torch.tensor([2, 1, 0])).abs() < 1e-6
+    >>> loss = ExposureLoss()
+    >>> loss
+    ExposureLoss(nDCG, samples=32, disparity=1.0, reduction=mean)
+    >>> loss(torch.tensor([9.0, 0.0, -9.0]), torch.tensor([2, 1, 0])).abs() < 1e-6
     tensor(True)
     """
-    chosen = _check_exposure(measure, samples, disparity)
 
-    def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        spread, agreed, wanted = _exposure_terms(scores, labels, where, chosen, samples)
-        each = disparity * spread - 2 * agreed + wanted
+    disparity: float = 1.0
+
+    def checked(self, measure: Measure) -> DiscountedGain:
+        """The measure, if it is a normalised discounted gain; samples and disparity are checked too."""
+        return _check_exposure(measure, self.samples, self.disparity)
+
+    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
+        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        return self.evaluate(scores, labels, {**lists})
+
+    def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+        """One value a list."""
+        spread, agreed, wanted = _exposure_terms(scores, labels, where, self.gain, self.samples)
+        each = self.disparity * spread - 2 * agreed + wanted
         each = each if weights is None else each * weights
-        counts = differs(chosen.document_gains(labels), where)
+        counts = differs(self.gain.document_gains(labels), where)
         return torch.where(counts, torch.where(where, each, 0.0).sum(-1), 0.0)
-
-    return list_loss(per_list, scores, labels, signed=chosen.takes_negative_labels, **lists)
-
-
-class ExposureLoss(RankingLoss):
-    """`exposure_loss` as a module; see there for the arguments, the errors and the source.
-
-    >>> ExposureLoss()
-    ExposureLoss(nDCG, samples=32, disparity=1.0, reduction=mean)
-    """
-
-    function = staticmethod(exposure_loss)
-
-    def __init__(
-        self,
-        measure: str | Measure = "nDCG",
-        samples: int = 32,
-        disparity: float = 1.0,
-        *,
-        reduction: Reduction = "mean",
-    ) -> None:
-        chosen = _check_exposure(measure, samples, disparity)
-        super().__init__(reduction, measure=chosen, samples=samples, disparity=disparity)
 
 
 def _check_policy(measure: str | Measure, samples: int) -> DiscountedGain:

@@ -11,6 +11,9 @@ derivatives of higher order, O(list_size * k) of both.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import KW_ONLY
+
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
@@ -18,33 +21,18 @@ from typing_extensions import Self, Unpack
 
 from rankstruct.kernels import smooth_grad
 from rankstruct.lists import is_plain
-from rankstruct.losses.base import (
-    ListOptions,
-    RankingLoss,
-    Reduction,
-    check_positive,
-    checked_gains,
-    compiled_loss,
-    differs,
-    list_loss,
-    longest_of,
-)
-from rankstruct.measures import DiscountedGain, Measure, parse_measure
+from rankstruct.losses.base import ListOptions
+from rankstruct.losses.checks import check_positive
+from rankstruct.losses.gains import GainLoss, checked_gains, differs, loop_discounts
+from rankstruct.measures import DiscountedGain, Measure
 
-__all__ = ["SmoothLoss", "smooth_loss"]
+__all__ = ["SmoothLoss"]
 
 _BLOCK = 2**24  # numbers of h that are kept for the backward pass; what is beyond is computed again there
 _NARROW = 2.0**-60  # the least sigma, over the largest score of a list
 
 
-def smooth_loss(
-    scores: Tensor,
-    labels: Tensor,
-    measure: str | Measure = "nDCG@10",
-    *,
-    sigma: float | Tensor = 1.0,
-    **lists: Unpack[ListOptions],
-) -> Tensor:
+class SmoothLoss(GainLoss):
     """SmoothGrad: the task loss of a smoothed measure, differentiable everywhere but where scores tie.
 
     Smooth but not convex: start from a sensible scorer (regression), with a `sigma` of the size of score differences, and
@@ -54,10 +42,11 @@ def smooth_loss(
     gradient depends on which of them the sort puts first.
 
     Args:
-        scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
         measure: a discounted gain or its name: nDCG, DCG, P, WTA, ERU, nERU, with or without a cut-off.
         sigma: the width of a document's neighbourhood, in units of the scores; in a list with scores beyond 2^60 sigma, 2^-60 of
-            the largest.
+            the largest. It becomes a buffer, which `AnnealSigma` halves and checkpoints keep; a tensor with a gradient stays what
+            it is, so that a `torch.nn.Parameter` is learned.
+        reduction: `"mean"`, `"sum"` or `"none"`.
 
     Raises:
         ValueError: a measure that is not discount times gain, or a sigma that is not above 0.
@@ -65,54 +54,38 @@ def smooth_loss(
     Source: Chapelle and Wu, "Gradient descent optimization of smoothed information retrieval metrics", Information Retrieval
     2010; Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures" (whose formula lacks the discount).
 
+    >>> loss = SmoothLoss("nDCG", sigma=1.0)
+    >>> loss
+    SmoothLoss(nDCG, sigma=1, reduction=mean)
     >>> scores = torch.tensor([2.0, 1.0, 0.0])
-    >>> smooth_loss(scores, torch.tensor([0, 1, 0]), "nDCG", sigma=1.0)
+    >>> loss(scores, torch.tensor([0, 1, 0]))
     tensor(0.1926)
-    >>> smooth_loss(scores, torch.tensor([0, 1, 0]), "nDCG", sigma=0.01)           # 1 - nDCG = 1 - 1 / log2(3)
+    >>> loss.with_sigma(0.01)(scores, torch.tensor([0, 1, 0]))                     # 1 - nDCG = 1 - 1 / log2(3)
     tensor(0.3691)
     """
-    measure = checked_smoothing(measure, sigma)
 
-    def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        regret = _smoothed_regret(scores, labels, where, weights, measure, sigma)
-        return _with_a_way_out(regret, scores, labels, where)
+    measure: str | Measure = "nDCG@10"
+    _: KW_ONLY
+    sigma: float = 1.0
+    takes_item_weights = True
 
-    signed = measure.takes_negative_labels
-    if isinstance(sigma, Tensor) and (sigma.numel() > 1 or sigma.requires_grad or not is_plain(sigma)):
-        return list_loss(per_list, scores, labels, signed=signed, **lists)
+    def setup(self) -> None:
+        """Find the measure, check sigma, and make it a buffer."""
+        super().setup()
+        sigma: float | Tensor = self.sigma
+        check_sigma(sigma)
+        if not isinstance(sigma, torch.nn.Parameter):
+            del self.sigma
+            learned = sigma if isinstance(sigma, Tensor) and sigma.requires_grad else None
+            self.register_buffer("sigma", torch.tensor(float(sigma)) if learned is None else learned)
 
-    def solve(scores: Tensor, labels: Tensor, *more: Tensor | None) -> tuple[Tensor, Tensor]:
-        (where, offsets, weights), size = more, longest_of(scores, more[1])
-        tables = measure.unchecked_weights(size), size if measure.cutoff is None else min(measure.cutoff, size)
-        layout = where, offsets, labels, None, weights, 0.0
-        return smooth_grad(scores, measure.document_gains(labels), *layout, *tables, measure.normalized, float(sigma))[
-            1:
-        ]
-
-    return compiled_loss(per_list, solve, scores, labels, signed=signed, **lists)
-
-
-class SmoothLoss(RankingLoss):
-    """`smooth_loss` as a module; see there. `sigma` is a buffer: `AnnealSigma` halves it, checkpoints keep it.
-
-    >>> loss = SmoothLoss("nDCG@10", sigma=0.5)
-    >>> loss
-    SmoothLoss(nDCG@10, sigma=0.5, reduction=mean)
-    >>> loss(torch.tensor([[0.2, 0.1]]), torch.tensor([[1, 0]]))
-    tensor(0.1827)
-    """
-
-    function = staticmethod(smooth_loss)
-    measure: DiscountedGain
-    sigma: Tensor
-
-    def __init__(
-        self, measure: str | Measure = "nDCG@10", *, sigma: float = 1.0, reduction: Reduction = "mean"
-    ) -> None:
-        super().__init__(reduction)
-        measure = checked_smoothing(measure, sigma)
-        self.register_buffer("sigma", torch.tensor(float(sigma)))
-        self.set_options(measure=measure, sigma=self.sigma)
+    def checked(self, measure: Measure) -> DiscountedGain:
+        """Any discounted gain."""
+        if not isinstance(measure, DiscountedGain):
+            raise ValueError(
+                f"{measure.name} is not discount times gain, which smoothing needs; such are nDCG, DCG, P, WTA, ERU and nERU"
+            )
+        return measure
 
     def with_sigma(self, sigma: float) -> Self:
         """Another with the same options and this sigma.
@@ -120,7 +93,49 @@ class SmoothLoss(RankingLoss):
         >>> SmoothLoss("nDCG@10", reduction="sum").with_sigma(0.25)
         SmoothLoss(nDCG@10, sigma=0.25, reduction=sum)
         """
-        return type(self)(**{**self.options, "sigma": float(sigma)}, reduction=self.reduction)
+        return self.with_options(sigma=float(sigma))
+
+    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
+        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        return self.evaluate(scores, labels, {**lists})
+
+    def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+        """One value a list."""
+        regret = self._smoothed_regret(scores, labels, where, weights)
+        return _with_a_way_out(regret, scores, labels, where)
+
+    @property
+    def solve(self) -> Callable[..., tuple[Tensor, Tensor]] | None:  # type: ignore[override]
+        """Value and gradient by compiled loops, where sigma is one number that may be looked at."""
+        sigma: float | Tensor = self.sigma
+        is_number = isinstance(sigma, Tensor) and sigma.numel() == 1 and not sigma.requires_grad and is_plain(sigma)
+        return self._by_loops if is_number else None
+
+    def _by_loops(
+        self, scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None, item_weights: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        lists = scores, self.gain.document_gains(labels), where, offsets, labels, None, item_weights, 0.0
+        tables = *loop_discounts(self.gain, scores, offsets), self.gain.normalized
+        return smooth_grad(*lists, *tables, float(self.sigma))[1:]
+
+    def _smoothed_regret(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None) -> Tensor:
+        gains, best, can_err = smoothed_gains(self.gain, labels, where, weights, scores.dtype)
+        scores = in_sigmas(scores, self.sigma) * 0.5**0.5  # h is exp of minus a square
+        size = scores.shape[-1]
+        k = size if self.gain.cutoff is None else min(self.gain.cutoff, size)
+        discounts = self.gain.unchecked_weights(size, scores.device).to(scores.dtype)
+        order = torch.where(where, scores.detach(), -torch.inf).topk(k, dim=-1).indices
+        centres = scores.gather(-1, order)
+        discounts = torch.where(torch.arange(k, device=scores.device) < where.sum(-1, keepdim=True), discounts[:k], 0.0)
+        step = max(1, _BLOCK // max(scores.numel(), 1))
+        if torch.compiler.is_compiling() or k <= step:  # the compiler may not know the size, and plans memory by itself
+            smoothed = _smoothed(scores, gains, where, centres, discounts)
+        else:
+            smoothed = torch.zeros_like(best)
+            for a in range(0, k, step):
+                part = (scores, gains, where, centres[..., a : a + step], discounts[..., a : a + step])
+                smoothed = smoothed + checkpoint(_smoothed, *part, use_reentrant=False)
+        return torch.where(can_err, best - smoothed, 0.0)
 
 
 def in_sigmas(scores: Tensor, sigma: float | Tensor) -> Tensor:
@@ -141,16 +156,10 @@ def smoothed_gains(
     return gains.to(dtype), best.to(dtype), can_err
 
 
-def checked_smoothing(measure: str | Measure, sigma: float | Tensor) -> DiscountedGain:
-    """The measure, which must be a discounted gain; raises ValueError where it or sigma is none."""
-    measure = parse_measure(measure)
-    if not isinstance(measure, DiscountedGain):
-        raise ValueError(
-            f"{measure.name} is not discount times gain, which smoothing needs; such are nDCG, DCG, P, WTA, ERU and nERU"
-        )
+def check_sigma(sigma: float | Tensor) -> None:
+    """Raise ValueError where a number is not above 0."""
     if not isinstance(sigma, Tensor):
         check_positive("sigma", sigma)
-    return measure
 
 
 def _with_a_way_out(regret: Tensor, scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
@@ -167,33 +176,6 @@ def _with_a_way_out(regret: Tensor, scores: Tensor, labels: Tensor, where: Tenso
     wanted = above / above.sum(-1, keepdim=True).clamp(min=1.0)
     slope = ((shares - wanted) * scores).sum(-1)
     return regret + torch.where(tied, slope - slope.detach(), 0.0)
-
-
-def _smoothed_regret(
-    scores: Tensor,
-    labels: Tensor,
-    where: Tensor,
-    weights: Tensor | None,
-    measure: DiscountedGain,
-    sigma: float | Tensor,
-) -> Tensor:
-    gains, best, can_err = smoothed_gains(measure, labels, where, weights, scores.dtype)
-    scores = in_sigmas(scores, sigma) * 0.5**0.5  # h is exp of minus a square
-    size = scores.shape[-1]
-    k = size if measure.cutoff is None else min(measure.cutoff, size)
-    discounts = measure.unchecked_weights(size, scores.device).to(scores.dtype)
-    order = torch.where(where, scores.detach(), -torch.inf).topk(k, dim=-1).indices
-    centres = scores.gather(-1, order)
-    discounts = torch.where(torch.arange(k, device=scores.device) < where.sum(-1, keepdim=True), discounts[:k], 0.0)
-    step = max(1, _BLOCK // max(scores.numel(), 1))
-    if torch.compiler.is_compiling() or k <= step:  # the compiler may not know the size, and plans memory by itself
-        smoothed = _smoothed(scores, gains, where, centres, discounts)
-    else:
-        smoothed = torch.zeros_like(best)
-        for a in range(0, k, step):
-            part = (scores, gains, where, centres[..., a : a + step], discounts[..., a : a + step])
-            smoothed = smoothed + checkpoint(_smoothed, *part, use_reentrant=False)
-    return torch.where(can_err, best - smoothed, 0.0)
 
 
 def _smoothed(scores: Tensor, gains: Tensor, where: Tensor, centres: Tensor, discounts: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ the factors are multiplied in pairs, then those products, in log n steps.
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from typing import Any, Literal, get_args
 
 import torch
@@ -22,23 +23,14 @@ from torch.utils.checkpoint import checkpoint
 from typing_extensions import Unpack
 
 from rankstruct.kernels import NODES, SHARES, soft_rank
-from rankstruct.lists import is_plain
-from rankstruct.losses.base import (
-    ListOptions,
-    Reduction,
-    check_choice,
-    check_positive,
-    compiled_loss,
-    list_loss,
-    longest_of,
-)
-from rankstruct.losses.smooth import SmoothLoss, checked_smoothing, in_sigmas, smoothed_gains
-from rankstruct.measures import DiscountedGain, Measure
+from rankstruct.losses.base import ListOptions
+from rankstruct.losses.checks import check_choice
+from rankstruct.losses.gains import loop_discounts
+from rankstruct.losses.smooth import SmoothLoss, check_sigma, in_sigmas, smoothed_gains
 
-__all__ = ["SoftRankLoss", "rank_distribution", "soft_rank_loss"]
+__all__ = ["SoftRankLoss", "rank_distribution"]
 
 RankModel = Literal["binomial", "normal", "joint"]
-RANK_MODELS = get_args(RankModel)
 
 _BLOCK = 2**24  # numbers that are kept for the backward pass; what is beyond is computed again there
 _NODES, _POINTS, _SHARES = len(NODES), NODES.tolist(), SHARES.tolist()  # as lists, which torch.compile can trace
@@ -60,7 +52,7 @@ def rank_distribution(
     Args:
         scores: `[..., list_size]`.
         where: bool, the shape of `scores`, True for a real document; rows of padding are 0.
-        sigma, ranks: as in `soft_rank_loss`.
+        sigma, ranks: as in `SoftRankLoss`.
         k: how many of the first ranks; all if None.
 
     Source: Taylor, Guiver, Robertson, Minka, WSDM 2008.
@@ -70,7 +62,8 @@ def rank_distribution(
             [0.7000, 0.2800, 0.0200],
             [0.1800, 0.6400, 0.1800]])
     """
-    _check(ranks, sigma)
+    check_choice("ranks", ranks, get_args(RankModel))
+    check_sigma(sigma)
     size = scores.shape[-1]
     where = torch.ones_like(scores, dtype=torch.bool) if where is None else where
     k = size if k is None else min(k, size)
@@ -78,15 +71,7 @@ def rank_distribution(
     return torch.where(where.unsqueeze(-1), _distribution(scores, where, _all_rows(scores), k, ranks), 0.0)
 
 
-def soft_rank_loss(
-    scores: Tensor,
-    labels: Tensor,
-    measure: str | Measure = "nDCG@10",
-    *,
-    sigma: float | Tensor = 1.0,
-    ranks: RankModel = "binomial",
-    **lists: Unpack[ListOptions],
-) -> Tensor:
+class SoftRankLoss(SmoothLoss):
     """SoftRank: the task loss of the expected measure where each score is the mean of a Gaussian; differentiable everywhere.
 
     Smooth but not convex: start from a sensible scorer (regression) with a `sigma` of the size of score differences, and halve
@@ -98,97 +83,69 @@ def soft_rank_loss(
     log k) memory; long lists are then computed again in the backward pass, block by block.
 
     Args:
-        scores, labels, where, offsets, weights, item_weights, reduction: the list contract of `rankstruct.losses.base`.
         measure: a discounted gain or its name: nDCG, DCG, P, WTA, ERU, nERU, with or without a cut-off.
-        sigma: the standard deviation of a score, above 0; in a list with scores beyond 2^60 sigma, 2^-60 of the largest.
+        sigma: the standard deviation of a score, above 0; in a list with scores beyond 2^60 sigma, 2^-60 of the largest. A
+            buffer, or learned, as in `SmoothLoss`.
         ranks: the distribution of a rank. `"binomial"`, as in the paper: each pair is compared by itself, as if the noise of a
             document were drawn anew for each other one. `"normal"`: the normal distribution with the mean and variance of the
             former, O(m (n + k)), for long lists. `"joint"`: one score a document, which gives the expected measure itself, by
             quadrature, at 32 times the time of `"binomial"` or more.
+        reduction: `"mean"`, `"sum"` or `"none"`.
 
     Raises:
         ValueError: a measure that is not discount times gain, a sigma that is not above 0, an unknown `ranks`.
 
     Source: Taylor, Guiver, Robertson, Minka, "SoftRank: Optimising Non-Smooth Rank Metrics", WSDM 2008.
 
+    >>> loss = SoftRankLoss("nDCG", sigma=1.0)
+    >>> loss
+    SoftRankLoss(nDCG, sigma=1, ranks=binomial, reduction=mean)
     >>> scores = torch.tensor([2.0, 1.0, 0.0])
-    >>> soft_rank_loss(scores, torch.tensor([0, 1, 0]), "nDCG", sigma=1.0)
+    >>> loss(scores, torch.tensor([0, 1, 0]))
     tensor(0.3257)
-    >>> soft_rank_loss(scores, torch.tensor([0, 1, 0]), "nDCG", sigma=0.01)        # 1 - nDCG = 1 - 1 / log2(3)
+    >>> loss.with_sigma(0.01)(scores, torch.tensor([0, 1, 0]))                     # 1 - nDCG = 1 - 1 / log2(3)
     tensor(0.3691)
     """
-    measure = checked_smoothing(measure, sigma)
-    _check(ranks, sigma)
 
-    def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        gains, best, can_err = smoothed_gains(measure, labels, where, weights, scores.dtype)
-        found = _expected(in_sigmas(scores, sigma), gains, where, measure, ranks)
-        return torch.where(can_err, best - found, 0.0)
+    _: KW_ONLY
+    ranks: RankModel = "binomial"
 
-    signed = measure.takes_negative_labels
-    if isinstance(sigma, Tensor) and (sigma.numel() > 1 or sigma.requires_grad or not is_plain(sigma)):
-        return list_loss(per_list, scores, labels, signed=signed, **lists)
+    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
+        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        return self.evaluate(scores, labels, {**lists})
 
-    def solve(scores: Tensor, labels: Tensor, *more: Tensor | None) -> tuple[Tensor, Tensor]:
-        (where, offsets, weights), size = more, longest_of(scores, more[1])
-        tables = measure.unchecked_weights(size), size if measure.cutoff is None else min(measure.cutoff, size)
-        layout = where, offsets, None, None, weights, 0.0
-        options = *tables, measure.normalized, float(sigma), ranks
-        return soft_rank(scores, measure.document_gains(labels), *layout, *options)[1:]
+    def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+        """One value a list."""
+        gains, best, can_err = smoothed_gains(self.gain, labels, where, weights, scores.dtype)
+        return torch.where(can_err, best - self._expected(in_sigmas(scores, self.sigma), gains, where), 0.0)
 
-    return compiled_loss(per_list, solve, scores, labels, signed=signed, **lists)
+    def _by_loops(
+        self, scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None, item_weights: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        lists = scores, self.gain.document_gains(labels), where, offsets, None, None, item_weights, 0.0
+        tables = *loop_discounts(self.gain, scores, offsets), self.gain.normalized
+        return soft_rank(*lists, *tables, float(self.sigma), self.ranks)[1:]
 
+    def _expected(self, scores: Tensor, gains: Tensor, where: Tensor) -> Tensor:
+        """The expected measure `[...]`; scores in units of sigma."""
+        size = scores.shape[-1]
+        k = size if self.gain.cutoff is None else min(self.gain.cutoff, size)
+        discounts = self.gain.unchecked_weights(size, scores.device).to(scores.dtype)[:k]
+        rows = _all_rows(scores)
 
-class SoftRankLoss(SmoothLoss):
-    """`soft_rank_loss` as a module; see there. `sigma` is a buffer: `AnnealSigma` halves it, checkpoints keep it.
+        def of(scores: Tensor, rows: Tensor, gains: Tensor) -> Tensor:
+            return (_distribution(scores, where, rows, k, self.ranks) @ discounts * gains).sum(-1)
 
-    >>> loss = SoftRankLoss("nDCG@10", sigma=0.5)
-    >>> loss
-    SoftRankLoss(nDCG@10, sigma=0.5, ranks=binomial, reduction=mean)
-    >>> loss(torch.tensor([[0.2, 0.1]]), torch.tensor([[1, 0]]))
-    tensor(0.1638)
-    """
-
-    function = staticmethod(soft_rank_loss)
-    ranks: RankModel
-
-    def __init__(
-        self,
-        measure: str | Measure = "nDCG@10",
-        *,
-        sigma: float = 1.0,
-        ranks: RankModel = "binomial",
-        reduction: Reduction = "mean",
-    ) -> None:
-        _check(ranks, sigma)
-        super().__init__(measure, sigma=sigma, reduction=reduction)
-        self.set_options(ranks=ranks)
-
-
-def _check(ranks: str, sigma: float | Tensor) -> None:
-    check_choice("ranks", ranks, RANK_MODELS)
-    if not isinstance(sigma, Tensor):
-        check_positive("sigma", sigma)
-
-
-def _expected(scores: Tensor, gains: Tensor, where: Tensor, measure: DiscountedGain, ranks: str) -> Tensor:
-    """The expected measure `[...]`; scores in units of sigma."""
-    size = scores.shape[-1]
-    k = size if measure.cutoff is None else min(measure.cutoff, size)
-    discounts = measure.unchecked_weights(size, scores.device).to(scores.dtype)[:k]
-    rows = _all_rows(scores)
-
-    def of(scores: Tensor, rows: Tensor, gains: Tensor) -> Tensor:
-        return (_distribution(scores, where, rows, k, ranks) @ discounts * gains).sum(-1)
-
-    step = max(1, _BLOCK // max(scores.numel() * (_NODES if ranks == "joint" else 1), 1))
-    if torch.compiler.is_compiling() or size <= step:  # the compiler may not know the size, and plans memory by itself
-        return of(scores, rows, gains)
-    found = torch.zeros_like(gains[..., 0])
-    for a in range(0, size, step):
-        part = (scores, rows[..., a : a + step], gains[..., a : a + step])
-        found = found + checkpoint(of, *part, use_reentrant=False)
-    return found
+        step = max(1, _BLOCK // max(scores.numel() * (_NODES if self.ranks == "joint" else 1), 1))
+        if (
+            torch.compiler.is_compiling() or size <= step
+        ):  # the compiler may not know the size, and plans memory by itself
+            return of(scores, rows, gains)
+        found = torch.zeros_like(gains[..., 0])
+        for a in range(0, size, step):
+            part = (scores, rows[..., a : a + step], gains[..., a : a + step])
+            found = found + checkpoint(of, *part, use_reentrant=False)
+        return found
 
 
 def _all_rows(scores: Tensor) -> Tensor:

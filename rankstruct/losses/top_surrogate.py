@@ -39,54 +39,37 @@ prefix sums above, and we know no algorithm near the cost of a sort. They are re
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 from torch import Tensor
 from typing_extensions import Unpack
 
 from rankstruct.kernels import swap_surrogate
 from rankstruct.lists import refuse
-from rankstruct.losses.base import (
-    LayoutOptions,
-    RankingLoss,
-    Reduction,
-    check_choice,
-    document_gains,
-    list_loss,
-    with_gradient,
-)
-from rankstruct.measures import DiscountedGain, Measure, parse_measure
+from rankstruct.losses.autograd import with_gradient
+from rankstruct.losses.base import LayoutOptions
+from rankstruct.losses.gains import GainLoss, document_gains
+from rankstruct.measures import DiscountedGain, Measure
 
-__all__ = ["TopSurrogateLoss", "top_surrogate_loss"]
+__all__ = ["TopSurrogateLoss"]
 
-Kind = Literal["average", "max"]
-Rescaling = Literal["margin", "slack"]
-KINDS, RESCALINGS = get_args(Kind), get_args(Rescaling)
 _RANKS = 1000  # that are looked at where a measure has no cut-off
 
 
-def top_surrogate_loss(
-    scores: Tensor,
-    labels: Tensor,
-    measure: str | Measure,
-    *,
-    kind: Kind = "average",
-    rescaling: Rescaling = "margin",
-    **lists: Unpack[LayoutOptions],
-) -> Tensor:
+class TopSurrogateLoss(GainLoss):
     """Average or max surrogate of precision at k, or of another measure of the top: a convex upper bound of its regret, per list.
 
     Each of the highest irrelevant documents that can stand among the first k is compared with the mean of the relevant ones that
     it displaces, or with the lowest of them: `average` is the tighter one. Where most lists have irrelevant documents above
     that, as OHSUMED's do, both are lowest with all documents tied, as every convex bound of these measures is, and learn nothing;
-    `structured_hinge_loss` does. O(n log n).
+    `StructuredHingeLoss` does. O(n log n).
 
     Args:
-        scores, labels, where, offsets, weights, reduction: the list contract of `rankstruct.losses.base`.
         measure: P@k, nDCG@k or another discounted gain, or its name; of relevant documents with one gain.
         kind: `"average"` or `"max"`.
         rescaling: `"margin"`, the most of regret + margin; or `"slack"`, the most of regret x (1 + margin), which takes measures
             whose ranks all count the same, such as P@k.
+        reduction: `"mean"`, `"sum"` or `"none"`.
 
     Raises:
         ValueError: another measure; slack rescaling of one that it does not take; on the CPU, relevant documents of
@@ -97,72 +80,49 @@ def top_surrogate_loss(
     Hofmann, Altun, JMLR 2005.
 
     >>> import torch
+    >>> TopSurrogateLoss("P@10")
+    TopSurrogateLoss(P@10, kind=average, rescaling=margin, reduction=mean)
     >>> scores, labels = torch.tensor([2.0, 1.0, 0.0, -1.0]), torch.tensor([1, 0, 1, 0])
-    >>> top_surrogate_loss(scores, labels, "P@1"), top_surrogate_loss(scores, labels, "P@1", kind="max")
+    >>> TopSurrogateLoss("P@1")(scores, labels), TopSurrogateLoss("P@1", "max")(scores, labels)
     (tensor(1.), tensor(2.))
     """
-    return _top_surrogate(scores, labels, _checked(measure, kind, rescaling), kind=kind, rescaling=rescaling, **lists)
 
+    measure: str | Measure
+    kind: Literal["average", "max"] = "average"
+    rescaling: Literal["margin", "slack"] = "margin"
+    call_options = LayoutOptions
+    convex = True
 
-def _top_surrogate(
-    scores: Tensor,
-    labels: Tensor,
-    measure: DiscountedGain,
-    *,
-    kind: str,
-    rescaling: str,
-    **layout: Unpack[LayoutOptions],
-) -> Tensor:
-    def per_list(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
-        gains = document_gains(measure, labels, where)
+    def checked(self, measure: Measure) -> DiscountedGain:
+        """A discounted gain, with slack rescaling one whose ranks all count the same."""
+        if not isinstance(measure, DiscountedGain):
+            raise ValueError(
+                f"TopSurrogateLoss takes P@k, nDCG@k and other discounted gains, got {measure.name}; for RR take P@1, which it "
+                "bounds"
+            )
+        if self.rescaling == "slack":
+            weights = measure.position_weights(measure.cutoff or _RANKS)
+            if bool(((weights != 0) & (weights != weights[0])).any()):
+                raise ValueError(
+                    "slack rescaling is exact where all ranks that count count the same, as in P@k and WTA, not for "
+                    f"{measure.name}; take rescaling='margin'"
+                )
+        return measure
+
+    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[LayoutOptions]) -> Tensor:
+        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        return self.evaluate(scores, labels, {**lists})
+
+    def per_list(self, scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
+        """One value a list."""
+        gains = document_gains(self.gain, labels, where)
         gains = refuse(
             gains,
             (gains > 0) & (gains != gains.amax(-1, keepdim=True)),
-            f"relevant documents must have one gain under {measure.name}: give it min_relevant=, as in nDCG(min_relevant=1)",
+            f"relevant documents must have one gain under {self.gain.name}: give it min_relevant=, as in nDCG(min_relevant=1)",
         )
-        a = measure.unchecked_weights(scores.shape[-1])
+        a = self.gain.unchecked_weights(scores.shape[-1])
         lists = scores.detach(), gains, where, None, None, None, 0.0
-        _, value, direction = swap_surrogate(*lists, a, measure.normalized, kind == "average", rescaling == "slack")
+        average, slack = self.kind == "average", self.rescaling == "slack"
+        _, value, direction = swap_surrogate(*lists, a, self.gain.normalized, average, slack)
         return with_gradient(scores, value, direction)
-
-    return list_loss(per_list, scores, labels, signed=measure.takes_negative_labels, **layout)
-
-
-class TopSurrogateLoss(RankingLoss):
-    """`top_surrogate_loss` as a module; see there for the arguments, the errors and the source.
-
-    >>> TopSurrogateLoss("P@10")
-    TopSurrogateLoss(P@10, kind=average, rescaling=margin, reduction=mean)
-    """
-
-    function = staticmethod(_top_surrogate)
-    convex = True
-
-    def __init__(
-        self,
-        measure: str | Measure,
-        kind: Kind = "average",
-        rescaling: Rescaling = "margin",
-        *,
-        reduction: Reduction = "mean",
-    ) -> None:
-        chosen = _checked(measure, kind, rescaling)
-        super().__init__(reduction, measure=chosen, kind=kind, rescaling=rescaling)
-
-
-def _checked(measure: str | Measure, kind: str, rescaling: str) -> DiscountedGain:
-    check_choice("kind", kind, KINDS)
-    check_choice("rescaling", rescaling, RESCALINGS)
-    measure = parse_measure(measure)
-    if not isinstance(measure, DiscountedGain):
-        raise ValueError(
-            f"TopSurrogateLoss takes P@k, nDCG@k and other discounted gains, got {measure.name}; for RR take P@1, which it bounds"
-        )
-    if rescaling == "slack":
-        weights = measure.position_weights(measure.cutoff or _RANKS)
-        if bool(((weights != 0) & (weights != weights[0])).any()):
-            raise ValueError(
-                f"slack rescaling is exact where all ranks that count count the same, as in P@k and WTA, not for {measure.name}; "
-                "take rescaling='margin'"
-            )
-    return measure

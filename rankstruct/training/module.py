@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from rankstruct.data import Batch, BatchLoader
 from rankstruct.losses import StructuredHingeLoss, takes_groups
-from rankstruct.losses.base import differs
+from rankstruct.losses.gains import differs
 from rankstruct.measures import DiscountedGain, nDCG
 from rankstruct.metric import RankingMetric
 from rankstruct.models.saving import describe_scorer, described_preparation

@@ -170,10 +170,9 @@ class AnnealSigma(pl.Callback):
         """Halve sigma if it is time."""
         loss = pl_module.loss
         assert isinstance(loss, SmoothLoss)
+        sigma = loss.get_buffer("sigma")
         current = float(trainer.callback_metrics["train/loss"])
-        pl_module.log(
-            "optimisation/sigma", loss.sigma.clone(), on_step=False, on_epoch=True, batch_size=1, sync_dist=True
-        )
+        pl_module.log("optimisation/sigma", sigma.clone(), on_step=False, on_epoch=True, batch_size=1, sync_dist=True)
         self._epoch += 1
         if current < self._best - self.tolerance * abs(self._best) or math.isinf(self._best):
             self._best, self._waited = current, 0
@@ -181,11 +180,11 @@ class AnnealSigma(pl.Callback):
             self._waited += 1
         if self._waited < self.patience and self._epoch < self.epochs:
             return
-        if float(loss.sigma) * self.factor < self.lowest:
+        if float(sigma) * self.factor < self.lowest:
             trainer.should_stop = True
             return
         with torch.no_grad():
-            loss.sigma.mul_(self.factor)
+            sigma.mul_(self.factor)
         self._best, self._waited, self._epoch = math.inf, 0, 0  # another objective
         for callback in trainer.early_stopping_callbacks:
             callback.wait_count = 0

@@ -156,7 +156,7 @@ def test_diverse_rankings_from_a_config(tmp_path, capsys):
     value = ranker.score(test.features, test.labels, test.list_numbers, groups=test.groups)
     assert [row["test"]["diverse_nDCG@5"] for row in path if row["chosen"]] == [pytest.approx(value)]
     assert main(["--config", config, "--output", str(tmp_path / "none"), "--data.builtin", "synthetic"]) == 1
-    assert "DiverseHingeLoss needs groups and the data have none; give data.groups" in capsys.readouterr().err
+    assert "StructuredHingeLoss needs groups and the data have none; give data.groups" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -204,7 +204,7 @@ def test_certificate_of_a_run(tmp_path, capsys):
 
 
 def test_certificate_of_a_run_with_groups(tmp_path):
-    loss = ["--model.loss", "rankstruct.DiverseHingeLoss", "--model.loss.init_args.measure", "RR@5"]
+    loss = ["--model.loss", "rankstruct.StructuredHingeLoss", "--model.loss.init_args.measure", "diverse_RR@5"]
     loss += ["--model.loss.init_args.reference", "ideal"]
     options = [
         "--data.builtin",

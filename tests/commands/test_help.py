@@ -38,7 +38,7 @@ def test_all_options_of_a_group_are_told_by_its_own_help(capsys):
     assert "--checkpoint.every_n_epochs" in told(["fit", "--checkpoint.help"], capsys)
     text = told(["fit", "--model.loss.help", "StructuredHingeLoss"], capsys)
     assert "--model.loss.feature_map" in text
-    assert "how a ranking scores" in text  # of the function, whose module the loss is
+    assert "how a ranking scores" in text
 
 
 def test_every_loss_that_the_help_names_can_be_given_by_its_name():

@@ -182,7 +182,7 @@ rank, world, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world)
 features, labels = torch.load(f"{folder}/batch.pt")
 model = torch.nn.parallel.DistributedDataParallel(rs.LinearScorer(2))
-rs.structured_hinge_loss(model(features[rank::world]), labels[rank::world], "AP").backward()
+rs.StructuredHingeLoss("AP")(model(features[rank::world]), labels[rank::world]).backward()
 if rank == 0:
     torch.save(model.module.linear.weight.grad, f"{folder}/gradient.pt")
 torch.distributed.barrier()
@@ -200,5 +200,5 @@ def test_distributed_data_parallel_gradient_is_that_of_the_whole_batch(tmp_path)
     ]
     assert [rank.wait(120) for rank in ranks] == [0, 0]
     model = rs.LinearScorer(2)
-    rs.structured_hinge_loss(model(features), labels, "AP").backward()
+    rs.StructuredHingeLoss("AP")(model(features), labels).backward()
     torch.testing.assert_close(torch.load(tmp_path / "gradient.pt"), model.linear.weight.grad)

@@ -9,7 +9,7 @@ from combinations import legal_combinations
 
 import rankstruct as rs
 from rankstruct.kernels import dispatch
-from rankstruct.losses import base
+from rankstruct.losses.hinge import HingeLoss, quick_hinge
 from rankstruct.oracles import gains
 from rankstruct.oracles.registry import REFERENCES
 
@@ -22,18 +22,18 @@ def short(monkeypatch):
     taken = []
 
     def spy(*given, **options):
-        found = base.quick_hinge(*given, **options)
+        found = quick_hinge(*given, **options)
         taken.append(found is not None)
         return found
 
-    for module in ("structured_hinge", "graded"):
+    for module in ("hinge", "graded"):
         monkeypatch.setattr(f"rankstruct.losses.{module}.quick_hinge", spy)
     return taken
 
 
 def usual(loss, *given, **lists):
     """What it is by the way of everything else."""
-    return base.HingeLoss.forward(loss, *given, **lists)
+    return HingeLoss.forward(loss, *given, **lists)
 
 
 def both(way, scores, labels, upstream=1.0, **lists):
@@ -152,7 +152,7 @@ OTHERS = {
     "no document": (AP, {"scores": torch.zeros(4, 0), "labels": torch.zeros(4, 0)}),
     "grades that are named": (rs.GradedLoss("AP", grades=[1]), {}),
     "no grade": (rs.GradedLoss("AP"), {"labels": torch.zeros(4, 6)}),
-    "another oracle": (rs.DiverseHingeLoss("RR@3"), {"groups": torch.arange(24).view(4, 6) % 5}),
+    "another oracle": (rs.StructuredHingeLoss("diverse_RR@3"), {"groups": torch.arange(24).view(4, 6) % 5}),
     "a gain of a user's": (rs.StructuredHingeLoss(rs.DCG(gain=lambda labels: labels * 2.0)), {}),
     "fractional labels": (rs.StructuredHingeLoss("nDCG"), {"labels": torch.arange(24.0).view(4, 6) % 3 / 2}),
     "labels beyond the table": (rs.StructuredHingeLoss("DCG(gain='linear')"), {"labels": torch.arange(24).view(4, 6) + 250}),

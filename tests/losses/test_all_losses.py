@@ -51,7 +51,7 @@ class Case:
 
 
 #: Losses of an oracle, and surrogates like them: all documents count alike.
-ORACLES = {rs.StructuredHingeLoss, rs.DiverseHingeLoss, rs.GradedLoss, rs.DirectLoss, rs.TopSurrogateLoss}
+ORACLES = {rs.StructuredHingeLoss, rs.GradedLoss, rs.DirectLoss, rs.TopSurrogateLoss}
 
 
 def case(kind, *args, **options):
@@ -93,10 +93,10 @@ LOSSES = [
     ),
     (
         "Diverse-nDCG@3-ideal",
-        case(rs.DiverseHingeLoss, "nDCG@3", reference="ideal", takes_groups=True, input_order="labels"),
+        case(rs.StructuredHingeLoss, "diverse_nDCG@3", reference="ideal", takes_groups=True, input_order="labels"),
     ),
     *(
-        (f"Diverse-{m}-{r}", case(rs.DiverseHingeLoss, m, reference=r, takes_groups=True))
+        (f"Diverse-{m}-{r}", case(rs.StructuredHingeLoss, f"diverse_{m}", reference=r, takes_groups=True))
         for m, r in (("nDCG@3", "ideal-tied"), ("nDCG@3", "predicted"), ("RR@4", "ideal-tied"), ("mWTA", "predicted"))
     ),
     ("Squared-grade", case(rs.SquaredLoss, signed=True, **ALONE)),
@@ -739,6 +739,13 @@ def test_under_autocast_losses_are_computed_in_float32(its):
             assert leaf.grad.dtype == dtype
             torch.testing.assert_close(value.double(), exact, rtol=1e-5, atol=1e-6)
             torch.testing.assert_close(leaf.grad.double(), slope, **close)
+
+
+@every_loss
+def test_its_options_make_it_again(its):
+    loss = its.make()
+    assert repr(loss.with_options()) == repr(loss)
+    assert repr(loss.with_options(reduction="sum")) == repr(its.make(reduction="sum"))
 
 
 @every_loss

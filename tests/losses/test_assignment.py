@@ -36,9 +36,9 @@ def draw(documents, positions, seed=0, lists=5):
     return scores, cost
 
 
-def both(scores, *given, **options):
+def both(scores, *given, reference="ideal", **lists):
     leaf = scores.detach().clone().requires_grad_()
-    value = rs.assignment_hinge_loss(leaf, *given, reduction="none", **options)
+    value = rs.AssignmentHingeLoss(reference=reference, reduction="none")(leaf, *given, **lists)
     value.sum().backward()
     return value.detach(), leaf.grad
 
@@ -121,23 +121,23 @@ def test_mask_equals_truncation_whatever_the_padding_holds(reference, given):
 @pytest.mark.parametrize("shape", [(0, 3, 3), (2, 0, 3), (2, 3, 0), (0, 0), (2, 0, 0)])
 def test_nothing_to_match_costs_nothing(shape):
     scores = torch.zeros(shape, requires_grad=True)
-    loss = rs.assignment_hinge_loss(scores, torch.zeros(shape))
+    loss = rs.AssignmentHingeLoss()(scores, torch.zeros(shape))
     loss.backward()
     assert loss == 0
     assert rs.assign_positions(scores).shape == shape[:-1]
-    assert rs.assignment_hinge_loss(scores, target=torch.full(shape[:-1], -1)) == 0
+    assert rs.AssignmentHingeLoss()(scores, target=torch.full(shape[:-1], -1)) == 0
 
 
 def test_padding_alone_is_not_counted():
     scores, cost = draw(3, 3)
     where = torch.ones(5, 3, dtype=torch.bool)
     where[2] = False
-    each = rs.assignment_hinge_loss(scores, cost, where=where, reduction="none")
+    each = rs.AssignmentHingeLoss(reduction="none")(scores, cost, where=where)
     assert each[2] == 0
-    torch.testing.assert_close(rs.assignment_hinge_loss(scores, cost, where=where), each.sum() / 4)
+    torch.testing.assert_close(rs.AssignmentHingeLoss()(scores, cost, where=where), each.sum() / 4)
     weights = torch.tensor([1.0, 0, 3, 2, 0], dtype=torch.float64)
     torch.testing.assert_close(
-        rs.assignment_hinge_loss(scores, cost, where=where, weights=weights), (each * weights).sum() / 3
+        rs.AssignmentHingeLoss()(scores, cost, where=where, weights=weights), (each * weights).sum() / 3
     )
 
 
@@ -155,11 +155,12 @@ def test_gradcheck_and_convexity():
 def test_compiles_and_maps(given):
     scores, cost = draw(4, 3)
     options = {"cost": cost} if given == "cost" else {"target": torch.tensor([1, -1, 0, 2]).expand(5, 4)}
-    plain = rs.assignment_hinge_loss(scores, **options, reduction="none")
-    mapped = torch.func.vmap(lambda s, o: rs.assignment_hinge_loss(s, **{given: o}))(scores, options[given])
+    loss = rs.AssignmentHingeLoss()
+    plain = loss(scores, **options, reduction="none")
+    mapped = torch.func.vmap(lambda s, o: loss(s, **{given: o}))(scores, options[given])
     torch.testing.assert_close(mapped, plain)
     leaf = scores.clone().requires_grad_()
-    compiled = torch.compile(lambda s: rs.assignment_hinge_loss(s, **options), fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(lambda s: loss(s, **options), fullgraph=True, backend="aot_eager")
     value = compiled(leaf)
     value.backward()
     torch.testing.assert_close(value, plain.mean())
@@ -173,7 +174,7 @@ def test_dtype_follows_the_scores(dtype):
     loss = rs.AssignmentHingeLoss()(leaf, cost)
     loss.backward()
     assert loss.dtype == leaf.grad.dtype == dtype
-    torch.testing.assert_close(loss, rs.assignment_hinge_loss(leaf.detach().double(), cost).to(dtype))
+    torch.testing.assert_close(loss, rs.AssignmentHingeLoss()(leaf.detach().double(), cost).to(dtype))
 
 
 @pytest.mark.parametrize(
@@ -185,7 +186,6 @@ def test_dtype_follows_the_scores(dtype):
         ({"target": torch.tensor([0, 3])}, "positions from 0 to 2 that are real, or -1; got 3"),
         ({"target": torch.tensor([0, 0])}, "each position to one document"),
         ({"target": torch.tensor([0, -1])}, "as many documents as possible, 2 in matrix 0; it places 1"),
-        ({"target": torch.tensor([0, 1]), "reference": "tied"}, "reference must be one of"),
         ({"target": torch.tensor([0, 1]), "where": torch.ones(3) > 0}, r"where must have shape \(2,\)"),
         (
             {"target": torch.tensor([0, 1]), "where_positions": torch.tensor([True, False, True])},
@@ -195,12 +195,16 @@ def test_dtype_follows_the_scores(dtype):
 )
 def test_errors(options, message):
     with pytest.raises(ValueError, match=message):
-        rs.assignment_hinge_loss(torch.zeros(2, 3), **options)
+        rs.AssignmentHingeLoss()(torch.zeros(2, 3), **options)
 
 
 def test_types():
+    with pytest.raises(ValueError, match="reference must be one of 'ideal', 'predicted', got 'tied'"):
+        rs.AssignmentHingeLoss(reference="tied")
+    with pytest.raises(TypeError, match="'offsets'; beside the lists this loss takes target, where, where_positions"):
+        rs.AssignmentHingeLoss()(torch.zeros(2, 2), torch.zeros(2, 2), offsets=[0, 2])
     with pytest.raises(TypeError, match="target must be integers"):
-        rs.assignment_hinge_loss(torch.zeros(2, 2), target=torch.zeros(2))
+        rs.AssignmentHingeLoss()(torch.zeros(2, 2), target=torch.zeros(2))
     with pytest.raises(TypeError, match="where must be boolean"):
         rs.assign_positions(torch.zeros(2, 2), where=torch.ones(2))
 

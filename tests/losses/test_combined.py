@@ -87,34 +87,32 @@ def test_graded_is_the_sum_over_thresholds(measure, reference, loops, monkeypatc
     scores.requires_grad_()
     chosen = torch.randn_like(scores) if reference == "predicted" else None
     weights = [1.0, 0.5, 0.25]
-    options = {"where": where, "reference": reference, "reference_scores": chosen, "reduction": "none"}
+    options, lists = {"reference": reference, "reduction": "none"}, {"where": where, "reference_scores": chosen}
+    hinge = rs.StructuredHingeLoss(measure, **options)
     expected = sum(
-        weight * rs.structured_hinge_loss(scores, (labels >= grade).long(), measure, **options)
+        weight * hinge(scores, (labels >= grade).long(), **lists)
         for grade, weight in zip((1, 2, 3), weights, strict=True)
     )
     offsets = torch.cat([torch.zeros(1, dtype=torch.long), where.sum(1).cumsum(0)])
-    flat = {**options, "where": None, "reference_scores": None if chosen is None else chosen[where], "offsets": offsets}
+    flat = {"reference_scores": None if chosen is None else chosen[where], "offsets": offsets}
     (gradient,) = torch.autograd.grad(expected.sum(), scores, retain_graph=True)
     for loss in (
-        rs.graded_loss(scores, labels, measure, grades=[1, 2, 3], grade_weights=weights, **options),
-        rs.graded_loss(scores, labels, measure, grade_weights=weights, **options),
-        rs.graded_loss(scores, labels, measure, grades=[3, 1, 2], grade_weights=[0.25, 1.0, 0.5], **options),
-        rs.graded_loss(scores[where], labels[where], measure, grade_weights=weights, **flat),
+        rs.GradedLoss(measure, grades=[1, 2, 3], grade_weights=weights, **options)(scores, labels, **lists),
+        rs.GradedLoss(measure, grade_weights=weights, **options)(scores, labels, **lists),
+        rs.GradedLoss(measure, grades=[3, 1, 2], grade_weights=[0.25, 1.0, 0.5], **options)(scores, labels, **lists),
+        rs.GradedLoss(measure, grade_weights=weights, **options)(scores[where], labels[where], **flat),
     ):
         torch.testing.assert_close(loss, expected)
         torch.testing.assert_close(torch.autograd.grad(loss.sum(), scores, retain_graph=True)[0], gradient)
 
 
-def test_graded_module_and_refusals():
-    scores, labels, where = make()
-    loss = rs.GradedLoss("AP", grades=[1, 3], grade_weights=[1.0, 2.0])
-    expected = rs.graded_loss(scores, labels, "AP", grades=[1, 3], grade_weights=[1.0, 2.0], where=where)
-    assert torch.equal(loss(scores, labels, where=where), expected)
+def test_graded_refusals():
+    scores, labels, _ = make()
     with pytest.raises(ValueError, match="take the place of min_relevant"):
         rs.GradedLoss("nDCG(min_relevant=1)@10")
     with pytest.raises(ValueError, match="grade_weights must be 2 numbers"):
         rs.GradedLoss("AP", grades=[1, 2], grade_weights=[1.0])
     with pytest.raises(ValueError, match="labels go up to 3, grade_weights to 1"):
-        rs.graded_loss(scores, labels, "AP", grade_weights=[1.0])
+        rs.GradedLoss("AP", grade_weights=[1.0])(scores, labels)
     with pytest.raises(ValueError, match="labels must be finite"):
-        rs.graded_loss(scores, torch.full(scores.shape, torch.nan), "AP")
+        rs.GradedLoss("AP")(scores, torch.full(scores.shape, torch.nan))

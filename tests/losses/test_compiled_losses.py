@@ -162,9 +162,8 @@ def test_smoothed_ranks_that_are_asked_for_are_those_of_all_pairs(ranks, share, 
 
 def test_a_gradient_that_is_not_finite_goes_through_smoothed_ranks():
     scores = torch.tensor([1.0, 2.0, 0.0], requires_grad=True)
-    rs.approx_ndcg_loss(scores, torch.tensor([0, 2, 1]), where=torch.tensor([True, True, False])).mul(
-        torch.inf
-    ).backward()
+    value = rs.ApproxNDCGLoss()(scores, torch.tensor([0, 2, 1]), where=torch.tensor([True, True, False]))
+    value.mul(torch.inf).backward()
     assert scores.grad.tolist()[2] == 0
     assert not scores.grad[:2].isfinite().any()
 

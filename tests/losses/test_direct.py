@@ -38,8 +38,8 @@ def test_equals_its_definition(measure, feature_map):
         expected = {"positive": positive, "negative": negative, "both": (positive + negative) / 2}
         for side in expected if positional else ["positive"]:
             leaf = torch.tensor(scores, requires_grad=True)
-            found = rs.direct_loss(
-                leaf, torch.tensor(labels), measure, epsilon=epsilon, side=side, feature_map=feature_map
+            found = rs.DirectLoss(measure, epsilon=epsilon, side=side, feature_map=feature_map)(
+                leaf, torch.tensor(labels)
             )
             assert found.item() == pytest.approx(expected[side], abs=1e-9), (side, scores, labels, epsilon)
             found.backward()
@@ -53,7 +53,7 @@ def test_tends_to_the_regret_from_both_sides():
     before = (torch.full((10,), -torch.inf), torch.full((10,), torch.inf))
     for epsilon in (10.0, 1.0, 0.1, 1e-5):
         low, high = (
-            rs.direct_loss(scores, labels, "nDCG@5", epsilon=epsilon, side=side, **options)
+            rs.DirectLoss("nDCG@5", epsilon=epsilon, side=side, **options)(scores, labels)
             for side in ("negative", "positive")
         )
         assert (low <= regret + 1e-9).all()
@@ -74,6 +74,17 @@ def test_what_is_refused():
         ValueError, match="needs a discounted gain such as nDCG and the positional map; got AP and pairwise"
     ):
         rs.DirectLoss("AP", side="both")
+    with pytest.raises(TypeError, match=r"DirectLoss\(\) got an unexpected keyword argument 'reference'"):
+        rs.DirectLoss("AP", reference="ideal")
+    scores, labels = torch.zeros(2, 3), torch.zeros(2, 3)
+    for lists, message in (
+        ({"mask": labels > 0}, "there is no mask=; give where="),
+        ({"wheer": labels > 0}, "'wheer'"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            rs.PerturbedLoss(rs.StructuredHingeLoss("AP"))(scores, labels, **lists)
+    with pytest.raises(TypeError, match="this loss takes no item_weights"):
+        rs.PerturbedLoss(rs.StructuredHingeLoss("AP"))(scores, labels, item_weights=torch.ones(2, 3))
 
 
 def test_perturbed_loss_is_the_mean_over_the_noise():
@@ -89,5 +100,10 @@ def test_perturbed_loss_is_the_mean_over_the_noise():
     first = rs.PerturbedLoss(hinge)(scores, labels)
     torch.manual_seed(1)
     assert torch.equal(first, rs.PerturbedLoss(hinge)(scores, labels))
+    each = rs.PerturbedLoss(rs.StructuredHingeLoss("AP", reduction="none"), sigma=0.0)
+    assert each.reduction == "none"
+    assert each(scores, labels).shape == (1,)
+    assert torch.equal(each(scores, labels, reduction="sum"), hinge(scores, labels))
+    assert repr(each.with_options(samples=2)) == repr(rs.PerturbedLoss(each.loss, sigma=0.0, samples=2))
     with pytest.raises(ValueError, match="samples >= 1"):
         rs.PerturbedLoss(hinge, samples=0)

@@ -26,18 +26,13 @@ def test_gradcheck():
     scores.requires_grad_()
     weights = torch.rand(6, dtype=torch.float64)
     for options in ({"where": where, "reduction": "none"}, {"weights": weights}):
-        loss = rs.DiverseHingeLoss("nDCG@3", reduction=options.pop("reduction", "mean"))
+        loss = rs.StructuredHingeLoss("diverse_nDCG@3", reduction=options.pop("reduction", "mean"))
         assert torch.autograd.gradcheck(
             lambda s, loss=loss, options=options: loss(s, labels, groups=groups, **options), scores
         )
     offsets = torch.tensor([0, 12, 12, 40, 72])
-    flat = scores.detach().flatten().requires_grad_()
-    assert torch.autograd.gradcheck(
-        lambda s: rs.diverse_hinge_loss(
-            s, labels.flatten(), "DCG@2", groups=groups.flatten(), offsets=offsets, reduction="none"
-        ),
-        flat,
-    )
+    flat, loss = scores.detach().flatten().requires_grad_(), rs.StructuredHingeLoss("diverse_DCG@2", reduction="none")
+    assert torch.autograd.gradcheck(lambda s: loss(s, labels.flatten(), groups=groups.flatten(), offsets=offsets), flat)
 
 
 @settings(deadline=None)
@@ -52,8 +47,8 @@ def test_bounds_what_the_diverse_ranking_loses(seed, scale, measure, reference):
     scores = scores * scale
 
     def hinge(s, reference=reference):
-        options = {"groups": groups, "reference": reference, "where": where, "reduction": "none"}
-        return rs.diverse_hinge_loss(s, labels, measure, **options)
+        loss = rs.StructuredHingeLoss(rs.Diverse(measure), reference=reference, reduction="none")
+        return loss(s, labels, groups=groups, where=where)
 
     shown = rs.Diverse(measure)
     regret = shown.best_value(labels, where, groups=groups) - shown(scores, labels, where, groups=groups)
@@ -72,7 +67,7 @@ def test_bounds_what_the_diverse_ranking_loses(seed, scale, measure, reference):
 def test_dtype_follows_scores_and_numbers_name_the_groups(dtype):
     scores, labels, groups, _ = make(dtype=torch.float32)
     scores = scores.to(dtype)
-    loss = rs.DiverseHingeLoss("nDCG@3", reduction="none")
+    loss = rs.StructuredHingeLoss("diverse_nDCG@3", reduction="none")
     found = loss(scores, labels, groups=groups)
     assert found.dtype == dtype
     exact = loss(scores.double(), labels, groups=(groups - 3) * 10**15)
@@ -85,73 +80,67 @@ def test_vmap_over_lists_groups_and_reference_scores():
     scores, labels, groups, where = make()
     other = scores.flip(-1).contiguous()
 
+    loss = rs.StructuredHingeLoss("diverse_nDCG@3", reference="predicted", reduction="none")
+
     def one(s, y, g, w, r):
-        return rs.diverse_hinge_loss(s, y, "nDCG@3", groups=g, where=w, reference="predicted", reference_scores=r)
+        return loss(s, y, groups=g, where=w, reference_scores=r)
 
     found = torch.func.vmap(one)(scores, labels, groups, where, other)
-    expected = rs.diverse_hinge_loss(
-        scores,
-        labels,
-        "nDCG@3",
-        groups=groups,
-        where=where,
-        reference="predicted",
-        reference_scores=other,
-        reduction="none",
-    )
+    expected = one(scores, labels, groups, where, other)
     torch.testing.assert_close(found, expected)
     offsets = torch.tensor([0, 5, 12])
-    flat = torch.func.vmap(
-        lambda s: rs.diverse_hinge_loss(s, labels[0], "nDCG@3", groups=groups[0], offsets=offsets, reduction="none")
-    )(scores)
+    loss = rs.StructuredHingeLoss("diverse_nDCG@3", reduction="none")
+    flat = torch.func.vmap(lambda s: loss(s, labels[0], groups=groups[0], offsets=offsets))(scores)
     for row in range(6):
-        alone = rs.diverse_hinge_loss(
-            scores[row], labels[0], "nDCG@3", groups=groups[0], offsets=offsets, reduction="none"
-        )
+        alone = loss(scores[row], labels[0], groups=groups[0], offsets=offsets)
         torch.testing.assert_close(flat[row], alone)
 
 
 def test_a_combination_gives_groups_to_those_that_take_them():
     scores, labels, groups, where = make()
-    parts = [rs.StructuredHingeLoss("AP"), rs.DiverseHingeLoss("nDCG@3", reference="predicted")]
+    parts = [rs.StructuredHingeLoss("AP"), rs.StructuredHingeLoss("diverse_nDCG@3", reference="predicted")]
     loss = rs.CombinedLoss(parts, weights=[1.0, 2.0])
     found = loss(scores, labels, groups=groups, where=where)
     expected = parts[0](scores, labels, where=where) + 2 * parts[1](scores, labels, groups=groups, where=where)
     torch.testing.assert_close(found, expected)
 
 
-def test_the_module_is_the_function_and_can_be_pickled():
+def test_it_can_be_pickled():
     scores, labels, groups, _ = make()
-    loss = pickle.loads(pickle.dumps(rs.DiverseHingeLoss("DCG@2", feature_map="positional", reference="ideal-tied")))
+    loss = pickle.loads(
+        pickle.dumps(rs.StructuredHingeLoss("diverse_DCG@2", feature_map="positional", reference="ideal-tied"))
+    )
     assert torch.equal(
         loss(scores, labels, groups=groups),
-        rs.diverse_hinge_loss(scores, labels, "DCG@2", groups=groups, reference="ideal-tied"),
+        rs.StructuredHingeLoss("diverse_DCG@2", reference="ideal-tied")(scores, labels, groups=groups),
     )
     assert not loss.convex
     with pytest.raises(ValueError, match="reduction must be one of"):
-        rs.DiverseHingeLoss("DCG@2", reduction="avg")
+        rs.StructuredHingeLoss("diverse_DCG@2", reduction="avg")
 
 
 @pytest.mark.parametrize("reference", ["ideal", "ideal-tied", "predicted"])
 def test_a_diverse_measure_goes_by_its_name_wherever_a_measure_does(reference):
     scores, labels, groups = torch.randn(4, 9), torch.randint(0, 3, (4, 9)), torch.randint(0, 4, (4, 9))
-    expected = rs.DiverseHingeLoss("nDCG@5", reference=reference)(scores, labels, groups=groups)
+    expected = rs.StructuredHingeLoss("diverse_nDCG@5", reference=reference)(scores, labels, groups=groups)
     options = {"reference": reference, "groups": groups}
-    assert torch.equal(rs.structured_hinge_loss(scores, labels, "diverse_nDCG@5", **options), expected)
-    assert torch.equal(rs.diverse_hinge_loss(scores, labels, "diverse_nDCG@5", **options), expected)
     torch.testing.assert_close(rs.most_violated(scores, labels, "diverse_nDCG@5", **options).value.mean(), expected)
-    for loss in (rs.StructuredHingeLoss("diverse_nDCG@5", reference=reference), rs.DiverseHingeLoss("diverse_nDCG@5")):
-        assert loss.takes_groups
-        assert loss.measure == rs.Diverse("nDCG@5")
+    loss = rs.StructuredHingeLoss(rs.Diverse("nDCG@5"), reference=reference)
+    assert torch.equal(loss(scores, labels, groups=groups), expected)
+    assert loss.takes_groups
+    assert loss.measure == rs.parse_measure("diverse_nDCG@5")
+    with pytest.raises(
+        AttributeError, match=r"no attribute 'DiverseHingeLoss'.* StructuredHingeLoss\('diverse_nDCG@5'\)"
+    ):
+        rs.DiverseHingeLoss  # noqa: B018
     assert "assignment of ranks to groups" in rs.explain_oracle("diverse_nDCG@5").method
 
 
 def test_missing_groups_are_asked_for():
     scores, labels = torch.randn(4, 9), torch.randint(0, 2, (4, 9))
     message = "diverse_nDCG@5 needs groups=, one whole number a document"
-    for call in (rs.most_violated, rs.structured_hinge_loss):
-        with pytest.raises(ValueError, match=message):
-            call(scores, labels, "diverse_nDCG@5")
+    with pytest.raises(ValueError, match=message):
+        rs.most_violated(scores, labels, "diverse_nDCG@5")
     with pytest.raises(ValueError, match=message):
         rs.StructuredHingeLoss("diverse_nDCG@5")(scores, labels)
 

@@ -22,6 +22,7 @@ def draw(rng, most=30):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("device", [False, True])
+@pytest.mark.filterwarnings("ignore:scores .* are lists of one document")
 def test_value_and_gradient_are_those_of_the_pairs(dtype, device, monkeypatch):
     monkeypatch.setattr(dispatch, "has_loops", lambda place: not device)
     rng = np.random.default_rng(0)
@@ -34,7 +35,8 @@ def test_value_and_gradient_are_those_of_the_pairs(dtype, device, monkeypatch):
         given = torch.tensor(scores, dtype=dtype).masked_fill(~torch.tensor(where), torch.nan).requires_grad_()
         padded = torch.tensor(labels).masked_fill(~torch.tensor(where), torch.nan)
         options = {"grades": thresholds.tolist(), "grade_weights": weights.tolist(), "reduction": "none"}
-        value = rs.graded_loss(given, padded, "AUC", where=torch.tensor(where), **options)
+        loss = rs.GradedLoss("AUC", **options)
+        value = loss(given, padded, where=torch.tensor(where))
         (gradient,) = torch.autograd.grad(value.sum(), given)
         tolerance = 1e-9 if dtype == torch.float64 else 1e-5
         assert (abs(value.detach().double().numpy() - [each for each, _ in expected]) <= tolerance * 12 * scale).all()
@@ -42,10 +44,11 @@ def test_value_and_gradient_are_those_of_the_pairs(dtype, device, monkeypatch):
             assert abs(list_gradient[real] - its).max(initial=0) <= tolerance * 12
             assert (list_gradient[~real] == 0).all()
         bounds = [0, *where.sum(1).cumsum().tolist()]
-        flat = rs.graded_loss(given[torch.tensor(where)], padded[torch.tensor(where)], "AUC", offsets=bounds, **options)
+        flat = loss(given[torch.tensor(where)], padded[torch.tensor(where)], offsets=bounds)
         torch.testing.assert_close(flat, value)
 
 
+@pytest.mark.filterwarnings("ignore:scores .* are lists of one document")
 def test_value_is_that_of_all_rankings():
     rng, auc, compared = np.random.default_rng(1), rs.parse_measure("AUC"), 0
     while compared < 2000:
@@ -53,7 +56,7 @@ def test_value_is_that_of_all_rankings():
         scores = rng.normal(size=(40, n)) * 10.0 ** rng.integers(-2, 3, size=(40, 1))
         labels = np.sort(rng.integers(0, grades + 1, size=n))[::-1].copy()  # the first p reach each threshold
         each = [hinges_of_lists(auc, rs.Pairwise(), int((labels >= t).sum()), scores) for t in range(1, grades + 1)]
-        found = rs.graded_loss(torch.tensor(scores), torch.tensor(labels).expand(40, n), "AUC", reduction="none")
+        found = rs.GradedLoss("AUC", reduction="none")(torch.tensor(scores), torch.tensor(labels).expand(40, n))
         np.testing.assert_allclose(found, np.sum(each, axis=0), atol=1e-9 * (1 + abs(scores).max(initial=0)) * grades)
         compared += 40
 
@@ -61,14 +64,14 @@ def test_value_is_that_of_all_rankings():
 def test_many_documents_and_many_thresholds():
     rng = np.random.default_rng(2)
     scores, labels = torch.tensor(rng.normal(size=(2, 3000))), torch.tensor(rng.integers(0, 200, size=(2, 3000)))
-    found = rs.graded_loss(scores, labels, "AUC", reduction="none")
-    each = [rs.structured_hinge_loss(scores, (labels >= t).long(), "AUC", reduction="none") for t in range(1, 200)]
+    found = rs.GradedLoss("AUC", reduction="none")(scores, labels)
+    each = [rs.StructuredHingeLoss("AUC", reduction="none")(scores, (labels >= t).long()) for t in range(1, 200)]
     torch.testing.assert_close(found, torch.stack(each).sum(0))
 
 
 def test_a_pair_that_leads_by_enough_costs_exactly_nothing():
     scores = torch.tensor([[3.0, 2.0, 1.0, 0.5, 0.0]]).requires_grad_()
-    loss = rs.graded_loss(scores, torch.tensor([[4, 3, 2, 1, 0]]), "AUC")
+    loss = rs.GradedLoss("AUC")(scores, torch.tensor([[4, 3, 2, 1, 0]]))
     loss.backward()
     assert loss == 0
     assert torch.equal(scores.grad, torch.zeros(1, 5))
@@ -78,20 +81,20 @@ def test_a_pair_that_leads_by_enough_costs_exactly_nothing():
 def test_what_is_wrong_is_named(measure):
     labels = torch.tensor([[2, 1, 0]])
     with pytest.raises(ValueError, match=r"scores must be finite; document \[0, 1\] is inf"):
-        rs.graded_loss(torch.tensor([[0.0, torch.inf, 0.0]]), labels, measure)
+        rs.GradedLoss(measure)(torch.tensor([[0.0, torch.inf, 0.0]]), labels)
     with pytest.raises(ValueError, match="reference 'ideal' does not depend on scores"):
-        rs.graded_loss(torch.zeros(1, 3), labels, measure, reference_scores=torch.zeros(1, 3))
+        rs.GradedLoss(measure)(torch.zeros(1, 3), labels, reference_scores=torch.zeros(1, 3))
     with pytest.raises(ValueError, match=r"grades must be numbers, got \[1.0, nan\]"):
         rs.GradedLoss(measure, grades=[1.0, torch.nan])
     with pytest.raises(ValueError, match="that of document"):
-        rs.graded_loss(torch.zeros(1, 3), torch.tensor([[2.0, -1.0, 0.0]]), measure, grades=[1.0])
+        rs.GradedLoss(measure, grades=[1.0])(torch.zeros(1, 3), torch.tensor([[2.0, -1.0, 0.0]]))
     far, signed = torch.tensor([[1.5e308, -1.5e308, 0.0]], dtype=torch.float64), torch.tensor([[0, -1, -2]])
     with pytest.raises(ValueError, match="scores of a list are too far apart"):
-        rs.graded_loss(far, signed, measure, grades=[-1, 0])
+        rs.GradedLoss(measure, grades=[-1, 0])(far, signed)
     with pytest.raises(ValueError, match="is inf: scores, labels or weights are too large for"):
-        rs.graded_loss(torch.tensor([[0.0, 1.0]]), torch.tensor([[1, 0]]), measure, grade_weights=[1e300])
+        rs.GradedLoss(measure, grade_weights=[1e300])(torch.tensor([[0.0, 1.0]]), torch.tensor([[1, 0]]))
     assert (
-        rs.graded_loss(torch.zeros(1, 3), torch.tensor([[2.0, -1.0, 0.0]]), measure, grades=[-1.0]) == 0
+        rs.GradedLoss(measure, grades=[-1.0])(torch.zeros(1, 3), torch.tensor([[2.0, -1.0, 0.0]])) == 0
     )  # all reach it
 
 
@@ -107,10 +110,10 @@ def test_an_oracle_of_ones_own_is_asked_for_each_threshold():
         return own.solve(*given, **more)
 
     scores, labels = torch.tensor([[1.0, 0.2, 0.0]]), torch.tensor([[0, 2, 1]])
-    expected = rs.graded_loss(scores, labels, "AUC")
+    expected = rs.GradedLoss("AUC")(scores, labels)
     register_oracle(rs.AUC, rs.Pairwise, replace(own, solve=solve, solve_grades=None))
     try:
-        torch.testing.assert_close(rs.graded_loss(scores, labels, "AUC"), expected)
+        torch.testing.assert_close(rs.GradedLoss("AUC")(scores, labels), expected)
     finally:
         register_oracle(rs.AUC, rs.Pairwise, own)
     assert len(asked) == 1
@@ -122,7 +125,7 @@ def test_without_a_threshold_nothing_costs_anything(device, monkeypatch):
     monkeypatch.setattr(dispatch, "has_loops", lambda place: not device)
     scores = torch.randn(2, 5, requires_grad=True)
     for labels, grades in ((torch.zeros(2, 5, dtype=torch.long), None), (torch.ones(2, 5), [])):
-        loss = rs.graded_loss(scores, labels, "AUC", grades=grades)
+        loss = rs.GradedLoss("AUC", grades=grades)(scores, labels)
         assert loss == 0
         assert not torch.autograd.grad(loss, scores)[0].any()
 

@@ -25,7 +25,7 @@ def draw(lists=5, size=7, seed=0):
 @pytest.mark.parametrize("target", ["grade", "gain"])
 def test_listnet_equals_its_definition(target):
     scores, labels = draw()
-    found = rs.listnet_loss(scores, labels, target=target, reduction="none")
+    found = rs.ListNetLoss(target, reduction="none")(scores, labels)
     for row in range(len(scores)):
         y = labels[row].tolist()
         p = softmax([2**label - 1 for label in y] if target == "gain" else y)
@@ -36,7 +36,7 @@ def test_listnet_equals_its_definition(target):
 
 def test_listmle_is_the_likelihood_of_the_likeliest_ranking_that_the_labels_allow():
     scores, labels = draw(size=6)
-    found = rs.listmle_loss(scores, labels, reduction="none")
+    found = rs.ListMLELoss(reduction="none")(scores, labels)
     for row in range(len(scores)):
         s, y = scores[row].tolist(), labels[row].tolist()
         costs = [
@@ -49,7 +49,7 @@ def test_listmle_is_the_likelihood_of_the_likeliest_ranking_that_the_labels_allo
 
 def test_listmle_breaks_ties_of_label_and_score_in_input_order():
     scores = torch.zeros(3, requires_grad=True)
-    rs.listmle_loss(scores, torch.tensor([1, 1, 0])).backward()
+    rs.ListMLELoss()(scores, torch.tensor([1, 1, 0])).backward()
     torch.testing.assert_close(scores.grad, torch.tensor([1 / 3 - 1, 1 / 3 + 1 / 2 - 1, 1 / 3 + 1 / 2]))
 
 
@@ -80,19 +80,18 @@ def test_approx_ndcg_tends_to_the_measure(measure):
     exact = 1 - rs.evaluate(scores, labels, [measure])[rs.parse_measure(measure).name]
     gaps = []
     for temperature in (0.1, 0.01, 1e-4):
-        loss = rs.approx_ndcg_loss(scores, labels, measure=measure, temperature=temperature, reduction="none")
-        gaps.append((loss - exact).abs().max().item())
+        loss = rs.ApproxNDCGLoss(measure, temperature, reduction="none")
+        gaps.append((loss(scores, labels) - exact).abs().max().item())
     assert gaps[0] > gaps[1] > gaps[2]
     assert gaps[2] < 1e-6
 
 
 def test_options_are_checked():
-    scores, labels = torch.zeros(2), torch.tensor([1, 0])
     with pytest.raises(ValueError, match="target must be one of 'grade', 'gain', got 'label'"):
         rs.ListNetLoss("label")
     with pytest.raises(ValueError, match="temperature must be a finite number above 0, got -1"):
-        rs.approx_ndcg_loss(scores, labels, temperature=-1)
+        rs.ApproxNDCGLoss(temperature=-1)
     with pytest.raises(ValueError, match="ApproxNDCGLoss takes nDCG or another normalised discounted gain, got DCG"):
         rs.ApproxNDCGLoss("DCG")
     with pytest.raises(ValueError, match=r"labels must be 0 or more .*; that of document 1 is -1"):
-        rs.ApproxNDCGLoss()(scores, torch.tensor([1, -1]))
+        rs.ApproxNDCGLoss()(torch.zeros(2), torch.tensor([1, -1]))

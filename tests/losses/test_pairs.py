@@ -1,7 +1,6 @@
 """Pairwise losses against loops over all pairs."""
 
 import math
-from functools import partial
 
 import numpy as np
 import pytest
@@ -32,6 +31,7 @@ def logistic(x):
     step=st.sampled_from([1.0, 0.125, 2.0**-40]),  # powers of 2, so that differences are exact
     margin=st.sampled_from([0.25, 1.0, 3.0]),
 )
+@pytest.mark.filterwarnings("ignore:scores .* are lists of one document")
 def test_ranksvm_equals_the_loop_over_pairs(seed, size, grades, scale, step, margin):
     rng = np.random.default_rng(seed)
     scores = np.round(rng.normal(size=(3, size)) / step) * step * scale
@@ -41,7 +41,7 @@ def test_ranksvm_equals_the_loop_over_pairs(seed, size, grades, scale, step, mar
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(dispatch, "has_loops", lambda device, loops=loops: loops)
             given, lists = torch.tensor(scores, requires_grad=True), {"where": torch.tensor(where)}
-            found = rs.ranksvm_loss(given, torch.tensor(labels), margin=margin, **lists, reduction="none")
+            found = rs.RankSVMLoss(margin, reduction="none")(given, torch.tensor(labels), **lists)
             found.sum().backward()
         assert (found >= 0).all()
         for row in range(3):
@@ -55,20 +55,19 @@ def test_ranksvm_equals_the_loop_over_pairs(seed, size, grades, scale, step, mar
 def test_ranksvm_is_half_of_the_structured_hinge_of_auc():
     torch.manual_seed(0)
     scores, labels = torch.randn(5, 200, dtype=torch.float64), torch.randint(0, 2, (5, 200))
-    torch.testing.assert_close(
-        2 * rs.ranksvm_loss(scores, labels, margin=0.5), rs.structured_hinge_loss(scores, labels, "AUC")
-    )
+    found = 2 * rs.RankSVMLoss(margin=0.5)(scores, labels)
+    torch.testing.assert_close(found, rs.StructuredHingeLoss("AUC")(scores, labels))
 
 
 def test_ranksvm_does_not_depend_on_threads():
     torch.manual_seed(0)
     scores, labels = torch.randn(40, 2000), torch.randint(0, 5, (40, 2000))
-    before = torch.get_num_threads()
+    before, loss = torch.get_num_threads(), rs.RankSVMLoss(reduction="none")
     try:
         torch.set_num_threads(1)
-        one = rs.ranksvm_loss(scores, labels, reduction="none")
+        one = loss(scores, labels)
         torch.set_num_threads(3)
-        assert torch.equal(rs.ranksvm_loss(scores, labels, reduction="none"), one)
+        assert torch.equal(loss(scores, labels), one)
     finally:
         torch.set_num_threads(before)
 
@@ -85,7 +84,7 @@ def test_ranksvm_operator_passes_torch_own_checks():
 def test_ranknet_equals_its_definition(sigma):
     torch.manual_seed(0)
     scores, labels = torch.randn(4, 9, dtype=torch.float64), torch.randint(0, 4, (4, 9))
-    found = rs.ranknet_loss(scores, labels, sigma=sigma, reduction="none")
+    found = rs.RankNetLoss(sigma, reduction="none")(scores, labels)
     for row in range(4):
         s, y = scores[row].tolist(), labels[row].tolist()
         each = [logistic(sigma * (s[i] - s[j])) for i, j in pairs(y)]
@@ -139,33 +138,33 @@ def test_lambda_loss_bounds_ndcg(scheme):
     torch.manual_seed(2)
     scores, labels = torch.randn(300, 7, dtype=torch.float64), torch.randint(0, 3, (300, 7))
     labels[:, 0] = 2
-    found = rs.lambda_loss(scores, labels, scheme=scheme, sigma=4.0, reduction="none")
+    found = rs.LambdaLoss(scheme=scheme, sigma=4.0, reduction="none")(scores, labels)
     assert (found >= 1 - rs.evaluate(scores, labels, ["nDCG"])["nDCG"] - 1e-12)[(labels != 2).any(-1)].all()
 
 
 def test_lambda_loss_ranks_equal_scores_in_input_order():
-    labels = torch.tensor([0, 2, 1, 0])
-    tied = rs.lambda_loss(torch.zeros(4, dtype=torch.float64), labels, scheme="lambdarank")
-    apart = rs.lambda_loss(torch.tensor([3, 2, 1, 0], dtype=torch.float64) * 1e-9, labels, scheme="lambdarank")
+    labels, loss = torch.tensor([0, 2, 1, 0]), rs.LambdaLoss(scheme="lambdarank")
+    tied = loss(torch.zeros(4, dtype=torch.float64), labels)
+    apart = loss(torch.tensor([3, 2, 1, 0], dtype=torch.float64) * 1e-9, labels)
     assert tied.item() == pytest.approx(apart.item(), rel=1e-6)
 
 
 def test_options_are_checked():
-    scores, labels = torch.zeros(2), torch.tensor([1, 0])
     with pytest.raises(ValueError, match="margin must be a finite number above 0, got 0"):
         rs.RankSVMLoss(margin=0)
     with pytest.raises(ValueError, match="sigma must be a finite number above 0, got nan"):
-        rs.ranknet_loss(scores, labels, sigma=math.nan)
+        rs.RankNetLoss(sigma=math.nan)
     with pytest.raises(ValueError, match=r"scheme must be one of 'ndcg1', 'ndcg2', .* got 'ndcg3'"):
         rs.LambdaLoss(scheme="ndcg3")
     with pytest.raises(ValueError, match="LambdaLoss takes nDCG or another normalised discounted gain, got AP"):
         rs.LambdaLoss("AP")
     with pytest.raises(ValueError, match=r"labels must be 0 or more .*; that of document 1 is -1"):
-        rs.lambda_loss(scores, torch.tensor([1, -1]))
+        rs.LambdaLoss()(torch.zeros(2), torch.tensor([1, -1]))
 
 
 @pytest.mark.parametrize("scheme", ["uniform", "ndcg1", "ndcg2", "ndcg2++", "lambdarank"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.filterwarnings("ignore:scores .* are lists of one document")
 def test_compiled_loops_have_the_value_and_the_gradients_of_all_pairs(scheme, dtype):
     """Lists of any length, padded and flat, scores that tie or are far apart, labels with fractions, a second derivative."""
     for size, spread, cutoff in (
@@ -182,9 +181,9 @@ def test_compiled_loops_have_the_value_and_the_gradients_of_all_pairs(scheme, dt
         where = torch.rand(6, size) < 0.8
         where[1] = False
         if scheme == "uniform":
-            loss = partial(rs.ranknet_loss, sigma=0.7, reduction="none")
+            loss = rs.RankNetLoss(sigma=0.7, reduction="none")
         else:
-            loss = partial(rs.lambda_loss, measure=rs.nDCG(cutoff), scheme=scheme, sigma=0.7, mu=3.0, reduction="none")
+            loss = rs.LambdaLoss(rs.nDCG(cutoff), scheme, sigma=0.7, mu=3.0, reduction="none")
         weights = torch.rand(6, dtype=dtype)
         found = loss(scores, labels, where=where)
         (slope,) = torch.autograd.grad(found, scores, weights, create_graph=True)

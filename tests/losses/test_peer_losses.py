@@ -255,11 +255,11 @@ def test_a_loss_equals_its_published_formula(name, dtype):
 
 
 def test_the_hinge_bound_of_dcg_is_one():
-    lists = list(draw("bound"))
-    for scores, labels, _ in lists:
+    loss = rs.ApproxNDCGLoss(temperature=1.0, ranks="hinge")
+    for scores, labels, _ in draw("bound"):
         given = torch.tensor(scores, dtype=torch.float64), torch.tensor(labels)
         regret = 1 - rs.nDCG()(*given, empty=1)
-        assert rs.approx_ndcg_loss(*given, temperature=1.0, ranks="hinge") >= regret - 1e-12 or not can_err(labels)
+        assert loss(*given) >= regret - 1e-12 or not can_err(labels)
 
 
 def test_smooth_ap_tends_to_the_measure():
@@ -270,8 +270,8 @@ def test_smooth_ap_tends_to_the_measure():
         exact = 1 - next(iter(rs.evaluate(scores, labels, measure).values()))
         gaps = []
         for temperature in (0.1, 0.01, 1e-5):
-            found = rs.smooth_ap_loss(scores, labels, temperature=temperature, min_relevant=lowest, reduction="none")
-            gaps.append((found - exact).abs().max())
+            loss = rs.SmoothAPLoss(temperature, min_relevant=lowest, reduction="none")
+            gaps.append((loss(scores, labels) - exact).abs().max())
         assert gaps[0] > gaps[1] > gaps[2]
         assert gaps[2] < 1e-9
 
@@ -282,10 +282,10 @@ def test_neural_ndcg_tends_to_the_measure_and_approx_mrr_too():
     labels[:, 0], labels[:, 1] = 2, 0
     for measure in ("nDCG", "nDCG@3"):
         exact = 1 - rs.evaluate(scores, labels, measure)[measure]
-        found = rs.neural_ndcg_loss(scores, labels, measure=measure, temperature=1e-5, reduction="none")
+        found = rs.NeuralNDCGLoss(measure, temperature=1e-5, reduction="none")(scores, labels)
         torch.testing.assert_close(found, exact)
     one = torch.nn.functional.one_hot(torch.randint(0, 7, (40,)), 7)
-    found = rs.approx_ndcg_loss(scores, one, measure="RR", temperature=1e-5, reduction="none")
+    found = rs.ApproxNDCGLoss("RR", temperature=1e-5, reduction="none")(scores, one)
     torch.testing.assert_close(found, 1 - rs.evaluate(scores, one, "RR")["RR"])
 
 
@@ -306,7 +306,7 @@ def test_rank_distil_draws_rankings_of_the_teacher():
     expected = sum(probability(order, teacher) * cost(order) for order in itertools.permutations(range(4)))
     torch.manual_seed(0)
     given = torch.tensor(scores, dtype=torch.float64), torch.tensor(labels, dtype=torch.float64)
-    found = rs.rank_distil_loss(*given, k=2, samples=40_000, temperature=1.5)
+    found = rs.RankDistilLoss(k=2, samples=40_000, temperature=1.5)(*given)
     assert found.item() == pytest.approx(expected, abs=0.02)
 
 
@@ -320,7 +320,7 @@ def test_the_gradient_of_the_circle_loss_holds_its_weights_fixed():
         return math.log1p(sum(math.exp(gamma * (push[j] * (s[j] - m) - pull[i] * (s[i] - 1 + m))) for i, j in pairs))
 
     leaf = scores.clone().requires_grad_()
-    rs.circle_loss(leaf, torch.tensor(labels), gamma=gamma, margin=m).backward()
+    rs.CircleLoss(gamma, m)(leaf, torch.tensor(labels)).backward()
     for i in range(4):
         step = torch.zeros(4, dtype=torch.float64)
         step[i] = 1e-6

@@ -49,15 +49,25 @@ def test_classification_loss_equals_its_definition(min_relevant, options, margin
 
 def test_relevant_and_irrelevant_documents_weigh_the_same_in_balance():
     scores = torch.zeros(10, requires_grad=True)
-    rs.classification_loss(scores, torch.tensor([1, 1] + [0] * 8), balance="lists").backward()
+    rs.ClassificationLoss(balance="lists")(scores, torch.tensor([1, 1] + [0] * 8)).backward()
     torch.testing.assert_close(scores.grad, torch.tensor([-0.25] * 2 + [1 / 16] * 8))
+
+
+def with_thresholds(loss, first, *steps):
+    """The loss in float64 with these thresholds: the first, and how much each next one is higher."""
+    loss = loss.double()
+    with torch.no_grad():
+        loss.first.fill_(first)
+        loss.steps.copy_(torch.tensor(steps, dtype=torch.float64).expm1().log())
+    return loss
 
 
 @pytest.mark.parametrize("surrogate", ["logistic", "hinge"])
 def test_ordinal_loss_equals_its_definition(surrogate):
     scores, labels = draw()
-    thresholds = torch.tensor([-0.3, 0.9], dtype=torch.float64)
-    found = rs.ordinal_loss(scores, labels, thresholds, surrogate=surrogate, reduction="none")
+    loss = with_thresholds(rs.OrdinalLoss(3, surrogate, reduction="none"), -0.3, 1.2)
+    torch.testing.assert_close(loss.thresholds().tolist(), [-0.3, 0.9], rtol=1e-15, atol=0)
+    found = loss(scores, labels)
     for row in range(5):
         total = 0.0
         for s, y in zip(scores[row].tolist(), labels[row].tolist(), strict=True):
@@ -85,9 +95,13 @@ def test_ordinal_thresholds_are_learned_and_stay_in_order():
     with torch.no_grad():
         loss.steps.copy_(torch.tensor([-300.0, 5.0]))
     assert (loss.thresholds().diff() >= 0).all()
-    thresholds = torch.tensor([-0.3, 0.9], dtype=torch.float64, requires_grad=True)
     scores, labels = draw()
-    assert torch.autograd.gradcheck(lambda t: rs.ordinal_loss(scores, labels, t), thresholds)
+    loss = with_thresholds(rs.OrdinalLoss(3), -0.3, 1.2)
+
+    def of_parameters(first, steps):
+        return torch.func.functional_call(loss, {"first": first, "steps": steps}, (scores, labels))
+
+    assert torch.autograd.gradcheck(of_parameters, tuple(loss.parameters()))
     assert rs.OrdinalLoss(grades=2).thresholds().tolist() == [0.0]
 
 
@@ -109,10 +123,6 @@ def test_options_and_labels_are_checked():
         rs.OrdinalLoss(grades=1)
     with pytest.raises(ValueError, match=r"labels must be grades from 0 to 2, .*; that of document \[1, 1\] is 3"):
         rs.OrdinalLoss(grades=3)(scores, labels)
-    with pytest.raises(ValueError, match=r"thresholds must have shape \[grades - 1\], got \(\)"):
-        rs.ordinal_loss(scores, labels, torch.tensor(0.0))
-    with pytest.raises(TypeError, match=r"thresholds must be a torch\.Tensor, got list"):
-        rs.ordinal_loss(scores, labels, [0.0])
 
 
 def test_labels_of_minus_100_are_warned_of_where_they_look_like_padding():
@@ -152,7 +162,7 @@ def test_list_ordinal_loss_is_the_least_over_thresholds(weighted, tied, fraction
     scores = scores.round() if tied else scores
     labels = labels + fraction
     mass = torch.rand(20, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64) if weighted else None
-    found = rs.list_ordinal_loss(scores, labels, grades=4, item_weights=mass, reduction="none")
+    found = rs.ListOrdinalLoss(grades=4, reduction="none")(scores, labels, item_weights=mass)
     for row in range(20):
         each = [1.0] * 8 if mass is None else mass[row].tolist()
         expected = best_thresholds(scores[row].tolist(), labels[row].tolist(), 4, each)
@@ -171,19 +181,21 @@ def test_list_ordinal_gradient_is_a_subgradient_at_ties():
         torch.zeros(1, 8, dtype=torch.float64, requires_grad=True),
         torch.tensor([[0, 0, 0, 0, 1, 2, 2, 1]]),
     )
-    value = rs.list_ordinal_loss(scores, labels, grades=3)
+    loss = rs.ListOrdinalLoss(grades=3)
+    value = loss(scores, labels)
     (gradient,) = torch.autograd.grad(value, scores)
     for _ in range(100):
         other = torch.randn(1, 8, dtype=torch.float64, generator=generator)
-        assert rs.list_ordinal_loss(other, labels, grades=3) >= value + (gradient * other).sum() - 1e-12
+        assert loss(other, labels) >= value + (gradient * other).sum() - 1e-12
     assert gradient.sum().abs() < 1e-12
 
 
 def test_list_ordinal_loss_of_one_document_or_equal_labels_is_0_and_other_grades_are_refused():
     scores = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
-    assert rs.list_ordinal_loss(scores, torch.tensor([[0] * 4, [2] * 4, [4] * 4]), reduction="none").abs().max() < 1e-6
-    assert rs.list_ordinal_loss(torch.tensor([3.0]), torch.tensor([1])) == 0
+    found = rs.ListOrdinalLoss(reduction="none")(scores, torch.tensor([[0] * 4, [2] * 4, [4] * 4]))
+    assert found.abs().max() < 1e-6
+    assert rs.ListOrdinalLoss()(torch.tensor([3.0]), torch.tensor([1])) == 0
     with pytest.raises(ValueError, match="grades from 0 to 1"):
-        rs.list_ordinal_loss(scores, torch.full((3, 4), 2), grades=2)
+        rs.ListOrdinalLoss(grades=2)(scores, torch.full((3, 4), 2))
     with pytest.raises(ValueError, match="at least 2"):
         rs.ListOrdinalLoss(grades=1)

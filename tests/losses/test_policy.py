@@ -202,7 +202,7 @@ def test_value_and_gradient_of_many_samples(measure, dtype):
         exact = 1 - enumerated(leaf, worth, (gains.double() / best).tolist())
         (slope,) = torch.autograd.grad(exact, leaf)
         student = scores.clone().to(dtype).requires_grad_()
-        value = rs.pl_rank_loss(student, labels, measure=measure, samples=20_000, item_weights=item_weights)
+        value = rs.PLRankLoss(measure, samples=20_000)(student, labels, item_weights=item_weights)
         value.backward()
         assert value.dtype == student.grad.dtype == dtype
         assert value.item() == pytest.approx(exact.item(), abs=0.01)
@@ -295,7 +295,7 @@ def test_exposure_loss_is_unbiased():
         exact = (disparity * each.square() - 2 * each * target + target.square()).sum()
         (slope,) = torch.autograd.grad(exact, leaf, retain_graph=True)
         many = scores.expand(20_000, 3).clone().requires_grad_()
-        found = rs.exposure_loss(many, labels.expand(20_000, 3), samples=2, disparity=disparity)
+        found = rs.ExposureLoss(samples=2, disparity=disparity)(many, labels.expand(20_000, 3))
         found.backward()
         assert found.item() == pytest.approx(exact.item(), abs=0.01)
         torch.testing.assert_close(many.grad.sum(0), slope, atol=0.02, rtol=0)
@@ -342,7 +342,7 @@ def both_ways(monkeypatch, scores, labels, loss, **lists):
     for patch in (False, True):
         with monkeypatch.context() as patched:
             if patch:
-                patched.setattr(policy, "_fused", lambda *given, **lists: None)
+                patched.setattr(rs.PLRankLoss, "_fused", lambda *given, **lists: None)
             leaf = scores.clone().requires_grad_()
             torch.manual_seed(7)
             value = loss(leaf, labels, **lists)
@@ -355,6 +355,7 @@ def both_ways(monkeypatch, scores, labels, loss, **lists):
 @pytest.mark.parametrize("measure", ["nDCG", "nDCG@3", "nDCG(gain='linear')@10", "nERU(d=0,half_life=2)"])
 @pytest.mark.parametrize("kind", [torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.filterwarnings("ignore:scores .* are lists of one document")
 def test_one_pass_is_as_two(measure, kind, dtype, monkeypatch):
     """Padding that holds anything, lists that no ranking can get wrong, all reductions, list weights, flat lists."""
     generator = torch.Generator().manual_seed(3)
@@ -370,7 +371,7 @@ def test_one_pass_is_as_two(measure, kind, dtype, monkeypatch):
         for given, marked, layout in layouts:
             weights = torch.rand((12,) if "offsets" in layout else (2, 6), generator=generator)
             for reduction, each in (("mean", None), ("mean", weights), ("sum", None), ("none", None)):
-                loss = partial(rs.pl_rank_loss, measure=measure, samples=3, reduction=reduction, weights=each)
+                loss = partial(rs.PLRankLoss(measure, samples=3, reduction=reduction), weights=each)
                 torch.testing.assert_close(*both_ways(monkeypatch, given, marked, loss, **layout))
 
 
@@ -403,12 +404,12 @@ def test_one_pass_refuses_what_two_do(monkeypatch):
     ):
         torch.set_rng_state(before)
         with pytest.raises(ValueError, match=message):
-            rs.pl_rank_loss(given, marked, **lists)
+            rs.PLRankLoss()(given, marked, **lists)
     # Scores that are too far apart for the loop go the other way, with its numbers.
     apart = scores.double() * 1e4
     torch.testing.assert_close(*both_ways(monkeypatch, apart, labels, rs.PLRankLoss("nDCG@2", samples=3)))
     leaf = scores.clone().requires_grad_()
-    (slope,) = torch.autograd.grad(rs.pl_rank_loss(leaf, labels), leaf, create_graph=True)
+    (slope,) = torch.autograd.grad(rs.PLRankLoss()(leaf, labels), leaf, create_graph=True)
     with pytest.raises(RuntimeError):
         slope.sum().backward()
 
@@ -443,7 +444,7 @@ def test_options_are_checked():
     with pytest.raises(ValueError, match="samples must be a whole number >= 1, got 0"):
         rs.PLRankLoss(samples=0)
     with pytest.raises(ValueError, match="samples must be at least 2"):
-        rs.exposure_loss(scores, labels, samples=1)
+        rs.ExposureLoss(samples=1)(scores, labels)
     with pytest.raises(ValueError, match="disparity must be a finite number >= 0, got -1"):
         rs.ExposureLoss(disparity=-1)
     with pytest.raises(

@@ -1,6 +1,7 @@
 """SmoothGrad against its definition, its limit and its gradient."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -42,6 +43,7 @@ MEASURES = {
     measure=st.sampled_from(list(MEASURES)),
     block=st.sampled_from([1, 2**24]),
 )
+@pytest.mark.filterwarnings("ignore:scores .* are lists of one document")
 def test_equals_its_definition(seed, n, sigma, measure, block):
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randn(4, n, generator=generator, dtype=torch.float64)
@@ -50,7 +52,8 @@ def test_equals_its_definition(seed, n, sigma, measure, block):
     original = smooth._BLOCK
     smooth._BLOCK = block  # of one position at a time, and of all
     try:
-        found = rs.smooth_loss(scores, labels, measure, sigma=sigma, reduction="none")
+        loss = rs.SmoothLoss(measure, sigma=sigma, reduction="none")
+        found, sigma = loss(scores, labels), float(loss.sigma)
     finally:
         smooth._BLOCK = original
     for row in range(4):
@@ -63,10 +66,10 @@ def test_equals_its_definition(seed, n, sigma, measure, block):
 
 def test_blocks_have_the_same_gradient(monkeypatch):
     scores = torch.randn(3, 20, dtype=torch.float64, requires_grad=True)
-    labels = torch.randint(0, 4, (3, 20))
-    (whole,) = torch.autograd.grad(rs.smooth_loss(scores, labels, "nDCG"), scores)
+    labels, loss = torch.randint(0, 4, (3, 20)), rs.SmoothLoss("nDCG")
+    (whole,) = torch.autograd.grad(loss(scores, labels), scores)
     monkeypatch.setattr(smooth, "_BLOCK", 200)
-    (blocks,) = torch.autograd.grad(rs.smooth_loss(scores, labels, "nDCG"), scores)
+    (blocks,) = torch.autograd.grad(loss(scores, labels), scores)
     torch.testing.assert_close(blocks, whole)
 
 
@@ -79,7 +82,7 @@ def test_tends_to_the_measure(measure):
     parsed = rs.parse_measure(measure)
     regret = parsed.best_value(labels, where) - rs.evaluate(scores, labels, [measure], where=where)[parsed.name]
     wide, narrow = (
-        (rs.smooth_loss(scores, labels, measure, sigma=sigma, where=where, reduction="none") - regret).abs().max()
+        (rs.SmoothLoss(measure, sigma=sigma, reduction="none")(scores, labels, where=where) - regret).abs().max()
         for sigma in (1.0, 1e-5)
     )
     assert narrow < 1e-9 < 1e-2 < wide
@@ -91,18 +94,33 @@ def test_gradient_and_second_derivative():
     labels = torch.randint(0, 3, (3, 6), generator=generator)
     where = torch.rand(3, 6, generator=generator) < 0.8
     for measure in MEASURES:
-
-        def loss(s, measure=measure):
-            return rs.smooth_loss(s, labels, measure, sigma=0.7, where=where, reduction="none")
-
+        loss = partial(rs.SmoothLoss(measure, sigma=0.7, reduction="none"), labels=labels, where=where)
         assert torch.autograd.gradcheck(loss, scores)
         assert torch.autograd.gradgradcheck(loss, scores)
+
+
+@pytest.mark.parametrize("kind", [rs.SmoothLoss, rs.SoftRankLoss])
+def test_sigma_may_be_learned(kind):
+    """A parameter, which is trained with the scorer, or what is computed from one."""
+    scores = torch.randn(3, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    labels = torch.tensor([[0, 2, 1, 0, 0, 1]]).expand(3, 6)
+    learned = torch.nn.Parameter(torch.tensor(0.7, dtype=torch.float64))
+    loss = kind("nDCG@3", sigma=learned)
+    assert list(loss.parameters()) == [learned]
+    assert "sigma=0.7" in repr(loss)
+    loss(scores, labels).backward()
+    high, low = (loss.with_sigma(sigma)(scores, labels) for sigma in (0.7 + 1 / 64, 0.7 - 1 / 64))
+    assert learned.grad == pytest.approx(32 * (high - low).item(), rel=1e-2)
+    constant = loss.with_options(sigma=torch.tensor(0.7))
+    assert constant.state_dict().keys() == {"sigma"}
+    assert not list(constant.parameters())
+    assert torch.autograd.gradcheck(lambda sigma: kind("nDCG", sigma=sigma.exp())(scores, labels), learned)
 
 
 def test_memory_at_a_cutoff_is_linear():
     """A list of 100,000 documents: n x n numbers would be 40 GB."""
     scores = torch.randn(100_000, requires_grad=True)
-    rs.smooth_loss(scores, torch.randint(0, 2, (100_000,)), "nDCG@10").backward()
+    rs.SmoothLoss("nDCG@10")(scores, torch.randint(0, 2, (100_000,))).backward()
     assert scores.grad.isfinite().all()
 
 
@@ -121,11 +139,12 @@ def test_where_all_scores_tie_the_gradient_goes_up_with_the_label():
     """That of the smoothed measure is 0 there; the value is the measure's own."""
     scores = torch.full((2, 5), 3.0, requires_grad=True)
     labels, where = torch.tensor([[0, 1, 2, 0, 1], [1, 1, 1, 1, 0]]), torch.tensor([[True] * 5, [True] * 4 + [False]])
-    loss = rs.smooth_loss(scores, labels, "nDCG", where=where, reduction="sum")
-    loss.backward()
+    loss = rs.SmoothLoss("nDCG", reduction="sum")
+    value = loss(scores, labels, where=where)
+    value.backward()
     assert (scores.grad[0].argsort().diff() != 0).all()
     assert scores.grad[0, 2] < scores.grad[0, 1] < 0 < scores.grad[0, 0]
     assert scores.grad[0].sum() == pytest.approx(0, abs=1e-7)
     assert torch.equal(scores.grad[1], torch.zeros(5))
-    expected = rs.smooth_loss(scores.detach() + 1e-4 * torch.arange(5), labels, "nDCG", where=where, reduction="sum")
-    assert loss.item() == pytest.approx(expected.item(), abs=1e-3)
+    expected = loss(scores.detach() + 1e-4 * torch.arange(5), labels, where=where)
+    assert value.item() == pytest.approx(expected.item(), abs=1e-3)

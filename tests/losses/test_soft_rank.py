@@ -1,6 +1,7 @@
 """SoftRank against coins and Gaussians that are drawn, its limit, its distribution and its gradient."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -54,16 +55,15 @@ def test_value_and_gradient_are_those_of_what_is_drawn(model, drawn, count):
 
         each = regrets(scores)
         leaf = scores.clone().requires_grad_()
-        loss = rs.soft_rank_loss(leaf, labels[0], "nDCG", sigma=sigma, ranks=model)
-        loss.backward()
-        assert abs(loss.item() - each.mean().item()) < 5 * each.std().item() / math.sqrt(count)
+        loss = rs.SoftRankLoss("nDCG", sigma=sigma, ranks=model)
+        value = loss(leaf, labels[0])
+        value.backward()
+        assert abs(value.item() - each.mean().item()) < 5 * each.std().item() / math.sqrt(count)
         for i in range(min(n, 3)):
             step = torch.zeros(n, dtype=torch.float64)
             step[i] = 0.3 * sigma
             apart = regrets(scores + step) - regrets(scores - step)
-            high, low = (
-                rs.soft_rank_loss(scores + sign * step, labels[0], "nDCG", sigma=sigma, ranks=model) for sign in (1, -1)
-            )
+            high, low = (loss(scores + sign * step, labels[0]) for sign in (1, -1))
             assert abs((high - low).item() - apart.mean().item()) < 5 * apart.std().item() / math.sqrt(count)
 
 
@@ -85,7 +85,7 @@ def test_the_ranks_of_a_document_add_up_to_1(model, dtype):
 
 def test_long_lists_are_nearly_normal():
     scores, labels, _ = draw(300, seed=5)
-    binomial, normal = (rs.soft_rank_loss(scores, labels, "nDCG@10", ranks=each) for each in ("binomial", "normal"))
+    binomial, normal = (rs.SoftRankLoss(ranks=each)(scores, labels) for each in ("binomial", "normal"))
     assert abs(binomial - normal) < 0.01 * binomial
 
 
@@ -99,7 +99,7 @@ def test_tends_to_the_measure(measure, model):
     parsed = rs.parse_measure(measure)
     regret = parsed.best_value(labels, where) - rs.evaluate(scores, labels, [measure], where=where)[parsed.name]
     wide, narrow = (
-        (rs.soft_rank_loss(scores, labels, measure, sigma=s, ranks=model, where=where, reduction="none") - regret)
+        (rs.SoftRankLoss(measure, sigma=s, ranks=model, reduction="none")(scores, labels, where=where) - regret)
         .abs()
         .max()
         for s in (1.0, 1e-5)
@@ -113,10 +113,7 @@ def test_gradient_and_second_derivative(measure):
     scores, labels, where = draw(6, lists=3)
     scores.requires_grad_()
     for model in MODELS:
-
-        def loss(s, model=model):
-            return rs.soft_rank_loss(s, labels, measure, sigma=0.7, ranks=model, where=where, reduction="none")
-
+        loss = partial(rs.SoftRankLoss(measure, sigma=0.7, ranks=model, reduction="none"), labels=labels, where=where)
         assert torch.autograd.gradcheck(loss, scores)
         assert model == "joint" or torch.autograd.gradgradcheck(loss, scores)
 
@@ -220,7 +217,7 @@ def test_blocks_have_the_same_gradient(monkeypatch):
 
 def test_where_all_scores_tie_the_gradient_goes_up_with_the_label():
     scores = torch.full((1, 5), 3.0, requires_grad=True)
-    rs.soft_rank_loss(scores, torch.tensor([[0, 1, 2, 0, 0]]), "nDCG").backward()
+    rs.SoftRankLoss("nDCG")(scores, torch.tensor([[0, 1, 2, 0, 0]])).backward()
     assert scores.grad[0, 2] < scores.grad[0, 1] < 0 < scores.grad[0, 0]
 
 

@@ -45,14 +45,10 @@ def test_the_maximum_is_that_over_all_rankings(measure, kind, rescaling, dtype):
         tolerance = 1e-9 if dtype == torch.float64 else 1e-5
         for body in (contextlib.nullcontext, padded_body):
             with body():
-                found = rs.top_surrogate_loss(
+                found = rs.TopSurrogateLoss(measure, kind, rescaling, reduction="none")(
                     torch.tensor(padded, dtype=dtype).view(3, 4, 7),
                     torch.tensor(labels).view(3, 4, 7),
-                    measure,
-                    kind=kind,
-                    rescaling=rescaling,
                     where=torch.tensor(real).view(3, 4, 7),
-                    reduction="none",
                 )
             atol = tolerance * max(1, np.abs(scores).max(initial=0))
             np.testing.assert_allclose(found.flatten(), expected, atol=atol)
@@ -62,6 +58,10 @@ def draw(seed=0, n=9):
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randn(400, n, generator=generator, dtype=torch.float64) * torch.rand(400, 1, generator=generator)
     return scores, torch.randint(0, 2, (400, n), generator=generator)
+
+
+def ramp(measure):
+    return rs.StructuredHingeLoss(measure, feature_map=rs.Positional("discount"), reduction="none")
 
 
 def by_sets(scores, labels, k):
@@ -84,32 +84,28 @@ def test_precision_at_k_is_the_paper_s_over_k():
     labels[:, :4] = 1
     for k in (1, 2, 4):
         expected = [by_sets(s, y, k) for s, y in zip(scores[:60].tolist(), labels[:60].tolist(), strict=True)]
-        given = (scores[:60], labels[:60], f"P@{k}")
-        found = {kind: rs.top_surrogate_loss(*given, kind=kind, reduction="none") for kind in ("average", "max")}
-        found["ramp"] = rs.structured_hinge_loss(*given, feature_map=rs.Positional("discount"), reduction="none")
-        for name, values in found.items():
-            np.testing.assert_allclose(values, [each[name] for each in expected], atol=1e-12)
+        losses = {kind: rs.TopSurrogateLoss(f"P@{k}", kind, reduction="none") for kind in ("average", "max")}
+        losses["ramp"] = ramp(f"P@{k}")
+        for name, loss in losses.items():
+            np.testing.assert_allclose(loss(scores[:60], labels[:60]), [each[name] for each in expected], atol=1e-12)
 
 
 @pytest.mark.parametrize("measure", ["P@1", "P@3", "P@8", f"{BINARY}@3", BINARY])
 def test_they_ascend_from_the_regret(measure):
     scores, labels = draw()
     judged = rs.parse_measure(measure)
-    given = (scores, labels, judged)
     regret = judged.best_value(labels) - judged(scores, labels)
     unit = (
         torch.tensor(1.0)
         if measure.startswith("P")
         else rs.DCG(judged.cutoff).best_value(labels).clamp(min=1).unsqueeze(-1)
     )
-    ramp = rs.structured_hinge_loss(scores / unit, *given[1:], feature_map=rs.Positional("discount"), reduction="none")
-    average, most = (rs.top_surrogate_loss(*given, kind=kind, reduction="none") for kind in ("average", "max"))
-    pairs = [(regret, ramp), (regret, average), (average, most), (ramp, most)]
+    low, options = ramp(judged)(scores / unit, labels), {"reduction": "none"}
+    average, most = (rs.TopSurrogateLoss(judged, kind, **options)(scores, labels) for kind in ("average", "max"))
+    pairs = [(regret, low), (regret, average), (average, most), (low, most)]
     if measure.startswith("P"):
-        slack = [
-            rs.top_surrogate_loss(*given, kind=kind, rescaling="slack", reduction="none") for kind in ("average", "max")
-        ]
-        pairs += [(ramp, average), (regret, slack[0]), tuple(slack)]
+        slack = [rs.TopSurrogateLoss(judged, kind, "slack", **options)(scores, labels) for kind in ("average", "max")]
+        pairs += [(low, average), (regret, slack[0]), tuple(slack)]
     if measure == "P@1":
         pairs += [(rs.RR().best_value(labels) - rs.RR()(scores, labels), average)]
     for lower, higher in pairs:
@@ -135,7 +131,7 @@ def test_a_gain_is_its_unit_unless_the_measure_is_normalized(kind):
     scores, labels = draw()
     for measure, unit in (("DCG@3", 3), ("nDCG@3", 1)):
         once, more = (
-            rs.top_surrogate_loss(scores, y, measure, kind=kind, reduction="none") for y in (labels, 2 * labels)
+            rs.TopSurrogateLoss(measure, kind=kind, reduction="none")(scores, y) for y in (labels, 2 * labels)
         )
         torch.testing.assert_close(more, unit * once)
 
@@ -143,7 +139,7 @@ def test_a_gain_is_its_unit_unless_the_measure_is_normalized(kind):
 def test_long_lists_are_summed_in_float64():
     scores, labels = draw(n=5000)
     scores = scores[:20].float()
-    found, exact = (rs.top_surrogate_loss(s, labels[:20], "P@10", reduction="none") for s in (scores, scores.double()))
+    found, exact = (rs.TopSurrogateLoss("P@10", reduction="none")(s, labels[:20]) for s in (scores, scores.double()))
     assert torch.equal(found, exact.float())
 
 
@@ -159,8 +155,8 @@ def test_recall_is_a_discounted_gain_of_one_s_own():
             return (labels > 0).double()
 
     scores, labels = draw()
-    found = rs.top_surrogate_loss(scores, labels, Recall(4), reduction="none")
-    precision = rs.top_surrogate_loss(scores, labels, "P@4", reduction="none")
+    found = rs.TopSurrogateLoss(Recall(4), reduction="none")(scores, labels)
+    precision = rs.TopSurrogateLoss("P@4", reduction="none")(scores, labels)
     torch.testing.assert_close(found * labels.sum(-1).clamp(1, 4), 4 * precision)
     assert rs.TopSurrogateLoss(Recall(4), rescaling="slack").rescaling == "slack"
 
@@ -187,12 +183,10 @@ def test_an_exact_fit_learns_and_is_certified():
 def test_what_it_does_not_take_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
         rs.TopSurrogateLoss(**options)
-    with pytest.raises(ValueError, match=message):
-        rs.top_surrogate_loss(torch.zeros(2), torch.tensor([0, 1]), **options)
 
 
 def test_several_gains_are_refused_by_place():
     with pytest.raises(
         ValueError, match=r"one gain under nDCG@10: give it min_relevant=.*; that of document \[0, 1\] is 1"
     ):
-        rs.top_surrogate_loss(torch.zeros(1, 3), torch.tensor([[0, 1, 2]]), "nDCG@10")
+        rs.TopSurrogateLoss("nDCG@10")(torch.zeros(1, 3), torch.tensor([[0, 1, 2]]))

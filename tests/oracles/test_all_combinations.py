@@ -160,17 +160,11 @@ def test_default_bounds():
         scores, labels = torch.randn(3, 6), torch.tensor([[2, 0, 1, 0, 2, 0]] * 3)
         groups = {"groups": torch.arange(6).expand(3, 6)} if loss.takes_groups else {}
         named = {"feature_map": bound[0].split("(")[0], "reference": bound[1]}
-        for function in (
-            rs.structured_hinge_loss,
-            lambda *lists, **options: rs.most_violated(*lists, **options).value.mean(),
-        ):
-            assert torch.equal(
-                function(scores, labels, measure, **groups),
-                function(scores, labels, measure, **groups, **named),
-            )
-        torch.testing.assert_close(
-            loss(scores, labels, **groups), rs.structured_hinge_loss(scores, labels, measure, **groups)
-        )
+        found, its = (rs.most_violated(scores, labels, measure, **groups, **more).value for more in ({}, named))
+        assert torch.equal(found, its)
+        value = loss(scores, labels, **groups)
+        assert torch.equal(rs.StructuredHingeLoss(measure, **named)(scores, labels, **groups), value)
+        torch.testing.assert_close(found.mean(), value)
 
 
 def test_pairs_without_an_oracle_are_refused_with_a_list():

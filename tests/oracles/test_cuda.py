@@ -42,10 +42,10 @@ def test_training_step_flat_and_padded():
     scores = torch.randn(6, 30, device="cuda", requires_grad=True)
     labels = torch.randint(0, 2, (6, 30), device="cuda")
     for measure in ("AP", "AUC", "nDCG@5", "RR@5", "DCG@5"):
-        loss = rs.structured_hinge_loss(scores, labels, measure)
+        loss = rs.StructuredHingeLoss(measure)(scores, labels)
         (gradient,) = torch.autograd.grad(loss, scores)
         offsets = torch.arange(7, device="cuda") * 30
-        flat = rs.structured_hinge_loss(scores.flatten(), labels.flatten(), measure, offsets=offsets)
+        flat = rs.StructuredHingeLoss(measure)(scores.flatten(), labels.flatten(), offsets=offsets)
         (again,) = torch.autograd.grad(flat, scores)
         torch.testing.assert_close(loss, flat)
         torch.testing.assert_close(gradient, again)
@@ -55,7 +55,7 @@ def test_training_step_flat_and_padded():
 def test_scores_that_are_not_finite_show():
     scores = torch.tensor([[0.0, float("nan")], [0.0, 1.0]], device="cuda")
     labels = torch.tensor([[0, 1], [0, 1]], device="cuda")
-    assert rs.structured_hinge_loss(scores, labels, "AP", reduction="none").isnan().tolist() == [True, False]
+    assert rs.StructuredHingeLoss("AP", reduction="none")(scores, labels).isnan().tolist() == [True, False]
 
 
 def test_compiled_and_autocast():

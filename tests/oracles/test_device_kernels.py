@@ -255,9 +255,9 @@ def test_hinges_train_through_the_kernels(on_device):
     scores = torch.randn(3, 7, generator=generator, requires_grad=True)
     labels = torch.randint(0, 3, (3, 7), generator=generator)
     for measure in ("nDCG@3", "RR", "DCG"):
-        loss = rs.structured_hinge_loss(scores, labels, measure, feature_map="positional")
-        flat = rs.structured_hinge_loss(
-            scores.flatten(), labels.flatten(), measure, feature_map="positional", offsets=torch.tensor([0, 7, 14, 21])
+        loss = rs.StructuredHingeLoss(measure, feature_map="positional")(scores, labels)
+        flat = rs.StructuredHingeLoss(measure, feature_map="positional")(
+            scores.flatten(), labels.flatten(), offsets=torch.tensor([0, 7, 14, 21])
         )
         torch.testing.assert_close(loss, flat)
         torch.testing.assert_close(*(torch.autograd.grad(each, scores)[0] for each in (loss, flat)))

@@ -26,7 +26,7 @@ def test_a_list_of_one_grade_costs_nothing(grade, lists):
         rs.SmoothLoss("nDCG@10"),
         rs.LambdaLoss("nDCG@10"),
         rs.ApproxNDCGLoss("nDCG@10"),
-        rs.DiverseHingeLoss("nDCG@5"),
+        rs.StructuredHingeLoss("diverse_nDCG@5"),
     ]
     generator = torch.Generator().manual_seed(0)
     for size in SIZES:

@@ -1,5 +1,7 @@
 """Partial ROC areas with both pairwise maps: exact against all rankings, and what their bounds are worth."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -108,19 +110,18 @@ def test_bounds(window, feature_map):
     scores = torch.randn(50, 40, generator=generator, dtype=torch.float64)
     labels = (torch.rand(50, 40, generator=generator) < 0.3).long()
     measure, named = measure_of(window), {"feature_map": feature_map, "reduction": "none"}
+    loss = partial(rs.StructuredHingeLoss, measure, **named)
     regret = 1 - measure(scores, labels)
-    ideal = rs.structured_hinge_loss(scores, labels, measure, reference="ideal", **named)
-    ramp = rs.structured_hinge_loss(scores, labels, measure, reference="predicted", **named)
+    ideal = loss(reference="ideal")(scores, labels)
+    ramp = loss(reference="predicted")(scores, labels)
     before = scores + torch.randn(50, 40, generator=generator, dtype=torch.float64)
-    frozen = rs.structured_hinge_loss(scores, labels, measure, reference="predicted", reference_scores=before, **named)
+    frozen = loss(reference="predicted")(scores, labels, reference_scores=before)
     assert (regret <= ramp + 1e-9).all()
     assert (ramp <= ideal + 1e-9).all()
     assert (ramp <= frozen + 1e-9).all()
     if feature_map == "partial-pairwise":
-        inside = rs.structured_hinge_loss(scores, labels, measure, reference="below-window", **named)
-        held = rs.structured_hinge_loss(
-            scores, labels, measure, reference="below-window", reference_scores=before, **named
-        )
+        inside = loss(reference="below-window")(scores, labels)
+        held = loss(reference="below-window")(scores, labels, reference_scores=before)
         assert (regret <= inside + 1e-9).all()
         assert (inside <= held + 1e-9).all()
         if window[0] == 0:

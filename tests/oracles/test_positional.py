@@ -79,7 +79,7 @@ def answer(measure, size, decay="i^-0.5"):
     generator = torch.Generator().manual_seed(size)
     scores = torch.randn(3, size, generator=generator, requires_grad=True)
     labels = torch.randint(0, 3, (3, size), generator=generator)
-    return rs.structured_hinge_loss(scores, labels, measure, feature_map=rs.Positional(decay)).item()
+    return rs.StructuredHingeLoss(measure, feature_map=rs.Positional(decay))(scores, labels).item()
 
 
 def test_kept_tables_are_those_of_the_measure_the_map_and_the_size():
@@ -112,7 +112,7 @@ def test_tables_that_would_not_last_are_not_kept():
         assert rs.most_violated(torch.zeros(7), torch.zeros(7), "nDCG", feature_map="positional").value.shape == ()
     assert not positional._TABLES
     labels = torch.tensor([0, 2, 1])
-    torch.func.grad(lambda s: rs.structured_hinge_loss(s, labels, "nDCG", feature_map="positional"))(torch.zeros(3))
+    torch.func.grad(lambda s: rs.StructuredHingeLoss("nDCG", feature_map="positional")(s, labels))(torch.zeros(3))
     assert not positional._TABLES
     assert answer("nDCG", 7) == inside
     assert len(positional._TABLES) == 1

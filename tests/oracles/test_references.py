@@ -132,8 +132,8 @@ def test_large_scores_leave_small_differences():
     scores = torch.tensor([[1e8 + 0.25, 1e8, 1e8 - 0.5]], dtype=torch.float64)
     labels = torch.tensor([[0, 1, 0]])
     for measure in ("AP", "nDCG"):
-        near = rs.structured_hinge_loss(scores - 1e8, labels, measure, reference="predicted")
-        torch.testing.assert_close(rs.structured_hinge_loss(scores, labels, measure, reference="predicted"), near)
+        near = rs.StructuredHingeLoss(measure, reference="predicted")(scores - 1e8, labels)
+        torch.testing.assert_close(rs.StructuredHingeLoss(measure, reference="predicted")(scores, labels), near)
 
 
 def test_tied_reference_scores_take_the_best_documents_first():
@@ -141,10 +141,10 @@ def test_tied_reference_scores_take_the_best_documents_first():
     labels = torch.tensor([[0, 2, 0, 1, 0]])
     scores = torch.randn(1, 5, dtype=torch.float64)
     for measure in ("AP", "DCG", "DCG@2", "RR"):
-        frozen = {"reference": "predicted", "reference_scores": torch.zeros(1, 5)}
+        loss = rs.StructuredHingeLoss(measure, reference="predicted")
         torch.testing.assert_close(
-            rs.structured_hinge_loss(scores, labels, measure, **frozen),
-            rs.structured_hinge_loss(scores, labels, measure, reference="ideal"),
+            loss(scores, labels, reference_scores=torch.zeros(1, 5)),
+            rs.StructuredHingeLoss(measure, reference="ideal")(scores, labels),
         )
 
 

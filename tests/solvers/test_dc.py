@@ -90,13 +90,8 @@ def test_monotone_and_no_worse_than_the_start(solver):
 def test_the_frozen_reference_is_what_the_loss_calls_predicted():
     *_, true_risk, X, y, offsets = problem(1)
     w = np.array([1.0, -2.0, 0.5, 3.0])
-    loss = rs.structured_hinge_loss(
-        torch.tensor(X @ w),
-        torch.tensor(y),
-        "nDCG@3",
-        feature_map=FEATURE_MAP,
-        reference="predicted",
-        offsets=torch.tensor(offsets),
+    loss = rs.StructuredHingeLoss("nDCG@3", feature_map=FEATURE_MAP, reference="predicted")(
+        torch.tensor(X @ w), torch.tensor(y), offsets=torch.tensor(offsets)
     )
     assert true_risk(w) == pytest.approx(loss.item())
 

@@ -39,13 +39,11 @@ def test_equals_the_loss_and_the_sum_of_its_terms(form, by_term, block, monkeypa
     value, gradient = risk(W)
 
     w = torch.tensor(W, requires_grad=True)
-    each = rs.structured_hinge_loss(
+    each = rs.StructuredHingeLoss("AP", reduction="none")(
         torch.tensor(given, dtype=torch.float64) @ w,
         torch.tensor(Y),
-        "AP",
         offsets=torch.tensor(OFFSETS),
         weights=torch.tensor(WEIGHTS),
-        reduction="none",
     )
     each.mean().backward()
     assert value == pytest.approx(each.mean().item(), rel=1e-12)

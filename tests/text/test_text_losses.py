@@ -278,7 +278,7 @@ def test_a_retrieval_loss_is_that_of_similarities(encoder):
     features = [model.preprocess([each[0] for each in LISTS]), model.preprocess(QUERIES)]
     documents, queries = (model(dict(each))["sentence_embedding"] for each in features)
     similarities = torch.cosine_similarity(queries.unsqueeze(1), documents.unsqueeze(0), dim=-1) / 0.1
-    expected = rs.ranknet_loss(similarities, torch.eye(3))
+    expected = rs.RankNetLoss()(similarities, torch.eye(3))
     torch.testing.assert_close(loss(features[::-1]), expected, rtol=1e-4, atol=1e-5)
     with pytest.raises(ValueError, match="got one column"):
         loss(features[:1])

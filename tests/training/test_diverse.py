@@ -27,7 +27,7 @@ def mean_objective(module, data):
 def test_a_scorer_is_trained_and_judged_with_groups(tmp_path):
     torch.manual_seed(0)
     data = RankingDataModule(builtin="synthetic-groups", lists_per_batch=10)
-    loss = rs.DiverseHingeLoss("nDCG@5", reference="predicted")
+    loss = rs.StructuredHingeLoss("diverse_nDCG@5", reference="predicted")
     module = RankingModule(rs.LinearScorer(10), loss, measures=["diverse_nDCG@5", "StRecall@5", "nDCG@5"])
     before = mean_objective(module, data)
     run = trainer(tmp_path, 5)
@@ -44,7 +44,7 @@ def test_a_scorer_is_trained_and_judged_with_groups(tmp_path):
 
 def test_dc_rounds_and_combinations_with_groups(tmp_path):
     data = RankingDataModule(builtin="synthetic-groups", lists_per_batch=20)
-    diverse = rs.DiverseHingeLoss("nDCG@5", reference="predicted")
+    diverse = rs.StructuredHingeLoss("diverse_nDCG@5", reference="predicted")
     loss = rs.CombinedLoss([diverse, rs.StructuredHingeLoss("nDCG@5", feature_map="positional")])
     module = RankingModule(
         rs.LinearScorer(10), loss, regularization=1e-2, start="regression", measures=["diverse_nDCG@5"]
@@ -69,8 +69,8 @@ def test_groups_from_comments_and_columns(tmp_path):
 
 
 def test_data_without_groups_are_an_error_that_says_so(tmp_path):
-    module = RankingModule(rs.LinearScorer(20), rs.DiverseHingeLoss("nDCG@5"))
-    with pytest.raises(ValueError, match=r"DiverseHingeLoss needs groups and the data have none; give data.groups"):
+    module = RankingModule(rs.LinearScorer(20), rs.StructuredHingeLoss("diverse_nDCG@5"))
+    with pytest.raises(ValueError, match=r"StructuredHingeLoss needs groups and the data have none; give data.groups"):
         trainer(tmp_path, 1).fit(module, RankingDataModule(builtin="synthetic"))
 
 
@@ -83,20 +83,24 @@ def test_the_exact_solvers_take_groups_through_the_risk():
 
     data, _ = synthetic_groups(lists=20, seed=0)
     risk = ranking_risk(
-        rs.DiverseHingeLoss("nDCG@5", reference="ideal"), data.features, data.labels, data.offsets, data.groups
+        rs.StructuredHingeLoss("diverse_nDCG@5", reference="ideal"),
+        data.features,
+        data.labels,
+        data.offsets,
+        data.groups,
     )
     solutions = [kind(tolerance=1e-2).minimise(risk, 1.0) for kind in (Bundle, CuttingPlane)]
     assert solutions[0].objective == pytest.approx(solutions[1].objective, rel=0.03)
     assert all(solution.objective < risk(np.zeros(10))[0] for solution in solutions)
-    with pytest.raises(ValueError, match=r"DiverseHingeLoss needs groups=, one id a document"):
-        ranking_risk(rs.DiverseHingeLoss("nDCG@5"), data.features, data.labels, data.offsets)
+    with pytest.raises(ValueError, match=r"StructuredHingeLoss needs groups=, one id a document"):
+        ranking_risk(rs.StructuredHingeLoss("diverse_nDCG@5"), data.features, data.labels, data.offsets)
 
 
 @pytest.mark.filterwarnings("ignore:.*no better than w = 0")
 def test_a_ranker_is_validated_as_the_module_is(tmp_path):
     data = RankingDataModule(builtin="synthetic-groups")
     train, vali = data.splits.train, data.splits.vali
-    ranker = rs.LinearRanker(loss=rs.DiverseHingeLoss("nDCG@5", reference="ideal"), C=[0.1, 1.0])
+    ranker = rs.LinearRanker(loss=rs.StructuredHingeLoss("diverse_nDCG@5", reference="ideal"), C=[0.1, 1.0])
     ranker.fit(  # with its convex bound, which is lowest at 0 for the one C
         *(train.features, train.labels, train.list_numbers),
         groups=train.groups,

@@ -417,12 +417,12 @@ def test_board_logs_the_exact_objective(tmp_path, towards):
     trainer.fit(module, data)
     train = data.splits.train
     kept = train.select(np.flatnonzero(~train.same_labels()))
-    flat = [torch.tensor(kept.labels), "AP"]
+    loss, labels = rs.StructuredHingeLoss("AP"), torch.tensor(kept.labels)
     with torch.no_grad():
         scores = module.scorer(torch.tensor(kept.features))
     offsets = torch.tensor(kept.offsets)
-    slack = rs.structured_hinge_loss(scores, *flat, offsets=offsets)
-    at_zero = rs.structured_hinge_loss(torch.zeros_like(scores), *flat, offsets=offsets)
+    slack = loss(scores, labels, offsets=offsets)
+    at_zero = loss(torch.zeros_like(scores), labels, offsets=offsets)
     w0 = module.anchor[0] if towards == "start" else torch.zeros(20)
     assert (w0 != 0).any() == (towards == "start")
     norm = (module.scorer.linear.weight - w0).square().sum()
@@ -438,7 +438,7 @@ def test_board_logs_the_exact_objective(tmp_path, towards):
     vali = data.splits.vali
     with torch.no_grad():
         scores = module.scorer(torch.tensor(vali.features))
-    loss = rs.structured_hinge_loss(scores, torch.tensor(vali.labels), "AP", offsets=torch.tensor(vali.offsets))
+    loss = rs.StructuredHingeLoss("AP")(scores, torch.tensor(vali.labels), offsets=torch.tensor(vali.offsets))
     assert logged["val/loss"].item() == pytest.approx(loss.item(), rel=1e-5)
     assert logged["train/loss"] > 0
 

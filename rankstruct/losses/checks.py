@@ -1,0 +1,117 @@
+"""What is checked of options, and of the numbers of lists."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rankstruct.lists import NOT_NEGATIVE, batch_first, check_offsets, is_plain
+
+_PADDING = -100  # torch's ignore_index
+
+
+def check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
+    """Raise ValueError unless `value` is one of `known`."""
+    if value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
+
+
+def check_positive(name: str, value: float) -> None:
+    """Raise ValueError unless `value` is a finite number above 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ValueError(f"{name} must be a finite number above 0, got {value!r}")
+
+
+def check_values(scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None, signed: bool) -> Tensor:
+    """Which documents are real; on the CPU, where that costs nothing, their numbers are checked.
+
+    Labels below 0 are refused unless they are `signed`.
+    """
+    lists = (scores, labels, where, offsets)
+    # An operator, so that `torch.compile` does not look at the values; its wrappers take as long as a list's sort.
+    plain = all(each is None or is_plain(each) for each in lists)
+    return _check_plain(*lists, signed) if plain else _checked_lists(*lists, signed)
+
+
+@torch.library.custom_op("rankstruct::checked_lists", mutates_args=())
+def _checked_lists(
+    scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None, signed: bool
+) -> Tensor:
+    return _check_plain(scores, labels, where, offsets, signed)
+
+
+def _check_plain(scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None, signed: bool) -> Tensor:
+    real = torch.ones(scores.shape, dtype=torch.bool, device=scores.device) if where is None else where.clone()
+    if scores.device.type == "cpu":
+        _check_numbers("score", scores, real, -math.inf)
+        _check_numbers("label", labels, real, -math.inf if signed else 0.0)
+        if signed:
+            _warn_of_padding(labels, real)
+    if offsets is not None:
+        check_offsets(offsets, scores.shape[0])
+    return real
+
+
+def are_usual(values: Tensor, least: float) -> bool:
+    """Whether all numbers, padding too, are finite and `least` or more, seen in one pass; False where none may be looked at."""
+    if not is_plain(values):
+        return False
+    if values.numel() == 0:
+        return True
+    lowest, highest = (each.item() for each in values.aminmax())  # NaN if there is one
+    return least <= lowest > -math.inf and highest < math.inf
+
+
+def _check_numbers(name: str, values: Tensor, real: Tensor, least: float) -> None:
+    if not values.dtype.is_signed or are_usual(values, least):
+        return
+    finite = f"{name}s must be finite"
+    for rule, wrong in ((finite, ~values.isfinite()), (NOT_NEGATIVE, values < least)):
+        broken = (real & wrong).nonzero()
+        if len(broken):
+            at = broken[0].tolist()
+            place, value = f"document {at[0] if len(at) == 1 else at}", float(values[tuple(at)])
+            if rule == finite:
+                raise ValueError(f"{rule}; {place} is {value}. Padding belongs in where")
+            raise ValueError(f"{rule}; that of {place} is {value:g}")
+
+
+def _warn_of_padding(labels: Tensor, real: Tensor) -> None:
+    """Where labels may be any numbers: -100 among numbers from 0 up is what torch and others pad with."""
+    if labels.dtype.is_signed and labels.numel() and labels.amin() <= _PADDING:
+        below = labels[real & (labels < 0)]
+        if len(below) and bool((below == _PADDING).all()):
+            warnings.warn(
+                f"{len(below)} labels are {_PADDING} and no other is below 0: this loss takes them for targets. If they are "
+                "padding, leave it out with where=labels >= 0",
+                stacklevel=2,
+            )
+
+
+@_checked_lists.register_fake
+def _(scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None, signed: bool) -> Tensor:
+    return scores.new_empty(scores.shape, dtype=torch.bool)
+
+
+@_checked_lists.register_vmap
+def _(
+    info: Any,
+    in_dims: Any,
+    scores: Tensor,
+    labels: Tensor,
+    where: Tensor | None,
+    offsets: Tensor | None,
+    signed: bool,
+) -> Any:
+    front = partial(batch_first, size=info.batch_size)
+    if offsets is not None:
+        offsets = offsets if in_dims[3] is None else offsets.movedim(in_dims[3], 0)[0]
+        flat = front(scores, in_dims[0]), front(labels, in_dims[1])
+        return torch.stack([check_values(s, y, None, offsets, signed) for s, y in zip(*flat, strict=True)]), 0
+    where = None if where is None else front(where, in_dims[2])
+    return check_values(front(scores, in_dims[0]), front(labels, in_dims[1]), where, None, signed), 0

@@ -1,0 +1,204 @@
+"""The structured hinge loss: the maximum over rankings of task loss plus score difference, by any oracle.
+
+hinge(s) = Delta(y, r^) + <s, psi(r^) - psi(r*)>,   r^ = argmax_r Delta(y, r) + F(r)
+gradient = psi(r^) - psi(r*)
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import KW_ONLY
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from typing_extensions import Unpack
+
+from rankstruct.feature_maps import FeatureMap
+from rankstruct.kernels.dispatch import mean_value
+from rankstruct.lists import check_lists, is_eager
+from rankstruct.losses.autograd import mean_with_gradient, with_gradient
+from rankstruct.losses.base import AllOptions, HingeOptions, RankingLoss
+from rankstruct.losses.reduction import HALVES, Reduction, mean_of_values, reduce_lists
+from rankstruct.measures import Measure
+from rankstruct.oracles.registry import Reference, Resolved, resolve
+
+__all__ = ["HingeLoss", "StructuredHingeLoss"]
+
+_MOST_GRADES = 16  # for which a sum over grades is prepared
+
+
+class HingeLoss(RankingLoss):
+    """Base of the losses that an oracle solves: measure, feature map and reference, resolved once, at construction.
+
+    They are called with `groups=` where the measure is one of diverse rankings. `reference_scores=` choose the reference instead
+    of `scores`, and get no gradient.
+
+    Args:
+        measure: a measure or its name.
+        feature_map: how a ranking scores; the measure's own default if None.
+        reference: the ranking r* that the bound is relative to: `"ideal"`, `"ideal-tied"` or `"predicted"`, or
+            `"below-window"` for a partial ROC area; the measure's own default if None.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+
+    Raises:
+        ValueError: measure, feature map and reference do not go together.
+    """
+
+    call_options = HingeOptions
+
+    measure: str | Measure = "AP"
+    _: KW_ONLY
+    feature_map: str | FeatureMap | None = None
+    reference: Reference | None = None
+
+    def setup(self) -> None:
+        """Find the oracle."""
+        self.resolved = resolve(self.measure, self.feature_map)
+        self.measure, self.feature_map = self.resolved.measure, self.resolved.feature_map
+        self.reference = cast(Reference, self.resolved.reference(self.reference))
+
+    @property
+    def convex(self) -> bool:  # type: ignore[override]
+        """Whether the loss is a convex function of the scores."""
+        return self.reference == "ideal"
+
+    @property
+    def takes_groups(self) -> bool:  # type: ignore[override]
+        """Whether the measure is one of diverse rankings."""
+        return self.resolved.measure.takes_groups
+
+    @property
+    def takes_reference_scores(self) -> bool:  # type: ignore[override]
+        """Whether scores choose the reference."""
+        return self.reference != "ideal"
+
+    def evaluate(self, scores: Tensor, labels: Tensor, lists: AllOptions) -> Tensor:
+        """What `forward` returns; groups that the measure does not look at are warned of."""
+        value = super().evaluate(scores, labels, lists)
+        if lists.get("groups") is not None and not self.takes_groups and not torch.compiler.is_compiling():
+            warnings.warn(
+                f"{self!r} does not look at groups=; diverse measures do, such as StructuredHingeLoss('diverse_nDCG@10')",
+                stacklevel=3,
+            )
+        return value
+
+    def extra_repr(self) -> str:
+        """Measure, options, feature map, reference and reduction."""
+        last = {name: getattr(self, name) for name in ("feature_map", "reference", "reduction")}
+        return self._shown({name: value for name, value in self.options.items() if name not in last} | last)
+
+
+class StructuredHingeLoss(HingeLoss):
+    """Structured hinge loss of a ranking measure: an upper bound of `best measure - measure`, per list; never negative.
+
+    With measure `AP` this is the loss of SVMmap, with `AUC` that of SVMauc. The bound is convex with reference `"ideal"`;
+    `"ideal-tied"` is tighter, `"predicted"` the tightest (a ramp), and neither is convex; nor is `"below-window"`, the mean
+    hinge over the pairs in the window of a partial ROC area. Given `reference_scores` they are
+    convex again, but bound only from above their nonconvex selves: this is what a round of DC programming minimises.
+
+    Over diverse rankings, `"diverse_nDCG@5"` and the like, it bounds the regret of `rerank_diverse`, the ranking that walks down
+    the scores and keeps the first document of each group until k are kept. It is called with `groups=`, whole numbers of the
+    shape of the scores: documents of a list with the same number are of one group (host, topic).
+
+    Args:
+        measure: a measure or its name, such as `"AP"`.
+        feature_map: how a ranking scores; the measure's own default if None.
+        reference: the ranking r* that the bound is relative to: `"ideal"`, `"ideal-tied"` or `"predicted"`, or
+            `"below-window"` for a partial ROC area; the measure's own default if None.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+
+    Raises:
+        TypeError, ValueError: as `most_violated`; also for an unknown reduction or weights of another shape.
+
+    Source: Yue, Finley, Radlinski, Joachims, SIGIR 2007 (AP); Joachims, ICML 2005 (AUC); Le, Smola,
+    Chapelle, Teo, "Optimization of Ranking Measures", equations 20 to 22 (the references), section 7.1 (diverse rankings).
+
+    >>> import torch
+    >>> loss = StructuredHingeLoss("AP")                                            # SVMmap
+    >>> loss
+    StructuredHingeLoss(AP, feature_map=pairwise, reference=ideal, reduction=mean)
+    >>> scores = torch.tensor([2.0, 0.5, 0.0], requires_grad=True)
+    >>> value = loss(scores, torch.tensor([0, 1, 0]))
+    >>> value.backward()
+    >>> value.item(), scores.grad
+    (2.0, tensor([ 1., -1.,  0.]))
+    >>> loss = StructuredHingeLoss("diverse_nDCG@5")                                # at most one document of a group
+    >>> loss(torch.tensor([[0.2, 0.1]]), torch.tensor([[0, 1]]), groups=torch.tensor([[3, 3]]))
+    tensor(1.1000)
+    """
+
+    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[HingeOptions]) -> Tensor:
+        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        value = quick_hinge(self, scores, labels, **lists)
+        return self.evaluate(scores, labels, {**lists}) if value is None else value
+
+    def of_lists(self, scores: Tensor, labels: Tensor, **lists: Any) -> Tensor:
+        """The reduced hinge, by the oracle."""
+        assert self.reference is not None
+        return hinge(scores, labels, self.resolved, reference=self.reference, **lists)
+
+
+def hinge(
+    scores: Tensor,
+    labels: Tensor,
+    resolved: Resolved,
+    *,
+    reference: str,
+    reference_scores: Tensor | None = None,
+    groups: Tensor | None = None,
+    where: Tensor | None = None,
+    offsets: Tensor | None = None,
+    weights: Tensor | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """The structured hinge loss of what `resolve` returned."""
+    check_lists(scores, labels, where, offsets)
+    found = resolved.solve(scores, labels, where, offsets, reference, reference_scores, groups)
+    return reduced_hinge(scores, found, where=where, offsets=offsets, weights=weights, reduction=reduction)
+
+
+def quick_hinge(
+    loss: HingeLoss, scores: Tensor, labels: Tensor, where: Tensor | None = None, *, graded: bool = False, **more: Any
+) -> Tensor | None:
+    """The mean hinge of padded lists by the shortest way: one call of a compiled loop and one autograd node.
+
+    None where there is more to do than that, or something to be refused; the usual way then says what. If `graded`, the sum over
+    the whole grades up to the highest label.
+    """
+    if more or loss.reduction != "mean" or type(labels) is not Tensor or not is_eager(scores):
+        return None
+    shape = scores.shape
+    if labels.shape != shape or not labels.is_cpu or len(shape) == 0 or (len(shape) > 1 and shape[-1] == 1):
+        return None
+    if where is not None and (type(where) is not Tensor or where.dtype != torch.bool or where.shape != shape):
+        return None
+    grades = 0
+    if graded and labels.numel():
+        if labels.dtype == torch.bfloat16:  # which NumPy does not know
+            return None
+        highest = labels.detach().numpy().max(initial=0, where=True if where is None else where.numpy())
+        if not 1 <= highest <= _MOST_GRADES:
+            return None
+        grades = int(highest)
+    assert loss.reference is not None
+    prepared = loss.resolved.prepared(loss.reference, shape[-1], grades)
+    found = None if prepared is None else mean_value(prepared, scores, labels, where)
+    return None if found is None else mean_with_gradient(scores, *found)
+
+
+def reduced_hinge(
+    scores: Tensor,
+    found: tuple[Tensor, Tensor, Tensor],
+    *,
+    where: Tensor | None,
+    offsets: Tensor | None,
+    weights: Tensor | None,
+    reduction: Reduction,
+) -> Tensor:
+    """The hinge as a function of the scores, `reduce_lists`, of the task loss, value and direction that an oracle found."""
+    _, value, direction = found
+    if reduction == "mean" and weights is None and is_eager(value) and value.dtype not in HALVES and value.numel():
+        return mean_with_gradient(scores, *mean_of_values(value, where, offsets), direction)
+    values = with_gradient(scores, value, direction, offsets)
+    return reduce_lists(values, where=where, offsets=offsets, weights=weights, reduction=reduction)

@@ -1,0 +1,125 @@
+"""From one value a list to a loss."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rankstruct.lists import check_tensor, is_plain, refuse
+from rankstruct.losses.checks import check_choice
+
+HALVES = (torch.float16, torch.bfloat16)
+
+Reduction = Literal["mean", "sum", "none"]
+REDUCTIONS = get_args(Reduction)
+
+
+def check_reduction(reduction: str) -> None:
+    """Raise ValueError unless `reduction` is one that `reduce_lists` knows."""
+    check_choice("reduction", reduction, REDUCTIONS)
+
+
+def reduce_lists(
+    values: Tensor,
+    *,
+    where: Tensor | None = None,
+    offsets: Tensor | None = None,
+    weights: Tensor | None = None,
+    reduction: Reduction = "mean",
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """Weighted mean or sum over the lists that are not all padding, or the weighted values themselves.
+
+    Args:
+        values: `[...]`, one a list.
+        where: `[..., list_size]` or None, as given to the loss.
+        offsets: `[lists + 1]` or None, as given to the loss.
+        weights: `[...]` or what broadcasts to it, one a list, or None for 1 each.
+        reduction: `mean` is `sum(w l) / sum(w)`, and 0 where no list is left or all weights are 0.
+        dtype: of the result; that of the values if None.
+
+    Raises:
+        ValueError: unknown reduction, weights of another shape, or (on the CPU; elsewhere the loss is NaN) below 0 or not finite;
+            a loss that the dtype cannot hold (on the CPU, outside `torch.compile` and torch.func; elsewhere it is inf or NaN).
+    """
+    check_reduction(reduction)
+    dtype = values.dtype if dtype is None else dtype
+    if values.dtype in HALVES:  # half precision cannot count to 70,000
+        values = values.float()
+    reduced = _reduced(values, where, offsets, weights, reduction).to(dtype)
+    if is_plain(reduced) and not (reduced.dim() == 0 and math.isfinite(reduced.item())):
+        _refuse_overflow(reduced.detach(), values.detach())
+    return reduced
+
+
+def _reduced(
+    values: Tensor, where: Tensor | None, offsets: Tensor | None, weights: Tensor | None, reduction: str
+) -> Tensor:
+    if weights is not None:
+        check_tensor("weights", weights)
+        try:
+            weights = weights.to(values).expand(values.shape)
+        except RuntimeError:
+            raise ValueError(
+                f"weights must be one a list, shape {tuple(values.shape)}; got {tuple(weights.shape)} (those of documents are "
+                "item_weights)"
+            ) from None
+        weights = refuse(weights, ~((weights >= 0) & weights.isfinite()), "weights must be finite and >= 0", "list")
+    if reduction != "mean":
+        weighted = values if weights is None else values * weights
+        return weighted.sum() if reduction == "sum" else weighted
+    if where is None and offsets is None and weights is None:
+        return values.mean() if values.numel() else values.sum()
+    counted = torch.ones_like(values) if weights is None else weights
+    if where is not None:
+        counted = counted * where.any(-1)
+    elif offsets is not None:
+        counted = counted * (offsets.diff() > 0).to(values.device)
+    total = counted.sum()
+    return (values * counted).sum() / torch.where(total == 0, 1.0, total)
+
+
+def mean_of_values(value: Tensor, where: Tensor | None, offsets: Tensor | None) -> tuple[float, int]:
+    """The mean over the lists that are not all padding, which costs 0, and how many there are: `reduce_lists` by NumPy."""
+    values = value.numpy()
+    count = values.size
+    if where is not None:
+        count = max(int(np.count_nonzero(where.numpy().any(-1))), 1)
+    elif offsets is not None:
+        count = max(int(np.count_nonzero(np.diff(offsets.numpy()))), 1)
+    # In the order of the compiled loops, so that `mean_value` has the same to the last bit.
+    mean = float(np.add.accumulate(values.ravel(), dtype=np.float64)[-1]) / count
+    if not abs(mean) <= torch.finfo(value.dtype).max:
+        _refuse_overflow(value.new_tensor(mean), value)
+    return mean, count
+
+
+def _refuse_overflow(reduced: Tensor, values: Tensor) -> None:
+    if reduced.dim() and bool(reduced.isfinite().all()):
+        return
+    broken = (~(values.to(reduced.dtype) if reduced.dim() == 0 else reduced).isfinite()).nonzero()
+    at = broken[0].tolist() if len(broken) else []
+    place = f" of list {at[0] if len(at) == 1 else at} is" if at else " of all lists together is"
+    found = float(values[tuple(at)]) if at else math.inf
+    raise ValueError(
+        f"the loss{place} {found:g}: scores, labels or weights are too large for {reduced.dtype}. "
+        "Is the learning rate too high? Scale them down, or use float64"
+    )
+
+
+def weighted_mean(each: Tensor, chosen: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Mean over the chosen documents of a list, by their item weights if there are any; 0 if none are chosen."""
+    if weights is None:
+        return torch.where(chosen, each, 0.0).sum(-1) / chosen.sum(-1).clamp(min=1)
+    weights = torch.where(chosen, weights, 0.0)
+    total = weights.sum(-1)
+    return torch.where(chosen, weights * each, 0.0).sum(-1) / torch.where(total > 0, total, 1.0)
+
+
+def relative(weights: Tensor) -> Tensor:
+    """Weights over the largest of the list, so that no product of two is too large, or too small to be told from 0."""
+    return weights / weights.amax(-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
