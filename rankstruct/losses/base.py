@@ -81,6 +81,7 @@ from rankstruct.lists import (
     knows_cutoffs,
     length_buckets,
     refuse,
+    refuse_inexact,
     refuse_negative,
     refuse_other_names,
     warn_of_single_documents,
@@ -209,6 +210,8 @@ def list_loss(
     dtype = scores.dtype
     real = check_values(scores.detach(), labels.detach(), where, offsets, signed)
     scores = scores.float() if dtype in _HALVES else scores
+    if not signed:
+        refuse_inexact(labels, where, scores.dtype)
     labels = labels.detach().to(scores.dtype)
     each = None if item_weights is None else checked_item_weights(item_weights, scores, real, per_list)
     if offsets is not None:
@@ -397,6 +400,7 @@ class RankingLoss(torch.nn.Module):
         """Keep more of what the function is called with beside lists and reduction, as attributes."""
         self._names += tuple(options)
         for name, value in options.items():
+            check_size(name, value)
             setattr(self, name, value)
 
     @property
@@ -884,6 +888,14 @@ def target_of(labels: Tensor, target: str) -> Tensor:
     return nDCG().document_gains(labels) if target == "gain" else labels
 
 
+def check_size(name: str, value: Any) -> None:
+    """Raise ValueError for a finite number that float32, or a whole one that float64, cannot hold."""
+    if isinstance(value, int) and abs(value) > 2**53:
+        raise ValueError(f"{name} must be at most 2^53 in size, got one of {value.bit_length()} bits")
+    if isinstance(value, float) and torch.finfo(torch.float32).max < abs(value) < math.inf:
+        raise ValueError(f"{name} must be at most {torch.finfo(torch.float32).max:.3g} in size, got {value:g}")
+
+
 def check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
     """Raise ValueError unless `value` is one of `known`."""
     if value not in known:
@@ -894,6 +906,7 @@ def check_positive(name: str, value: float) -> None:
     """Raise ValueError unless `value` is a finite number above 0."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         raise ValueError(f"{name} must be a finite number above 0, got {value!r}")
+    check_size(name, value)
 
 
 def check_values(scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None, signed: bool) -> Tensor:

@@ -21,6 +21,7 @@ from rankstruct.losses.base import (
     check_choice,
     check_positive,
     check_reduction,
+    check_size,
     checked_gains,
     hinge,
     list_loss,
@@ -207,6 +208,7 @@ class PerturbedLoss(RankingLoss):
     def __init__(self, loss: torch.nn.Module, *, sigma: float = 0.1, samples: int = 4) -> None:
         if not 0 <= sigma < math.inf or samples < 1:
             raise ValueError(f"sigma must be finite and >= 0 and samples >= 1, got {sigma} and {samples}")
+        check_size("sigma", sigma)
         torch.nn.Module.__init__(self)
         self.loss = loss
         self.sigma = sigma

@@ -23,7 +23,7 @@ from rankstruct.losses.base import (
     relative,
     weighted_mean,
 )
-from rankstruct.losses.listwise import approximate_ranks, ranked_by_label
+from rankstruct.losses.listwise import approximate_ranks, cumulative_logsumexp, ranked_by_label
 
 __all__ = [
     "DiscountedRankMSELoss",
@@ -126,7 +126,7 @@ def rank_distil_loss(
             scores, where = scores.expand_as(labels), where.expand_as(labels)
             weights = None if weights is None else weights.expand_as(labels)
         order, ranked, real = ranked_by_label(scores, labels, where)
-        each = ranked.flip(-1).logcumsumexp(-1).flip(-1) - ranked
+        each = cumulative_logsumexp(ranked.flip(-1)).flip(-1) - ranked
         each = each if weights is None else each * weights.gather(-1, order)
         value = torch.where(real, each, 0.0)[..., :k].sum(-1)
         return value if samples is None else value.mean(0)

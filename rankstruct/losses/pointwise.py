@@ -7,6 +7,7 @@ The value of a list is the mean over its real documents.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal, get_args
 
 import torch
@@ -122,6 +123,8 @@ def classification_loss(
     (tensor(0.3750), tensor(0.4167))
     """
     _check_classification(balance, relevant_weight, margin)
+    if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not math.isfinite(threshold):
+        raise ValueError(f"threshold must be a finite number, got {threshold!r}")
 
     def per_list(scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         relevant = is_relevant(labels, min_relevant)
@@ -348,9 +351,14 @@ class ListOrdinalLoss(RankingLoss):
         super().__init__(reduction, grades=grades)
 
 
+_MOST_GRADES = 2**20
+
+
 def _check_grades(grades: int) -> None:
     if isinstance(grades, bool) or not isinstance(grades, int) or grades < 2:
         raise ValueError(f"grades must be a whole number of at least 2, got {grades!r}")
+    if grades > _MOST_GRADES:
+        raise ValueError(f"grades must be at most {_MOST_GRADES}, of which each has a threshold")
 
 
 def _check_classification(balance: str, relevant_weight: float, margin: float) -> None:
