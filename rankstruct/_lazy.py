@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
+
+from rankstruct.messages import did_you_mean
 
 
 def public_names(module: ModuleType) -> list[str]:
@@ -57,8 +58,4 @@ def _hint(package: str, name: str, known: list[str]) -> str:
     for room in ("data", "statistics", "solvers", "recommenders", "training"):  # Lightning is imported last
         if name in public_names(import_module(f"{package}.{room}")):
             return f", but {package}.{room} has"
-    lower = {each.lower(): each for each in known}
-    near = difflib.get_close_matches(f"{name.lower()}loss", lower, n=1, cutoff=0.95) or difflib.get_close_matches(
-        name.lower(), lower, n=1, cutoff=0.75
-    )
-    return f"; did you mean {lower[near[0]]}?" if near else ""
+    return did_you_mean(f"{name}Loss", known, least=0.95) or did_you_mean(name, known, least=0.75)

@@ -34,6 +34,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 from typing_extensions import Self
 
+from rankstruct.arrays import as_numbers, as_single
 from rankstruct.estimators.base import (
     Documents,
     Lists,
@@ -46,7 +47,7 @@ from rankstruct.estimators.base import (
 )
 from rankstruct.estimators.linear import LinearRanker
 from rankstruct.kernels.threads import threads_of_torch
-from rankstruct.lists import refuse_other_names, refusing
+from rankstruct.lists import numbered_ids, refuse_other_names, refusing, to_tensor
 from rankstruct.losses import GradedLoss, PerturbedLoss, StructuredHingeLoss, second_derivatives, takes_groups
 from rankstruct.measures import Measure, evaluate, parse_measure
 from rankstruct.models import SumScorer, TreeScorer
@@ -114,7 +115,7 @@ class BoostingObjective:
     def __init__(self, loss: nn.Module | Measure | str, *, groups: Any = None, item_weights: Any = None) -> None:
         named: Any = named_loss(loss) if isinstance(loss, str) and _NAMES_A_LOSS.match(loss) else loss
         self.loss = copy.deepcopy(named) if isinstance(named, nn.Module) else StructuredHingeLoss(named)
-        self.groups = None if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
+        self.groups = None if groups is None else np.unique(numbered_ids("groups", groups), return_inverse=True)[1]
         if takes_groups(self.loss) and groups is None:
             raise ValueError(f"{type(self.loss).__name__} needs groups=, one id a training document: its host or topic")
         for module in self.loss.modules():
@@ -131,14 +132,14 @@ class BoostingObjective:
     def __call__(self, first: Any, second: Any, weight: Any = None, group: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """Gradient and second derivatives; raises ValueError where lists, labels or weights are not what they have to be."""
         predictions, labels, weight, sizes = _given(first, second, weight, group)
-        scores = torch.as_tensor(predictions)
-        lists = {"labels": torch.as_tensor(labels), "offsets": torch.tensor(np.concatenate([[0], sizes.cumsum()]))}
+        scores = to_tensor(predictions)
+        lists = {"labels": to_tensor(labels), "offsets": torch.tensor(np.concatenate([[0], sizes.cumsum()]))}
         for name in ("groups", "item_weights"):
             given = getattr(self, name)
             if given is not None:
                 if len(given) != len(labels):
                     raise ValueError(f"{name} are {len(given)}, one a training document; there are {len(labels)}")
-                lists[name] = torch.as_tensor(given)
+                lists[name] = to_tensor(given)
         if not (self._lists and np.array_equal(self._lists[0], labels) and np.array_equal(self._lists[1], sizes)):
             self._lists, self._spread = (np.array(labels), sizes), None
         factors = np.repeat(_list_weights(weight, sizes) * (len(labels) / len(sizes)), sizes)
@@ -180,17 +181,18 @@ def _given(first: Any, second: Any, weight: Any, group: Any) -> tuple[np.ndarray
         raise ValueError(
             "the lists are not known; give the training data group=, the sizes of the lists in their order"
         )
-    sizes = np.asarray(group, np.int64)
+    scores, labels = as_numbers("predictions", predictions), as_numbers("labels", labels)
+    sizes = as_numbers("group", group).astype(np.int64)
     if sizes.sum() != len(labels):
         raise ValueError(f"group must be the sizes of the lists, which add up to {len(labels)}; got {sizes.sum()}")
-    return np.asarray(predictions), np.asarray(labels), weight, sizes
+    return scores if scores.dtype.kind == "f" else scores.astype(np.float64), labels, weight, sizes
 
 
 def _list_weights(weight: Any, sizes: np.ndarray) -> np.ndarray:
     """One a list, of what is one a list or the same for all documents of a list."""
     if weight is None or not len(weight):
         return np.ones(len(sizes))
-    weight = np.asarray(weight, float)
+    weight = as_numbers("weights", weight).astype(np.float64)
     if len(weight) == len(sizes):
         return weight
     starts = sizes.cumsum() - sizes
@@ -282,7 +284,8 @@ class BoostedRanker(Ranker):
         leaf_ranker_: `leaf_ranker`, as fitted to the leaves.
         models_: the boosters of the library, with the trees that were kept.
         feature_importances_: `[prepared features]`, the share of each in what the splits gained.
-        history_: for each, the validation measure after every tree; empty without validation lists.
+        history_: for each, the validation measure after every tree; empty without validation lists. The highest chose the number
+            of trees, and is above what new lists give.
         best_iterations_: how many trees were kept of each.
         n_features_in_: how many a raw document has.
 
@@ -575,7 +578,7 @@ class _LightGBM:
         lengths = np.diff(train.offsets)
         weights = None if train.weights is None else np.repeat(train.weights, lengths)
         data = library.Dataset(
-            train.X, train.labels, weight=weights, group=lengths, init_score=train.start, params=options
+            train.X, as_single("y", train.labels), weight=weights, group=lengths, init_score=train.start, params=options
         )
         self.booster = library.Booster(options, data)
         if valid is not None:
@@ -685,7 +688,11 @@ class _XGBoost:
         }
         self.train, *self.valid = [
             library.DMatrix(
-                part.X, part.labels, weight=part.weights, group=np.diff(part.offsets), base_margin=part.start
+                part.X,
+                as_single("y", part.labels),
+                weight=part.weights,
+                group=np.diff(part.offsets),
+                base_margin=part.start,
             )
             for part in (train, valid)
             if part is not None

@@ -7,15 +7,17 @@ its work and raises: ValueError, OSError and `CellsFailed` are said in one line,
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 
 from rankstruct._version import __version__
-from rankstruct.commands._arguments import check_configs, find_configs, one_line
+from rankstruct.commands._advice import as_options
+from rankstruct.commands._arguments import check_configs, find_configs
 from rankstruct.launcher import end_with_launcher
+from rankstruct.messages import did_you_mean, one_line
 
 #: Module of `rankstruct.commands` and what it does; a new command is one line here.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -78,9 +80,11 @@ def main(args: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as stop:
         return _say(name, str(stop) or "stopped", 130)
     except (ImportError, RuntimeError) as error:
-        if not isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
+        if isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
+            return _say(name, "stopped", 130)  # Ctrl-C while an extension module was loaded, or torch.save wrote
+        if not re.search("out of memory|can't allocate memory|[Ss]torage size calculation overflowed", str(error)):
             raise
-        return _say(name, "stopped", 130)  # Ctrl-C while an extension module was loaded, or torch.save wrote
+        return _say(name, f"out of memory: {error}", 1)  # of torch, on whatever device
     except BrokenPipeError as error:
         try:
             print(flush=True)
@@ -98,10 +102,9 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _meant(name: str) -> str:
-    near = [_ELSEWHERE[name]] if name in _ELSEWHERE else difflib.get_close_matches(name, COMMANDS, n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+    return f"; did you mean {_ELSEWHERE[name]}?" if name in _ELSEWHERE else did_you_mean(name, COMMANDS)
 
 
 def _say(name: str, message: str, status: int) -> int:
-    print(f"rankstruct {name}: {one_line(message)}", file=sys.stderr)
+    print(f"rankstruct {name}: {one_line(as_options(name, message))}", file=sys.stderr)
     return status

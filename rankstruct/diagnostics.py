@@ -6,17 +6,19 @@ objective over that at w = 0, ||w||^2, number of planes, and the shares of time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from torch import nn
 
-from rankstruct.data import RankingData
+from rankstruct.data import DataError, RankingData
+from rankstruct.data.errors import shortened
 from rankstruct.estimators import LinearRanker
 from rankstruct.losses import is_convex, takes_groups
-from rankstruct.measures import evaluate, parse_measure
+from rankstruct.measures import Measure, evaluate, parse_measure
 from rankstruct.models import LinearScorer
 from rankstruct.solvers import Solution
 
@@ -58,7 +60,10 @@ def fit_path(
             f"{needy[0]} needs groups and the data have none; give data.groups, a regular expression for the comments or the "
             "number of a column"
         )
+    check_measures({"the validation lists": vali, "the test lists": test}, measures)
     held_out = arrays_of(vali, "_valid") if np.size(ranker.C) > 1 else {}
+    if held_out:
+        check_measures({"the validation lists": vali}, [ranker._measure()], "ranker.measure")
     lists = arrays_of(train)
     ranker.fit(**lists, **held_out)
     Cs = sorted(np.ravel(np.asarray(ranker.C, float)).tolist())
@@ -108,10 +113,48 @@ def describe(solution: Solution, C: float, w0: np.ndarray) -> dict[str, Any]:
     }
 
 
-def mean_measures(scores: np.ndarray, data: RankingData, measures: Sequence[str]) -> dict[str, float]:
+def mean_measures(scores: np.ndarray, data: RankingData, measures: Sequence[str | Measure]) -> dict[str, float]:
     """The means of measures over the lists of `data`, scores `[documents]`."""
     values = evaluate(scores, data.labels, list(measures), offsets=data.offsets, groups=data.groups)
     return {name: float(value.mean()) for name, value in values.items()}
+
+
+def check_measures(
+    parts: Mapping[str, RankingData], measures: Sequence[str | Measure], chosen_by: str = "measures"
+) -> None:
+    """Look, before anything is trained, whether measures take the labels and the groups of lists.
+
+    Args:
+        parts: lists, by what messages call them, such as the path of their file.
+        measures: what they will be measured by.
+        chosen_by: the option that names the measures.
+
+    Raises:
+        DataError: a measure does not; the message names the part and the query.
+
+    >>> data = RankingData.from_arrays([[1.0], [2.0]], [0, 2000], ["a", "a"])
+    >>> check_measures({"test.txt": data}, ["AP"])
+    """
+    for name, data in parts.items():
+        scores = -np.arange(
+            data.num_documents, dtype=np.float64
+        )  # without ties, of which not every measure has a value
+        try:
+            mean_measures(scores, data, measures)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"{name}: {_with_names(str(error), data)} ({chosen_by} names the measures)") from error
+
+
+def _with_names(message: str, data: RankingData) -> str:
+    """A message about lists and documents by number, with the names of the queries, and numbers of documents from 1."""
+
+    def named(found: re.Match[str]) -> str:
+        if int(found[1]) >= data.num_lists:
+            return found[0]
+        document = f", document {int(found[2]) + 1} of it" if found[2] else ""
+        return f"query {shortened(data.qids[int(found[1])])}{document}"
+
+    return re.sub(r"\blist (\d+)(?:, document (\d+))?", named, message)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from rankstruct.measures.base import check_cutoff
+from rankstruct.messages import did_you_mean
+
 __all__ = [
     "FeatureMap",
     "FirstRelevant",
@@ -149,14 +152,22 @@ class Positional(FeatureMap):
 
     def __post_init__(self) -> None:
         if isinstance(self.decay, str):
-            if self.decay not in (*_DECAYS, "k+1-i", "discount") and not _POWER.fullmatch(self.decay):
+            power = _POWER.fullmatch(self.decay)
+            if power and float(power[2] or 1) == 0:
+                raise ValueError(
+                    f"the decay {self.decay!r} divides by 0; write i^-d, with d a number or a fraction such as 1/3"
+                )
+            if self.decay not in (*_DECAYS, "k+1-i", "discount") and not power:
                 known = ", ".join(map(repr, ["i^-0.5", *_DECAYS, "k+1-i", "discount"]))
                 raise ValueError(f"unknown decay {self.decay!r}; there are {known}, functions and numbers")
         elif not callable(self.decay):
-            numbers = torch.as_tensor(self.decay, dtype=torch.float64).flatten().tolist()
+            try:
+                numbers = torch.as_tensor(self.decay, dtype=torch.float64).flatten().tolist()
+            except (OverflowError, TypeError, ValueError, RuntimeError) as error:
+                raise ValueError(f"a decay must be a name, a function or numbers, got {self.decay!r:.60}") from error
             object.__setattr__(self, "decay", tuple(numbers))
-        if self.cutoff is not None and self.cutoff < 1:
-            raise ValueError(f"the cut-off of a decay must be >= 1, got {self.cutoff}")
+        if self.cutoff is not None:
+            check_cutoff(self.cutoff, "a decay")
 
     @property
     def name(self) -> str:
@@ -275,7 +286,8 @@ def parse_feature_map(feature_map: str | FeatureMap) -> FeatureMap:
     match = _SYNTAX.fullmatch(feature_map)
     kind = None if match is None else _REGISTRY.get(match[1].lower())
     if match is None or kind is None:
-        raise ValueError(f"unknown feature map {feature_map!r}; there are: {', '.join(sorted(_REGISTRY))}")
+        hint = did_you_mean(match[1] if match else feature_map, _REGISTRY)
+        raise ValueError(f"unknown feature map {feature_map!r}; there are: {', '.join(sorted(_REGISTRY))}{hint}")
     takes = [option.name for option in fields(kind) if option.init]
     options = _read_options(match[2], takes)
     if match[3]:

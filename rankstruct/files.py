@@ -7,6 +7,7 @@ import os
 import platform
 import secrets
 import shlex
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date
@@ -38,14 +39,40 @@ def whole_file(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
     try:
-        with open(partial, mode.replace("w", "x"), encoding=None if "b" in mode else "utf-8") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
+        with naming(path):
+            with open(partial, mode.replace("w", "x"), encoding=None if "b" in mode else "utf-8") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, path)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Let an OSError of the block name a file or folder, if it names none, as that of a write to a full disk."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        found = (
+            error.__context__ if isinstance(error, RuntimeError) else error
+        )  # torch.save answers it with one of its own
+        if not isinstance(found, OSError):
+            raise
+        if found.errno is not None and found.filename is None:
+            found.filename = str(path)
+        raise found from None
+
+
+def check_room(folder: str | os.PathLike[str], size: int) -> None:
+    """Raise OSError where the disk of a folder has less room than what is to be written there, before it is made."""
+    free = shutil.disk_usage(folder).free
+    if free < size:
+        raise OSError(
+            f"{folder}: expected room for {size / 1e6:.1f} MB on its disk, got {free / 1e6:.1f} MB; make room, or take another"
+        )
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

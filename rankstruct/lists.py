@@ -7,7 +7,6 @@ is True for a real document. Flat: a tensor `[documents]` with `offsets` `[lists
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial, wraps
@@ -17,6 +16,8 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from torch import Tensor
+
+from rankstruct.arrays import LARGEST, LARGEST_SINGLE, as_array, as_numbers, is_missing
 
 
 def check_tensor(name: str, value: Any) -> None:
@@ -88,11 +89,31 @@ def warn_of_single_documents(scores: Tensor) -> None:
     )
 
 
+def to_tensor(array: np.ndarray) -> Tensor:
+    """An array of numbers as a tensor, without a copy where torch takes it as it is."""
+    if array.dtype.kind == "u" and array.itemsize > 1:  # with which torch computes little
+        array = array.astype(np.int64)
+    if not array.flags.writeable or any(step < 0 for step in array.strides):
+        array = array.copy()
+    return torch.from_numpy(array)
+
+
 def as_offsets(offsets: Any) -> Any:
-    """A list or an array of whole numbers as a tensor, and anything else as it is, for `check_lists` to look at."""
-    if isinstance(offsets, np.ndarray):
+    """Whole numbers of any kind of array as an int64 tensor; tensors and None as they are, for `check_lists` to look at."""
+    if offsets is None or isinstance(offsets, Tensor):
+        return offsets
+    if isinstance(offsets, list | tuple) and all(type(each) is int for each in offsets):  # as torch.compile traces it
+        return torch.tensor(offsets, dtype=torch.int64)
+    if (
+        type(offsets) is np.ndarray
+        and offsets.dtype == np.int64
+        and offsets.flags.writeable
+        and offsets.flags.c_contiguous
+    ):
         return torch.from_numpy(offsets)
-    return torch.tensor(offsets, dtype=torch.int64) if isinstance(offsets, list | tuple) else offsets
+    found = as_numbers("offsets", offsets)
+    whole = found.dtype.kind in "iu" or (found.dtype.kind == "f" and bool((found == np.floor(found)).all()))
+    return to_tensor(found.astype(np.int64) if whole else found)
 
 
 #: What other libraries call it, and what to give here.
@@ -206,11 +227,13 @@ def known_ids(name: str, ids: Any) -> np.ndarray:
     ...
     ValueError: groups must not be missing; that of document 1 is
     """
-    found = np.asarray(ids)
+    # As objects: among strings NumPy makes the string 'nan' of a NaN, and gives all the room of the longest.
+    named = isinstance(ids, list | tuple) and any(isinstance(each, str | bytes) for each in ids)
+    found = np.array(ids, dtype=object) if named else as_array(name, ids)
     if found.dtype.kind in "US" and not isinstance(ids, np.ndarray):
-        found = np.array(ids, dtype=object)  # NumPy makes the string 'nan' of a NaN among strings
+        found = np.array(ids, dtype=object)
     if found.dtype.kind == "O":
-        gone = np.array([_is_missing(value) for value in found.flat], bool)
+        gone = np.array([is_missing(value) for value in found.flat], bool)
     elif found.dtype.kind in "mM":
         gone = np.isnat(found).ravel()
     else:
@@ -231,7 +254,11 @@ def list_ids(documents: int, qid: Any, group: Any, otherwise: Any = None) -> Any
 
 def ids_of_sizes(name: str, sizes: Any, documents: int) -> np.ndarray:
     """The number of the list of each document, from the sizes of the lists; ValueError where they are none."""
-    found = np.asarray(sizes)
+    try:
+        found = as_numbers(name, sizes, exact=False)
+        found = found.astype(np.float64) if found.dtype.kind == "f" else found  # half precision adds up to 65504
+    except (TypeError, ValueError):
+        found = np.asarray(sizes, object)
     numbers = found.dtype.kind in "iuf" and found.ndim == 1
     if not (
         numbers
@@ -280,15 +307,6 @@ def group_documents(qid: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
     return np.argsort(of_row, kind="stable"), offsets
 
 
-def _is_missing(value: Any) -> bool:
-    if value is None:
-        return True
-    try:
-        return not bool(value == value) or (isinstance(value, float) and math.isinf(value))
-    except TypeError:  # pandas' NA is neither equal nor not
-        return True
-
-
 def check_groups(groups: Tensor, scores: Tensor) -> None:
     """Check type, shape and device of `groups`, one whole number a document.
 
@@ -309,18 +327,16 @@ def check_groups(groups: Tensor, scores: Tensor) -> None:
         raise ValueError(f"groups must be on the device of scores, {scores.device}; got {groups.device}")
 
 
-def check_offsets(offsets: Tensor, documents: int) -> None:
+def check_offsets(offsets: Tensor, documents: int, name: str = "offsets", what: str = "documents") -> None:
     """Check the values of `offsets` `[lists + 1]`: from 0 to `documents`, never decreasing; raises ValueError."""
     first, last = int(offsets[0]), int(offsets[-1])
     if first != 0 or last != documents:
-        raise ValueError(
-            f"offsets must start at 0 and end at the number of documents, {documents}; got {first} to {last}"
-        )
+        raise ValueError(f"{name} must start at 0 and end at the number of {what}, {documents}; got {first} to {last}")
     steps = offsets.diff()
     if bool((steps < 0).any()):
         at = int((steps < 0).nonzero()[0])
         raise ValueError(
-            f"offsets must not decrease; offsets[{at}] = {int(offsets[at])} > offsets[{at + 1}] = {int(offsets[at + 1])}"
+            f"{name} must not decrease; {name}[{at}] = {int(offsets[at])} > {name}[{at + 1}] = {int(offsets[at + 1])}"
         )
 
 
@@ -414,6 +430,32 @@ NOT_NEGATIVE = (
 def _lowest(values: Tensor) -> float:
     """By NumPy where it knows the dtype, which reads integers several times as fast."""
     return values.amin().item() if values.dtype == torch.bfloat16 else values.numpy().min()
+
+
+def refuse_inexact(labels: Tensor, where: Tensor | None, dtype: torch.dtype) -> None:
+    """Raise ValueError for a whole number, as label of a real document, that `dtype` does not hold: of two it might make one.
+
+    Looked at on the CPU alone, where that costs nothing.
+
+    >>> refuse_inexact(torch.tensor([2**24, 2**24 + 1]), None, torch.float32)
+    Traceback (most recent call last):
+    ...
+    ValueError: labels must be whole numbers that float32 holds one by one, up to 16777216; that of document 1 is 16777217: ...
+    """
+    largest = LARGEST if dtype == torch.float64 else LARGEST_SINGLE
+    if labels.dtype not in (torch.int32, torch.int64) or not is_plain(labels) or not labels.numel():
+        return
+    if labels.numpy().max() <= largest:
+        return
+    wrong = labels.to(dtype).to(labels.dtype) != labels
+    wrong = wrong if where is None else wrong & where
+    if bool(wrong.any()):
+        at = wrong.nonzero()[0].tolist()
+        raise ValueError(
+            f"labels must be whole numbers that {str(dtype).removeprefix('torch.')} holds one by one, up to {largest}; that of "
+            f"document {at[0] if len(at) == 1 else at} is {int(labels[tuple(at)])}: take their ranks"
+            + (", or give scores.double()" if dtype != torch.float64 else "")
+        )
 
 
 def refuse_negative(labels: Tensor, where: Tensor | None) -> Tensor:

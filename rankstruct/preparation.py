@@ -15,7 +15,9 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
+from rankstruct.arrays import as_numbers
 from rankstruct.lists import as_offsets, check_offsets, check_tensor
+from rankstruct.messages import did_you_mean
 
 __all__ = ["Preparation"]
 
@@ -304,7 +306,7 @@ class Preparation(nn.Module):
         cls, names: Sequence[str], X: Any, offsets: np.ndarray | None = None
     ) -> tuple[Preparation, np.ndarray | sp.csr_array]:
         """The same, and the documents prepared, as `transform` gives them."""
-        whole = cls()
+        whole, X = cls(), _documents(X) if len(names) else X
         for name in check_names(names):
             fitted = cls([name], X.shape[1], [_fit(name, X)])
             X = fitted.transform(X, offsets)
@@ -388,13 +390,14 @@ class Preparation(nn.Module):
         """
         if not self.names:
             return X
+        X = _documents(X)
         if X.shape[1] != self.num_features:
             raise ValueError(f"{', '.join(self.names)}: fitted to {self.num_features} features, got {X.shape[1]}")
         if self.by_list and offsets is None:
             raise ValueError(
                 f"{', '.join(self.names)} looks at whole lists, which are not known: give qid=, one id a document"
             )
-        lengths = torch.as_tensor(np.diff(np.zeros(1, np.int64) if offsets is None else offsets))
+        lengths = torch.zeros(0, dtype=torch.int64) if offsets is None else as_offsets(offsets).diff()
         for step in self.steps:
             X = _changed(step, X, lengths)
         return X
@@ -425,7 +428,7 @@ def _parse(name: str) -> tuple[type[Step], float | None]:
     """The kind of a step, whether appended or not, and its number."""
     plain, colon, number = name.partition(":")
     if plain not in KNOWN:
-        raise ValueError(f"unknown preparation step {name!r}; known are {', '.join(KNOWN)}")
+        raise ValueError(f"unknown preparation step {name!r}; known are {', '.join(KNOWN)}{did_you_mean(plain, KNOWN)}")
     kind = _KINDS[plain.removeprefix("append-")]
     if not colon:
         return kind, kind.default
@@ -443,6 +446,16 @@ def _parse(name: str) -> tuple[type[Step], float | None]:
 def _make(name: str, fitted: Mapping[str, Any]) -> Step:
     kind, number = _parse(name)
     return Append(kind(number, **fitted)) if name.startswith("append-") else kind(number, **fitted)
+
+
+def _documents(X: Any) -> Any:
+    """Features `[documents, d]` of any array as one that torch takes; sparse ones as they are."""
+    if sp.issparse(X):
+        return X
+    found = as_numbers("X", X, exact=False)
+    if found.ndim != 2:
+        raise ValueError(f"X must have shape [documents, d], got {found.shape}")
+    return np.ascontiguousarray(found)
 
 
 def _fit(name: str, X: Any) -> dict[str, Tensor]:

@@ -1,8 +1,8 @@
 """Is a difference more than chance? Tests of two systems, intervals, correction of a table; SciPy wherever it has them.
 
 Values `[n]` are finite, larger is better; paired ones are of one shape, in the same order, and a difference within rounding is a
-draw, see `differences`. Anything else raises ValueError. P-values are two-sided, and 1 where fewer than two values are left or
-nothing differs.
+draw, see `differences`. Anything else raises ValueError. P-values are two-sided, never NaN, and 1 where fewer than two values are
+left or nothing differs.
 
 SciPy's statistics take half a second to import, so each function that needs them does so itself.
 """
@@ -14,6 +14,8 @@ from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+from rankstruct.arrays import as_numbers
 
 __all__ = [
     "TESTS",
@@ -80,9 +82,19 @@ def differences(first: ArrayLike, second: ArrayLike) -> np.ndarray:
     a, b = _values("first", first), _values("second", second)
     if a.shape != b.shape:
         raise ValueError(f"paired values must have one shape; got {a.shape} and {b.shape}")
-    difference = a - b
-    difference[np.abs(difference) <= ROUNDING * np.maximum(1, np.maximum(np.abs(a), np.abs(b)))] = 0
+    with np.errstate(over="ignore"):
+        difference = a - b
+    if not np.isfinite(difference).all():
+        raise ValueError(
+            f"paired values {np.flatnonzero(~np.isfinite(difference))[0]} are further apart than a float64 holds"
+        )
+    difference[np.abs(difference) <= _rounding(a, b)] = 0
     return difference
+
+
+def _rounding(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """How far the difference of each pair may be off."""
+    return ROUNDING * np.maximum(1, np.maximum(np.abs(first), np.abs(second)))
 
 
 def paired_p_value(first: ArrayLike, second: ArrayLike, test: Test = "randomization", seed: int = 0) -> float:
@@ -108,14 +120,31 @@ def paired_p_value(first: ArrayLike, second: ArrayLike, test: Test = "randomizat
         return 1.0
     import scipy.stats
 
+    ranked = np.sign(difference) * _places(
+        np.abs(difference), _rounding(_values("first", first), _values("second", second))
+    )
     if test == "wilcoxon":
-        # Equal distances share a rank, so that rounding must not tell them apart either.
-        scale = max(1.0, np.abs(first).max(), np.abs(second).max())
-        return float(scipy.stats.wilcoxon(np.round(difference / scale, 12)).pvalue)
+        return float(scipy.stats.wilcoxon(ranked).pvalue)
+    difference = difference / _unit(difference)
     if test == "t":
-        return float(scipy.stats.ttest_1samp(difference, 0.0).pvalue)
+        return 0.0 if np.ptp(ranked) == 0 else float(scipy.stats.ttest_1samp(difference, 0.0).pvalue)
     options = {"permutation_type": "samples", "n_resamples": 9999, "rng": np.random.default_rng(seed)}
     return float(scipy.stats.permutation_test((difference,), np.mean, vectorized=True, **options).pvalue)
+
+
+def _places(distances: np.ndarray, rounding: np.ndarray) -> np.ndarray:
+    """The place of each distance from 1, in ascending order; neighbours no further apart than their rounding share one."""
+    order = np.argsort(distances, kind="stable")
+    apart = np.diff(distances[order]) > np.maximum(rounding[order][1:], rounding[order][:-1])
+    places = np.empty(len(order))
+    places[order] = np.cumsum(np.append(1, apart))
+    return places
+
+
+def _unit(*values: np.ndarray) -> float:
+    """A power of 2 next to the largest value, by which all are divided without rounding so that squares stay in range."""
+    largest = max(float(np.abs(each).max()) for each in values)
+    return float(np.ldexp(1.0, np.frexp(largest)[1] - 1)) if largest else 1.0
 
 
 def unpaired_p_value(first: ArrayLike, second: ArrayLike, *, equal_variance: bool = False) -> float:
@@ -131,7 +160,8 @@ def unpaired_p_value(first: ArrayLike, second: ArrayLike, *, equal_variance: boo
         return 1.0 if a[0] == b[0] else 0.0
     import scipy.stats
 
-    return float(scipy.stats.ttest_ind(a, b, equal_var=equal_variance).pvalue)
+    unit = _unit(a, b)
+    return float(scipy.stats.ttest_ind(a / unit, b / unit, equal_var=equal_variance).pvalue)
 
 
 def bootstrap_interval(
@@ -167,10 +197,10 @@ def holm(p_values: ArrayLike) -> np.ndarray:
     The i-th smallest of m is `max over j <= i of min(1, (m - j + 1) p_j)`. Nothing is assumed of their dependence.
 
     Args:
-        p_values: any shape, all of them one family; NaN stands for a comparison that was not made and stays NaN.
+        p_values: any shape, all of them one family, without what was not compared.
 
     Raises:
-        ValueError: a value outside 0 to 1.
+        ValueError: a value outside 0 to 1, or NaN: whether it stands for a test counts for all others.
 
     Source: Holm, "A Simple Sequentially Rejective Multiple Test Procedure", Scandinavian Journal of Statistics, 1979.
 
@@ -178,17 +208,13 @@ def holm(p_values: ArrayLike) -> np.ndarray:
     array([0.03, 0.06, 0.06])
     """
     p = np.asarray(p_values, float)
-    made = ~np.isnan(p)
-    if ((p[made] < 0) | (p[made] > 1)).any():
-        raise ValueError(f"p-values must be between 0 and 1, got {p[made].min()} to {p[made].max()}")
-    family = p[made]
-    order = np.argsort(family, kind="stable")
-    steps = np.minimum(1.0, (len(family) - np.arange(len(family))) * family[order])
-    corrected = np.empty_like(family)
-    corrected[order] = np.maximum.accumulate(steps) if len(steps) else steps
-    result = np.full_like(p, np.nan)
-    result[made] = corrected
-    return result
+    wrong = ~((p >= 0) & (p <= 1))
+    if wrong.any():
+        raise ValueError(f"p-values must be between 0 and 1, got {p[wrong][0]}; leave out what was not compared")
+    order = np.argsort(p, axis=None, kind="stable")
+    corrected = np.empty(p.size)
+    corrected[order] = np.maximum.accumulate(np.minimum(1.0, np.arange(p.size, 0, -1) * p.ravel()[order]))
+    return corrected.reshape(p.shape)
 
 
 def stars(p: float) -> str:
@@ -229,13 +255,16 @@ def spread(values: ArrayLike) -> Spread:
     0.3000 ± 0.0707
     """
     a = _values("values", values, "a spread")
-    deviation = float(a.std(ddof=1)) if len(a) > 1 else 0.0
+    deviation = float((a / _unit(a)).std(ddof=1)) * _unit(a) if len(a) > 1 else 0.0
     return Spread(float(a.mean()), deviation, float(a.min()), float(a.max()), len(a))
 
 
 def _values(name: str, values: ArrayLike, what: str | None = None) -> np.ndarray:
     """Values `[n]` as an array; at least one if there is to be something (`what`) of them."""
-    a = np.asarray(values, float)
+    try:
+        a = as_numbers(name, values).astype(np.float64)
+    except TypeError as error:
+        raise ValueError(str(error)) from None
     if a.ndim != 1:
         raise ValueError(f"{name} must have shape [n], got {a.shape}")
     if not np.isfinite(a).all():

@@ -321,7 +321,8 @@ def qrels_input(rng: Random) -> Input:
 
 
 def scores_input(rng: Random) -> Input:
-    return "".join(f"{'x ' * rng.randrange(2)}{some_number(rng)}\n" for _ in range(rng.randrange(1, 9))).encode(), {}
+    before = "x " * rng.randrange(2)
+    return "".join(f"{before}{some_number(rng)}\n" for _ in range(rng.randrange(1, 9))).encode(), {}
 
 
 RATINGS = {

@@ -206,7 +206,12 @@ def of_run(run: Any, qrels: Any) -> dict[str, np.ndarray]:
     found = {query: run.get(query) or {"": 0.0} for query in qrels}
     joined = join_run(found, qrels)
     values = evaluate(
-        joined.scores, joined.labels, list(MEASURES), offsets=joined.offsets, ideal_labels=joined.ideal_labels
+        joined.scores,
+        joined.labels,
+        list(MEASURES),
+        offsets=joined.offsets,
+        ideal_labels=joined.ideal_labels,
+        ideal_offsets=joined.ideal_offsets,
     )
     return {name: each.numpy() for name, each in values.items()}
 

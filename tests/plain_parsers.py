@@ -12,7 +12,7 @@ import numpy as np
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
-_DOCID = re.compile(rb"(?:^|[ \t\r\f\v])docid[ \t\r\f\v]*=[ \t\r\f\v]*([^ \t\r\f\v]+)")
+_DOCID = re.compile(rb"(?:^|[ \t\r])docid[ \t\r]*=[ \t\r]*([^ \t\r]+)")
 _BLANK = re.compile(rb"[ \t\r]+")
 SCALES = {"stars": (1, 5), "centred": (-10, 10), "binary": (0, 1)}
 
@@ -47,7 +47,66 @@ def utf8(content: bytes) -> str:
 
 def lines(text: str) -> list[str]:
     """Lines, however they end."""
-    return re.split("\r\n|\r|\n", text)
+    found = re.split("\r\n|\r|\n", text)
+    if any(line[:1] == "\ufeff" for line in found):
+        raise Refused("a byte order mark that does not begin the file")
+    return found
+
+
+def as_text(content: bytes) -> str:
+    """UTF-8, after a mark that says so."""
+    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise Refused("UTF-16")
+    start = content[:64]
+    if len(start) > 3 and len(start) % 2 == 0 and (b"\0" in start):
+        for zeros, others in ((start[::2], start[1::2]), (start[1::2], start[::2])):
+            if not any(zeros) and all(others):
+                raise Refused("UTF-16 without a mark")
+    return utf8(content.removeprefix(b"\xef\xbb\xbf"))
+
+
+def fields_of(line: str, separator: str | None) -> list[str]:
+    """What stands between separators of one kind; None is blanks and tabs."""
+    line = line.strip(" \t\r\n")
+    if separator is None:
+        return [word for word in re.split("[ \t]+", line) if word]
+    return [field.strip(" ") for field in line.split(separator)] if line else []
+
+
+def too_large(word: str) -> bool:
+    """Whether a number is beyond the integers that float64 holds."""
+    return abs(int(word) if _INTEGER.fullmatch(word) else number(word)) > 2**53
+
+
+def divided(
+    said: list[str], counts: tuple[int, ...], value: int, separators: tuple[str | None, ...], *, whole: bool = False
+) -> list[list[str]]:
+    """The fields of the lines, which are divided as the first is."""
+    found = []
+    for line in said:
+        for separator in separators:
+            fields = fields_of(line, separator)
+            good = len(fields) in counts and (len(separators) == 1 or separator is None or all(fields))
+            if good:
+                break
+        if not fields:
+            continue
+        if fields[0][:1] == "#":
+            try:
+                fits = good and number(fields[value]) % 1 * whole == 0 and not (whole and too_large(fields[value]))
+            except Refused:
+                fits = False
+            if not fits and line.strip(" \t\r\n").lstrip("#")[:1] in ("", " ", "\t"):
+                continue
+        if not good:
+            raise Refused("fields")
+        if not found:
+            counts, separators = (
+                (len(fields),),
+                (separator,) if separator is None or len(separators) == 1 else (separator, separator),
+            )
+        found.append(fields)
+    return found
 
 
 def svmlight(
@@ -59,17 +118,18 @@ def svmlight(
             content = gzip.decompress(content)
         except (OSError, EOFError, zlib.error) as error:
             raise Refused(str(error)) from None
+    content = re.sub(rb"\r(?!\n)", b"\n", content.removeprefix(b"\xef\xbb\xbf"))
     rows, grades, names, comments, missing, zeros = [], [], [], [], [], False
     for line in content.split(b"\n"):
         line = line.strip(b" \t\r")
         if not line or line[:1] == b"#":
             continue
         body, hash_, comment = line.partition(b"#")
-        if b"\r" in body.rstrip(b" \t\r"):
-            raise Unsure("a carriage return inside a line")
         words = [word for word in _BLANK.split(body) if word]
         grades.append(number(words.pop(0), np.float32))
-        names.append(words.pop(0)[4:] if words and words[0][:4] == b"qid:" else None)
+        names.append(words.pop(0)[4:] if words and words[0][:4].lower() == b"qid:" else None)
+        if names[-1] is not None and not words and hash_ and body[-1:] not in b" \t\r":
+            raise Refused("a name that goes on behind #")
         row = {}
         for word in words:
             identifier, _, value = word.partition(b":")
@@ -79,7 +139,7 @@ def svmlight(
         missing.append(sum(word.lower().endswith(b":null") for word in words))
         zeros |= 0 in row.values()
         rows.append(row)
-        comments.append(comment.strip() if hash_ else b"")
+        comments.append(comment.strip(b" \t\r\n") if hash_ else b"")
     if not any(rows):
         raise Refused("no features")
     if labels == "grades" and any(grade < 0 or grade % 1 for grade in grades):
@@ -120,20 +180,20 @@ def _lists(names: list[bytes | None], sizes: bytes | None) -> tuple[list[str], l
     qids = [names[i] for i in starts]
     if None in qids or b"" in qids or len(set(qids)) < len(qids) or sizes is not None:
         raise Refused("qids")
+    if any(re.search(r"^\s|\s$|\s\d+:", utf8(name)) for name in qids):
+        raise Refused("a space of Unicode that was to end a name")
     ends = [*starts[1:], len(names)]
     return [utf8(name) for name in qids], [end - start for start, end in zip(starts, ends, strict=True)]
 
 
 def _docid(comment: bytes) -> bytes:
     match = _DOCID.search(comment)
-    return match[1] if match else comment if len(comment.split()) == 1 else b""
+    return match[1] if match else comment if not re.search(rb"[ \t\r]", comment) else b""
 
 
 def group_sizes(content: bytes) -> list[int]:
     """Sizes of lists, apart by blanks."""
-    words = content.split()
-    if content.decode("utf-8", "replace").split() != [word.decode("utf-8", "replace") for word in words]:
-        raise Unsure("blanks beyond ASCII")
+    words = [word for word in re.split(rb"[ \t\r\n]+", content.removeprefix(b"\xef\xbb\xbf")) if word]
     if not all(word.isdigit() and len(word.lstrip(b"0")) < 19 for word in words):
         raise Refused("no size")
     return [int(word.lstrip(b"0") or b"0") for word in words]
@@ -142,31 +202,28 @@ def group_sizes(content: bytes) -> list[int]:
 def table(content: bytes, columns: int, column: int, *, whole: bool) -> dict:
     """Runs (score in column 4) and qrels (label, whole, in column 3), by query and document."""
     found: dict = {}
-    for line in lines(utf8(content).removeprefix("\ufeff")):
-        if line.startswith("#") or not line.strip():
-            continue
-        words = line.split()
-        if len(words) < columns:
-            raise Refused("too few columns")
-        if whole and not _INTEGER.fullmatch(words[column]):
+    for words in divided(lines(as_text(content)), (columns,), column, ("\t", None), whole=whole):
+        value = number(words[column])
+        if whole and (value % 1 or too_large(words[column])):
             raise Refused("no whole number")
         documents = found.setdefault(words[0], {})
         if words[2] in documents:
             raise Refused("a document twice")
-        documents[words[2]] = (
-            int(words[column]) if whole and abs(number(words[column])) < np.inf else number(words[column])
-        )
+        documents[words[2]] = value
     if not found:
         raise Refused("empty")
     return found
 
 
 def scores(content: bytes) -> list[float]:
-    """The last word of each line."""
-    every = lines(utf8(content).removeprefix("\ufeff"))
+    """The last word of each line, of which all have as many."""
+    every = lines(as_text(content))
     if every[-1] == "":
         every.pop()
-    found = [number((line.split() or [""])[-1]) for line in every]
+    words = [fields_of(line, None) for line in every]
+    if len({len(each) for each in words}) > 1:
+        raise Refused("words")
+    found = [number(each[-1] if each else "") for each in words]
     if not found:
         raise Refused("empty")
     return found
@@ -205,7 +262,9 @@ def csv_rows(text: str, delimiter: str = ",") -> list[list[str]]:
 
 def csv_classes(content: bytes) -> dict:
     """Columns of numbers and at last a class, under a line of names."""
-    rows = [[cell.strip() for cell in row] for row in csv_rows(utf8(content).removeprefix("\ufeff"))]
+    text = as_text(content)
+    lines(text)
+    rows = [[cell.strip() for cell in row] for row in csv_rows(re.sub("\r(?!\n)", "\n", text))]
     if not rows:
         raise Refused("empty")
     return _classes(rows[0], rows[1:])
@@ -239,20 +298,24 @@ def ratings(content: bytes, separator: str | None, columns: tuple[int, ...], sca
     """Ratings by user and item."""
     found: dict = {}
     where = [0, 1, 2]
-    said = [line.strip() for line in lines(utf8(content.removeprefix(b"\xef\xbb\xbf")))]
-    for at, line in enumerate(line for line in said if line and line[0] != "#"):
-        parts = line.split(separator)
-        if separator == ",":
-            parts = [part.strip() for part in (csv_rows(line) or [[]])[0]]
-            names = [part.lower() for part in parts]
-            if at == 0 and {"user", "item", "rating"} <= set(names):
-                columns, where = (len(names),), [names.index(name) for name in ("user", "item", "rating")]
-                continue
-        if len(parts) not in columns:
-            raise Refused("fields")
+    said = [line.strip(" \t\r\n") for line in lines(as_text(content))]
+    if separator == ",":
+        first = next((at for at, line in enumerate(said) if line and line[0] != "#"), None)
+        names = [] if first is None else [part.strip(" \t\r\n").lower() for part in (csv_rows(said[first]) or [[]])[0]]
+        if {"user", "item", "rating"} <= set(names):
+            columns, where, said = (
+                (len(names),),
+                [names.index(name) for name in ("user", "item", "rating")],
+                said[first + 1 :],
+            )
+        if any('"' in line for line in said):
+            rows = _csv_ratings(said, columns, where[2])
+        else:
+            rows = divided(said, columns, where[2], (",",))
+    else:
+        rows = divided(said, columns, where[2], ("\t", None) if separator is None else (separator,))
+    for parts in rows:
         user, item, rating = (parts[i] for i in where)
-        if rating != rating.strip():
-            raise Unsure("a rating with blanks")
         value = number(rating)
         lowest, highest = SCALES[scale]
         if not user or not item or (user, item) in found or not lowest <= value <= highest:
@@ -265,10 +328,19 @@ def ratings(content: bytes, separator: str | None, columns: tuple[int, ...], sca
     return found
 
 
+def _csv_ratings(said: list[str], columns: tuple[int, ...], value: int) -> list[list[str]]:
+    """Rows with quotes; what is in them has no separators to `divided`."""
+    hidden = ["\x01".join(part.strip(" \t\r\n") for part in (csv_rows(line) or [[]])[0]) for line in said]
+    return divided(hidden, columns, value, ("\x01",))
+
+
 def titles(content: bytes) -> dict[str, str]:
     """Names of films."""
     found = {}
-    for line in filter(None, (line.strip() for line in lines(content.decode("latin-1")))):
+    content = content.removeprefix(b"\xef\xbb\xbf")
+    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise Refused("UTF-16")
+    for line in filter(None, (line.strip(" \t\r\n") for line in lines(content.decode("latin-1")))):
         if line[0] == "#":
             continue
         parts = line.split("::" if "::" in line else "|")

@@ -85,7 +85,10 @@ def test_every_recipe_is_measured_on_validation(fitted):
     found = {row["recipe"]: row["validation"] for row in fitted.results_}
     assert fitted.validation_lists_ == 80
     assert fitted.recipe_ in fitted.reason_
-    assert f"{found[fitted.recipe_]['AP']:.4f}" in fitted.reason_
+    selection = found[fitted.recipe_]["AP"]
+    assert (
+        f"its selection AP is {selection:.4f} (optimistic: the same lists chose C, epoch and recipe)" in fitted.reason_
+    )
     assert fitted.score(*make(seed=5)) > 0.75
     assert found[auto.WEIGHTED]["AP"] >= found[auto.ENSEMBLE]["AP"]
 
@@ -136,6 +139,20 @@ def test_a_single_list_is_said_to_be_divided_by_its_documents():
     assert told[0].filename == __file__
     assert "there is one list, which was divided by its documents, so that this is no estimate" in ranker.reason_
     assert ranker.validation_lists_ == 1
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*no better than w = 0")
+def test_a_selection_score_is_somewhat_above_chance_where_there_is_nothing_to_learn():
+    """As the docstring says of the linear recipe: several C are tried."""
+    ahead, qid = [], np.repeat(np.arange(60), 20)
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        X, y = rng.normal(size=(1200, 10)), rng.integers(0, 2, 1200)
+        ranker = rs.AutoRanker(time_budget=0, random_state=seed).fit(X, y, qid)
+        chance = rs.evaluate(np.zeros(1200), y, ["AP"], qid=qid)["AP"].mean().item()
+        ahead.append(ranker.results_[0]["validation"]["AP"] - chance)
+    assert np.mean(ahead) == pytest.approx(0.007, abs=0.005)
 
 
 def test_a_recipe_that_may_be_better_by_chance_is_not(members):

@@ -79,13 +79,17 @@ def test_second_derivatives_are_known_of_smooth_convex_losses_alone():
         assert rs.losses.second_derivatives(loss, *lists) is None
 
 
-@pytest.mark.parametrize("loss", [rs.ListNetLoss(), rs.ListMLELoss(), rs.RankNetLoss()])
+@pytest.mark.parametrize("loss", [*SMOOTH.values(), rs.PLRankLoss("nDCG@3", samples=20)], ids=[*SMOOTH, "pl-rank"])
 def test_second_derivatives_far_apart_are_finite(loss):
-    scores, labels, offsets = draw(torch.float32)
-    for factor in (1e3, 1e30):
-        found = loss.second_derivatives(scores * factor, labels, offsets)
-        assert found.isfinite().all()
-        assert (found >= 0).all()
+    for dtype in (torch.float32, torch.float64):
+        scores, labels, offsets = draw(dtype)
+        largest = torch.finfo(dtype).max / 2
+        for factor in (1e-30, 1e3, 1e30, largest):
+            for apart in (scores * min(factor, largest / 8), scores.sign() * factor):
+                for weights in ((), (torch.where(scores > 0, 1.0, 0.0).to(dtype),)):
+                    found = loss.second_derivatives(apart, labels, offsets, *weights)
+                    assert found.isfinite().all()
+                    assert (found >= 0).all() or isinstance(loss, rs.PLRankLoss)  # not convex
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
 
 import rankstruct as rs
 from rankstruct.estimators.base import Documents
-from rankstruct.estimators.ensemble import deal_lists
+from rankstruct.estimators.ensemble import deal_lists, is_frozen
 
 RAW = ["append-quantile", "standardize"]
 LENGTHS = (1, 9, 4, 12, 7, 2, 8, 10, 6, 11)
@@ -146,6 +148,52 @@ def test_each_part_validates_the_copy_that_it_does_not_train():
     scorer = ensemble.to_scorer()
     found = scorer(torch.tensor(train[0]), offsets=torch.tensor([0, *np.cumsum(LENGTHS)])).detach().numpy()
     np.testing.assert_allclose(found, ensemble.predict(train[0], train[2]), atol=1e-6)
+
+
+def with_frozen():
+    """Rankers of which a part is fitted already, to lists of `make`."""
+    X, y, qid = make()
+    frozen = FrozenEstimator(
+        rs.MLPRanker(max_epochs=1, validation_share=0, hidden=(), device="cpu", prepare=()).fit(X, y, qid)
+    )
+    yield frozen
+    yield rs.EnsembleRanker([rs.LinearRanker(), frozen])
+    yield rs.BoostedRanker(start=frozen)
+    yield Pipeline([("scale", FrozenEstimator(StandardScaler().fit(X))), ("rank", rs.LinearRanker())])
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_what_is_fitted_already_chooses_nothing_by_parts_that_it_may_know(number):
+    X, y, qid = make()
+    frozen = list(with_frozen())[number]
+    with pytest.raises(
+        ValueError, match=r"rankers\[1\] is frozen, and may have been fitted to them: give weights as numbers"
+    ):
+        rs.EnsembleRanker([rs.LinearRanker(), frozen], folds=2, weights="validation").fit(X, y, qid)
+    assert not is_frozen(
+        [rs.LinearRanker(loss="ListNetLoss"), rs.EnsembleRanker([rs.LinearRanker()]), rs.BoostedRanker()]
+    )
+
+
+def test_labels_by_chance_are_not_known_by_those_that_were_not_fitted_to_them():
+    """One that knows them by heart was .75 of the whole, and said to have an AP of 1."""
+    rng = np.random.default_rng(0)
+    X, y, qid = rng.normal(size=(300, 40)), rng.integers(0, 2, 300), np.repeat(np.arange(30), 10)
+    knows, valid = (
+        rs.LinearRanker(C=1e6).fit(X, y, qid),
+        {"X_valid": X[:100], "y_valid": 1 - y[:100], "qid_valid": qid[:100]},
+    )
+    pair = [rs.LinearRanker(C=0.1), FrozenEstimator(knows)]
+    for weights in ("equal", [1, 3]):
+        ensemble = rs.EnsembleRanker(pair, folds=3, weights=weights).fit(X, y, qid)
+        assert ensemble.validation_ is None
+        assert ensemble.weights_ == pytest.approx(np.repeat([0.5, 0.5] if weights == "equal" else [0.25, 0.75], 3) / 3)
+    assert rs.EnsembleRanker(pair, weights="validation").fit(X[100:], y[100:], qid[100:], **valid).validation_ < 0.8
+    assert (
+        rs.EnsembleRanker(pair[:1], folds=3, weights="validation").fit(X, y, qid).validation_
+        < 0.7
+        < knows.score(X, y, qid)
+    )
 
 
 @given(

@@ -5,8 +5,11 @@ import itertools
 import numpy as np
 import pytest
 import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rankstruct.statistics import (
+    TESTS,
     bootstrap_interval,
     compare_paired,
     differences,
@@ -81,6 +84,53 @@ def test_rounding_is_relative_to_large_values_and_nothing_more_is_a_draw():
     assert differences([1e6], [1e6 + 1e-7])[0] == 0
 
 
+SCALES = st.one_of(st.just(1.0), st.floats(-300, 300).map(lambda power: 10.0**power))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data(), st.integers(1, 9))
+@pytest.mark.filterwarnings(
+    "ignore:Precision loss", "ignore:overflow encountered"
+)  # SciPy looks for nearly constant values
+def test_p_is_a_number_whatever_the_scales_and_1_where_nothing_differs(data, number):
+    """Scales are mixed, values tie, differences are within rounding or not, of all signs; their order is no matter."""
+    scales = np.array(
+        data.draw(st.one_of(st.lists(SCALES, min_size=number, max_size=number), SCALES.map(lambda s: [s] * number)))
+    )
+    tenths = st.lists(st.integers(-3, 3), min_size=number, max_size=number)
+    factors = st.lists(st.sampled_from([1, 1 + 1e-15, 1 + 1e-9]), min_size=number, max_size=number)
+    first = scales * np.array(data.draw(tenths)) / 10
+    second = np.where(data.draw(st.booleans()), first * data.draw(factors), scales * np.array(data.draw(tenths)) / 10)
+    close = 1e-12 * np.maximum(1, np.maximum(abs(first), abs(second)))
+    for test in TESTS:
+        found, turned = compare_paired(first, second, test), compare_paired(second, first, test)
+        assert (found.wins, found.losses) == ((first - second > close).sum(), (second - first > close).sum())
+        assert (found.wins, found.losses, found.p) == (turned.losses, turned.wins, pytest.approx(turned.p, abs=1e-9))
+        assert 0 <= found.p <= 1
+        assert (number > 1 and found.wins + found.losses > 0) or found.p == 1
+    assert 0 <= unpaired_p_value(first, second) <= 1
+    assert np.isfinite(spread(first).deviation)
+
+
+def test_a_value_on_another_scale_is_one_more_pair():
+    """As it is where the largest has the largest difference: by ranks it counts as any other that is."""
+    small = np.array([0.3, -0.1, 0.45, 0.2, 0.6, -0.05, 0.7])
+    for large in (1.0, 1e12, 1e300):
+        found = compare_paired(np.append(small, large), np.zeros(8))
+        assert found.p == compare_paired(np.append(small, 1.0), np.zeros(8)).p < 0.06
+        assert (
+            compare_paired(np.append(small, large), np.append(np.zeros(7), large)).p
+            == compare_paired(small, np.zeros(7)).p
+        )
+    values = np.random.default_rng(0).random((2, 12))
+    for scale in (1e-300, 1e-150, 1e150, 1e300):
+        assert unpaired_p_value(*(values * scale)) == pytest.approx(unpaired_p_value(*values))
+        assert spread(values[0] * scale).deviation == pytest.approx(spread(values[0]).deviation * scale)
+        if scale > 1:
+            for test in TESTS:
+                assert paired_p_value(*(values * scale), test) == pytest.approx(paired_p_value(*values, test), rel=1e-6)
+
+
 def test_signed_rank_gives_equal_distances_one_rank_whatever_their_rounding():
     rng = np.random.default_rng(5)
     first, second = rng.integers(0, 11, size=(2, 40))
@@ -133,8 +183,8 @@ def test_holm_rejects_what_the_step_down_procedure_rejects():
                     break
                 rejected[at] = True
             assert ((corrected <= level) == rejected).all()
-    assert holm([[0.01, np.nan], [0.04, 0.03]])[0, 0] == pytest.approx(0.03)
-    assert np.isnan(holm([np.nan])).all()
+    assert holm([[0.01, 0.5], [0.04, 0.03]]) == pytest.approx(np.array([[0.04, 0.5], [0.09, 0.09]]))
+    assert holm([]).shape == (0,)
 
 
 def test_stars_and_spread():
@@ -151,6 +201,11 @@ def test_stars_and_spread():
         (lambda: compare_paired([1.0, np.nan], [1.0, 2.0]), "first must be finite, got nan at 1"),
         (lambda: compare_paired([1.0], [1.0, 2.0]), "one shape"),
         (lambda: holm([1.5]), "between 0 and 1"),
+        (lambda: holm([0.01, np.nan]), "between 0 and 1, got nan; leave out what was not compared"),
+        (
+            lambda: differences([0.0, 1.7e308], [0.0, -1.7e308]),
+            "paired values 1 are further apart than a float64 holds",
+        ),
         (lambda: bootstrap_interval([]), "got none"),
         (lambda: bootstrap_interval([1.0, 2.0], 95), "level"),
     ],

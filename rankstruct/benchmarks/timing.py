@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rankstruct.messages import did_you_mean
+
 
 def interleaved_ratios(
     calls: Mapping[str, Callable[[], object]], base: str, rounds: int
@@ -39,7 +41,7 @@ def check_known(what: str, names: Iterable[str], known: Iterable[str]) -> None:
     there = list(known)
     for name in names:
         if name not in there:
-            raise ValueError(f"unknown {what} {name!r}; there are: {', '.join(there)}")
+            raise ValueError(f"unknown {what} {name!r}; there are: {', '.join(there)}{did_you_mean(name, there)}")
 
 
 def both_ways(loss: Callable[[Tensor, Tensor], Tensor], scores: Tensor, labels: Tensor) -> None:

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
+import argparse
 import re
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+from rankstruct.messages import did_you_mean
 
 _CONFIGS = ("-c", "--config", "--configs")
-_MOST_BYTES, _MOST_VALUES = 2**20, 100_000
-_LONGEST = 600
-
-
-def one_line(message: str) -> str:
-    r"""A message without line breaks and names of types, and without its middle if it is very long.
-
-    >>> one_line("Parser key x:\n  Expected a typing.Literal[1, 2]. Got value: 3")
-    'Parser key x: Expected one of 1, 2. Got value: 3'
-    >>> len(one_line("x" * 10_000))
-    605
-    """
-    text = re.sub(r"a typing\.Literal\[([^]]*)\]", r"one of \1", " ".join(message.split()))
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 200]} ... {text[-200:]}"
 
 
 def shipped_configs() -> dict[str, Path]:
@@ -44,7 +32,7 @@ def find_configs(args: Sequence[str]) -> list[str]:
     found: list[str] = []
     for arg, option, value in _with_options(args):
         paths = _by_name(value) if value and option in _CONFIGS else [value]
-        found += [arg] if paths == [value] else [path if arg == value else f"{option}={path}" for path in paths]
+        found += [arg] if paths == [value] else paths if arg == value else [option, *paths]
     return found
 
 
@@ -55,8 +43,7 @@ def _by_name(name: str) -> list[str]:
     stem = name.removesuffix(".yaml")
     found = [str(path) for each, path in shipped.items() if fnmatchcase(each, stem)]
     if not found:
-        near = difflib.get_close_matches(stem, shipped, n=3, cutoff=0.5)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        hint = did_you_mean(stem, shipped, most=3, least=0.5)
         raise ValueError(f"{name} is neither a file nor a config of `rankstruct configs`{hint}")
     return found
 
@@ -68,16 +55,27 @@ def as_typed(args: Sequence[str]) -> list[str]:
 
 
 def check_configs(args: Sequence[str]) -> None:
-    """Look at the config files that a command line names, also those of earlier runs.
+    """Look at the config files that a command line names, also parts of configs (`--model FILE.yaml`) and those of earlier runs.
 
     Raises:
-        ValueError: a file is no text, no YAML, too large, nested too deeply, or has more values than any config when its aliases
-            (`*name`) are written out, each of which may stand for many others.
+        ValueError: as `rankstruct.configs.check_config`.
     """
     for _, option, value in _with_options(args):
         path = Path(value, "config.yaml") if option == "--run" else Path(value)
-        if value and option in (*_CONFIGS, "--run") and path.is_file():
+        if value and (option in (*_CONFIGS, "--run") or _is_part(option, path)) and path.is_file():
+            from rankstruct.configs import check_config  # with YAML, which `--help` starts without
+
             check_config(path)
+
+
+def configs_in(args: Sequence[str]) -> list[str]:
+    """The config files that a command line names, in order."""
+    named = [value for _, option, value in _with_options(args) if option in _CONFIGS]
+    return [value for value in named if value and Path(value).is_file()]
+
+
+def _is_part(option: str, path: Path) -> bool:
+    return option.startswith("--") and path.suffix in (".yaml", ".yml")
 
 
 def _with_options(args: Sequence[str]) -> Iterator[tuple[str, str, str]]:
@@ -92,32 +90,41 @@ def _with_options(args: Sequence[str]) -> Iterator[tuple[str, str, str]]:
             yield arg, option, arg
 
 
-def check_config(path: Path) -> None:
-    """Look at one file; see `check_configs`."""
-    import yaml
+class CommandParser(argparse.ArgumentParser):
+    """The parser of a command: names are written whole, an option is given once, what is unknown is answered with the nearest."""
 
-    try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise ValueError(f"{path} is no config: larger than {_MOST_BYTES:,} bytes")
-        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-        values = _values(root, {})
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is no config: not text in UTF-8 ({error.reason} at byte {error.start})") from None
-    except RecursionError:
-        raise ValueError(f"{path} is no config: nested too deeply") from None
-    except yaml.YAMLError as error:
-        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or str(error)
-        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise ValueError(f"{path} is no config: not YAML ({one_line(problem)}{place})") from None
-    if values > _MOST_VALUES:
-        raise ValueError(f"{path} is no config: its aliases stand for more than {_MOST_VALUES:,} values")
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **{"allow_abbrev": False, **options})
+        self._given: list[str] = []
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse, and refuse what is given twice, of which the first would be lost, and what is nearly an option of its own."""
+        self._given = [arg.partition("=")[0] for arg in args if arg.startswith("--") and arg != "--"]
+        once = [
+            name
+            for each in self._actions
+            if not isinstance(each, argparse._AppendAction)
+            for name in each.option_strings
+        ]
+        if empty := next((arg for arg in args if re.fullmatch(r"--[\w-]+=--", arg)), None):
+            self.error(f"argument {empty.partition('=')[0]}: expected a value, got '--'")
+        for name in dict.fromkeys(self._given):
+            if name in once and self._given.count(name) > 1:
+                self.error(f"{name} is given twice; give it once, with all its values")
+        found, rest = super().parse_known_args(args, namespace)
+        for name in rest:
+            if name.startswith("--") and (hint := self._hint(name.partition("=")[0], 0.75)):
+                self.error(f"unrecognized arguments: {name}{hint}")
+        return found, rest
 
-def _values(node: Any, known: dict[int, float]) -> float:
-    """How many values a node has, aliases written out; infinite where it is part of itself. Each node is looked at once."""
-    children = node.value if isinstance(getattr(node, "value", None), list) else []
-    if id(node) not in known:
-        known[id(node)] = float("inf")
-        pairs = (child if isinstance(child, tuple) else (child,) for child in children)
-        known[id(node)] = 1 + sum(_values(each, known) for pair in pairs for each in pair)
-    return known[id(node)]
+    def error(self, message: str) -> NoReturn:
+        """End the program as argparse does, with what may be meant."""
+        if chosen := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
+            message += did_you_mean(chosen[1], re.findall(r"[^\s',]+", chosen[2]))
+        elif "did you mean" not in message:  # an option that is missing may be there under another name
+            known = {name for each in self._actions for name in each.option_strings}
+            message += next((hint for name in self._given if name not in known and (hint := self._hint(name, 0.6))), "")
+        super().error(message)
+
+    def _hint(self, name: str, least: float) -> str:
+        return did_you_mean(name, [each for each in self._option_string_actions if each.startswith("--")], least=least)

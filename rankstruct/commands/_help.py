@@ -5,16 +5,14 @@ LightningCLI's own help is all of Lightning and the path of every class of torch
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
-import sys
 import textwrap
 from argparse import SUPPRESS, Action, _HelpAction
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import ModuleType, SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any
 
 from jsonargparse import DefaultHelpFormatter
 from pytorch_lightning.cli import LightningArgumentParser
@@ -22,7 +20,7 @@ from torch import nn
 
 from rankstruct import losses
 from rankstruct._lazy import public_names
-from rankstruct.commands._arguments import one_line
+from rankstruct.configs import HelpfulParser
 from rankstruct.losses import HingeLoss, RankingLoss
 
 _ABOUT = {
@@ -73,12 +71,6 @@ _NAMED = {
     "model.loss": "what is minimised: {}; or another class by its path; StructuredHingeLoss of AP if not given",
 }
 _VALUES = {"config": "CONFIG", "str": "TEXT", "float": "X", "int": "N", "bool": "BOOL"}
-
-
-def misused(message: str) -> NoReturn:
-    """End the program as argparse does, in one line."""
-    print(f"rankstruct: {one_line(message)}", file=sys.stderr)
-    raise SystemExit(2)
 
 
 def library_losses() -> list[str]:
@@ -155,11 +147,11 @@ class _GroupHelp(_HelpAction):
         parser.exit()
 
 
-class Parser(LightningArgumentParser):
+class Parser(HelpfulParser, LightningArgumentParser):
     """A parser with a short help, whose errors are one line, without a screen of usage before it."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **{"formatter_class": _Formatter, "allow_abbrev": False, **options})
+        super().__init__(*args, **{"formatter_class": _Formatter, **options})
         self._command, self._named = "", dict[str, Sequence[str]]()
 
     def shorten(self, command: str, named: Mapping[str, Sequence[str]]) -> None:
@@ -186,29 +178,17 @@ class Parser(LightningArgumentParser):
             f"{', '.join(f'--{group}.help' for group in long if group != 'trainer')} likewise"
         )
 
-    def error(self, message: str, *args: Any, **kwargs: Any) -> NoReturn:
-        """End the program; to an option that is wrong say where the right ones are."""
-        if unknown := re.search(r"does not accept option '([\w.]+)'|unrecognized arguments: --([\w.]+)", message):
-            wrong = unknown[1] or unknown[2]
-            near = difflib.get_close_matches(wrong, self._options_like(wrong), 1, 0.8)
-            message += f"; did you mean {near[0]}?" if near else ""
-        for option, names in self._named.items():
-            if f'"{option}"' not in message:
-                continue
-            wrong, right = _nearly(re.findall(r"[\w.]+", message), names)
-            if wrong and "not accessible" in message:  # jsonargparse has tried it as a file and as each kind of class
-                message = f'"{option}" has no {wrong}'
-            message += f"; did you mean {right}?" if right else ""
-            message += f"; names: rankstruct {self._command} --help; options: --{option}.help NAME"
-        misused(message)
+    def explained(self, message: str) -> str:
+        """See `HelpfulParser`; of a class that is wrong say where the right ones are."""
+        told = super().explained(message)
+        for option in self._named:
+            if f'"{option}"' in message:
+                told += f"; names: rankstruct {self._command} --help; options: --{option}.help NAME"
+        return told
 
-    def _options_like(self, option: str) -> list[str]:
-        """The names of the options of the same group, or of all if there is none."""
-        inner = [
-            each for action in self._actions for each in (getattr(action, "_name_parser_map", None) or {}).values()
-        ]
-        known = [action.dest for parser in (self, *inner) for action in parser._actions]
-        return [each for each in known if each.rpartition(".")[0] == option.rpartition(".")[0]] or known
+    def class_names(self, option: str) -> list[str]:
+        """The names of the classes that an option takes."""
+        return [*self._named.get(option, ())] or super().class_names(option)
 
     def format_help(self, *args: Any) -> str:
         """The text; as jsonargparse has it where nothing was shortened."""
@@ -234,15 +214,6 @@ class Parser(LightningArgumentParser):
             return call()
         finally:
             self._action_groups = kept
-
-
-def _nearly(words: Sequence[str], names: Sequence[str]) -> tuple[str, str]:
-    """The first word whose last part is nearly a name, and that name; two empty texts if there is none."""
-    for word in words:
-        last = word.rpartition(".")[2]
-        if last not in names and (near := difflib.get_close_matches(last, names, 1, 0.8)):
-            return word, near[0]
-    return "", ""
 
 
 def _is_option(action: Action) -> bool:

@@ -14,7 +14,7 @@ import torch
 
 from rankstruct.benchmarks import device, exact, large, losses, oracles
 from rankstruct.benchmarks.timing import machine
-from rankstruct.commands._arguments import as_typed
+from rankstruct.commands._arguments import CommandParser, as_typed
 from rankstruct.data import read_folds
 from rankstruct.files import whole_file, write_result
 from rankstruct.tables import format_table
@@ -107,9 +107,7 @@ def _print_rows(rows: Sequence[dict[str, float | str]]) -> Table:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="rankstruct benchmark", description="Time, against something public in the same run."
-    )
+    parser = CommandParser(prog="rankstruct benchmark", description="Time, against something public in the same run.")
     kinds = parser.add_subparsers(required=True, metavar="WHAT")
 
     def kind(name: str, run: Any, what: str) -> argparse.ArgumentParser:

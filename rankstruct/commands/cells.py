@@ -21,10 +21,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-from rankstruct.files import write_text
+from rankstruct.configs import load_json
+from rankstruct.files import naming, write_text
 from rankstruct.progress import Progress
 
 __all__ = ["Cell", "CellFolders", "CellLines", "Cells", "CellsFailed", "Finished", "different_names", "locked"]
+
+
+_MOST_PROCESSES = 10_000
 
 
 class CellsFailed(ValueError):
@@ -184,8 +188,8 @@ class Cells(ABC):
                     outcome = error
                 yield cell, outcome
             return
-        if processes < 1:
-            raise ValueError(f"processes must be at least 1, got {processes}")
+        if not 1 <= processes <= _MOST_PROCESSES:
+            raise ValueError(f"processes must be at least 1 and at most {_MOST_PROCESSES}, got {processes}")
         if not cells:
             return
         if processes not in self._pools:
@@ -246,7 +250,7 @@ def _differences(present: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
 
 def _read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return load_json(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged ({error}); delete its folder, and the cell is run again") from error
 
@@ -290,9 +294,10 @@ class CellLines(Cells):
     def keep(self, cell: Cell, result: Mapping[str, Any]) -> None:
         """See `Cells.keep`."""
         line = json.dumps(result).encode() + b"\n"
-        while line:
-            line = line[os.write(self._handle, line) :]
-        os.fsync(self._handle)
+        with naming(self.path):
+            while line:
+                line = line[os.write(self._handle, line) :]
+            os.fsync(self._handle)
 
 
 @contextmanager

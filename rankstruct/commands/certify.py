@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+import jsonargparse
 import torch
-import yaml
 from torch import nn
 
+from rankstruct.commands._arguments import CommandParser
+from rankstruct.configs import HelpfulParser, read_config
 from rankstruct.data import Source
 from rankstruct.diagnostics import Certificate, certify
 from rankstruct.files import write_text
@@ -31,11 +32,11 @@ def certify_run(run: str | Path, *, tolerance: float = 1e-3) -> Certificate:
     if not (folder / "config.yaml").is_file():
         raise ValueError(f"{folder} holds no run: there is no config.yaml")
     try:
-        config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+        config = read_config(folder / "config.yaml")
         model, data, seed = config["model"], config["data"], int(config["seed_everything"])
         trusted = [model["scorer"]["class_path"]]  # the run's own config names it
         data, loss, regularization = dict(data), model["loss"], float(model["regularization"])
-    except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{folder / 'config.yaml'} is not the config of a run: {error}") from error
     if data.get("max_list_size") is not None:
         raise ValueError("the run sampled its training lists (data.max_list_size), so its objective is another one")
@@ -48,13 +49,11 @@ def certify_run(run: str | Path, *, tolerance: float = 1e-3) -> Certificate:
 
 
 def _build_loss(spec: dict[str, Any] | None) -> nn.Module:
-    import jsonargparse
-
     from rankstruct.losses import StructuredHingeLoss
 
     if spec is None:
         return StructuredHingeLoss("AP")
-    parser = jsonargparse.ArgumentParser(exit_on_error=False)
+    parser = HelpfulParser(exit_on_error=False)
     parser.add_subclass_arguments(nn.Module, "loss")
     try:
         loss: nn.Module = parser.instantiate_classes(parser.parse_object({"loss": spec})).loss
@@ -65,7 +64,7 @@ def _build_loss(spec: dict[str, Any] | None) -> nn.Module:
 
 def main(args: Sequence[str]) -> None:
     """Print the table, write `certificate.json` into the run's folder."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="rankstruct certify",
         description="Compare a run's linear scorer with the optimum of its convex objective, found to a certified gap.",
     )

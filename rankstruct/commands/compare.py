@@ -5,13 +5,12 @@ A second table tests each against the first, query by query.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rankstruct.commands._arguments import as_typed
+from rankstruct.commands._arguments import CommandParser, as_typed
 from rankstruct.commands.cells import CellsFailed, different_names, locked
 from rankstruct.commands.cross_validate import add_options, cross_validate, keywords
 from rankstruct.files import write_result, write_text
@@ -100,7 +99,7 @@ def _difference(config: dict, first: dict, measure: str) -> str:
 
 def main(args: Sequence[str]) -> None:
     """Print the table, write `comparison.json` and `comparison.md`."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="rankstruct compare",
         description="Cross-validate several training configs on the same folds and print one line for each, and how far each is "
         "from the first, with intervals over test lists and p of a paired test. Options that are "

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,15 +17,25 @@ from typing import Any
 import numpy as np
 import torch
 
-from rankstruct.commands._arguments import as_typed
+from rankstruct.commands._arguments import CommandParser, as_typed
 from rankstruct.commands.cells import Cell, CellFolders, different_names
-from rankstruct.commands.train import RankingCLI, check_data
+from rankstruct.commands.train import RankingCLI, check_data, complete_config
+from rankstruct.configs import load_json
 from rankstruct.data.runs import write_scores
 from rankstruct.files import write_result, write_text
 from rankstruct.measures import evaluate
 from rankstruct.statistics import bootstrap_interval, spread
 from rankstruct.tables import format_table
 from rankstruct.training.module import RankingModule
+
+#: What tables with a column "validation" say under them.
+SELECTION = (
+    "validation: a selection score, which chose the epoch and what is tested; it is optimistic, and the test tells what new "
+    "lists will give"
+)
+
+
+_MOST_SEEDS = 10_000
 
 
 @dataclass(frozen=True)
@@ -57,7 +66,10 @@ def _train(arguments: Sequence[str], folder: str) -> dict[str, Any]:
     """Train one cell; returns its `metrics.json` with the seconds it took."""
     start, cpu = time.perf_counter(), time.process_time()
     cli = RankingCLI(arguments, run_folder=Path(folder), quiet=True)
-    result = json.loads((Path(folder) / "metrics.json").read_text())
+    metrics = Path(folder) / "metrics.json"
+    if not metrics.is_file():
+        raise ValueError("no epoch was validated")
+    result = load_json(metrics.read_text(encoding="utf-8"))
     seconds = {"seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - cpu}
     return result | seconds | {"test_values": _keep_scores(cli, Path(folder))}
 
@@ -95,8 +107,7 @@ def cross_validate(
 ) -> dict[str, Any]:
     """Train every cell of folds x grid and select, for each fold, the point with the best validation measure.
 
-    With more seeds than one, the chosen point of each fold is trained again with the seeds 1001, 1002, ..., and test measures are
-    means over seeds.
+    With several seeds, the chosen point of each fold is trained again with 1001, 1002, ..., and test measures are their means.
 
     Args:
         config: a training config; `data.fold` is set by the fold.
@@ -116,14 +127,15 @@ def cross_validate(
         `test-scores.txt`.
 
     Raises:
-        ValueError: `seeds` is below 1; there are no such data; the output folder holds runs of another config, other options or
-            data, or another grid point of the same name.
+        ValueError: `seeds` is below 1; a fold is there twice; the config takes no such key or value; there are no such data; the
+            output folder holds runs of another config, other options or data, or another grid point of the same name.
         CellsFailed: runs failed; the others are kept.
     """
-    if seeds < 1:
-        raise ValueError(f"seeds must be at least 1, got {seeds}")
+    if not 1 <= seeds <= _MOST_SEEDS:
+        raise ValueError(f"seeds must be at least 1 and at most {_MOST_SEEDS}, got {seeds}")
     different_names([config])
     fit, request, unchanged = asked(config, folds, Path(output), options)
+    check_values(["fit", "--config", str(config), *options], grid)
     points = [tuple(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
 
     def cell(run: Run) -> Cell:
@@ -138,7 +150,7 @@ def cross_validate(
         again = []
         for fold in folds:
             best = max((Run(fold, p) for p in points), key=lambda run: first.results[run.name]["best"]["validation"])
-            again.append([best, *(replace(best, seed=1000 + seed) for seed in range(1, seeds))])
+            again.append([best, *(replace(best, seed=1000 + more) for more in range(1, seeds))])
         rest = [cell(run) for runs in again for run in runs[1:]]
         more = store.run(_train, rest, what="further seeds", **given)
     return _gather(again, first.results | more.results) | {"reused": first.reused + more.reused}
@@ -152,12 +164,29 @@ def asked(
     Cells read a copy of the config, to be written to `output`: whoever edits it while they wait would change them behind their
     request.
     """
+    refuse_twice("folds", folds)
     text = Path(config).read_text(encoding="utf-8")
     quiet = ["--trainer.enable_progress_bar", "false", *options]
     content = check_data(["fit", "--config", str(config), *quiet], folds)
     fit = ["fit", "--config", str(output / "config.yaml"), *quiet]
     request = {"config": text, "options": list(options), "content": content}
     return fit, request, lambda cell: check_data(fit, folds) == content
+
+
+def refuse_twice(name: str, values: Sequence[Any]) -> None:
+    """Raise ValueError for a value that is there twice, which would count twice or replace the first."""
+    if twice := next((value for at, value in enumerate(values) if value in values[:at]), None):
+        raise ValueError(f"{name}: {twice} is given twice; give it once")
+
+
+def check_values(fit: Sequence[str], values: Mapping[str, Sequence[Any]]) -> None:
+    """Let the parser refuse keys and values that the config of a training command does not take, before anything is trained."""
+    first = {key: each[0] for key, each in values.items()}
+    for key, each in values.items():
+        refuse_twice(key, [str(value) for value in each])
+        for value in each:
+            point = tuple((name, str(one)) for name, one in (first | {key: value}).items())
+            complete_config([*fit, *Run(None, point).arguments])
 
 
 def _gather(chosen: Sequence[Sequence[Run]], results: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -227,12 +256,13 @@ def _grid_entry(entry: str) -> tuple[str, list[str]]:
 def keywords(options: argparse.Namespace, rest: Sequence[str]) -> dict[str, Any]:
     """The arguments of `cross_validate` from what `add_options` parsed."""
     names = ("folds", "output", "processes", "seeds")
+    refuse_twice("--grid", [key for key, _ in options.grid])
     return {"grid": dict(options.grid), "options": rest} | {name: getattr(options, name) for name in names}
 
 
 def main(args: Sequence[str]) -> None:
     """Print the table, write `cross_validation.json`."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="rankstruct cross-validate",
         description="Train over folds and a grid, select on validation, report the test folds. "
         "Options that are not listed here go to every training run, such as --data.path FOLDER.",
@@ -255,6 +285,7 @@ def main(args: Sequence[str]) -> None:
         rows.append(["95 %", "", "", "", *("" if each is None else f"{each[0]:.4f} to {each[1]:.4f}" for each in ends)])
     header = ["fold", "chosen", "epoch", "validation", *(f"test {name}" for name in names)]
     print(format_table(header, rows))
+    print(SELECTION)
     print(
         f"training took {found['seconds']:.0f} s ({found['cpu_seconds']:.0f} s of processor time), summed over "
         f"{found['runs']} runs, {found['reused']} of them reused"

@@ -41,6 +41,10 @@ class Evaluated:
         """The mean of each measure over the queries that count; NaN if none does."""
         return {name: float(np.nanmean(v)) if (~np.isnan(v)).any() else np.nan for name, v in self.values.items()}
 
+    def counts(self) -> dict[str, int]:
+        """How many queries count in each mean."""
+        return {name: int((~np.isnan(v)).sum()) for name, v in self.values.items()}
+
 
 def evaluate_scores(
     scores: str | Path,
@@ -48,6 +52,7 @@ def evaluate_scores(
     measures: Sequence[str],
     *,
     label_kind: Literal["grades", "real"] = "grades",
+    zero_based: bool = False,
     **options: object,
 ) -> Evaluated:
     """Measure a file of scores, one a document in the order of a file of lists, against that file's labels.
@@ -57,12 +62,13 @@ def evaluate_scores(
         labels: the file with labels and queries.
         measures: names of measures.
         label_kind: `"grades"` or `"real"`, as for `read_lists`.
+        zero_based: feature ids of that file start at 0.
         options: `ties`, `empty`, `convention` of `rankstruct.evaluate`.
 
     Raises:
         DataError: a file breaks its format, or the number of scores is not that of the documents.
     """
-    data = read_lists(labels, labels=label_kind)
+    data = read_lists(labels, labels=label_kind, zero_based=zero_based)
     values = read_scores(scores)
     if len(values) != data.num_documents:
         raise DataError(
@@ -104,17 +110,19 @@ def evaluate_run(run: str | Path, qrels: str | Path, measures: Sequence[str], **
     for queries, owner in ((joined.only_in_run, "run"), (joined.only_in_qrels, "qrels")):
         if queries:
             notes.append(f"{len(queries)} queries that only the {owner} has are left out")
-    options |= {"ideal_labels": joined.ideal_labels, "judged": joined.judged, "pooled": joined.pooled}
+    options |= {"ideal_labels": joined.ideal_labels, "ideal_offsets": joined.ideal_offsets}
+    options |= {"judged": joined.judged, "pooled": joined.pooled}
     return _evaluated(str(run), joined.scores, joined, measures, options, notes)
 
 
 def compare_systems(
     first: Evaluated, second: Evaluated, test: Test = "randomization"
 ) -> list[dict[str, float | str | int]]:
-    """Two systems side by side over the queries that both have, a row a measure.
+    """Two systems side by side over the queries that both have and for which both have a value, a row a measure.
 
     Returns:
-        Rows of measure, means of `first` and `second`, difference, queries where the first wins, where it loses, and p-value.
+        Rows of measure, means of `first` and `second`, difference, how many queries these are, where the first wins, where it
+        loses, and p-value.
 
     Raises:
         DataError: the systems have no query in common.
@@ -132,7 +140,8 @@ def compare_systems(
         found = compare_paired(a, b, test)
         means = (a.mean(), b.mean(), found.difference) if len(a) else (np.nan,) * 3
         row = dict(zip(("first", "second", "difference"), map(float, means), strict=True))
-        rows.append({"measure": measure, **row, "wins": found.wins, "losses": found.losses, "p": found.p})
+        counts = {"queries": len(a), "wins": found.wins, "losses": found.losses}
+        rows.append({"measure": measure, **row, **counts, "p": found.p})
     return rows
 
 
@@ -152,6 +161,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--empty", choices=["0", "1", "skip", "error"], default="0", help=empty)
     parser.add_argument("--convention", choices=["letor"], help="compute as the LETOR tool does")
     parser.add_argument("--real-labels", action="store_true", help="labels may be any number, not only grades")
+    parser.add_argument("--zero-based", action="store_true", help="feature ids in the file of --labels start at 0")
     test = "paired test of two files (default: %(default)s)"
     parser.add_argument("--test", choices=TESTS, default=TESTS[0], help=test)
     parser.add_argument("--csv", type=Path, help="write the values per query to this file")
@@ -170,7 +180,7 @@ def main(args: Sequence[str]) -> None:
     if options.ties:
         policy["ties"] = options.ties
     if options.labels:
-        policy["label_kind"] = "real" if options.real_labels else "grades"
+        policy |= {"label_kind": "real" if options.real_labels else "grades", "zero_based": options.zero_based}
     judge, truth = (evaluate_scores, options.labels) if options.labels else (evaluate_run, options.qrels)
     systems = [judge(file, truth, options.measures, **policy) for file in options.files]
     rows = compare_systems(systems[0], systems[1], options.test) if len(systems) == 2 else []
@@ -178,7 +188,8 @@ def main(args: Sequence[str]) -> None:
     if options.csv:
         _write_csv(options.csv, systems)
     if options.json:
-        report = _without_nan({"means": {system.name: system.means() for system in systems}, "comparison": rows})
+        found = {what: {system.name: getattr(system, what)() for system in systems} for what in ("means", "counts")}
+        report = _without_nan({"means": found["means"], "queries": found["counts"], "comparison": rows})
         means = [[name, *its.values()] for name, its in report["means"].items()]
         write_result(options.json, as_typed(args), {"means": (["file", *systems[0].values], means)}, **report)
 
@@ -189,12 +200,14 @@ def _print(systems: Sequence[Evaluated], rows: Sequence[dict[str, float | str | 
             print(f"{system.name}: {note}")
     first = systems[0]
     if rows:
+        for one, other in (systems, systems[::-1]):
+            if alone := len(set(one.qids) - set(other.qids)):
+                print(f"{one.name}: {alone} queries that {other.name} lacks are left out")
         print(f"first: {first.name}\nsecond: {systems[1].name}")
         print(format_table(list(rows[0]), [list(row.values()) for row in rows]))
-        print(f"p: two-sided paired {test} test over {len(first.qids)} queries, not corrected for several measures")
+        print(f"p: two-sided paired {test} test over these queries, not corrected for several measures")
     else:
-        counts = {name: int((~np.isnan(v)).sum()) for name, v in first.values.items()}
-        means = first.means().items()
+        counts, means = first.counts(), first.means().items()
         print(format_table(["measure", "mean", "queries"], [[name, mean, counts[name]] for name, mean in means]))
 
 

@@ -6,19 +6,19 @@ on the order in which cells end, nor on earlier kills.
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rankstruct.commands._arguments import as_typed
+from rankstruct.commands._arguments import CommandParser, as_typed
 from rankstruct.commands.cells import Cell, CellLines, CellsFailed
+from rankstruct.configs import load_json
 from rankstruct.data.source import content_digest
 from rankstruct.experiments.plan import Plan, PlanCell, read_plan, run_cell
 from rankstruct.experiments.report import write_report
+from rankstruct.messages import did_you_mean
 
 __all__ = ["Results", "read_results", "run_experiment"]
 
@@ -55,7 +55,7 @@ def _name(cell: PlanCell) -> str:
 
 def _parse_record(line: bytes, place: str) -> tuple[str, str, dict[str, Any]]:
     try:
-        record = json.loads(line)
+        record = load_json(line)
         kept = {name: record[name] for name in _RECORD} | {name: record.get(name, []) for name in ("path", "remarks")}
         kept["cpu_seconds"] = record.get("cpu_seconds", float("nan"))  # older cells have none
         return " ".join(map(str, record["cell"])), record["request"], kept
@@ -91,7 +91,7 @@ def _unchanged(cell: Cell) -> bool:
 
 def main(args: Sequence[str]) -> None:
     """Run, print the tables, write them, plots and `report.html`."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="rankstruct experiment",
         description="Run an experiment from a config: trainers over folds and seeds, tables with significance, plots, a report. "
         "Finished cells are kept: after a kill the same command goes on. "
@@ -128,6 +128,7 @@ def main(args: Sequence[str]) -> None:
 def _only(plan: Plan, names: Sequence[str]) -> Plan:
     for name in names:
         if name not in plan.trainers:
-            raise ValueError(f"--trainers: {name!r} is none of {', '.join(plan.trainers)}")
+            hint = did_you_mean(name, plan.trainers)
+            raise ValueError(f"--trainers: {name!r} is none of {', '.join(plan.trainers)}{hint}")
     kept = {name: entry for name, entry in plan.trainers.items() if name in (*names, *plan.baselines, plan.reference)}
     return replace(plan, trainers=kept)

@@ -5,7 +5,6 @@ Tables, diagnostic plots (see `rankstruct.diagnostics`), TensorBoard, saved rank
 
 from __future__ import annotations
 
-import argparse
 import copy
 import pickle
 import time
@@ -17,12 +16,14 @@ from typing import Any
 import jsonargparse
 import numpy as np
 
-from rankstruct.commands._arguments import as_typed
+from rankstruct.commands._arguments import CommandParser, as_typed
 from rankstruct.commands.cells import Cell, CellFolders, different_names
+from rankstruct.commands.cross_validate import refuse_twice
+from rankstruct.configs import HelpfulParser
 from rankstruct.data import RankingData, Source, check_preparation
 from rankstruct.diagnostics import draw_paths, fit_path
 from rankstruct.estimators import LinearRanker
-from rankstruct.files import whole_file, write_result
+from rankstruct.files import naming, whole_file, write_result
 from rankstruct.models import save_scorer
 from rankstruct.processes import Team, find_team, joined
 from rankstruct.solvers import Status
@@ -31,7 +32,8 @@ from rankstruct.tables import format_table
 
 def _parse(config: str | Path, overrides: Sequence[str] = ()) -> tuple[LinearRanker, Source, list[str]]:
     """Ranker, data and measures of a config; raises ValueError with one line where it is wrong."""
-    parser = jsonargparse.ArgumentParser(exit_on_error=False)
+    parser = HelpfulParser(exit_on_error=False)
+    parser.look_at([config], overrides)
     parser.add_argument("--config", action="config")
     parser.add_subclass_arguments(LinearRanker, "ranker", required=True)
     parser.add_class_arguments(Source, "data")
@@ -39,7 +41,7 @@ def _parse(config: str | Path, overrides: Sequence[str] = ()) -> tuple[LinearRan
     try:
         found = parser.instantiate_classes(parser.parse_args(["--config", str(config), *overrides]))
     except (jsonargparse.ArgumentError, TypeError) as error:
-        raise ValueError(f"{config}: {error}") from error
+        raise ValueError(told if (told := str(error)).startswith(str(config)) else f"{config}: {told}") from error
     check_preparation(found.data.prepare)
     return found.ranker, found.data, found.measures
 
@@ -64,12 +66,12 @@ def _fit_cell(
         return {}  # the first one writes
     if team.world_size > 1:
         ranker.set_params(distributed=False)
-    _write_board(Path(folder), ranker, path)
     ranker.behind(steps.preparation)
-    with whole_file(Path(folder) / "ranker.pkl", "wb") as file:
+    with whole_file(Path(folder) / "ranker.pkl", "wb") as file:  # what was trained, before anything else can fail
         pickle.dump(ranker, file)
     if type(ranker) is LinearRanker:
         save_scorer(ranker.to_scorer(), Path(folder) / "scorer.pt")
+    _write_board(Path(folder), ranker, path)
     return {"path": path, "fold": fold, **lists, **seconds}
 
 
@@ -88,7 +90,7 @@ def _write_board(folder: Path, ranker: LinearRanker, path: list[dict[str, Any]])
     """The gap along the iterations, and the diagnostics along C, for TensorBoard."""
     from torch.utils.tensorboard import SummaryWriter
 
-    with SummaryWriter(str(folder)) as board:
+    with naming(folder), SummaryWriter(str(folder)) as board:
         for row, solution in zip(path, ranker.path_, strict=True):
             for step, record in enumerate(solution.history):
                 board.add_scalar(f"C={row['C']:g}/objective", record.objective, step)
@@ -155,6 +157,7 @@ def _fit_cells(
     configs: Sequence[str | Path], folds: Sequence[int] | None, root: Path, overrides: Sequence[str], processes: int
 ) -> dict[str, list[dict[str, Any]]]:
     names = different_names(configs)
+    refuse_twice("folds", folds or ())
     numbers: list[int | None] = [None] if folds is None else list(folds)
     cells = {}
     for name, config in zip(names, configs, strict=True):
@@ -245,7 +248,7 @@ def stuck_note(cells: list[dict[str, Any]]) -> str:
 
 def main(args: Sequence[str]) -> None:
     """Print the tables, write `exact.json`, `exact.png`, rankers and TensorBoard logs."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="rankstruct fit-exact",
         description="Train to the optimum, along the C of each config, over folds; C is chosen on each fold's validation part. "
         "Options that are not listed here replace values of the configs, such as --data.path FOLDER or --ranker.C '[1, 10]'. "

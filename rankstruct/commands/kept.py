@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from rankstruct.commands._arguments import CommandParser
 from rankstruct.data.cache import cache_folder, cache_limit, cached_files, evict, parse_size
 from rankstruct.tables import format_table
 
 
 def main(args: Sequence[str]) -> None:
     """Print what is kept, or remove some of it."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="rankstruct cache",
         description="Show the parsed files that are kept in the cache folder ($RANKSTRUCT_CACHE, or rankstruct in the user's "
         "cache folder), the last used first. What was longest not used goes once they exceed $RANKSTRUCT_CACHE_SIZE (20G).",

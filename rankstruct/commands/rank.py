@@ -1,19 +1,20 @@
 """`rankstruct rank`: from files to a tested ranker in one folder, without a config.
 
-The folder has `scorer.pt`, `ranker.pkl`, a model card (`README.md`) and, written last, `result.json`: where
-that is, all is there.
+What would fail after training is looked at before it. The folder has `scorer.pt` and `ranker.pkl`, written as soon as they are
+trained, a model card (`README.md`) and, written last, `result.json`: where that is, all is there. Where the test or the card
+fails, `trained.json` says what was trained, so that the same command goes on from there and `predict` takes the folder.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import pickle
 import platform
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,38 +23,50 @@ import numpy as np
 import torch
 
 from rankstruct._version import __version__
+from rankstruct.commands._arguments import CommandParser
 from rankstruct.commands.cells import Cell, CellFolders
-from rankstruct.data import DataError, RankingData, read_alike, read_lists, write_run, write_scores
+from rankstruct.data import DataError, RankingData, read_alike
+from rankstruct.data.errors import shortened
 from rankstruct.data.folds import find_parts
-from rankstruct.data.formats import feature_names, options_for_model
+from rankstruct.data.formats import feature_names
+from rankstruct.data.predictions import read_for_model, write_predictions
 from rankstruct.data.source import digest_of
-from rankstruct.diagnostics import arrays_of
+from rankstruct.diagnostics import arrays_of, check_measures
 from rankstruct.estimators import AutoRanker
+from rankstruct.estimators.auto import SELECTION
 from rankstruct.estimators.base import dense
-from rankstruct.files import whole_file, write_text
-from rankstruct.measures import evaluate, parse_measure
+from rankstruct.files import check_room, whole_file, write_text
+from rankstruct.measures import evaluate, nDCG, parse_measure
 from rankstruct.models import load_scorer, save_scorer
 from rankstruct.statistics import bootstrap_interval
 from rankstruct.tables import format_table
 
 _LISTS = 1000  # that are scored at a time
+_TRAINED = "trained.json"
+_ROOM = 2**20, 2**16  # bytes that the folder takes at least: in any case, and for each feature
 
 
 @dataclass(frozen=True)
 class Files:
-    """Files of lists; validation and test may be absent."""
+    """Files of lists; validation and test may be absent. `zero_based`: feature ids of SVMlight lines start at 0."""
 
     train: Path
     valid: Path | None = None
     test: Path | None = None
+    zero_based: bool = False
 
     def given(self) -> dict[str, Path]:
         """Those that there are, by their parts."""
-        return {name: path for name, path in vars(self).items() if path is not None}
+        return {name: path for name, path in vars(self).items() if isinstance(path, Path)}
 
     def read(self) -> dict[str, RankingData]:
-        """Their lists, with the same number of features; raises DataError where a file is absent or breaks its format."""
-        return dict(zip(self.given(), read_alike(list(self.given().values())), strict=True))
+        """Their lists, with the same features.
+
+        Raises:
+            DataError: a file is absent, breaks its format, or has other features.
+        """
+        paths = self.given()
+        return dict(zip(paths, read_alike(list(paths.values()), zero_based=self.zero_based), strict=True))
 
     def digests(self) -> dict[str, str]:
         """Sixteen letters for the content of each."""
@@ -117,10 +130,12 @@ def rank(files: Files, output: str | Path, measures: Sequence[str], *, verbose: 
         What `result.json` holds.
 
     Raises:
-        ValueError: the files break their format, or the folder has something else or the result of another request.
+        ValueError: the files break their format, a measure does not take their labels, or the folder has something else or the
+            result of another request. Where it was raised after training, the message says where the ranker is.
     """
     names = [parse_measure(name).name for name in measures]
-    request = {"version": __version__, "data": files.digests(), "measures": names, "options": options}
+    request: dict[str, Any] = {"version": __version__, "data": files.digests(), "measures": names}
+    request |= {"options": options, "zero_based": files.zero_based}
     options = dict(options)
     select = options.pop("select", None)
     AutoRanker(select or "AP", **options).check_options()
@@ -132,43 +147,118 @@ def rank(files: Files, output: str | Path, measures: Sequence[str], *, verbose: 
         if (found := store.find(cell)) is None:
             lists = files.read()
             ranker = AutoRanker(select or usual_measure(lists["train"].labels), **options, verbose=verbose)
-            found = _fitted(ranker, lists, names) | {"feature_names": feature_names(files.train)}
-            save_scorer(ranker.to_scorer(), Path(output) / "scorer.pt")
-            with whole_file(Path(output) / "ranker.pkl", "wb") as file:
-                pickle.dump(ranker, file)
-            write_text(Path(output) / "README.md", model_card(found, request))
+            _check_labels(files, lists, ranker, names)
+            if not _is_trained(Path(output)):
+                check_room(output, _ROOM[0] + _ROOM[1] * lists["train"].num_features)
+                _train(ranker, files, lists, Path(output))
+            found = _finish(Path(output), files, lists, names, request)
             store.keep(cell, found)
+            (Path(output) / _TRAINED).unlink(missing_ok=True)
     return found
 
 
-def _fitted(ranker: AutoRanker, lists: dict[str, RankingData], measures: Sequence[str]) -> dict[str, Any]:
-    """Fit and test; returns what `result.json` holds."""
+def _check_labels(files: Files, lists: dict[str, RankingData], ranker: AutoRanker, measures: Sequence[str]) -> None:
+    """Raise DataError for labels that a recipe, what chooses among them or the test would refuse after training."""
+    paths = files.given()
+    for part in ("train", "valid"):
+        labels = lists[part].labels if part in lists else np.zeros(0)
+        wrong = np.flatnonzero(~np.isfinite(nDCG(10).document_gains(torch.tensor(labels)).numpy()))
+        if wrong.size:
+            at, data = int(wrong[0]), lists[part]
+            qid = shortened(data.qids[data.list_of(at)])
+            raise DataError(
+                f"{paths[part]}: expected labels whose gain in nDCG@10, 2^label - 1, is a finite number, since recipes are "
+                f"trained for and judged by it, whatever --select; got {labels[at]:g} in query {qid}: give grades, such as 0 to 4"
+            )
+    chosen = {str(paths[part]): data for part, data in lists.items() if part != "test"}
+    check_measures(chosen, [ranker.select], "--select")
+    if "test" in lists:
+        check_measures({str(paths["test"]): lists["test"]}, measures, "--measures")
+
+
+def _train(ranker: AutoRanker, files: Files, lists: dict[str, RankingData], output: Path) -> None:
+    """Fit, and write what was trained before anything else can fail."""
     start = time.perf_counter()
     ranker.fit(**arrays_of(lists["train"]), **(arrays_of(lists["valid"], "_valid") if "valid" in lists else {}))
-    seconds = time.perf_counter() - start
-    return {
+    names, features = feature_names(files.train), lists["train"].num_features
+    found = {
         "select": parse_measure(ranker.select).name,
         "recipe": ranker.recipe_,
         "reason": ranker.reason_,
         "recipes": ranker.results_,
         "validation_lists": ranker.validation_lists_,
-        "seconds": seconds,
-        "test": _tested(ranker, lists["test"], measures) if "test" in lists else {},
-        "remarks": _remarks(lists) if "test" in lists else [],
-        "lists": {name: [data.num_lists, data.num_documents] for name, data in lists.items()},
-        "features": lists["train"].num_features,
+        "seconds": time.perf_counter() - start,
+        "features": features,
+        "feature_names": names,
+        "zero_based": files.zero_based,
         "versions": {
             "rankstruct": __version__,
             **{name: version(name) for name in ("torch", "numpy", "scikit-learn")},
             "python": platform.python_version(),
         },
     }
+    if names is not None and len(names) == features:
+        ranker.feature_names_in_ = np.array(names, dtype=object)  # so that a frame's columns are compared with them
+    save_scorer(ranker.to_scorer(), output / "scorer.pt")
+    with _kept(output):
+        write_text(output / _TRAINED, json.dumps(found, indent=2))
+        with whole_file(output / "ranker.pkl", "wb") as file:
+            pickle.dump(ranker, file)
 
 
-def _tested(ranker: AutoRanker, test: RankingData, measures: Sequence[str]) -> dict[str, Any]:
+def _is_trained(folder: Path) -> bool:
+    return all((folder / name).is_file() for name in (_TRAINED, "scorer.pt", "ranker.pkl"))
+
+
+def _finish(
+    output: Path, files: Files, lists: dict[str, RankingData], measures: Sequence[str], request: dict[str, Any]
+) -> dict[str, Any]:
+    """Test the scorer as it was written, and write the card; returns what `result.json` holds."""
+    with _kept(output):
+        found = _result_of(output) | {"test": {}, "remarks": []}
+        found["lists"] = {name: [each.num_lists, each.num_documents] for name, each in lists.items()}
+        if "test" in lists:
+            scores = _scores(load_scorer(output), lists["test"], files.given()["test"])
+            found |= {"test": _tested(scores, lists["test"], measures), "remarks": _remarks(lists)}
+        write_text(output / "README.md", model_card(found, request))
+    return found
+
+
+@contextmanager
+def _kept(output: Path) -> Iterator[None]:
+    """Let an error say that there is a scorer, and what the same command does about the rest."""
+    try:
+        yield
+    except (ValueError, OSError, MemoryError) as error:
+        goes_on = "goes on from there" if _is_trained(output) else "trains again"
+        raise ValueError(
+            f"{str(error) or type(error).__name__}; the scorer is trained and kept, {output}/scorer.pt; the same command "
+            f"{goes_on}" + (", and `rankstruct predict --run` takes the folder" if has_scorer(output) else "")
+        ) from error
+
+
+def _scores(scorer: torch.nn.Module, data: RankingData, path: Path) -> np.ndarray:
+    """Scores `[documents]` of the lists of a file, some lists at a time; raises DataError where one is not finite."""
+    parts = []
+    with torch.inference_mode():
+        for first in range(0, data.num_lists, _LISTS):
+            part = data.select(np.arange(first, min(first + _LISTS, data.num_lists)))
+            features = torch.tensor(dense(part.features), dtype=torch.float32)
+            parts.append(scorer(features, offsets=torch.tensor(part.offsets)))
+    scores: np.ndarray = torch.cat(parts).numpy()
+    wrong = np.flatnonzero(~np.isfinite(scores))
+    if wrong.size:
+        qid = shortened(data.qids[data.list_of(int(wrong[0]))])
+        raise DataError(
+            f"{path}: expected features that the model can score, got a score of {scores[wrong[0]]} in query {qid}: some are far "
+            "outside the range that it was trained on; correct or leave out such documents"
+        )
+    return scores
+
+
+def _tested(scores: np.ndarray, test: RankingData, measures: Sequence[str]) -> dict[str, Any]:
     """Mean and interval of each measure over the test lists."""
-    scores = torch.tensor(ranker.predict(test.features, test.list_numbers))
-    values = evaluate(scores, torch.tensor(test.labels), list(measures), offsets=torch.tensor(test.offsets))
+    values = evaluate(scores, test.labels, list(measures), offsets=test.offsets)
     found = {name: each.numpy() for name, each in values.items()}
     return {name: {"mean": float(v.mean()), "interval": list(bootstrap_interval(v))} for name, v in found.items()}
 
@@ -185,7 +275,7 @@ def _remarks(lists: dict[str, RankingData]) -> list[str]:
     remarks = []
     if again:
         remarks.append(
-            f"{again} of {len(tested)} test lists are lists that were trained on: they tell nothing of new ones"
+            f"{again} of {test.num_lists} test lists are lists that were trained on: they tell nothing of new ones"
         )
     if new.size:
         shown = ", ".join(map(str, new[:5])) + (f" and {new.size - 5} more" if new.size > 5 else "")
@@ -213,45 +303,48 @@ def _ranges(data: RankingData) -> tuple[np.ndarray, np.ndarray]:
     return np.ravel(dense(data.features.min(axis=0))), np.ravel(dense(data.features.max(axis=0)))
 
 
-def is_finished(folder: Path) -> bool:
-    """Whether a folder has a scorer and is no run's."""
-    return (
-        all((folder / name).is_file() for name in ("result.json", "scorer.pt"))
-        and not (folder / "config.yaml").is_file()
-    )
+def has_scorer(folder: Path) -> bool:
+    """Whether a folder has a scorer of this command, tested or not, and is no run's."""
+    found = any((folder / name).is_file() for name in ("result.json", _TRAINED))
+    return found and (folder / "scorer.pt").is_file() and not (folder / "config.yaml").is_file()
+
+
+def _result_of(folder: Path) -> dict[str, Any]:
+    """What is known of the scorer of a folder."""
+    path = next(path for name in ("result.json", _TRAINED) if (path := folder / name).is_file())
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged ({error}); delete the folder and train again") from error
+    return found
 
 
 def predict(folder: Path, args: Sequence[str]) -> None:
-    """`rankstruct predict --run FOLDER` of a finished folder: write `scores.txt` and `run.txt` there, as for a run.
+    """`rankstruct predict --run FOLDER` of such a folder: write `scores.txt` and `run.txt` there, as for a run.
+
+    Labels are not looked at, and may be any numbers.
 
     Raises:
-        ValueError: the file breaks its format, or has more features than the scorer takes.
+        ValueError: the file breaks its format, or has other features than the scorer takes.
     """
-    parser = argparse.ArgumentParser(prog=f"rankstruct predict --run {folder}", allow_abbrev=False)
+    parser = CommandParser(prog=f"rankstruct predict --run {folder}")
     parser.add_argument("--data.predict_path", dest="path", metavar="FILE", required=True, help="lists to score")
-    path = parser.parse_args(args).path
-    scorer, result = load_scorer(folder), json.loads((folder / "result.json").read_text(encoding="utf-8"))
-    known = options_for_model(path, result.get("feature_names"), result.get("features"))
-    data, parts = read_lists(path, **known), []
-    with torch.inference_mode():
-        for first in range(0, data.num_lists, _LISTS):
-            part = data.select(np.arange(first, min(first + _LISTS, data.num_lists)))
-            parts.append(scorer(torch.tensor(dense(part.features)), offsets=torch.tensor(part.offsets)))
-    scores = torch.cat(parts).numpy()
-    write_scores(folder / "scores.txt", scores)
-    write_run(folder / "run.txt", data, scores, tag="rankstruct")
-    print(f"scores of {data.num_documents} documents: {folder / 'scores.txt'}")
-    print(f"TREC run of {data.num_lists} lists: {folder / 'run.txt'}")
+    path = Path(parser.parse_args(args).path)
+    scorer, result = load_scorer(folder), _result_of(folder)
+    zero_based = result.get("zero_based", False)
+    data = read_for_model(path, result.get("feature_names"), result["features"], zero_based=zero_based)
+    for line in write_predictions(folder, data, _scores(scorer, data, path)):
+        print(line)
 
 
 def recipe_table(result: dict[str, Any]) -> tuple[list[str], list[list[Any]]]:
-    """Header and rows of the recipes: validation means, seconds, why one was left out."""
+    """Header and rows of the recipes: selection scores, seconds, why one was left out."""
     names = list(result["recipes"][0]["validation"])  # the first is never left out
     rows = [
         [row["recipe"], *(row["validation"].get(name, "") for name in names), f"{row['seconds']:.1f}", row["note"]]
         for row in result["recipes"]
     ]
-    return ["recipe", *(f"validation {name}" for name in names), "seconds", "left out"], rows
+    return ["recipe", *(f"selection {name}" for name in names), "seconds", "left out"], rows
 
 
 def test_table(result: dict[str, Any]) -> tuple[list[str], list[list[Any]]]:
@@ -273,10 +366,16 @@ Means over the test lists, ties by expectation, lists with nothing relevant 0; 9
     versions = ", ".join(map(" ".join, result["versions"].items()))
     chosen = {**request["options"], "select": result["select"]}
     joined = "of training and validation " if "valid" in result["lists"] else ""
-    judged = f"The {result['validation_lists']} lists {joined}each trained some of the models"
+    dealt = f"The {result['validation_lists']} lists {joined}were"
     if result["validation_lists"] == 1:
-        judged = "Each document of the one list trained some of the models"
+        dealt = "The documents of the one list were"
     features, options = result["features"], (" ".join(map(str, each)) for each in chosen.items())
+    named = ""
+    if result["feature_names"] is not None:
+        named = (
+            "Features go in the order of `feature_names` in `result.json`, which "
+            "`rs.data.read_lists(FILE, features=feature_names)` gives them whatever the order of a table's columns.\n\n"
+        )
     return f"""# A ranker: {result["recipe"]}
 
 {result["reason"]}.
@@ -285,7 +384,7 @@ Means over the test lists, ties by expectation, lists with nothing relevant 0; 9
 
 {data}
 
-{features} raw features a document. {judged}, and chose settings and recipe of the others.
+{features} raw features a document. {dealt} dealt into parts; each chose settings and recipe of models that the others trained.
 
 ## Test
 
@@ -294,6 +393,8 @@ Means over the test lists, ties by expectation, lists with nothing relevant 0; 9
 ## Recipes
 
 {format_table(*recipe_table(result), "github")}
+
+{SELECTION[0].upper()}{SELECTION[1:]}.
 
 Options: {", ".join(options)}. Training took {result["seconds"]:.1f} s with {versions}.
 
@@ -307,14 +408,13 @@ scores = scorer(torch.zeros(3, 10, {features}))  # the highest goes first
 scores = scorer(torch.zeros(30, {features}), offsets=torch.tensor([0, 10, 30]))  # lists side by side; padded ones with where=
 ```
 
-`rankstruct predict --run FOLDER --data.predict_path FILE`, with this folder, writes the scores of a file's lists. \
+{named}`rankstruct predict --run FOLDER --data.predict_path FILE`, with this folder, writes the scores of a file's lists. \
 `ranker.pkl` is the same as an estimator, `pickle.load(file).predict(X, qid)`; a pickle can run code, so load your own alone.
 """
 
 
-def main(args: Sequence[str]) -> None:
-    """Train, test, write, and print the tables."""
-    parser = argparse.ArgumentParser(
+def _parser() -> CommandParser:
+    parser = CommandParser(
         prog="rankstruct rank",
         description="Train a ranker on files of lists: a few fixed recipes, one of which is taken by lists that it was not "
         "trained on. Tests it and writes one folder with the scorer, the estimator and a model card.",
@@ -333,6 +433,7 @@ def main(args: Sequence[str]) -> None:
         help="validation lists, which join the training lists: each chooses for models that it does not train",
     )
     parser.add_argument("--test", metavar="FILE", help="test lists (default: none)")
+    parser.add_argument("--zero-based", action="store_true", help="feature ids of SVMlight files start at 0")
     parser.add_argument(
         "--select",
         metavar="MEASURE",
@@ -344,18 +445,26 @@ def main(args: Sequence[str]) -> None:
     parser.add_argument("--time-budget", type=float, metavar="SECONDS", help="leave out recipes that might take longer")
     parser.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
     parser.add_argument("--output", default="runs/rank", help="folder of the result (default: %(default)s)")
+    return parser
+
+
+def main(args: Sequence[str]) -> None:
+    """Train, test, write, and print the tables."""
+    parser = _parser()
     given = parser.parse_args(args[1:])
     if given.folder is None and given.train is None:
         parser.error("give FOLDER or --train FILE")
     before = Path(given.output, "result.json").is_file()
     files = find_files(given.folder, given.fold, given.train, given.valid, given.test)
+    files = replace(files, zero_based=given.zero_based)
     options = {"select": given.select, "time_budget": given.time_budget, "random_state": given.seed}
     try:
         result = rank(files, given.output, given.measures, verbose=True, **options)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"stopped; {given.output} is not finished, the same command begins it again") from None
+        goes_on = "tests what was trained" if _is_trained(Path(given.output)) else "begins it again"
+        raise KeyboardInterrupt(f"stopped; {given.output} is not finished, the same command {goes_on}") from None
     print(format_table(*recipe_table(result)))
-    print(f"\n{result['reason']}")
+    print(f"{SELECTION}\n\n{result['reason']}")
     if given.select is None:
         kind = "graded labels" if result["select"] != "AP" else "labels of one grade above 0"
         print(f"{result['select']} is what chooses for {kind}; --select takes another measure")

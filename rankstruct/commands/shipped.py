@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
+from errno import EEXIST
 from pathlib import Path
 
-from rankstruct.commands._arguments import shipped_configs
+from rankstruct.commands._arguments import CommandParser, shipped_configs
+from rankstruct.files import write_text
+from rankstruct.messages import did_you_mean
 from rankstruct.tables import format_table
 
 
 def main(args: Sequence[str]) -> None:
     """Print the list, or one of them."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="rankstruct configs",
         description="The configs that come with the package. Commands take them by name, `rankstruct fit --config quickstart`; "
         "with NAME one is printed, to start a file of your own from.",
@@ -28,13 +30,15 @@ def main(args: Sequence[str]) -> None:
         return
     name = given.name.removesuffix(".yaml")
     if name not in shipped:
-        raise ValueError(f"no config {given.name!r}; `rankstruct configs` lists them")
+        hint = did_you_mean(name, shipped, most=3, least=0.5)
+        raise ValueError(f"no config {given.name!r}; `rankstruct configs` lists them{hint}")
     text = shipped[name].read_text(encoding="utf-8")
     if given.output is None:
         print(text, end="")
         return
-    with given.output.open("x", encoding="utf-8") as file:
-        file.write(text)
+    if given.output.exists():
+        raise FileExistsError(EEXIST, "File exists", str(given.output))
+    write_text(given.output, text)
     print(f"wrote {given.output}")
 
 

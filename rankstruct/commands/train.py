@@ -19,9 +19,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import pytorch_lightning as pl
 import torch
-import yaml
 from jsonargparse import Namespace
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.callbacks import Callback, EarlyStopping, ModelCheckpoint
@@ -31,14 +31,18 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from rankstruct import models
 from rankstruct.commands import rank
-from rankstruct.commands._help import Parser, library_losses, library_scorers, misused, with_full_losses
+from rankstruct.commands._arguments import configs_in
+from rankstruct.commands._help import Parser, library_losses, library_scorers, with_full_losses
 from rankstruct.commands.cells import locked
+from rankstruct.configs import misused, read_config
 from rankstruct.data import Source
 from rankstruct.data.source import digest_of
+from rankstruct.diagnostics import check_measures
 from rankstruct.feature_maps import FeatureMap
-from rankstruct.files import write_text
+from rankstruct.files import naming, write_text
 from rankstruct.launcher import end_with_launcher
 from rankstruct.measures import Measure, parse_measure
+from rankstruct.messages import did_you_mean
 from rankstruct.models.saving import read_checkpoint
 from rankstruct.progress import shows_bars
 from rankstruct.recommenders import factorization
@@ -51,6 +55,7 @@ from rankstruct.training.callbacks import (
     AverageWeights,
     EpochLines,
     Farewell,
+    LastCheckpoint,
     PredictionWriter,
     ProgressBar,
     StaysStopped,
@@ -58,6 +63,8 @@ from rankstruct.training.callbacks import (
     Stoppable,
     Terminable,
     TestScores,
+    Validated,
+    is_trial,
 )
 from rankstruct.training.datamodule import RankingDataModule
 from rankstruct.training.module import STUCK, RankingModule
@@ -120,13 +127,10 @@ def _find_task(args: Sequence[str]) -> str:
         if name == "--task":
             task = value
         elif name in ("-c", "--config") and Path(value).is_file():
-            try:
-                content = yaml.safe_load(Path(value).read_text(encoding="utf-8"))
-            except (yaml.YAMLError, UnicodeDecodeError):  # the parser says what is wrong with it
-                continue
+            content = read_config(value)
             task = content.get("task", task) if isinstance(content, dict) else task
     if not isinstance(task, str) or task not in TASKS:
-        misused(f"task must be one of {', '.join(TASKS)}, got {task!r}")
+        misused(f"task must be one of {', '.join(TASKS)}, got {task!r}{did_you_mean(str(task), TASKS)}")
     return task
 
 
@@ -153,6 +157,7 @@ class RankingCLI(LightningCLI):
         self._run_folder = run_folder
         self._quiet = quiet
         self._command = args[0]
+        self._args = args
         self._task_name = _find_task(args)
         self._task = TASKS[self._task_name]()
         _hush(everything=quiet)
@@ -174,6 +179,13 @@ class RankingCLI(LightningCLI):
         """The one that is asked for: to describe the options of each takes longer than to parse."""
         every = LightningCLI.subcommands()
         return {self._command: every[self._command]} if self._command in every else every
+
+    def init_parser(self, **options: Any) -> LightningArgumentParser:
+        """A parser that knows the config files."""
+        parser = super().init_parser(**options)
+        assert isinstance(parser, Parser)
+        parser.look_at(configs_in(self._args), self._args)
+        return parser
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add what a run has beside module, data and trainer."""
@@ -205,6 +217,7 @@ class RankingCLI(LightningCLI):
                 "checkpoint.enable_version_counter": False,
                 "early_stopping.mode": "max",
                 "early_stopping.patience": 20,
+                "early_stopping.strict": False,  # a run may end before its first validation
             }
         )
         parser.link_arguments("seed_everything", "data.seed", compute_fn=int)
@@ -225,7 +238,9 @@ class RankingCLI(LightningCLI):
         if config.data.path is not None:
             config.data.path = str(Path(config.data.path).resolve())
         _refuse_strangers(config)
-        _check_sizes(config)
+        _check_options(config, self.config.subcommand)
+        if self._quiet:
+            _refuse_checkpoint(config)
         if self.config.subcommand != "fit" and config.ckpt_path is None:
             raise ValueError(f"{self.config.subcommand} needs a trained model: give --run FOLDER or --ckpt_path FILE")
 
@@ -243,6 +258,7 @@ class RankingCLI(LightningCLI):
         if subcommand in ("test", "validate"):
             parser.set_defaults({"verbose": False})  # the table is ours
         assert isinstance(parser, Parser)
+        parser.look_at(configs_in(self._args), self._args)
         scorers = library_scorers(set(self._task.links.values()), self._task.scorers)
         parser.shorten(subcommand, {"model.scorer": scorers, "model.loss": library_losses()})
         return parser
@@ -273,11 +289,17 @@ class RankingCLI(LightningCLI):
             if self._get(self.config, "average_weights"):
                 callbacks = [AverageWeights(), *callbacks]
             # The first checkpoint callback is that of the best one; it writes before the last one is written.
-            callbacks.append(ModelCheckpoint(filename="last", enable_version_counter=False))
+            callbacks.append(LastCheckpoint())
             if steps := self._get(self.config, "save_every_steps"):
                 callbacks.append(StepCheckpoint(steps))
             self._test_scores = TestScores()
-            callbacks += [TrainingBoard(data.objective_batches()), self._test_scores, StaysStopped(), Farewell()]
+            callbacks += [
+                Validated(),
+                TrainingBoard(data.objective_batches()),
+                self._test_scores,
+                StaysStopped(),
+                Farewell(),
+            ]
             if not self._quiet:
                 callbacks.append(ProgressBar() if bars else EpochLines())
         else:
@@ -287,12 +309,41 @@ class RankingCLI(LightningCLI):
                 run = checkpoint.parent if checkpoint.name == "checkpoints" else checkpoint
                 callbacks += [writer(str(run)) for writer in self._task.writers]
         _check_processes(config)
-        trainer = super()._instantiate_trainer(config, callbacks)
+        try:
+            trainer = super()._instantiate_trainer(config, callbacks)
+        except (TypeError, ImportError) as error:
+            raise ValueError(f"trainer: {error}") from error
         if self._quiet and trainer.world_size > 1:
             raise ValueError(
                 "trainer.devices must be 1 where many runs are trained; --processes trains several at once"
             )
         return trainer
+
+    def before_fit(self) -> None:
+        """Look whether the lists can be measured, before anything is trained."""
+        data = self.datamodule
+        for what, part, metric in (
+            ("validation", "vali", self.model.validation_metric),
+            ("test", "test", self.model.test_metric),
+        ):
+            check_measures(
+                {f"the {what} lists of {data.data_name}": data.part(part)}, metric.measures, "model.measures"
+            )
+        steering, lists = self.model.validation_metric.measures[0], data.part("vali")
+        places, labels = np.arange(lists.num_documents, dtype=np.float64), np.asarray(lists.labels, np.float64)
+        given: dict[str, Any] = {"offsets": lists.offsets, "groups": lists.groups, "ties": "input"}
+        values = [steering(sign * each, labels, **given) for each in (places, labels) for sign in (1, -1)]
+        if all(torch.equal(values[0], each) for each in values):
+            raise ValueError(
+                f"{data.data_name}: expected validation lists whose {steering.name} depends on the ranking, since it chooses the "
+                f"best checkpoint, got {lists.num_lists} lists where it does not, as where all labels are equal; take another "
+                "first measure, or other lists"
+            )
+
+    def _run_subcommand(self, subcommand: str) -> None:
+        board = self.trainer.logger  # whose errors name no file
+        with naming(str(board.log_dir) if board else self.trainer.default_root_dir):
+            super()._run_subcommand(subcommand)
 
     @property
     def folder(self) -> Path:
@@ -312,26 +363,52 @@ class RankingCLI(LightningCLI):
             # that of checkpoints is forgotten where the folder goes by another name
             score = stopping.best_score if score is None else score
         if not checkpoint.best_model_path or score is None:
+            self._say_untested()
             return
         state = read_checkpoint(checkpoint.best_model_path)
         best = {"epoch": state["epoch"], "step": state["global_step"], "validation": score.item()}
         loggers, self.trainer.loggers = self.trainer.loggers, []  # final values are no curve
-        self.trainer.test(self.model, datamodule=self.datamodule, ckpt_path=checkpoint.best_model_path, verbose=False)
-        self.trainer.loggers = loggers
-        measures = self._measures("test")
-        if not self.trainer.is_global_zero:
-            return
-        self._save_report(best, measures)
-        kept = self.datamodule.keep(self.model.scorer, self.folder)
+        try:
+            if self.trainer.limit_test_batches:
+                given = {"datamodule": self.datamodule, "ckpt_path": checkpoint.best_model_path, "verbose": False}
+                self.trainer.test(self.model, **given)
+            self.trainer.loggers = loggers
+            measures = self._measures("test")
+            if not self.trainer.is_global_zero:
+                return
+            with naming(self.folder):
+                self._save_report(best, measures)
+                kept = self.datamodule.keep(self.model.scorer, self.folder)
+        except (ValueError, OSError) as error:
+            raise ValueError(f"{error}; the model is trained and kept, {checkpoint.best_model_path}") from error
         if not self._quiet:
             if stopped:
                 print(stopped)
-            self._print_report("test", measures)
+            if measures:
+                self._print_report("test", measures)
+            else:
+                print(f"\nno test: trainer.limit_test_batches is {self.trainer.limit_test_batches}")
             print(f"TensorBoard log: {self.folder}  (to open it: tensorboard --logdir {self.folder.parent})")
             print(f"best checkpoint: {checkpoint.best_model_path}  (epoch {best['epoch']})")
             if kept:
                 print(kept)
             print(f"to use the run again: rankstruct fit, test or predict --run {self.folder}")
+
+    def _say_untested(self) -> None:
+        """Say what is there where no checkpoint is the best."""
+        if is_trial(self.trainer):
+            told = "trainer.fast_dev_run: training, validation and test went through; nothing is kept"
+        elif not self.trainer.global_step:
+            raise ValueError(
+                f"not one step was trained; trainer.max_time is {self._get(self.config, 'trainer.max_time')}"
+            )
+        else:
+            last = self.folder / "checkpoints" / "last.ckpt"
+            told = (
+                f"no validated checkpoint was kept, so there is no best one and no test; the last weights are in {last}"
+            )
+        if self.trainer.is_global_zero and not self._quiet:
+            print(told)
 
     def after_test(self) -> None:
         """Print the table."""
@@ -340,6 +417,8 @@ class RankingCLI(LightningCLI):
     def after_validate(self) -> None:
         """Print the table."""
         self._print_report("val", self._measures("val"))
+        if self.trainer.is_global_zero:
+            print("the validation lists of a run chose its checkpoint: their means are above what new lists give")
 
     def _measures(self, stage: str) -> dict[str, float]:
         metrics = self.trainer.callback_metrics.items()
@@ -348,7 +427,7 @@ class RankingCLI(LightningCLI):
     def _print_report(self, stage: str, measures: dict[str, float]) -> None:
         if not self.trainer.is_global_zero:
             return
-        lists = (self.datamodule.splits.test if stage == "test" else self.datamodule.splits.vali).num_lists
+        lists = self.model.judged[stage]
         empty = self.model.empty_lists[stage]
         rows = [[name, value, empty[name]] for name, value in measures.items()]
         part = "validation" if stage == "val" else stage
@@ -363,23 +442,25 @@ class RankingCLI(LightningCLI):
             print(remark)
 
     def _save_report(self, best: dict[str, Any], measures: dict[str, float]) -> None:
-        """Write what came out for TensorBoard, and `metrics.json` for programs."""
+        """Write what came out, `metrics.json` for programs, and then for TensorBoard."""
         module, data, board = self.model, self.datamodule, self.trainer.logger
         parameters = {**module.describe(), **_describe_optimizer(module.trainer.optimizers), **data.describe()}
+        report = {"best": best, "test": measures, "parameters": parameters}
+        write_text(self.folder / "metrics.json", json.dumps(report, indent=2))
         if isinstance(board, Board):
             steering = module.validation_metric.measures[0]
             shown = parameters | _options_of(module.loss)
             board.log_result(shown, {"best": {steering.name: best["validation"]}, "test": measures}, best["step"])
-            rows = [[name, f"{value:.4f}", str(module.empty_lists["test"][name])] for name, value in measures.items()]
+            empty = module.empty_lists.get("test", {})
+            rows = [[name, f"{value:.4f}", str(empty[name])] for name, value in measures.items()]
             table = markdown_table(["measure", "test mean", "lists where it is not defined"], rows)
-            told = f"validation {steering.name} {best['validation']:.4f} in epoch {best['epoch']}, the best"
+            told = f"validation {steering.name} {best['validation']:.4f} in epoch {best['epoch']}, which it chose (optimistic)"
             board.experiment.add_text("result", f"{table}\n\n{told}")
             if module.stuck.get("test"):
                 board.experiment.add_text("status", STUCK)
-            log_test_lists(board.experiment, data.part("test"), self._test_scores.scores, steering)
+            if measures:
+                log_test_lists(board.experiment, data.part("test"), self._test_scores.scores, steering)
             board.save()
-        report = {"best": best, "test": measures, "parameters": parameters}
-        write_text(self.folder / "metrics.json", json.dumps(report, indent=2))
 
 
 def _options_of(loss: torch.nn.Module) -> dict[str, str]:
@@ -442,19 +523,61 @@ def _is_known_kind(path: str) -> bool:
     return isinstance(kind, type) and issubclass(kind, _KINDS)
 
 
-def _check_sizes(config: Any) -> None:
-    """Raise ValueError for sizes that nothing else refuses, and for a checkpoint outside the run's folder."""
+def _check_options(config: Any, command: str) -> None:
+    """Raise ValueError for options that nothing else refuses, with which nothing would be trained, or all of it lost."""
+    given = config.trainer
+    _check_numbers(config)
     for name in ("lists_per_batch", "documents_per_batch", "max_list_size"):
         if (config.data.get(name) or 0) > 2**31:
             raise ValueError(f"data.{name} must be at most {2**31}, got {config.data[name]}")
     for name in ("check_val_every_n_epoch", "accumulate_grad_batches"):
-        if config.trainer.get(name) is not None and config.trainer[name] < 1:
-            raise ValueError(f"trainer.{name} must be at least 1, got {config.trainer[name]}")
+        if given.get(name) is not None and given[name] < 1:
+            raise ValueError(f"trainer.{name} must be at least 1, got {given[name]}")
+    if given.gradient_clip_val is not None and not given.gradient_clip_val >= 0:
+        raise ValueError(f"trainer.gradient_clip_val must be at least 0, got {given.gradient_clip_val}")
+    needed = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",), "predict": ("predict",)}[command]
+    for name in (f"limit_{part}_batches" for part in needed):
+        if given[name] == 0:
+            raise ValueError(f"trainer.{name} must be above 0: {command} needs those lists")
+    if command == "predict" and (given.limit_predict_batches not in (None, 1.0) or given.fast_dev_run):
+        raise ValueError(
+            "predict scores all documents; leave out trainer.limit_predict_batches and trainer.fast_dev_run"
+        )
+    if command == "fit":
+        _check_training(config)
     name = config.checkpoint.filename
     if name is not None and (Path(name).is_absolute() or ".." in Path(name).parts):
         raise ValueError(
             f"checkpoint.filename must stay in the run's folder, got {name!r}; to write elsewhere, give checkpoint.dirpath"
         )
+
+
+def _check_numbers(config: Any, name: str = "") -> None:
+    """Raise ValueError for a whole number that neither int64 nor float64 holds."""
+    if isinstance(config, int) and abs(config) > 2**53:
+        raise ValueError(f"{name} must be at most 2^53 in size, got one of {config.bit_length()} bits")
+    if isinstance(config, dict | Namespace):
+        for key, each in dict(config.items() if isinstance(config, dict) else vars(config)).items():
+            _check_numbers(each, f"{name}.{key}".lstrip("."))
+    elif isinstance(config, list | tuple):
+        for each in config:
+            _check_numbers(each, name)
+
+
+def _check_training(config: Any) -> None:
+    """See `_check_options`, of `fit`."""
+    given = config.trainer
+    for name in ("max_epochs", "max_steps", "val_check_interval"):
+        if given[name] == 0:
+            raise ValueError(f"trainer.{name} must not be 0: nothing would be trained or validated")
+    for name, default in (("enable_checkpointing", True), ("logger", True), ("barebones", False)):
+        if given[name] not in (None, default):
+            raise ValueError(f"trainer.{name} must be left out: a run keeps its own checkpoints and its own log")
+    for name in ("checkpoint", "early_stopping"):
+        if config[name].mode == "min":
+            raise ValueError(f"{name}.mode must be max: measures are better the higher they are")
+    if config.early_stopping.patience < 0:
+        raise ValueError(f"early_stopping.patience must be at least 0, got {config.early_stopping.patience}")
 
 
 def _check_processes(config: dict[str, Any]) -> None:
@@ -541,6 +664,10 @@ def check_data(args: Sequence[str], folds: Sequence[int | None]) -> str:
     cli = _Parsed(args)
     config = cli.config[cli.subcommand]
     kind = TASKS[config.task]().source
+    _check_options(config, "fit")
+    if config.trainer.fast_dev_run:
+        raise ValueError("trainer.fast_dev_run keeps nothing, of which nothing can be reported; leave it out")
+    _refuse_checkpoint(config)
     source = kind(**{each.name: config.data[each.name] for each in fields(kind) if each.name in config.data})
     for fold in folds:
         (source if fold is None else replace(source, fold=fold)).check()
@@ -551,6 +678,15 @@ def check_data(args: Sequence[str], folds: Sequence[int | None]) -> str:
     root = Path(source.path)
     files = sorted(filter(Path.is_file, root.rglob("*"))) if root.is_dir() else [root]
     return " ".join(digest_of(str(file)) for file in files)
+
+
+def _refuse_checkpoint(config: Any) -> None:
+    """Raise ValueError where one of many runs would begin from a checkpoint."""
+    if config.ckpt_path is not None:
+        raise ValueError(
+            f"ckpt_path must be left out where many runs are trained and compared, got {config.ckpt_path}: what was trained "
+            "before may know the lists by which they are judged"
+        )
 
 
 def expand_run(args: Sequence[str]) -> tuple[list[str], Path | None]:
@@ -567,7 +703,7 @@ def expand_run(args: Sequence[str]) -> tuple[list[str], Path | None]:
         if not needed.is_file():
             inside = sorted(str(path.parent) for path in folder.glob("*/config.yaml"))
             hint = f"; runs in it: {', '.join(inside)}" if inside else ""
-            if rank.is_finished(folder):
+            if rank.has_scorer(folder):
                 hint = f"; rankstruct predict takes it, and rs.load_scorer({str(folder)!r}) is its scorer"
             raise ValueError(f"{folder} is not the folder of a run: {needed} is missing{hint}")
     return [args[0], "--config", str(folder / "config.yaml"), "--ckpt_path", str(checkpoint), *args[1:]], folder
@@ -595,14 +731,16 @@ def main(args: Sequence[str]) -> RankingCLI | None:
     """
     end_with_launcher()
     rest, folder = _without_run(args)
-    if args[0] == "predict" and folder is not None and rank.is_finished(folder):
+    if args[0] == "predict" and folder is not None and rank.has_scorer(folder):
         rank.predict(folder, rest[1:])
         return None
     expanded, folder = expand_run(args)
     starts = ("-c", "--config", "--model", "-h", "--help", "--print_config")
     if not any(arg.startswith(starts) or arg.endswith(".help") for arg in expanded):
+        hints = (did_you_mean(arg.partition("=")[0], ["--config", "--run"], least=0.75) for arg in expanded)
         misused(
             f"{expanded[0]} needs --config, a file or a name of `rankstruct configs` such as quickstart, or --run FOLDER"
+            f"{next(filter(None, hints), '')}"
         )
     try:
         return RankingCLI(expanded, folder)

@@ -7,7 +7,6 @@ for any number of processes up to that.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import json
 import math
@@ -20,11 +19,12 @@ import pytorch_lightning as pl
 import yaml
 from pytorch_lightning.callbacks import ModelCheckpoint
 
-from rankstruct.commands._arguments import one_line
+from rankstruct.commands._arguments import CommandParser
 from rankstruct.commands.cells import Cell, CellFolders, different_names
-from rankstruct.commands.cross_validate import Run, asked, cross_validate
+from rankstruct.commands.cross_validate import SELECTION, Run, asked, check_values, cross_validate
 from rankstruct.commands.train import RankingCLI, complete_config
 from rankstruct.files import write_text
+from rankstruct.messages import one_line
 from rankstruct.statistics import spread
 from rankstruct.tables import format_table
 from rankstruct.training.board import Board
@@ -198,10 +198,7 @@ class _Search:
         ends = {
             key: getattr(each, "choices", None) or (each.low, each.high) for key, each in self._distributions.items()
         }
-        first = {key: values[0] for key, values in ends.items()}
-        for key, values in ends.items():
-            for value in values:
-                complete_config([*fit, *_arguments(None, first | {key: value})])
+        check_values(fit, ends)
 
     def ask(self, begun: dict[str, Any]) -> dict[str, dict[str, Any]]:
         """The values of the next trials, those that were begun earlier with the values they had."""
@@ -306,7 +303,7 @@ def _test(
 
 def main(args: Sequence[str]) -> None:
     """Print the table of the best trials and the test measures of the best one."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="rankstruct tune",
         description="Search the values of a training config with Optuna, by validation; write the best config and test it. "
         "Options that are not listed here go to every training run, such as --data.path FOLDER.",
@@ -343,6 +340,7 @@ def _print_report(found: dict[str, Any]) -> None:
         rows.append([each["trial"], each["state"], each["validation"], each["epochs"], *values])
     keys = [key.rpartition(".")[2] for key in found["best"]["point"]]
     print(format_table(["trial", "state", "validation", "epochs", *keys], rows))
+    print(SELECTION)
     counts = ", ".join(f"{states.count(state)} {state}" for state in ("complete", "pruned", "failed"))
     print(f"{len(states)} trials: {counts}; best: {found['best']['trial']}\n")
     rows = []

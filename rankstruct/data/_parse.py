@@ -11,7 +11,7 @@ import numpy as np
 from rankstruct.kernels.core import library
 
 # Why a text was not read to its end.
-LABEL, FEATURE, VALUE, QID_EMPTY, QID_MISSING, QID_SURPRISE, ID_ZERO, ID_ORDER, ID_LARGE = range(1, 10)
+LABEL, FEATURE, VALUE, QID_EMPTY, QID_MISSING, QID_SURPRISE, QID_HASH, ID_ZERO, ID_ORDER, ID_LARGE = range(1, 11)
 
 _ARRAYS = (
     *("labels", "indptr", "starts", "missing", "comment_spans", "docid_spans"),

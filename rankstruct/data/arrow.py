@@ -1,35 +1,43 @@
 """Lists from Parquet, Arrow and CSV files, one document a row; pyarrow reads them.
 
-Columns are `label`, `qid` and, where there is one, `docid`; all others are features, numbers in the order of the file, or one
-column of lists of numbers, all of one length. Documents of a query are neighbours. A null among features is a missing value.
-A CSV file has the names of its columns in the first line; an empty cell, or NaN, is a null.
+Columns are `label`, `qid` and, where there is one, `docid`, or a single one each that differs in case alone. All others are
+features, numbers in the order of the file, or one column of lists of numbers, all of one length. Documents of a query are
+neighbours. A null among features is a missing value, read as 0; how many there were, and in which columns, is logged.
+
+A CSV file has the names of its columns in the first line, which tells whether commas, semicolons, tabs or bars separate; a byte
+order mark tells UTF-16. Numbers have a decimal point, True and False are 1 and 0, and an empty cell, or NaN, is a null. It may be
+packed: `.gz`, `.bz2`, `.xz` or `.zst`.
 """
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
+import logging
+import math
 import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
 
+from rankstruct.arrays import LARGEST, LARGEST_SINGLE
 from rankstruct.data.assembly import Assembly, Part, assemble
 from rankstruct.data.cache import Stream
 from rankstruct.data.dataset import RankingData
+from rankstruct.data.delimited import Header, check_columns, find_column, named, open_unpacked, read_header
 from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.names import Names
-from rankstruct.data.text import check_file, text_lines
+from rankstruct.data.text import check_file, parse_number, unpacked_name
 from rankstruct.files import add_to_digest
 from rankstruct.progress import Progress
 
 __all__ = ["read_arrow"]
 
-_FORMAT = 1  # raise it when the same file would give other arrays
+_log = logging.getLogger(__name__)
+_FORMAT = 2  # raise it when the same file would give other arrays
 _CELLS = 2**22  # features that are held at a time
 
 
@@ -67,6 +75,14 @@ def read_arrow(
     return assemble(Path(path), rows.fill, cache, rows.key)
 
 
+class _Roles(NamedTuple):
+    """The columns of a file that are no features; None where there is none."""
+
+    label: str
+    qid: str
+    docid: str | None
+
+
 class Rows:
     """One reading of one file."""
 
@@ -82,10 +98,16 @@ class Rows:
         self.features = None if features is None else list(features)
         self.path, self.num_features, self.labels, self.columns = path, num_features, labels, columns
         self.progress = progress
-        self.is_csv = path.name.removesuffix(".gz").endswith(".csv")
+        self.is_csv = is_csv(path)
+        self._begin()
         if labels not in ("grades", "real"):
             raise ValueError(f"labels must be 'grades' or 'real', got {labels!r}")
         check_file(path)
+
+    def _begin(self) -> None:
+        self.roles: _Roles | None = None
+        self.width: int | None = None  # of lists of numbers
+        self.lost: dict[str, int] = {}
 
     def key(self) -> str:
         """Thirty-two letters that change with the content of the file and the options."""
@@ -103,6 +125,7 @@ class Rows:
     def fill(self, assembly: Assembly) -> dict[str, Stream]:
         """Add all documents, and return the arrays that they make."""
         arrow = _pyarrow(self.path)
+        self._begin()
         try:
             with Progress(
                 unit=" rows", unit_scale=True, desc=self.path.name, disable=not self.progress, leave=False
@@ -112,26 +135,21 @@ class Rows:
                         assembly.add(self._part(arrow, batch, assembly.rows))
                         bar.update(len(batch))
         except (arrow.ArrowException, OSError) as error:
-            kind = "CSV" if self.is_csv else "Parquet or Arrow"
-            said = (str(error).splitlines() or [""])[0][:200]
-            if self.is_csv and (at := re.search(r"column #(\d+)", said)):
-                said += (
-                    f"; that is column {shortened(csv_columns(self.path)[int(at[1])])}, and all are numbers but "
-                    f"{self.columns[1]} and {self.columns[2]}, the name of a document: leave others out"
-                )
-            raise DataError(f"{self.path}: expected a {kind} file, got: {said}") from None
+            if self.is_csv:
+                self._fail_csv(arrow, error)
+            raise DataError(f"{self.path}: expected a Parquet or Arrow file, got: {_first_line(error)}") from None
         if not assembly.rows:
             raise DataError(f"{self.path}: expected documents, one a row, got none")
         assembly.check_names(self.path, ", row ", "row")
+        assembly.filled |= self.lost
         return assembly.finish(None, max(self.num_features or 0, assembly.width), False)
 
     def _batches(self, arrow: Any) -> Iterator[Any]:
         if self.is_csv:
-            yield from self._csv_batches(arrow)
+            yield from _csv_batches(arrow, self.path, self._header, self.columns[1:])
             return
         with open(self.path, "rb") as file:
-            begins = file.read(6)
-            file.seek(0)
+            begins = _begins(self.path, file)
             if begins[:4] == b"PAR1":
                 parquet = arrow.parquet.ParquetFile(file)
                 width = max(1, parquet.metadata.num_columns)
@@ -142,38 +160,52 @@ class Rows:
             else:
                 yield from arrow.ipc.open_stream(file)
 
-    def _csv_batches(self, arrow: Any) -> Iterator[Any]:
-        names, (_, *strings) = csv_columns(self.path), self.columns
-        if "" in names or len(set(names)) < len(names):
-            wrong = next(at for at, name in enumerate(names) if not name or name in names[:at])
-            raise DataError(
-                f"{self.path}: expected columns of different names, got {names[wrong]!r} for number {wrong + 1}; a row's number "
-                "(the index of a pandas frame) is no feature: write the table without it"
+    @property
+    def _header(self) -> Header:
+        return read_header(self.path, self.columns[1:2])
+
+    def _fail_csv(self, arrow: Any, error: Exception) -> NoReturn:
+        """Say what is wrong with a CSV file by the names of its columns and the number of the row."""
+        header, said = self._header, _first_line(error)
+        try:  # rows are told where one thread reads them
+            for _ in _csv_batches(arrow, self.path, header, self.columns[1:], use_threads=False):
+                pass
+        except (arrow.ArrowException, OSError) as again:
+            said = _first_line(again)
+        row = re.search(r"Row #(\d+): ", said)
+        place = f"{self.path}, row {int(row[1]) - 1}" if row else str(self.path)
+        if value := re.search(r"CSV column #(\d+): .*CSV conversion error to (\w+): (?:invalid value )?(.*)", said):
+            name, kind, got = header.names[int(value[1])], value[2], value[3]
+            expected = {"bool": "True or False, as in the rows before,", "string": "text in UTF-8"}.get(
+                kind, "a number"
             )
-        # Numbers whatever the first rows look like.
-        kinds = {name: arrow.string() if name in strings else arrow.float64() for name in names}
-        options = {
-            "read_options": arrow.csv.ReadOptions(column_names=names, skip_rows=1),
-            "convert_options": arrow.csv.ConvertOptions(column_types=kinds, strings_can_be_null=True),
-        }
-        with arrow.input_stream(str(self.path)) as stream, arrow.csv.open_csv(stream, **options) as reader:
-            yield from reader
+            raise DataError(
+                f"{place}: expected {expected} in column {name!r}, got {shortened(got.strip(chr(39)))}{self._advice(kind, got)}"
+            )
+        if cells := re.search(r"Expected (\d+) columns, got (\d+): ?(.*)", said):
+            raise DataError(
+                f"{place}: expected {cells[1]} cells between {header.between}s, one for each of "
+                f"{named(header.names)}, got {cells[2]}: {shortened(cells[3])}"
+            )
+        raise DataError(f"{place}: expected a CSV file, got: {said}")
+
+    def _advice(self, kind: str, got: str) -> str:
+        if kind == "string":
+            return "; save the file as UTF-8"
+        if re.fullmatch(r"'[-+]?\d+,\d+'", got):
+            return "; write it with a decimal point"
+        if kind == "bool" or got.strip("'").casefold() in ("true", "false"):
+            return "; a column of True and False has no other values"
+        _, qid, docid = self.columns
+        return f"; all columns are numbers but {qid!r} and {docid!r}, the name of a document: leave others out"
 
     def _part(self, arrow: Any, batch: Any, before: int) -> Part:
-        label, qid, docid = self.columns
-        names = batch.schema.names
-        for name in (label, qid):
-            if names.count(name) != 1:
-                advice = "; where nothing is known, give 0" if name == label else ""
-                raise DataError(
-                    f"{self.path}: expected one column {name!r}, got {shortened(', '.join(names), 200)}{advice}"
-                )
-        labels, lost = self._numbers(arrow, label, batch.column(label))
-        self._refuse(lost, label, "a number", before)
-        if self.labels == "grades":
-            self._refuse((labels < 0) | (labels % 1 != 0), label, "a grade, an integer from 0", before)
+        if self.roles is None:
+            self.roles = self._find_roles(batch.schema.names)
+        label, qid, docid = self.roles
+        labels = self._labels(arrow, label, batch.column(label), before)
         qids = self._strings(arrow, qid, batch.column(qid), before)
-        features, missing = self._features(arrow, batch, self._columns_of_features(names), before)
+        features, missing = self._features(arrow, batch, self._columns_of_features(batch.schema.names), before)
         changes = np.array([True, *(one != other for one, other in zip(qids[1:], qids[:-1], strict=True))])
         starts = np.flatnonzero(changes)
         return Part(
@@ -185,12 +217,23 @@ class Rows:
             starts=starts,
             qids=Names.of([qids[at] for at in starts.tolist()]),
             places=starts + before + 1,
-            docids=Names.of(self._strings(arrow, docid, batch.column(docid), before)) if docid in names else None,
+            docids=None if docid is None else Names.of(self._strings(arrow, docid, batch.column(docid), before)),
             missing=missing if missing.any() else None,
         )
 
+    def _find_roles(self, names: list[str]) -> _Roles:
+        check_columns(self.path, names)
+        found = [find_column(names, name) for name in self.columns]
+        for name, column in zip(self.columns, found, strict=True):
+            if column is None and name != self.columns[2]:
+                advice = "; where nothing is known, give 0" if name == self.columns[0] else ""
+                raise DataError(f"{self.path}: expected one column {name!r}, got {named(names)}{advice}")
+            if column not in (None, name):
+                _log.warning("%s: column %r is taken for %r", self.path, column, name)
+        return _Roles(*found)  # type: ignore[arg-type]
+
     def _columns_of_features(self, names: list[str]) -> list[str]:
-        found = [name for name in names if name not in self.columns]
+        found = [name for name in names if name not in (self.roles or ())]
         if self.features is None:
             return found
         gone, new = (
@@ -207,83 +250,244 @@ class Rows:
             raise DataError(f"{self.path}: expected the features {wanted}, in any order; {', and '.join(told)}")
         return self.features
 
+    def _labels(self, arrow: Any, name: str, column: Any, before: int) -> np.ndarray:
+        plain = _plain(arrow, column)
+        if _is_text(arrow, plain.type):  # as some write them, "1.0"
+            column = self._parsed(arrow, name, plain, before)
+        labels, lost = self._numbers(arrow, name, column)
+        self._refuse(lost, name, "a number", before, advice="; where nothing is known, give 0")
+        self._refuse(~np.isfinite(labels), name, "a finite number", before, labels)
+        single = labels.astype(np.float32)
+        if self.labels == "grades":
+            self._refuse((labels < 0) | (labels % 1 != 0), name, "a grade, an integer from 0", before, labels, _REAL)
+            most = f"a grade that float32 holds, up to {LARGEST_SINGLE},"
+            self._refuse(labels.astype(np.float64) > LARGEST_SINGLE, name, most, before, labels)
+        self._refuse(~np.isfinite(single), name, "a number of float32's range", before, labels)
+        return single
+
+    def _parsed(self, arrow: Any, name: str, column: Any, before: int) -> Any:
+        """A column of strings as numbers."""
+        words = column.to_pylist()
+        found = [None if word is None else _parsed(word) for word in words]
+        self._refuse(np.array([each is _WRONG for each in found], bool), name, "a number", before, words)
+        return arrow.array(found, arrow.float64())
+
     def _features(self, arrow: Any, batch: Any, names: list[str], before: int) -> tuple[np.ndarray, np.ndarray]:
         """Features `[n, d]` float32 with 0 for what is missing, and how many of each document are `[n]`."""
         columns = [batch.column(name) for name in names]
-        if len(names) == 1 and arrow.types.is_nested(columns[0].type):
-            lists = columns[0]
-            if lists.null_count or not hasattr(lists, "flatten"):
-                raise DataError(
-                    f"{self.path}: expected lists of numbers in column {names[0]!r}, got {lists.type} with nulls"
-                )
-            flat, lost = self._numbers(arrow, names[0], lists.flatten())
-            if len(flat) % len(lists) or len(set(arrow.compute.list_value_length(lists).to_pylist())) > 1:
-                raise DataError(
-                    f"{self.path}: expected lists of one length in column {names[0]!r}, got several lengths"
-                )
-            features, gone = flat.reshape(len(lists), -1), lost.reshape(len(lists), -1)
+        if not names:
+            raise DataError(f"{self.path}: expected columns of features beside {', '.join(self.columns)}, got none")
+        if len(names) == 1 and _is_list(arrow, (column := _plain(arrow, columns[0])).type):
+            features, gone = self._lists(arrow, names[0], column, before)
+            self._count(names[0], gone)
         else:
-            if not names:
-                raise DataError(f"{self.path}: expected columns of features beside {', '.join(self.columns)}, got none")
             features = np.empty((len(batch), len(names)), np.float32)
             gone = np.empty(features.shape, bool)
             for at, (name, column) in enumerate(zip(names, columns, strict=True)):
-                features[:, at], gone[:, at] = self._numbers(arrow, name, column)
+                values, gone[:, at] = self._numbers(arrow, name, column)
+                self._count(name, gone[:, at])
+                with np.errstate(over="ignore"):  # told as what is not finite
+                    features[:, at] = values
         wrong = ~np.isfinite(features)
         if wrong.any():
             row, at = np.argwhere(wrong)[0].tolist()
             name = names[min(at, len(names) - 1)]
+            got = "NaN; make it null where it is missing" if np.isnan(features[row, at]) else "a larger one"
             raise DataError(
-                f"{self.path}, row {before + row + 1}: expected finite numbers (of float32's range) in {name!r}"
+                f"{self.path}, row {before + row + 1}: expected finite numbers (of float32's range) in {name!r}, got {got}"
             )
         return features, gone.sum(axis=1, dtype=np.int32)
 
+    def _lists(self, arrow: Any, name: str, column: Any, before: int) -> tuple[np.ndarray, np.ndarray]:
+        """One column of lists as numbers `[n, d]`, and which are missing."""
+        self._refuse(_nulls(column), name, "a list of numbers", before)
+        lengths = np.asarray(arrow.compute.list_value_length(column).to_pylist())
+        self.width = int(lengths[0]) if self.width is None else self.width
+        self._refuse(lengths != self.width, name, f"lists of one length, {self.width} as in row 1,", before, lengths)
+        if not self.width:
+            raise DataError(f"{self.path}: expected lists of numbers in column {name!r}, got empty ones")
+        with np.errstate(over="ignore"):
+            flat, lost = self._numbers(arrow, name, column.flatten())
+            return flat.astype(np.float32).reshape(len(column), -1), lost.reshape(len(column), -1)
+
+    def _count(self, name: str, lost: np.ndarray) -> None:
+        if number := int(lost.sum()):
+            self.lost[name] = self.lost.get(name, 0) + number
+
     def _numbers(self, arrow: Any, name: str, column: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Float32 numbers, 0 where they are missing, and where that is."""
-        kinds = arrow.types
-        if not (kinds.is_integer(column.type) or kinds.is_floating(column.type) or kinds.is_boolean(column.type)):
-            raise DataError(f"{self.path}: expected numbers in column {name!r}, got {str(column.type)[:100]}")
-        lost = column.is_null().to_numpy(zero_copy_only=False)
-        with np.errstate(over="ignore"):  # told as what is not finite
-            values = column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float32)
-        return values, lost
+        """Numbers, 0 where they are missing, and where that is."""
+        shown, column = str(column.type)[:100], _plain(arrow, column)
+        kind, kinds = column.type, arrow.types
+        if kinds.is_null(kind):
+            return np.zeros(len(column)), np.ones(len(column), bool)
+        if kinds.is_decimal(kind):
+            column = column.cast(arrow.float64())
+        elif not (kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind)):
+            advice = "" if name == (self.roles or self.columns)[0] else _advice_on(arrow, kind)
+            raise DataError(f"{self.path}: expected numbers in column {name!r}, got {shown}{advice}")
+        lost = _nulls(column)
+        if lost.any():
+            column = column.fill_null(False if kinds.is_boolean(kind) else 0)
+        return column.to_numpy(zero_copy_only=False), lost
 
     def _strings(self, arrow: Any, name: str, column: Any, before: int) -> list[str]:
-        self._refuse(column.is_null().to_numpy(zero_copy_only=False), name, "a name", before)
-        return [value if isinstance(value, str) else str(value) for value in column.to_pylist()]
+        """Names as strings; whole numbers in digits."""
+        given, column, kinds = column, _plain(arrow, column), arrow.types
+        kind, shown = column.type, str(given.type)[:100]
+        self._refuse(_nulls(column), name, "a name", before)
+        if shown.startswith("extension<arrow.uuid"):
+            return list(map(str, given.to_pylist()))
+        if kinds.is_floating(kind) or kinds.is_decimal(kind):
+            values, most = column.to_pylist(), LARGEST if kinds.is_floating(kind) else math.inf
+            wrong = np.array([value % 1 != 0 or abs(value) > most for value in values], bool)
+            self._refuse(wrong, name, "a name, or a whole number as one,", before, values)
+            return [str(int(value)) for value in values]
+        if kinds.is_temporal(kind) and not kinds.is_interval(kind):
+            return list(column.cast(arrow.string()).to_pylist())
+        if _is_bytes(arrow, kind):
+            column = self._decoded(arrow, name, column, before)
+        elif not (_is_text(arrow, kind) or kinds.is_integer(kind) or kinds.is_boolean(kind)):
+            raise DataError(f"{self.path}: expected names in column {name!r}, strings or integers, got {shown}")
+        found = [value if isinstance(value, str) else str(value) for value in column.to_pylist()]
+        self._refuse(np.array([not value for value in found], bool), name, "a name", before)
+        return found
 
-    def _refuse(self, wrong: np.ndarray, name: str, expected: str, before: int) -> None:
+    def _decoded(self, arrow: Any, name: str, column: Any, before: int) -> Any:
+        """Bytes as strings."""
+        values = column.to_pylist()
+        found = [value.decode("utf-8", "replace") for value in values]
+        wrong = np.array([text.encode() != value for text, value in zip(found, values, strict=True)], bool)
+        self._refuse(wrong, name, "a name in UTF-8", before, values)
+        return arrow.array(found, arrow.string())
+
+    def _refuse(
+        self, wrong: np.ndarray, name: str, expected: str, before: int, values: Any = None, advice: str = ""
+    ) -> None:
         if wrong.any():
+            at = int(wrong.argmax())
+            value = None if values is None else values[at]
+            got = "none" if value is None else shortened(value.item() if isinstance(value, np.generic) else value)
             raise DataError(
-                f"{self.path}, row {before + int(wrong.argmax()) + 1}: expected {expected} in column {name!r}"
+                f"{self.path}, row {before + at + 1}: expected {expected} in column {name!r}, got {got}{advice}"
             )
+
+
+_WRONG: Any = object()
+_REAL = "; labels='real' takes any number"
+
+
+def _csv_batches(
+    arrow: Any, path: Path, header: Header, strings: Sequence[str], *, use_threads: bool = True
+) -> Iterator[Any]:
+    """The rows of a CSV file; columns are numbers whatever the first rows look like, but for `strings`."""
+    names = header.names
+    check_columns(path, names)
+    kinds = {name: arrow.bool_() if _are_flags(header, at) else arrow.float64() for at, name in enumerate(names)}
+    kinds |= {column: arrow.string() for name in strings if (column := find_column(names, name)) is not None}
+    options = {
+        "read_options": arrow.csv.ReadOptions(
+            column_names=names, skip_rows=1, encoding=header.encoding.removesuffix("-sig"), use_threads=use_threads
+        ),
+        "parse_options": arrow.csv.ParseOptions(delimiter=header.separator),
+        "convert_options": arrow.csv.ConvertOptions(column_types=kinds),
+    }
+    with open_unpacked(path) as stream, arrow.csv.open_csv(stream, **options) as reader:
+        yield from reader
+
+
+def _are_flags(header: Header, at: int) -> bool:
+    """Whether the first rows of a column hold True, False and nothing else."""
+    cells = {row[at].casefold() for row in header.rows if at < len(row)} - {""}
+    return bool(cells) and cells <= {"true", "false"}
+
+
+def is_csv(path: str | os.PathLike[str]) -> bool:
+    """Whether a file's name says that it is CSV."""
+    return unpacked_name(Path(path).name).casefold().endswith(".csv")
 
 
 def column_names(path: str | os.PathLike[str], known: Sequence[str]) -> list[str]:
     """The names of the columns of features, in the order of the file; raises DataError where it is none of these formats."""
-    if Path(path).name.removesuffix(".gz").endswith(".csv"):
-        names = csv_columns(path)
+    if is_csv(path):
+        names = read_header(path, known).names
     else:
         arrow = _pyarrow(Path(path))
         try:
             with open(path, "rb") as file:
-                begins = file.read(6)
-                file.seek(0)
+                begins = _begins(Path(path), file)
                 if begins[:4] == b"PAR1":
                     names = arrow.parquet.ParquetFile(file).schema_arrow.names
                 else:
                     names = (arrow.ipc.open_file if begins == b"ARROW1" else arrow.ipc.open_stream)(file).schema.names
         except (arrow.ArrowException, OSError) as error:
-            raise DataError(f"{path}: expected a Parquet or Arrow file, got: {str(error)[:200]}") from None
-    return [name for name in names if name not in known]
+            raise DataError(f"{path}: expected a Parquet or Arrow file, got: {_first_line(error)}") from None
+    roles = [find_column(names, name) for name in known]
+    return [name for name in names if name not in roles]
 
 
-def csv_columns(path: str | os.PathLike[str]) -> list[str]:
-    """The cells of the first line of a file; none where it is no CSV."""
+def _begins(path: Path, file: Any) -> bytes:
+    """The first bytes of a file that is to be read from its beginning."""
+    begins: bytes = file.read(6)
+    file.seek(0)
+    if unpacked_name(path.name) != path.name:
+        raise DataError(
+            f"{path}: expected a Parquet or Arrow file as it is, for these are packed inside; unpack the file"
+        )
+    return begins
+
+
+def _parsed(word: str) -> Any:
     try:
-        return [cell.strip() for cell in next(csv.reader([next(text_lines(path, errors="replace"), (0, ""))[1]]), [])]
-    except csv.Error:  # who reads the file says what is wrong with it
-        return []
+        return parse_number(word)
+    except ValueError:
+        return _WRONG
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0][:200]
+
+
+def _plain(arrow: Any, column: Any) -> Any:
+    """A column without what may be around its values: a type of one's own, a dictionary, lengths of runs."""
+    while True:
+        kind = column.type
+        if isinstance(kind, arrow.BaseExtensionType):
+            column = column.storage
+        elif arrow.types.is_dictionary(kind):
+            column = column.dictionary_decode()
+        elif str(kind).startswith("run_end_encoded"):
+            column = arrow.compute.run_end_decode(column)
+        else:
+            return column
+
+
+def _nulls(column: Any) -> np.ndarray:
+    found: np.ndarray = column.is_null().to_numpy(zero_copy_only=False)
+    return found
+
+
+def _is_text(arrow: Any, kind: Any) -> bool:
+    return arrow.types.is_string(kind) or arrow.types.is_large_string(kind) or str(kind) == "string_view"
+
+
+def _is_bytes(arrow: Any, kind: Any) -> bool:
+    plain = arrow.types.is_binary(kind) or arrow.types.is_large_binary(kind) or arrow.types.is_fixed_size_binary(kind)
+    return plain or str(kind) == "binary_view"
+
+
+def _is_list(arrow: Any, kind: Any) -> bool:
+    plain = arrow.types.is_list(kind) or arrow.types.is_large_list(kind) or arrow.types.is_fixed_size_list(kind)
+    return plain or str(kind).startswith(("list_view", "large_list_view"))
+
+
+def _advice_on(arrow: Any, kind: Any) -> str:
+    if arrow.types.is_temporal(kind):
+        return "; make a number of each, such as the days since a date, or leave the column out"
+    if _is_text(arrow, kind):
+        return "; make numbers of them, or leave the column out"
+    if _is_list(arrow, kind):
+        return "; a column of lists stands in place of all other features"
+    return "; leave the column out"
 
 
 def _pyarrow(path: Path) -> Any:

@@ -8,6 +8,7 @@ which end with the process however it ends, and then written as one file of arra
 from __future__ import annotations
 
 import glob
+import json
 import logging
 import math
 import os
@@ -24,7 +25,7 @@ import scipy.sparse as sp
 
 from rankstruct.data.cache import LEFT_BEHIND, Stream, cache_folder, load_arrays, map_arrays, store_arrays, write_arrays
 from rankstruct.data.dataset import RankingData
-from rankstruct.data.errors import DataError
+from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.names import Names
 
 __all__ = ["read_rankdata"]
@@ -34,6 +35,10 @@ _STREAMED_FROM = 2**26  # bytes of a file from which on the cache is written par
 _SPARSE_BELOW = 0.25
 _STEP = 2**20  # entries that are held at a time where columns are joined
 _NAMES = ("qids", "docids", "comments")
+_FILLED = (
+    "filled"  # beside the arrays of `RankingData`: what missing values became, and how many there were of each column
+)
+_COLUMNS = 5  # that are named of those with missing values
 _HALF = float(np.finfo(np.float16).max)
 
 
@@ -132,6 +137,8 @@ class Assembly:
         self.complete = True  # every document so far has the features 0 to width - 1
         self.places: list[np.ndarray] = []
         self.last_qid: str | None = None
+        self.fill_value = 0.0  # what missing values became
+        self.filled: dict[str, int] = {}  # how many there were in each column, where columns have names
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
 
@@ -246,6 +253,9 @@ class Assembly:
             for name, column in self.columns.items()
             if name not in ("values", "indices", "counts")
         }
+        if "missing" in rest:
+            said = json.dumps([self.fill_value, self.filled])
+            rest[_FILLED] = Stream.of(np.frombuffer(said.encode(), np.uint8))
         return self._features(num_features or self.width, sparse) | rest
 
     def check_dense(self, dense: bool) -> None:
@@ -337,6 +347,7 @@ def to_arrays(data: RankingData) -> dict[str, np.ndarray]:
 def from_arrays(arrays: Mapping[str, np.ndarray]) -> RankingData:
     """The lists of a file; raises DataError where the arrays do not fit together."""
     given: dict[str, Any] = dict(arrays)
+    given.pop(_FILLED, None)
     try:
         for name in _NAMES:
             if f"{name}.text" in given:
@@ -385,6 +396,7 @@ def read_rankdata(
         if num_features is not None and "shape" in arrays and arrays["shape"].shape == (2,):
             arrays["shape"] = np.maximum(arrays["shape"], [0, num_features])  # a sparse matrix is widened for nothing
         data = from_arrays(arrays)
+        _say_what_is_filled(path, arrays)
     except DataError as error:
         raise error if str(path) in str(error) else DataError(f"{path}: {error}") from None
     if num_features is not None and data.num_features < num_features:
@@ -410,43 +422,74 @@ def assemble(path: Path, fill: Fill, cache: bool | str | os.PathLike[str], key: 
     kept = None
     if folder is not None:
         kept = folder / f"{path.stem[:80]}-{key()}.rankdata"
-        if (found := _kept(kept)) is not None:
+        if (found := _kept(kept, path)) is not None:
             return found
-        if path.stat().st_size >= _STREAMED_FROM and (found := _through(kept, fill)) is not None:
+        if path.stat().st_size >= _STREAMED_FROM and (found := _through(kept, path, fill)) is not None:
             return found
     with Assembly() as assembly:
         streams: dict[str, Stream] = {}
         try:
             streams = fill(assembly)
             columns = {**assembly.columns, "features": assembly.columns.get("values")}
-            data = from_arrays({name: made(stream, columns.get(name)) for name, stream in streams.items()})
+            arrays = {name: made(stream, columns.get(name)) for name, stream in streams.items()}
+            data = from_arrays(arrays)
         except MemoryError:
             shape = streams["features"].shape if "features" in streams else ()
             raise DataError(
                 f"{path}: more numbers than there is memory for, features {' x '.join(map(str, shape))}; give sparse=True where "
                 "most are 0, or convert the file"
             ) from None
+    _say_what_is_filled(path, arrays)
     if kept is not None:
-        store_arrays(kept, to_arrays(data))
+        store_arrays(kept, to_arrays(data) | ({_FILLED: arrays[_FILLED]} if _FILLED in arrays else {}))
     return data
 
 
-def _kept(path: Path) -> RankingData | None:
-    """The lists of a file of the cache; None if it is absent or damaged."""
-    arrays = load_arrays(path)
-    try:
-        return None if arrays is None else from_arrays(arrays)
-    except DataError as error:  # a file with a right checksum that nobody here wrote
-        _log.warning("%s is damaged (%s); it is made anew", path, error)
+def _kept(kept: Path, path: Path) -> RankingData | None:
+    """The lists of a file that the cache keeps; None if that is absent or damaged."""
+    arrays = load_arrays(kept)
+    if arrays is None:
         return None
+    try:
+        data = from_arrays(arrays)
+    except DataError as error:  # a file with a right checksum that nobody here wrote
+        _log.warning("%s is damaged (%s); it is made anew", kept, error)
+        return None
+    _say_what_is_filled(path, arrays)
+    return data
 
 
-def _through(kept: Path, fill: Fill) -> RankingData | None:
+def _say_what_is_filled(path: object, arrays: Mapping[str, np.ndarray]) -> None:
+    """As `_say_filled`, of the arrays of a file."""
+    if "missing" in arrays:
+        _say_filled(path, int(arrays["missing"].sum()), arrays.get(_FILLED))
+
+
+def _say_filled(path: object, count: int, told: np.ndarray | None) -> None:
+    """Log how many values of a file are missing, in which columns, and what they became, as `told` by `Assembly.finish`."""
+    if not count:
+        return
+    try:
+        value, columns = json.loads(b"" if told is None else told.tobytes())
+        columns = sorted(((name, int(number)) for name, number in columns.items()), key=lambda each: -each[1])
+        value = f"read as {float(value):g}"
+    except (TypeError, ValueError, AttributeError):  # of an earlier version
+        value, columns = "filled", []
+    if not columns:
+        _log.warning("%s: %d missing values (NULL) were %s (fill=)", path, count, value)
+        return
+    shown = ", ".join(f"{number} in column {shortened(name)}" for name, number in columns[:_COLUMNS])
+    more = f" and {len(columns) - _COLUMNS} more columns" if len(columns) > _COLUMNS else ""
+    some = "value (empty, null or NaN) was" if count == 1 else "values (empty, null or NaN) were"
+    _log.warning("%s: %d missing %s %s: %s%s", path, count, some, value, shown, more)
+
+
+def _through(kept: Path, path: Path, fill: Fill) -> RankingData | None:
     """A large file by way of the cache; None where that cannot be written."""
     try:
         with Assembly(kept.parent) as assembly:
             if store_arrays(kept, fill(assembly)):
-                return _kept(kept)
+                return _kept(kept, path)
     except OSError as error:
         _log.info("nothing is cached: %s", error)
     return None
@@ -462,6 +505,9 @@ def write_assembled(target: Path, fill: Fill, *, half: bool = False) -> tuple[in
     with Assembly(target.parent, half=half) as assembly:
         streams = fill(assembly)
         write_arrays(target, streams)
+        if "missing" in streams:
+            count = sum(int(block.sum()) for block in streams["missing"].blocks())
+            _say_filled(target, count, made(streams[_FILLED], None) if _FILLED in streams else None)
     width = streams["features"].shape[1] if "features" in streams else int(next(iter(streams["shape"].blocks()))[1])
     return streams["offsets"].shape[0] - 1, streams["labels"].shape[0], width
 

@@ -14,6 +14,7 @@ from rankstruct.data.errors import shortened
 from rankstruct.data.folds import fold_files
 from rankstruct.data.formats import find_reader, read_lists, suffix_of
 from rankstruct.data.svmlight import Lines, Options, read_svmlight
+from rankstruct.data.text import unpacked_name
 
 __all__ = ["Converted", "convert_folder", "convert_lists"]
 
@@ -73,7 +74,7 @@ def convert_lists(
 
 
 def _target_of(source: Path, target: str | os.PathLike[str] | None) -> Path:
-    target = source.with_name(source.name.removesuffix(".gz")).with_suffix(SUFFIX) if target is None else Path(target)
+    target = source.with_name(unpacked_name(source.name)).with_suffix(SUFFIX) if target is None else Path(target)
     if target.suffix != SUFFIX:
         raise ValueError(f"target must end in {SUFFIX}, by which it is known, got {target}")
     if target.exists() and source.exists() and target.samefile(source):
@@ -129,6 +130,6 @@ def convert_folder(
         pairs = [(file, target / f"Fold{number}") for number in numbers for file in fold_files(source, number)]
     made = []
     for file, folder in pairs:
-        name = Path(file.name.removesuffix(".gz")).with_suffix(SUFFIX).name
+        name = Path(unpacked_name(file.name)).with_suffix(SUFFIX).name
         made.append(convert_lists(file, folder / name, **options))
     return made

@@ -14,8 +14,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
+from rankstruct.arrays import as_numbers, as_single
 from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.names import Names, check_offsets
+from rankstruct.lists import known_ids, numbered_ids
 
 __all__ = ["RankingData", "Splits", "Summary", "concatenate"]
 
@@ -99,29 +101,38 @@ class RankingData:
     def from_arrays(cls, X: ArrayLike, y: ArrayLike, qid: ArrayLike, *, docids: ArrayLike | None = None) -> RankingData:
         """Data from one row, one label and one query name a document.
 
-        `X` is `[documents, d]`, an array or a SciPy sparse matrix; the others are `[documents]`. The documents of a query are
+        `X` is `[documents, d]`, any array or a SciPy sparse matrix; the others are `[documents]`. The documents of a query are
         neighbours.
 
         Raises:
-            DataError: a query returns after another one, shapes do not fit, or a number is not finite.
+            DataError: a query returns after another one, shapes do not fit, an entry is missing, a number is not finite, or
+                a label is a whole number that float32 does not hold.
 
         >>> RankingData.from_arrays([[1.0], [2.0], [3.0]], [1, 0, 2], [7, 7, 9]).offsets
         array([0, 2, 3])
         """
-        names = np.asarray(Names.of(qid) if isinstance(qid, list | tuple) and qid and isinstance(qid[0], str) else qid)
-        labels = np.ascontiguousarray(y, dtype=np.float32)
-        if names.ndim != 1 or labels.ndim != 1 or len(names) != len(labels):
+        try:
+            ids = np.asarray(qid) if isinstance(qid, Names) else known_ids("qid", qid)
+            labels = np.ascontiguousarray(as_single("y", y))
+            if docids is not None and not isinstance(docids, Names):
+                docids = _names(known_ids("docids", docids))
+            if not sp.issparse(X):
+                X = np.ascontiguousarray(as_numbers("X", X, exact=False), dtype=np.float32)
+        except (TypeError, ValueError) as error:
+            raise DataError(str(error)) from None
+        if ids.ndim != 1 or labels.ndim != 1 or len(ids) != len(labels):
             raise DataError(
-                f"y and qid must have shape [documents], one entry a document; got {labels.shape} and {names.shape}"
+                f"y and qid must have shape [documents], one entry a document; got {labels.shape} and {ids.shape}"
             )
+        names = np.asarray(_names(ids)) if ids.dtype.kind == "O" else ids
         starts = np.flatnonzero(names[1:] != names[:-1]) + 1
         offsets = np.concatenate([[0], starts, [len(names)]]) if len(names) else np.zeros(1)
         offsets = offsets.astype(np.int64)
-        features = sp.csr_array(X, dtype=np.float32) if sp.issparse(X) else np.ascontiguousarray(X, dtype=np.float32)
+        features = sp.csr_array(X, dtype=np.float32) if sp.issparse(X) else X
         qids = Names.of(
             names[offsets[:-1]].tolist() if names.dtype.kind == "O" else names[offsets[:-1]].astype(np.str_)
         )
-        return cls(features, labels, offsets, qids, None if docids is None else Names.of(docids))
+        return cls(features, labels, offsets, qids, docids)
 
     @property
     def num_lists(self) -> int:
@@ -205,15 +216,15 @@ class RankingData:
         A value goes as far as the next `word =` or the end of the comment; it is "" where the key is absent. Where there are no
         comments, or none has the key, this raises DataError.
         """
-        begins = re.compile(rf"(?:^|\s){re.escape(key)}\s*=\s*")
+        begins = re.compile(rf"(?:^|[ \t]){re.escape(key)}[ \t]*=[ \t]*")
         comments, found = self._search_comments(begins, f"has {key!r}")
         if not any(found):
             first = f"no comment has {key!r}; the first one is {shortened(comments[0])}" if found else "no documents"
             raise DataError(first)
-        ends = re.compile(r"\s\w+\s*=|$")
+        ends = re.compile(r"[ \t]\w+[ \t]*=|$")
         # Two searches, since one expression for all would take the square of a long comment's time.
         values = ((match.string, match.end()) if match else ("", 0) for match in found)
-        return Names.of([text[at : ends.search(text, at).start()].rstrip() for text, at in values])  # type: ignore[union-attr]
+        return Names.of([text[at : ends.search(text, at).start()].rstrip(" \t") for text, at in values])  # type: ignore[union-attr]
 
     def with_groups(
         self, groups: ArrayLike | None = None, *, comment: str | None = None, column: int | None = None
@@ -246,7 +257,10 @@ class RankingData:
             chosen = self.features[:, [column]]
             values = (chosen.toarray() if self.is_sparse else chosen).ravel()
         else:
-            values = np.asarray(groups)
+            try:
+                values = numbered_ids("groups", groups)
+            except ValueError as error:
+                raise DataError(str(error)) from None
             if values.shape != (self.num_documents,):
                 raise DataError(f"groups must have shape [documents] = ({self.num_documents},), got {values.shape}")
         return replace(self, groups=np.unique(values, return_inverse=True)[1].astype(np.int64))
@@ -391,6 +405,14 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
         offsets=np.concatenate([[0], np.cumsum(lengths)]),
         qids=Names.joined([part.qids for part in parts]),
     )
+
+
+def _names(ids: np.ndarray) -> Names:
+    """Numbers and strings as names; NumPy would make floats of integers and floats."""
+    if ids.dtype.kind != "O":
+        return Names.of(ids)
+    same = any(all(isinstance(each, kind) for each in ids) for kind in (str, bytes))
+    return Names.of(ids.tolist() if same else list(map(str, ids)))
 
 
 def _per_document() -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 from rankstruct.data.dataset import RankingData, Splits
 from rankstruct.data.errors import DataError
 from rankstruct.data.formats import CSV, FORMATS, feature_names, read_lists
+from rankstruct.data.text import PACKED
 
 __all__ = ["read_alike", "read_folds"]
 
@@ -22,7 +23,7 @@ def read_folds(path: str | os.PathLike[str], fold: int | None = None, **options:
 
     Args:
         path: a folder with `Fold1`, `Fold2`, ...; or, with `fold=None`, one with the three files. They end in `.txt` or another
-            suffix that `read_lists` knows, and `.gz` may follow.
+            suffix that `read_lists` knows, and `.gz`, `.bz2`, `.xz` or `.zst` may follow.
         fold: the number of the fold, from 1.
         options: those of `read_lists`.
 
@@ -46,9 +47,22 @@ def read_alike(files: Sequence[str | os.PathLike[str]], **options: Any) -> list[
     parts = [read_lists(file, **options, **more) for file, more in zip(files, named, strict=True)]
     widths = {part.num_features for part in parts}
     if len(widths) > 1:  # sparse files need not mention the last features
+        _check_tables(files, [part.num_features for part in parts])
         options |= {"num_features": max(widths)}
         parts = [read_lists(file, **options, **more) for file, more in zip(files, named, strict=True)]
     return parts
+
+
+def _check_tables(files: Sequence[str | os.PathLike[str]], widths: Sequence[int]) -> None:
+    """Raise DataError where a table has fewer features than another file: its columns are all that it has."""
+    most = max(widths)
+    if widths[0] < most and feature_names(files[0]) is not None:
+        raise DataError(
+            f"{files[widths.index(most)]}: expected {widths[0]} features, as many as {files[0]} has, got {most}"
+        )
+    for file, width in zip(files, widths, strict=True):
+        if width < most and feature_names(file) is not None:
+            raise DataError(f"{file}: expected {most} features, as many as other files have, got {width}")
 
 
 def fold_files(path: str | os.PathLike[str], fold: int | None = None) -> list[Path]:
@@ -79,7 +93,7 @@ def find_parts(
 
 def _found(folder: Path) -> dict[str, Path | None]:
     """The file of each part, by the order of the formats."""
-    endings = [suffix + packed for suffix in (*FORMATS, CSV) for packed in ("", ".gz")]
+    endings = [suffix + packed for suffix in (*FORMATS, CSV) for packed in ("", *PACKED)]
     return {
         part: next((file for ending in endings if (file := folder / f"{part}{ending}").is_file()), None)
         for part in PARTS

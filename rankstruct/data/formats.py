@@ -7,13 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rankstruct.data.arrow import column_names, csv_columns, read_arrow
+from rankstruct.data.arrow import column_names, read_arrow
 from rankstruct.data.assembly import read_rankdata
 from rankstruct.data.cache import SUFFIX
 from rankstruct.data.dataset import RankingData
+from rankstruct.data.delimited import find_column, named, read_header
 from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.svmlight import read_svmlight
 from rankstruct.data.tabular import ClassTable, read_arff, read_csv
+from rankstruct.data.text import unpacked_name
 
 __all__ = ["read_lists", "register_format"]
 
@@ -37,7 +39,7 @@ def register_format(suffix: str, reader: Callable[..., RankingData]) -> None:
     """Read files of a suffix with `reader`, in folds, as `predict_path` and as labels of `rankstruct evaluate`.
 
     Args:
-        suffix: such as `".tsv"`; the files may have `.gz` after it.
+        suffix: such as `".tsv"`; the files may have `.gz`, `.bz2`, `.xz` or `.zst` after it.
         reader: called as `reader(path, num_features=None, labels="grades", cache=True)`, some of the three or none being given;
             `num_features` is the least number of features of the result.
 
@@ -54,10 +56,14 @@ def register_format(suffix: str, reader: Callable[..., RankingData]) -> None:
 def read_lists(path: str | os.PathLike[str], **options: Any) -> RankingData:
     """Read a file of lists in the format of its suffix; SVMlight or LETOR lines where the suffix says none.
 
-    Options are what the reader takes: `num_features`, `labels`, `cache`; see `read_svmlight` for its own. A file that breaks its
-    format, or holds classes instead of lists, raises DataError.
+    Options are what the reader takes: `num_features`, `labels`, `cache`; see `read_svmlight` for its own, of which `zero_based`
+    may be given for any file: others have no feature ids. A file that breaks its format, or holds classes instead of lists,
+    raises DataError.
     """
-    return find_reader(path, options.get("qid", "qid"))(Path(path), **options)
+    reader = find_reader(path, options.get("qid", "qid"))
+    if reader is not read_svmlight:
+        options.pop("zero_based", None)
+    return reader(Path(path), **options)
 
 
 def find_reader(path: str | os.PathLike[str], qid: str = "qid") -> Callable[..., RankingData]:
@@ -70,10 +76,11 @@ def find_reader(path: str | os.PathLike[str], qid: str = "qid") -> Callable[...,
     if has_classes(path, qid):
         if suffix == CSV and not Path(path).is_file():
             raise DataError(f"{path}: no such file")
-        table = f" without a column {qid!r}" if suffix == CSV else ""
+        table, found = (f" without a column {qid!r}", read_header(path).names) if suffix == CSV else ("", [])
+        there = f"; this one has {named(found)}" if found else ""
         raise DataError(
             f"{path}: expected lists, and a {suffix} file{table} has rows with a class each; protocol='cross-validation' of a "
-            "Source makes queries of them. A table of lists, CSV or Parquet, has columns qid, label and features"
+            f"Source makes queries of them. A table of lists, CSV or Parquet, has columns qid, label and features{there}"
         )
     return _reader_of(suffix)
 
@@ -113,8 +120,8 @@ def options_for_model(
 
 
 def suffix_of(path: str | os.PathLike[str]) -> str:
-    """The suffix that tells a file's format: that before `.gz`."""
-    return Path(Path(path).name.removesuffix(".gz")).suffix
+    """The suffix that tells a file's format: that before `.gz` and the like."""
+    return Path(unpacked_name(Path(path).name)).suffix.lower()
 
 
 def has_classes(path: str | os.PathLike[str], qid: str = "qid") -> bool:
@@ -122,4 +129,4 @@ def has_classes(path: str | os.PathLike[str], qid: str = "qid") -> bool:
     suffix = suffix_of(path)
     if suffix not in CLASS_FORMATS or suffix in FORMATS:
         return False
-    return suffix != CSV or not Path(path).is_file() or qid not in csv_columns(path)
+    return suffix != CSV or not Path(path).is_file() or find_column(read_header(path, [qid]).names, qid) is None

@@ -6,7 +6,7 @@ NumPy's own arrays of strings give every entry the room of the longest, and drop
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -56,10 +56,11 @@ class Names(NDArrayOperatorsMixin):
                 given = given.astype(np.str_)
             given = given.tolist()
         kind = bytes if _all_of(bytes, given) and len(given) else str
-        pieces = given if kind is bytes else [name.encode("utf-8", "surrogatepass") for name in given]
-        offsets = np.zeros(len(pieces) + 1, np.int64)
-        np.cumsum([len(piece) for piece in pieces], out=offsets[1:])
-        return cls(np.frombuffer(b"".join(pieces), np.uint8), offsets, kind)
+        text = b"".join(given) if kind is bytes else "".join(given).encode("utf-8", "surrogatepass")
+        if kind is str and not text.isascii():
+            given = (name.encode("utf-8", "surrogatepass") for name in given)
+        offsets = np.cumsum(np.fromiter(chain([0], map(len, given)), np.int64))
+        return cls(np.frombuffer(text, np.uint8), offsets, kind)
 
     @classmethod
     def joined(cls, parts: Sequence[Names]) -> Names:

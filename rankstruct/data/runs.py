@@ -1,10 +1,13 @@
 """TREC runs and relevance judgements (qrels), and plain files of scores.
 
-A line of a run is `query Q0 docid rank score tag`, a line of qrels `query iteration docid label`; columns are separated
-by blanks, what follows the last column is not read, and lines that start with `#` say nothing. Qrels may also have BEIR's three
-columns, `query-id corpus-id score`, under a first line that says so. The rank column is not
-read either: as for trec_eval, scores alone order a list. Reading raises DataError for a file that is absent or empty, a line
-with fewer columns, a label that is not an integer, a score that is not a finite number, and a document twice in a query.
+A line of a run is `query Q0 docid rank score tag`, a line of qrels `query iteration docid label`. Columns are separated by
+tabs where the first line has so many fields between tabs, and names may then have blanks in them; else by blanks and tabs, as
+for trec_eval. Every line has as many columns as the first. A blank is one of ASCII: a no-break space is part of a name. Qrels
+may also have BEIR's three columns, `query-id corpus-id score`, under a first line that says so. The rank column is not read: as
+for trec_eval, scores alone order a list. Lines of `#` and a blank are remarks, unless they have all columns and a number where
+one belongs; names may start with `#`, and a warning tells how many lines do. Reading raises DataError for a file that is absent
+or empty, a line with another number of columns, a label that is not an integer (`1.0` is one), a score that is not a finite
+number, and a document twice in a query.
 """
 
 from __future__ import annotations
@@ -12,26 +15,30 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from rankstruct.arrays import as_numbers, as_scores
 from rankstruct.data.dataset import RankingData
 from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.names import Names
-from rankstruct.data.text import parse_number, text_lines
+from rankstruct.data.text import BLANKS, SPACE, TABS, Separator, field_rows, parse_number, split_blanks, text_lines
 from rankstruct.files import whole_file
 
 __all__ = ["JoinedRun", "join_run", "read_qrels", "read_run", "read_scores", "write_run", "write_scores"]
 
 _log = logging.getLogger(__name__)
 
-_SCORE = "a finite number as score"
-_BEIR = "query-id corpus-id score"
+_MOST = 2**53  # of a label: above it float64 does not hold all integers
+
+_NOT_READ_BACK = re.compile(r"\A\Z|\A | \Z|[\t\r\n\ud800-\udfff]")
 
 Judgements = dict[str, dict[str, float]]
 
@@ -47,7 +54,8 @@ class JoinedRun:
         qids: `[lists]` strings.
         docids: `[documents]` strings.
         num_relevant: `[lists]` int64, relevant (label > 0) documents of the qrels, retrieved or not.
-        ideal_labels: `[lists, most judged]` float64, the labels of all judged documents, retrieved or not; NaN is padding.
+        ideal_labels: `[judged documents]` float64, the labels of all judged documents, retrieved or not, list by list.
+        ideal_offsets: `[lists + 1]` int64: those of list i are `ideal_labels[ideal_offsets[i] : ideal_offsets[i + 1]]`.
         judged: `[documents]` bool, which were judged.
         pooled: `[documents]` bool, which the qrels name: those judged, and those in the pool that nobody judged, label -1.
         not_judged: how many documents of the run have no judgement.
@@ -62,6 +70,7 @@ class JoinedRun:
     docids: Names
     num_relevant: np.ndarray
     ideal_labels: np.ndarray
+    ideal_offsets: np.ndarray
     judged: np.ndarray
     pooled: np.ndarray
     not_judged: int
@@ -69,27 +78,60 @@ class JoinedRun:
     only_in_qrels: tuple[str, ...]
 
 
+class _Form(NamedTuple):
+    """A file of one number for each query and document."""
+
+    columns: str
+    document: int
+    value: int
+    parse: Callable[[str], float]
+    what: str
+
+
+def _as_label(word: str) -> float:
+    """An integer, also one that is written as a decimal number."""
+    try:
+        return parse_number(word, int)
+    except ValueError:
+        if (value := parse_number(word)).is_integer():
+            return int(value)
+        raise
+
+
+_LABEL = "an integer as label"
+_SCORE = "a finite number as score"
+_QRELS = _Form("query iteration docid label", 2, 3, _as_label, _LABEL)
+_BEIR = _Form("query-id corpus-id score", 1, 2, _as_label, _LABEL)
+_RUN = _Form("query Q0 docid rank score tag", 2, 4, parse_number, _SCORE)
+
+
 def read_qrels(path: str | os.PathLike[str]) -> Judgements:
     """Judgements as `{query: {docid: label}}`; raises as the module says."""
     path = Path(path)
-    if next(text_lines(path), (0, ""))[1].split()[:2] == _BEIR.split()[:2]:
-        return _read_table(path, _BEIR, 2, int, "an integer as label", document=1, first=2)
-    return _read_table(path, "query iteration docid label", 3, int, "an integer as label")
+    lines = text_lines(path)
+    first = next(lines, (0, ""))
+    names = split_blanks(first[1].lower())
+    if len(names) == 3 and names[:2] == _BEIR.columns.split()[:2]:
+        return _read_table(path, lines, _BEIR, TABS if "\t" in first[1] else BLANKS)
+    return _read_table(path, chain([first] if first[0] else [], lines), _QRELS)
 
 
 def read_run(path: str | os.PathLike[str]) -> Judgements:
     """A run as `{query: {docid: score}}`; raises as the module says."""
-    return _read_table(Path(path), "query Q0 docid rank score tag", 4, float, _SCORE)
+    path = Path(path)
+    return _read_table(path, text_lines(path), _RUN)
 
 
 def write_run(path: str | os.PathLike[str], data: RankingData, scores: ArrayLike, tag: str = "rankstruct") -> None:
     """Write scores as a TREC run, lists in the order of the data, each sorted by score; the file appears whole or not at all.
 
     Scores are `[documents]`; ties keep the order of the data. A document without a name is called `<qid>-<k>`, the k-th of its
-    list; `tag` is the run's name, one word.
+    list; `tag` is the run's name. Blanks separate the columns, or tabs where a name or the tag has a blank in it: `read_run`
+    reads both, trec_eval does not, which is logged.
 
     Raises:
-        ValueError: scores of another shape, a score that is not finite, or a name with a blank in it.
+        ValueError: scores of another shape, a score that is not finite, a document twice in a list, or a name that would not be
+            read back: it is empty, has a tab or a line end in it, begins or ends with a blank, or is no Unicode text.
 
     >>> import tempfile
     >>> data = RankingData.from_arrays([[1.0], [2.0]], [1, 0], ["q", "q"])
@@ -102,29 +144,64 @@ def write_run(path: str | os.PathLike[str], data: RankingData, scores: ArrayLike
     values = _checked_scores(scores)
     if values.shape != (data.num_documents,):
         raise ValueError(f"scores must have shape [documents] = ({data.num_documents},), got {values.shape}")
+    named = [names for names in (data.qids, data.docids) if names is not None]
+    blank = " " in tag or any(" " in name for names in named for name in names)
+    if blank:
+        _log.warning(
+            "%s: columns are separated by tabs, for names that have blanks, which trec_eval does not read", path
+        )
+    between = "\t" if blank else " "
 
     def lines() -> Iterator[str]:
+        _check_name("tag", tag)
         for qid, (first, last) in zip(data.qids.tolist(), pairwise(data.offsets.tolist()), strict=True):
-            order = np.argsort(-values[first:last], kind="stable")
+            _check_name("query", qid)
+            docids = data.docids[first:last].tolist() if data.docids is not None else [""] * (last - first)
+            docids = [docid or f"{qid}-{place}" for place, docid in enumerate(docids, 1)]
+            if len(set(docids)) < len(docids):
+                again = next(name for place, name in enumerate(docids) if name in docids[:place])
+                raise ValueError(
+                    f"a run has a document once in a query, got {_short(again)} again in query {_short(qid)}"
+                )
+            order = np.argsort(-as_scores(values[first:last]), kind="stable")
             for rank, place in enumerate(order.tolist(), 1):
-                docid = (str(data.docids[first + place]) if data.docids is not None else "") or f"{qid}-{place + 1}"
-                names = (qid, docid, tag)
-                if any(len(name.split()) != 1 for name in names):
-                    raise ValueError(f"names in a run must be one word each; got query, document and tag {names}")
+                _check_name("document", docids[place])
                 # str of a number is the shortest text that reads back as the same number
-                yield f"{qid} Q0 {docid} {rank} {values[first + place]!s} {tag}\n"
+                yield between.join((qid, "Q0", docids[place], str(rank), str(values[first + place]), tag)) + "\n"
 
     with whole_file(path) as file:
         file.writelines(lines())
 
 
+def _check_name(what: str, name: str) -> None:
+    """Raise ValueError for a name that would not be read back."""
+    if _NOT_READ_BACK.search(name) or (what == "query" and name[0] == "\ufeff"):
+        raise ValueError(
+            f"a run has no place for the {what} {shortened(name)}: expected text without tabs and line ends, and without a "
+            "blank at either end or a byte order mark before it; rename it"
+        )
+
+
 def read_scores(path: str | os.PathLike[str]) -> np.ndarray:
     """One score a line, the last word of it, `[documents]` float64, as LETOR's baselines and SVMlight write them.
 
-    Raises as the module says, for a blank line too.
+    Raises as the module says, for a blank line and one with more or fewer words than the first too.
     """
     path = Path(path)
-    scores = [_number((line.split() or [""])[-1], float, _SCORE, f"{path}:{at}") for at, line in text_lines(path)]
+    scores: list[float] = []
+    count = 0
+    for number, line in text_lines(path):
+        words = split_blanks(line) or [""]
+        count = count or len(words)
+        if words[0] and len(words) != count:
+            raise DataError(
+                f"{path}:{number}: expected {count} words, the last of them a score, as on line 1, got {len(words)}, "
+                f"{shortened(line.strip(SPACE))}; correct the line"
+            )
+        try:
+            scores.append(_finite(parse_number(words[-1])))
+        except (ValueError, OverflowError):
+            raise _wrong_number(_SCORE, words[-1], f"{path}:{number}") from None
     if not scores:
         raise DataError(f"{path}: expected scores, one a line, got an empty file")
     return np.array(scores)
@@ -145,86 +222,115 @@ def write_scores(path: str | os.PathLike[str], scores: ArrayLike) -> None:
 
 
 def join_run(run: Judgements, qrels: Judgements) -> JoinedRun:
-    """Give the documents of a run their judgements.
+    """Give the documents of a run their judgements, in memory for as many as there are of both.
 
-    Queries that only one of the two has are left out, counted and logged; without a query in common, this raises DataError.
-    A label below 0 means in the pool but not judged, as for trec_eval.
+    Queries that only one of the two has are left out, counted and logged. A label below 0 means in the pool but not judged, as
+    for trec_eval.
+
+    Raises:
+        DataError: no query in common; or names of one type in the run and of another in the qrels, which are never equal.
 
     >>> joined = join_run({"1": {"a": 0.5, "b": 2.0}}, {"1": {"b": 1, "c": 2}, "7": {"a": 1}})
-    >>> joined.labels, joined.num_relevant, joined.ideal_labels, joined.only_in_qrels
-    (array([0., 1.]), array([2]), array([[1., 2.]]), ('7',))
+    >>> joined.labels, joined.num_relevant, joined.ideal_labels, joined.ideal_offsets, joined.only_in_qrels
+    (array([0., 1.]), array([2]), array([1., 2.]), array([0, 2]), ('7',))
     """
+    _check_types("queries", run, qrels)
     common = [query for query in run if query in qrels]
     if not common:
         raise DataError(
             f"run and qrels must have queries in common; got run queries {_some(run)} and qrels queries {_some(qrels)}"
         )
+    retrieved, known = (chain.from_iterable(map(names.__getitem__, common)) for names in (run, qrels))
+    _check_types("documents", retrieved, known)
     only_in_run = tuple(query for query in run if query not in qrels)
     only_in_qrels = tuple(query for query in qrels if query not in run)
     for names, where in ((only_in_run, "run"), (only_in_qrels, "qrels")):
         if names:
             _log.warning("%d queries that only the %s has are left out: %s", len(names), where, _some(names))
-    judged = [{docid: label for docid, label in qrels[query].items() if label >= 0} for query in common]
-    ideal_labels = np.full((len(common), max(map(len, judged))), np.nan)
-    for row, labels in zip(ideal_labels, judged, strict=True):
-        row[: len(labels)] = list(labels.values())
-    found = [labels.get(docid) for query, labels in zip(common, judged, strict=True) for docid in run[query]]
-    pooled = [docid in qrels[query] for query in common for docid in run[query]]
+    pool = np.fromiter(chain.from_iterable(qrels[query].values() for query in common), np.float64)
+    kept, ends = pool >= 0, np.cumsum([0, *(len(qrels[query]) for query in common)])
+    offsets = np.cumsum([0, *(len(run[query]) for query in common)])
+    nobody = math.nan
+    found = np.fromiter((qrels[query].get(docid, nobody) for query in common for docid in run[query]), np.float64)
+    judged = found >= 0
     return JoinedRun(
-        scores=np.array([score for query in common for score in run[query].values()], dtype=np.float64),
-        labels=np.array([label or 0 for label in found], dtype=np.float64),
-        offsets=np.cumsum([0, *(len(run[query]) for query in common)]),
+        scores=np.fromiter(chain.from_iterable(run[query].values() for query in common), np.float64),
+        labels=np.where(judged, found, 0),
+        offsets=offsets,
         qids=Names.of(common),
         docids=Names.of([docid for query in common for docid in run[query]]),
-        num_relevant=(ideal_labels > 0).sum(axis=1),
-        ideal_labels=ideal_labels,
-        judged=np.array([label is not None for label in found], dtype=bool),
-        pooled=np.array(pooled, dtype=bool),
-        not_judged=found.count(None),
+        num_relevant=_counted(pool > 0, ends),
+        ideal_labels=pool[kept],
+        ideal_offsets=np.cumsum([0, *_counted(kept, ends)]),
+        judged=judged,
+        pooled=~np.isnan(found),
+        not_judged=int((~judged).sum()),
         only_in_run=only_in_run,
         only_in_qrels=only_in_qrels,
     )
 
 
+def _counted(flags: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """How many flags there are from each end to the next."""
+    return np.diff(np.concatenate([[0], np.cumsum(flags)])[ends])
+
+
+def _check_types(what: str, ours: Iterable[object], theirs: Iterable[object]) -> None:
+    """Raise DataError where all names of a run have another type than all names of qrels, as 7 and "7"."""
+    types = [{type(name) for name in names} for names in (ours, theirs)]
+    if all(types) and not types[0] & types[1]:
+        mine, other = (", ".join(sorted(kind.__name__ for kind in each)) for each in types)
+        raise DataError(
+            f"the names of {what} must be of one type in run and qrels, got {mine} in the run and {other} in the qrels; "
+            "make strings of both"
+        )
+
+
 def _read_table(
-    path: Path, columns: str, column: int, kind: type, what: str, *, document: int = 2, first: int = 1
+    path: Path, lines: Iterable[tuple[int, str]], form: _Form, separator: Separator | None = None
 ) -> Judgements:
+    """The numbers of a file; its first line tells the separator, unless it is given."""
+
+    def fits(fields: Sequence[str]) -> bool:
+        try:
+            _finite(form.parse(fields[form.value]))
+        except (ValueError, OverflowError):
+            return False
+        return True
+
     table: Judgements = {}
-    names = columns.split()
-    for line_number, line in text_lines(path):
-        if line_number < first or line.startswith("#") or not line.strip():
-            continue
-        words = line.split(maxsplit=len(names))
-        if len(words) < len(names):
-            raise DataError(
-                f"{path}:{line_number}: expected {len(names)} columns, {columns}; got {len(words)}, "
-                f"{line.strip()[:60]!r}; correct or remove the line"
-            )
-        documents = table.setdefault(words[0], {})
-        docid = words[document]
+    names: dict[str, str] = {}  # of documents, each once in memory, however many queries have it
+    for number, fields in field_rows(path, lines, form.columns, fits, separator=separator):
+        documents = table.setdefault(fields[0], {})
+        docid = names.setdefault(fields[form.document], fields[form.document])
         if docid in documents:
             raise DataError(
-                f"{path}:{line_number}: expected each document once in a query, got {_short(docid)} again in "
-                f"query {_short(words[0])}; remove one of the lines"
+                f"{path}:{number}: expected each document once in a query, got {_short(docid)} again in "
+                f"query {_short(fields[0])}; remove one of the lines"
             )
-        documents[docid] = _number(words[column], kind, what, f"{path}:{line_number}")
+        try:
+            documents[docid] = _finite(form.parse(fields[form.value]))
+        except (ValueError, OverflowError):
+            raise _wrong_number(form.what, fields[form.value], f"{path}:{number}") from None
     if not table:
-        raise DataError(f"{path}: expected lines of {columns}, got none")
+        raise DataError(f"{path}: expected lines of {form.columns}, got none")
     return table
 
 
-def _number(word: str, kind: type, what: str, place: str) -> float:
-    try:
-        value = parse_number(word, kind)
-        if math.isfinite(value):
-            return value
-    except (ValueError, OverflowError):
-        pass
-    raise DataError(f"{place}: expected {what}, got {shortened(word)}; correct or remove the line")
+def _finite(value: float) -> float:
+    """A number; ValueError for one that is not finite, or an integer that float64 may not hold."""
+    if not -math.inf < value < math.inf or (isinstance(value, int) and abs(value) > _MOST):
+        raise ValueError
+    return value
+
+
+def _wrong_number(what: str, word: str, place: str) -> DataError:
+    return DataError(f"{place}: expected {what}, got {shortened(word)}; correct or remove the line")
 
 
 def _checked_scores(scores: ArrayLike) -> np.ndarray:
-    values = np.asarray(scores)
+    values = as_numbers("scores", scores)
+    values = values.astype(np.float64) if values.dtype == bool else values
     if values.ndim != 1:
         raise ValueError(f"scores must be flat, shape [documents]; got {values.shape}")
     if not np.isfinite(values).all():
@@ -233,10 +339,11 @@ def _checked_scores(scores: ArrayLike) -> np.ndarray:
     return values
 
 
-def _short(name: str) -> str:
+def _short(name: object) -> str:
+    name = str(name)
     return name if len(name) <= 60 else f"{name[:60]}..."
 
 
-def _some(names: Iterable[str]) -> str:
+def _some(names: Iterable[object]) -> str:
     names = list(names)
     return ", ".join(map(_short, names[:5])) + (", ..." if len(names) > 5 else "")

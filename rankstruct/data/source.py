@@ -59,6 +59,7 @@ class Source:
         relevant: the class with label 1; None for the rarest.
         prepare_train: more steps, for the training lists alone; none that changes features.
         prepare_test: as `prepare_train`, for validation and test lists.
+        zero_based: feature ids of SVMlight files start at 0, in all of the files.
 
     >>> Source(builtin="synthetic", prepare=["query-minmax"]).read().train.num_lists
     100
@@ -80,6 +81,7 @@ class Source:
     relevant: str | None = None
     prepare_train: tuple[str, ...] = ()
     prepare_test: tuple[str, ...] = ()
+    zero_based: bool = False
 
     def __post_init__(self) -> None:
         for entry in fields(self):  # what is frozen has a hash
@@ -174,7 +176,7 @@ class Source:
         if self.builtin is not None:
             return BUILTIN[self.builtin](self.seed)
         path = Path(str(self.path))
-        options = {"labels": self.labels, "cache": self.cache}
+        options = {"labels": self.labels, "cache": self.cache, "zero_based": self.zero_based}
         if self.protocol == "folds":
             return read_folds(path, self.fold, **options)
         fold = self.fold or 1
@@ -242,6 +244,7 @@ def read_splits(
     labels: str = "grades",
     seed: int = 0,
     cache: bool = True,
+    zero_based: bool = False,
 ) -> Splits:
     """Read or make the three parts, as they are: `Source(...).read()` with the same arguments.
 
@@ -249,4 +252,4 @@ def read_splits(
     100
     """
     path = None if path is None else str(path)
-    return Source(path, fold, builtin, labels=labels, seed=seed, cache=cache).read()
+    return Source(path, fold, builtin, labels=labels, seed=seed, cache=cache, zero_based=zero_based).read()

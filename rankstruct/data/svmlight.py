@@ -1,15 +1,15 @@
 """Reading SVMlight and LETOR files.
 
 A line is a document, `label qid:query id:value id:value ... # comment`; documents of a query are neighbours. Feature
-ids start at 1 and rise; what is left out is 0. Blank lines and lines that start with `#` say nothing. `NULL`, in any
-case, is a missing value. Without `qid:` on the lines, a side file gives the size of each list, one after another.
+ids start at 1 and rise; what is left out is 0. Blank lines and lines that start with `#` say nothing. `NULL` and `qid` may be
+written in any case; `NULL` is a missing value. Without `qid:` on the lines, a side file gives the size of each list, one after
+another. Blanks and tabs of ASCII separate; other white space is part of a name, but refused at the ends of a query's.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import re
 from collections import deque
@@ -29,17 +29,18 @@ from rankstruct.data.cache import Stream
 from rankstruct.data.dataset import RankingData
 from rankstruct.data.errors import DataError, check_least, shortened
 from rankstruct.data.names import Names
-from rankstruct.data.text import Piece, check_file, read_blocks, whole_lines
+from rankstruct.data.text import Piece, check_file, split_blanks, whole_lines
 from rankstruct.files import add_to_digest
 from rankstruct.progress import Progress
 
 __all__ = ["read_svmlight"]
 
-_log = logging.getLogger(__name__)
-_FORMAT = 2  # raise it when the same file would give other arrays
+_FORMAT = 3  # raise it when the same file would give other arrays
 _GROUP_SUFFIXES = (".query", ".group")
-_WORD = re.compile(rb"[ \t\r]*([^\s#]*)")
-_LABEL = re.compile(rb"[ \t\r]*[^\s#]*[ \t]*")
+_WORD = re.compile(rb"[ \t\r]*([^ \t\r\n#]*)")
+_LABEL = re.compile(rb"[ \t\r]*[^ \t\r\n#]*[ \t]*")
+_QID_WITH_HASH = re.compile(rb"[^ \t\r\n]*")
+_SPACE_OF_A_SLIP = re.compile(r"^\s|\s$|\s\d+:")  # of a query's name; none in it is a blank of ASCII
 _MAX_ID = 2**31 - 2
 
 
@@ -78,7 +79,7 @@ def read_svmlight(
     omitted: Literal["check", "zero"] = "check",
     cache: bool | str | os.PathLike[str] = True,
 ) -> RankingData:
-    r"""Read a file of SVMlight or LETOR lines, plain or gzip.
+    r"""Read a file of SVMlight or LETOR lines, plain or packed (gzip, bzip2, xz, Zstandard).
 
     A document's name is the `docid = name` of its comment, or the comment itself where that is one word. Numbers are
     rounded to the nearest float64 and then to float32, as everywhere in Python.
@@ -112,10 +113,7 @@ def read_svmlight(
     path = Path(path)
     options = Options(num_features, labels, float(fill), sparse, zero_based, omitted)
     lines = Lines(path, options, group_file)
-    data = assemble(path, lines.fill, cache, lines.key)
-    if data.missing is not None:
-        _log.warning("%s: %d missing values (NULL) were read as %g (fill=)", path, data.missing.sum(), options.fill)
-    return data
+    return assemble(path, lines.fill, cache, lines.key)
 
 
 class Lines:
@@ -135,7 +133,7 @@ class Lines:
         self.required = group_file is not None
         sides = (side for suffix in _GROUP_SUFFIXES if (side := Path(f"{path}{suffix}")).is_file())
         self.group = next(sides, None) if group_file is None else Path(group_file)
-        self.sizes = None if self.group is None else b"".join(read_blocks(self.group))
+        self.sizes = None if self.group is None else b"".join(piece.text for piece in whole_lines(self.group))
 
     def key(self) -> str:
         """Thirty-two letters that change with the content of the files and the options."""
@@ -149,6 +147,7 @@ class Lines:
 
     def fill(self, assembly: Assembly) -> dict[str, Stream]:
         """Add all documents, and return the arrays that they make."""
+        assembly.fill_value = self.options.fill
         first, shape = None, _Completeness(self.path, self.options)
         for lines in self._parsed():
             if first is None:
@@ -208,8 +207,8 @@ class Lines:
     def _lengths(self, documents: int) -> np.ndarray:
         """The sizes of the lists by the side file, which sum to the number of documents."""
         sizes = []
-        for number, line in enumerate((self.sizes or b"").decode("utf-8", "backslashreplace").splitlines(), 1):
-            for token in line.split():
+        for number, line in enumerate((self.sizes or b"").decode("utf-8", "backslashreplace").split("\n"), 1):
+            for token in split_blanks(line):
                 if not (token.isascii() and token.isdigit()) or len(token.lstrip("0")) > len(str(documents)):
                     raise DataError(
                         f"{self.group}:{number}: expected the number of documents of a list, got {shortened(token)}, and "
@@ -348,6 +347,8 @@ class _Lines:
     def _names(self, spans: np.ndarray, places: np.ndarray, what: str) -> Names:
         """Names of documents or lists, with the bytes that their lines start at for messages."""
         names = Names.at_spans(self.text, spans)
+        if what == "qid" and ((names.text >= 0x80) | (names.text < 0x20)).any():
+            self._check_spaces(spans, places)
         try:
             names.text.tobytes().decode()
             split = False
@@ -366,6 +367,17 @@ class _Lines:
                 ) from None
         return names
 
+    def _check_spaces(self, spans: np.ndarray, places: np.ndarray) -> None:
+        """Raise DataError where white space that is not ASCII's was meant to end a query's name."""
+        for (first, last), place in zip(spans.tolist(), places.tolist(), strict=True):
+            name = self.text[first:last].tobytes().decode("utf-8", "replace")
+            if found := _SPACE_OF_A_SLIP.search(name):
+                space = next(letter for letter in found[0] if letter.isspace())
+                raise DataError(
+                    f"{self.at(place)}: expected blanks or tabs around the qid, got U+{ord(space):04X} in {shortened(name)}, "
+                    "which does not separate; put a blank in its place, or remove it"
+                )
+
     def refuse_qid(self) -> NoReturn:
         """The first line has a qid where the lines of other pieces have none, or the other way round."""
         match = _LABEL.match(self.text.data, int(self.starts[0]))
@@ -380,13 +392,13 @@ class _Lines:
         """File and line of a byte, for messages."""
         return f"{self.path}:{self.line(place)}"
 
-    def _token(self, place: int) -> str:
+    def _token(self, place: int, pattern: re.Pattern[bytes] = _WORD) -> str:
         """The word at or after a byte, printable; "" at the end of a line."""
-        word = _WORD.match(self.text.data, place)
-        return word[1].decode("utf-8", "backslashreplace") if word else ""
+        word = pattern.match(self.text.data, place)
+        return word[word.lastindex or 0].decode("utf-8", "backslashreplace") if word else ""
 
     def _fail(self, problem: int, place: int) -> NoReturn:
-        token = self._token(place)
+        token = self._token(place, _QID_WITH_HASH if problem == _parse.QID_HASH else _WORD)
         shown = shortened(token, 40) if token else "nothing"
         identifier, _, value = token.partition(":")
         limit = self.options.num_features
@@ -394,13 +406,15 @@ class _Lines:
             _parse.LABEL: f"a finite number (of float32's range) as label, got {shown}; "
             + (
                 "put one in front, such as 0 where it is not known"
-                if identifier == "qid"
+                if identifier.lower() == "qid"
                 else "correct or remove the line"
             ),
             _parse.FEATURE: f"a feature as id:value, got {shown}; correct the line, or put remarks behind #",
             _parse.VALUE: f"a finite number (of float32's range) as value of feature {identifier[:20]}, got "
             f"{shortened(value)}; write NULL where it is missing",
             _parse.QID_EMPTY: "a name after qid:, got nothing; name the query",
+            _parse.QID_HASH: f"a query's name without #, which begins a remark, got {shown}; put a blank before the remark, or "
+            "rename the query",
             _parse.QID_MISSING: f"qid:<query> after the label, as on the lines before, got {shown}; add it, or remove "
             "it everywhere, and have the number of documents of each list in a file (group_file=)",
             _parse.QID_SURPRISE: f"no qid:, as on the lines before, got {shown}; give every line its qid, or none",

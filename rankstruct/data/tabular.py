@@ -9,11 +9,15 @@ from typing import NamedTuple
 import numpy as np
 
 from rankstruct.data.dataset import RankingData
+from rankstruct.data.delimited import check_columns, decoded_lines, read_header
 from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.names import Names
 from rankstruct.data.text import parse_number, text_lines
 
 __all__ = ["ClassTable", "read_arff", "read_csv", "sample_queries"]
+
+
+_FLAGS = {"true": 1.0, "false": 0.0}
 
 
 class ClassTable(NamedTuple):
@@ -57,12 +61,15 @@ def read_arff(path: str | os.PathLike[str], target: str | int = -1) -> ClassTabl
 
 
 def read_csv(
-    path: str | os.PathLike[str], target: str | int = -1, *, header: bool = True, delimiter: str = ","
+    path: str | os.PathLike[str], target: str | int = -1, *, header: bool = True, delimiter: str | None = None
 ) -> ClassTable:
     r"""Read a CSV file with numeric columns and a class, `target`, by number or, where the first line has names, by name.
 
+    The first line tells the `delimiter` too, if None is given: a comma, a semicolon, a tab or a bar; and a byte order mark tells
+    UTF-16. True and False are 1 and 0.
+
     Raises:
-        DataError: no rows, no such column, a row of another width, or a feature that is not a finite number.
+        DataError: no rows, no such column, a row of another width, or a feature that is not a finite number (an empty cell).
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -71,14 +78,19 @@ def read_csv(
     ...     read_csv(f"{folder}/a.csv").classes
     array(['good', 'bad'], dtype='<U4')
     """
-    reader = csv.reader((line for _, line in text_lines(path, newline="")), delimiter=delimiter)
+    form = read_header(path, (), delimiter)
+    reader = csv.reader(decoded_lines(path, form.encoding), delimiter=form.separator)
     try:
         rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
     except csv.Error as error:
-        raise DataError(f"{path}, line {reader.line_num}: expected comma-separated values, got: {error}") from None
+        raise DataError(
+            f"{path}, line {reader.line_num}: expected {form.between}-separated values, got: {error}"
+        ) from None
     if not rows:
         raise DataError(f"{path}: expected rows, got an empty file")
     names = rows.pop(0)[1] if header else [str(i) for i in range(len(rows[0][1]))]
+    if header:
+        check_columns(path, names)
     return _table(path, rows, names, target)
 
 
@@ -97,15 +109,26 @@ def _table(path: object, rows: list[tuple[int, list[str]]], names: list[str], ta
         if len(cells) != len(names):
             raise DataError(f"{path}, line {line}: expected {len(names)} values, got {len(cells)}")
         classes.append(cells.pop(at).strip("'\""))
-        try:
-            features[row] = [parse_number(cell) for cell in cells]
-        except ValueError as error:
-            wrong = str(error).partition(": ")[2]
-            raise DataError(f"{path}, line {line}: expected numbers, got {wrong}") from None
+        with np.errstate(over="ignore"):  # told as what is not finite
+            features[row] = list(map(_number, cells))
+    names = names[:at] + names[at + 1 :]
     if not np.isfinite(features).all():
-        row = int(np.argwhere(~np.isfinite(features))[0][0])
-        raise DataError(f"{path}, line {rows[row][0]}: expected finite numbers")
-    return ClassTable(features, np.asarray(Names.of(classes)), names[:at] + names[at + 1 :])
+        row, column = np.argwhere(~np.isfinite(features))[0].tolist()
+        line, cells = rows[row]
+        kind = "numbers" if np.isnan(_number(cells[column])) else "finite numbers (of float32's range)"
+        advice = "" if cells[column] else "; fill it in, or leave the row out"
+        raise DataError(
+            f"{path}, line {line}: expected {kind}, got {shortened(cells[column])} in column {names[column]!r}{advice}"
+        )
+    return ClassTable(features, np.asarray(Names.of(classes)), names)
+
+
+def _number(cell: str) -> float:
+    """NaN where it is none."""
+    try:
+        return _FLAGS[cell] if (cell := cell.casefold()) in _FLAGS else parse_number(cell)
+    except ValueError:
+        return np.nan
 
 
 def sample_queries(

@@ -33,6 +33,12 @@ from rankstruct.progress import Progress
 
 __all__ = ["AutoRanker"]
 
+#: What tables of `results_` say under them.
+SELECTION = (
+    "selection scores are means over the lists that also chose C, epoch and recipe, each judged by models that it did not train: "
+    "they are optimistic, and only lists that chose nothing, a test part, tell what new ones will give"
+)
+
 
 def _linear(options: AutoRanker, lists: Documents) -> Ranker:
     return LinearRanker(options.select, loss="GradedLoss('AUC')", C=[0.001, 0.01, 0.1, 1.0, 10.0])
@@ -77,6 +83,10 @@ class AutoRanker(Ranker):
     of them, and judges the one that it did not train. The ensemble with equal weights is taken unless another recipe is better
     on the lists by more than two standard errors of the difference, list by list.
 
+    These values are selection scores, which are optimistic: the lists that a copy did not train chose its C or epoch, and then
+    the recipe. On random labels (60 lists of 20 documents) they were 0.007 above chance for the linear recipe, 0.017 for the
+    perceptrons, 0.012 and 0.021 for the ensembles, in AP. Only lists that were not given to `fit` tell what new ones will give.
+
     Validation lists that are given to `fit` join the training lists: what is to judge the ranker afterwards belongs in neither.
     A single list is divided by its documents, which is warned of: the figures are then no estimate for new lists.
 
@@ -93,8 +103,8 @@ class AutoRanker(Ranker):
     Attributes:
         recipe_: the name of the one that was taken.
         ranker_: that one, of prepared features.
-        results_: for each recipe `{"recipe", "validation", "seconds", "note"}`: means of measures on the lists, each judged by
-            what was not trained on it (none where it was left out), training time, and why it was left out.
+        results_: for each recipe `{"recipe", "validation", "seconds", "note"}`: selection scores, the means of measures on the
+            lists, each judged by what was not trained on it (none where it was left out), training time, and why it was left out.
         reason_: a sentence that says what was taken and why.
         validation_lists_: how many chose.
         preparation_: the steps, as fitted.
@@ -228,7 +238,8 @@ class AutoRanker(Ranker):
 
     def _explained(self, best: str, means: dict[str, float], error: float) -> str:
         measure = self._measure().name
-        said = f"'{self.recipe_}' was taken: its validation {measure} is {means[self.recipe_]:.4f}"
+        said = f"'{self.recipe_}' was taken: its selection {measure} is {means[self.recipe_]:.4f}"
+        said += " (optimistic: the same lists chose C, epoch and recipe)"
         ahead = means[best] - means[self.recipe_]
         if len(means) == 1:
             said += ", and no other was trained"

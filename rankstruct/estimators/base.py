@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import warnings
 from collections.abc import Sequence
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -20,9 +19,11 @@ from typing_extensions import Self
 
 from rankstruct import losses
 from rankstruct._lazy import public_names
+from rankstruct.arrays import as_array, as_numbers
 from rankstruct.lists import group_documents, ids_of_sizes, list_ids, numbered_ids, refuse_other_names, refusing
 from rankstruct.losses import takes_groups
 from rankstruct.measures import AP, Diverse, Measure, evaluate, parse_measure
+from rankstruct.messages import did_you_mean
 from rankstruct.models.saving import build_module, describe_module
 from rankstruct.preparation import Preparation, takes_sparse
 from rankstruct.processes import Team
@@ -239,7 +240,7 @@ class Ranker(BaseEstimator):
         valid = None
         if given is not None:
             features = self._check(given[0], reset=False)
-            valid = Documents(features, np.asarray(given[1]), *check_ids(features, given[2], groups_valid))
+            valid = Documents(features, as_numbers("y_valid", given[1]), *check_ids(features, given[2], groups_valid))
         self._fit(train, valid)
         return self
 
@@ -302,9 +303,10 @@ class Ranker(BaseEstimator):
         # One document has no order, but may be a process' share.
         least = 1 if getattr(self, "distributed", False) else 2
         labels: dict[str, Any] = {"y": y[0], "y_numeric": True, "ensure_min_samples": least} if y else {}
-        words = [each for each in np.asarray(y[0]).flat[:1] if isinstance(each, str)] if y else []
-        if words:
-            raise ValueError(f"labels must be numbers, graded relevance from 0; got {str(words[0])!r}")
+        if y and y[0] is not None and not sp.issparse(y[0]):
+            labels["y"] = _labels(y[0])
+        if hasattr(X, "detach") or isinstance(X, np.ma.MaskedArray):
+            X = as_array("X", X)
         kinds: dict[str, Any] = {"accept_sparse": "csr", "dtype": _DTYPES, "ensure_all_finite": self.finite}
         try:
             return validate_data(self, X, **labels, **kinds, reset=reset)
@@ -318,6 +320,9 @@ class Ranker(BaseEstimator):
                 ) from None
             if "X contains NaN" not in said:
                 raise
+            if hasattr(X, "isna"):
+                gone = [(name, count) for name, count in X.isna().sum().items() if count]
+                said += " Missing are " + ", ".join(f"{count} in column {name!r}" for name, count in gone[:5]) + "."
             raise ValueError(
                 f"{said} {type(self).__name__}, as it is, takes no missing features; BoostedRanker without prepare= and start= "
                 "does, and an EnsembleRanker of such; or fill them in before, such as by sklearn.impute.SimpleImputer"
@@ -454,7 +459,7 @@ class Ranker(BaseEstimator):
             )
         ids, groups = check_ids(checked, list_ids(checked.shape[0], qid, group, one), groups)
         each_weight = None if item_weights is None else check_item_weights(item_weights, len(ids))
-        values = self._values(Documents(checked, np.asarray(y), ids, groups, item_weights=each_weight))
+        values = self._values(Documents(checked, as_numbers("y", y), ids, groups, item_weights=each_weight))
         weights = _document_weights(sample_weight, ids)
         if weights is None:
             return float(values.mean())
@@ -539,16 +544,15 @@ def named_loss(loss: Any) -> nn.Module | None:
         found = getattr(losses, call.func.id)(*given, **named)  # type: ignore[attr-defined]
     except (SyntaxError, AttributeError, TypeError, ValueError) as error:
         name = str(loss).partition("(")[0].strip()
-        known = {each.lower(): each for each in public_names(losses) if each.endswith("Loss")}
-        near = difflib.get_close_matches(name.lower(), known, 1) if not hasattr(losses, name) else []
-        hint = f"a measure goes first ({error})"
-        if near:
-            hint = f"did you mean {known[near[0]]}?"
+        known = [each for each in public_names(losses) if each.endswith("Loss")]
+        hint = f"; a measure goes first ({error})"
+        if near := "" if hasattr(losses, name) else did_you_mean(name, known):
+            hint = near
         elif isinstance(loss, type):
-            hint = f"make one of the class: {loss.__name__}()"
+            hint = f"; make one of the class: {loss.__name__}()"
         raise ValueError(
             "loss must be a loss module such as rankstruct.RankSVMLoss(), or its name and arguments, such as "
-            f"\"LambdaLoss('nDCG@10')\", got {loss!r}; {hint}"
+            f"\"LambdaLoss('nDCG@10')\", got {loss!r}{hint}"
         ) from error
     if not isinstance(found, nn.Module):
         raise ValueError(f"loss must name a loss module of rankstruct, got {loss!r}")
@@ -561,6 +565,8 @@ def is_number(value: Any, least: float) -> bool:
     >>> is_number(3, 1), is_number("3", 1), is_number(float("nan"), 0)
     (True, False, False)
     """
+    if isinstance(value, Integral) and abs(int(value)) > 2**53:  # which may be more than a float
+        return False
     return isinstance(value, Real) and float(value) >= least
 
 
@@ -611,7 +617,7 @@ def _document_weights(sample_weight: Any, qid: np.ndarray) -> np.ndarray | None:
     """The weight of its list for each document, of what is one a list or one a document."""
     if sample_weight is None:
         return None
-    weights = np.asarray(sample_weight, np.float64)
+    weights = as_numbers("sample_weight", sample_weight).astype(np.float64)
     if not (np.isfinite(weights) & (weights >= 0)).all():
         raise ValueError("sample_weight must be finite numbers, 0 or more")
     _, first, of_row = np.unique(qid, return_index=True, return_inverse=True)
@@ -630,7 +636,7 @@ def _document_weights(sample_weight: Any, qid: np.ndarray) -> np.ndarray | None:
 
 def check_item_weights(item_weights: Any, documents: int | None = None) -> np.ndarray:
     """One weight a document, float64; raises ValueError where they are none."""
-    weights = np.asarray(item_weights, np.float64)
+    weights = as_numbers("item_weights", item_weights).astype(np.float64)
     if weights.ndim != 1 or documents not in (None, len(weights)):
         raise ValueError(
             f"item_weights must be one a document, shape ({documents or 'documents'},); got {weights.shape}"
@@ -638,6 +644,14 @@ def check_item_weights(item_weights: Any, documents: int | None = None) -> np.nd
     if not (np.isfinite(weights) & (weights >= 0)).all():
         raise ValueError("item_weights must be finite numbers, 0 or more")
     return weights
+
+
+def _labels(y: Any) -> np.ndarray:
+    found = as_array("y", y)
+    words = [each for each in found.flat[:1] if isinstance(each, str)]
+    if words:
+        raise ValueError(f"labels must be numbers, graded relevance from 0; got {str(words[0])!r}")
+    return found if found.dtype.kind == "c" else as_numbers("y", found)  # complex ones scikit-learn refuses
 
 
 def dense(X: Any) -> np.ndarray:

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
@@ -33,12 +34,13 @@ class EnsembleRanker(Ranker):
 
     Args:
         rankers: with scikit-learn's conventions, which `fit` trains copies of. One that is fitted already and is to stay as it is
-            goes in as `sklearn.frozen.FrozenEstimator(ranker)`.
+            goes in as `sklearn.frozen.FrozenEstimator(ranker)`; the validation lists must be none that it was fitted to.
         weights: `"equal"`; `"validation"`, the best on the validation lists given to `fit`, where quarters of the whole are
             divided among at most six members and equal weights win a draw; or one number a ranker.
         folds: above 1 each ranker is trained so many times, each time with another part of the lists as its validation lists and
             without it; those given to `fit` join the training lists. The mean of these goes in as one ranker; their scores of the
-            parts that they were not trained on choose `"validation"`'s weights.
+            parts that they were not trained on choose `"validation"`'s weights. Which parts a ranker that is fitted already has
+            seen is not known: with one, `"validation"` is refused and there is no `validation_`.
         measure: what chooses the weights and what `score` reports, a measure or its name; AP if None.
         prepare: steps that raw features go through before any ranker sees them; see `rankstruct.preparation.Preparation`.
         random_state: seed of the parts.
@@ -46,7 +48,8 @@ class EnsembleRanker(Ranker):
     Attributes:
         rankers_: as fitted, those of one ranker's parts one behind the other.
         weights_: one of each, with sum 1.
-        validation_: the measure on the validation lists, with these weights; None without them.
+        validation_: the measure on the validation lists, with these weights; None without them. It is no estimate for new lists
+            but above it: each ranker chose its settings and its epoch by the same lists, and `"validation"` the weights.
         preparation_: the steps, as fitted.
         n_features_in_: how many a raw document has.
 
@@ -123,7 +126,7 @@ class EnsembleRanker(Ranker):
                 scores = self._member_scores(valid.X, valid.qid)
         self.validation_: float | None = None
         weights = None if isinstance(self.weights, str) else self.weights
-        if valid is None or scores is None:
+        if valid is None or scores is None or (self.folds > 1 and any(map(is_frozen, self.rankers))):
             found = check_weights(weights, len(self.rankers))
         else:
             candidates = all_weights(len(self.rankers)) if self.weights == "validation" else [weights]
@@ -146,6 +149,12 @@ class EnsembleRanker(Ranker):
         elif self.weights == "validation" and not has_validation and not self.folds > 1:
             raise ValueError(
                 "weights='validation' needs X_valid, y_valid and qid_valid; give them, or folds=, or take 'equal'"
+            )
+        elif self.weights == "validation" and self.folds > 1 and any(frozen := list(map(is_frozen, self.rankers))):
+            raise ValueError(
+                "weights='validation' with folds= needs rankers that are not fitted yet, since the parts that choose must be new "
+                f"to each; rankers[{frozen.index(True)}] is frozen, and may have been fitted to them: give weights as numbers or "
+                "leave out folds= and give X_valid, y_valid and qid_valid that it was not fitted to"
             )
         elif self.weights == "validation" and len(self.rankers) > _MOST:
             raise ValueError(
@@ -171,6 +180,15 @@ class EnsembleRanker(Ranker):
         check_is_fitted(self)
         scorers = [ranker.to_scorer() for ranker in self.rankers_]
         return with_preparation(EnsembleScorer(scorers, self.weights_), self.preparation_)
+
+
+def is_frozen(part: Any) -> bool:
+    """Whether a ranker, or one that it is made of, is fitted already and stays as it is."""
+    options = getattr(part, "get_params", None)
+    parts = part if isinstance(part, list | tuple) else ()
+    if options is not None and not isinstance(part, type):
+        parts = options(deep=False).values()
+    return isinstance(part, FrozenEstimator) or any(map(is_frozen, parts))
 
 
 def joined(train: Documents, valid: Documents | None) -> Documents:

@@ -166,7 +166,8 @@ class LinearRanker(Ranker):
         C_: the C that was chosen.
         solution_: of that C, with `objective`, `lower_bound`, `gap`, `status`, `history`.
         path_: one `Solution` for each C, ascending.
-        validation_: the measure on the validation lists for each of these C; None without them.
+        validation_: the measure on the validation lists for each of these C; None without them. That of C_ is a selection score:
+            of several C it is above what new lists give.
         w0_: `[d]`, what the regulariser draws to.
         left_out_: how many training lists `drop_empty` left out.
         n_features_in_: how many a raw document has.
@@ -284,7 +285,7 @@ class LinearRanker(Ranker):
 
     def _costs(self) -> list[float]:
         Cs: list[float] = []
-        with suppress(TypeError, ValueError):  # what is no number
+        with suppress(TypeError, ValueError, OverflowError):  # what is no number
             Cs = sorted(np.ravel(np.asarray(self.C, dtype=float)).tolist())
         if not Cs or not all(np.isfinite(C) and C > 0 for C in Cs):
             raise ValueError(f"C must be a positive number or several, got {self.C!r}")

@@ -14,6 +14,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from rankstruct.arrays import as_single
 from rankstruct.estimators.base import (
     Documents,
     Lists,
@@ -25,6 +26,7 @@ from rankstruct.estimators.base import (
     named_loss,
 )
 from rankstruct.kernels.threads import threads_of_torch
+from rankstruct.lists import to_tensor
 from rankstruct.losses import GradedLoss, takes_groups
 from rankstruct.measures import Measure, evaluate
 from rankstruct.models import MeanScorer, MLPScorer
@@ -66,7 +68,8 @@ class MLPRanker(Ranker):
     Attributes:
         preparation_: the steps, as fitted.
         scorer_: the network of prepared features on the CPU, a `MeanScorer` of several.
-        history_: for each network, `{"epoch", "loss", "validation"}` of each epoch; validation is None without such lists.
+        history_: for each network, `{"epoch", "loss", "validation"}` of each epoch; validation is None without such lists. That
+            of the epoch that was kept is a selection score, above what new lists give.
         best_epochs_: the epoch that was kept of each, from 1.
         n_features_in_: how many a raw document has.
 
@@ -123,7 +126,7 @@ class MLPRanker(Ranker):
     def _check_fit_options(self, has_validation: bool) -> None:
         for name, least in (("lists_per_batch", 1), ("max_epochs", 1), ("patience", 1), ("seeds", 1)):
             value = getattr(self, name)
-            if not (isinstance(value, Integral) and int(value) >= least):
+            if not (isinstance(value, Integral) and least <= int(value) < 2**31):
                 raise ValueError(f"{name} must be a whole number, at least {least}, got {value!r}")
         for name in ("dropout", "validation_share"):
             if not (is_number(getattr(self, name), 0) and getattr(self, name) < 1):
@@ -138,7 +141,12 @@ class MLPRanker(Ranker):
         return GradedLoss("AUC") if loss is None else loss
 
     def _place(self) -> torch.device:
-        found = torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        try:
+            found = torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        except RuntimeError as error:
+            raise ValueError(
+                f"device must be one of PyTorch, such as 'cpu' or 'cuda:0', got {self.device!r}: {error}"
+            ) from error
         if found.type == "cuda" and not torch.cuda.is_available():
             raise ValueError(f"device={self.device!r} is asked for, and PyTorch finds no GPU here; leave device out")
         return found
@@ -180,9 +188,8 @@ class _Tensors:
     """Lists side by side on a device."""
 
     def __init__(self, lists: Lists, device: torch.device) -> None:
-        X, labels = (np.require(each, requirements="W") for each in (lists.X, lists.labels))  # torch warns of others
-        self.X = torch.as_tensor(X, dtype=torch.float32, device=device)
-        self.labels = torch.as_tensor(labels, dtype=torch.float32, device=device)
+        self.X = to_tensor(np.asarray(lists.X)).to(device, torch.float32)
+        self.labels = to_tensor(as_single("y", lists.labels)).to(device)
         self.groups = None if lists.groups is None else torch.as_tensor(lists.groups, device=device)
         self.weights = None if lists.weights is None else torch.as_tensor(lists.weights, device=device)
         self.item_weights = (

@@ -52,6 +52,7 @@ from rankstruct.losses import (
 )
 from rankstruct.losses.reduction import reduce_lists
 from rankstruct.measures import RR, P, evaluate, nDCG, parse_measure, pAUC
+from rankstruct.messages import did_you_mean
 from rankstruct.oracles.registry import Reference
 from rankstruct.solvers import DC, Annealing, Bundle, Solution
 
@@ -1009,7 +1010,8 @@ def make_trainer(name: str, *, seed: int = 0, select: str | None = None, **optio
     known = trainer_options(name)
     for option in options:
         if option not in known:
-            raise ValueError(f"trainer {name!r} has no option {option!r}; it has {', '.join(known)}")
+            hint = did_you_mean(option, known)
+            raise ValueError(f"trainer {name!r} has no option {option!r}; it has {', '.join(known)}{hint}")
     if is_stochastic(name):
         options.setdefault("random_state", seed)
     if select is not None and "select" in known:
@@ -1029,7 +1031,7 @@ def make_trainer(name: str, *, seed: int = 0, select: str | None = None, **optio
 def trainer_options(name: str) -> list[str]:
     """The names of a trainer's options."""
     if name not in TRAINERS:
-        raise ValueError(f"unknown trainer {name!r}; there are {', '.join(TRAINERS)}")
+        raise ValueError(f"unknown trainer {name!r}; there are {', '.join(TRAINERS)}{did_you_mean(name, TRAINERS)}")
     own = inspect.signature(TRAINERS[name]).parameters
     return list(dict.fromkeys([*own, "select"] if name in TUNED else own))
 

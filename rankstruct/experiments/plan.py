@@ -19,9 +19,10 @@ from typing import Any
 import jsonargparse
 import numpy as np
 
+from rankstruct.configs import HelpfulParser
 from rankstruct.data import RankingData, Source, Splits, check_preparation, shuffle_documents
 from rankstruct.data.steps import full_names
-from rankstruct.diagnostics import arrays_of
+from rankstruct.diagnostics import arrays_of, check_measures
 from rankstruct.experiments.baselines import (
     CHANGED_DEFAULTS,
     choice_of,
@@ -31,13 +32,19 @@ from rankstruct.experiments.baselines import (
     trainer_options,
 )
 from rankstruct.measures import evaluate, parse_measure
+from rankstruct.messages import did_you_mean
 from rankstruct.statistics import TESTS, Test
 
 __all__ = ["Plan", "PlanCell", "Sets", "Vary", "read_plan", "run_cell"]
 
+_MOST = 10_000  # seeds, cut-offs
 _PAIRS, _JUDGES = ("query", "fold"), ("test", "validation")
 _SPECIAL = ("trainer", "prepare")  # keys of a trainer's entry that are not its options
-_LATER = {"seed": 0, "groups": None}  # keys of a source that older requests do not have, and what they meant
+_LATER = {
+    "seed": 0,
+    "groups": None,
+    "zero_based": False,
+}  # keys of a source that older requests do not have, and what they meant
 
 
 @dataclass(frozen=True)
@@ -130,14 +137,16 @@ class Plan:
             raise ValueError("trainers: name at least one")
         for name in [*self.baselines, *filter(None, [self.reference])]:
             if name not in self.trainers:
-                known = ", ".join(self.trainers)
-                raise ValueError(f"baselines and reference: {name!r} is none of the trainers {known}")
+                known, hint = ", ".join(self.trainers), did_you_mean(name, self.trainers)
+                raise ValueError(f"baselines and reference: {name!r} is none of the trainers {known}{hint}")
         closed = ("test", TESTS, self.test), ("pairs", _PAIRS, self.pairs), ("judge", _JUDGES, self.judge)
         for name, choices, value in closed:
             if value not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
-        if self.seeds < 1 or self.cutoffs < 0:
-            raise ValueError(f"seeds must be at least 1 and cutoffs at least 0, got {self.seeds} and {self.cutoffs}")
+        if not 1 <= self.seeds <= _MOST or not 0 <= self.cutoffs <= _MOST:
+            raise ValueError(
+                f"seeds must be at least 1 and cutoffs at least 0, both at most {_MOST}, got {self.seeds} and {self.cutoffs}"
+            )
         if self.data.builtin is not None and self.data.sets:
             raise ValueError("data.sets names folders in data.path; a built-in set has none")
         if self.data.fold is not None:
@@ -156,7 +165,9 @@ class Plan:
         if self.vary is not None and self.vary.option != "lists":
             kinds = [str(entry.get("trainer")) for entry in self.trainers.values() if isinstance(entry, Mapping)]
             if not any(self.vary.option in trainer_options(kind) for kind in kinds):
-                raise ValueError(f"vary.option: no trainer has the option {self.vary.option!r}")
+                every = [option for kind in kinds for option in trainer_options(kind)]
+                hint = did_you_mean(self.vary.option, every)
+                raise ValueError(f"vary.option: no trainer has the option {self.vary.option!r}{hint}")
         for cell in self.cells():
             check_preparation(cell.spec.get("prepare", []))
             try:
@@ -262,7 +273,8 @@ def read_plan(config: str | Path, overrides: Sequence[str] = ()) -> Plan:
     Raises:
         ValueError: an unknown key, trainer, option, measure or step; the message is one line.
     """
-    parser = jsonargparse.ArgumentParser(exit_on_error=False)
+    parser = HelpfulParser(exit_on_error=False)
+    parser.look_at([config], overrides)
     parser.add_argument("--config", action="config")
     parser.add_class_arguments(Plan, None)
     try:
@@ -271,7 +283,7 @@ def read_plan(config: str | Path, overrides: Sequence[str] = ()) -> Plan:
         values.pop("config", None)
         return Plan(**values)
     except (jsonargparse.ArgumentError, TypeError, ValueError) as error:
-        raise ValueError(f"{config}: {error}") from error
+        raise ValueError(told if (told := str(error)).startswith(str(config)) else f"{config}: {told}") from error
 
 
 def run_cell(plan: Plan, cell: PlanCell) -> dict[str, Any]:
@@ -292,6 +304,9 @@ def run_cell(plan: Plan, cell: PlanCell) -> dict[str, Any]:
     if "lists" in cell.spec and "lists" not in cell.options:
         train = _fewer_lists(train, int(cell.spec["lists"]), [cell.seed, cell.fold])
     trainer = make_trainer(cell.spec["trainer"], seed=cell.seed, select=plan.select, **cell.options)
+    check_measures({"the test lists": raw.test}, plan.all_measures)
+    if plan.select is not None:
+        check_measures({"the validation lists": raw.vali}, [plan.select], "select")
     start, start_cpu = time.perf_counter(), time.process_time()
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", UserWarning)

@@ -239,8 +239,8 @@ def measure_entries(plan: Plan, gathered: Gathered, set_name: str) -> list[Entry
                 against = compare_paired(units, gathered.units(chosen, measure), plan.test)
             mean = over_seeds.mean, over_seeds.deviation, over_seeds.seeds, low, high
             found.append(Entry(set_name, *row, measure, *mean, best, *astuple(against), np.nan))  # type: ignore[call-arg, arg-type]
-    corrected = holm([entry.p for entry in found])
-    return [replace(entry, p_holm=float(p)) for entry, p in zip(found, corrected, strict=True)]
+    corrected = iter(holm([entry.p for entry in found if entry.baseline]))
+    return [replace(entry, p_holm=float(next(corrected))) if entry.baseline else entry for entry in found]
 
 
 def measure_table(plan: Plan, gathered: Gathered, entries: Sequence[Entry], set_name: str) -> Table:
@@ -269,7 +269,7 @@ def _note(plan: Plan, gathered: Gathered, entries: Sequence[Entry]) -> str:
         opponents = ", ".join(
             f"{m} {next(f.baseline for f in entries if f.measure == m and f.baseline)}" for m in plan.measures
         )
-        count = sum(not np.isnan(f.p) for f in entries)
+        count = sum(bool(f.baseline) for f in entries)
         note += (
             f" ++ / + better and -- / - worse than the best of the baselines ({opponents}), p < 0.01 / 0.05, two-sided "
             f"{plan.test} test over {of}, Holm's correction over {count} tests."

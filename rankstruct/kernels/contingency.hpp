@@ -27,9 +27,12 @@ struct Contingency {
 
     struct Space {
         Span<int> rank_at;  // by place
+        Span<double> relevant, irrelevant, slope;  // what `walk` reads: scores between sentinels, the measure's slope by k
 
         KERNEL Space(Arena& arena, const Contingency& rule, const Batch&, Index longest)
-            : rank_at(arena.take<int>(rule.reference == IDEAL ? longest : 0)) {}
+            : rank_at(arena.take<int>(rule.reference == IDEAL ? longest : 0)) {
+            arena.take_each(longest + 2, relevant, irrelevant, slope);
+        }
     };
 
     KERNEL void solve(List& list, const BinaryList& split, Relevance relevance, ChosenSpace& chosen, Space& space) const {
@@ -40,16 +43,18 @@ struct Contingency {
         if (!any_number && (!m || k.last == p + m || (measure == SUCCESS && m < k.last))) return;
         // Of as many documents only differences count, and they are taken relative to the highest.
         const double zero = any_number ? -list.highest : 0.0;
-        const Labelling found = most_violated(split, k, zero);
+        const Labelling found = most_violated(split, k, zero, space);
         add(list, split, found, 1.0);
         const Labelling best = any_number ? Labelling{p, p} : Labelling{least(p, k.last), k.last};
-        if (reference == IDEAL)
-            take_off_first(list, relevance, best.relevant, best.irrelevant(), space.rank_at);
-        else {
+        if (reference == IDEAL) {
+            take_off_first(list, split.relevant, best.relevant, space.rank_at);
+            take_off_first(list, split.irrelevant, best.irrelevant(), space.rank_at);
+        } else {
             const BinaryList preferred = chosen.split(list, split, relevance);
             const bool given = reference == IDEAL_TIED && measure != SUCCESS;
             add(list, preferred,
-                given ? best : walk<false>(preferred, k, list.chosen.size ? 0.0 : zero, reference == IDEAL_TIED ? 1 : 0), -1.0);
+                given ? best : walk<false>(preferred, k, list.chosen.size ? 0.0 : zero, reference == IDEAL_TIED ? 1 : 0, space),
+                -1.0);
         }
         const double *coefficient = list.coefficient.data, *score = list.score.data;
         const double difference = sum_of(list.size, [=](Index r) { return coefficient[r] * (score[r] - zero); });
@@ -90,24 +95,34 @@ struct Contingency {
 
     // The best labelling of scores less `zero`, with so many relevant documents at least; `weighed` by the measure or not. Among
     // equals the relevant document comes first where the measure does not weigh.
+    //
+    // From k to k + 1 mostly the next irrelevant document is added or the next relevant one, without a branch that a processor would
+    // guess wrong every other time.
     template <bool weighed>
-    KERNEL Labelling walk(const BinaryList& split, Counts ks, double zero, Index least_relevant) const {
+    KERNEL Labelling walk(const BinaryList& split, Counts ks, double zero, Index least_relevant, const Space& space) const {
         const Index p = split.p(), m = split.m();
-        const Span<double> relevant = split.relevant_score, irrelevant = split.irrelevant_score;
-        Index a = most(ks.first - m, least_relevant), b = ks.first - a;
+        const double* relevant = between_sentinels(split.relevant_score, ks.last + 1, space.relevant);
+        const double* irrelevant = between_sentinels(split.irrelevant_score, ks.last + 1, space.irrelevant);
+        for (Index k = ks.first; weighed && k <= ks.last; ++k) space.slope[k] = slope(k, p, m);
+        Index a = most(ks.first - m, least_relevant);
         double total = 0.0;
         for (Index i = 0; i < a; ++i) total += relevant[i] - zero;
-        for (Index j = 0; j < b; ++j) total += irrelevant[j] - zero;
+        for (Index j = 0; j < ks.first - a; ++j) total += irrelevant[j] - zero;
         double best = -INFINITE;
         Labelling found{a, ks.first};
         for (Index k = ks.first; k <= ks.last; ++k) {
-            if (k > ks.first) total += (b < m ? irrelevant[b++] : relevant[a++]) - zero;
-            const double cost = weighed ? slope(k, p, m) : 0.0;
-            for (; a < p && b > 0; ++a, --b) {
-                const double gain = relevant[a] - cost - irrelevant[b - 1];
-                if (weighed ? gain <= 0.0 : gain < 0.0) break;
-                total += relevant[a] - irrelevant[b - 1];
+            const double cost = weighed ? space.slope[k] : 0.0;
+            // Whether one more relevant document is better than the last irrelevant one.
+            const auto rises = [&] {
+                const double gain = relevant[a] - cost, lost = irrelevant[k - a - 1];
+                return weighed ? gain > lost : gain >= lost;
+            };
+            if (k > ks.first) {
+                const bool is_relevant = rises();
+                total += (is_relevant ? relevant[a] : irrelevant[k - a - 1]) - zero;
+                a += is_relevant;
             }
+            for (; rises(); ++a) total += relevant[a] - irrelevant[k - a - 1];
             const double worth = weighed ? total - (cost * double(a) + level(k, p, m)) : total;
             if (worth > best) {
                 best = worth;
@@ -117,10 +132,19 @@ struct Contingency {
         return found;
     }
 
-    KERNEL Labelling most_violated(const BinaryList& split, Counts k, double zero) const {
-        if (measure != SUCCESS) return walk<true>(split, k, zero, 0);
+    // The first scores, behind one that is higher than any and before one that is lower.
+    KERNEL static const double* between_sentinels(Span<const double> score, Index count, Span<double> into) {
+        const Index size = least(score.size, count);
+        into[0] = INFINITE;
+        for (Index i = 0; i < size; ++i) into[i + 1] = score[i];
+        into[size + 1] = -INFINITE;
+        return into.data + 1;
+    }
+
+    KERNEL Labelling most_violated(const BinaryList& split, Counts k, double zero, const Space& space) const {
+        if (measure != SUCCESS) return walk<true>(split, k, zero, 0, space);
         // With a relevant document, the best one; or none, and a task loss of 1.
-        const Labelling found = walk<false>(split, k, zero, 1);
+        const Labelling found = walk<false>(split, k, zero, 1, space);
         double lead = 1.0;
         for (Index i = 0; i < found.relevant; ++i)
             lead += split.irrelevant_score[found.irrelevant() + i] - split.relevant_score[i];
@@ -132,20 +156,19 @@ struct Contingency {
         for (const int rank : split.irrelevant.first(labelling.irrelevant())) list.coefficient[rank] += sign;
     }
 
-    // Take the first documents of each kind, by input order, off the coefficients.
-    KERNEL static void take_off_first(List& list, Relevance relevance, Index relevant, Index irrelevant, Span<int> rank_at) {
-        Index places = 0;
-        for (const int place : list.place) places = most(places, Index(place) + 1);
-        const Span<int> ranks = rank_at.first(places);
-        ranks.fill(-1);
-        for (Index r = 0; r < list.size; ++r) ranks[list.place[r]] = int(r);
-        for (const int rank : ranks) {
-            if (rank < 0) continue;
-            Index& left = relevance(list.label[rank]) ? relevant : irrelevant;
-            if (left > 0) {
-                list.coefficient[rank] -= 1.0;
-                --left;
-            }
+    // Take the first of these documents, by input order, off the coefficients.
+    KERNEL static void take_off_first(List& list, Span<const int> ranks, Index count, Span<int> rank_at) {
+        if (count == ranks.size) {
+            for (const int rank : ranks) list.coefficient[rank] -= 1.0;
+            return;
+        }
+        const Span<int> theirs = rank_at.first(list.places);
+        theirs.fill(-1);
+        for (const int rank : ranks) theirs[list.place[rank]] = rank;
+        for (Index place = 0; count; ++place) {
+            if (theirs[place] < 0) continue;
+            list.coefficient[theirs[place]] -= 1.0;
+            --count;
         }
     }
 };

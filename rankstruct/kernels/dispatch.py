@@ -25,7 +25,7 @@ from torch import Tensor
 from rankstruct.kernels import core, cuda
 from rankstruct.kernels.call import LABELS, SCORES, Answer, Call, longest_list
 from rankstruct.kernels.threads import share_lists
-from rankstruct.lists import NOT_NEGATIVE, batch_first, check_offsets, is_eager, pad, unpad
+from rankstruct.lists import NOT_NEGATIVE, batch_first, check_offsets, is_eager, pad, refuse_inexact, unpad
 
 __all__ = ["Answer", "Call", "CpuLists", "ListOperator", "PaddedLists", "Prepared", "discount_table", "mean_value"]
 
@@ -115,6 +115,8 @@ class CpuLists:
     def __init__(self, lists: Sequence[Any], least_label: float, gains: np.ndarray | None = None) -> None:
         scores, labels, where, offsets, chosen, groups, item_weights = (*lists, None)[:7]
         self.shape = shape = scores.shape
+        if labels.dtype == torch.int64:
+            refuse_inexact(labels, where, torch.float64)
         scores = _contiguous(scores if scores.dtype in SCORES else scores.float())
         labels = _contiguous(labels if labels.dtype in LABELS else labels.double())
         where, offsets = _contiguous(where), None if offsets is None else _contiguous(offsets.long())

@@ -51,7 +51,7 @@ struct Diverse {
     KERNEL Index solve(List& list, Space& space) const {
         const Grades grades = number_grades(list.label, space.grades);
         const double lowest = -widest / most(decay[0], 1.0);  // of scores times the decay too
-        if (list.score[list.size - 1] < lowest || grades.value[grades.count() - 1] < 0.0) return first_wrong(list, lowest);
+        if (list.score[list.size - 1] < lowest) return first_wrong(list, lowest);
         if (grades.count() == 1) return -1;
         const Index groups = number_groups(list.group, space);
         const Index m = count_shown(grades, groups, space);
@@ -76,12 +76,11 @@ struct Diverse {
     }
 
   private:
-    // Of the documents with a gain below 0 or a score too low, of which there is one, the first as the list was given.
+    // Of the documents with a score too low, of which there is one, the first as the list was given.
     KERNEL static Index first_wrong(const List& list, double lowest_score) {
         Index wrong = -1;
         for (Index r = 0; r < list.size; ++r)
-            if ((list.label[r] < 0.0 || list.score[r] < lowest_score) && (wrong == -1 || list.place[r] < list.place[wrong]))
-                wrong = r;
+            if (list.score[r] < lowest_score && (wrong == -1 || list.place[r] < list.place[wrong])) wrong = r;
         return wrong;
     }
 

@@ -3,7 +3,8 @@
 // At each threshold a pair is swapped iff it is led by less than 1/2, whatever the threshold. So thresholds that tell a pair
 // apart come together as one weight of the pair. A document costs the weights of those of lower grade that it leads by too
 // little, the first ones of the order by score, and of those of higher grade that lead it by too little, the last ones: one merge
-// finds how many, running sums along the order tell what they weigh. O(n log n + n T) with T thresholds.
+// finds how many, running sums along the order tell what they weigh. O(n log n + n T) with T thresholds. Against the ranking that F
+// prefers, it costs those less that F swaps itself: of lower grade with a higher score, and of higher grade with a lower one.
 #pragma once
 
 #include "lists.hpp"
@@ -17,28 +18,31 @@ struct GradedAUC {
 
     Span<const double> thresholds, weights;  // thresholds ascend
 
-    KERNEL explicit GradedAUC(const Batch& batch)
-        : thresholds{batch.thresholds, batch.threshold_count}, weights{batch.threshold_weights, batch.threshold_count} {}
+    bool predicted;
+
+    KERNEL explicit GradedAUC(const Batch& batch, bool predicted = false)
+        : thresholds{batch.thresholds, batch.threshold_count}, weights{batch.threshold_weights, thresholds.size}, predicted(predicted) {}
 
     using Sums = double[block];
 
     struct Space {
         Span<int> behind, ahead;  // i leads the first behind[i] by less than 1/2; those from ahead[j] on lead j by less
+        Span<int> first, last;    // of the documents of its score, the latter left out
         Span<int> grade;          // how many thresholds of the block each reaches
         // What the first documents weigh as the lower ones to each grade above 0, and what those from one on weigh as the higher
         // ones to each grade but the highest.
         Span<Sums> lower, higher;
 
-        KERNEL Space(Arena& arena, const GradedAUC&, const Batch&, Index longest)
-            : behind(arena.take<int>(longest)),
-              ahead(arena.take<int>(longest)),
-              grade(arena.take<int>(longest)),
-              lower(arena.take<Sums>(longest + 1)),
-              higher(arena.take<Sums>(longest + 1)) {}
+        KERNEL Space(Arena& arena, const GradedAUC& kernel, const Batch&, Index longest) {
+            arena.take_each(longest, behind, ahead, grade);
+            arena.take_each(kernel.predicted ? longest : 0, first, last);
+            arena.take_each(longest + 1, lower, higher);
+        }
     };
 
     KERNEL Index solve(List& list, Space& space) const {
         merge(list.score, space.behind, space.ahead);
+        if (predicted) find_tied(list.score, space.first, space.last);
         for (Index first = 0; first < thresholds.size; first += block) solve_block(list, first, space);
         list.value = most(list.task_loss + dot(list.coefficient, list.score), 0.0);
         return -1;
@@ -63,6 +67,12 @@ struct GradedAUC {
             i += 1 - takes;
         }
         for (; i < n; ++i) behind[i] = n;
+    }
+
+    KERNEL static void find_tied(Span<const double> score, Span<int> first, Span<int> last) {
+        const int n = int(score.size);
+        for (int i = 0; i < n; ++i) first[i] = i && score[i] == score[i - 1] ? first[i - 1] : i;
+        for (int i = n - 1; i >= 0; --i) last[i] = i + 1 < n && score[i] == score[i + 1] ? last[i + 1] : i + 1;
     }
 
     KERNEL void solve_block(List& list, Index first, Space& space) const {
@@ -102,6 +112,9 @@ struct GradedAUC {
             const double led = g < block ? space.higher[space.ahead[i]][g] : 0.0;
             list.coefficient[i] += led - leads;
             loss += leads;
+            if (!predicted) continue;
+            if (g) list.coefficient[i] += space.lower[space.first[i]][g - 1];
+            if (g < block) list.coefficient[i] -= space.higher[space.last[i]][g];
         }
         list.task_loss += 0.5 * loss;
     }
@@ -114,6 +127,7 @@ struct GradedAUC {
         add(space.lower[0], Sums{});
         for (Index i = 0; i < n; ++i) add(space.lower[i + 1], pair.as_lower[space.grade[i]]);
         for (double& each : sum) each = 0.0;
+        add(space.higher[n], Sums{});
         for (Index i = n - 1; i >= 0; --i) add(space.higher[i], pair.as_higher[space.grade[i]]);
     }
 };

@@ -243,7 +243,6 @@ struct GroupAssignment {
 
     KERNEL void add(int rank) const {
         distance.fill(INFINITE);
-        before.fill(-1);
         done.fill(0);
         profit[rank] = 0.0;
         double length = 0.0;

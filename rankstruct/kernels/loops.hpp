@@ -22,9 +22,35 @@ KERNEL auto pairwise(const Batch& batch, const Placement& placement, Index predi
     return Binary<Pairwise<Placement>>(batch, {placement, predicted != 0});
 }
 
+// Of graded labels all thresholds at once, but where other scores choose the reference.
+struct AUC {
+    static constexpr double widest = GradedAUC::widest;
+    using OneByOne = Binary<Pairwise<PlaceAUC>>;
+
+    OneByOne one_by_one;
+    GradedAUC at_once;
+    bool graded;
+
+    struct Space {
+        OneByOne::Space one_by_one;
+        GradedAUC::Space at_once;
+
+        KERNEL Space(Arena& arena, const AUC& kernel, const Batch& batch, Index longest)
+            : one_by_one(arena, kernel.one_by_one, batch, kernel.graded ? 0 : longest),
+              at_once(arena, kernel.at_once, batch, kernel.graded ? longest : 0) {}
+    };
+
+    KERNEL Index solve(List& list, Space& space) const {
+        return graded ? at_once.solve(list, space.at_once) : one_by_one.solve(list, space.one_by_one);
+    }
+};
+
 struct PairwiseAuc {
     Index predicted;
-    KERNEL auto kernel(const Batch& batch) const { return pairwise(batch, PlaceAUC{}, predicted); }
+    KERNEL auto kernel(const Batch& batch) const {
+        const auto one_by_one = pairwise(batch, PlaceAUC{}, predicted);
+        return AUC{one_by_one, GradedAUC(batch, predicted != 0), batch.thresholds && !batch.chosen};
+    }
 };
 
 struct PairwiseAveragePrecision {

@@ -13,8 +13,8 @@ namespace rankstruct {
 // down the second, and once true stays so down the first. Calls `found(i, how many)`.
 template <class Above, class Found>
 KERNEL inline void count_above(Index first, Index second, Above above, Found found) {
-    Index j = 0;
-    for (Index i = 0; i < first; ++i) {
+    int j = 0;
+    for (int i = 0; i < first; ++i) {
         while (j < second && above(i, j)) ++j;
         found(i, j);
     }
@@ -22,7 +22,7 @@ KERNEL inline void count_above(Index first, Index second, Above above, Found fou
 
 // The rule of a placement, which has
 //
-//     bool place(List&, const BinaryList&, Span<Index> above, Space&) const
+//     bool place(List&, const BinaryList&, Span<int> above, Space&) const
 //                 fills in how many irrelevant documents stand above each relevant one, and the task loss; false, with a task loss of 0,
 //                 where no ranking can be wrong
 template <class Placement>
@@ -33,50 +33,51 @@ struct Pairwise {
     bool predicted;  // whether the reference is the ranking that the chosen scores prefer, not the ideal one
 
     struct Space {
-        Span<Index> above;
+        Span<int> above;
+        Span<int> first_below;   // by irrelevant document, how many relevant ones are above it
         Span<Index> swapped;  // by rank
         typename Placement::Space placement;
 
         KERNEL Space(Arena& arena, const Pairwise& rule, const Batch&, Index longest)
-            : above(arena.take<Index>(longest)),
+            : above(arena.take<int>(longest)),
+              first_below(arena.take<int>(longest + 1)),
               swapped(arena.take<Index>(rule.predicted ? longest : 0)),
               placement(arena, rule.placement, longest) {}
     };
 
     KERNEL void solve(List& list, const BinaryList& split, Relevance relevance, ChosenSpace& chosen, Space& space) const {
         if (!split.p() || !split.m()) return;
-        const Span<Index> above = space.above.first(split.p());
+        const Span<int> above = space.above.first(split.p());
         if (!placement.place(list, split, above, space.placement)) return;
-        const double difference =
-            predicted ? finish_predicted(list, split, chosen.split(list, split, relevance), above, space.swapped) : finish(list, split, above);
-        list.value = most(list.task_loss + difference, 0.0);
+        if (predicted)
+            finish_predicted(list, split, chosen.split(list, split, relevance), above, space.swapped);
+        else
+            finish(list, split, above, space.first_below.first(split.m() + 1));
+        list.value = most(list.task_loss + dot(list.coefficient, list.score), 0.0);
         share_among_tied(list, split);
     }
 
   private:
-    // Fill in the coefficients against the ideal ranking; returns the difference in score.
-    KERNEL static double finish(List& list, const BinaryList& split, Span<const Index> above) {
-        const Index p = split.p();
+    // Fill in the coefficients against the ideal ranking. Irrelevant j is above the relevant ones but the first that have j or fewer
+    // above them: the last of those with one number is the last to say so.
+    KERNEL static void finish(List& list, const BinaryList& split, Span<const int> above, Span<int> first_below) {
+        const int p = int(split.p());
         const double scale = 2.0 / split.pairs();
-        double difference = 0.0;
-        Index j = 0;
-        for (Index i = 0; i < p; ++i) {
-            const double coefficient = 0.0 - scale * double(above[i]);  // not -0.0
-            list.coefficient[split.relevant[i]] = coefficient;
-            difference += coefficient * split.relevant_score[i];
-            // Irrelevant ones that are above relevant i but not above i - 1 are above all relevant ones from i on.
-            for (; j < above[i]; ++j) {
-                const double its = scale * double(p - i);
-                list.coefficient[split.irrelevant[j]] = its;
-                difference += its * split.irrelevant_score[j];
-            }
+        first_below.fill(0);
+        for (int i = 0; i < p; ++i) {
+            list.coefficient[split.relevant[i]] = 0.0 - scale * double(above[i]);  // not -0.0
+            first_below[above[i]] = i + 1;
         }
-        return difference;
+        int first = 0;
+        for (Index j = 0; j < split.m(); ++j) {
+            first = most(first, first_below[j]);
+            list.coefficient[split.irrelevant[j]] = scale * double(p - first);
+        }
     }
 
     // `finish` against the ranking that F prefers. Pairs that are swapped are counted as integers, so that what two rankings share
     // cancels exactly.
-    KERNEL static double finish_predicted(List& list, const BinaryList& split, const BinaryList& preferred, Span<const Index> above,
+    KERNEL static void finish_predicted(List& list, const BinaryList& split, const BinaryList& preferred, Span<const int> above,
                                           Span<Index> swapped) {
         const Index p = split.p(), m = split.m();
         count_above(m, p, [&](Index j, Index i) { return above[i] <= j; },
@@ -88,16 +89,8 @@ struct Pairwise {
         count_above(m, p, [&](Index j, Index i) { return preferred.relevant_score[i] >= preferred.irrelevant_score[j]; },
                     [&](Index j, Index i) { swapped[preferred.irrelevant[j]] -= p - i; });
         const double scale = 2.0 / split.pairs();
-        double difference = 0.0;
-        for (const int rank : split.relevant) {
-            list.coefficient[rank] = 0.0 - scale * double(swapped[rank]);
-            difference += list.coefficient[rank] * list.score[rank];
-        }
-        for (const int rank : split.irrelevant) {
-            list.coefficient[rank] = scale * double(swapped[rank]);
-            difference += list.coefficient[rank] * list.score[rank];
-        }
-        return difference;
+        for (const int rank : split.relevant) list.coefficient[rank] = 0.0 - scale * double(swapped[rank]);
+        for (const int rank : split.irrelevant) list.coefficient[rank] = scale * double(swapped[rank]);
     }
 };
 
@@ -111,10 +104,10 @@ struct PlaceAUC {
     static constexpr bool one_gain = false;
     using Space = NoSpace;
 
-    KERNEL bool place(List& list, const BinaryList& split, Span<Index> above, Space&) const {
+    KERNEL bool place(List& list, const BinaryList& split, Span<int> above, Space&) const {
         double swapped = 0.0;
         count_above(split.p(), split.m(), [&](Index i, Index j) { return split.relevant_score[i] - split.irrelevant_score[j] < 0.5; },
-                    [&](Index i, Index j) {
+                    [&](int i, int j) {
                         above[i] = j;
                         swapped += double(j);
                     });
@@ -135,7 +128,7 @@ struct Worth {
         Span<const double> discounts;
         double gain, best;
 
-        KERNEL double at(Index i, Index above) const {  // of the relevant document i, from 0, below so many irrelevant ones
+        KERNEL double at(int i, int above) const {  // of the relevant document i, from 0, below so many irrelevant ones
             return discounts.size ? gain * discounts[i + above] : gain * double(i + 1) / double(i + 1 + above);
         }
     };
@@ -186,7 +179,7 @@ struct PlaceConvex {
         }
     };
 
-    KERNEL bool place(List& list, const BinaryList& split, Span<Index> above, Space& space) const {
+    KERNEL bool place(List& list, const BinaryList& split, Span<int> above, Space& space) const {
         const Index p = split.p(), m = split.m();
         const Worth::OfList its = worth.of(split, list.label[split.relevant[0]], p + m);
         if (its.best == 0.0) return false;
@@ -196,9 +189,9 @@ struct PlaceConvex {
         divide(split, factor, space);
         // Relevant i is below the last irrelevant j whose first one below is i or one before.
         above.fill(0);
-        for (Index j = 1; j <= m && space.first_below[j] <= p; ++j) above[space.first_below[j] - 1] = j;
+        for (int j = 1; j <= m && space.first_below[j] <= p; ++j) above[space.first_below[j] - 1] = j;
         for (Index i = 1; i < p; ++i) above[i] = most(above[i], above[i - 1]);
-        list.task_loss = its.best - sum_of(p, [&](Index i) { return its.at(i, above[i]); });
+        list.task_loss = its.best - sum_of(p, [&](Index i) { return its.at(int(i), above[i]); });
         return true;
     }
 
@@ -247,14 +240,14 @@ struct PlaceConvex {
 // those from i on gain by that many above them.
 struct OwnOptima {
     Span<double> irrelevant_sum, relevant_sum, own_sum;  // sums of the first so many scores, and of the gains from one on
-    Span<Index> own_best;
+    Span<int> own_best;
     double scale = 0.0;
 
     KERNEL OwnOptima(Arena& arena, Index longest)
         : irrelevant_sum(arena.take<double>(longest + 1)),
           relevant_sum(arena.take<double>(longest + 1)),
           own_sum(arena.take<double>(longest + 1)),
-          own_best(arena.take<Index>(longest)) {}
+          own_best(arena.take<int>(longest)) {}
 
     KERNEL void find(const BinaryList& split) {
         const Index p = split.p(), m = split.m();
@@ -263,7 +256,7 @@ struct OwnOptima {
         for (Index j = 0; j < m; ++j) irrelevant_sum[j + 1] = irrelevant_sum[j] + split.irrelevant_score[j];
         for (Index i = 0; i < p; ++i) relevant_sum[i + 1] = relevant_sum[i] + split.relevant_score[i];
         count_above(p, m, [&](Index i, Index j) { return split.irrelevant_score[j] > split.relevant_score[i]; },
-                    [&](Index i, Index j) { own_best[i] = j; });
+                    [&](int i, int j) { own_best[i] = j; });
         own_sum[p] = 0.0;
         for (Index i = p - 1; i >= 0; --i) own_sum[i] = own_sum[i + 1] + gain(i, own_best[i], split.relevant_score[i]);
     }
@@ -312,7 +305,7 @@ struct PlaceWithCutoff {
         KERNEL static Index square(Index number) { return number * number; }
     };
 
-    KERNEL bool place(List& list, const BinaryList& split, Span<Index> above, Space& space) const {
+    KERNEL bool place(List& list, const BinaryList& split, Span<int> above, Space& space) const {
         const Index p = split.p(), m = split.m(), k = least(cutoff, p + m);
         const Worth::OfList its = worth.of(split, list.label[split.relevant[0]], k);
         const Index rows = least(p, k), columns = least(m, k) + 1;
@@ -343,12 +336,12 @@ struct PlaceWithCutoff {
             if (row_best > best) best = row_best, best_t = i, best_b = row_b;
         }
         for (Index i = best_t, b = best_b; i > 0; --i) {
-            above[i - 1] = b;
+            above[i - 1] = int(b);
             while (!raised[i * columns + b]) --b;
         }
-        for (Index i = best_t; i < p; ++i) above[i] = most(own.own_best[i], k - best_t);
+        for (Index i = best_t; i < p; ++i) above[i] = most(own.own_best[i], int(k - best_t));
         double measure = 0.0;
-        for (Index i = 0; i < best_t; ++i) measure += its.at(i, above[i]);
+        for (Index i = 0; i < best_t; ++i) measure += its.at(int(i), above[i]);
         list.task_loss = its.best - measure;
         return true;
     }
@@ -365,7 +358,7 @@ struct PlaceFirst {
         KERNEL Space(Arena& arena, const PlaceFirst&, Index longest) : OwnOptima(arena, longest) {}
     };
 
-    KERNEL bool place(List& list, const BinaryList& split, Span<Index> above, Space& own) const {
+    KERNEL bool place(List& list, const BinaryList& split, Span<int> above, Space& own) const {
         own.find(split);
         double best = -INFINITE;
         Index best_b = 0;
@@ -374,7 +367,7 @@ struct PlaceFirst {
             const double found = own.tail(0, b, split.p()) - earned;
             if (found > best) best = found, best_b = b, list.task_loss = 1.0 - earned;
         }
-        for (Index i = 0; i < split.p(); ++i) above[i] = most(own.own_best[i], best_b);
+        for (Index i = 0; i < split.p(); ++i) above[i] = most(own.own_best[i], int(best_b));
         return true;
     }
 };

@@ -45,7 +45,7 @@ struct PlacePartialArea {
         return {low * m, high * m, skipped, p - skipped};
     }
 
-    KERNEL bool place(List& list, const BinaryList& split, Span<Index> above, Space& space) const {
+    KERNEL bool place(List& list, const BinaryList& split, Span<int> above, Space& space) const {
         const Window window = this->window(split);
         const Span<const double> score = split.irrelevant_score;
         const double end = restricted ? window.high : double(split.m());
@@ -73,7 +73,7 @@ struct PlacePartialArea {
                 if (gain <= 0.0) best = before;
             }
             placed = most(placed, best);  // rounding might let it fall
-            above[i] = placed;
+            above[i] = int(placed);
             missed += weight * window.inside(placed);
         }
         list.task_loss = missed / (window.rest * window.width());
@@ -109,17 +109,17 @@ struct RestrictedPartialArea {
     bool below;      // whether it is the most violated ranking of the area below `low`
 
     struct Space {
-        Span<Index> above;
+        Span<int> above;
         PlacePartialArea::Space area;
 
         KERNEL Space(Arena& arena, const RestrictedPartialArea& rule, const Batch&, Index longest)
-            : above(arena.take<Index>(longest)), area(arena, rule.area, longest) {}
+            : above(arena.take<int>(longest)), area(arena, rule.area, longest) {}
     };
 
     KERNEL void solve(List& list, const BinaryList& split, Relevance relevance, ChosenSpace& chosen, Space& space) const {
         if (!split.p() || !split.m()) return;
         const Window window = area.window(split);
-        const Span<Index> above = space.above.first(split.p());
+        const Span<int> above = space.above.first(split.p());
         const double whole = below ? window.width() : window.high;
         if (below)
             list.task_loss = place_from_start(split, window, window.high, above) / (whole * window.rest);
@@ -133,7 +133,7 @@ struct RestrictedPartialArea {
             else
                 count_above(preferred.p(), preferred.m(),
                             [&](Index i, Index j) { return preferred.relevant_score[i] < preferred.irrelevant_score[j]; },
-                            [&](Index i, Index j) { above[i] = j; });
+                            [&](int i, int j) { above[i] = j; });
             add(list, preferred, window, above, below ? window.low : window.high, -whole);
         }
         list.value = most(list.task_loss + dot(list.coefficient, list.score), 0.0);
@@ -142,11 +142,11 @@ struct RestrictedPartialArea {
 
   private:
     // `PlacePartialArea` in the window of the first `end` cells; returns the sum of v_i W(b_i).
-    KERNEL static double place_from_start(const BinaryList& split, const Window& window, double end, Span<Index> above) {
+    KERNEL static double place_from_start(const BinaryList& split, const Window& window, double end, Span<int> above) {
         double missed = 0.0;
         count_above(split.p(), Index(ceil(end)),
                     [&](Index i, Index j) { return split.irrelevant_score[j] + 0.5 > split.relevant_score[i]; },
-                    [&](Index i, Index j) {
+                    [&](int i, int j) {
                         above[i] = j;
                         missed += window.weight(i) * least(double(j), end);
                     });
@@ -154,7 +154,7 @@ struct RestrictedPartialArea {
     }
 
     // Add psi of a ranking, of the first `end` cells over `whole` of them; that of an ideal one is 0.
-    KERNEL static void add(List& list, const BinaryList& split, const Window& window, Span<const Index> above, double end,
+    KERNEL static void add(List& list, const BinaryList& split, const Window& window, Span<const int> above, double end,
                            double whole) {
         const double scale = 2.0 / (whole * window.rest);
         const Index p = split.p();

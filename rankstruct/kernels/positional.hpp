@@ -78,7 +78,6 @@ struct Positional {
 
     KERNEL Index solve(List& list, Space& space) const {
         const Grades grades = number_grades(list.label, space.grades);
-        if (grades.value[grades.count() - 1] < 0.0) return last_negative(list);
         if (grades.count() == 1) return -1;
         const Index n = list.size;
         const Index its_own = least_cutoff ? most(Index(grades.starts[1]) + 1, least_cutoff) : n;
@@ -91,8 +90,7 @@ struct Positional {
 
         Index moved = n;  // documents, of the first ones: all others keep their ranks in both rankings
         if (reciprocal) {
-            const Index nearest = rank_reciprocal(list, space);
-            list.task_loss = 1.0 - (nearest < cut ? weights[nearest] : 0.0);
+            list.task_loss = 1.0 - weights[rank_reciprocal(list, space)];
         } else {
             moved = rank(list, grades, cut, normalized ? best : 1.0, space);
             for (Index q = 0; q < moved; ++q) space.gained[space.position[q]] = list.label[q];
@@ -112,14 +110,6 @@ struct Positional {
     }
 
   private:
-    // As the lists were given.
-    KERNEL static Index last_negative(const List& list) {
-        Index found = -1;
-        for (Index q = 0; q < list.size; ++q)
-            if (list.label[q] < 0.0 && (found < 0 || list.place[q] > list.place[found])) found = q;
-        return found;
-    }
-
     // The gains at each position, discounted.
     KERNEL double discounted(const Space& space, Index cut) const {
         return dot(weights.first(cut), space.gained.first(cut));

@@ -189,10 +189,8 @@ KERNEL inline Span<int> sort_descending(Span<const T> value, SortSpace<T>& space
     const int passes = n < TWO_PASSES_BELOW ? 2 : n < THREE_PASSES_BELOW ? 3 : 4;
     const int first = most(last - 8 * passes, 0);
     sort_by_bits<T>(first, last, differing, n, space);
-    if (first && !insert(space.key.first(n), space.order.first(n), MOST_MOVES * n)) {
-        begin_keys(value, space);
-        sort_by_bits<T>(0, last, differing, n, space);
-    }
+    // All passes are stable, and so is what was inserted.
+    if (first && !insert(space.key.first(n), space.order.first(n), MOST_MOVES * n)) sort_by_bits<T>(0, last, differing, n, space);
     return space.order.first(n);
 }
 

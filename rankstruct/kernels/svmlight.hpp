@@ -17,7 +17,7 @@ namespace rankstruct::svmlight {
 
 using Byte = unsigned char;
 
-enum class Problem : Index { NONE, LABEL, FEATURE, VALUE, QID_EMPTY, QID_MISSING, QID_SURPRISE, ID_ZERO, ID_ORDER, ID_LARGE };
+enum class Problem : Index { NONE, LABEL, FEATURE, VALUE, QID_EMPTY, QID_MISSING, QID_SURPRISE, QID_HASH, ID_ZERO, ID_ORDER, ID_LARGE };
 
 // Bytes [first, last) of the text.
 struct Range {
@@ -68,7 +68,7 @@ constexpr bool is_digit(Byte c) { return Byte(c - '0') < 10; }
 
 constexpr Bits64 BLANKS = characters(' ', '\t'), GAPS = BLANKS | characters('\r'), CONTENT_ENDS = characters('#', '\n');
 constexpr Bits64 TOKEN_ENDS = GAPS | CONTENT_ENDS;
-constexpr Bits64 WHITE_SPACE = characters(' ', '\t', '\n', '\v', '\f', '\r');  // as for Python's `bytes`
+constexpr Bits64 WHITE_SPACE = GAPS | characters('\n');
 
 constexpr int MAX_DIGITS = 18, MAX_POWER = 60, EXACT_POWER = 22;
 constexpr Index EXACT_INTEGER = 1LL << 53;
@@ -153,13 +153,15 @@ struct Text {
         return length == b.last - b.first && std::memcmp(bytes + a.first, bytes + b.first, size_t(length)) == 0;
     }
 
-    // Whether the token NULL, in any case, stands here.
-    bool is_null(Index i) const {
-        constexpr char null[] = "null";
-        for (Index k = 0; k < 4; ++k)
-            if (((*this)[i + k] | 32) != null[k]) return false;  // | 32 makes letters small
-        return ends_token(i + 4);
+    // Whether a word of small letters stands here, in any case.
+    bool has_letters(const char* word, Index i) const {
+        for (Index k = 0; word[k]; ++k)
+            if (((*this)[i + k] | 32) != word[k]) return false;  // | 32 makes letters small
+        return true;
     }
+
+    // Whether the token NULL, in any case, stands here.
+    bool is_null(Index i) const { return has_letters("null", i) && ends_token(i + 4); }
 
     // The usual token, [-]123.456 with up to 8 digits before the point and 16 after it, 18 in all; else `any_number`.
     Number number(Index first) const {
@@ -325,11 +327,12 @@ class Reader {
 
     Problem read_qid(Index label) {
         at = text.skip(BLANKS, at);
-        const bool has_qid = text.has("qid:", 4, at);
+        const bool has_qid = text.has_letters("qid", at) && text[at + 3] == ':';
         if (lines.documents == 0) with_qid = has_qid;
         if (has_qid != with_qid) return refused(with_qid ? Problem::QID_MISSING : Problem::QID_SURPRISE, at);
         if (!has_qid) return Problem::NONE;
         const Range qid{at + 4, text.find(TOKEN_ENDS, at + 4)};
+        if (text[qid.last] == '#') return refused(Problem::QID_HASH, at);  // a remark, or part of the name
         if (qid.first == qid.last) return refused(Problem::QID_EMPTY, label);
         if (lines.lists == 0 || !text.equal(qid, lines.qids[lines.lists - 1])) {
             lines.offsets[lines.lists] = lines.documents;

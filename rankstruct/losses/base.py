@@ -68,6 +68,7 @@ from rankstruct.lists import (
     is_under_autocast,
     length_buckets,
     refuse,
+    refuse_inexact,
     refuse_negative,
     refuse_other_names,
     warn_of_single_documents,
@@ -268,6 +269,8 @@ class RankingLoss(WithFields):
         dtype, signed = scores.dtype, self.takes_negative_labels
         real = check_values(scores.detach(), labels.detach(), where, offsets, signed)
         scores = scores.float() if dtype in HALVES else scores
+        if not signed:
+            refuse_inexact(labels, where, scores.dtype)
         labels = labels.detach().to(scores.dtype)
         each = None if item_weights is None else checked_item_weights(item_weights, scores, real)
         if offsets is not None:

@@ -15,6 +15,14 @@ from rankstruct.lists import NOT_NEGATIVE, batch_first, check_offsets, is_plain
 _PADDING = -100  # torch's ignore_index
 
 
+def check_size(name: str, value: Any) -> None:
+    """Raise ValueError for a finite number that float32, or a whole one that float64, cannot hold."""
+    if isinstance(value, int) and abs(value) > 2**53:
+        raise ValueError(f"{name} must be at most 2^53 in size, got one of {value.bit_length()} bits")
+    if isinstance(value, float) and torch.finfo(torch.float32).max < abs(value) < math.inf:
+        raise ValueError(f"{name} must be at most {torch.finfo(torch.float32).max:.3g} in size, got {value:g}")
+
+
 def check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
     """Raise ValueError unless `value` is one of `known`."""
     if value not in known:
@@ -25,6 +33,7 @@ def check_positive(name: str, value: float) -> None:
     """Raise ValueError unless `value` is a finite number above 0."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         raise ValueError(f"{name} must be a finite number above 0, got {value!r}")
+    check_size(name, value)
 
 
 def check_values(scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None, signed: bool) -> Tensor:

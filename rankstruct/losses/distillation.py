@@ -15,7 +15,7 @@ from typing_extensions import Unpack
 
 from rankstruct.losses.base import ListOptions, RankingLoss
 from rankstruct.losses.checks import check_positive
-from rankstruct.losses.listwise import approximate_ranks, ranked_by_label
+from rankstruct.losses.listwise import approximate_ranks, cumulative_logsumexp, ranked_by_label
 from rankstruct.losses.reduction import relative, weighted_mean
 
 __all__ = ["DiscountedRankMSELoss", "MarginMSELoss", "RankDistilLoss"]
@@ -111,7 +111,7 @@ class RankDistilLoss(RankingLoss):
             scores, where = scores.expand_as(labels), where.expand_as(labels)
             weights = None if weights is None else weights.expand_as(labels)
         order, ranked, real = ranked_by_label(scores, labels, where)
-        each = ranked.flip(-1).logcumsumexp(-1).flip(-1) - ranked
+        each = cumulative_logsumexp(ranked.flip(-1)).flip(-1) - ranked
         each = each if weights is None else each * weights.gather(-1, order)
         value = torch.where(real, each, 0.0)[..., : self.k].sum(-1)
         return value if self.samples is None else value.mean(0)

@@ -186,10 +186,24 @@ def _against_lower(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
     scores = torch.where(where, scores, nothing)
     scores = torch.where(where, scores - scores.detach().amax(-1, keepdim=True), nothing)
     ascending, order = torch.where(where, labels, torch.inf).sort(dim=-1)
-    sums = scores.gather(-1, order).logcumsumexp(-1)
     lower = torch.searchsorted(ascending, labels.contiguous())
-    below = torch.where(lower > 0, sums.gather(-1, (lower - 1).clamp(min=0)), nothing)
-    return torch.where(where, scores - torch.logaddexp(scores, below), 0.0)
+    lead = scores - cumulative_logsumexp(scores.gather(-1, order)).gather(-1, (lower - 1).clamp(min=0))
+    return torch.nn.functional.logsigmoid(torch.where(where & (lower > 0), lead, torch.inf))
+
+
+def cumulative_logsumexp(values: Tensor) -> Tensor:
+    """`values.logcumsumexp(-1)` of finite values, with finite second derivatives. O(n log n), at the cost of a sort.
+
+    torch's are NaN where a slope is 0, such as that of a document far below the others.
+
+    >>> cumulative_logsumexp(torch.tensor([0.0, 0.0, -1e4])).exp()
+    tensor([1., 2., 2.])
+    """
+    step = 1
+    while step < values.shape[-1]:
+        more = torch.stack([values[..., step:], values[..., :-step]]).logsumexp(0)
+        values, step = torch.cat([values[..., :step], more], -1), 2 * step
+    return values
 
 
 class ListMLELoss(RankingLoss):
@@ -217,19 +231,20 @@ class ListMLELoss(RankingLoss):
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value a list."""
         order, ranked, real = ranked_by_label(scores, labels, where)
-        each = ranked.flip(-1).logcumsumexp(-1).flip(-1) - ranked
+        each = cumulative_logsumexp(ranked.flip(-1)).flip(-1) - ranked
         each = each if weights is None else each * weights.gather(-1, order)
         return torch.where(differs(labels, where), torch.where(real, each, 0.0).sum(-1), 0.0)
 
     def curvature(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """The sum of q (1 - q) over the ranks at which the document is left."""
         order, ranked, real = ranked_by_label(scores, labels, where)
+        ranked = ranked.double().clamp(min=torch.finfo(torch.float64).min / 4)  # which is doubled below
         rest = ranked.flip(-1).logcumsumexp(-1).flip(-1)
         logs = 0.0 if weights is None else weights.gather(-1, order).log()
         # of q and of q^2
         sums = [torch.exp(power * ranked + (logs - power * rest).logcumsumexp(-1)) for power in (1, 2)]
         each = torch.where(real & differs(labels, where).unsqueeze(-1), (sums[0] - sums[1]).clamp(min=0.0), 0.0)
-        return torch.zeros_like(each).scatter(-1, order, each)
+        return torch.zeros_like(each).scatter(-1, order, each).to(scores.dtype)
 
 
 def ranked_by_label(scores: Tensor, labels: Tensor, where: Tensor) -> tuple[Tensor, Tensor, Tensor]:

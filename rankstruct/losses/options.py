@@ -14,7 +14,7 @@ import torch
 from typing_extensions import dataclass_transform
 
 from rankstruct.lists import knows_cutoffs
-from rankstruct.losses.checks import check_choice
+from rankstruct.losses.checks import check_choice, check_size
 
 _FIELDS = "_own_fields"
 
@@ -86,6 +86,7 @@ def _initializer(kind: type) -> Callable[..., None]:
         for name, value in list(bound.arguments.items())[1:]:
             if name in choices:
                 check_choice(name, value, choices[name])
+            check_size(name, value)
             setattr(self, name, value)
         self.setup()
 

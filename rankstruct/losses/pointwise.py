@@ -7,6 +7,7 @@ The value of a list is the mean over its real documents.
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
@@ -22,6 +23,8 @@ from rankstruct.losses.reduction import weighted_mean
 from rankstruct.measures.ranked import is_relevant
 
 __all__ = ["ClassificationLoss", "ListOrdinalLoss", "OrdinalLoss", "SquaredLoss"]
+
+_MOST_GRADES = 2**20
 
 
 class SquaredLoss(RankingLoss):
@@ -106,6 +109,9 @@ class ClassificationLoss(RankingLoss):
         """Check the numbers."""
         check_positive("relevant_weight", self.relevant_weight)
         check_positive("margin", self.margin)
+        threshold: object = self.threshold
+        if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not math.isfinite(threshold):
+            raise ValueError(f"threshold must be a finite number, got {threshold!r}")
         if self.balance == "lists" and self.relevant_weight != 1:
             raise ValueError(
                 f"balance='lists' sets the weights itself; leave relevant_weight at 1, got {self.relevant_weight}"
@@ -274,6 +280,8 @@ def _lightest(kinks: Tensor, where: Tensor, mass: Tensor, low: Tensor) -> Tensor
 def _check_grades(grades: int) -> None:
     if isinstance(grades, bool) or not isinstance(grades, int) or grades < 2:
         raise ValueError(f"grades must be a whole number of at least 2, got {grades!r}")
+    if grades > _MOST_GRADES:
+        raise ValueError(f"grades must be at most {_MOST_GRADES}, since each has a threshold")
 
 
 def _shares(scores: Tensor, offsets: Tensor, item_weights: Tensor | None) -> Tensor:

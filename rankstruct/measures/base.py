@@ -8,7 +8,6 @@ lists in rank order; see `DiscountedGain` for the common case that needs less.
 from __future__ import annotations
 
 import ast
-import difflib
 import math
 import numbers
 import re
@@ -21,9 +20,10 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 
-from rankstruct.lists import check_lists
+from rankstruct.lists import as_offsets, check_lists
 from rankstruct.measures.orders import mean_over_orders
-from rankstruct.measures.ranked import Convention, Empty, RankedLists, Ties, rank_lists
+from rankstruct.measures.ranked import Convention, Empty, RankedLists, Ties, as_real, as_tensor, rank_lists
+from rankstruct.messages import nearest
 
 __all__ = ["Measure", "parse_measure", "parse_measures", "register_measure"]
 
@@ -73,8 +73,7 @@ class Measure(ABC):
     def __post_init__(self) -> None:
         k = self.cutoff
         if k is not None:
-            if isinstance(k, bool) or not isinstance(k, numbers.Integral) or k < 1:
-                raise ValueError(f"the cut-off of {type(self).__name__} must be a whole number >= 1, got {k!r}")
+            check_cutoff(k, type(self).__name__)
             if not self._looks_at_cutoff:
                 raise ValueError(
                     f"{type(self).__name__} takes no cut-off: its compute does not look at self.cutoff, got {k}"
@@ -83,17 +82,18 @@ class Measure(ABC):
         if self.min_relevant is not None:
             self._check_number("min_relevant")
 
-    def _check_number(self, name: str, above: float = -math.inf) -> None:
-        """Raise ValueError unless the parameter is a finite number above a bound."""
+    def _check_number(self, name: str, above: float = -math.inf, most: float = math.inf) -> None:
+        """Raise ValueError unless the parameter is a finite number above a bound, and at most another."""
         value = getattr(self, name)
         if (
             isinstance(value, numbers.Integral) and abs(int(value)) > 2**53
         ):  # which float64 does not hold, and int64 may not
-            got = f"one of {int(value).bit_length()} bits"
-            raise ValueError(f"{name} of {type(self).__name__} must be at most 2^53 in size, got {got}")
+            raise ValueError(f"{name} of {type(self).__name__} must be at most 2^53 in size, got {_shown(value)}")
         if isinstance(value, bool) or not isinstance(value, numbers.Real) or not above < float(value) < math.inf:
             bound = f" above {above:g}" if above > -math.inf else ""
             raise ValueError(f"{name} of {type(self).__name__} must be a finite number{bound}, got {value!r}")
+        if float(value) > most:
+            raise ValueError(f"{name} of {type(self).__name__} must be at most {most:g}, got {value!r}")
 
     @property
     def name(self) -> str:
@@ -151,21 +151,33 @@ class Measure(ABC):
         return measure_lists([self], scores, labels, where, **options)[0]
 
     @torch.no_grad()
-    def best_value(
-        self, labels: Tensor, where: Tensor | None = None, *, offsets: Tensor | None = None, groups: Any = None
-    ) -> Tensor:
+    def best_value(self, labels: Any, where: Any = None, *, offsets: Any = None, groups: Any = None) -> Tensor:
         """The value of the best ranking of each list, `[...]` float64; 0 where nothing is relevant.
 
         Raises:
             TypeError, ValueError: as `evaluate`, for labels, where and offsets.
         """
-        clean = torch.as_tensor(labels).double()
+        clean = as_real("labels", labels).double()
+        where, offsets = None if where is None else as_tensor("where", where), as_offsets(offsets)
         check_lists(clean, clean, where, offsets)
         if where is not None:
             clean = clean.masked_fill(~where, 0)
         # Infinite gains are the measure's own business to refuse.
         worth = self.worth(clean).nan_to_num()
         return measure_lists([self], worth, clean, where, offsets=offsets, ties="input", groups=groups)[0]
+
+
+def check_cutoff(cutoff: Any, whose: str) -> None:
+    """Raise ValueError unless a cut-off is a whole number from 1 to the longest that a list can be."""
+    if isinstance(cutoff, bool) or not isinstance(cutoff, numbers.Integral) or int(cutoff) < 1:
+        raise ValueError(f"the cut-off of {whose} must be a whole number >= 1, got {_shown(cutoff)}")
+    if int(cutoff) > _GREATEST_CUTOFF:
+        raise ValueError(f"the cut-off of {whose} must be at most {_GREATEST_CUTOFF}, got {_shown(cutoff)}")
+
+
+def _shown(value: Any) -> str:
+    """A value for a message; of a very large number, which may have more digits than Python prints, the number of bits."""
+    return f"one of {value.bit_length()} bits" if isinstance(value, int) and abs(value) >= 2**64 else repr(value)
 
 
 class ByMeasure(dict[str, Tensor]):
@@ -265,6 +277,7 @@ _CUT_OFF = re.compile(r"^\s*(?:(ndcg|map|p|recall|success)(?:_cut)?_|(\w+)_at_)(
 _PARAMETER_ALIASES = {"rel": "min_relevant", "p": "patience"}
 _SYNTAX = re.compile(r"\s*([A-Za-z_][\w-]*)\s*(?:\((.*)\))?\s*(?:@\s*([0-9]+))?\s*", re.DOTALL)
 _LONGEST_NAME = 200
+_GREATEST_CUTOFF = 2**31 - 1
 
 Kind = TypeVar("Kind", bound=type[Measure])
 
@@ -418,7 +431,7 @@ def _read_options(measure: str, arguments: str) -> dict[str, Any]:
 
 def _guess(name: str, known: Iterable[str]) -> str:
     """A hint at the closest known name, or nothing."""
-    close = difflib.get_close_matches(name.lower(), list(known), n=1)
+    close = nearest(name, known)
     if not close:
         return ""
     return f" (did you mean {_REGISTRY[close[0]].__name__ if close[0] in _REGISTRY else close[0]}?)"

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rankstruct.arrays import as_array, as_numbers
 from rankstruct.lists import (
     TELL_APART,
     group_documents,
@@ -47,6 +48,7 @@ def evaluate(
     convention: Convention | None = None,
     num_relevant: Any = None,
     ideal_labels: Any = None,
+    ideal_offsets: Any = None,
     docids: Any = None,
     groups: Any = None,
     judged: Any = None,
@@ -56,19 +58,20 @@ def evaluate(
     """Measures of each list: `{name: [...] float64 on the device of scores}`; `["MAP"]` finds `AP` there. Layouts: this module.
 
     Args:
-        scores: any real numbers; documents tie if their scores are equal as given.
-        labels: graded relevance.
+        scores: any real numbers, integers of any size too; documents tie if their scores are equal as given.
+        labels: graded relevance; whole numbers up to 2^53.
         measures: names or objects, one or several: `["AP", "nDCG@10", rs.RR(10)]`.
         where: bool, True for a real document; padding may hold anything, even NaN.
         offsets: int64 `[lists + 1]`, for flat input: list i is `[offsets[i], offsets[i + 1])`.
         qid, group: in place of offsets `[documents]` ids of lists, in any order, lists by first appearance; or `[lists]` sizes.
         ties: `"expected"`, the mean over all orders of tied documents (see `Measure.under_ties`); `"input"`, the order given;
             `"worst"`, lowest labels first; `"docid"`, by descending id and with scores in single precision, as in trec_eval.
-        empty: the value of a list with nothing relevant (for AUC: or everything): 0, 1, `"skip"` (NaN, for means to
-            leave out) or `"error"`. A list that is all padding has that value too, but is no error.
+        empty: the value of a list with nothing relevant (for AUC: or everything): 0, 1, `"skip"` (NaN) or `"error"`. A list that
+            is all padding has that value too, but is no error.
         convention: `"letor"` for the LETOR tool's choices of ties, nDCG's discount, lists shorter than k and empty ones.
         num_relevant: `[...]`, one a list: the number of its relevant documents, retrieved or not, for AP and the like.
-        ideal_labels: `[..., judged]`, labels of all judged documents, NaN as padding, for the best ranking.
+        ideal_labels: `[..., judged]`, labels of all judged documents, NaN as padding, for the best ranking; or flat `[judged]`.
+        ideal_offsets: int64 `[lists + 1]`, for flat `ideal_labels`, as `offsets` for labels.
         docids: ids to break ties by: strings, compared by code point, or integers.
         groups: the group (host, topic) of each document, numbers or strings, for the measures of diversity.
         judged: bool, which documents were judged; all if None. Labels of others count as 0; `Bpref` and `infAP` leave them out.
@@ -79,16 +82,14 @@ def evaluate(
         TypeError, ValueError: unknown measures or options; types, shapes or values that do not fit, such as a NaN, named by list
             and document (leading dimensions counted as one); an empty list under `empty="error"`.
 
-    >>> evaluate([[3.0, 2.0, 1.0], [1.0, 1.0, 0.0]], [[0, 1, 1], [0, 1, 0]], ["AP", "RR", "nDCG@10"])
-    {'AP': tensor([0.5833, 0.7500], dtype=torch.float64),
-     'RR': tensor([0.5000, 0.7500], dtype=torch.float64),
-     'nDCG@10': tensor([0.6934, 0.8155], dtype=torch.float64)}
+    >>> evaluate([[3.0, 2.0, 1.0], [1.0, 1.0, 0.0]], [[0, 1, 1], [0, 1, 0]], ["AP", "nDCG@10"])
+    {'AP': tensor([0.5833, 0.7500], dtype=torch.float64), 'nDCG@10': tensor([0.6934, 0.8155], dtype=torch.float64)}
     """
     parsed = parse_measures(measures)
     given = {"scores": scores, "labels": labels, "where": where, "offsets": offsets, "docids": docids, "groups": groups}
     given = brought_together(given | {"judged": judged, "pooled": pooled, "item_weights": item_weights}, qid, group)
-    given |= {"convention": convention, "num_relevant": num_relevant, "ideal_labels": ideal_labels}
-    values = measure_lists(parsed, ties=ties, empty=empty, **given)
+    best = {"num_relevant": num_relevant, "ideal_labels": ideal_labels, "ideal_offsets": ideal_offsets}
+    values = measure_lists(parsed, ties=ties, empty=empty, convention=convention, **given, **best)
     unseen = None if any(measure.takes_groups for measure in parsed) else groups
     refuse_groups_of_lists(unseen, values[0].shape if values else [0], TELL_APART)
     return ByMeasure({measure.name: value for measure, value in zip(parsed, values, strict=True)})
@@ -105,7 +106,7 @@ def brought_together(given: dict[str, Any], qid: Any, group: Any) -> dict[str, A
     if len(shape) != 1 or ids.shape != shape:
         raise ValueError(f"qid must have one entry a document, with scores [documents]; got {ids.shape} and {shape}")
     if group is not None:  # sizes of 0 are lists too
-        return given | {"offsets": np.concatenate([[0], np.cumsum(np.asarray(group), dtype=np.int64)])}
+        return given | {"offsets": np.concatenate([[0], np.cumsum(as_numbers("group", group), dtype=np.int64)])}
     order, offsets = group_documents(ids)
     if order is not None:
         given = {name: _in_order(name, each, order) for name, each in given.items()}
@@ -119,5 +120,7 @@ def _in_order(name: str, values: Any, order: np.ndarray) -> Any:
     if tuple(np.shape(values)) != order.shape:
         raise ValueError(f"{name} must be one a document, shape {order.shape}; got {tuple(np.shape(values))}")
     return (
-        values[torch.from_numpy(order).to(values.device)] if isinstance(values, Tensor) else np.asarray(values)[order]
+        values[torch.from_numpy(order).to(values.device)]
+        if isinstance(values, Tensor)
+        else as_array(name, values)[order]
     )

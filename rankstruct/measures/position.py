@@ -150,12 +150,16 @@ class DiscountedGain(Measure):
         wrong = ~((gains >= 0) & gains.isfinite())
         if bool(wrong.any()):
             row, column = wrong.nonzero()[0].tolist()
+            label, gain = float(labels[row, column]), float(gains[row, column])
             raise ValueError(
-                f"{argument} must have finite gains >= 0 under {self.name}; {place(row, column)} has label "
-                f"{float(labels[row, column]):g} with gain {float(gains[row, column]):g}; shift the labels, give "
-                "min_relevant= to make them binary, or another gain="
+                f"{argument} must have finite gains >= 0 under {self.name}; {place(row, column)} has label {label:g} with "
+                f"gain {gain:g}; shift the labels{self._instead(label)}"
             )
         return gains
+
+    def _instead(self, label: float) -> str:
+        """What else may be done where the gain of a label is negative or too large."""
+        return ""
 
 
 @dataclass(frozen=True)
@@ -197,6 +201,12 @@ class _Graded(DiscountedGain):
             return super().document_gains(labels)
         # The library's own gains depend on the label alone, and convert it themselves.
         return self.gains(labels if self.min_relevant is None else is_relevant(labels, self.min_relevant))
+
+    def _instead(self, label: float) -> str:
+        if not isinstance(self.gain, str):
+            return ", or give min_relevant= to make them binary"
+        others = [replace(self, gain="linear"), replace(self, min_relevant=1)] if label >= 0 else []
+        return "".join(f", or take {other.name}" for other in others if other != self)
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
         """As every discounted gain, with the LETOR tool's rules where they are asked for."""

@@ -16,14 +16,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rankstruct.arrays import as_numbers, as_scores
 from rankstruct.lists import (
     NOT_NEGATIVE,
     are_single_documents,
+    as_offsets,
     check_groups,
     check_lists,
     check_offsets,
     known_ids,
     length_buckets,
+    to_tensor,
     warn_of_single_documents,
 )
 
@@ -35,7 +38,9 @@ Empty = Literal[0, 1, "skip", "error"]
 Convention = Literal["letor"]
 
 
+_CELLS = 2**21  # of a batch, padding included
 _PER_DOCUMENT = ("groups", "judged", "pooled", "weights")
+_WIDE = (torch.int64, torch.uint64)  # what may hold numbers that float64 does not
 
 
 @dataclass(frozen=True)
@@ -180,6 +185,7 @@ def rank_lists(
     letor: bool = False,
     num_relevant: Any = None,
     ideal_labels: Any = None,
+    ideal_offsets: Any = None,
     docids: Any = None,
     groups: Any = None,
     judged: Any = None,
@@ -192,8 +198,8 @@ def rank_lists(
     Padded input is one batch; flat input is padded in groups of similar length. See `evaluate` for the arguments and errors;
     labels below 0 are refused unless they are `signed`. Values are checked as the batches are drawn.
     """
-    scores, labels = _as_real(scores), _as_real(labels)
-    where, offsets = (None if value is None else _as_tensor(value) for value in (where, offsets))
+    scores, labels = _as_scores(scores, ties), as_real("labels", labels)
+    where, offsets = None if where is None else as_tensor("where", where), as_offsets(offsets)
     check_lists(scores, labels, where, offsets)
     if where is None and are_single_documents(scores):
         warn_of_single_documents(scores)
@@ -206,16 +212,14 @@ def rank_lists(
     keys = _docid_keys(docids, scores) if ties == "docid" else None
     lists = scores.shape[:-1] if offsets is None else torch.Size([offsets.shape[0] - 1])
     if num_relevant is not None:
-        num_relevant = _check_num_relevant(_as_real(num_relevant).to(device), lists)
-    if ideal_labels is not None:
-        ideal_labels = _check_ideal_labels(_as_real(ideal_labels).to(device), lists)
-
+        num_relevant = _check_num_relevant(as_real("num_relevant", num_relevant).to(device), lists)
+    ideal_labels, ideal_offsets = _ideal(ideal_labels, ideal_offsets, lists, scores.device, flat=offsets is not None)
     if offsets is not None:
         check_offsets(offsets, scores.shape[0])
-    by_list = {"num_relevant": num_relevant, "ideal_labels": ideal_labels}
+    by_list = {"num_relevant": num_relevant, "ideal_labels": ideal_labels if ideal_offsets is None else None}
 
     def batches() -> Iterator[RankedLists]:
-        for index, real, arrange in lay_out(scores, where, offsets):
+        for index, real, arrange in lay_out(scores, where, offsets, ideal_offsets):
             batch_keys = None if keys is None else arrange(keys)
             given = {name: arrange(each) for name, each in documents.items()}
             if "weights" in given:
@@ -225,9 +229,20 @@ def rank_lists(
             if "weights" in by_rank:
                 by_rank["weights"] = by_rank["weights"].masked_fill(~ranked.where, 0)
             of_lists: dict[str, Any] = {name: each[index] for name, each in by_list.items() if each is not None}
+            if ideal_offsets is not None:
+                of_lists["ideal_labels"] = _rows_of(ideal_labels, ideal_offsets, index)
             yield replace(ranked, letor=letor, **of_lists, **by_rank)
 
     return lists, batches()
+
+
+def _ideal(labels: Any, offsets: Any, lists: torch.Size, device: torch.device, *, flat: bool) -> tuple[Any, Any]:
+    """Ideal labels as tensors, checked; None where there are none."""
+    if labels is not None:
+        return _check_ideal_labels(as_real("ideal_labels", labels).to(device), as_offsets(offsets), lists, flat=flat)
+    if offsets is not None:
+        raise ValueError("ideal_offsets tell the lists of flat ideal_labels; give these too")
+    return None, None
 
 
 def _check_ties(ties: str, docids: Any) -> None:
@@ -238,11 +253,12 @@ def _check_ties(ties: str, docids: Any) -> None:
 
 
 def lay_out(
-    scores: Tensor, where: Tensor | None, offsets: Tensor | None
+    scores: Tensor, where: Tensor | None, offsets: Tensor | None, others: Tensor | None = None
 ) -> Iterator[tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]]:
     """Batches: the numbers of the lists, their mask, and how any per-document tensor becomes `[lists, list_size]`.
 
-    Padded lists are one batch, flat ones a batch for each group of similar length.
+    Padded lists are one batch, flat ones a batch for each group of similar length, also by `others`, the offsets of something
+    else that lists have; none is larger than `_CELLS`, but for a list.
     """
     if offsets is None:
         rows = (scores.shape[:-1].numel(), scores.shape[-1])
@@ -250,12 +266,33 @@ def lay_out(
         yield torch.arange(rows[0], device=scores.device), real.reshape(rows), lambda values: values.reshape(rows)
         return
     offsets = offsets.to(scores.device)
-    for index in length_buckets(offsets):
+    for index in _buckets(offsets, others):
         lengths = offsets.diff()[index].unsqueeze(1)
         columns = torch.arange(int(lengths.max()), device=scores.device)
         real = columns < lengths
         source = torch.where(real, offsets[index].unsqueeze(1) + columns, 0)
         yield index, real, partial(torch.take, index=source)
+
+
+def _buckets(offsets: Tensor, others: Tensor | None) -> Iterator[Tensor]:
+    """Indices of lists of similar lengths, by one or two kinds of offsets."""
+    for bucket in length_buckets(offsets):
+        size, parts = int(offsets.diff()[bucket].max()), [bucket]
+        if others is not None:
+            powers = torch.frexp(others.diff()[bucket].double()).exponent
+            parts = [bucket[powers == power] for power in powers.unique().tolist()]
+        for part in parts:
+            most = size if others is None else max(size, int(others.diff()[part].max()))
+            yield from part.split(max(1, _CELLS // max(1, most)))
+
+
+def _rows_of(flat: Tensor, offsets: Tensor, index: Tensor) -> Tensor:
+    """Flat values of some lists as `[lists, longest]`, NaN as padding."""
+    lengths = offsets.diff()[index].unsqueeze(1)
+    columns = torch.arange(max(1, int(lengths.max())), device=flat.device)
+    where = columns < lengths
+    source = torch.where(where, offsets[index].unsqueeze(1) + columns, 0)
+    return flat.take(source).masked_fill(~where, torch.nan) if flat.numel() else flat.new_full(where.shape, torch.nan)
 
 
 def _rank(
@@ -308,34 +345,38 @@ def _tie_groups(scores: Tensor, where: Tensor) -> tuple[Tensor, Tensor] | tuple[
     return first, last
 
 
-def _as_tensor(values: Any) -> Tensor:
+def as_tensor(name: str, values: Any) -> Tensor:
     """Tensors as they are; arrays and sequences as tensors."""
+    return values if isinstance(values, Tensor) else to_tensor(as_numbers(name, values))
+
+
+def as_real(name: str, values: Any) -> Tensor:
+    """Tensors as they are; arrays and sequences as tensors, whole numbers among them as float64, which holds them."""
     if isinstance(values, Tensor):
+        if values.dtype in _WIDE:
+            as_numbers(name, values)
         return values
-    try:
-        # A memory-mapped array cannot be written to, which torch warns of; a copy can.
-        return torch.as_tensor(np.require(values, requirements="W"))
-    except ValueError as error:
-        if "inhomogeneous" not in str(error):
-            raise
-        raise ValueError(
-            "lists of several sizes are given flat, one behind the other, with qid= or group=, or padded, with where="
-        ) from None
+    tensor = as_tensor(name, values)
+    return tensor if tensor.is_floating_point() else tensor.double()
 
 
-def _as_real(values: Any) -> Tensor:
-    """Tensors as they are; arrays and sequences as tensors, whole numbers among them as float64."""
-    tensor = _as_tensor(values)
-    if isinstance(values, Tensor) or tensor.is_floating_point() or tensor.is_complex():
-        return tensor
-    return tensor.double()
+def _as_scores(values: Any, ties: str) -> Tensor:
+    """Scores as floats that tie where they do; under `docid` rounded, as all are there."""
+    if isinstance(values, Tensor) and (values.is_floating_point() or values.is_complex() or values.is_nested):
+        return values  # for `check_lists` to look at
+    device = values.device if isinstance(values, Tensor) else None
+    found = as_numbers("scores", values, exact=False).astype(np.float64) if ties == "docid" else as_scores(values)
+    return to_tensor(found).to(device)
 
 
 def _docid_keys(docids: Any, scores: Tensor) -> Tensor:
     """Integers that order as the document ids do."""
     if not isinstance(docids, Tensor):
-        names = np.asarray(docids)
-        docids = torch.as_tensor(np.unique(names, return_inverse=True)[1].reshape(names.shape))
+        names = known_ids("docids", docids)
+        try:
+            docids = torch.as_tensor(np.unique(names, return_inverse=True)[1].reshape(names.shape))
+        except TypeError:  # there is no order among them
+            raise TypeError("docids must be all strings or all integers, to break ties by their order") from None
     if docids.shape != scores.shape:
         raise ValueError(
             f"docids must have the shape of scores, one id a document; got docids {tuple(docids.shape)} "
@@ -372,7 +413,7 @@ def _documents(scores: Tensor, groups: Any, judged: Any, pooled: Any, item_weigh
 
 def _flags(name: str, flags: Any, scores: Tensor) -> Tensor:
     """One truth value a document, in the shape of scores."""
-    flags = _as_tensor(flags).to(scores.device)
+    flags = as_tensor(name, flags).to(scores.device)
     if flags.dtype != torch.bool:
         raise TypeError(f"{name} must be boolean, one a document, got {flags.dtype}")
     if flags.shape != scores.shape:
@@ -384,7 +425,7 @@ def _flags(name: str, flags: Any, scores: Tensor) -> Tensor:
 
 
 def _item_weights(weights: Any, scores: Tensor) -> Tensor:
-    weights = _as_real(weights).to(scores.device).double()
+    weights = as_real("item_weights", weights).to(scores.device).double()
     if weights.shape != scores.shape:
         raise ValueError(
             f"item_weights must have the shape of scores, one a document; got item_weights {tuple(weights.shape)} and scores "
@@ -414,14 +455,39 @@ def _check_num_relevant(num_relevant: Tensor, lists: torch.Size) -> Tensor:
     return num_relevant
 
 
-def _check_ideal_labels(ideal_labels: Tensor, lists: torch.Size) -> Tensor:
+def _check_ideal_labels(
+    ideal_labels: Tensor, offsets: Any, lists: torch.Size, *, flat: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Labels `[lists, judged]`, or flat with their offsets, in float64."""
+    if offsets is not None:
+        if not flat:
+            raise ValueError("ideal_offsets go with flat lists, which offsets, qid or group tell")
+        shape = (lists.numel() + 1,)
+        if (
+            not isinstance(offsets, Tensor)
+            or offsets.dtype != torch.int64
+            or offsets.shape != shape
+            or ideal_labels.dim() != 1
+        ):
+            got = f"{tuple(offsets.shape)} {offsets.dtype}" if isinstance(offsets, Tensor) else type(offsets).__name__
+            raise ValueError(
+                f"ideal_offsets must be int64 {list(shape)}, one more than there are lists, and ideal_labels flat; got {got} and "
+                f"{tuple(ideal_labels.shape)}"
+            )
+        check_offsets(offsets, ideal_labels.shape[0], "ideal_offsets", "ideal_labels")
+        wrong = ~ideal_labels.isfinite()
+        if bool(wrong.any()):
+            at = int(wrong.nonzero()[0, 0])
+            number = int(torch.searchsorted(offsets, at, right=True)) - 1
+            raise ValueError(f"flat ideal_labels must be finite; those of list {number} hold {float(ideal_labels[at])}")
+        return ideal_labels.double(), offsets.to(ideal_labels.device)
     if ideal_labels.dim() != len(lists) + 1 or ideal_labels.shape[:-1] != lists:
         raise ValueError(
             f"ideal_labels must hold the labels of all judged documents of each list, NaN as padding, shape "
-            f"{(*lists, 'judged')}; got {tuple(ideal_labels.shape)}"
+            f"{(*lists, 'judged')}, or be flat, with ideal_offsets; got {tuple(ideal_labels.shape)}"
         )
     ideal_labels = ideal_labels.reshape(lists.numel(), ideal_labels.shape[-1])
     if bool(ideal_labels.isinf().any()):
         at = int(ideal_labels.isinf().nonzero()[0, 0])
         raise ValueError(f"ideal_labels must be finite, or NaN as padding; those of list {at} hold an infinity")
-    return ideal_labels.double()
+    return ideal_labels.double(), None

@@ -106,7 +106,7 @@ class F(Measure):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_number("beta", above=0)
+        self._check_number("beta", above=0, most=2.0**53)
 
     @property
     def name(self) -> str:

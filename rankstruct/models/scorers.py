@@ -7,7 +7,8 @@ not look at them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from numbers import Integral
 
 import torch
 from torch import Tensor, nn
@@ -92,6 +93,8 @@ class MLPScorer(Scorer):
         super().__init__()
         self.num_features = num_features
         self.hidden = widths(hidden)
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout must be from 0 to below 1, got {dropout}")
         self.dropout = dropout
         self.normalize = normalize
         layers: list[nn.Module] = [nn.LayerNorm(num_features)] if normalize else []
@@ -358,8 +361,11 @@ def mean_of_z_scores(scores: Tensor, weights: Sequence[float], lengths: Tensor) 
 
 
 def widths(hidden: int | Sequence[int]) -> tuple[int, ...]:
-    """Those of hidden layers, of which there may be one."""
-    return (hidden,) if isinstance(hidden, int) else tuple(hidden)
+    """Those of hidden layers, of which there may be one; raises ValueError for what is no width."""
+    found = tuple(hidden) if isinstance(hidden, Iterable) else (hidden,)
+    if not all(isinstance(each, Integral) and 0 < each < 2**31 for each in found):
+        raise ValueError(f"hidden must be whole numbers from 1 to {2**31 - 1}, got {hidden!r}")
+    return found
 
 
 def check_weights(weights: Sequence[float] | None, members: int) -> tuple[float, ...]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import csv
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +16,7 @@ import numpy as np
 
 from rankstruct.data import DataError
 from rankstruct.data.errors import shortened
-from rankstruct.data.text import parse_number, text_lines
+from rankstruct.data.text import SPACE, Separator, field_rows, parse_number, split_at, text_lines
 from rankstruct.recommenders.ratings import SCALES, Ratings, align, synthetic_ratings
 from rankstruct.recommenders.splits import RatingsParts, hold_out, nothing, strong_split, weak_split
 
@@ -45,44 +48,65 @@ class RatingsFormat(NamedTuple):
     names: tuple[str, ...] = ()
 
 
-def _lines(path: Path, encoding: str = "utf-8-sig") -> Iterator[tuple[int, str]]:
-    """Numbers and content of the lines that say something."""
+def _lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
+    """Numbers and content of the lines that are not empty."""
     if not path.exists():
         raise DataError(f"{path}: No such file or directory; give a file of ratings")
     for number, line in text_lines(path, encoding, newline=""):
-        if (stripped := line.strip()) and stripped[0] != "#":
+        if stripped := line.strip(SPACE):
             yield number, stripped
 
 
-def _delimited(path: Path, separator: str | None, *columns: int) -> Iterator[tuple[int, str, str, str]]:
-    """Rows of as many fields as `columns` allows: user, item, rating first, or where the first line of a CSV file says."""
-    where = [0, 1, 2]
-    for at, (number, line) in enumerate(_lines(path)):
-        parts = line.split(separator)
-        if separator == ",":
-            parts = _cells(path, number, line)
-            names = [part.lower() for part in parts]
-            if at == 0 and {"user", "item", "rating"} <= set(names):
-                columns, where = (len(names),), [names.index(name) for name in ("user", "item", "rating")]
-                continue
-        if len(parts) not in columns:
-            count = " or ".join(map(str, columns))
-            between = "white space" if separator is None else repr(separator)
-            raise DataError(
-                f"{path}, line {number}: expected user, item, rating in {count} fields separated by {between}, got "
-                f"{shortened(line)}"
-            )
+def _delimited(path: Path, separator: str | None, *counts: int) -> Iterator[tuple[int, str, str, str]]:
+    """Rows of as many fields as the first, one of `counts`: user, item, rating first, or where the first line of CSV says."""
+    lines, columns = _lines(path), " ".join(("user", "item", "rating", "time")[: max(counts)])
+    where: tuple[int, ...] = (0, 1, 2)
+    if separator == ",":
+        lines, header = _header(lines)
+        if header:
+            columns, counts = " ".join(header), (len(header),)
+            where = tuple(header.index(name) for name in ("user", "item", "rating"))
+
+    def fits(fields: list[str]) -> bool:
+        try:
+            return math.isfinite(parse_number(fields[where[2]]))
+        except ValueError:
+            return False
+
+    split = _SEPARATORS[separator]
+    for number, parts in field_rows(path, lines, columns, fits, counts=counts, separator=split):
         user, item, rating = (parts[i] for i in where)
         if not user or not item:
-            raise DataError(f"{path}, line {number}: expected a user and an item, got {shortened(line)}")
+            raise DataError(f"{path}, line {number}: expected a user and an item, got {shortened(', '.join(parts))}")
         yield number, user, item, rating
 
 
-def _cells(path: Path, number: int, line: str) -> list[str]:
-    try:
-        return [part.strip() for part in next(csv.reader([line]))]
-    except csv.Error as error:
-        raise DataError(f"{path}, line {number}: expected comma-separated values, got: {error}") from None
+def _header(lines: Iterator[tuple[int, str]]) -> tuple[Iterator[tuple[int, str]], list[str]]:
+    """The lines of a CSV file but for names of columns and remarks before them, and the names; or all, and none."""
+    before = []
+    for number, line in lines:
+        before.append((number, line))
+        if line[0] != "#":
+            try:
+                names = [name.lower() for name in _cells(line)]
+            except csv.Error:  # who reads the rows says what is wrong
+                break
+            if {"user", "item", "rating"} <= set(names):
+                return lines, names
+            break
+    return chain(before, lines), []
+
+
+def _cells(line: str) -> list[str]:
+    return [part.strip(SPACE) for part in next(csv.reader([line]))]
+
+
+_SEPARATORS = {
+    None: None,
+    "\t": Separator("tabs", split_at),
+    "::": Separator("'::'", partial(split_at, separator="::")),
+    ",": Separator("commas", _cells),
+}
 
 
 def _format(
@@ -135,9 +159,10 @@ def read_ratings(path: str | os.PathLike[str], format: str | None = None, *, sca
     r"""Read a file with one rating a line: user, item, rating, and for some a time, which is not kept.
 
     Args:
-        path: the file, UTF-8, or a folder with `u.data`, `ratings.dat`, `ratings.csv` or `ratings.txt`. Blank lines, and those
-            that start with `#`, say nothing.
-        format: `"movielens100k"` (tabs: `u.data`, `u1.base`), `"movielens1m"` (`::`), `"jester"` and `"text"` (white space),
+        path: the file, UTF-8, or a folder with `u.data`, `ratings.dat`, `ratings.csv` or `ratings.txt`. Blank lines say nothing,
+            nor do those of `#` and a blank, unless they have all fields and a number as rating. All lines have as many fields.
+        format: `"movielens100k"` (tabs: `u.data`, `u1.base`), `"movielens1m"` (`::`), `"jester"` and `"text"` (tabs or blanks,
+            as the first line has),
             `"csv"` (commas; a first line with `user`, `item` and `rating` tells where they are, and without it they come first),
             or one of `register_ratings_format`; None to tell it from the file's name, or `"text"` where that says
             none and there is a scale.
@@ -199,6 +224,8 @@ def read_titles(path: str | os.PathLike[str]) -> dict[str, str]:
     """
     found = {}
     for number, line in _lines(Path(path), "latin-1"):
+        if line[0] == "#":
+            continue
         parts = line.split("::" if "::" in line else "|")
         if len(parts) < 2:
             raise DataError(f"{path}, line {number}: expected item|title or item::title, got {shortened(line)}")
@@ -218,6 +245,8 @@ def read_genres(path: str | os.PathLike[str], items: Iterable[str]) -> np.ndarra
     """
     found = {}
     for number, line in _lines(Path(path), "latin-1"):
+        if line[0] == "#":
+            continue
         parts = line.split("|")
         if len(parts) != 24 or not set(parts[5:]) <= {"0", "1"}:
             raise DataError(f"{path}, line {number}: expected 24 fields, the last 19 of 0 or 1, got {shortened(line)}")

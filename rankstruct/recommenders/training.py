@@ -184,7 +184,8 @@ class FactorizationModule(RankingModule):
         regularization: lambda_U.
         item_regularization: lambda_V; as lambda_U if None.
         start_from: the folder of a run, or a file of `save_scorer`, with the factorisation that training starts from, such as one
-            trained on the squared loss; biases that one of the two lacks are left as they are. None starts from `scorer`.
+            trained on the squared loss; biases that one of the two lacks are left as they are. Validation and test values mean
+            something only if it was trained on the same split, with the same seed. None starts from `scorer`.
         item_means: whether the items' biases start at their mean labels, less the mean of all and drawn to 0 as by five further
             ratings; a hinge that learns from few items of a list needs it, or `start_from`.
         optimizer: from parameters to an optimizer; AdamW with learning rate 0.01 and no weight decay if None. Sparse factors
@@ -340,15 +341,18 @@ class RecommendationWriter(pl.Callback):
         users = np.unique(known.user)
         rows = torch.from_numpy(users).to(pl_module.device)
         items, scores = recommend(pl_module.scorer, rows, data.recommend, exclude=known)
-        path = folder / "recommendations.csv"
+        path, written = folder / "recommendations.csv", np.zeros(len(users), np.int64)
         with whole_file(path) as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(["user", "rank", "item", "score"])
-            for user, best, values in zip(users, items.tolist(), scores.tolist(), strict=True):
+            for at, (user, best, values) in enumerate(zip(users, items.tolist(), scores.tolist(), strict=True)):
                 for rank, (item, value) in enumerate(zip(best, values, strict=True), start=1):
                     if item >= 0:
+                        written[at] += 1
                         writer.writerow([known.user_names[user], rank, known.item_names[item], f"{value:.6g}"])
-        print(f"{data.recommend} items for each of {len(users)} users: {path}")
+        fewer = int((written < data.recommend).sum())
+        note = f", fewer for {fewer}, who have rated all others" if fewer else ""
+        print(f"{data.recommend} items for each of {len(users) - fewer} users{note}: {path}")
 
 
 def _copy_factors(source: nn.Module, target: MatrixFactorization, name: str) -> None:

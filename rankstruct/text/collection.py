@@ -10,7 +10,7 @@ from typing import Any
 
 from rankstruct.data import DataError, read_qrels
 from rankstruct.data.errors import check_least, shortened
-from rankstruct.data.text import text_lines
+from rankstruct.data.text import SPACE, text_lines
 
 __all__ = ["Collection", "bm25_run", "read_collection"]
 
@@ -78,7 +78,7 @@ def read_collection(folder: str | Path) -> Collection:
 def _texts(file: Path) -> Iterator[tuple[str, str]]:
     known = set()
     for number, line in text_lines(file):
-        if not line.strip():
+        if not line.strip(SPACE):
             continue
         try:
             entry = json.loads(line)

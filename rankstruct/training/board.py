@@ -226,9 +226,12 @@ def log_test_lists(board: SummaryWriter, lists: RankingData, scores: Tensor, mea
     Args:
         board: where to.
         lists: the test lists.
-        scores: `[documents]`, of all of them.
+        scores: `[documents]`, of all of them; NaN for lists that were not tested.
         measure: what is looked at.
     """
+    if bool((unseen := scores.isnan()).any()):  # a part was tested
+        tested = np.bincount(lists.list_numbers, unseen.numpy(), lists.num_lists) == 0
+        lists, scores = lists.select(np.flatnonzero(tested)), scores[torch.from_numpy(tested[lists.list_numbers])]
     given: dict[str, Any] = {"offsets": lists.offsets, "groups": lists.groups, "empty": "skip"}
     (values,) = (each.numpy() for each in evaluate(scores, lists.labels, [measure], **given).values())
     order = np.argsort(values, kind="stable")[: np.isfinite(values).sum()]  # undefined ones are last

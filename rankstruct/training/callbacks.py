@@ -20,11 +20,17 @@ from lightning_fabric.plugins.environments import LightningEnvironment, TorchEla
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint, TQDMProgressBar, WeightAveraging
 from torch import Tensor
 
-from rankstruct.data import Batch, write_run, write_scores
+from rankstruct.data import Batch
+from rankstruct.data.predictions import write_predictions
 from rankstruct.files import whole_file
 from rankstruct.processes import summed
 
 __all__ = ["AtomicCheckpoints", "AverageWeights", "PredictionWriter"]
+
+
+def is_trial(trainer: pl.Trainer) -> bool:
+    """Whether `trainer.fast_dev_run` is set: nothing is kept."""
+    return bool(getattr(trainer, "fast_dev_run", False))
 
 
 class AtomicCheckpoints(TorchCheckpointIO):
@@ -88,6 +94,26 @@ class EpochLines(pl.Callback):
         self._start = now
 
 
+class LastCheckpoint(ModelCheckpoint):
+    """Save `last.ckpt` after each epoch or validation, and where training ends between two of them."""
+
+    def __init__(self) -> None:
+        super().__init__(filename="last", enable_version_counter=False)
+        self._trained = False
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
+        """Know that there is something to save."""
+        self._trained = True
+        super().on_train_batch_end(trainer, *args)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Save what was trained since."""
+        super().on_train_end(trainer, pl_module)
+        unsaved = self._trained and trainer.global_step != self._last_global_step_saved
+        if unsaved and not is_trial(trainer):
+            self._save_topk_checkpoint(trainer, self._monitor_candidates(trainer))
+
+
 class StepCheckpoint(ModelCheckpoint):
     """Save `last.ckpt` every so many `steps`, but not at an epoch's last one.
 
@@ -112,6 +138,34 @@ class StaysStopped(pl.Callback):
         stopping = trainer.early_stopping_callback
         if isinstance(stopping, EarlyStopping) and stopping.stopped_epoch:
             trainer.should_stop = True
+
+
+class Validated(pl.Callback):
+    """Refuse, before anything is trained, a run that would end before its first validation, which chooses the best checkpoint."""
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Count the steps up to it, and the batches of the test."""
+        if is_trial(trainer) or trainer.global_step:
+            return
+        steps_of_epoch = math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches)
+        limits = trainer.max_steps, (trainer.max_epochs or -1) * steps_of_epoch
+        most = min((limit for limit in limits if limit >= 0), default=math.inf)
+        if trainer.val_check_batch is not None:  # else by the clock
+            first = math.ceil(trainer.val_check_batch / trainer.accumulate_grad_batches)
+            first += ((trainer.check_val_every_n_epoch or 1) - 1) * steps_of_epoch
+            if most < first:
+                raise ValueError(
+                    f"the run ends after {most} steps, before the first validation, which comes after {first} and chooses the "
+                    "best checkpoint; train longer (trainer.max_epochs, trainer.max_steps), or validate earlier "
+                    "(trainer.val_check_interval, trainer.check_val_every_n_epoch)"
+                )
+        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        batches, share = len(data.test_dataloader()), trainer.limit_test_batches
+        if isinstance(share, float) and 0 < share * batches < 1:
+            raise ValueError(
+                f"trainer.limit_test_batches must be at least {1 / batches:g}, one of {batches} batches, or 0 for no test, got "
+                f"{share:g}"
+            )
 
 
 class Farewell(pl.Callback):
@@ -244,7 +298,5 @@ class PredictionWriter(pl.Callback):
         folder = Path(self.folder or trainer.log_dir or trainer.default_root_dir)  # all processes must ask
         if not trainer.is_global_zero:
             return
-        write_scores(folder / "scores.txt", scores.numpy())
-        write_run(folder / "run.txt", data, scores.numpy(), tag="rankstruct")
-        print(f"scores of {data.num_documents} documents: {folder / 'scores.txt'}")
-        print(f"TREC run of {data.num_lists} lists: {folder / 'run.txt'}")
+        for line in write_predictions(folder, data, scores.numpy()):
+            print(line)

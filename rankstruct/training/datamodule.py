@@ -9,8 +9,8 @@ from typing import Any
 import pytorch_lightning as pl
 from torch import nn
 
-from rankstruct.data import BatchLoader, RankingData, Source, Splits, Steps, parse_steps, read_lists
-from rankstruct.data.formats import options_for_model
+from rankstruct.data import BatchLoader, RankingData, Source, Splits, Steps, parse_steps
+from rankstruct.data.predictions import read_for_model
 from rankstruct.preparation import Preparation, full_name
 
 __all__ = ["RankingDataModule"]
@@ -191,8 +191,9 @@ class RankingDataModule(ListsDataModule):
         return super().describe() | ({} if self.source.fold is None else {"fold": self.source.fold})
 
     def remarks(self) -> list[str]:
-        """How many training lists were sampled."""
-        most, lengths = self.training["max_list_size"], self.part("train").lengths
+        """How many of the lists that are trained on were sampled."""
+        most, train = self.training["max_list_size"], self.part("train")
+        lengths = train.lengths[~train.same_labels()] if self.training["drop_empty"] else train.lengths
         longer = 0 if most is None else int((lengths > most).sum())
         kept = "all relevant documents among them" if self.training["keep_relevant"] else "evenly"
         told = f"{longer} of {len(lengths)} training lists have more than {most} documents and were sampled each epoch, {kept}"
@@ -209,6 +210,6 @@ class RankingDataModule(ListsDataModule):
         if self.predict_path is None:
             return self.splits.test
         num_features = self.preparation.num_features or self.splits.train.num_features
-        known = options_for_model(self.predict_path, self.source.feature_names(), num_features)
-        known |= {"labels": self.source.labels, "cache": self.source.cache}
-        return parse_steps(self.source.prepare_test)(self._steps(read_lists(self.predict_path, **known)))
+        names, cache = self.source.feature_names(), self.source.cache
+        lists = read_for_model(self.predict_path, names, num_features, cache=cache, zero_based=self.source.zero_based)
+        return parse_steps(self.source.prepare_test)(self._steps(lists))

@@ -103,7 +103,9 @@ class RankingModule(pl.LightningModule):
         #: For each stage and measure, how many lists it was not defined for at the last evaluation.
         self.empty_lists: dict[str, dict[str, int]] = {}
         self.stuck: dict[str, bool] = {}  # by stage, whether the scores of every list tied
+        self.judged: dict[str, int] = {}  # by stage, how many lists were measured
         self._apart: Tensor | float = 0.0  # lists whose scores did not, of this stage so far
+        self._judged: Tensor | float = 0.0  # lists, of this stage so far
         self._random_state: Tensor | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RankingModule:
@@ -249,6 +251,7 @@ class RankingModule(pl.LightningModule):
     def _evaluate(self, batch: Batch, metric: RankingMetric) -> Tensor:
         scores = self(batch.features)
         self._apart = self._apart + differs(scores, batch.where).sum()
+        self._judged = self._judged + batch.where.any(-1).sum()
         metric.update(scores, batch.labels, where=batch.where, groups=batch.groups)
         return scores
 
@@ -256,8 +259,9 @@ class RankingModule(pl.LightningModule):
         for number, (name, value) in enumerate(metric.compute().items()):
             self.log(f"{stage}/{name}", value.float(), prog_bar=number == 0, sync_dist=True)
         self.empty_lists[stage] = metric.empty_lists()
-        self.stuck[stage] = float(summed(torch.as_tensor(self._apart, device=self.device).float())) == 0
-        self._apart = 0.0
+        counts = summed(torch.as_tensor([self._apart, self._judged], device=self.device, dtype=torch.float64)).tolist()
+        self.stuck[stage], self.judged[stage] = counts[0] == 0, int(counts[1])
+        self._apart = self._judged = 0.0
         metric.reset()
 
     def on_train_end(self) -> None:
@@ -265,9 +269,25 @@ class RankingModule(pl.LightningModule):
         if self.stuck.get("val"):
             rank_zero_warn(STUCK)
 
+    def optimizer_step(self, epoch: int, batch_idx: int, optimizer: Any, *args: Any, **options: Any) -> None:
+        """Take the step; an optimizer that cannot is named with its learning rate."""
+        try:
+            super().optimizer_step(epoch, batch_idx, optimizer, *args, **options)
+        except RuntimeError as error:
+            frame = error.__traceback__
+            while frame is not None and frame.tb_next is not None:
+                frame = frame.tb_next
+            if frame is None or not frame.tb_frame.f_globals.get("__name__", "").startswith("torch.optim."):
+                raise  # of the loss or the scorer
+            name, rate = type(getattr(optimizer, "optimizer", optimizer)).__name__, optimizer.param_groups[0]["lr"]
+            raise ValueError(f"{name} with learning rate {rate:g} cannot take a step: {error}") from error
+
     def configure_optimizers(self) -> Any:
         """The optimizer, with the online schedule if asked for."""
-        optimizer = self._optimizer([*self.scorer.parameters(), *self.loss.parameters()])
+        try:
+            optimizer = self._optimizer([*self.scorer.parameters(), *self.loss.parameters()])
+        except TypeError as error:  # of an option that torch compares with a number
+            raise ValueError(f"the optimizer cannot be made: {error}") from error
         if self.schedule == "constant":
             return optimizer
         for group in optimizer.param_groups:  # the schedule multiplies, so that it alone decides

@@ -10,7 +10,7 @@ import rankstruct as rs
 from rankstruct.cli import main as rankstruct
 from rankstruct.commands.cells import CellFolders, CellsFailed, locked
 from rankstruct.commands.compare import difference_table
-from rankstruct.commands.cross_validate import cross_validate
+from rankstruct.commands.cross_validate import SELECTION, cross_validate
 from rankstruct.data import Source, read_scores, synthetic
 
 pytestmark = pytest.mark.usefixtures("no_pictures_here")
@@ -103,10 +103,17 @@ def test_selects_by_validation_and_reuses_finished_cells(folder, capsys):
     assert "0.1230" in out
     assert f"{low:.4f} to {high:.4f}" in out
     assert "4 runs, 4 of them reused" in out
+    assert f"\n{SELECTION}\n" in out
     result = json.loads((folder / "out" / "cross_validation.json").read_text())
     assert result["folds"] == again["folds"]
     assert result["tables"]["folds"]["rows"][-2][0] == "mean"
     assert result["versions"]["rankstruct"] == rs.__version__
+
+    # What was trained before may know what judges it.
+    checkpoint = str(folder / "out" / "fold1_regularization=0.01" / "run" / "checkpoints" / "best.ckpt")
+    for given in (["--ckpt_path", checkpoint], ["--grid", f"ckpt_path={checkpoint}"]):
+        assert main([*arguments[:-1], str(folder / "again"), "--data.path", str(folder), *given]) == 1
+        assert "ckpt_path must be left out where many runs are trained and compared, got " in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -129,7 +136,7 @@ def test_further_seeds_train_what_was_chosen_and_show_the_spread(folder, capsys)
     assert main([*arguments, *more, "--seeds", "1"]) == 0
     assert "4 runs, 4 of them reused" in capsys.readouterr().out
     assert main([*arguments, *more, "--seeds", "0"]) == 1
-    assert "seeds must be at least 1, got 0" in capsys.readouterr().err
+    assert "seeds must be at least 1 and at most 10000, got 0" in capsys.readouterr().err
 
 
 def test_malformed_grid_is_refused(folder, capsys):

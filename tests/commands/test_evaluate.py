@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 
 import numpy as np
 import pytest
@@ -45,8 +46,8 @@ def test_two_systems_side_by_side_with_files(folder, capsys):
     files = [str(folder / "good"), str(folder / "bad")]
     wanted = ["--csv", str(folder / "q.csv"), "--json", str(folder / "r.json"), "--measures", "AP"]
     assert main(["evaluate", *files, "--labels", str(folder / "labels.txt"), *wanted]) == 0
-    assert ["AP", "1.0000", "0.7500", "0.2500", "1", "0"] in [
-        line.split()[:6] for line in capsys.readouterr().out.splitlines()
+    assert ["AP", "1.0000", "0.7500", "0.2500", "2", "1", "0"] in [
+        line.split()[:7] for line in capsys.readouterr().out.splitlines()
     ]
     rows = list(csv.DictReader((folder / "q.csv").read_text().splitlines()))
     assert [(r["system"], r["query"], float(r["AP"])) for r in rows] == [
@@ -57,6 +58,7 @@ def test_two_systems_side_by_side_with_files(folder, capsys):
     ]
     report = json.loads((folder / "r.json").read_text())
     assert report["means"][files[1]] == {"AP": 0.75}
+    assert report["queries"][files[1]] == {"AP": 2}
     assert report["comparison"][0]["difference"] == 0.25
     assert report["tables"]["means"]["rows"] == [[name, its["AP"]] for name, its in report["means"].items()]
     assert report["command"].startswith("rankstruct evaluate ")
@@ -116,3 +118,50 @@ def test_a_comparison_takes_rounding_for_a_draw():
     second = Evaluated("b", ["x", "y"], {"P@10": np.array([0.9000000000000001, 0.25])})
     (row,) = compare_systems(first, second)
     assert (row["wins"], row["losses"], row["p"]) == (1, 0, 1.0)
+
+
+def test_every_count_is_that_of_the_queries_that_entered_the_figure(folder, capsys):
+    """Other queries in each run, and of those that both have some for which AUC alone is not defined: all are relevant."""
+    (folder / "qrels").write_text("".join(f"{q} 0 {d} {int(d == 'a' or q == 2)}\n" for q in range(1, 6) for d in "ab"))
+    first, second = (
+        "".join(f"{q} Q0 {d} 1 {s} me\n" for q in which for d, s in (("a", 2), ("b", 1)))
+        for which in ((1, 2, 3, 4), (5, 2, 3))
+    )
+    (folder / "first").write_text(first)
+    (folder / "second").write_text(second)
+    runs, truth = [str(folder / "first"), str(folder / "second")], ["--qrels", str(folder / "qrels"), "--empty", "skip"]
+    assert main(["evaluate", *runs, *truth, "--measures", "AP", "AUC", "--json", str(folder / "r.json")]) == 0
+    out = capsys.readouterr().out
+    counts = {"AP": 2, "AUC": 1}
+    for name, count in counts.items():
+        (line,) = (line.split() for line in out.splitlines() if line.startswith(f"{name} "))
+        assert line[4:7] == [str(count), "0", "0"]
+    assert f"{runs[0]}: 2 queries that {runs[1]} lacks are left out" in out
+    assert f"{runs[1]}: 1 queries that {runs[0]} lacks are left out" in out
+    assert not re.search(r"over \d", out)
+    report = json.loads((folder / "r.json").read_text())
+    assert {row["measure"]: row["queries"] for row in report["comparison"]} == counts
+    assert report["queries"] == {runs[0]: {"AP": 4, "AUC": 3}, runs[1]: {"AP": 3, "AUC": 2}}
+    for run, (ap, auc) in zip(runs, ((4, 3), (3, 2)), strict=True):
+        assert main(["evaluate", run, *truth, "--measures", "AP", "AUC"]) == 0
+        assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()[-2:]] == [str(ap), str(auc)]
+
+
+def test_labels_of_a_file_with_feature_ids_from_zero(folder, capsys):
+    (folder / "labels.txt").write_text(LETOR.replace("1:", "0:"))
+    arguments = ["evaluate", str(folder / "good"), "--labels", str(folder / "labels.txt"), "--measures", "AP"]
+    assert main(arguments) == 1
+    assert "expected feature ids from 1, got '0:0.1'; --zero-based takes ids from 0" in capsys.readouterr().err
+    assert main([*arguments, "--zero-based"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["AP", "1.0000", "2"]
+
+
+def test_ids_with_blanks_between_tabs(folder, capsys):
+    (folder / "run").write_text("1\tQ0\tNew York\t1\t9.5\ts\n1\tQ0\tRome\t2\t8.5\ts\n")
+    (folder / "qrels").write_text("1\t0\tNew York\t1\n1\t0\tArea 51\t0\n")
+    arguments = ["evaluate", str(folder / "run"), "--qrels", str(folder / "qrels"), "--measures", "AP", "RR"]
+    assert main(arguments) == 0
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()[-2:]] == ["1.0000", "1.0000"]
+    (folder / "run").write_text("1 Q0 New York 1 9.5 s\n1 Q0 Rome 2 8.5 s\n")
+    assert main(arguments) == 1
+    assert f"{folder / 'run'}:1: expected 6 columns" in capsys.readouterr().err

@@ -19,6 +19,7 @@ import rankstruct as rs
 from rankstruct.cli import main as rankstruct
 from rankstruct.commands import rank
 from rankstruct.data import RankingData, read_folds, read_scores
+from rankstruct.estimators.auto import SELECTION
 from rankstruct.statistics import bootstrap_interval
 
 QUICK = ["--time-budget", "0"]
@@ -64,14 +65,15 @@ def test_the_folder_has_a_tested_ranker_of_raw_features(finished, data):
     expected = ranker.predict(test.features, test.list_numbers)
     scorer = rs.load_scorer(finished)
     offsets = torch.tensor(test.offsets)
-    np.testing.assert_allclose(scorer(torch.tensor(test.features), offsets=offsets).detach(), expected, atol=1e-6)
-    for name, each in rs.evaluate(expected, test.labels, ["AP", "nDCG@10", "RR@10"], offsets=offsets).items():
+    scores = scorer(torch.tensor(test.features), offsets=offsets).detach()
+    np.testing.assert_allclose(scores, expected, atol=1e-6)
+    for name, each in rs.evaluate(scores, test.labels, ["AP", "nDCG@10", "RR@10"], offsets=offsets).items():
         assert result["test"][name]["mean"] == pytest.approx(each.mean().item(), abs=1e-12)
         assert result["test"][name]["interval"] == pytest.approx(bootstrap_interval(each.numpy()))
     assert result["test"]["AP"]["mean"] > 0.7
     assert result["recipe"] == ranker.recipe_ == "linear, graded AUC"
     assert result["select"] == ranker.select == "nDCG@10"
-    assert "its validation nDCG@10 is" in result["reason"]
+    assert "its selection nDCG@10 is" in result["reason"]
 
 
 def test_what_makes_a_test_say_less_than_it_seems_to_is_remarked(data, finished, tmp_path, capsys):
@@ -92,6 +94,7 @@ def test_what_makes_a_test_say_less_than_it_seems_to_is_remarked(data, finished,
     ]
     assert rankstruct(["rank", *given, *QUICK, "--output", str(tmp_path / "out")]) == 0
     printed, card = capsys.readouterr().out, (tmp_path / "out" / "README.md").read_text()
+    assert f"\n{SELECTION}\n" in printed
     for remark in (
         "2 of 4 test lists are lists that were trained on",
         "features 6, 8 are the same wherever it was trained",
@@ -199,7 +202,7 @@ def test_one_list_is_no_estimate_for_others(data, tmp_path, capsys):
     assert said in capsys.readouterr().out
     card = (tmp_path / "a" / "README.md").read_text()
     assert said in card
-    assert "Each document of the one list trained some of the models, and chose" in card
+    assert "The documents of the one list were dealt into parts; each chose settings" in card
 
 
 def test_tables_of_lists_give_the_same(data, finished, tmp_path):
@@ -252,6 +255,124 @@ def test_a_killed_one_begins_again(data, tmp_path, finished):
     )
 
 
+def with_labels(path, target, change):
+    """A copy of a file with other labels, by their number in the file."""
+    lines = path.read_text().splitlines()
+    lines = [f"{change(at, line.split()[0])} {line.partition(' ')[2]}" for at, line in enumerate(lines)]
+    target.write_text("\n".join(lines) + "\n")
+    return str(target)
+
+
+LARGE = "query '1', document 2 of it has label 2000 with gain inf; shift the labels, or take nDCG(gain='linear')@10"
+IN_TRAINING = "got 2000 in query '1': give grades, such as 0 to 4"
+
+
+@pytest.mark.parametrize(
+    ("part", "options", "said"),
+    [
+        ("train", [], IN_TRAINING),
+        ("vali", [], IN_TRAINING),
+        ("train", ["--select", "AP"], IN_TRAINING),
+        ("train", ["--select", "nDCG(gain='linear')@10", "--measures", "AP"], IN_TRAINING),
+        ("test", [], LARGE),
+        ("test", ["--measures", "AP", "DCG"], "under DCG; query '1', document 2 of it has label 2000"),
+        ("", ["--measures", "ERR(max_grade=1)"], "labels go up to max_grade, 1, under ERR(max_grade=1); query '"),
+        ("", ["--select", "ERR(max_grade=1)"], "labels go up to max_grade, 1, under ERR(max_grade=1); query '"),
+        (
+            "",
+            ["--measures", "alpha_nDCG@5"],
+            "alpha_nDCG@5 needs groups, which lists of this command have not (--measures",
+        ),
+    ],
+)
+def test_labels_of_every_file_are_tried_by_every_measure_before_training(
+    part, options, said, data, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(rank.AutoRanker, "fit", None)  # a call of it would be another error
+    files = {name: str(data / "Fold1" / f"{name}.txt") for name in ("train", "vali", "test")}
+    if part:
+        path = data / "Fold1" / f"{part}.txt"
+        files[part] = with_labels(path, tmp_path / path.name, lambda at, label: 2000 if at == 7 else label)
+    given = ["--train", files["train"], "--valid", files["vali"], "--test", files["test"], *options]
+    assert rankstruct(["rank", *given, *QUICK, "--output", str(tmp_path / "out")]) == 1
+    message = capsys.readouterr().err
+    assert said in message
+    assert (files[part] if part else "Fold1/") in message
+    assert set(contents(tmp_path / "out")) <= {".lock", "request.json"}
+
+
+def test_a_measure_that_takes_large_labels_is_taken(data, tmp_path):
+    train = str(data / "Fold1" / "train.txt")
+    path = data / "Fold1" / "test.txt"
+    test = with_labels(path, tmp_path / "test.txt", lambda at, label: 2000 if at == 7 else label)
+    given = ["--train", train, "--test", test, "--measures", "nDCG(gain='linear')@10", "nDCG(min_relevant=1)@10"]
+    assert rankstruct(["rank", *given, *QUICK, "--output", str(tmp_path / "out")]) == 0
+    assert len(json.loads((tmp_path / "out" / "result.json").read_text())["test"]) == 2
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), OSError(28, "No space left on device"), MemoryError()])
+@pytest.mark.parametrize("broken", ["_tested", "_remarks", "model_card", "load_scorer"])
+def test_what_was_trained_is_kept_where_the_end_fails(error, broken, data, finished, tmp_path, monkeypatch, capsys):
+    given = ["rank", str(data), "--fold", "1", *QUICK, "--output", str(tmp_path)]
+
+    def fail(*_):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rank, broken, fail)
+        assert rankstruct(given) == 1
+    message = capsys.readouterr().err
+    assert f"the scorer is trained and kept, {tmp_path}/scorer.pt; the same command goes on from there, and" in message
+    assert set(contents(tmp_path)) == {".lock", "request.json", "scorer.pt", "ranker.pkl", "trained.json"}
+    test = str(data / "Fold1" / "test.txt")
+    if broken == "_tested":  # it is one to predict with
+        assert rankstruct(["predict", "--run", str(tmp_path), "--data.predict_path", test]) == 0
+        assert len(read_scores(tmp_path / "scores.txt")) == 180
+    with monkeypatch.context() as patch:
+        patch.setattr(rank.AutoRanker, "fit", None)
+        assert rankstruct([*given, "--seed", "1"]) == 1
+        assert "differs in options.random_state" in capsys.readouterr().err
+        assert rankstruct(given) == 0
+    ends = [json.loads((folder / "result.json").read_text()) for folder in (tmp_path, finished)]
+    assert ends[0]["test"] == ends[1]["test"]
+    assert set(contents(tmp_path)) - {"scores.txt", "run.txt"} == set(contents(finished))
+
+
+def test_a_scorer_without_the_pickle_of_its_ranker_is_one_to_predict_with(data, tmp_path, monkeypatch, capsys):
+    given = ["rank", "--train", str(data / "Fold1" / "train.txt"), *QUICK, "--output", str(tmp_path)]
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rank.pickle, "dump", fail)
+        assert rankstruct(given) == 1
+    message = capsys.readouterr().err
+    assert (
+        f"'{tmp_path}/ranker.pkl'; the scorer is trained and kept, {tmp_path}/scorer.pt; the same command trains"
+        in message
+    )
+    test = str(data / "Fold1" / "test.txt")
+    assert rankstruct(["predict", "--run", str(tmp_path), "--data.predict_path", test]) == 0
+    assert rankstruct(given) == 0
+    assert (tmp_path / "ranker.pkl").is_file()
+
+
+def test_a_disk_without_room_is_found_before_training(data, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(rank.AutoRanker, "fit", None)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9, 1000))
+    assert rankstruct(["rank", str(data), "--fold", "1", *QUICK, "--output", str(tmp_path / "out")]) == 1
+    assert "out: expected room for 1.4 MB on its disk, got 0.0 MB" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("output", ["{data}/Fold1/test.txt", "{data}/Fold1/test.txt/deeper"])
+def test_a_folder_that_cannot_be_made_is_found_before_training(output, data, monkeypatch, capsys):
+    monkeypatch.setattr(rank.AutoRanker, "fit", None)
+    output = output.format(data=data)
+    assert rankstruct(["rank", str(data), "--fold", "1", *QUICK, "--output", output]) == 1
+    assert output in capsys.readouterr().err
+
+
 def test_ctrl_c_says_that_nothing_is_finished(data, tmp_path, monkeypatch, capsys):
     given = ["rank", str(data), "--fold", "1", *QUICK, "--output", str(tmp_path)]
 
@@ -263,6 +384,10 @@ def test_ctrl_c_says_that_nothing_is_finished(data, tmp_path, monkeypatch, capsy
         assert rankstruct(given) == 130
     assert "is not finished, the same command begins it again" in capsys.readouterr().err
     assert set(contents(tmp_path)) == {".lock", "request.json"}
+    with monkeypatch.context() as patch:
+        patch.setattr(rank, "_tested", stop)
+        assert rankstruct(given) == 130
+    assert "is not finished, the same command tests what was trained" in capsys.readouterr().err
     assert rankstruct(given) == 0
 
 
@@ -272,7 +397,10 @@ def test_files_without_validation_and_test(data, tmp_path):
     result = json.loads((tmp_path / "a" / "result.json").read_text())
     assert (result["test"], result["validation_lists"], result["lists"]) == ({}, 30, {"train": [30, 180]})
     card = (tmp_path / "a" / "README.md").read_text()
-    assert "The 30 lists each trained some of the models, and chose settings and recipe of the others." in card
+    assert (
+        "The 30 lists were dealt into parts; each chose settings and recipe of models that the others trained." in card
+    )
+    assert f"{SELECTION[1:]}." in card
     assert "There were no test lists." in card
     test = ["--test", str(data / "Fold1" / "test.txt")]
     assert (

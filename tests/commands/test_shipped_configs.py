@@ -16,7 +16,8 @@ def test_names_patterns_and_files(tmp_path, monkeypatch):
     assert find_configs(["fit", "--config", "quickstart"]) == ["fit", "--config", quickstart]
     assert find_configs(["fit", "--config=quickstart.yaml", "-c", "quickstart"]) == [
         "fit",
-        f"--config={quickstart}",
+        "--config",
+        str(quickstart),
         "-c",
         quickstart,
     ]

@@ -1,14 +1,22 @@
 """Parquet and Arrow files: the same lists as from text, in parts, and errors with the row."""
 
+import bz2
+import datetime
 import gzip
+import lzma
+import math
 import sys
+import uuid
+from decimal import Decimal
 
 import numpy as np
 import pytest
 
 import rankstruct.data.arrow as arrow
 import rankstruct.data.assembly as assembly
-from rankstruct.data import DataError, convert_lists, read_folds, read_lists
+import rankstruct.data.delimited as delimited
+from rankstruct.data import DataError, convert_lists, read_alike, read_folds, read_lists
+from rankstruct.data.formats import feature_names
 
 pa = pytest.importorskip("pyarrow")
 pacsv = pytest.importorskip("pyarrow.csv")
@@ -105,8 +113,28 @@ def test_a_csv_table_of_lists(tmp_path, monkeypatch, name):
         ("", "file without a column 'qid'"),
         ("qid,x\n1,2\n", "expected one column 'label', got 'qid, x'"),
         ("qid,label,x\n", "expected documents, one a row, got none"),
-        ("qid,label,x\n1,0,a\n", "expected a CSV file, got: .*invalid value 'a'"),
-        ("qid,label,x\n1,0,1\n1,0\n", "expected a CSV file, got: .*Expected 3 columns, got 2"),
+        ("a;b;kind\n1;2;good\n", "columns qid, label and features; this one has 'a, b, kind'"),
+        ("QID,Qid,label,x\n1,1,0,1\n", "without a column 'qid' .*; this one has 'QID, Qid, label, x'"),
+        ("qid,LABEL,Label,x\n1,1,0,1\n", "expected one column 'label', got 'qid, LABEL, Label, x'"),
+        ("qid,label,x\n1,0,a\n", "row 1: expected a number in column 'x', got 'a'; .* numbers but 'qid' and 'docid'"),
+        ("qid,label,when\n1,0,2024-01-01\n", "row 1: expected a number in column 'when', got '2024-01-01'"),
+        ("qid;label;x\n1;0;1\n1;0;0,5\n", "row 2: expected a number in column 'x', got '0,5'; .* decimal point"),
+        (
+            "qid,label,x\n1,0,1\n1,0,true\n",
+            "row 2: expected a number in column 'x', got 'true'; a column of True and F",
+        ),
+        (
+            "qid,label,x\n1,0,true\n1,0,2\n",
+            "row 1: expected a number in column 'x', got 'true'; a column of True and F",
+        ),
+        ("qid,label,x\n1,0,1\n1,0\n", "row 2: expected 3 cells between commas, one for each of 'qid, .*, got 2: '1,0'"),
+        ("qid;label;x\n1;0;1;7\n", "row 1: expected 3 cells between semicolons, .*, got 4: '1;0;1;7'"),
+        ("qid,label,x\n1,,1\n", "row 1: expected a number in column 'label', got none; where nothing is known, give 0"),
+        ("qid,docid,label,x\n1,,1,2\n", "row 1: expected a name in column 'docid', got none"),
+        ("qid,label,x\n1,16777217,1\n", "row 1: expected a grade that float32 holds, up to 16777216, .*got 16777217"),
+        ("qid,label,x\n1,1,1e39\n", "row 1: expected finite numbers .*float32's range.* in 'x'"),
+        ("Unnamed: 0,qid,label,x\n0,1,1,2\n", "got 'Unnamed: 0' for number 1; a row's number .* is no feature"),
+        ("q\0i\0d\0", "expected text in UTF-8, got zero characters, as in UTF-16 without a byte order mark; save"),
         ("qid,label,x\n1,-1,1\n", "row 1: expected a grade, an integer from 0 in column 'label'"),
         ("qid,label,x\n1,0,1\n2,0,1\n1,0,1\n", "row 3: expected the documents of a query to be neighbours"),
         ("qid,label,x\n,0,1\n", "row 1: expected a name in column 'qid'"),
@@ -131,6 +159,38 @@ def test_missing_values_are_counted(tmp_path, name):
     assert data.missing.tolist() == [1, 0]
 
 
+@pytest.mark.parametrize("name", ["a.parquet", "a.csv", "a.feather"])
+def test_missing_values_are_told_once_a_reading_by_column(tmp_path, monkeypatch, caplog, name):
+    none = [None, *[1.0] * 199]
+    columns = {
+        "label": [1] * 200,
+        "qid": [1] * 200,
+        "x": pa.array(none),
+        "y": pa.array(none * 2)[100:300],
+        "full": [2] * 200,
+    }
+    columns |= {f"all{at}": pa.array([None] * 200, pa.float64()) for at in range(5)}
+    path = write(tmp_path / name, columns)
+    told = f"{path}: 1002 missing values (empty, null or NaN) were read as 0: 200 in column 'all0', "
+    for folder, streamed in (("cache", 2**26), ("cache", 2**26), ("streamed", 0), ("streamed", 0), (None, 0)):
+        monkeypatch.setattr(assembly, "_STREAMED_FROM", streamed)
+        caplog.clear()
+        data = read_lists(path, cache=False if folder is None else tmp_path / folder)
+        assert data.missing.sum() == 1002
+        assert [each.message.startswith(told) for each in caplog.records] == [True]
+        assert caplog.records[0].message.endswith("200 in column 'all4' and 2 more columns")
+    caplog.clear()
+    made = convert_lists(path).path
+    read_lists(made)
+    assert [each.message[: len(str(made)) + 22] for each in caplog.records] == [f"{made}: 1002 missing values "] * 2
+    one = write(tmp_path / f"one-{name}", {"label": [1, 0], "qid": [1, 1], "x": pa.array([None, 2.0]), "y": [3, 4]})
+    caplog.clear()
+    read_lists(one, cache=False)
+    assert [each.message for each in caplog.records] == [
+        f"{one}: 1 missing value (empty, null or NaN) was read as 0: 1 in column 'x'"
+    ]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -143,7 +203,11 @@ def test_missing_values_are_counted(tmp_path, name):
         ({"x": [*[0.0] * 300, 1e39, *[0.0] * 199]}, r"row 301: expected finite numbers"),
         ({"x": ["a"] * 500}, "expected numbers in column 'x', got string"),
         ({"x": [[1.0], *[[1.0, 2.0]] * 499]}, "expected numbers in column 'x', got list"),
-        ({"x": [[1.0], *[[1.0, 2.0]] * 499], "y": None, "z": None}, "lists of one length in column 'x'"),
+        ({"x": [*[[1.0, 2.0]] * 499, [1.0]], "y": None, "z": None}, "row 500: .* length, 2 as in row 1, in column 'x', got 1"),
+        ({"x": [*[[1.0, 2.0]] * 80, *[[1.0]] * 420], "y": None, "z": None}, "row 81: .* length, 2 as in row 1, in column 'x'"),
+        ({"x": [*[[1.0, 2.0]] * 499, None], "y": None, "z": None}, "row 500: expected a list of numbers in column 'x', got none"),
+        ({"x": [[]] * 500, "y": None, "z": None}, "expected lists of numbers in column 'x', got empty ones"),
+        ({"__index_level_0__": list(range(500))}, "got '__index_level_0__' for number 6; a row's number .* is no feature"),
         ({"x": None, "y": None, "z": None}, "expected columns of features beside label, qid, docid, got none"),
         ({name: [] for name in COLUMNS}, "expected"),
     ],
@@ -171,3 +235,300 @@ def test_no_such_files_and_no_pyarrow(tmp_path, monkeypatch):
         match=r"a.parquet: Parquet, Arrow and CSV files of lists are read by pyarrow, which is not installed; pip",
     ):
         read_lists(tmp_path / "a.parquet", cache=False)
+
+
+TEXT = "qid,label,x,y,z\nq 1,1,0.5,True,2\nq 1,0,1.5,FALSE,3\nNA,2.0,2.5,,4\n"
+PACKINGS = {"": lambda data: data, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+
+
+@pytest.mark.parametrize("packed", PACKINGS)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
+@pytest.mark.parametrize("separator", list(",;\t|"))
+def test_csv_of_every_form(tmp_path, caplog, separator, encoding, packed):
+    for ends, names in (("\n", "qid,label"), ("\r\n", "QID,Label")):
+        text = TEXT.replace("qid,label", names).replace(",", separator).replace("\n", ends)
+        path = tmp_path / f"a.csv{packed}"
+        path.write_bytes(PACKINGS[packed](text.encode(encoding)))
+        caplog.clear()
+        data = read_lists(path, cache=False)
+        assert data.features.tolist() == [[0.5, 1, 2], [1.5, 0, 3], [2.5, 0, 4]]
+        assert (data.labels.tolist(), data.qids.tolist()) == ([1, 0, 2], ["q 1", "NA"])
+        said = [each.message for each in caplog.records]
+        capitals = [f"{path}: column 'Label' is taken for 'label'", f"{path}: column 'QID' is taken for 'qid'"]
+        assert said[:-1] == (capitals if names != "qid,label" else [])
+        assert said[-1] == f"{path}: 1 missing value (empty, null or NaN) was read as 0: 1 in column 'y'"
+        assert feature_names(path) == ["x", "y", "z"]
+        assert read_alike([path, path], cache=False)[1].num_features == 3
+        assert convert_lists(path).documents == 3
+
+
+def test_true_and_false_hold_for_the_column(tmp_path, monkeypatch):
+    monkeypatch.setattr(delimited, "_HEAD", 22)  # the first row, which decides
+    path = tmp_path / "a.csv"
+    path.write_text("qid,label,x\n1,0,true\n1,0,2\n")
+    with pytest.raises(
+        DataError, match=r"a.csv, row 2: expected True or False, as in the rows before, in column 'x', got '2'"
+    ):
+        read_lists(path, cache=False)
+    path.write_text("qid,label,x\n1,0,true\n1,0,0\n1,1,False\n1,0,\n")
+    data = read_lists(path, cache=False)
+    assert (data.features.ravel().tolist(), data.missing.tolist()) == ([1, 0, 0, 0], [0, 0, 0, 1])
+
+
+def of(kind, values, *options):
+    """An array of a type by its name, which an earlier pyarrow may not have."""
+    return pa.array(values, getattr(pa, kind)(*options)) if hasattr(pa, kind) else None
+
+
+def extended(kind, values):
+    return pa.ExtensionArray.from_storage(getattr(pa, kind)(), values) if hasattr(pa, kind) else None
+
+
+D, DAY, WHOLE = Decimal, datetime.date(2024, 1, 1), [1, 1, 2]
+DAYS, NAMES = [DAY, DAY, datetime.date(2024, 1, 2)], ["1", "1", "2"]
+NOON = [datetime.datetime(2024, 1, 1, 12)] * 3
+IDS = [uuid.UUID(int=1).bytes] * 2 + [uuid.UUID(int=2).bytes]
+LISTS = [[1, 1], [1, 2], [3, 4]]
+# Array, as labels, as names, as features; what is refused has a part of the message.
+TYPES = {
+    **{
+        kind: (of(kind, WHOLE), WHOLE, NAMES, WHOLE)
+        for kind in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")
+    },
+    "float16": (pa.array(np.array(WHOLE, np.float16)), WHOLE, NAMES, WHOLE),
+    "fractions": (of("float64", [0.5, 0.5, 2]), "row 1: expected a grade", "row 1: .*, got 0.5", [0.5, 0.5, 2]),
+    "large": (
+        of("int64", [1, 2**24 + 1, 2**53 + 1]),
+        "row 2: .*, got 16777217",
+        ["1", "16777217", f"{2**53 + 1}"],
+        [1, 2**24, 2**53],
+    ),
+    "large floats": (
+        of("float64", [1, 2.0**53 + 2, 1]),
+        "row 2: .*got 9007199254740994",
+        "row 2: .*got 9007",
+        [1, 2**53, 1],
+    ),
+    "infinite": (of("float64", [1, math.inf, 2]), "row 2: .*got inf", "row 2: .*, got inf", "row 2: .*finite numbers"),
+    "NaN": (
+        of("float64", [1, math.nan, 2]),
+        "row 2: .*got nan",
+        "row 2: .*, got nan",
+        "row 2: .*got NaN; make it null",
+    ),
+    "nulls": (of("float64", [1, None, 2]), "row 2: .*, got none", "row 2: .*, got none", [1, 0, 2]),
+    "nulls, float16": (
+        of("float16", [np.float16(1), None, np.float16(2)]),
+        "row 2: .*none",
+        "row 2: .*none",
+        [1, 0, 2],
+    ),
+    "nothing but nulls": (pa.nulls(3), "row 1: .*, got none", "row 1: .*, got none", [0, 0, 0]),
+    "bool": (of("bool_", [True, True, False]), [1, 1, 0], ["True", "True", "False"], [1, 1, 0]),
+    "bool, nulls": (of("bool_", [True, None, False]), "row 2: .*none", "row 2: .*none", [1, 0, 0]),
+    **{
+        kind: (of(kind, [D("1.0"), D("1.0"), D("2.0")], 9, 1), WHOLE, NAMES, WHOLE)
+        for kind in ("decimal32", "decimal64", "decimal128", "decimal256")
+    },
+    "decimal fractions": (
+        of("decimal128", [D("0.5")] * 3, 9, 1),
+        "row 1: .*got 0.5",
+        r"row 1: .*got Decimal\('0.5'\)",
+        [0.5] * 3,
+    ),
+    **{
+        kind: (of(kind, ["1.0", "1", "2"]), WHOLE, ["1.0", "1", "2"], f"got {kind}; make numbers of them, or leave")
+        for kind in ("string", "large_string", "string_view")
+    },
+    "names": (
+        of("string", ["a", "a", "b"]),
+        "row 1: expected a number in column 'c', got 'a'",
+        ["a", "a", "b"],
+        "got string; make",
+    ),
+    "no name": (of("string", ["1", "", "2"]), "row 2: .*, got ''", "row 2: expected a name", "got string"),
+    **{
+        kind: (of(kind, [b"a", b"a", b"b"]), f"got {kind}", ["a", "a", "b"], f"got {kind}; leave")
+        for kind in ("binary", "large_binary", "binary_view")
+    },
+    "fixed bytes": (
+        of("binary", [b"a", b"a", b"b"], 1),
+        "got fixed_size_binary",
+        ["a", "a", "b"],
+        "got fixed_size_binary",
+    ),
+    "other bytes": (
+        of("binary", [b"a", b"\xff", b"b"]),
+        "got binary",
+        r"row 2: expected a name in UTF-8 .*, got b'\\xff'",
+        "got bin",
+    ),
+    **{
+        kind: (
+            of(kind, DAYS),
+            "got date",
+            [str(day) for day in DAYS],
+            "got date.*; make a number of each, such as the days",
+        )
+        for kind in ("date32", "date64")
+    },
+    **{
+        f"timestamp, {unit}": (
+            of("timestamp", NOON, unit),
+            "got timestamp",
+            [f"2024-01-01 12:00:00{rest}"] * 3,
+            "got timestamp.*; make",
+        )
+        for unit, rest in (("ms", ".000"), ("us", ".000000"), ("ns", ".000000000"))
+    },
+    "time zone": (
+        of("timestamp", NOON, "ms", "UTC"),
+        "got timestamp",
+        ["2024-01-01 12:00:00.000Z"] * 3,
+        "got timestamp.*; make",
+    ),
+    "time32": (
+        of("time32", [datetime.time(1)] * 3, "ms"),
+        "got time32",
+        ["01:00:00.000"] * 3,
+        "got time32.*; make a number of each",
+    ),
+    "time64": (
+        of("time64", [datetime.time(1)] * 3, "us"),
+        "got time64",
+        ["01:00:00.000000"] * 3,
+        "got time64.*; make a number",
+    ),
+    "duration": (
+        of("duration", [datetime.timedelta(1)] * 3, "s"),
+        "got duration",
+        ["86400"] * 3,
+        "got duration.*; make a number",
+    ),
+    "interval": (
+        of("month_day_nano_interval", [(1, 1, 1)] * 3),
+        "got month_day",
+        "got month_day",
+        "got month_day.*; make",
+    ),
+    "dictionary": (pa.array(WHOLE).dictionary_encode(), WHOLE, NAMES, WHOLE),
+    "dictionary, nulls": (pa.array([1, None, 2]).dictionary_encode(), "row 2: .*none", "row 2: .*none", [1, 0, 2]),
+    "dictionary of strings": (
+        pa.array(NAMES).dictionary_encode(),
+        WHOLE,
+        NAMES,
+        "got dictionary<.*; make numbers of them",
+    ),
+    "runs": (pa.RunEndEncodedArray.from_arrays([2, 3], [1, 2]), WHOLE, NAMES, WHOLE),
+    "list": (of("list_", LISTS, pa.int64()), "got list", "got list", LISTS),
+    "large list": (of("large_list", LISTS, pa.float32()), "got large_list", "got large_list", LISTS),
+    "fixed lists": (of("list_", LISTS, pa.float32(), 2), "got fixed_size_list", "got fixed_size_list", LISTS),
+    "list view": (
+        of("list_view", LISTS, pa.int64()) if hasattr(pa, "list_view") else None,
+        "got list_view",
+        "got list_view",
+        LISTS,
+    ),
+    "list of decimals": (of("list_", [[D("0.5")]] * 3, pa.decimal128(5, 1)), "got list", "got list", [[0.5]] * 3),
+    "list of bools": (of("list_", [[True], [False], [True]], pa.bool_()), "got list", "got list", [[1], [0], [1]]),
+    "list of nulls": (
+        of("list_", [[1, None], [1, 2], [3, 4]], pa.int64()),
+        "got list",
+        "got list",
+        [[1, 0], [1, 2], [3, 4]],
+    ),
+    "list of strings": (of("list_", [["a"]] * 3, pa.string()), "got list", "got list", "got string; make numbers"),
+    "list of lists": (of("list_", [[[1]]] * 3, pa.list_(pa.int64())), "got list", "got list", "got list"),
+    "ragged": (
+        of("list_", [[1, 1], [1], [1]], pa.int64()),
+        "got list",
+        "got list",
+        "row 2: .*lists of one length, 2 as in row 1",
+    ),
+    "no list": (
+        of("list_", [[1, 1], None, [1, 1]], pa.int64()),
+        "got list",
+        "(got list|row 2)",
+        "row 2: expected a list of numbers",
+    ),
+    "struct": (
+        of("struct", [{"a": 1}] * 3, [("a", pa.int64())]),
+        "got struct",
+        "got struct",
+        "got struct.*; leave the column out",
+    ),
+    "map": (
+        of("map_", [[("a", 1)]] * 3, pa.string(), pa.int64()),
+        "got map",
+        "got map",
+        "got map.*; leave the column out",
+    ),
+    "union": (
+        pa.UnionArray.from_sparse(pa.array([0] * 3, pa.int8()), [pa.array(WHOLE)]),
+        "got sparse",
+        "got sparse",
+        "got sparse",
+    ),
+    "uuid": (
+        extended("uuid", of("binary", IDS, 16)),
+        "got extension",
+        [str(uuid.UUID(bytes=each)) for each in IDS],
+        "got extension",
+    ),
+    "uuid, nulls": (
+        extended("uuid", of("binary", [IDS[0], None, IDS[2]], 16)),
+        "extension",
+        "row 2: .*none",
+        "extension",
+    ),
+    "large decimals": (
+        of("decimal128", [D(12345678901234567890)] * 3, 20, 0),
+        "row 1: expected a grade that float32 holds",
+        ["12345678901234567890"] * 3,
+        [12345678901234567890] * 3,
+    ),
+    "bool8": (extended("bool8", of("int8", [1, 1, 0])), [1, 1, 0], ["1", "1", "0"], [1, 1, 0]),
+    "tensor": (
+        pa.FixedShapeTensorArray.from_numpy_ndarray(np.array(LISTS, float)),
+        "got extension",
+        "got extension",
+        LISTS,
+    ),
+}
+
+
+@pytest.mark.parametrize("role", ["label", "qid", "docid", "feature"])
+@pytest.mark.parametrize("name", TYPES)
+def test_every_type_in_every_role(tmp_path, name, role):
+    column, *found = TYPES[name]
+    if column is None:
+        pytest.skip("this pyarrow has no such type")
+    expected = found[{"label": 0, "qid": 1, "docid": 1, "feature": 2}[role]]
+    columns = {"label": [1, 0, 1], "qid": [1, 1, 2], "x": [0.5, 1.5, 2.5]}
+    columns = {each: columns[each] for each in ("label", "qid")} if role == "feature" else columns
+    named = {"c": column} | {each: values for each, values in columns.items() if each != role}
+    options = {} if role == "feature" else {role: "c"}
+    for suffix in ("arrow", "parquet"):
+        path = tmp_path / f"a.{suffix}"
+        try:
+            write(path, named)
+        except pa.ArrowNotImplementedError:  # which Parquet does not have
+            assert suffix == "parquet"
+            continue
+        if isinstance(expected, str):
+            with pytest.raises(DataError, match=expected) as error:
+                read_lists(path, cache=False, **options)
+            assert str(error.value).startswith(str(path))
+            assert "'c'" in str(error.value)
+            continue
+        data = read_lists(path, cache=False, **options)
+        if role == "feature":
+            assert data.features.tolist() == (np.array(expected, np.float32).reshape(3, -1).tolist())
+        elif role == "label":
+            assert data.labels.tolist() == expected
+        elif role == "docid":
+            assert data.docids.tolist() == expected
+        else:
+            assert data.qids.tolist() == list(dict.fromkeys(expected))
+        nulls = "null" in name and role == "feature"
+        assert (data.missing is None) == (not nulls)

@@ -135,12 +135,38 @@ def test_reads_arff_and_csv(tmp_path):
     assert read_arff(tmp_path / "a.arff").names == ["side length", "area"]
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("separator", list(",;\t|"))
+def test_the_form_of_a_csv_file_of_classes_is_found(tmp_path, separator, encoding):
+    path = tmp_path / "a.csv"
+    path.write_bytes("side,big,kind\n1.5,True,square\n3,FALSE,é\n".replace(",", separator).encode(encoding))
+    table = read_csv(path)
+    assert (table.names, table.features.tolist()) == (["side", "big"], [[1.5, 1], [3, 0]])
+    assert table.classes.tolist() == ["square", "é"]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("1,x,a", "line 3: expected numbers, got 'x' in column 'area'"),
+        ("1,,a", "line 3: expected numbers, got '' in column 'area'; fill it in, or leave the row out"),
+        ("1e39,1,a", "line 3: expected finite numbers .* got '1e39' in column 'side'"),
+        ("1,2", "line 3: expected 3 values, got 2"),
+    ],
+)
+def test_wrong_cells_are_named_by_their_column(tmp_path, row, message):
+    path = tmp_path / "a.csv"
+    path.write_text(f"side,area,kind\n1,2,a\n{row}\n")
+    with pytest.raises(DataError, match=f"a.csv, {message}"):
+        read_csv(path)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (("3,4e1", "3,?"), "line 9: expected numbers, got '\\?'"),
         (("3,4e1", "3"), "line 9: expected 3 values, got 2"),
-        (("3,4e1", "3,inf"), "line 9: expected finite numbers"),
+        (("3,4e1", "3,inf"), "line 9: expected finite numbers .*, got 'inf' in column 'area'"),
         (("@data", "data"), "expected a line @data"),
         (("@attribute area REAL", "@attribute"), "line 4: expected @attribute NAME TYPE"),
     ],

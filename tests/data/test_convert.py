@@ -242,3 +242,11 @@ def test_a_killed_conversion_leaves_what_was_there(tmp_path):
     convert_lists(tmp_path / "train.txt", target)
     assert read_lists(target).num_documents == 21_600
     assert not list(tmp_path.glob("*.part"))
+
+
+def test_missing_values_are_told_where_a_file_is_converted(tmp_path, caplog):
+    path = tmp_path / "a.txt"
+    path.write_text("1 qid:1 1:NULL 2:1\n0 qid:1 1:2 2:null\n")
+    made = convert_lists(path, fill=-1.0).path
+    assert read_lists(made).features.tolist() == [[-1, 1], [2, -1]]
+    assert [each.message for each in caplog.records] == [f"{made}: 2 missing values (NULL) were read as -1 (fill=)"] * 2

@@ -1,21 +1,26 @@
 """What files hold that mean harm, or that nobody looked at: one line that says what and where, in little memory and time."""
 
+import bz2
 import csv
 import gzip
+import lzma
 import os
 import struct
+import sys
 import zlib
 
 import numpy as np
 import pytest
 
-import rankstruct.data.text as text
+import rankstruct.data.text as text_module
 from rankstruct.data import (
     DataError,
     RankingData,
+    convert_lists,
     join_run,
     read_arff,
     read_csv,
+    read_folds,
     read_lists,
     read_qrels,
     read_run,
@@ -24,6 +29,12 @@ from rankstruct.data import (
 )
 from rankstruct.data.assembly import from_arrays, to_arrays
 from rankstruct.data.cache import load_arrays, map_arrays, write_arrays
+from rankstruct.recommenders import read_ratings
+
+
+def read_csv_ratings(path):
+    return read_ratings(path, "csv", scale="stars")
+
 
 READERS = (read_svmlight, read_csv, read_arff, read_run, read_qrels, read_scores, read_lists)
 
@@ -164,7 +175,7 @@ def test_offsets_that_overflow_are_refused():
 
 
 def test_gzip_bombs(tmp_path, monkeypatch):
-    monkeypatch.setattr(text, "_UNPACKED", 10**5)
+    monkeypatch.setattr(text_module, "_UNPACKED", 10**5)
     for content in (b"\n" * 10**7, b"0 qid:1 1:1\n" * 10**6, bytes(10**7)):
         path = write(tmp_path / "bomb.txt.gz", gzip.compress(content))
         for reader in (read_svmlight, read_run, read_scores):
@@ -182,7 +193,7 @@ def test_gzip_bombs(tmp_path, monkeypatch):
 
 
 def test_a_line_without_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(text, "_LONGEST_LINE", 10**6)
+    monkeypatch.setattr(text_module, "_LONGEST_LINE", 10**6)
     path = write(tmp_path / "endless.txt", b"1 qid:1 1:1\n" + b" " * (2**22 + 2 * 10**6))
     refused(read_svmlight, path, "endless.txt:2: expected lines of at most 1000000 bytes", cache=False)
 
@@ -284,3 +295,110 @@ def test_a_dense_array_that_no_memory_holds(tmp_path, monkeypatch):
         sparse=False,
         cache=False,
     )
+
+
+def zstd(content):
+    try:
+        from compression.zstd import compress
+    except ModuleNotFoundError:
+        try:
+            from backports.zstd import compress
+        except ModuleNotFoundError:
+            compress = pytest.importorskip("zstandard", reason="which packs and unpacks Zstandard").compress
+    return compress(content)
+
+
+PACKERS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstd}
+LINES = {
+    read_svmlight: "1 qid:a 1:1 2:0.5\n0 qid:a 1:2 2:3\n0 qid:b 1:2 2:1\n",
+    read_run: "q Q0 d 1 2.5 t\nq Q0 e 2 1.5 t\n",
+    read_qrels: "q 0 d 1\nq 0 e 0\n",
+    read_scores: "1.5\n2.5\n",
+    read_csv: "x,kind\n1,a\n2,b\n",
+    read_arff: "@attribute x real\n@attribute k {a,b}\n@data\n1,a\n2,b\n",
+    read_csv_ratings: "ann,x,5\nbob,x,4\n",
+}
+
+
+def told(reader, path):
+    """What a reader makes of a file, in plain lists."""
+    found = reader(path, cache=False) if reader is read_svmlight else reader(path)
+    if reader is read_svmlight:
+        return [found.features.tolist(), found.labels.tolist(), found.qids.tolist()]
+    if reader is read_csv_ratings:
+        return [found.user_names.tolist(), found.item_names.tolist(), found.rating.tolist()]
+    return (
+        [each.tolist() if isinstance(each, np.ndarray) else each for each in found]
+        if reader in (read_csv, read_arff)
+        else found
+    )
+
+
+@pytest.mark.parametrize("reader", LINES, ids=lambda reader: reader.__name__)
+def test_one_file_with_any_line_ends_and_marks(reader, tmp_path):
+    text = LINES[reader]
+    expected = told(reader, write(tmp_path / "plain.csv", text))
+    for name, other in {
+        "crlf": text.replace("\n", "\r\n"),
+        "cr": text.replace("\n", "\r"),
+        "mark": "\ufeff" + text,
+        "no end": text.rstrip("\n"),
+        "mark, cr": "\ufeff" + text.replace("\n", "\r"),
+    }.items():
+        found = told(reader, write(tmp_path / f"{name}.csv", other))
+        assert np.array_equal(found, expected) if isinstance(found, np.ndarray) else found == expected, name
+    for code in () if reader is read_csv else ("utf-16", "utf-16-le", "utf-16-be", "utf-32"):
+        path = write(tmp_path / f"{code}.csv", text.encode(code))
+        refused(
+            reader, path, r"expected text in UTF-8, got UTF-16 or UTF-32, as its first bytes say \(.*\); save the file"
+        )
+    if reader is not read_arff:
+        refused(
+            reader, write(tmp_path / "two.csv", f"{text}\ufeff{text}"), "two.csv:?.*(byte order mark|as label, got)"
+        )
+
+
+@pytest.mark.parametrize("suffix", PACKERS)
+@pytest.mark.parametrize("reader", LINES, ids=lambda reader: reader.__name__)
+def test_packed_files_are_read_or_their_damage_is_named(reader, suffix, tmp_path, monkeypatch):
+    pack, text = PACKERS[suffix], LINES[reader].encode()
+    expected = told(reader, write(tmp_path / "plain", text))
+    half = len(text) // 2
+    for content in (pack(text), pack(text[:half]) + pack(text[half:]), pack(b"") + pack(text)):
+        found = told(reader, write(tmp_path / f"packed{suffix}", content))
+        assert np.array_equal(found, expected) if isinstance(found, np.ndarray) else found == expected
+    path, packed = tmp_path / f"packed{suffix}", pack(text)
+    middle = len(packed) // 2
+    kind = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "Zstandard"}[suffix]
+    damaged = [
+        packed[:-4],
+        pack(text[:half]) + pack(text[half:])[:-4],
+        packed[:middle] + b"\xff\xff\xff\xff" + packed[middle + 4 :],
+    ]
+    for content in damaged[:2] if suffix == ".zst" else damaged:  # which has no checksum here
+        refused(
+            reader, write(path, content), f"packed{suffix}: expected a whole {kind} file, as its first bytes say, got: "
+        )
+    monkeypatch.setattr(text_module, "_UNPACKED", 10**5)
+    refused(reader, write(path, pack(b"\n" * 10**7)), f"expected a {kind} file of lines, got one of .* unpacks to more")
+
+
+def test_zstandard_without_a_library(tmp_path, monkeypatch):
+    for name in ("compression.zstd", "backports.zstd", "zstandard"):
+        monkeypatch.setitem(sys.modules, name, None)
+    path = write(tmp_path / "run.zst", b"\x28\xb5\x2f\xfd" + bytes(20))
+    refused(
+        read_run,
+        path,
+        r"run.zst: Zstandard files are read by Python 3.14, or by the package zstandard, .*; pip install zstandard",
+    )
+
+
+def test_packed_files_go_by_the_suffix_before_theirs(tmp_path):
+    for suffix in (".gz", ".bz2", ".xz"):
+        folder = tmp_path / suffix[1:]
+        folder.mkdir()
+        for part in ("train", "vali", "test"):
+            write(folder / f"{part}.txt{suffix}", PACKERS[suffix](b"1 qid:a 1:1\n0 qid:a 1:2\n"))
+        assert [part.num_documents for part in read_folds(folder, cache=False)] == [2, 2, 2]
+        assert convert_lists(folder / f"train.txt{suffix}").path == folder / "train.rankdata"

@@ -1,8 +1,12 @@
 """TREC runs, judgements, score files."""
 
+import tracemalloc
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from rankstruct import evaluate
 from rankstruct.data import (
     DataError,
     RankingData,
@@ -13,6 +17,7 @@ from rankstruct.data import (
     write_run,
     write_scores,
 )
+from rankstruct.data.names import Names
 
 
 @pytest.fixture
@@ -26,18 +31,74 @@ def file(tmp_path):
 
 
 def test_reading(file):
-    assert read_qrels(file("# note\n7 0 a 1\n7 0 b#1 -2 junk\n\n8\t0\ta\t0\n")) == {
+    assert read_qrels(file("# note\n7 0 a 1\n7 0 b#1 -2\n\n8\t0\ta\t0.0\n")) == {
         "7": {"a": 1, "b#1": -2},
         "8": {"a": 0},
     }
-    assert read_run(file("7 Q0 a 1 2.5 tag and more\r\n7 Q0 b 9 -1e3 tag\r\n")) == {"7": {"a": 2.5, "b": -1000}}
-    assert read_scores(file("1.5\n7 a = -2\n")).tolist() == [1.5, -2]
+    assert read_run(file("7 Q0 a 1 2.5 tag\r\n7  Q0\tb 9 -1e3 tag \r\n")) == {"7": {"a": 2.5, "b": -1000}}
+    assert read_scores(file("7 a = 1.5\n7 b = -2\n")).tolist() == [1.5, -2]
+
+
+def test_the_first_line_tells_the_separator_of_all(file):
+    assert read_run(file("q1\tQ0\tNew York\t1\t9.5\tmy run\nq1\tQ0\tParis \t2\t 8.5\ts\t\n")) == {
+        "q1": {"New York": 9.5, "Paris": 8.5}
+    }
+    assert read_qrels(file("q 1\t0\tArea 51\t1\n")) == {"q 1": {"Area 51": 1}}
+    assert read_qrels(file("query-id\tcorpus-id\tscore\nq\tArea 51\t1.0\n")) == {"q": {"Area 51": 1}}
+    assert read_qrels(file("Query-ID corpus-id score\nq a 2\n")) == {"q": {"a": 2}}
+    for first, second in (("\t", " "), (" ", "\t")):
+        lines = [
+            first.join(["q", "Q0", "Rome", "1", "9.5", "s"]),
+            second.join(["q", "Q0", "New York", "2", "8.5", "s"]),
+        ]
+        between = "tabs" if first == "\t" else "blanks"
+        with pytest.raises(
+            DataError, match=f"file.txt:2: expected 6 columns, .* separated by {between}, as on line 1; got"
+        ):
+            read_run(file("\n".join(lines)))
+
+
+def test_only_ascii_blanks_separate(file):
+    odd = "\u00a0\u2028\x0b\x0c\x1c\x1e\x85\u3000"
+    assert read_run(file(f"a{odd}b Q0 d{odd} 1 2.5 t\n")) == {f"a{odd}b": {f"d{odd}": 2.5}}
+    for reader, line in ((read_run, "q\u00a0Q0 d 1 2 t"), (read_qrels, "q 0\u2003d 1"), (read_qrels, "q\x0b0 d 1")):
+        with pytest.raises(DataError, match=r"file.txt:1: expected . columns"):
+            reader(file(line))
+    with pytest.raises(DataError, match=r"file.txt:1: expected a finite number as score, got '1\\xa02'"):
+        read_scores(file("1\u00a02\n"))
+
+
+def test_names_that_begin_as_remarks_do(file, caplog):
+    text = "# a remark\n##\n#301 0 d 1\n# 302 0 d 2\n# 0 e 2\n"
+    assert read_qrels(file(text)) == {"#301": {"d": 1}, "#": {"e": 2}}
+    assert "2 lines that begin with # are read" in caplog.text
+    with pytest.raises(DataError, match=r"file.txt:2: expected 4 columns.*put a blank after the # of a comment"):
+        read_qrels(file("1 0 a 1\n#2 a 1\n"))
 
 
 @pytest.mark.parametrize(
     ("reader", "text", "message"),
     [
-        (read_qrels, "7 0 a 1\n7 0 b\n", "file.txt:2: expected 4 columns, query iteration docid label; got 3, '7 0 b'"),
+        (
+            read_qrels,
+            "7 0 a 1\n7 0 b\n",
+            "file.txt:2: expected 4 columns, query iteration docid label, separated by blanks, as on line 1; got 3, '7 0 b'",
+        ),
+        (
+            read_qrels,
+            "7 0 a b 1\n",
+            "file.txt:1: expected 4 columns.* tabs or blanks; got 5.* a name with blanks needs tabs",
+        ),
+        (read_qrels, "7\t0\ta\t1\n7\t\ta\t1\n", "file.txt:2: expected 4 columns.* got 4, one of them empty"),
+        (read_qrels, "7 0 a 9007199254740993\n", "file.txt:1: expected an integer as label"),
+        (read_qrels, "query-id corpus-id score\nq a 0.5\n", "file.txt:2: expected an integer as label, got '0.5'"),
+        (
+            read_qrels,
+            "7 0 a 1\n\ufeff8 0 a 1\n",
+            r"file.txt:2: expected a byte order mark \(U\+FEFF\) at the beginning",
+        ),
+        (read_run, "q Q0 New York 1 9.5 s\n", "file.txt:1: expected 6 columns.*; got 7, 'q Q0 New York 1 9.5 s'"),
+        (read_scores, "0.5\n0.5 # 3\n", "file.txt:2: expected 1 words, the last of them a score, as on line 1, got 3"),
         (read_qrels, "7 0 a 0.5\n", "file.txt:1: expected an integer as label, got '0.5'"),
         (
             read_qrels,
@@ -50,6 +111,7 @@ def test_reading(file):
         (read_run, "7 Q0 a 1 nan t\n", "file.txt:1: expected a finite number as score, got 'nan'"),
         (read_run, "7 Q0 a 1 1 t\n7 Q0 a 2 0 t\n", "file.txt:2: .*once in a query"),
         (read_scores, "1\n\n2\n", "file.txt:2: expected a finite number as score, got ''"),
+        (read_scores, "1\x0c\n", r"file.txt:1: expected a finite number as score, got '1\\x0c'"),
         (read_scores, "1\nx\n", "file.txt:2: expected a finite number as score, got 'x'"),
         (read_scores, "", "got an empty file"),
     ],
@@ -75,7 +137,7 @@ def test_join(caplog):
     assert joined.scores.tolist() == [0.5, 3, 1, 2]
     assert joined.labels.tolist() == [0, 0, 2, 0]
     assert joined.num_relevant.tolist() == [1, 2]
-    np.testing.assert_array_equal(joined.ideal_labels, [[1, np.nan, np.nan], [2, 1, 0]])
+    assert (joined.ideal_labels.tolist(), joined.ideal_offsets.tolist()) == ([1, 2, 1, 0], [0, 1, 4])
     assert joined.not_judged == 2  # x and z
     assert joined.judged.tolist() == [False, True, True, False]
     assert joined.pooled.tolist() == [False, True, True, True]
@@ -84,6 +146,39 @@ def test_join(caplog):
     assert "1 queries that only the qrels has are left out: 3" in caplog.text
     with pytest.raises(DataError, match="queries in common; got run queries 9 and qrels queries 1, 2, 3"):
         join_run({"9": {"a": 1.0}}, qrels)
+
+
+def test_names_of_two_types_are_no_names_in_common():
+    with pytest.raises(
+        DataError, match=r"names of queries must be of one type in run and qrels, got int .* and str in the qrels"
+    ):
+        join_run({1: {"a": 1.0}}, {"1": {"a": 1}})
+    with pytest.raises(DataError, match="names of documents must be of one type in run and qrels, got int"):
+        join_run({"1": {7: 1.0}}, {"1": {"7": 1}})
+    with pytest.raises(DataError, match="queries in common; got run queries 1 and qrels queries 2"):
+        join_run({1: {"a": 1.0}}, {2: {"a": 1}})
+    assert join_run({1: {7: 1.0}}, {1: {7: 1}}).docids.tolist() == ["7"]
+
+
+def test_memory_of_a_join_is_that_of_its_documents():
+    """An array of all queries and the most judged of any of them took 8 GB."""
+    run = {str(q): {"a": 1.0} for q in range(20_000)}
+    qrels = {str(q): {"a": 1} for q in range(20_000)} | {"7": {str(d): 1 for d in range(50_000)}}
+    tracemalloc.start()
+    try:
+        joined = join_run(run, qrels)
+        options = {
+            "offsets": joined.offsets,
+            "ideal_labels": joined.ideal_labels,
+            "ideal_offsets": joined.ideal_offsets,
+        }
+        values = evaluate(joined.scores, joined.labels, ["AP", "nDCG@10", "MeanNDCG", "mWTA", "Bpref"], **options)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 50e6  # of NumPy and Python; torch is not traced
+    assert (values["AP"] == 1).sum() == 19_999
+    assert joined.num_relevant[7] == 50_000
 
 
 def test_a_query_without_judgements_above_minus_one():
@@ -116,11 +211,20 @@ def test_documents_without_names_and_ties_in_order(tmp_path):
 
 
 def test_writing_refuses_and_leaves_the_old_file(tmp_path):
-    data = RankingData.from_arrays(np.zeros((2, 1)), np.zeros(2), [5, 5], docids=["a", "b c"])
+    data = RankingData.from_arrays(np.zeros((2, 1)), np.zeros(2), [5, 5], docids=["a", "b"])
     path = tmp_path / "run.txt"
     path.write_text("old")
-    with pytest.raises(ValueError, match="one word each"):
-        write_run(path, data, [2, 1])
+    for name in ("b\tc", "b\n", "b\r", " b", "b ", "\ud800"):
+        with pytest.raises(ValueError, match=r"a run has no place for the document .*; rename it"):
+            write_run(path, replace(data, docids=Names.of(["a", name])), [2, 1])
+        with pytest.raises(ValueError, match=r"a run has no place for the query .*; rename it"):
+            write_run(path, replace(data, qids=Names.of([name])), [2, 1])
+    with pytest.raises(ValueError, match=r"a run has no place for the query '\\ufeffq'"):
+        write_run(path, replace(data, qids=Names.of(["\ufeffq"])), [2, 1])
+    with pytest.raises(ValueError, match="a run has no place for the tag ''"):
+        write_run(path, data, [2, 1], tag="")
+    with pytest.raises(ValueError, match="a document once in a query, got 5-1 again in query 5"):
+        write_run(path, replace(data, docids=Names.of(["", "5-1"])), [2, 1])
     with pytest.raises(ValueError, match=r"scores must have shape \[documents\] = \(2,\), got \(3,\)"):
         write_run(path, data, [1, 2, 3])
     with pytest.raises(ValueError, match=r"scores must be finite, got nan at scores\[1\]"):
@@ -129,6 +233,14 @@ def test_writing_refuses_and_leaves_the_old_file(tmp_path):
         write_scores(path, [[1.0]])
     assert path.read_text() == "old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["run.txt"]
+
+
+def test_a_name_with_blanks_is_written_between_tabs(tmp_path, caplog):
+    data = RankingData.from_arrays(np.zeros((2, 1)), np.zeros(2), ["q", "q 2"], docids=["a", "New York"])
+    write_run(tmp_path / "run.txt", data, [2.0, 1.0])
+    assert (tmp_path / "run.txt").read_text() == "q\tQ0\ta\t1\t2.0\trankstruct\nq 2\tQ0\tNew York\t1\t1.0\trankstruct\n"
+    assert "columns are separated by tabs, for names that have blanks, which trec_eval does not read" in caplog.text
+    assert read_run(tmp_path / "run.txt") == {"q": {"a": 2.0}, "q 2": {"New York": 1.0}}
 
 
 def test_written_scores_are_read(tmp_path):

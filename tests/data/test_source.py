@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from rankstruct.data import (
+    DataError,
     RankingData,
     Source,
     concatenate,
@@ -167,3 +168,18 @@ def test_suffixes_choose_the_reader(tmp_path):
 def test_what_earlier_runs_wrote_is_read():
     assert Source(builtin="synthetic-hosts") == Source(builtin="synthetic-groups")
     assert parse_steps(["unlabelled-as-bad"]).steps == parse_steps(["unlabelled-as-irrelevant"]).steps
+
+
+def test_feature_ids_from_zero_in_all_parts_or_none(tmp_path):
+    for part, text in (
+        ("train", "1 qid:1 0:5 1:6\n0 qid:1 1:7\n"),
+        ("vali", "1 qid:2 1:8\n"),
+        ("test", "1 qid:3 2:9\n"),
+    ):
+        (tmp_path / f"{part}.txt").write_text(text)
+    with pytest.raises(DataError, match=r"train.txt:1: expected feature ids from 1, got '0:5'; zero_based=True"):
+        Source(str(tmp_path)).read()
+    parts = Source(str(tmp_path), zero_based=True).read()
+    dense = [part.features.toarray() if part.is_sparse else part.features for part in parts]
+    assert [each.tolist() for each in dense] == [[[5, 6, 0], [0, 7, 0]], [[0, 8, 0]], [[0, 0, 9]]]
+    assert read_splits(tmp_path, zero_based=True, cache=False).vali.num_features == 3

@@ -57,6 +57,26 @@ def test_forms_of_the_same_file(read, text):
     )
 
 
+def test_lines_end_with_cr_alone_too(read):
+    for text in (
+        "1 qid:1 1:0.5 # d1\r0 qid:1 1:2 # d2\r",
+        "1 qid:1 1:0.5 # d1\r0 qid:1 1:2 # d2\n",
+        "1 qid:1 1:0.5 # d1\r\r0 qid:1 1:2 # d2",
+    ):
+        data = read(text)
+        assert (data.features.tolist(), data.docids.tolist()) == ([[0.5], [2.0]], ["d1", "d2"])
+    with pytest.raises(DataError, match=r"train.txt:3: expected a finite number .* as label, got 'x'"):
+        read("1 qid:1 1:0.5\r0 qid:1 1:2\rx\r")
+
+
+def test_letters_of_qid_and_names_of_any_letters(read):
+    assert read("1 QID:a 1:1\n0 Qid:a 1:2\n0 qid:New\u00a0York 1:2\n").qids.tolist() == ["a", "New\u00a0York"]
+    assert read("1 qid:1 1:1 #d\x0b7\n0 qid:1 1:2 # docid = d\u2028\x0c8\n").docids.tolist() == [
+        "d\x0b7",
+        "d\u2028\x0c8",
+    ]
+
+
 def test_missing_values_are_filled_counted_and_reported(read, caplog):
     with caplog.at_level(logging.WARNING):
         data = read("0 qid:1 1:NULL 2:null\n1 qid:1 1:1 2:2\n1 qid:2 1:Null 2:1\n", fill=-7)
@@ -123,6 +143,12 @@ BAD_LINES = {
     "label fractional": ("0.5 qid:1 1:2\n", "a grade .*got '0.5'; labels='real'"),
     "qid missing": ("1 1:2\n", "qid:<query> after the label, as on the lines before, got '1:2'"),
     "qid empty": ("1 qid: 1:2\n", "a name after qid:, got nothing"),
+    "qid with #": ("1 qid:a#b 1:2\n", "a query's name without #, which begins a remark, got 'qid:a#b'"),
+    "qid before NBSP": ("1 qid:1\u00a01:2 2:1\n", r"blanks or tabs around the qid, got U\+00A0 in '1\\xa01:2', which does not"),
+    "qid at NBSP": ("1 qid:7\u00a0 1:2\n", r"blanks or tabs around the qid, got U\+00A0 in '7\\xa0', which does not"),
+    "qid at vertical tab": ("1 qid:\x0b7 1:2\n", r"blanks or tabs around the qid, got U\+000B"),
+    "label before NBSP": ("1\u00a0qid:1 1:2\n", r"as label, got '1\\xa0qid:1'"),
+    "value before NBSP": ("1 qid:1 1:2\u00a02:1\n", "value of feature 1, got '2\\\\xa02:1'"),
     "qid bad bytes": (b"1 qid:\xff\xfe 1:2\n", "qid in UTF-8.*save the file as UTF-8"),
     "docid bad bytes": (b"1 qid:1 1:2 2:1 # docid = \xff\n", "docid in UTF-8"),
     "feature no colon": ("1 qid:1 12\n", "a feature as id:value, got '12'"),
@@ -196,10 +222,13 @@ def test_bad_group_files(tmp_path):
         DataError, match=r"sizes: expected sizes that sum to the 3 documents of .*rank.train, got 2 in 2"
     ):
         read_svmlight(path, group_file=sizes, cache=False)
-    for word in ("-1", "1.5", "x"):
+    for word in ("-1", "1.5", "x", "1\u00a02", "1\u20282", "1\x0b2"):
         sizes.write_text(f"1\n{word}\n")
-        with pytest.raises(DataError, match=rf"sizes:2: expected the number of documents of a list, got '{word}'"):
+        shown = re.escape(repr(word))
+        with pytest.raises(DataError, match=rf"sizes:2: expected the number of documents of a list, got {shown}"):
             read_svmlight(path, group_file=sizes, cache=False)
+    sizes.write_bytes(b"\xef\xbb\xbf1\r\t2\r")
+    assert read_svmlight(path, group_file=sizes, cache=False).lengths.tolist() == [1, 2]
     with pytest.raises(DataError, match="nowhere: expected a file that can be read"):
         read_svmlight(path, group_file=tmp_path / "nowhere", cache=False)
     sizes.write_text("3\n")

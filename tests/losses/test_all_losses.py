@@ -385,6 +385,52 @@ def finite_or_named(loss, scores, labels, **options):
     assert gradient.isfinite().all()
 
 
+def curved(dtype):
+    """Scores, labels and mask of lists in which a formula for curvature may divide 0 by 0, the last four far apart."""
+    scores, labels, where = draw(12, 6, dtype=dtype)
+    where[:] = True
+    where[0, 1:], where[1], where[2, ::2] = False, False, False  # one document; none; some
+    scores[3], scores[4] = 0.5, scores[4].round()  # ties
+    labels[5], labels[6] = 0, 2
+    labels[7], labels[8] = torch.tensor([0, 0, 0, 0, 0, 1]), torch.tensor([2, 2, 2, 2, 2, 0])
+    scores[9:] *= torch.tensor([[30.0], [1e4], [1e-30]], dtype=dtype)
+    return torch.cat([scores, torch.where(scores[8:9] > 0, 1e3, -1e3).to(dtype)]), *(
+        torch.cat([each, each[8:9]]) for each in (labels, where)
+    )
+
+
+@every_loss
+@pytest.mark.parametrize("weighted", [False, True], ids=["", "item weights"])
+@pytest.mark.filterwarnings("ignore:scores .* are lists of one document")
+def test_second_derivatives_are_finite_and_those_of_finite_differences(its, weighted):
+    """By the scores, and by what comes back to each list, which is 0 for some."""
+    if weighted and not its.item_weights:
+        pytest.skip("it takes no item weights")
+    loss = its.make(reduction="none")
+    for dtype in (torch.float32, torch.float64):
+        scores, labels, where = curved(dtype)
+        lists = {"where": where, **its.groups(torch.arange(6).expand(13, 6) % 3)}
+        if weighted:
+            lists["item_weights"] = torch.arange(6.0, dtype=dtype).expand(13, 6) / 3
+        upstream = torch.linspace(0.5, 2, 13, dtype=dtype).index_fill(0, torch.tensor([2, 8, 10]), 0.0).requires_grad_()
+
+        def slope(scores, upstream=upstream, lists=lists, labels=labels):
+            scores = scores.requires_grad_()
+            return torch.autograd.grad(loss(scores, labels, **lists), scores, upstream, create_graph=True)[0]
+
+        leaf, along = scores.clone(), torch.where(where, scores, 0.0).cos()
+        found = slope(leaf)
+        if not found.requires_grad:
+            return  # linear pieces
+        bend, by_upstream = torch.autograd.grad((found * along).sum(), (leaf, upstream), allow_unused=True)
+        for each in (bend, by_upstream):
+            assert each is None or each.isfinite().all()
+        if dtype == torch.float64 and bend is not None and not its.held:
+            ahead, behind = (slope(scores + step * along).detach() for step in (1e-5, -1e-5))
+            smooth = [row for row in range(13) if row not in (3, 4, 10, 11)]  # ties are kinks of some
+            torch.testing.assert_close(bend[smooth], ((ahead - behind) / 2e-5)[smooth], rtol=1e-3, atol=1e-4)
+
+
 LARGEST = (
     (torch.float32, 1e38),
     (torch.float32, 3e38),

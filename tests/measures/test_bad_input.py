@@ -96,6 +96,11 @@ def test_labels_too_large_for_the_exponential_gain():
         ({"num_relevant": [2, 1]}, "it is 1 for list 1, which holds 2; count by the same min_relevant"),
         ({"ideal_labels": [1, 2]}, r"ideal_labels must hold .* got \(2,\)"),
         ({"ideal_labels": [[1.0], [math.inf]]}, "those of list 1 hold an infinity"),
+        ({"ideal_offsets": [0, 1, 2]}, "ideal_offsets tell the lists of flat ideal_labels; give these too"),
+        (
+            {"ideal_labels": [1.0, 1.0], "ideal_offsets": [0, 1, 2]},
+            "ideal_offsets go with flat lists, which offsets, qid or",
+        ),
     ],
 )
 def test_options(options, message):
@@ -112,11 +117,30 @@ def test_flat_input():
             evaluate(SCORES[0], LABELS[0], "AP", offsets=offsets)
 
 
+@pytest.mark.parametrize(
+    ("ideal", "offsets", "message"),
+    [
+        ([1.0, 1.0], [0, 2], r"ideal_offsets must be int64 \[3\], one more than there are lists, .* got \(2,\)"),
+        (
+            [[1.0], [1.0]],
+            [0, 1, 2],
+            r"ideal_offsets must be int64 \[3\], .* and ideal_labels flat; got \(3,\) torch.int64 and \(2, 1\)",
+        ),
+        ([1.0, 1.0], [0, 1, 3], "ideal_offsets must start at 0 and end at the number of ideal_labels, 2; got 0 to 3"),
+        ([1.0, 1.0], [0, 3, 2], r"ideal_offsets must not decrease; ideal_offsets\[1\] = 3 > ideal_offsets\[2\] = 2"),
+        ([1.0, math.nan], [0, 1, 2], "flat ideal_labels must be finite; those of list 1 hold nan"),
+    ],
+)
+def test_flat_ideal_labels(ideal, offsets, message):
+    with pytest.raises(ValueError, match=message):
+        evaluate([2.0, 1.0, 0.0], [1, 0, 1], "nDCG", offsets=[0, 2, 3], ideal_labels=ideal, ideal_offsets=offsets)
+
+
 def test_types_and_shapes():
     with pytest.raises(TypeError, match="where must be boolean"):
         evaluate(SCORES, LABELS, "AP", where=torch.ones(2, 3))
     with pytest.raises(TypeError, match="scores must be floating point"):
-        evaluate(SCORES.long(), LABELS, "AP")
+        evaluate(SCORES + 1j, LABELS, "AP")
     with pytest.raises(ValueError, match="labels must have the shape of scores"):
         evaluate(SCORES, LABELS[0], "AP")
     with pytest.raises(ValueError, match="at least one dimension"):

@@ -405,3 +405,64 @@ def test_ids_of_lists_that_fit_nothing_are_refused():
         rs.evaluate(scores[None], labels[None], "AP", qid=[1])
     assert rs.evaluate(scores, labels, "AP", qid=[1, "1", 1])["AP"].tolist() == [0.5, 1.0]
     assert rs.evaluate(scores, labels, "AP", group=[2, 0, 1])["AP"].tolist() == [0.5, 0.0, 1.0]
+
+
+CUT = [kind for kind in _REGISTRY.values() if kind._looks_at_cutoff and kind is not WTA]  # which has cut-off 1
+NEEDS = {"ERU": {"d": 3, "half_life": 5}, "nERU": {"d": 3, "half_life": 5}, "pAUC": {"high": 0.5}}
+
+
+@pytest.mark.parametrize("kind", CUT, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_greatest_cut_off_is_none_and_a_greater_one_is_refused_by_name(kind, dtype):
+    """Of each measure that has one, and of P what it divides by."""
+    more, name = NEEDS.get(kind.__name__, {}), kind.__name__
+    scores, labels = torch.randn(3, 6, dtype=dtype), torch.tensor([[1, 0, 2, 0, 1, 0]] * 3)
+    given = {"groups": torch.tensor([[0, 1, 2, 0, 1, 2]] * 3)} if kind.takes_groups else {}
+    greatest, whole = (kind(cutoff=cutoff, **more)(scores, labels, **given) for cutoff in (2**31 - 1, 6))
+    torch.testing.assert_close(greatest * ((2**31 - 1) / 6 if name == "P" else 1), whole, rtol=1e-12, atol=0)
+    for cutoff in (2**31, 2**53, 2**63, 10**20, 10**5000):
+        with pytest.raises(ValueError, match=rf"the cut-off of {name} must be at most 2147483647, got "):
+            kind(cutoff=cutoff, **more)
+    if not more:
+        with pytest.raises(ValueError, match=rf"the cut-off of {name} must be at most 2147483647, got one of 67 bits"):
+            parse_measure(f"{name}@{'9' * 20}")
+        with pytest.raises(ValueError, match=rf"the cut-off of {name} must be at most 2147483647"):
+            rs.StructuredHingeLoss(f"{name}@{'9' * 20}")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("ERR(max_grade=1e300)", "max_grade of ERR must be at most 1023"),
+        ("F(beta=1e300)", r"beta of F must be at most 9.0072e\+15"),
+        (f"RBP(p={10**20})", r"patience of RBP must be at most 2\^53 in size, got one of 67 bits"),
+        (f"AP(rel={-(10**20)})", r"min_relevant of AP must be at most 2\^53 in size"),
+    ],
+)
+def test_numbers_that_nothing_can_be_reckoned_with_are_refused(name, said):
+    with pytest.raises(ValueError, match=said):
+        parse_measure(name)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: rs.LambdaLoss("nDCG@10", sigma=10**20),
+        lambda: rs.SmoothLoss("nDCG@10", sigma=10**20),
+        lambda: rs.CircleLoss(gamma=10**400),
+        lambda: rs.ClassificationLoss(relevant_weight=1e300),
+        lambda: rs.ClassificationLoss(min_relevant=10**20),
+        lambda: rs.OrdinalLoss(grades=10**20),
+        lambda: rs.ExposureLoss(samples=10**20),
+        lambda: rs.Positional("i^-1/0"),
+        lambda: rs.Positional("i^-1", cutoff=10**20),
+        lambda: rs.Positional((10**400,)),
+        lambda: rs.StructuredHingeLoss("nDCG@10", feature_map="positional@" + "9" * 20),
+        lambda: rs.LinearRanker(C=10**400).fit([[1.0], [0.0]], [1, 0], [0, 0]),
+        lambda: rs.MLPRanker(learning_rate=10**400).fit([[1.0], [0.0]], [1, 0], [0, 0]),
+        lambda: rs.MLPScorer(3, hidden=-1),
+    ],
+)
+def test_numbers_of_losses_maps_and_rankers_too(make):
+    with pytest.raises(ValueError, match=r"must be|divides by 0"):
+        make()

@@ -146,6 +146,21 @@ def test_flat_lists_take_what_the_padded_ones_take():
     )
 
 
+@few
+@given(ragged(), st.randoms(use_true_random=False))
+def test_flat_ideal_labels_are_those_with_padding(lists, random):
+    scores, labels, where = pad_rows(lists, 7)
+    offsets = torch.tensor([0, *map(len, lists)]).cumsum(0)
+    judged = [[random.randrange(4) for _ in range(random.choice((0, 1, 3, 40)))] for _ in lists]
+    padded = [each + [math.nan] * (40 - len(each)) for each in judged]
+    flat = {
+        "ideal_labels": [float(label) for each in judged for label in each],
+        "ideal_offsets": [0, *itertools.accumulate(map(len, judged))],
+    }
+    found = evaluate(scores[where], labels[where], NAMES, offsets=offsets, **flat)
+    same(found, evaluate(scores[where], labels[where], NAMES, offsets=offsets, ideal_labels=padded))
+
+
 @pytest.mark.filterwarnings("ignore:scores .* are lists of one document")
 @pytest.mark.parametrize("shape", [(0, 5), (3, 0), (0, 0), (0,), (2, 0, 4), (1,), (2, 1)])
 def test_sizes_zero_and_one(shape):

@@ -1,6 +1,9 @@
 """Scorers and their files."""
 
 import copy
+import errno
+import io
+import os
 import pickle
 import random
 import sys
@@ -91,6 +94,25 @@ def test_saved_scorer_scores_the_same(tmp_path):
     features = torch.randn(3, 7, 4)
     assert torch.equal(again(features), scorer.eval()(features))
     assert [p.name for p in (tmp_path / "deep").iterdir()] == ["scorer.pt"]
+
+
+@pytest.mark.parametrize("room", [0, 1000])
+def test_a_full_disk_is_an_error_of_the_file_and_leaves_the_one_before(room, tmp_path, monkeypatch):
+    path = tmp_path / "scorer.pt"
+    rs.save_scorer(rs.LinearScorer(3), path)
+    before = path.read_bytes()
+
+    class Full(io.FileIO):
+        def write(self, data):
+            if self.tell() + len(data) > room:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return super().write(data)
+
+    monkeypatch.setattr("rankstruct.files.open", lambda name, mode, **_: Full(name, mode), raising=False)
+    with pytest.raises(OSError, match=r"No space left on device: .*scorer\.pt'"):
+        rs.save_scorer(rs.MLPScorer(3), path)
+    assert path.read_bytes() == before
+    assert [each.name for each in tmp_path.iterdir()] == ["scorer.pt"]
 
 
 def test_a_ranker_is_no_scorer_and_its_pickle_no_file_of_one(tmp_path):

@@ -69,9 +69,14 @@ def test_centred_grades(tmp_path):
         (
             "movielens100k",
             "1\t2\t5\t0\n1 3 4 0\n",
-            r"line 2: expected user, item, rating in 4 fields separated by '\\t'",
+            r":2: expected 4 columns, user item rating time, separated by tabs, as on line 1; got 1, '1 3 4 0'",
         ),
-        ("movielens1m", "1::2::5\n", "line 1: expected user, item, rating in 4 fields"),
+        ("movielens1m", "1::2::5\n", ":1: expected 4 columns, user item rating time, separated by '::'; got 3"),
+        (
+            "jester",
+            "#1 a 2\n#2 b\n",
+            ":2: expected 3 columns, user item rating, .*, or put a blank after the # of a comment",
+        ),
         ("movielens100k", "1\t2\tgood\t0\n", "line 1: expected a number as rating, got 'good'"),
         ("movielens100k", "1\t2\t6\t0\n", "line 1: expected a rating from 1 to 5"),
         ("movielens100k", "1\t2\tnan\t0\n", "line 1: expected a rating from 1 to 5"),

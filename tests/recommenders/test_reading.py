@@ -177,13 +177,15 @@ def test_ratings_are_numbers_in_ascii_digits(tmp_path, rating):
 def test_hostile_files_of_ratings(tmp_path):
     path = tmp_path / "r.csv"
     path.write_text("a,x,3\nb,x," + "3" * 200_000 + "\n")
-    with pytest.raises(DataError, match=r"r.csv, line 2: expected comma-separated values, got: field larger"):
+    with pytest.raises(DataError, match=r"r.csv:2: expected values separated by commas, got: field larger"):
         read_ratings(path, scale="stars")
     path.write_text("a,x\n" * 2 + "z" * 100_000)
-    with pytest.raises(DataError, match="line 1: expected user, item, rating"):
+    with pytest.raises(DataError, match=":1: expected 3 or 4 columns, user item rating time, separated by commas"):
         read_ratings(path, scale="stars")
     path.write_text("z" * 100_000)
-    with pytest.raises(DataError, match="line 1: expected user, item, rating") as found:
+    with pytest.raises(
+        DataError, match=":1: expected 3 or 4 columns, user item rating time, separated by commas"
+    ) as found:
         read_ratings(path, scale="stars")
     assert len(str(found.value)) < 400
     path.unlink()

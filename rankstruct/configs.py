@@ -1,0 +1,326 @@
+"""How configs are read: YAML in which nothing is said twice, by a parser whose errors are one line and name what was meant."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import jsonargparse
+import yaml
+
+from rankstruct.messages import did_you_mean, nearest, one_line
+
+_MOST_BYTES, _MOST_VALUES = 2**20, 100_000
+_MODE = "rankstruct"  # jsonargparse's name of `load_yaml`
+
+#: What options are called elsewhere.
+_ELSEWHERE = {
+    "batch_size": "data.lists_per_batch",
+    "epochs": "trainer.max_epochs",
+    "gpus": "trainer.devices",
+    "learning_rate": "model.optimizer.lr",
+    "lr": "model.optimizer.lr",
+    "metrics": "model.measures",
+    "seed": "seed_everything",
+    "weight_decay": "model.optimizer.weight_decay",
+}
+
+
+def load_yaml(text: str, path: Any = "") -> Any:
+    r"""What YAML says, with numbers as jsonargparse reads them.
+
+    Args:
+        text: the YAML, of which JSON is a part.
+        path: of the file that it is from, for messages.
+
+    Raises:
+        ValueError: a key that is there twice, or too many brackets in one another.
+        yaml.YAMLError: no YAML.
+
+    >>> load_yaml("a: [1, 2]")
+    {'a': [1, 2]}
+    >>> load_yaml("a: 1\nb: 2\na: 3")
+    Traceback (most recent call last):
+        ...
+    ValueError: a is there twice, in lines 1 and 3: the second would replace the first; put together what they say
+    """
+    try:
+        if text.count(":") > 1:
+            _lines(yaml.compose(text, Loader=yaml.SafeLoader), f"{path}: " if path else "")
+        return jsonargparse.get_loader("yaml")(text)
+    except RecursionError:
+        raise ValueError(f"{path or 'a value'} is nested too deeply") from None
+
+
+jsonargparse.set_loader(_MODE, load_yaml, (yaml.YAMLError,))
+
+
+def load_json(text: str | bytes) -> Any:
+    """What JSON says.
+
+    Raises:
+        ValueError: no JSON, or a key that is twice in one object.
+
+    >>> load_json('{"a": 1, "a": 2}')
+    Traceback (most recent call last):
+        ...
+    ValueError: the key 'a' is there twice in one object
+    """
+    return json.loads(text, object_pairs_hook=_object)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key {next(n for n in names if names.count(n) > 1)!r} is there twice in one object")
+    return found
+
+
+def read_config(path: str | Path) -> Any:
+    """What a config file says.
+
+    Raises:
+        ValueError: as `check_config`.
+    """
+    check_config(path)
+    return jsonargparse.get_loader("yaml")(Path(path).read_text(encoding="utf-8"))
+
+
+def check_config(path: str | Path) -> dict[str, int]:
+    """Look at a config file without the use of what it says; returns the lines of its keys, such as `{"model.loss": 3}`.
+
+    Raises:
+        ValueError: a file that is no text, no YAML, too large, nested too deeply, has a key twice, or has more values than any
+            config when its aliases (`*name`) are written out, each of which may stand for many others.
+    """
+    path = Path(path)
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise ValueError(f"{path} is no config: larger than {_MOST_BYTES:,} bytes")
+        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+        values = _values(root, {})
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no config: not text in UTF-8 ({error.reason} at byte {error.start})") from None
+    except RecursionError:
+        raise ValueError(f"{path} is no config: nested too deeply") from None
+    except yaml.YAMLError as error:
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or str(error)
+        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise ValueError(f"{path} is no config: not YAML ({one_line(problem)}{place})") from None
+    if values > _MOST_VALUES:
+        raise ValueError(f"{path} is no config: its aliases stand for more than {_MOST_VALUES:,} values")
+    return _lines(root, f"{path}: ")
+
+
+def _values(node: Any, known: dict[int, float]) -> float:
+    """How many values a node has, aliases written out; infinite where it is part of itself. Each node is looked at once."""
+    children = node.value if isinstance(getattr(node, "value", None), list) else []
+    if id(node) not in known:
+        known[id(node)] = float("inf")
+        pairs = (child if isinstance(child, tuple) else (child,) for child in children)
+        known[id(node)] = 1 + sum(_values(each, known) for pair in pairs for each in pair)
+    return known[id(node)]
+
+
+def _lines(root: Any, place: str) -> dict[str, int]:
+    """The line of each key, by its whole name; raises ValueError for one that is there twice.
+
+    The parser takes `a.b: 1` as `a: {b: 1}`, so that both say the same. A node with aliases is looked at once.
+    """
+    found: dict[Any, int] = {}
+    nodes: list[tuple[Any, tuple[Any, ...]]] = [(root, ())]
+    seen: set[int] = set()
+    reader = yaml.SafeLoader("")
+    while nodes:
+        node, above = nodes.pop()
+        if id(node) in seen or not isinstance(node, yaml.CollectionNode):
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            nodes += [(each, (*above, number)) for number, each in enumerate(node.value)]
+            continue
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
+                continue
+            name = reader.construct_object(key)  # 1 and 0x1 are one key
+            whole = (*above, *(name.split(".") if isinstance(name, str) else (name,)))
+            line = key.start_mark.line + 1
+            if whole in found:
+                places = sorted({found[whole], line})
+                where = f"in line{'s' * (len(places) > 1)} {' and '.join(map(str, places))}"
+                raise ValueError(
+                    f"{place}{'.'.join(map(str, whole))} is there twice, {where}: the second would replace the first; put "
+                    "together what they say"
+                )
+            found[whole] = line
+            nodes.append((value, whole))
+    return {".".join(map(str, whole)): line for whole, line in found.items()}
+
+
+class HelpfulParser(jsonargparse.ArgumentParser):
+    """A parser of options and configs that reads YAML with `load_yaml`; its errors are one line and name what may be meant.
+
+    Attributes:
+        files: the config files that it is given, where errors look for the line of a key.
+        typed: the options that were given beside them.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **{"parser_mode": _MODE, "allow_abbrev": False, **options})
+        self.files: Sequence[str | Path] = ()
+        self.typed: Sequence[str] = ()
+        self._made = ""  # the class whose options these are, and no others
+
+    def look_at(self, files: Sequence[str | Path], args: Sequence[str]) -> None:
+        """Know the config files that it is given, and the other arguments."""
+        self.files = files
+        self.typed = [arg.partition("=")[0].strip("-+") for arg in args if arg.startswith("--")]
+
+    def add_class_arguments(self, theclass: type, nested_key: str | None = None, **options: Any) -> list[str]:
+        """Add the options of a class."""
+        self._made = "" if nested_key else theclass.__name__
+        return super().add_class_arguments(theclass, nested_key, **options)
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        """Raise `jsonargparse.ArgumentError` with the message in plain words, or end the program with it."""
+        message = self.explained(message)
+        if not self.exit_on_error:
+            raise jsonargparse.ArgumentError(None, message) from ex
+        misused(message)
+
+    def explained(self, message: str) -> str:
+        """A message of jsonargparse in plain words: where the option stands, what is wrong with it, what may be meant."""
+        if keyed := re.match(r'Parser key "([\w.]+)":\s*(.*)', message, re.DOTALL):
+            key, told = keyed[1], self._explained_value(*keyed.groups())
+            message = f"{key}.{told}" if re.match(r"[a-z_][\w.]*: ", told) else f"{key}: {told}"
+        elif unknown := _UNKNOWN.match(message):
+            option, names = unknown[1] or unknown[3], self._names()
+            if unknown[2] and any(name.startswith(f"{unknown[2]}.") for name in names):  # a group, no sub-command
+                option = f"{unknown[2]}.{option}"
+            whose = f"{self._made} has" if self._made and not self.files else "there is"
+            meant = meant_option(option, names)
+            message = f"{whose} no option {option!r}" + (f"; did you mean {meant}?" if meant else "")
+        elif linked := re.search(r'Linked "([\w.]+)" must .* "([\w.]+)"|\w+\(([\w.]+)\) --> ([\w.]+):', message):
+            message = f"{linked[1] or linked[4]} follows {linked[2] or linked[3]}, which is what can be given"
+        elif self._made and not self.files:
+            message = f"{self._made}: {message}"
+        return one_line(self._place(message) + message)
+
+    def _explained_value(self, key: str, told: str) -> str:
+        """What is wrong with a value, in one line."""
+        if problem := _OF_CLASS.search(told):
+            inner = " ".join((problem[3] or problem[4]).split())
+            return self._unknown_class(key, problem[2] or _given(told), inner)
+        if wrong := re.search(r"Import path (\S*) ?does not correspond to a subclass of (\w+)", told):
+            return f"{wrong[1] or _given(told)} is no {wrong[2]}"
+        union = re.search(r"Subtypes: \[(.*)\]\n", told)
+        wrong = re.search(r"Expected a dot import path string: (\S+)", told)
+        if wrong and not (union and re.search(r"<class '(?:int|float|bool|str)'>", union[1])):
+            return self._unknown_class(key, wrong[1], f"there is no {wrong[1]}")
+        single = re.fullmatch(r"Expected (?:an? )?(.*?)\.? Got value: (.*)", told.strip(), re.DOTALL)
+        if not (union or single):
+            return told
+        expected, got = (union[1], _given(told)) if union else (single[1], single[2])  # type: ignore[index]
+        choices = re.findall(r"'([^']*)'", expected)
+        return f"expected {_types(expected)}, got {got.strip()}{did_you_mean(got.strip(), choices)}"
+
+    def _unknown_class(self, key: str, path: str, told: str) -> str:
+        """The message on a class that cannot be made, with what may be meant if there is none of its name."""
+        module, _, name = path.rpartition(".")
+        known = {*self.class_names(key), *(dir(sys.modules[module]) if module in sys.modules else ())}
+        if f"has no attribute '{name}'" in told:
+            told = f"there is no {path}"
+        return told + (did_you_mean(name, sorted(known), least=0.75) if told == f"there is no {path}" else "")
+
+    def _place(self, message: str) -> str:
+        """`file:line: ` of the key that a message is on, if it is in one of the files and was not given as an option."""
+        about = re.match(r"(?:([\w.]+): )?(?:(?:\w+ has|there is) no option '([^']+)')?", message)
+        key = ".".join(filter(None, about.groups())) if about else ""
+        if not key or any(f"{key}.".startswith(f"{each}.") or f"{each}.".startswith(f"{key}.") for each in self.typed):
+            return ""
+        for file in self.files:
+            for name, line in check_config(file).items():
+                if key == re.sub(r"\.(init_args|\d+)\b", "", name):
+                    return f"{file}:{line}: "
+        return ""
+
+    def class_names(self, option: str) -> list[str]:
+        """The names of the classes that an option takes."""
+        action = next((each for each in self._actions if each.dest == option), None)
+        shown = getattr(action, "extra_help", str)()  # ", known subclasses: ..."
+        return [each.rpartition(".")[2] for each in re.findall(r"[\w.]+", shown.partition(": ")[2])]
+
+    def _names(self) -> list[str]:
+        """The names of all options, those of the sub-command included."""
+        inner = [
+            each for action in self._actions for each in (getattr(action, "_name_parser_map", None) or {}).values()
+        ]
+        names = [action.dest for parser in (self, *inner) for action in parser._actions]
+        return [*names, "class_path", "init_args"] if self._made else names
+
+
+#: What a message says of an option that there is not.
+_UNKNOWN = re.compile(
+    r"unrecognized arguments: --([\w.+-]+)|(?:(?:Subcommand|Group) '([\w.-]+)' does not accept o|O)ption '([^']+)'"
+)
+#: What it says of a class that an option names: its path, and what is wrong, which may be lines that are indented further.
+_OF_CLASS = re.compile(
+    r"^( *)(?:- )?(?:Problem with given class_path '(.*)':\n((?:\1 +.*\n?)+)|.* a callable class: (.*?)(?:\. Got value: .*)?$)",
+    re.MULTILINE,
+)
+
+
+def misused(message: str) -> NoReturn:
+    """End the program as argparse does, in one line."""
+    print(f"rankstruct: {one_line(message)}", file=sys.stderr)
+    raise SystemExit(2)
+
+
+def _given(told: str) -> str:
+    return told.partition("Given value: ")[2].partition("\n")[0]
+
+
+def _types(shown: str) -> str:
+    """Types as a message shows them: `int or null` for `<class 'int'>, <class 'NoneType'>`."""
+    shown = re.sub(r"typing\.Literal\[([^]]*)\]", lambda found: "one of " + found[1].replace(", ", "|"), shown)
+    shown = re.sub(r"<class '([\w.]+)'>", r"\1", shown)
+    shown = re.sub(r"(?<!['\w])(?:\w+\.)+(\w+)", r"\1", shown).replace("NoneType", "null")
+    *most, last = re.split(r", (?![^\[]*\])", shown)
+    return (f"{', '.join(most)} or {last}" if most else last).replace("|", ", ")
+
+
+def meant_option(option: str, names: Iterable[str]) -> str:
+    """The option that may be meant, or nothing.
+
+    Args:
+        option: what was given, such as `trainer.max_epoch`.
+        names: those that there are.
+
+    >>> names = ["model.loss", "model.optimizer", "trainer.max_epochs", "seed_everything"]
+    >>> [meant_option(each, names) for each in ("max_epochs", "optimizer.lr", "trainer.max_epoch", "modle.loss", "seed")]
+    ['trainer.max_epochs', 'model.optimizer.lr', 'trainer.max_epochs', 'model.loss', 'seed_everything']
+    """
+    known = [name for name in dict.fromkeys(names) if re.fullmatch(r"[a-z]\w*(\.\w+)*", name, re.IGNORECASE)]
+    group, _, last = option.rpartition(".")
+    if (usual := _ELSEWHERE.get(option.lower(), "")) and any(f"{usual}.".startswith(f"{each}.") for each in known):
+        return usual
+    for name in known:  # the group was left out
+        if f"{option}.".startswith(f"{name.partition('.')[2]}.") and "." in name:
+            return name.partition(".")[0] + "." + option
+    mine = [each for each in known if each.rpartition(".")[0] == group]
+    found = nearest(option, mine, least=0.8) or nearest(option, known, least=0.8)
+    if found:
+        return found[0]
+    if group:
+        groups = [each.rpartition(".")[0] for each in known if "." in each] + known
+        right = nearest(group, filter(None, groups), least=0.7)
+        if right and right[0] != group:
+            return meant_option(f"{right[0]}.{last}", known) or right[0]
+        return ""
+    lasts = {each.rpartition(".")[2]: each for each in known}
+    return next((lasts[each] for each in nearest(option, lasts, least=0.8)), "")

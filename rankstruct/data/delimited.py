@@ -1,0 +1,167 @@
+"""How a CSV file is written: its encoding, its separator and the names of its columns, as its first lines tell."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import IO, Any, NamedTuple
+
+from rankstruct.data.errors import DataError, shortened
+from rankstruct.data.text import read_blocks, text_lines
+
+SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
+_MARKS = (  # those of UTF-32 begin with those of UTF-16
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+    (codecs.BOM_UTF8, "utf-8-sig"),
+)
+_HEAD, _LONGEST = 2**16, 2**24  # bytes that are looked at, and those that a first line may have
+
+
+class Header(NamedTuple):
+    """What the first lines of a CSV file tell.
+
+    Attributes:
+        names: of the columns, as the first line has them, without blanks around them; none where it is no CSV.
+        separator: what stands between cells.
+        encoding: as Python names it, told by a byte order mark; UTF-8 without one.
+        rows: some of the rows below.
+    """
+
+    names: list[str]
+    separator: str
+    encoding: str
+    rows: list[list[str]]
+
+    @property
+    def between(self) -> str:
+        """What separates, in a word, such as "comma"."""
+        return SEPARATORS.get(self.separator, repr(self.separator))
+
+
+def read_header(path: str | os.PathLike[str], wanted: Sequence[str] = ("qid",), separator: str | None = None) -> Header:
+    """Look at the first lines of a CSV file, plain or packed.
+
+    The separator, if none is given, is the one under which a column that is `wanted` is there, else the one that makes most
+    columns: a comma, a semicolon, a tab or a bar.
+
+    Raises:
+        DataError: the file cannot be read, or its text is of another encoding than its byte order mark says.
+    """
+    head, encoding = _head(path)
+    found = {
+        each: _rows(head, each) for each in ([separator] if separator else SEPARATORS)
+    }  # the first of equals is taken
+    chosen = max(
+        found,
+        key=lambda each: (any(find_column(_names(found[each]), name) for name in wanted), len(_names(found[each]))),
+    )
+    return Header(_names(found[chosen]), chosen, encoding, found[chosen][1:])
+
+
+def check_columns(path: object, names: Sequence[str]) -> None:
+    """Raise DataError for columns that have no name or one that another has, and for the index of a pandas frame."""
+    for at, name in enumerate(names):
+        if not name or name in names[:at] or re.fullmatch(r"__index_level_\d+__|Unnamed: 0", name):
+            raise DataError(
+                f"{path}: expected columns of different names, got {name!r} for number {at + 1}; a row's number "
+                "(the index of a pandas frame) is no feature: write the table without it"
+            )
+
+
+def find_column(names: Iterable[str], wanted: str) -> str | None:
+    """The column that goes by a name: of all that differ from it in case alone, if it is none of them itself, the only one.
+
+    >>> find_column(["QID", "x"], "qid"), find_column(["QID", "Qid"], "qid"), find_column(["QID", "qid"], "qid")
+    ('QID', None, 'qid')
+    """
+    names = list(names)
+    if wanted in names:
+        return wanted
+    alike = [name for name in names if name.casefold() == wanted.casefold()]
+    return alike[0] if len(alike) == 1 else None
+
+
+def open_unpacked(path: str | os.PathLike[str]) -> IO[bytes]:
+    """The bytes of a file, unpacked, as a file to read from; reading raises DataError as `read_blocks` does."""
+    return io.BufferedReader(_Blocks(read_blocks(path)), 2**20)
+
+
+def decoded_lines(path: str | os.PathLike[str], encoding: str) -> Iterator[str]:
+    """The lines of a text file with their ends; raises DataError for bytes that are not of the encoding."""
+    if encoding.startswith("utf-8"):
+        yield from (line for _, line in text_lines(path, newline=""))
+        return
+    try:
+        yield from io.TextIOWrapper(open_unpacked(path), encoding, newline="")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}: expected text in {encoding.upper()}, as its first bytes say, got: {error.reason}; save the file as UTF-8"
+        ) from None
+
+
+class _Blocks(io.RawIOBase):
+    """A file to read from, of its blocks."""
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        super().__init__()
+        self._blocks, self._rest = blocks, memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if not len(self._rest):
+            self._rest = memoryview(next(self._blocks, b""))
+        count = min(len(buffer), len(self._rest))
+        buffer[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
+        return count
+
+
+def _head(path: str | os.PathLike[str]) -> tuple[str, str]:
+    """The first lines of a file, the last of them whole, and the encoding."""
+    pieces: list[str] = []
+    encoding, size = "utf-8", 0
+    decoder: codecs.IncrementalDecoder | None = None
+    for block in read_blocks(path, _HEAD):
+        if decoder is None:
+            encoding = next((name for mark, name in _MARKS if block.startswith(mark)), encoding)
+            if encoding == "utf-8" and b"\0" in block[:1000]:
+                raise DataError(
+                    f"{path}: expected text in UTF-8, got zero characters, as in UTF-16 without a byte order mark; save the file "
+                    "as UTF-8"
+                )
+            decoder = codecs.getincrementaldecoder(encoding)("replace")
+        pieces.append(decoder.decode(block))
+        size += len(block)
+        if re.search("[\r\n]", pieces[-1]) or size > _LONGEST:
+            break
+    text = "".join(pieces)
+    last = max(text.rfind("\n"), text.rfind("\r"))
+    return text if last < 0 or size < _HEAD else text[: last + 1], encoding
+
+
+def _rows(text: str, separator: str) -> list[list[str]]:
+    found: list[list[str]] = []
+    with suppress(csv.Error):  # who reads the file says what is wrong with it
+        found.extend(
+            [cell.strip() for cell in row] for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+        )
+    return found
+
+
+def _names(rows: list[list[str]]) -> list[str]:
+    return rows[0] if rows else []
+
+
+def named(names: Iterable[str], most: int = 200) -> str:
+    """Names of columns for a message."""
+    return shortened(", ".join(names), most)
