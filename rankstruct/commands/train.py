@@ -244,6 +244,13 @@ class RankingCLI(LightningCLI):
         if self.config.subcommand != "fit" and config.ckpt_path is None:
             raise ValueError(f"{self.config.subcommand} needs a trained model: give --run FOLDER or --ckpt_path FILE")
 
+    def instantiate_classes(self) -> None:
+        """Make what the config names; a value of a type that a class does not take, such as null for a number, is an error."""
+        try:
+            super().instantiate_classes()
+        except TypeError as error:
+            raise ValueError(f"a class of the config cannot be made with its values: {error}") from error
+
     def _parse_ckpt_path(self) -> None:
         """Look whether the checkpoint can be read, before anything is built."""
         path = self.config[self.config.subcommand].ckpt_path

@@ -93,7 +93,7 @@ class MLPScorer(Scorer):
         super().__init__()
         self.num_features = num_features
         self.hidden = widths(hidden)
-        if not 0 <= dropout < 1:
+        if dropout is None or not 0 <= dropout < 1:  # a config may say null
             raise ValueError(f"dropout must be from 0 to below 1, got {dropout}")
         self.dropout = dropout
         self.normalize = normalize
