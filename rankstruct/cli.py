@@ -22,12 +22,12 @@ from rankstruct.messages import did_you_mean, one_line
 #: Module of `rankstruct.commands` and what it does; a new command is one line here.
 COMMANDS: dict[str, tuple[str, str]] = {
     "fit": (
-        "train",
+        "fit",
         "train a ranker, or a factorisation of ratings, from a config file, then test the best checkpoint",
     ),
-    "validate": ("train", "measure a checkpoint on the validation lists"),
-    "test": ("train", "measure a checkpoint on the test lists"),
-    "predict": ("train", "write scores and a TREC run file; of a factorisation also recommendations"),
+    "validate": ("fit", "measure a checkpoint on the validation lists"),
+    "test": ("fit", "measure a checkpoint on the test lists"),
+    "predict": ("fit", "write scores and a TREC run file; of a factorisation also recommendations"),
     "cross-validate": ("cross_validate", "train over folds and a grid, select on validation, report the test folds"),
     "compare": ("compare", "cross-validate several configs, one line of a table each"),
     "rank": ("rank", "train the best of a few recipes on files of lists, test it, write one folder with a model card"),
@@ -39,9 +39,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "whole experiments: trainers and baselines over folds, tables with significance, plots, a report",
     ),
     "evaluate": ("evaluate", "measure scores or a run against labels or qrels; compare two"),
-    "convert": ("conversion", "write lists of any size as files that are mapped, in bounded memory"),
-    "configs": ("shipped", "list the configs that come with the package; print or copy one"),
-    "cache": ("kept", "look at the parsed files that are kept, and remove them"),
+    "convert": ("convert", "write lists of any size as files that are mapped, in bounded memory"),
+    "configs": ("configs", "list the configs that come with the package; print or copy one"),
+    "cache": ("cache", "look at the parsed files that are kept, and remove them"),
     "benchmark": ("benchmark", "time oracles, losses or exact training"),
 }
 

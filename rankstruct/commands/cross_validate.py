@@ -19,7 +19,7 @@ import torch
 
 from rankstruct.commands._arguments import CommandParser, as_typed
 from rankstruct.commands.cells import Cell, CellFolders, different_names
-from rankstruct.commands.train import RankingCLI, check_data, complete_config
+from rankstruct.commands.fit import RankingCLI, check_data, complete_config
 from rankstruct.configs import load_json
 from rankstruct.data.runs import write_scores
 from rankstruct.files import write_result, write_text

@@ -22,7 +22,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from rankstruct.commands._arguments import CommandParser
 from rankstruct.commands.cells import Cell, CellFolders, different_names
 from rankstruct.commands.cross_validate import SELECTION, Run, asked, check_values, cross_validate
-from rankstruct.commands.train import RankingCLI, complete_config
+from rankstruct.commands.fit import RankingCLI, complete_config
 from rankstruct.files import write_text
 from rankstruct.messages import one_line
 from rankstruct.statistics import spread

@@ -11,4 +11,4 @@ from rankstruct.kernels.pair_sums import *
 from rankstruct.kernels.pairwise_hinge import *
 from rankstruct.kernels.plackett_luce import *
 from rankstruct.kernels.soft_rank import *
-from rankstruct.kernels.swap_surrogate import *
+from rankstruct.kernels.top_surrogate import *

@@ -2,15 +2,15 @@
 // host exports them (kernels.cpp); CUDA compiles those that it is asked for.
 #pragma once
 
-#include "contingency.hpp"
+#include "f1.hpp"
 #include "diverse.hpp"
-#include "first_relevant.hpp"
+#include "reciprocal_rank.hpp"
 #include "graded_auc.hpp"
 #include "pair_sums.hpp"
 #include "pairwise.hpp"
 #include "pairwise_hinge.hpp"
-#include "pairwise_logistic.hpp"
-#include "partial_area.hpp"
+#include "pair_loss.hpp"
+#include "partial_auc.hpp"
 #include "positional.hpp"
 #include "soft_rank.hpp"
 #include "top_surrogate.hpp"

@@ -5,7 +5,7 @@
 
 #include "grades.hpp"
 #include "lists.hpp"
-#include "pairwise_logistic.hpp"
+#include "pair_loss.hpp"
 #include "sums.hpp"
 #include "vector_math.hpp"
 

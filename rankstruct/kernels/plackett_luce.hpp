@@ -1,4 +1,4 @@
-// Rankings drawn from a Plackett-Luce policy and the derivatives that they estimate; `losses.policy` has the mathematics.
+// Rankings drawn from a Plackett-Luce policy and the derivatives that they estimate; `losses.plackett_luce` has the mathematics.
 //
 // A few ranks are drawn one after another, O(n + k log n) a ranking. Of all ranks, exponential noise over exp(s) has the policy's
 // order, ascending: a sort. Derivatives cost O(n). All take exp of differences of scores, and refuse a list whose scores are too

@@ -9,9 +9,9 @@ from rankstruct.losses.graded import *
 from rankstruct.losses.hinge import *
 from rankstruct.losses.listwise import *
 from rankstruct.losses.neural_sort import *
-from rankstruct.losses.pairs import *
+from rankstruct.losses.pairwise import *
+from rankstruct.losses.plackett_luce import *
 from rankstruct.losses.pointwise import *
-from rankstruct.losses.policy import *
 from rankstruct.losses.smooth import *
 from rankstruct.losses.soft_rank import *
 from rankstruct.losses.top_surrogate import *

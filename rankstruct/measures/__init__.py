@@ -4,15 +4,15 @@
 are batch. Wherever a measure is taken, so is its name in ir-measures' syntax, such as `"nDCG@10"`.
 """
 
+from rankstruct.measures.auc import *
 from rankstruct.measures.average_precision import *
 from rankstruct.measures.base import *
 from rankstruct.measures.cascade import *
-from rankstruct.measures.diversity import *
+from rankstruct.measures.discounted_gain import *
+from rankstruct.measures.diverse import *
 from rankstruct.measures.evaluation import *
+from rankstruct.measures.f1 import *
 from rankstruct.measures.incomplete import *
-from rankstruct.measures.partial_roc_area import *
-from rankstruct.measures.position import *
+from rankstruct.measures.partial_auc import *
 from rankstruct.measures.ranked import *
 from rankstruct.measures.reciprocal_rank import *
-from rankstruct.measures.roc_area import *
-from rankstruct.measures.sets import *

@@ -352,8 +352,8 @@ def parse_measure(measure: str | Measure) -> Measure:
         for prefix, make in _PREFIXES.items():
             if name.lower().startswith(prefix):
                 return make(parse_measure(measure.lstrip()[len(prefix) :]))
-        prefixes = "".join(f", and any behind {prefix}" for prefix in _PREFIXES)
-        there_are = ", ".join(known.__name__ for known in _REGISTRY.values()) + prefixes
+        names = sorted((known.__name__ for known in _REGISTRY.values()), key=str.lower)
+        there_are = ", ".join(names) + "".join(f", and any of them after {prefix}" for prefix in _PREFIXES)
         raise ValueError(f"unknown measure {name!r}{_guess(name, _REGISTRY)}; there are: {there_are}")
     options = _read_options(measure, arguments or "")
     if cutoff is not None:

@@ -35,7 +35,7 @@ def most_violated(
             `"ideal-tied"`, of the best ones the one that F prefers; `"predicted"`, the one that F prefers of all. Where F prefers
             several, the one with the best documents first. `"below-window"`, for pAUC under the partial pairwise map: the most
             violated ranking of the area from 0 to `low`, and the result is that of the area from 0 to `high` less that, by the
-            width of each (see `rankstruct.oracles.partial_area`).
+            width of each (see `rankstruct.oracles.partial_auc`).
         reference_scores: scores that choose r* instead of `scores`, the shape of `scores`, for all references but the first: r*
             is then fixed, as a round of DC programming wants it.
         groups: integers, the shape of `scores`, for measures of diverse rankings such as `"diverse_nDCG@5"`: documents of a list

@@ -661,7 +661,7 @@ def test_no_memory_is_one_line_and_another_error_of_torch_is_not_hidden(message,
     def fail(args):
         raise RuntimeError(message)
 
-    monkeypatch.setattr("rankstruct.commands.shipped.main", fail)
+    monkeypatch.setattr("rankstruct.commands.configs.main", fail)
     if message:
         status, (line,) = outcome(["configs"], capsys)
         assert (status, line) == (1, f"rankstruct configs: out of memory: {message}")
@@ -688,9 +688,9 @@ def test_no_memory_is_one_line_and_another_error_of_torch_is_not_hidden(message,
         (["fit-exact", "--config", "./x"], "rankstruct.commands.fit_exact.different_names"),
         (["experiment", "--config", "./x"], "rankstruct.commands.experiment.read_plan"),
         (["evaluate", "x", "--labels", "x"], "rankstruct.commands.evaluate.evaluate_scores"),
-        (["convert", "x"], "rankstruct.commands.conversion.convert_lists"),
-        (["configs", "quickstart"], "rankstruct.commands.shipped.shipped_configs"),
-        (["cache", "--clear"], "rankstruct.commands.kept.evict"),
+        (["convert", "x"], "rankstruct.commands.convert.convert_lists"),
+        (["configs", "quickstart"], "rankstruct.commands.configs.shipped_configs"),
+        (["cache", "--clear"], "rankstruct.commands.cache.evict"),
         (["benchmark", "oracles"], "rankstruct.commands.benchmark._oracles"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",

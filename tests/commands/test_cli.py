@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rankstruct import cli
-from rankstruct.commands.train import _check_processes
+from rankstruct.commands.fit import _check_processes
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 

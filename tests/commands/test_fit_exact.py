@@ -17,8 +17,8 @@ import rankstruct as rs
 from rankstruct.cli import main as rankstruct
 from rankstruct.commands.cells import CellFolders, CellsFailed, locked
 from rankstruct.commands.certify import certify_run
+from rankstruct.commands.fit import main as train
 from rankstruct.commands.fit_exact import fit_exact
-from rankstruct.commands.train import main as train
 from rankstruct.data import digits, read_splits, synthetic
 from rankstruct.diagnostics import certify, fit_path, health_check
 

@@ -7,7 +7,7 @@ import pytest
 from rankstruct import losses
 from rankstruct.cli import main
 from rankstruct.commands._help import library_losses, with_full_losses
-from rankstruct.commands.train import _Parsed
+from rankstruct.commands.fit import _Parsed
 
 GIVEN = ["fit", "--data.builtin", "synthetic", "--model.scorer", "LinearScorer"]
 

@@ -14,7 +14,7 @@ from scripts_by_path import script
 from rankstruct.cli import COMMANDS, main
 from rankstruct.commands import fit_exact
 from rankstruct.commands._arguments import find_configs
-from rankstruct.commands.train import complete_config
+from rankstruct.commands.fit import complete_config
 from rankstruct.data import digits
 from rankstruct.experiments.plan import read_plan
 

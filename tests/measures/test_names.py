@@ -152,8 +152,8 @@ def test_measures_differ_by_class_and_parameters():
 @pytest.mark.parametrize(
     ("written", "message"),
     [
-        ("nDCX@10", r"unknown measure 'nDCX' \(did you mean nDCG\?\); there are: AP, "),
-        ("hello", "unknown measure 'hello'; there are: AP, "),
+        ("nDCX@10", r"unknown measure 'nDCX' \(did you mean nDCG\?\); there are: Accuracy, alpha_DCG, "),
+        ("hello", "unknown measure 'hello'; there are: Accuracy, alpha_DCG, "),
         ("AUC@10", "AUC takes no cut-off"),
         ("R", r"R needs a cut-off; write R\(10\) or 'R@10'"),
         ("Success", r"Success needs a cut-off"),

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 import rankstruct as rs
-from rankstruct.commands.train import main
+from rankstruct.commands.fit import main
 from rankstruct.data import read_run
 from rankstruct.recommenders import synthetic_ratings
 from rankstruct.recommenders.training import SplitRatingsDataModule

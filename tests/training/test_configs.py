@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import rankstruct as rs
-from rankstruct.commands.train import main
+from rankstruct.commands.fit import main
 
 FOLDER = Path(__file__).parents[2] / "configs"
 CONFIGS = [

@@ -9,7 +9,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rankstruct.cli import main as command
-from rankstruct.commands.train import main
+from rankstruct.commands.fit import main
 from rankstruct.training import Board, TrainingBoard, callbacks
 
 FIT = [
@@ -174,6 +174,6 @@ def test_torch_that_was_interrupted_as_it_wrote_is_no_error_of_its_own(monkeypat
         except KeyboardInterrupt:
             raise RuntimeError("unexpected pos 64 vs 0")  # noqa: B904
 
-    monkeypatch.setattr("rankstruct.commands.train.main", work)
+    monkeypatch.setattr("rankstruct.commands.fit.main", work)
     assert command(["fit", "--config", "quickstart"]) == 130
     assert "stopped" in capsys.readouterr().err

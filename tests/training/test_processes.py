@@ -16,7 +16,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import rankstruct as rs
-from rankstruct.commands.train import RankingCLI, main
+from rankstruct.commands.fit import RankingCLI, main
 from rankstruct.data import BatchLoader
 from rankstruct.recommenders.training import FactorizationModule
 from rankstruct.training import RankingDataModule, RankingModule

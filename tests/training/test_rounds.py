@@ -10,7 +10,7 @@ from pytorch_lightning.callbacks import EarlyStopping
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import rankstruct as rs
-from rankstruct.commands.train import main
+from rankstruct.commands.fit import main
 from rankstruct.data import BatchLoader, RankingData
 from rankstruct.training import AnnealSigma, DCRounds, RankingDataModule, RankingModule, fit_regression
 

@@ -22,7 +22,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 import rankstruct as rs
-from rankstruct.commands.train import _claim_folder, _options_of, main
+from rankstruct.commands.fit import _claim_folder, _options_of, main
 from rankstruct.data import RankingData, read_run, read_scores
 from rankstruct.training import AverageWeights, Board, RankingDataModule, RankingModule, TrainingBoard
 from rankstruct.training.board import log_test_lists
@@ -66,7 +66,7 @@ def test_a_log_has_a_line_an_epoch(quickstart):
 
 @pytest.mark.parametrize(("terminal", "option"), [(True, []), (True, ["--trainer.enable_progress_bar", "false"])])
 def test_a_terminal_has_a_bar_unless_it_is_not_wanted(terminal, option, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("rankstruct.commands.train.shows_bars", lambda *files: terminal)
+    monkeypatch.setattr("rankstruct.commands.fit.shows_bars", lambda *files: terminal)
     given = ["fit", "--data.builtin", "synthetic", "--model.scorer", "LinearScorer", "--trainer.max_epochs", "1"]
     main([*given, "--output", str(tmp_path), *option])
     printed = capsys.readouterr()

@@ -1,4 +1,4 @@
-"""Most violated rankings of a partial ROC area, in vectorised torch; see partial_area.hpp for the notation."""
+"""Most violated rankings of a partial ROC area, in vectorised torch; see partial_auc.hpp for the notation."""
 
 from __future__ import annotations
 

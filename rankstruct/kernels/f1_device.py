@@ -1,4 +1,4 @@
-"""Most violated labellings, in vectorised torch; see contingency.hpp.
+"""Most violated labellings, in vectorised torch; see f1.hpp.
 
 A labelling says which documents are positive: the a highest relevant and the k - a highest irrelevant ones, whatever the most
 violated a and k are. The measures of one k are linear in a:

@@ -28,7 +28,7 @@ from typing import Any
 from rankstruct.feature_maps import FeatureMap, Pairwise, PartialPairwise
 from rankstruct.kernels import core
 from rankstruct.kernels.binary import Method, binary_kernel
-from rankstruct.kernels.partial_area_device import partial_area_of_window_padded, partial_area_padded
+from rankstruct.kernels.partial_auc_device import partial_area_of_window_padded, partial_area_padded
 from rankstruct.measures import Measure, pAUC
 from rankstruct.oracles.pairwise import binary_oracle
 from rankstruct.oracles.registry import REFERENCES, register_oracle

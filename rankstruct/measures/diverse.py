@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rankstruct.lists import check_groups, check_lists, check_offsets
 from rankstruct.measures.base import Measure, parse_measure, register_measure, register_prefix
-from rankstruct.measures.position import WTA, DiscountedGain, Function, mWTA, nDCG
+from rankstruct.measures.discounted_gain import WTA, DiscountedGain, Function, mWTA, nDCG
 from rankstruct.measures.ranked import RankedLists, lay_out
 from rankstruct.measures.reciprocal_rank import RR
 from rankstruct.measures.rounding import elementwise, row_sums

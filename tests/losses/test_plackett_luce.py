@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import rankstruct as rs
-from rankstruct.losses import policy
+from rankstruct.losses import plackett_luce
 
 
 def probability(order, scores):
@@ -70,10 +70,13 @@ def test_the_estimate_equals_the_gradient_in_expectation(size, k, scale, monkeyp
     where = torch.arange(size + 1) > 0
     given = worth, torch.cat([torch.zeros(1, dtype=torch.float64), rewards])
     for name, wanted in (("gradient", exact.detach()), ("curvature", curvature)):
-        estimate = getattr(policy, f"pl_rank_{name}")
-        loops = getattr(policy, f"policy_{name}"), lambda *given: None  # the compiled sums, and those in logarithms
+        estimate = getattr(plackett_luce, f"pl_rank_{name}")
+        loops = (
+            getattr(plackett_luce, f"policy_{name}"),
+            lambda *given: None,
+        )  # the compiled sums, and those in logarithms
         for loop in loops:
-            monkeypatch.setattr(policy, f"policy_{name}", loop)
+            monkeypatch.setattr(plackett_luce, f"policy_{name}", loop)
             each = torch.stack([estimate(padded, where, order.unsqueeze(0) + 1, *given) for order in orders])
             assert (each[:, 0] == 0).all()
             torch.testing.assert_close((chances.unsqueeze(-1) * each[:, 1:]).sum(0), wanted)
@@ -84,7 +87,7 @@ def test_scores_far_apart_do_not_overflow():
     scores = torch.tensor([1e4, -1e4, 0.0, 3e38, -1e300], dtype=torch.float64)
     for order in itertools.permutations(range(5), 4):
         drawn = torch.ones(5) > 0, torch.tensor([order]), torch.ones(4), torch.tensor([1.0, -2.0, 3.0, 0.0, 1.0])
-        for estimate in (policy.pl_rank_gradient, policy.pl_rank_curvature):
+        for estimate in (plackett_luce.pl_rank_gradient, plackett_luce.pl_rank_curvature):
             assert estimate(scores, *drawn).isfinite().all()
             # In float64 both the loops and the sums in logarithms hold what is near enough.
             assert estimate(scores.clamp(-90, 90), *drawn).isfinite().all()
@@ -94,7 +97,7 @@ def test_scores_far_apart_do_not_overflow():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_drawn_ranking_is_that_of_the_noise(k, dtype, monkeypatch):
     """The compiled loop and the sort of noisy scores, of padded lists, of ties, of several threads."""
-    monkeypatch.setattr(policy, "_FEW", 0)
+    monkeypatch.setattr(plackett_luce, "_FEW", 0)
     generator = torch.Generator().manual_seed(k)
     scores = torch.randn(3, 7, 50, generator=generator, dtype=dtype).round(decimals=1)
     where = torch.rand(3, 7, 50, generator=generator) < 0.8
@@ -103,7 +106,7 @@ def test_a_drawn_ranking_is_that_of_the_noise(k, dtype, monkeypatch):
     given = {"samples": 400, "k": k}
     torch.manual_seed(1)
     found = rs.sample_rankings(scores, where, **given)
-    monkeypatch.setattr(policy, "draw_rankings", lambda *given: None)
+    monkeypatch.setattr(plackett_luce, "draw_rankings", lambda *given: None)
     torch.manual_seed(1)
     sorted_ = rs.sample_rankings(scores, where, **given)
     real = where.expand(400, -1, -1, -1)
@@ -115,7 +118,7 @@ def test_a_drawn_ranking_is_that_of_the_noise(k, dtype, monkeypatch):
 
 @pytest.mark.parametrize("name", ["gradient", "curvature"])
 def test_the_compiled_derivatives_are_those_in_logarithms(name, monkeypatch):
-    estimate = getattr(policy, f"pl_rank_{name}")
+    estimate = getattr(plackett_luce, f"pl_rank_{name}")
     generator = torch.Generator().manual_seed(0)
     for size, k, samples in ((1, 1, 3), (9, 4, 2), (60, 60, 5), (300, 10, 40)):
         scores = 3 * torch.randn(8, size, generator=generator)
@@ -129,7 +132,7 @@ def test_the_compiled_derivatives_are_those_in_logarithms(name, monkeypatch):
         compiled = estimate(*given)
         assert (compiled[~where] == 0).all()
         with monkeypatch.context() as patched:
-            patched.setattr(policy, f"policy_{name}", lambda *given: None)
+            patched.setattr(plackett_luce, f"policy_{name}", lambda *given: None)
             torch.testing.assert_close(compiled, estimate(*given))
 
 
@@ -141,7 +144,7 @@ def test_few_ranks_are_drawn_by_their_chances(size, k):
     grid = torch.cartesian_prod(*[(torch.arange(points, dtype=torch.float64) + 0.5) / points] * k).view(-1, k)
     places = torch.arange(size) * 2 + 1
     padded = torch.full((2 * size + 2,), torch.nan, dtype=torch.float64).scatter(0, places, scores)
-    drawn = policy.draw_few_ranks(padded, ~padded.isnan(), grid)
+    drawn = plackett_luce.draw_few_ranks(padded, ~padded.isnan(), grid)
     for order in itertools.permutations(range(size), k):
         share = (drawn == places[list(order)]).all(-1).double().mean().item()
         assert share == pytest.approx(probability(order, scores).item(), abs=3 * k / points)
@@ -161,7 +164,7 @@ def test_a_ranking_of_few_ranks_has_each_document_once_and_padding_last(k, dtype
     assert (listed.sum(-1) == where.sum(-1).clamp(max=k)).all()
     assert (listed[..., 1:] <= listed[..., :-1]).all()
     most = torch.full((50, 3, 7, k), 1 - 2**-53, dtype=torch.float64)  # sums of which are rounded up
-    ends = policy.draw_few_ranks(torch.where(where, scores / 30, torch.nan), where, most)
+    ends = plackett_luce.draw_few_ranks(torch.where(where, scores / 30, torch.nan), where, most)
     assert (where.expand(50, -1, -1, -1).gather(-1, ends).sum(-1) == where.sum(-1).clamp(max=k)).all()
     assert (ends.sort(-1).values.diff(dim=-1) > 0).all()
     far = torch.linspace(0, 590, 100, dtype=torch.float64)  # as far apart as the loop goes: by score, all but surely
@@ -273,7 +276,7 @@ def test_exposure_is_measured_as_the_enumeration_says(measure):
     torch.manual_seed(3)
     found = rs.measure_exposure(scores, labels, where, measure=measure, samples=200_000)
     wanted = rs.target_exposure(labels, where, measure=measure)
-    discounts = policy.normalized_measure(measure, "the test").unchecked_weights(4)
+    discounts = plackett_luce.normalized_measure(measure, "the test").unchecked_weights(4)
     for row, size in enumerate((4, 2)):
         exposure = torch.zeros(4, dtype=torch.float64)
         for order in itertools.permutations(range(size)):

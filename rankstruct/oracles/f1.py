@@ -22,7 +22,7 @@ from __future__ import annotations
 from rankstruct.feature_maps import FeatureMap, PredictedPositive
 from rankstruct.kernels import core
 from rankstruct.kernels.binary import Method, binary_kernel
-from rankstruct.kernels.contingency_device import (
+from rankstruct.kernels.f1_device import (
     ACCURACY,
     BREAK_EVEN,
     PRECISION,
@@ -30,7 +30,7 @@ from rankstruct.kernels.contingency_device import (
     SUCCESS,
     contingency_padded,
 )
-from rankstruct.kernels.contingency_device import (
+from rankstruct.kernels.f1_device import (
     F as F_MEASURE,
 )
 from rankstruct.measures import Accuracy, F, Measure, P, R, Rprec, Success
@@ -49,7 +49,7 @@ _contingency = binary_kernel(
 
 
 def contingency_oracle(kind: int) -> Oracle:
-    """The oracle of a measure, by its number in `kernels.contingency_device`."""
+    """The oracle of a measure, by its number in `kernels.f1_device`."""
 
     def options(measure: Measure, feature_map: FeatureMap, reference: str) -> tuple[int, int, float, int]:
         return kind, measure.cutoff or 0, float(getattr(measure, "beta", 1.0)), REFERENCES.index(reference)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from rankstruct.feature_maps import FeatureMap, FirstRelevant
 from rankstruct.kernels import core
 from rankstruct.kernels.binary import NO_CUTOFF, Method, binary_kernel
-from rankstruct.kernels.first_relevant_device import reciprocal_rank_padded
+from rankstruct.kernels.reciprocal_rank_device import reciprocal_rank_padded
 from rankstruct.measures import RR, Measure
 from rankstruct.oracles.pairwise import binary_oracle
 from rankstruct.oracles.registry import register_oracle
