@@ -217,7 +217,7 @@ def test_options_that_are_refused():
             rs.Diverse(name)
     with pytest.raises(ValueError, match=r"diverse rankings go with .*; got nDCG$"):
         rs.diverse_nDCG()
-    with pytest.raises(ValueError, match=r"unknown measure 'foo'.*, and any behind diverse_$"):
+    with pytest.raises(ValueError, match=r"unknown measure 'foo'.*, and any of them after diverse_$"):
         rs.parse_measure("diverse_foo@3")
     with pytest.raises(
         ValueError, match=r"labels must have finite gains >= 0 under DCG.*@1; list 0, document 1 has label -1"
