@@ -38,7 +38,7 @@ results:  ## the tables of the pages and the README's figures, from docs/results
 	python scripts/write_results.py
 
 benchmark:  ## the figures of speed, for docs/results; the machine should be idle
-	rankstruct benchmark oracles --json docs/results/oracles.json
-	rankstruct benchmark losses --json docs/results/losses.json
+	python scripts/benchmark.py oracles --json docs/results/oracles.json
+	python scripts/benchmark.py losses --json docs/results/losses.json
 
 ci: test docs slow lint wheel

@@ -7,6 +7,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE / "_extensions"), str(HERE.parent)]
+sys.path.append(str(HERE.parent / "scripts"))
 
 from rankstruct._version import __version__  # noqa: E402
 

@@ -1,10 +1,10 @@
 """rankstruct: differentiable ranking for PyTorch.
 
-Train search, recommendation and re-ranking models on the measure they are judged by. The last dimension of `scores` and
-`labels` is the list, all others are batch; `where` marks real documents; flat lists come with `offsets` instead.
+Train search, recommendation and re-ranking models on the measure they are evaluated with. The last dimension of `scores` and
+`labels` is the list, all others are batch dimensions; `where` marks real documents; flat lists come with `offsets` instead.
 
-The public names are those of the modules below. A module is imported when one of its names is first asked for, so that
-`import rankstruct` costs nothing.
+The public names are those of the modules below. A module is imported when one of its names is first used, so that
+`import rankstruct` is cheap.
 """
 
 from typing import TYPE_CHECKING
@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING
 from rankstruct._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from rankstruct import benchmarks as benchmarks
     from rankstruct import data as data
     from rankstruct import diagnostics as diagnostics
-    from rankstruct import experiments as experiments
     from rankstruct import losses as losses
     from rankstruct import measures as measures
     from rankstruct import models as models
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
 else:
     from rankstruct._lazy import attach
 
-    # Those that take long to import are the last to be asked.
+    # Modules that are slow to import come last.
     __getattr__, __dir__ = attach(
         __name__,
         "feature_maps",

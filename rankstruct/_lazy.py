@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are asked for (PEP 562)."""
+"""Lazy imports of a package's public names (PEP 562)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rankstruct.messages import did_you_mean
 
 
 def public_names(module: ModuleType) -> list[str]:
-    """What `from module import *` is meant to bring: `__all__`, or what a room's `__init__` gathers from its files."""
+    """The names that `from module import *` imports: `__all__`, or those that a subpackage's `__init__` collects."""
     if hasattr(module, "__all__"):
         return list(module.__all__)
     return [
@@ -22,10 +22,10 @@ def public_names(module: ModuleType) -> list[str]:
 
 
 def attach(package: str, *rooms: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """The `__getattr__` and `__dir__` of a package whose public names are those of its `rooms`, asked in this order.
+    """The `__getattr__` and `__dir__` of a package that exports the public names of its submodules `rooms`, in this order.
 
-    Submodules are found too, so that `import rankstruct as rs` is enough for `rs.data`. Who asks the package for a name of
-    another room, a measure or something close is told so.
+    Submodules are found too, so that `import rankstruct as rs` is enough for `rs.data`. The error for an unknown name
+    suggests the submodule that has it, a measure, or the closest name.
     """
 
     def find(name: str) -> object:
@@ -37,7 +37,7 @@ def attach(package: str, *rooms: str) -> tuple[Callable[[str], object], Callable
             for room in rooms:
                 module = import_module(f"{package}.{room}")
                 if name in public_names(module):
-                    # Not asked for again, and known to who traces the code.
+                    # Cached, and visible to tracers.
                     return vars(sys.modules[package]).setdefault(name, getattr(module, name))
         hint = "" if name.startswith("_") else _hint(package, name, every())
         raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}")
@@ -50,7 +50,7 @@ def attach(package: str, *rooms: str) -> tuple[Callable[[str], object], Callable
 
 
 def _hint(package: str, name: str, known: list[str]) -> str:
-    """What may be meant by a name that there is not."""
+    """A suggestion for an unknown name."""
     if name == "DiverseHingeLoss":
         return "; diverse measures are measures of StructuredHingeLoss, such as StructuredHingeLoss('diverse_nDCG@5')"
     with suppress(ValueError):

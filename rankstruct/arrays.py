@@ -1,8 +1,8 @@
-"""Numbers of any kind of array as arrays that NumPy computes with: the one place that looks at how a caller keeps numbers.
+"""Conversion of callers' numbers, in any kind of array, to NumPy arrays.
 
-Taken are arrays of any byte order, strides and width, also of extended precision and of Python's own numbers (integers of any
-size, fractions, decimals), lists, tensors, and columns of pandas, polars and pyarrow. Nothing of the caller's is changed; what
-NumPy computes with as it is, is not copied.
+Accepted are arrays of any byte order, strides and width, also of extended precision and of Python numbers (integers of any size,
+fractions, decimals), lists, tensors, and columns of pandas, polars and pyarrow. Input is never modified, and copied only if NumPy
+cannot compute with it directly.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-#: Up to here float64 and float32 hold every whole number.
+#: float64 and float32 represent every whole number up to these.
 LARGEST, LARGEST_SINGLE = 2**53, 2**24
 
 
 def as_array(name: str, values: Any) -> np.ndarray:
-    """Anything that holds numbers or names as an array; `name` is what messages call it.
+    """Convert anything that holds numbers or names to an array; messages call it `name`.
 
     Raises:
-        ValueError: lists of several sizes, or an array with masked entries.
+        ValueError: nested lists of different lengths, or an array with masked entries.
     """
     if hasattr(values, "detach"):  # a tensor
         values = values.detach().cpu()
         try:
             values = values.numpy()
-        except TypeError:  # of a type that NumPy does not know, such as bfloat16
+        except TypeError:  # a dtype that NumPy lacks, such as bfloat16
             values = values.float().numpy()
     if isinstance(values, np.ma.MaskedArray):
         if np.ma.is_masked(values):
@@ -41,8 +41,8 @@ def as_array(name: str, values: Any) -> np.ndarray:
         if "inhomogeneous" not in str(error):
             raise
         raise ValueError(
-            f"{name} must be one array: lists of several sizes are given flat, one behind the other, with qid= or group=, or "
-            "padded, with where="
+            f"{name} must be one array: pass lists of different lengths flat, concatenated, with qid= or group=, or padded, with "
+            "where="
         ) from None
     if found.dtype == np.float64 and isinstance(values, list | tuple) and (np.abs(found) >= LARGEST).any():
         objects = np.array(values, object)
@@ -52,14 +52,14 @@ def as_array(name: str, values: Any) -> np.ndarray:
 
 
 def as_numbers(name: str, values: Any, *, exact: bool = True) -> np.ndarray:
-    """Numbers as booleans, integers or floats of at most 64 bits, in the machine's byte order.
+    """Convert numbers to booleans, integers or floats of at most 64 bits, in the machine's byte order.
 
-    What is wider becomes float64, which rounds fractions, as reading a text does. NaN and infinities stay.
+    Wider types become float64, which rounds fractions, as parsing text does. NaN and infinities are preserved.
 
     Args:
         name: what messages call them.
         values: any shape.
-        exact: refuse whole numbers above 2^53 in size, which float64 does not hold; of two such it might make one.
+        exact: reject whole numbers above 2^53 in absolute value, which float64 does not represent: two could become equal.
 
     Raises:
         TypeError: complex numbers, strings, dates or other objects.
@@ -77,18 +77,18 @@ def as_numbers(name: str, values: Any, *, exact: bool = True) -> np.ndarray:
             _refuse_large(name, found)
         return _floats(found)
     if kind == "f" and found.itemsize > 8:
-        with np.errstate(over="ignore"):  # told as what is not finite
+        with np.errstate(over="ignore"):  # reported as not finite
             return found.astype(np.float64)
     return found
 
 
 def as_scores(values: Any, *, name: str = "scores") -> np.ndarray:
-    """Numbers as floats that stand in the same order: two are equal where the numbers are.
+    """Convert numbers to floats in the same order: two floats are equal if and only if the numbers are.
 
-    Where float64 would make one of several, as of integers above 2^53, each number's rank takes its place, its sign kept.
+    If float64 would merge different numbers, such as integers above 2^53, each is replaced by its rank, with its sign.
 
     Raises:
-        TypeError, ValueError: as `as_numbers`, but for the size.
+        TypeError, ValueError: as `as_numbers`, except for the size.
 
     >>> as_scores([2**53 + 1, 2**53, -5]), as_scores([7, 5])
     (array([ 2.,  1., -1.]), array([7., 5.]))
@@ -117,10 +117,10 @@ def as_scores(values: Any, *, name: str = "scores") -> np.ndarray:
 
 
 def as_single(name: str, values: Any) -> np.ndarray:
-    """Numbers as float32, in which labels are kept: fractions are rounded, and whole numbers must be exact.
+    """Convert numbers to float32, in which labels are stored: fractions are rounded, and whole numbers must be exact.
 
     Raises:
-        TypeError, ValueError: as `as_numbers`; a whole number above 2^24 that float32 does not hold.
+        TypeError, ValueError: as `as_numbers`; a whole number above 2^24 that float32 does not represent.
 
     >>> as_single("labels", [1, 0.1])
     array([1. , 0.1], dtype=float32)
@@ -132,14 +132,14 @@ def as_single(name: str, values: Any) -> np.ndarray:
         wrong = single.astype(np.float64) != found
         if wrong.any():
             raise ValueError(
-                f"{name} are kept as float32, which holds whole numbers up to {LARGEST_SINGLE}; {_place(name, wrong)} is "
-                f"{found[wrong][0]}: take fewer grades, such as their ranks"
+                f"{name} are stored as float32, which is exact for whole numbers up to {LARGEST_SINGLE}; {_place(name, wrong)} "
+                f"is {found[wrong][0]}: use fewer grades, such as their ranks"
             )
     return single
 
 
 def is_missing(value: Any) -> bool:
-    """Whether an object stands for nothing: None, NaN, NaT, pandas' NA or an infinite number."""
+    """Whether a value is missing: None, NaN, NaT, pandas' NA or an infinite number."""
     if value is None:
         return True
     try:
@@ -149,7 +149,7 @@ def is_missing(value: Any) -> bool:
 
 
 def _real(name: str, values: Any) -> np.ndarray:
-    """Booleans, integers and floats of the machine's byte order; objects that are numbers of a kind of their own."""
+    """Booleans, integers and floats in the machine's byte order; other numbers as objects."""
     found = as_array(name, values)
     kind = found.dtype.kind
     if kind == "O":
@@ -204,8 +204,8 @@ def _refuse_large(name: str, found: np.ndarray) -> None:
         size = abs(int(found.flat[int(wrong.argmax())]))
         shown = str(size) if size < 10**25 else f"a number of {size.bit_length()} bits"
         raise ValueError(
-            f"{name} must be at most 2^53 in size, since float64 holds no larger whole numbers one by one; "
-            f"{_place(name, wrong.reshape(found.shape))} is {shown} in size: divide them, or take their ranks"
+            f"{name} must be at most 2^53 in size, since float64 does not represent larger whole numbers exactly; "
+            f"{_place(name, wrong.reshape(found.shape))} is {shown} in size: divide them, or use their ranks"
         )
 
 
@@ -213,11 +213,11 @@ def _refuse_kind(name: str, value: Any, kind: str) -> NoReturn:
     if isinstance(value, str | bytes):
         shown = str(value) if len(value) <= 20 else f"{value[:20]}..."  # type: ignore[str-bytes-safe]
         raise TypeError(
-            f"{name} must be numbers, got strings such as {shown!r}; make numbers of them, such as np.asarray({name}, float)"
+            f"{name} must be numbers, got strings such as {shown!r}; convert them, such as with np.asarray({name}, float)"
         )
     raise TypeError(f"{name} must be real numbers, got {kind}")
 
 
 def _place(name: str, wrong: np.ndarray) -> str:
-    """Where the first of what is wrong stands, such as `labels[1, 2]`."""
+    """The position of the first wrong entry, such as `labels[1, 2]`."""
     return f"{name}[{', '.join(map(str, np.argwhere(wrong)[0].tolist()))}]"

@@ -1,15 +1,15 @@
-"""Boosted trees of LightGBM and XGBoost on any loss: a ranker, custom objectives, and measures as evaluation functions.
+"""Boosted trees of LightGBM and XGBoost on any loss: a ranker, custom objectives and evaluation functions.
 
 A round of boosting fits a tree to Newton steps: the value of a leaf is minus the sum of its documents' gradients over the sum of
-their second derivatives. The losses give
+their second derivatives. These are
 
     gradient    of the mean loss over lists, times the number of documents: a document weighs as much as in a regression
-    Hessian     its diagonal. Of a smooth convex loss (squared, logistic, of ListNet, of ListMLE, LambdaLoss) the true one; of
-                expected gains under a Plackett-Luce policy, which are not convex, the size of an unbiased estimate. Others
-                are linear in pieces or not convex; smoothed by standard normal noise z, their second derivative is E[g_i z_i],
-                by Stein's lemma, and so at most the root mean square of the gradient, E[g_i^2]^(1/2), which stands for it,
-                taken once, around equal scores: for the hinge of a pair about the weight of the pair. It is never below |g_i|,
-                so that no document goes farther in a step than 1, the margin.
+    Hessian     its diagonal. For a smooth convex loss (squared, logistic, ListNet, ListMLE, LambdaLoss) the exact one; for
+                expected gains under a Plackett-Luce policy, which are not convex, the size of an unbiased estimate. Other losses
+                are piecewise linear or not convex; smoothed by standard normal noise z, their second derivative is E[g_i z_i],
+                by Stein's lemma, and so at most the root mean square of the gradient, E[g_i^2]^(1/2), which is used instead,
+                computed once, around equal scores: for the hinge of a pair about the weight of the pair. It is at least |g_i|,
+                so that no score changes by more than 1, the margin, in a step.
 
 Source of the Newton step: Chen and Guestrin, "XGBoost: A Scalable Tree Boosting System", KDD 2016, equations 5 and 6.
 """
@@ -23,6 +23,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from inspect import signature
+from numbers import Integral
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -43,6 +44,7 @@ from rankstruct.estimators.base import (
     check_groups_of,
     check_item_weights,
     dense,
+    is_number,
     named_loss,
 )
 from rankstruct.estimators.linear import LinearRanker
@@ -58,32 +60,32 @@ from rankstruct.progress import Progress
 __all__ = ["BoostedRanker", "BoostingMetric", "BoostingObjective", "boosting_metric", "boosting_objective"]
 
 _WORTH_THREADS = 2**17  # documents
-_AS_GROWN, _ROWS = 100.0, 2**14  # the scale on which leaves see the trees' scores; documents at a time
+_AS_GROWN, _ROWS = 100.0, 2**14  # the scale of the trees' score as a feature of `leaf_ranker`; documents per block
 _NAMES_A_LOSS = re.compile(r"\s*\w+Loss\b")
-_DRAWS = 16  # of noise; documents with the same label in a list share what they find
+_DRAWS = 16  # noise samples, which documents with the same label in a list share
 
 
 def boosting_objective(
     loss: nn.Module | Measure | str, *, groups: Any = None, item_weights: Any = None
 ) -> BoostingObjective:
-    """Any loss of the library as the custom objective of LightGBM or XGBoost.
+    """Any loss of the library as a custom objective for LightGBM or XGBoost.
 
     Args:
         loss: a loss module or its name, such as `"GradedLoss('AUC')"`; or a measure or its name, for its structured hinge.
-            Parameters of its own stay as they are.
+            Learnable parameters of the loss stay fixed.
         groups: `[documents]`, the group (host, topic) of each training document, for a loss over diverse rankings.
-        item_weights: `[documents]`, what each training document counts in the loss of its list, as losses take them. At 0 a
-            document has no gradient, but it is there when leaves are counted; `BoostedRanker.fit` leaves it out.
+        item_weights: `[documents]`, the weight of each training document in the loss of its list, if the loss accepts them. A
+            document of weight 0 has no gradient, but still counts in the size of leaves; `BoostedRanker.fit` removes it.
 
     Raises:
-        ValueError: a loss over diverse rankings without groups; a name that is no measure; item weights below 0 or not finite.
+        ValueError: a loss over diverse rankings without groups; an unknown measure; item weights below 0 or not finite.
 
-    Where objectives are given, it is one: `lightgbm.train({"objective": objective}, data)`, `LGBMRanker(objective=objective)`,
-    `xgboost.train(params, data, obj=objective)` with `"base_score": 0`. The data need their lists, `group=` of sizes (XGBoost's
-    `qid=` too), and may have weights, one a list. XGBRanker takes no custom objective, and CatBoost's sees blocks of documents
-    that cut lists apart. Trees learn more of what holds for other lists where scores are noisy, `PerturbedLoss(loss, sigma=0.5,
-    samples=1)`; a `LambdaLoss` of scheme `"ndcg2"`, which weighs pairs by their ranks, needs it, as the ranks of tied documents
-    are those of the input. A `SmoothLoss` needs sensible scores to start from (`init_score`, `base_margin`).
+    Pass it as `lightgbm.train({"objective": objective}, data)`, `LGBMRanker(objective=objective)` or `xgboost.train(params,
+    data, obj=objective)` with `"base_score": 0`. The data need their lists, `group=` of sizes (or XGBoost's `qid=`), and may
+    have one weight per list. XGBRanker does not support custom objectives, and CatBoost passes blocks of documents that split
+    lists. Noisy scores improve generalisation, `PerturbedLoss(loss, sigma=0.5, samples=1)`; a `LambdaLoss` of scheme `"ndcg2"`,
+    which weighs pairs by their ranks, needs them, since tied documents are ranked in input order. A `SmoothLoss` needs sensible
+    initial scores (`init_score`, `base_margin`).
 
     >>> objective = boosting_objective("AUC")
     >>> gradient, hessian = objective(np.array([1.0, 0.0, 0.0]), np.zeros(3), None, np.array([3]))
@@ -94,10 +96,10 @@ def boosting_objective(
 
 
 def boosting_metric(measure: Measure | str) -> BoostingMetric:
-    """A measure of the library as the evaluation function of LightGBM or XGBoost: its mean over lists, higher is better.
+    """A measure of the library as an evaluation function for LightGBM or XGBoost: its mean over lists, higher is better.
 
-    It goes where theirs go: `lightgbm.train(..., feval=metric)`, `LGBMRanker().fit(..., eval_metric=metric)`,
-    `xgboost.train(..., custom_metric=metric)`, which has to be told `maximize=True` where it stops early.
+    Pass it as `lightgbm.train(..., feval=metric)`, `LGBMRanker().fit(..., eval_metric=metric)` or
+    `xgboost.train(..., custom_metric=metric)`, with `maximize=True` for early stopping.
 
     >>> boosting_metric("AP")(np.array([1.0, 0.0]), np.array([0.5, 0.7]), None, np.array([2]))
     ('AP', 0.5, True)
@@ -106,9 +108,9 @@ def boosting_metric(measure: Measure | str) -> BoostingMetric:
 
 
 class BoostingObjective:
-    """A loss as a function of what a library of boosted trees gives; see `boosting_objective`.
+    """A loss as a custom objective; see `boosting_objective`.
 
-    Called with (predictions, data set) or (labels, predictions, weights, sizes of the lists), it gives gradient and second
+    Called with (predictions, data set) or (labels, predictions, weights, sizes of the lists), it returns gradient and second
     derivatives, `[documents]` each.
     """
 
@@ -117,7 +119,9 @@ class BoostingObjective:
         self.loss = copy.deepcopy(named) if isinstance(named, nn.Module) else StructuredHingeLoss(named)
         self.groups = None if groups is None else np.unique(numbered_ids("groups", groups), return_inverse=True)[1]
         if takes_groups(self.loss) and groups is None:
-            raise ValueError(f"{type(self.loss).__name__} needs groups=, one id a training document: its host or topic")
+            raise ValueError(
+                f"{type(self.loss).__name__} needs groups=, one id per training document, such as its host or topic"
+            )
         for module in self.loss.modules():
             if hasattr(module, "reduction"):
                 module.reduction = "none"  # type: ignore[assignment]
@@ -126,11 +130,11 @@ class BoostingObjective:
         self._spread: Tensor | None = None  # of the lists that were seen last
 
     def __repr__(self) -> str:
-        """As it is made."""
+        """The call that creates it."""
         return f"boosting_objective({self.loss!r})"
 
     def __call__(self, first: Any, second: Any, weight: Any = None, group: Any = None) -> tuple[np.ndarray, np.ndarray]:
-        """Gradient and second derivatives; raises ValueError where lists, labels or weights are not what they have to be."""
+        """Return gradient and second derivatives; raises ValueError for invalid lists, labels or weights."""
         predictions, labels, weight, sizes = _given(first, second, weight, group)
         scores = to_tensor(predictions)
         lists = {"labels": to_tensor(labels), "offsets": torch.tensor(np.concatenate([[0], sizes.cumsum()]))}
@@ -138,7 +142,9 @@ class BoostingObjective:
             given = getattr(self, name)
             if given is not None:
                 if len(given) != len(labels):
-                    raise ValueError(f"{name} are {len(given)}, one a training document; there are {len(labels)}")
+                    raise ValueError(
+                        f"{name} must have one entry per training document, {len(labels)}; got {len(given)}"
+                    )
                 lists[name] = to_tensor(given)
         if not (self._lists and np.array_equal(self._lists[0], labels) and np.array_equal(self._lists[1], sizes)):
             self._lists, self._spread = (np.array(labels), sizes), None
@@ -154,17 +160,17 @@ class BoostingObjective:
 
 
 class BoostingMetric:
-    """A measure as a function of what a library of boosted trees gives; see `boosting_metric`."""
+    """A measure as an evaluation function; see `boosting_metric`."""
 
     def __init__(self, measure: Measure | str) -> None:
         self.measure = parse_measure(measure)
 
     def __repr__(self) -> str:
-        """As it is made."""
+        """The call that creates it."""
         return f"boosting_metric({self.measure.name!r})"
 
     def __call__(self, first: Any, second: Any, weight: Any = None, group: Any = None) -> tuple:
-        """Name, mean over lists and, for LightGBM, that higher is better."""
+        """Return name, mean over lists and, for LightGBM, True: higher is better."""
         predictions, labels, weight, sizes = _given(first, second, weight, group)
         offsets = np.concatenate([[0], sizes.cumsum()])
         values = evaluate(predictions, labels, [self.measure], offsets=offsets)[self.measure.name].numpy()
@@ -173,23 +179,21 @@ class BoostingMetric:
 
 
 def _given(first: Any, second: Any, weight: Any, group: Any) -> tuple[np.ndarray, np.ndarray, Any, np.ndarray]:
-    """Predictions, labels, weights and the sizes of the lists, of both ways to call."""
+    """Predictions, labels, weights and the sizes of the lists, from either calling convention."""
     labels, predictions = first, second
     if hasattr(second, "get_label"):
         predictions, labels, weight, group = first, second.get_label(), second.get_weight(), second.get_group()
     if group is None or not len(group):
-        raise ValueError(
-            "the lists are not known; give the training data group=, the sizes of the lists in their order"
-        )
+        raise ValueError("the lists are missing; pass group= to the training data, the sizes of the lists in order")
     scores, labels = as_numbers("predictions", predictions), as_numbers("labels", labels)
     sizes = as_numbers("group", group).astype(np.int64)
     if sizes.sum() != len(labels):
-        raise ValueError(f"group must be the sizes of the lists, which add up to {len(labels)}; got {sizes.sum()}")
+        raise ValueError(f"group must be the sizes of the lists, with sum {len(labels)}; got sum {sizes.sum()}")
     return scores if scores.dtype.kind == "f" else scores.astype(np.float64), labels, weight, sizes
 
 
 def _list_weights(weight: Any, sizes: np.ndarray) -> np.ndarray:
-    """One a list, of what is one a list or the same for all documents of a list."""
+    """Weights `[lists]`, from one per list or one per document, equal within each list."""
     if weight is None or not len(weight):
         return np.ones(len(sizes))
     weight = as_numbers("weights", weight).astype(np.float64)
@@ -197,17 +201,17 @@ def _list_weights(weight: Any, sizes: np.ndarray) -> np.ndarray:
         return weight
     starts = sizes.cumsum() - sizes
     if len(weight) != sizes.sum() or not np.array_equal(weight, np.repeat(weight[starts], sizes)):
-        raise ValueError("weights must be one a list, or the same for all documents of each list")
+        raise ValueError("weights must have one entry per list, or one per document, equal within each list")
     return weight[starts]
 
 
 def _threads_for(documents: int) -> AbstractContextManager[None]:
-    """One thread of torch for what is done sooner so, several times sooner beside other processes."""
+    """A single torch thread for small work, which is then faster, in particular next to other processes."""
     return threads_of_torch(1) if documents < _WORTH_THREADS else nullcontext()
 
 
 def _gradient(loss: nn.Module, scores: Tensor, lists: dict[str, Tensor]) -> Tensor:
-    """Of the sum of a loss over lists, `[documents]`."""
+    """The gradient `[documents]` of the sum of a loss over lists."""
     leaf = scores.detach().clone().requires_grad_()
     given = {name: each for name, each in lists.items() if name != "groups" or takes_groups(loss)}
     (gradient,) = torch.autograd.grad(loss(leaf, **given).sum(), leaf)
@@ -215,7 +219,7 @@ def _gradient(loss: nn.Module, scores: Tensor, lists: dict[str, Tensor]) -> Tens
 
 
 def _spread(loss: nn.Module, scores: Tensor, lists: dict[str, Tensor]) -> Tensor:
-    """The root mean square of the gradient at standard normal scores, over draws and alike documents (list, label, weight)."""
+    """The RMS of the gradient at standard normal scores, over samples and documents with equal list, label and weight."""
     noise = torch.randn(_DRAWS, len(scores), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     squares = torch.stack([_gradient(loss, each.to(scores), lists) for each in noise]).square().mean(0).numpy()
     lengths = lists["offsets"].diff()
@@ -228,10 +232,10 @@ def _spread(loss: nn.Module, scores: Tensor, lists: dict[str, Tensor]) -> Tensor
 
 _OTHER_NAMES = {
     **{
-        name: f"there is no {name}=; measure= chooses the number of trees and loss= is what they minimise"
+        name: f"there is no {name}=; measure= selects the number of trees, and loss= is the training objective"
         for name in ("objective", "metric", "eval_metric", "eval_at")
     },
-    **{name: f"there is no {name}=; it is patience=" for name in ("early_stopping_rounds", "early_stopping_round")},
+    **{name: f"there is no {name}=; use patience=" for name in ("early_stopping_rounds", "early_stopping_round")},
 }
 
 
@@ -240,62 +244,58 @@ def _refuse_library_names(given: Iterable[str]) -> None:
     known = signature(BoostedRanker).parameters
     for name in given:
         if name not in known:
-            raise TypeError(
-                f"there is no {name}=; parameters of the library go into options=, as in options={{{name!r}: ...}}"
-            )
+            raise TypeError(f"there is no {name}=; pass parameters of the library as options={{{name!r}: ...}}")
 
 
 class BoostedRanker(Ranker):
     """Boosted trees of LightGBM or XGBoost, or the mean score of several such models, trained on a ranking loss.
 
     Args:
-        measure: what chooses the number of trees and what `score` reports, a measure or its name; AP if None.
+        measure: a measure or its name, which selects the number of trees and which `score` reports; AP if None.
         loss: any loss of rankstruct, a module or its name with arguments, such as `"LambdaLoss('nDCG@10')"`; the hinge of the
             ROC area at every threshold of the grades, `GradedLoss("AUC")`, if None.
-        noise: the standard deviation of what is added to the scores before each gradient, as by `PerturbedLoss`; 0 for none. On
+        noise: the standard deviation of the noise added to the scores before each gradient, see `PerturbedLoss`; 0 for none. On
             OHSUMED and MQ2008 validation AP was better with 0.5 than with none under all four losses that were tried.
-        library: `"lightgbm"` or `"xgboost"`, which has to be installed: `pip install 'rankstruct[boosting]'`.
-        prepare: steps that raw features go through, fitted to the training documents; see `rankstruct.preparation.Preparation`.
-        start: a ranker that is not fitted, such as `LinearRanker()`: it is fitted to the same raw documents, and the trees add to
-            its scores.
-        leaf_ranker: a `LinearRanker` that is not fitted, by which the values of all leaves are found once more when trees have
-            grown: a weight for each leaf, and one for the trees as they are, which costs little. It chooses its C by the same
-            validation lists. Not with `start`.
-        n_estimators: the most trees of a model.
-        learning_rate: by which the values of leaves are multiplied.
-        num_leaves: the most leaves of a tree.
-        min_child_samples: the fewest documents of a leaf; in XGBoost the least sum of second derivatives.
-        subsample: the share of the documents that a tree is grown on.
-        colsample_bytree: the share of the features.
-        reg_lambda: what is added to the sum of second derivatives of a leaf.
+        library: `"lightgbm"` or `"xgboost"`, which must be installed: `pip install 'rankstruct[boosting]'`.
+        prepare: preparation steps, fitted to the training documents; see `rankstruct.preparation.Preparation`.
+        start: an unfitted ranker, such as `LinearRanker()`, fitted to the same raw documents; the trees add to its scores.
+        leaf_ranker: an unfitted `LinearRanker`, which refits the leaf values of the grown trees at little cost: its features are
+            an indicator per leaf and the score of the trees. It selects its C on the same validation lists. Not with `start`.
+        n_estimators: the maximum number of trees per model.
+        learning_rate: the factor applied to leaf values.
+        num_leaves: the maximum number of leaves per tree.
+        min_child_samples: the minimum number of documents in a leaf; in XGBoost the minimum sum of second derivatives.
+        subsample: the fraction of documents sampled for each tree.
+        colsample_bytree: the fraction of features sampled for each tree.
+        reg_lambda: added to the sum of second derivatives of a leaf.
         options: further parameters of the library, by its names.
-        patience: trees without a better validation measure after which training ends.
-        seeds: how many models are trained, whose scores are averaged; `random_state` and the numbers that follow it.
-        validation_share: of the lists, which are held out where `fit` is given no validation lists; 0 trains `n_estimators` trees
-            on all lists.
-        drop_empty: leave lists whose labels are all equal out of training.
-        n_jobs: threads; all that the library sees if None.
-        random_state: seed of the samples and of what is held out.
-        verbose: show a bar with the validation measure.
+        patience: trees without improvement of the validation measure before training stops.
+        seeds: number of models whose scores are averaged, with seeds from `random_state` on.
+        validation_share: fraction of the lists held out if `fit` is given no validation lists; 0 trains `n_estimators` trees on
+            all lists.
+        drop_empty: skip training lists whose labels are all equal.
+        n_jobs: number of threads; the library's default if None.
+        random_state: seed of the samples and the held-out lists.
+        verbose: show a progress bar with the validation measure.
 
     Attributes:
-        preparation_: the steps, as fitted.
-        start_: `start`, as fitted.
-        leaf_ranker_: `leaf_ranker`, as fitted to the leaves.
-        models_: the boosters of the library, with the trees that were kept.
-        feature_importances_: `[prepared features]`, the share of each in what the splits gained.
-        history_: for each, the validation measure after every tree; empty without validation lists. The highest chose the number
-            of trees, and is above what new lists give.
-        best_iterations_: how many trees were kept of each.
-        n_features_in_: how many a raw document has.
+        preparation_: the fitted preparation.
+        start_: the fitted `start`.
+        leaf_ranker_: the `leaf_ranker` fitted to the leaves.
+        models_: the boosters of the library, truncated to the best iteration.
+        feature_importances_: `[prepared features]`, the share of each in the total gain of the splits.
+        history_: for each model, the validation measure after every tree; empty without validation lists. The maximum selects the
+            number of trees, and is optimistic for new lists.
+        best_iterations_: the selected number of trees of each model.
+        n_features_in_: number of raw features.
 
-    Missing features (NaN) may be given where there is neither `prepare` nor `start`: trees can take them.
+    Missing features (NaN) are allowed without `prepare` and `start`: trees handle them.
 
     >>> import pytest
     >>> _ = pytest.importorskip("lightgbm")
     >>> rng = np.random.default_rng(0)
     >>> X, qid = rng.normal(size=(2000, 2)), np.repeat(np.arange(100), 20)
-    >>> y = (np.square(X).sum(1) < 0.5).astype(int)           # relevant is what is near the origin
+    >>> y = (np.square(X).sum(1) < 0.5).astype(int)           # documents near the origin are relevant
     >>> BoostedRanker(n_estimators=50).fit(X, y, qid).score(X, y, qid) > 0.9
     True
     """
@@ -337,11 +337,11 @@ class BoostedRanker(Ranker):
 
     @property
     def finite(self) -> bool | str:  # type: ignore[override]
-        """Missing features are the library's to take, where nothing looks at them before."""
+        """Missing features are allowed if they reach the library directly."""
         return True if len(self.prepare) or self.start is not None else "allow-nan"
 
     def _takes_sparse(self) -> bool:
-        return super()._takes_sparse() and (self.start is None or get_tags(self.start).input_tags.sparse)
+        return super()._takes_sparse() and (not _is_ranker(self.start) or get_tags(self.start).input_tags.sparse)
 
     def _fit(self, train: Documents, valid: Documents | None) -> None:
         check_groups_of(loss := self.ranking_loss(), train.groups)
@@ -365,23 +365,28 @@ class BoostedRanker(Ranker):
 
     def _check_fit_options(self, has_validation: bool) -> None:
         if self.library not in _LIBRARIES:
-            more = "; CatBoost shows a custom objective blocks of documents that cut lists apart"
+            more = "; CatBoost is not supported, since it passes custom objectives blocks of documents that split lists"
             raise ValueError(f"library must be one of {', '.join(map(repr, _LIBRARIES))}, got {self.library!r}{more}")
-        for name, least in (("n_estimators", 1), ("num_leaves", 2), ("patience", 1), ("seeds", 1)):
-            if not getattr(self, name) >= least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
-        if not 0 <= self.validation_share < 1:
-            raise ValueError(f"validation_share must be from 0 to below 1, got {self.validation_share}")
-        if not 0 <= self.noise < np.inf:
-            raise ValueError(f"noise must be finite and 0 or more, got {self.noise}")
+        for name, least in (("n_estimators", 1), ("num_leaves", 2), ("seeds", 1)):
+            value = getattr(self, name)
+            if not (isinstance(value, Integral) and least <= int(value) < 2**31):
+                raise ValueError(f"{name} must be an integer from {least} to {2**31 - 1}, got {value!r}")
+        if not is_number(self.patience, 1):
+            raise ValueError(f"patience must be at least 1, got {self.patience!r}")
+        if not (is_number(self.validation_share, 0) and self.validation_share < 1):
+            raise ValueError(f"validation_share must be in [0, 1), got {self.validation_share!r}")
+        if not (is_number(self.noise, 0) and self.noise < np.inf):
+            raise ValueError(f"noise must be finite and at least 0, got {self.noise!r}")
+        if self.start is not None and not _is_ranker(self.start):
+            raise ValueError(f"start must be an unfitted ranker, such as LinearRanker(), got {self.start!r}")
         if self.leaf_ranker is not None and (self.start is not None or not isinstance(self.leaf_ranker, LinearRanker)):
             raise ValueError(
-                f"leaf_ranker must be a LinearRanker, and there must be no start; got {self.leaf_ranker!r}"
+                f"leaf_ranker must be a LinearRanker, without start; got {self.leaf_ranker!r} and start={self.start!r}"
             )
         _installed(self.library)
 
     def ranking_loss(self) -> nn.Module:
-        """The loss that `fit` minimises, but for its noise; raises ValueError if `loss` is none."""
+        """Return the loss that `fit` minimises, without noise; raises ValueError if `loss` is invalid."""
         loss = copy.deepcopy(named_loss(self.loss))
         return GradedLoss("AUC") if loss is None else loss
 
@@ -406,13 +411,13 @@ class BoostedRanker(Ranker):
         self.leaf_ranker_.fit(_leaf_features(scorer, train.X), train.labels, group=np.diff(train.offsets), **given)
 
     def _grown_on(self, documents: Documents, prepared: Any, together: Callable[..., Lists]) -> _Grown:
-        """What trees are grown on, the lists side by side."""
+        """The data that trees are grown on, grouped by list."""
         lists = together(np.arange(len(documents.y)), *documents[1:])
         start = None if self.start_ is None else self.start_.predict(documents.X, documents.qid)[lists.X]
         return _Grown(_features(prepared[lists.X]), *lists[1:], start)
 
     def _train(self, model: Any, valid: _Grown | None) -> None:
-        """Add trees until the validation measure has stopped growing."""
+        """Add trees until the validation measure stops improving."""
         history: list[float] = []
         with Progress(range(self.n_estimators), unit=" trees", disable=not self.verbose, leave=False) as bar:
             for _ in bar:
@@ -441,14 +446,14 @@ class BoostedRanker(Ranker):
         return found if self.start_ is None else found + self.start_.predict(X, qid)
 
     def behind(self, preparation: Preparation) -> Self:
-        """As of every ranker; `start_` takes the raw documents too."""
+        """Let a ranker that was fitted to prepared documents, and its `start_`, accept raw ones; returns the ranker itself."""
         if self.start_ is not None:
             self.start_.behind(preparation)
         return super().behind(preparation)
 
     @property
     def feature_importances_(self) -> np.ndarray:
-        """`[prepared features]`, the share of each in what the trees' splits gained, mean over the models; 0 without a split."""
+        """`[prepared features]`, the share of each in the total gain of the splits, mean over the models; 0 without a split."""
         check_is_fitted(self)
         gains = [_LIBRARIES[self.library].gains(model, self._num_prepared) for model in self.models_]
         return np.mean([each / max(each.sum(), np.finfo(float).tiny) for each in gains], axis=0)
@@ -458,10 +463,10 @@ class BoostedRanker(Ranker):
         return int(_LIBRARIES[self.library].num_features(self.models_[0]))
 
     def to_scorer(self) -> nn.Module:
-        """The trees, and `start_`, as a scorer for torch, which takes raw features; see `TreeScorer` and `save_scorer`.
+        """Return the trees, and `start_`, as a PyTorch scorer of raw features; see `TreeScorer` and `save_scorer`.
 
         Raises:
-            ValueError: trees with linear models in their leaves, or that split by categories.
+            ValueError: trees with linear models in their leaves or with categorical splits.
         """
         check_is_fitted(self)
         prepared = with_preparation(self._trees(), self.preparation_)
@@ -481,21 +486,21 @@ class BoostedRanker(Ranker):
         return _tree_scorer(trees, self._num_prepared, len(self.models_), library.single)
 
     def __getstate__(self) -> dict[str, Any]:
-        """The trees as the text of the library."""
+        """Convert the trees to the library's text format."""
         state = super().__getstate__()
         if "models_" in state:
             state["models_"] = [_LIBRARIES[self.library].text(model) for model in state["models_"]]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Read them again."""
+        """Read the trees from the library's text format."""
         super().__setstate__(state)
         if "models_" in state:
             self.models_ = [_LIBRARIES[self.library].read(text) for text in state["models_"]]
 
 
 class _Grown(NamedTuple):
-    """What trees are grown on: lists side by side, weights of lists and documents, and the scores that are added to."""
+    """The data that trees are grown on: lists, list and item weights, and the scores of `start`."""
 
     X: Any
     labels: np.ndarray
@@ -515,7 +520,7 @@ class _Tree(NamedTuple):
 
 
 def _leaf_features(scorer: TreeScorer, X: Any) -> sp.csr_array:
-    """What `leaf_ranker` sees of documents: the trees' score, on a large scale, and one number a leaf, 1 where it is reached."""
+    """Features for `leaf_ranker`: the score of the trees, scaled up, and an indicator per leaf."""
     rows = torch.as_tensor(dense(X), dtype=torch.float64)
     width = scorer.num_nodes + 1
     columns = np.concatenate([scorer.reached(part).numpy() for part in rows.split(_ROWS)])
@@ -528,7 +533,7 @@ def _leaf_features(scorer: TreeScorer, X: Any) -> sp.csr_array:
 
 
 def _tree_scorer(trees: list[_Tree], num_features: int, models: int, single: bool) -> TreeScorer:
-    """The mean of several models, each the sum of as many trees."""
+    """The mean of several models, each a sum of trees."""
     most = max([1, *(len(tree.nodes) for tree in trees)])
     depth = max([1, *(tree.depth for tree in trees)])
     scorer = TreeScorer(num_features, len(trees), most, depth, single)
@@ -573,7 +578,9 @@ class _LightGBM:
             "verbosity": -1,
             **(ranker.options or {}),
         }
-        if len(train.labels) < 2 * ranker.min_child_samples:  # grow trees of one leaf, do not find no feature and fail
+        if (
+            len(train.labels) < 2 * ranker.min_child_samples
+        ):  # grow trees of one leaf instead of failing for lack of features
             options["feature_pre_filter"] = False
         lengths = np.diff(train.offsets)
         weights = None if train.weights is None else np.repeat(train.weights, lengths)
@@ -591,7 +598,7 @@ class _LightGBM:
         except _installed("lightgbm").basic.LightGBMError as error:
             if "num_features()" not in str(error):
                 raise
-            raise ValueError("no feature tells documents apart: each is constant, or nearly always the same") from error
+            raise ValueError("no feature can be split: each is constant, or nearly so") from error
 
     def valid_scores(self) -> np.ndarray:
         seen: list[np.ndarray] = []
@@ -629,7 +636,7 @@ class _LightGBM:
                 """The number of a node or leaf, and the steps below it."""
                 if "leaf_const" in node or node.get("decision_type", "<=") != "<=":
                     raise ValueError(
-                        "trees that split by categories or have linear models in their leaves have no scorer"
+                        "trees with categorical splits or with linear models in their leaves have no scorer"
                     )
                 if "split_feature" not in node:
                     leaves.append(node["leaf_value"])
@@ -729,12 +736,12 @@ class _XGBoost:
         model = json.loads(booster.save_raw("json"))["learner"]["gradient_booster"]["model"]
         for tree in model["trees"]:
             if tree["categories"]:
-                raise ValueError("trees that split by categories have no scorer")
+                raise ValueError("trees with categorical splits have no scorer")
             columns = ("left_children", "right_children", "split_indices", "split_conditions", "default_left")
             left, right, feature, condition, to_left = (np.asarray(tree[name]) for name in columns)
             inner = left != -1
             numbers = np.where(inner, inner.cumsum() - 1, -(~inner).cumsum())
-            # Below a threshold is not above the next number of float32 before it.
+            # x < threshold is x <= the preceding float32.
             thresholds = np.nextafter(condition.astype(np.float32), np.float32(-np.inf)).astype(float)
             nodes = [
                 {
@@ -766,14 +773,18 @@ _LIBRARIES: dict[str, Any] = {"lightgbm": _LightGBM, "xgboost": _XGBoost}
 
 
 def _installed(library: str) -> Any:
-    """The library; raises ImportError where it is not installed."""
+    """The library; raises ImportError if it is not installed."""
     try:
         return importlib.import_module(library)
     except ImportError as error:
         raise ImportError(f"{library} is not installed: pip install 'rankstruct[boosting]'") from error
 
 
+def _is_ranker(value: Any) -> bool:
+    return not isinstance(value, type) and hasattr(value, "fit") and hasattr(value, "predict")
+
+
 def _features(X: Any) -> Any:
-    """Without float16, which no library takes; and sparse as a matrix, for LightGBM does not predict of a sparse array."""
+    """Convert float16, which no library supports, and sparse arrays, which LightGBM's predict does not accept."""
     X = X.astype(np.float32) if X.dtype == np.float16 else X
     return sp.csr_matrix(X) if sp.issparse(X) else X

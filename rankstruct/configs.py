@@ -1,11 +1,12 @@
-"""How configs are read: YAML in which nothing is said twice, by a parser whose errors are one line and name what was meant."""
+"""Config files: YAML without duplicate keys, and a parser with one-line errors that suggest the option that was meant."""
 
 from __future__ import annotations
 
 import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,7 +18,7 @@ from rankstruct.messages import did_you_mean, nearest, one_line
 _MOST_BYTES, _MOST_VALUES = 2**20, 100_000
 _MODE = "rankstruct"  # jsonargparse's name of `load_yaml`
 
-#: What options are called elsewhere.
+#: Common names of options in other tools.
 _ELSEWHERE = {
     "batch_size": "data.lists_per_batch",
     "epochs": "trainer.max_epochs",
@@ -31,22 +32,22 @@ _ELSEWHERE = {
 
 
 def load_yaml(text: str, path: Any = "") -> Any:
-    r"""What YAML says, with numbers as jsonargparse reads them.
+    r"""Parse YAML, with numbers as jsonargparse reads them.
 
     Args:
-        text: the YAML, of which JSON is a part.
-        path: of the file that it is from, for messages.
+        text: YAML or JSON.
+        path: the file it was read from, for messages.
 
     Raises:
-        ValueError: a key that is there twice, or too many brackets in one another.
-        yaml.YAMLError: no YAML.
+        ValueError: a duplicate key, or too deep nesting.
+        yaml.YAMLError: invalid YAML.
 
     >>> load_yaml("a: [1, 2]")
     {'a': [1, 2]}
     >>> load_yaml("a: 1\nb: 2\na: 3")
     Traceback (most recent call last):
         ...
-    ValueError: a is there twice, in lines 1 and 3: the second would replace the first; put together what they say
+    ValueError: duplicate key a on lines 1 and 3: the second would replace the first; merge the two
     """
     try:
         if text.count(":") > 1:
@@ -60,15 +61,15 @@ jsonargparse.set_loader(_MODE, load_yaml, (yaml.YAMLError,))
 
 
 def load_json(text: str | bytes) -> Any:
-    """What JSON says.
+    """Parse JSON.
 
     Raises:
-        ValueError: no JSON, or a key that is twice in one object.
+        ValueError: invalid JSON, or a duplicate key.
 
     >>> load_json('{"a": 1, "a": 2}')
     Traceback (most recent call last):
         ...
-    ValueError: the key 'a' is there twice in one object
+    ValueError: duplicate key 'a' in an object
     """
     return json.loads(text, object_pairs_hook=_object)
 
@@ -77,48 +78,63 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"the key {next(n for n in names if names.count(n) > 1)!r} is there twice in one object")
+        raise ValueError(f"duplicate key {next(n for n in names if names.count(n) > 1)!r} in an object")
     return found
 
 
 def read_config(path: str | Path) -> Any:
-    """What a config file says.
+    """Parse a config file.
 
     Raises:
         ValueError: as `check_config`.
     """
     check_config(path)
-    return jsonargparse.get_loader("yaml")(Path(path).read_text(encoding="utf-8"))
+    with _parsing(path):
+        return jsonargparse.get_loader("yaml")(Path(path).read_text(encoding="utf-8"))
 
 
 def check_config(path: str | Path) -> dict[str, int]:
-    """Look at a config file without the use of what it says; returns the lines of its keys, such as `{"model.loss": 3}`.
+    """Validate the syntax of a config file; returns the line of each key, such as `{"model.loss": 3}`.
 
     Raises:
-        ValueError: a file that is no text, no YAML, too large, nested too deeply, has a key twice, or has more values than any
-            config when its aliases (`*name`) are written out, each of which may stand for many others.
+        ValueError: the file is not text or not YAML, is too large or nested too deeply, has a duplicate key, or expands to too
+            many values through its aliases (`*name`).
     """
     path = Path(path)
-    try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise ValueError(f"{path} is no config: larger than {_MOST_BYTES:,} bytes")
+    if path.stat().st_size > _MOST_BYTES:
+        raise ValueError(f"{path} is not a config: larger than {_MOST_BYTES:,} bytes")
+    with _parsing(path):
         root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
         values = _values(root, {})
+    if values > _MOST_VALUES:
+        raise ValueError(f"{path} is not a config: its aliases expand to more than {_MOST_VALUES:,} values")
+    with _parsing(path):
+        return _lines(root, f"{path}: ")
+
+
+@contextmanager
+def _parsing(path: str | Path) -> Iterator[None]:
+    """Raise ValueError, with the path, for what YAML raises on a file."""
+    try:
+        yield
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is no config: not text in UTF-8 ({error.reason} at byte {error.start})") from None
+        raise ValueError(f"{path} is not a config: not UTF-8 text ({error.reason} at byte {error.start})") from None
     except RecursionError:
-        raise ValueError(f"{path} is no config: nested too deeply") from None
+        raise ValueError(f"{path} is not a config: nested too deeply") from None
     except yaml.YAMLError as error:
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or str(error)
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise ValueError(f"{path} is no config: not YAML ({one_line(problem)}{place})") from None
-    if values > _MOST_VALUES:
-        raise ValueError(f"{path} is no config: its aliases stand for more than {_MOST_VALUES:,} values")
-    return _lines(root, f"{path}: ")
+        raise ValueError(f"{path} is not a config: not valid YAML ({one_line(problem)}{place})") from None
+    except ValueError as error:
+        if str(error).startswith(str(path)):
+            raise
+        raise ValueError(
+            f"{path} is not a config: {one_line(str(error))}"
+        ) from None  # such as a day that does not exist
 
 
 def _values(node: Any, known: dict[int, float]) -> float:
-    """How many values a node has, aliases written out; infinite where it is part of itself. Each node is looked at once."""
+    """Number of values of a node, aliases expanded; infinite if it contains itself. Each node is visited once."""
     children = node.value if isinstance(getattr(node, "value", None), list) else []
     if id(node) not in known:
         known[id(node)] = float("inf")
@@ -128,9 +144,9 @@ def _values(node: Any, known: dict[int, float]) -> float:
 
 
 def _lines(root: Any, place: str) -> dict[str, int]:
-    """The line of each key, by its whole name; raises ValueError for one that is there twice.
+    """The line of each key, by its full name; raises ValueError for a duplicate.
 
-    The parser takes `a.b: 1` as `a: {b: 1}`, so that both say the same. A node with aliases is looked at once.
+    `a.b: 1` and `a: {b: 1}` are the same key to the parser. A node with aliases is visited once.
     """
     found: dict[Any, int] = {}
     nodes: list[tuple[Any, tuple[Any, ...]]] = [(root, ())]
@@ -152,10 +168,9 @@ def _lines(root: Any, place: str) -> dict[str, int]:
             line = key.start_mark.line + 1
             if whole in found:
                 places = sorted({found[whole], line})
-                where = f"in line{'s' * (len(places) > 1)} {' and '.join(map(str, places))}"
+                where = f"on line{'s' * (len(places) > 1)} {' and '.join(map(str, places))}"
                 raise ValueError(
-                    f"{place}{'.'.join(map(str, whole))} is there twice, {where}: the second would replace the first; put "
-                    "together what they say"
+                    f"{place}duplicate key {'.'.join(map(str, whole))} {where}: the second would replace the first; merge the two"
                 )
             found[whole] = line
             nodes.append((value, whole))
@@ -163,21 +178,21 @@ def _lines(root: Any, place: str) -> dict[str, int]:
 
 
 class HelpfulParser(jsonargparse.ArgumentParser):
-    """A parser of options and configs that reads YAML with `load_yaml`; its errors are one line and name what may be meant.
+    """A parser of options and configs that reads YAML with `load_yaml`; its errors are one line, with a suggestion.
 
     Attributes:
-        files: the config files that it is given, where errors look for the line of a key.
-        typed: the options that were given beside them.
+        files: the config files of the command line, from which errors cite the line of a key.
+        typed: the other options of the command line.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **{"parser_mode": _MODE, "allow_abbrev": False, **options})
         self.files: Sequence[str | Path] = ()
         self.typed: Sequence[str] = ()
-        self._made = ""  # the class whose options these are, and no others
+        self._made = ""  # the class whose options these are, if of one class only
 
     def look_at(self, files: Sequence[str | Path], args: Sequence[str]) -> None:
-        """Know the config files that it is given, and the other arguments."""
+        """Register the config files and the other arguments of the command line, for error messages."""
         self.files = files
         self.typed = [arg.partition("=")[0].strip("-+") for arg in args if arg.startswith("--")]
 
@@ -187,37 +202,40 @@ class HelpfulParser(jsonargparse.ArgumentParser):
         return super().add_class_arguments(theclass, nested_key, **options)
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        """Raise `jsonargparse.ArgumentError` with the message in plain words, or end the program with it."""
+        """Raise `jsonargparse.ArgumentError` with a readable message, or exit with it."""
         message = self.explained(message)
         if not self.exit_on_error:
             raise jsonargparse.ArgumentError(None, message) from ex
         misused(message)
 
     def explained(self, message: str) -> str:
-        """A message of jsonargparse in plain words: where the option stands, what is wrong with it, what may be meant."""
+        """A message of jsonargparse made readable: the place of the option, the problem, a suggestion."""
         if keyed := re.match(r'Parser key "([\w.]+)":\s*(.*)', message, re.DOTALL):
             key, told = keyed[1], self._explained_value(*keyed.groups())
             message = f"{key}.{told}" if re.match(r"[a-z_][\w.]*: ", told) else f"{key}: {told}"
         elif unknown := _UNKNOWN.match(message):
-            option, names = unknown[1] or unknown[3], self._names()
+            option, names = unknown[1] or unknown[3] or self._whole_name(unknown[4]), self._names()
             if unknown[2] and any(name.startswith(f"{unknown[2]}.") for name in names):  # a group, no sub-command
                 option = f"{unknown[2]}.{option}"
             whose = f"{self._made} has" if self._made and not self.files else "there is"
             meant = meant_option(option, names)
             message = f"{whose} no option {option!r}" + (f"; did you mean {meant}?" if meant else "")
         elif linked := re.search(r'Linked "([\w.]+)" must .* "([\w.]+)"|\w+\(([\w.]+)\) --> ([\w.]+):', message):
-            message = f"{linked[1] or linked[4]} follows {linked[2] or linked[3]}, which is what can be given"
+            message = f"{linked[1] or linked[4]} is set by {linked[2] or linked[3]}; set that instead"
         elif self._made and not self.files:
             message = f"{self._made}: {message}"
         return one_line(self._place(message) + message)
 
     def _explained_value(self, key: str, told: str) -> str:
         """What is wrong with a value, in one line."""
+        for name in re.findall(r"'(\w+)': ", told.partition(" value: ")[2]):
+            if name not in _OF_OBJECTS and (meant := nearest(name, _OF_OBJECTS, least=0.8)):
+                return f"there is no key {name!r}; did you mean {meant[0]}?"
         if problem := _OF_CLASS.search(told):
             inner = " ".join((problem[3] or problem[4]).split())
             return self._unknown_class(key, problem[2] or _given(told), inner)
         if wrong := re.search(r"Import path (\S*) ?does not correspond to a subclass of (\w+)", told):
-            return f"{wrong[1] or _given(told)} is no {wrong[2]}"
+            return f"{wrong[1] or _given(told)} is not a {wrong[2]}"
         union = re.search(r"Subtypes: \[(.*)\]\n", told)
         wrong = re.search(r"Expected a dot import path string: (\S+)", told)
         if wrong and not (union and re.search(r"<class '(?:int|float|bool|str)'>", union[1])):
@@ -230,17 +248,22 @@ class HelpfulParser(jsonargparse.ArgumentParser):
         return f"expected {_types(expected)}, got {got.strip()}{did_you_mean(got.strip(), choices)}"
 
     def _unknown_class(self, key: str, path: str, told: str) -> str:
-        """The message on a class that cannot be made, with what may be meant if there is none of its name."""
+        """The message for a class that cannot be created, with a suggestion if it does not exist."""
         module, _, name = path.rpartition(".")
         known = {*self.class_names(key), *(dir(sys.modules[module]) if module in sys.modules else ())}
         if f"has no attribute '{name}'" in told:
             told = f"there is no {path}"
         return told + (did_you_mean(name, sorted(known), least=0.75) if told == f"there is no {path}" else "")
 
+    def _whole_name(self, key: str) -> str:
+        """A key of a config file with the keys above it."""
+        found = (name for file in self.files for name in check_config(file) if f".{name}".endswith(f".{key}"))
+        return next(found, key)
+
     def _place(self, message: str) -> str:
-        """`file:line: ` of the key that a message is on, if it is in one of the files and was not given as an option."""
+        """`file:line: ` of the key that a message is about, if it is set in one of the files and not by an option."""
         about = re.match(r"(?:([\w.]+): )?(?:(?:\w+ has|there is) no option '([^']+)')?", message)
-        key = ".".join(filter(None, about.groups())) if about else ""
+        key = re.sub(r"\.(init_args|\d+)\b", "", ".".join(filter(None, about.groups()))) if about else ""
         if not key or any(f"{key}.".startswith(f"{each}.") or f"{each}.".startswith(f"{key}.") for each in self.typed):
             return ""
         for file in self.files:
@@ -250,7 +273,7 @@ class HelpfulParser(jsonargparse.ArgumentParser):
         return ""
 
     def class_names(self, option: str) -> list[str]:
-        """The names of the classes that an option takes."""
+        """The names of the classes that an option accepts."""
         action = next((each for each in self._actions if each.dest == option), None)
         shown = getattr(action, "extra_help", str)()  # ", known subclasses: ..."
         return [each.rpartition(".")[2] for each in re.findall(r"[\w.]+", shown.partition(": ")[2])]
@@ -264,11 +287,14 @@ class HelpfulParser(jsonargparse.ArgumentParser):
         return [*names, "class_path", "init_args"] if self._made else names
 
 
-#: What a message says of an option that there is not.
+#: The keys of a class and its arguments.
+_OF_OBJECTS = ("class_path", "init_args")
+#: jsonargparse's message for an unknown option.
 _UNKNOWN = re.compile(
     r"unrecognized arguments: --([\w.+-]+)|(?:(?:Subcommand|Group) '([\w.-]+)' does not accept o|O)ption '([^']+)'"
+    r'|Spaces not allowed in keys: "([^"]+)"'
 )
-#: What it says of a class that an option names: its path, and what is wrong, which may be lines that are indented further.
+#: Its message for a class that an option names: the path, and the problem, which may span lines with deeper indentation.
 _OF_CLASS = re.compile(
     r"^( *)(?:- )?(?:Problem with given class_path '(.*)':\n((?:\1 +.*\n?)+)|.* a callable class: (.*?)(?:\. Got value: .*)?$)",
     re.MULTILINE,
@@ -276,7 +302,7 @@ _OF_CLASS = re.compile(
 
 
 def misused(message: str) -> NoReturn:
-    """End the program as argparse does, in one line."""
+    """Exit as argparse does, with a one-line message."""
     print(f"rankstruct: {one_line(message)}", file=sys.stderr)
     raise SystemExit(2)
 
@@ -295,11 +321,11 @@ def _types(shown: str) -> str:
 
 
 def meant_option(option: str, names: Iterable[str]) -> str:
-    """The option that may be meant, or nothing.
+    """The option that was probably meant, or "".
 
     Args:
-        option: what was given, such as `trainer.max_epoch`.
-        names: those that there are.
+        option: the unknown option, such as `trainer.max_epoch`.
+        names: the known options.
 
     >>> names = ["model.loss", "model.optimizer", "trainer.max_epochs", "seed_everything"]
     >>> [meant_option(each, names) for each in ("max_epochs", "optimizer.lr", "trainer.max_epoch", "modle.loss", "seed")]
@@ -319,8 +345,8 @@ def meant_option(option: str, names: Iterable[str]) -> str:
     if group:
         groups = [each.rpartition(".")[0] for each in known if "." in each] + known
         right = nearest(group, filter(None, groups), least=0.7)
-        if right and right[0] != group:
+        if right and not f"{group}.".startswith(f"{right[0]}."):
             return meant_option(f"{right[0]}.{last}", known) or right[0]
-        return ""
+        return "" if right else meant_option(group, known)  # the option is deeper than any name
     lasts = {each.rpartition(".")[2]: each for each in known}
     return next((lasts[each] for each in nearest(option, lasts, least=0.8)), "")

@@ -1,4 +1,4 @@
-"""What exact fits tell: a path of C with its diagnostics, how far other weights are from the optimum, and whether a loss learns.
+"""Diagnostics of exact fits: a path of C, the distance of other weights from the optimum, and whether a loss learns.
 
 The diagnostics are those of Chakrabarti, Khanna, Sawant, Bhattacharyya, KDD 2008, figures 4 to 8, and of ORM's table 2: slack,
 objective over that at w = 0, ||w||^2, number of planes, and the shares of time.
@@ -26,7 +26,7 @@ __all__ = ["Certificate", "certify", "describe", "draw_paths", "fit_path", "heal
 
 
 def arrays_of(data: RankingData, suffix: str = "") -> dict[str, Any]:
-    """What `LinearRanker.fit` takes, by name: `X`, `y`, `qid` and `groups`, with `"_valid"` behind for validation lists."""
+    """Arguments of `LinearRanker.fit` by name: `X`, `y`, `qid` and `groups`, with the suffix `"_valid"` for validation lists."""
     found = {"X": data.features, "y": data.labels, "qid": data.list_numbers, "groups": data.groups}
     return {f"{name}{suffix}": value for name, value in found.items()}
 
@@ -34,31 +34,31 @@ def arrays_of(data: RankingData, suffix: str = "") -> dict[str, Any]:
 def fit_path(
     ranker: LinearRanker, train: RankingData, vali: RankingData, test: RankingData, measures: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Fit a ranker for each of its C, each from the solution before, and describe every solution.
+    """Fit a ranker for each value of C, each from the previous solution, and describe every solution.
 
     Args:
-        ranker: what to fit; afterwards it is that of the C with the best validation value of its own measure.
+        ranker: the ranker to fit; afterwards it has the C with the best validation value of its own measure.
         train: training lists.
-        vali: validation lists, which choose C.
+        vali: validation lists, which select C.
         test: test lists.
-        measures: what is reported of validation and test lists.
+        measures: the measures to report for validation and test lists.
 
     Raises:
         ValueError: the loss or a measure needs groups, and the data have none.
 
     Returns:
-        A row a value of C, ascending: `C`, `objective`, `lower_bound` and `gap` (None where the problem is not convex), `status`,
+        A row per value of C, ascending: `C`, `objective`, `lower_bound` and `gap` (None if the problem is not convex), `status`,
         `iterations`, `passes` (evaluations of the mean loss), `planes`, `support` (those with a multiplier above 0), `seconds`,
-        `oracle_seconds`, `qp_seconds`, `slack` (mean loss), `loss_at_zero` (mean loss at w = 0), `objective_at_zero` (that and
-        the regulariser, which is not 0 there where it draws elsewhere), `objective_over_zero`, `squared_norm` (||w||^2),
-        `validation` and `test` (means by measure), `selected`, and `chosen` (bool).
+        `oracle_seconds`, `qp_seconds`, `slack` (mean loss), `loss_at_zero` (mean loss at w = 0), `objective_at_zero` (this plus
+        the regulariser, which is not 0 if w0 is not), `objective_over_zero`, `squared_norm` (||w||^2), `validation` and `test`
+        (means by measure), `selected` (the ranker's measure on the validation lists), and `chosen` (bool).
     """
     needy = [type(loss).__name__ for loss in [ranker.ranking_loss()] if takes_groups(loss)]
     needy += [measure.name for measure in map(parse_measure, measures) if measure.takes_groups]
     if needy and train.groups is None:
         raise ValueError(
-            f"{needy[0]} needs groups and the data have none; give data.groups, a regular expression for the comments or the "
-            "number of a column"
+            f"{needy[0]} needs groups, but the data have none; set data.groups to a regular expression for the comments or to a "
+            "column number"
         )
     check_measures({"the validation lists": vali, "the test lists": test}, measures)
     held_out = arrays_of(vali, "_valid") if np.size(ranker.C) > 1 else {}
@@ -90,7 +90,7 @@ def fit_path(
 
 
 def describe(solution: Solution, C: float, w0: np.ndarray) -> dict[str, Any]:
-    """What `fit_path` tells of one solution, but for what is known at w = 0 and measured on lists; ready for JSON."""
+    """The entries of a `fit_path` row that depend on the solution alone, ready for JSON."""
     last = solution.history[-1]
     squared_norm = float(solution.w @ solution.w)
     convex = np.isfinite(solution.lower_bound)
@@ -122,36 +122,34 @@ def mean_measures(scores: np.ndarray, data: RankingData, measures: Sequence[str 
 def check_measures(
     parts: Mapping[str, RankingData], measures: Sequence[str | Measure], chosen_by: str = "measures"
 ) -> None:
-    """Look, before anything is trained, whether measures take the labels and the groups of lists.
+    """Check, before training, that the measures accept the labels and groups of lists.
 
     Args:
-        parts: lists, by what messages call them, such as the path of their file.
-        measures: what they will be measured by.
-        chosen_by: the option that names the measures.
+        parts: lists by their name in messages, such as the path of their file.
+        measures: the measures that will be computed.
+        chosen_by: the option that sets the measures.
 
     Raises:
-        DataError: a measure does not; the message names the part and the query.
+        DataError: a measure does not accept them; the message names the part and the query.
 
     >>> data = RankingData.from_arrays([[1.0], [2.0]], [0, 2000], ["a", "a"])
     >>> check_measures({"test.txt": data}, ["AP"])
     """
     for name, data in parts.items():
-        scores = -np.arange(
-            data.num_documents, dtype=np.float64
-        )  # without ties, of which not every measure has a value
+        scores = -np.arange(data.num_documents, dtype=np.float64)  # without ties, for which some measures have no value
         try:
             mean_measures(scores, data, measures)
         except (TypeError, ValueError) as error:
-            raise DataError(f"{name}: {_with_names(str(error), data)} ({chosen_by} names the measures)") from error
+            raise DataError(f"{name}: {_with_names(str(error), data)} ({chosen_by} sets the measures)") from error
 
 
 def _with_names(message: str, data: RankingData) -> str:
-    """A message about lists and documents by number, with the names of the queries, and numbers of documents from 1."""
+    """Replace list numbers in a message by query ids, and count documents from 1."""
 
     def named(found: re.Match[str]) -> str:
         if int(found[1]) >= data.num_lists:
             return found[0]
-        document = f", document {int(found[2]) + 1} of it" if found[2] else ""
+        document = f", document {int(found[2]) + 1}" if found[2] else ""
         return f"query {shortened(data.qids[int(found[1])])}{document}"
 
     return re.sub(r"\blist (\d+)(?:, document (\d+))?", named, message)
@@ -159,14 +157,14 @@ def _with_names(message: str, data: RankingData) -> str:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What is known about a linear scorer's objective.
+    """Certified bounds on a linear scorer's objective.
 
     Attributes:
         objective: of the scorer, over all training lists.
-        lower_bound: no linear scorer has a lower one.
-        optimum: the lowest that was found.
+        lower_bound: no linear scorer has a lower objective.
+        optimum: the lowest objective found.
         gap: `(objective - lower_bound) / |objective|`.
-        distance: ||w - w*|| / ||w*||, to the best weights that were found.
+        distance: ||w - w*|| / ||w*||, with w* the best weights found.
     """
 
     objective: float
@@ -182,15 +180,15 @@ def certify(
     """Compare a linear scorer with the optimum of `regularization / 2 ||w||^2 + mean loss`.
 
     Args:
-        scorer: trained by whatever means.
+        scorer: a linear scorer, trained by any method.
         loss: a convex loss.
-        data: the training lists, with groups for a loss over diverse rankings; those with equal labels alone do not count, as
+        data: the training lists, with groups for a loss over diverse rankings; lists whose labels are all equal are skipped, as
             in training.
         regularization: lambda, above 0.
         tolerance: relative gap of the optimum.
 
     Returns:
-        The certificate and the solution that it rests on.
+        The certificate and the solution that it is based on.
 
     Raises:
         ValueError: the scorer is not linear, the loss not convex, or lambda not above 0.
@@ -198,7 +196,7 @@ def certify(
     if not isinstance(scorer, LinearScorer):
         raise ValueError(f"only a LinearScorer has a certified optimum, got {type(scorer).__name__}")
     if not is_convex(loss):
-        raise ValueError(f"a lower bound needs a convex loss; {type(loss).__name__} with these options is not")
+        raise ValueError(f"a lower bound needs a convex loss; {type(loss).__name__} with these options is not convex")
     if not regularization > 0:
         raise ValueError(f"a certified optimum needs regularization > 0, got {regularization}")
     lists = arrays_of(data)
@@ -219,18 +217,18 @@ def certify(
 
 
 def health_check(ranker: LinearRanker, X: Any, y: Any, qid: Any, *, groups: Any = None) -> str:
-    """Whether a fitted ranker's (measure, feature map) pair learns from these data, in a sentence or two with advice.
+    """Report whether a fitted ranker's bound learns from these data, in a sentence or two with advice.
 
-    A convex bound can be lowest at or near w = 0, where all documents tie: the objective is then that of w = 0, whatever C,
-    and raising C does not help. Reciprocal rank with the first-relevant map and the positional map's convex bound are known for
-    it.
+    The minimum of a convex bound can be at or near w = 0, where all documents tie: the objective is then that of w = 0 for any C,
+    and raising C does not help. This is known of reciprocal rank with the first-relevant map and of the positional map's convex
+    bound.
 
     Args:
         ranker: fitted on these documents.
         X: `[documents, d]`, as in `fit`.
         y: `[documents]`.
         qid: `[documents]`.
-        groups: `[documents]`, where the ranker was fitted with some.
+        groups: `[documents]`, if the ranker was fitted with groups.
 
     >>> rng = np.random.default_rng(0)
     >>> X, qid = rng.normal(size=(100, 2)), np.repeat(np.arange(10), 10)
@@ -263,7 +261,7 @@ _PANELS = {
 
 
 def panels(number: int, columns: int, height: float) -> tuple[Any, Any]:
-    """A matplotlib figure with so many panels in rows of `columns`, 4 by `height` inches each, and the panels."""
+    """A matplotlib figure with `number` panels in rows of `columns`, each 4 by `height` inches, and the panels."""
     from matplotlib.figure import Figure
 
     lines = -(-number // columns)
@@ -275,7 +273,7 @@ def panels(number: int, columns: int, height: float) -> tuple[Any, Any]:
 
 
 def draw_paths(found: dict[str, list[dict[str, Any]]]) -> Any:
-    """The diagnostics along C as a matplotlib figure: means over folds, a line a config; what no row has is left out."""
+    """Plot the diagnostics against C with matplotlib: means over folds, one line per config; missing ones are omitted."""
     rows = [row for cells in found.values() for row in cells[0]["path"]]
     known = {key: title for key, title in _PANELS.items() if all(key in row for row in rows)}
     if "objective_over_zero" in known:

@@ -1,7 +1,7 @@
-"""Losses on embeddings: any loss of lists on the similarities of queries and documents, with a memory bank and several processes.
+"""Losses on embeddings: any ranking loss on query-document similarities, with a memory bank and several processes.
 
-A query's list is all documents at hand. What a loss needs of it is `[queries, documents]` numbers, which a product of matrices
-has; everything else, from AP to InfoNCE (`SoftmaxLoss`), is as for any scorer.
+The list of a query is all available documents, and its scores are a row of the similarity matrix `[queries, documents]`; any
+loss, from AP to InfoNCE (`SoftmaxLoss`), then applies as for any scorer.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _Lists = Callable[[Tensor], tuple[Tensor, Tensor | None]]  # rows of the queries
 
 
 class SimilarityLoss(nn.Module):
-    """A loss of lists on similarities of query and document embeddings, for retrieval models; the batch gives the negatives.
+    """A ranking loss on similarities of query and document embeddings, for retrieval models, with in-batch negatives.
 
     Args:
-        loss: of lists; the structured hinge of AP if None. `SoftmaxLoss()` makes it InfoNCE.
-        similarity: `"cosine"`, or `"dot"` for the product as it is.
-        temperature: similarities are divided by it, above 0; to a hinge, whose margin is about 1, it matters as to a softmax.
-        learn_temperature: whether its logarithm is a parameter.
-        gather: whether the documents of all processes of `torch.distributed` are in each query's list; each has as many.
-        queries_at_once: how many queries' similarities are kept; the backward pass computes them again. All if None.
+        loss: a ranking loss; the structured hinge of AP if None. `SoftmaxLoss()` is InfoNCE.
+        similarity: `"cosine"` or `"dot"`.
+        temperature: divisor of the similarities, above 0; it matters for a hinge, whose margin is about 1, as for a softmax.
+        learn_temperature: whether its logarithm is a learnable parameter.
+        gather: whether each query's list has the documents of all `torch.distributed` processes, the same number in each.
+        queries_at_once: number of queries whose similarities are held in memory; the backward pass recomputes them. All if None.
 
     Raises:
-        ValueError: an option that is none of these; (called) shapes that do not fit.
+        ValueError: an invalid option; (on call) inconsistent shapes.
 
     >>> import rankstruct as rs
     >>> loss = rs.SimilarityLoss(rs.StructuredHingeLoss("AP"), temperature=0.1)
@@ -68,33 +68,33 @@ class SimilarityLoss(nn.Module):
 
     @property
     def temperature(self) -> float:
-        """What similarities are divided by, now."""
+        """The current temperature."""
         return float(self.log_temperature.detach().exp())
 
     def extra_repr(self) -> str:
-        """The options that tell losses apart."""
+        """The options, for `repr`."""
         learned = " (learned)" if self.log_temperature.requires_grad else ""
         return f"similarity={self.similarity}, temperature={self.temperature:g}{learned}"
 
     def forward(
         self, queries: Tensor, documents: Tensor, labels: Tensor | None = None, where: Tensor | None = None
     ) -> Tensor:
-        """The loss of the queries, reduced as `loss` does.
+        """Compute the loss of the queries, with the reduction of `loss`.
 
         Args:
             queries: `[queries, d]`.
-            documents: `[documents, d]`, at least as many as queries where `labels` are None.
-            labels: `[queries, documents]`, grades; None says that document i is the relevant one of query i.
-            where: `[queries, documents]` bool, which documents are in a query's list; all are if None.
+            documents: `[documents, d]`, at least as many as queries if `labels` is None.
+            labels: `[queries, documents]`, grades; if None, document i is the relevant one of query i.
+            where: `[queries, documents]` bool, the documents in each query's list; all if None.
         """
         _check_embeddings("queries", queries)
         _check_embeddings("documents", documents, width=queries.shape[1])
         if labels is None and len(documents) < len(queries):
             raise ValueError(
-                f"without labels document i is that of query i; got {len(queries)} queries and {len(documents)} documents"
+                f"without labels, document i belongs to query i; got {len(queries)} queries, but {len(documents)} documents"
             )
         if self.gather and not (labels is None and where is None):
-            raise ValueError("with gather=True document i is that of query i; give neither labels nor where")
+            raise ValueError("with gather=True, document i belongs to query i; pass neither labels nor where")
         ready = self._ready(documents)
         first = 0
         if self.gather:
@@ -108,15 +108,17 @@ class SimilarityLoss(nn.Module):
         return self._reduced(self._ready(queries), [ready], lists)
 
     def _ready(self, embeddings: Tensor) -> Tensor:
-        """Embeddings of which products are similarities."""
+        """Embeddings whose inner products are the similarities."""
         return normalize(embeddings, dim=-1) if self.similarity == "cosine" else embeddings
 
     def _reduced(self, queries: Tensor, documents: Sequence[Tensor], lists: _Lists) -> Tensor:
-        """The loss of all queries on all documents, both as `_ready` made them."""
+        """The loss of all queries on all documents, both after `_ready`."""
 
         def of_some(rows: Tensor) -> Tensor:
             if self.queries_at_once is not None and versions != [each._version for each in documents]:
-                raise RuntimeError("a memory bank took in the next batch before backward(): call backward() first")
+                raise RuntimeError(
+                    "a memory bank was updated with the next batch before backward(): call backward() first"
+                )
             labels, where = lists(rows)
             similarities = torch.cat([scaled[rows] @ each.T for each in documents], dim=-1)
             values = self.loss(similarities, labels, where=where, reduction="none")
@@ -125,7 +127,9 @@ class SimilarityLoss(nn.Module):
 
         scaled = queries * torch.exp(-self.log_temperature).to(queries.dtype)
         every = torch.arange(len(queries), device=queries.device)
-        documents = [each.view_as(each) for each in documents]  # queries, which may be the same, do not depend on these
+        documents = [
+            each.view_as(each) for each in documents
+        ]  # separate from the queries, which may be the same tensor
         versions = [each._version for each in documents] if self.queries_at_once is not None else []
         captured = [scaled, *documents, *self.loss.parameters()]
         found = sliced_scores(of_some, every, self.queries_at_once, captured)
@@ -133,13 +137,13 @@ class SimilarityLoss(nn.Module):
 
 
 class MemoryBank(nn.Module):
-    """The latest embeddings of earlier batches and their classes, to be negatives and positives of the next.
+    """A queue of the latest embeddings and classes of earlier batches, as negatives and positives for the next ones.
 
-    A ring of constant size, in the module's state; without gradient. What is added is written when the bank is next looked at, so
-    that a loss can be differentiated until then: call `backward` before the next batch.
+    A ring buffer in the module's state, without gradient. Added embeddings are written when the bank is next read, so that a loss
+    can be differentiated until then: call `backward` before the next batch.
 
     Args:
-        size: how many embeddings it holds, at least 1.
+        size: number of embeddings, at least 1.
         dimension: d of an embedding.
 
     Source: Wang, Zhang, Huang, Scott, "Cross-Batch Memory for Embedding Learning", CVPR 2020.
@@ -169,16 +173,16 @@ class MemoryBank(nn.Module):
 
     @property
     def embeddings(self) -> Tensor:
-        """`[held now, d]`."""
+        """The stored embeddings, `[len(bank), d]`."""
         return self.held[: len(self)]
 
     @property
     def labels(self) -> Tensor:
-        """`[held now]`."""
+        """The stored classes, `[len(bank)]`."""
         return self.classes[: len(self)]
 
     def add(self, embeddings: Tensor, labels: Tensor) -> None:
-        """Take in embeddings `[documents, d]` with their classes `[documents]`, whole numbers; the oldest make room."""
+        """Add embeddings `[documents, d]` with their integer classes `[documents]`, replacing the oldest."""
         _check_embeddings("embeddings", embeddings, width=self.held.shape[1])
         _check_classes(labels, embeddings)
         self._new.append((embeddings.detach().clone(), labels.clone()))
@@ -198,7 +202,7 @@ class MemoryBank(nn.Module):
         super()._load_from_state_dict(*args, **options)
 
     def extra_repr(self) -> str:
-        """Its size and the dimension."""
+        """Size and dimension, for `repr`."""
         return f"size={self.held.shape[0]}, dimension={self.held.shape[1]}"
 
     def _save_to_state_dict(self, *args: Any, **options: Any) -> None:
@@ -207,10 +211,10 @@ class MemoryBank(nn.Module):
 
 
 class EmbeddingLoss(SimilarityLoss):
-    """A loss of lists for metric learning: each embedding is a query, and those of its class are the relevant documents.
+    """A ranking loss for metric learning: each embedding is a query, and those of its class are the relevant documents.
 
-    The documents of a query are the other embeddings of the batch and those of a reference. A query for which none of them is
-    relevant is left out. Classes may be of any sizes. Arguments and errors are those of `SimilarityLoss`.
+    The documents of a query are the other embeddings of the batch and those of a reference. Queries without a relevant document
+    are skipped. Classes may have any sizes. Arguments and errors are those of `SimilarityLoss`.
 
     >>> import rankstruct as rs
     >>> loss = EmbeddingLoss(rs.StructuredHingeLoss("AP"))
@@ -225,12 +229,12 @@ class EmbeddingLoss(SimilarityLoss):
     def forward(  # type: ignore[override]
         self, embeddings: Tensor, labels: Tensor, reference: MemoryBank | tuple[Tensor, Tensor] | None = None
     ) -> Tensor:
-        """The loss of a batch, reduced as `loss` does.
+        """Compute the loss of a batch, with the reduction of `loss`.
 
         Args:
             embeddings: `[batch, d]`.
-            labels: `[batch]`, whole numbers, the classes.
-            reference: more documents: a bank, which takes the batch in afterwards, or embeddings and classes.
+            labels: `[batch]`, integer classes.
+            reference: more documents: a bank, to which the batch is then added, or embeddings and classes.
         """
         _check_embeddings("embeddings", embeddings)
         _check_classes(labels, embeddings)
@@ -272,15 +276,15 @@ def loss_of_lists(loss: RankingLoss | None) -> RankingLoss:
     """The loss, or the structured hinge of AP if None.
 
     Raises:
-        TypeError: no module, such as a measure's name.
+        TypeError: not a module, such as the name of a measure.
     """
     if loss is not None and not isinstance(loss, nn.Module):
-        raise TypeError(f"loss must be a loss of lists, such as rs.StructuredHingeLoss('AP'); got {loss!r}")
+        raise TypeError(f"loss must be a ranking loss, such as rs.StructuredHingeLoss('AP'); got {loss!r}")
     return StructuredHingeLoss("AP") if loss is None else loss
 
 
 def gathered(values: Tensor) -> Tensor:
-    """The values of all processes, one after another, with the gradient of each; all must call this with as many."""
+    """Concatenate the values of all processes, differentiably; each must call this with the same number of values."""
     if find_team().world_size == 1:
         return values
     if values.requires_grad:
@@ -294,7 +298,7 @@ def gathered(values: Tensor) -> Tensor:
 
 def _check_embeddings(name: str, embeddings: Tensor, width: int | None = None) -> None:
     if not isinstance(embeddings, Tensor) or not embeddings.is_floating_point():
-        raise TypeError(f"{name} must be a tensor of floating point numbers, got {_kind(embeddings)}")
+        raise TypeError(f"{name} must be a floating point tensor, got {_kind(embeddings)}")
     if embeddings.dim() != 2 or width not in (None, embeddings.shape[1]):
         wanted = "d" if width is None else str(width)
         raise ValueError(f"{name} must have shape [documents, {wanted}], got {tuple(embeddings.shape)}")
@@ -302,9 +306,9 @@ def _check_embeddings(name: str, embeddings: Tensor, width: int | None = None) -
 
 def _check_classes(labels: Tensor, embeddings: Tensor) -> None:
     if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.is_complex():
-        raise TypeError(f"labels must be a tensor of whole numbers, the classes, got {_kind(labels)}")
+        raise TypeError(f"labels must be a tensor of integer classes, got {_kind(labels)}")
     if labels.shape != embeddings.shape[:1]:
-        raise ValueError(f"labels must have one class an embedding, ({len(embeddings)},); got {tuple(labels.shape)}")
+        raise ValueError(f"labels must have one class per embedding, ({len(embeddings)},); got {tuple(labels.shape)}")
 
 
 def _kind(value: object) -> str:

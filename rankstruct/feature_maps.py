@@ -1,4 +1,4 @@
-"""Feature maps: how a ranking scores, one coefficient psi_j(r) a document, so that F(r) = sum_j psi_j(r) s_j."""
+"""Feature maps: the score of a ranking, F(r) = sum_j psi_j(r) s_j, with one coefficient psi_j(r) per document."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class FeatureMap:
-    """Base of all feature maps: an immutable description; the oracles know what to do with it."""
+    """Base class of all feature maps: an immutable description, implemented by the oracles."""
 
     @property
     def name(self) -> str:
@@ -38,7 +38,7 @@ class FeatureMap:
 
 @dataclass(frozen=True)
 class Pairwise(FeatureMap):
-    """Every pair of a relevant and an irrelevant document votes for the one that stands higher.
+    """Each pair of a relevant and an irrelevant document votes for the one ranked higher.
 
     With p relevant and m irrelevant documents, a relevant one has the coefficient (irrelevant below it - irrelevant
     above it) / (p m), an irrelevant one (relevant below it - relevant above it) / (p m).
@@ -59,12 +59,12 @@ class Pairwise(FeatureMap):
 
 @dataclass(frozen=True)
 class PartialPairwise(FeatureMap):
-    """Only pairs that a partial ROC area may count vote, and only those in the wrong order: a tighter bound of it.
+    """Only wrongly ordered pairs that a partial ROC area can count vote: a tighter bound of that area.
 
-    For the area up to the false positive rate `high` and from the true positive rate `min_tpr` on, they are those of the
-    irrelevant documents at positions up to `high * m` among the m irrelevant ones of the ranking and the relevant ones behind
-    position `min_tpr * p`, the ends by the part of a document that they cut off. Each such pair whose irrelevant document stands
-    higher gives that one +2 and the relevant one -2, divided by the number of these pairs; so psi(r*) = 0.
+    For the area up to the false positive rate `high` and from the true positive rate `min_tpr` on, these are pairs of the
+    irrelevant documents at positions up to `high * m` among the m irrelevant ones of the ranking and the relevant ones after
+    position `min_tpr * p`; documents at the ends count fractionally. Each such pair with the irrelevant document higher adds +2
+    to its coefficient and -2 to that of the relevant one, divided by the number of these pairs; so psi(r*) = 0.
 
     Source: Narasimhan and Agarwal, "SVM_pAUC^tight: A New Support Vector Method for Optimizing Partial AUC Based on a Tight
     Convex Upper Bound", KDD 2013.
@@ -81,9 +81,9 @@ class PartialPairwise(FeatureMap):
 
 @dataclass(frozen=True)
 class FirstRelevant(FeatureMap):
-    """Only what stands above the first relevant document matters: those get +1 each, and it gets minus their number.
+    """The documents above the first relevant one have coefficient +1 each, and that one has minus their number.
 
-    All other coefficients are 0, and so are all of a ranking that begins with a relevant document.
+    All other coefficients are 0, so a ranking that begins with a relevant document has only zeros.
 
     Source: phi_mrr in Chakrabarti, Khanna, Sawant, Bhattacharyya, "Structured Learning for Non-Smooth Ranking Losses",
     KDD 2008.
@@ -100,9 +100,9 @@ class FirstRelevant(FeatureMap):
 
 @dataclass(frozen=True)
 class PredictedPositive(FeatureMap):
-    """What is labelled positive has the coefficient 1, all else 0: the sum over the documents of a set.
+    """Documents labelled positive have coefficient 1, all others 0: the score of a set of documents.
 
-    The set has k documents for measures with a cut-off k, and any number for others; what stands at which rank does not matter.
+    The set has k documents for measures with a cut-off k, and any number for others; the order within it does not matter.
 
     Source: Joachims, "A Support Vector Method for Multivariate Performance Measures", ICML 2005, whose coefficients are 1 and -1.
 
@@ -131,11 +131,11 @@ class Positional(FeatureMap):
     """Each document's coefficient is the decay c at its rank: c_1 for the first, c_2 for the second, ...
 
     Args:
-        decay: by name, with d any number: `"i^-d"` (d may be a fraction such as `1/3`), `"1/sqrt(i)"`, `"1/log2(i+1)"`,
-            `"1/log2(log2(i+1)+1)"`, `"k+1-i"` (0 where negative, k the measure's cut-off), `"discount"` (the measure's own); or a
-            function of 1-based float64 ranks; or the numbers c_1, c_2, ... themselves, 0 behind the last. It must not increase or
-            be negative.
-        cutoff: set it to 0 behind this rank; None for no cut-off.
+        decay: a name: `"i^-d"` for a number d (or a fraction such as `1/3`), `"1/sqrt(i)"`, `"1/log2(i+1)"`,
+            `"1/log2(log2(i+1)+1)"`, `"k+1-i"` (clipped at 0, k is the measure's cut-off) or `"discount"` (that of the measure);
+            or a function of 1-based float64 ranks; or the numbers c_1, c_2, ..., followed by zeros. It must not increase or be
+            negative.
+        cutoff: the decay is 0 after this rank; None for no cut-off.
 
     Raises:
         ValueError: an unknown name, or a cut-off below 1.
@@ -155,11 +155,11 @@ class Positional(FeatureMap):
             power = _POWER.fullmatch(self.decay)
             if power and float(power[2] or 1) == 0:
                 raise ValueError(
-                    f"the decay {self.decay!r} divides by 0; write i^-d, with d a number or a fraction such as 1/3"
+                    f"the decay {self.decay!r} divides by 0; use i^-d, with d a number or a fraction such as 1/3"
                 )
             if self.decay not in (*_DECAYS, "k+1-i", "discount") and not power:
                 known = ", ".join(map(repr, ["i^-0.5", *_DECAYS, "k+1-i", "discount"]))
-                raise ValueError(f"unknown decay {self.decay!r}; there are {known}, functions and numbers")
+                raise ValueError(f"unknown decay {self.decay!r}; use one of {known}, a function or numbers")
         elif not callable(self.decay):
             try:
                 numbers = torch.as_tensor(self.decay, dtype=torch.float64).flatten().tolist()
@@ -184,7 +184,7 @@ class Positional(FeatureMap):
             k: the measure's cut-off, for the decay `"k+1-i"`.
 
         Raises:
-            ValueError: the decay increases, is negative or not finite, or needs what was not given.
+            ValueError: the decay increases, is negative or not finite, or requires `discounts` or `k`.
         """
         weights = self.unchecked_weights(size, discounts, k)
         if not bool(weights.isfinite().all()) or bool((weights.diff() > 0).any()) or bool((weights < 0).any()):
@@ -194,7 +194,7 @@ class Positional(FeatureMap):
         return weights
 
     def unchecked_weights(self, size: int, discounts: Tensor | None = None, k: int | None = None) -> Tensor:
-        """`weights` without a look at the values, so that `torch.compile` can trace it."""
+        """`weights` without checking the values, so that `torch.compile` can trace it."""
         ranks = torch.arange(1, size + 1, dtype=torch.float64)
         if isinstance(self.decay, tuple):
             numbers = torch.tensor(self.decay[:size], dtype=torch.float64)
@@ -203,11 +203,11 @@ class Positional(FeatureMap):
             weights = self.decay(ranks).double()
         elif self.decay == "discount":
             if discounts is None:
-                raise ValueError("the decay 'discount' needs a measure that is discount times gain")
+                raise ValueError("the decay 'discount' requires a discounted gain, such as nDCG")
             weights = discounts
         elif self.decay == "k+1-i":
             if k is None:
-                raise ValueError("the decay 'k+1-i' needs a measure with a cut-off k, such as nDCG@10")
+                raise ValueError("the decay 'k+1-i' requires a measure with a cut-off k, such as nDCG@10")
             weights = (k + 1 - ranks).clamp(min=0.0)
         elif self.decay in _DECAYS:
             weights = _DECAYS[self.decay](ranks)
@@ -224,14 +224,14 @@ _SYNTAX = re.compile(r"\s*([A-Za-z][\w-]*)\s*(?:\((.*)\))?\s*(?:@\s*(\d+))?\s*",
 
 
 def register_feature_map(kind: Kind) -> Kind:
-    """Make a feature map class known to `parse_feature_map`, and so to losses and configurations; a class decorator.
+    """Class decorator that registers a feature map with `parse_feature_map`, and so for losses and configs.
 
-    It goes by the `name` of the map that its defaults make, up to a parenthesis or `@`: `"linear"`, and
-    `"linear(slope=2)@10"` for `Linear(slope=2, cutoff=10)`.
+    It is registered under the `name` of the default instance, up to a parenthesis or `@`: `"linear"`, so that
+    `"linear(slope=2)@10"` is `Linear(slope=2, cutoff=10)`.
 
     Raises:
         TypeError: not a subclass of `FeatureMap`.
-        ValueError: another class has this name, or it is none.
+        ValueError: another class has this name, or the name is invalid.
 
     >>> @register_feature_map
     ... @dataclass(frozen=True)
@@ -245,17 +245,17 @@ def register_feature_map(kind: Kind) -> Kind:
     Linear(slope=2)
     """
     if not (isinstance(kind, type) and issubclass(kind, FeatureMap)):
-        raise TypeError(f"a feature map is a subclass of FeatureMap, got {kind!r}")
+        raise TypeError(f"a feature map must be a subclass of FeatureMap, got {kind!r}")
     match = _SYNTAX.fullmatch(kind().name)
     if match is None:
         raise ValueError(
-            f"a feature map's name is a word such as 'my-map', options in parentheses, got {kind().name!r}"
+            f"a feature map's name must be a word such as 'my-map', with options in parentheses, got {kind().name!r}"
         )
     name = match[1].lower()
     known = _REGISTRY.get(name)
     # The same class defined again, as when a notebook cell runs twice, replaces itself.
     if known and (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
-        raise ValueError(f"there is a feature map named {name!r} already; choose another name")
+        raise ValueError(f"a feature map named {name!r} is already registered; use another name")
     _REGISTRY[name] = kind
     return kind
 
@@ -265,13 +265,13 @@ for _kind in (Pairwise, PartialPairwise, FirstRelevant, PredictedPositive, Posit
 
 
 def parse_feature_map(feature_map: str | FeatureMap) -> FeatureMap:
-    """A feature map from its name; a feature map is returned as it is.
+    """Parse the name of a feature map; a feature map is returned unchanged.
 
-    A name is the map's own, in any case, with options in parentheses as `option=value`, or the first option as it is, and a
-    cut-off behind `@`: `positional`, `positional(i^-1/3)`, `positional(1/log2(i+1))@5`, `positional(decay='k+1-i')`.
+    Names are case-insensitive, followed by options in parentheses as `option=value`, or just the value of the first one, and a
+    cut-off after `@`: `positional`, `positional(i^-1/3)`, `positional(1/log2(i+1))@5`, `positional(decay='k+1-i')`.
 
     Raises:
-        ValueError: no feature map has this name or option.
+        ValueError: an unknown feature map or option.
         TypeError: neither a name nor a feature map.
 
     >>> parse_feature_map("pairwise")
@@ -287,19 +287,19 @@ def parse_feature_map(feature_map: str | FeatureMap) -> FeatureMap:
     kind = None if match is None else _REGISTRY.get(match[1].lower())
     if match is None or kind is None:
         hint = did_you_mean(match[1] if match else feature_map, _REGISTRY)
-        raise ValueError(f"unknown feature map {feature_map!r}; there are: {', '.join(sorted(_REGISTRY))}{hint}")
+        raise ValueError(f"unknown feature map {feature_map!r}; available: {', '.join(sorted(_REGISTRY))}{hint}")
     takes = [option.name for option in fields(kind) if option.init]
     options = _read_options(match[2], takes)
     if match[3]:
         options["cutoff"] = int(match[3])
     if unknown := [option for option in options if option not in takes]:
-        there_are = f"it takes: {', '.join(takes)}" if takes else "it takes none"
+        there_are = f"available: {', '.join(takes)}" if takes else "it has none"
         raise ValueError(f"the feature map {match[1]!r} has no option {unknown[0]!r}; {there_are}")
     return kind(**options)
 
 
 def _read_options(text: str | None, takes: list[str]) -> dict[str, Any]:
-    """`slope=2, decay='i^-1'` as a dictionary, literals only; what does not read so is the first option, as it is."""
+    """Parse `slope=2, decay='i^-1'` to a dictionary, literals only; anything else is the value of the first option."""
     if not text or not text.strip():
         return {}
     try:

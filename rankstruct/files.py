@@ -1,4 +1,4 @@
-"""Files that are whole or not there at all."""
+"""Atomic writes: a file is complete or absent."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from rankstruct._version import __version__
 
 @contextmanager
 def whole_file(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any]]:
-    """Open a file for writing beside `path`; on leaving, flush it to the disk and rename it to `path`.
+    """Write a file atomically: write to a temporary file next to `path`, flush it to disk, rename it to `path`.
 
-    A process that is killed, or an error inside the block, leaves what was at `path` before.
+    If the process is killed or the block raises, `path` is left unchanged.
 
     Args:
-        path: the file; its folder is made if it is not there.
+        path: the file; its folder is created if needed.
         mode: `"w"` for text (UTF-8) or `"wb"`.
 
     >>> import tempfile
@@ -52,13 +52,11 @@ def whole_file(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any
 
 @contextmanager
 def naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Let an OSError of the block name a file or folder, if it names none, as that of a write to a full disk."""
+    """Add a file or folder to an OSError of the block that has none, such as that of a write to a full disk."""
     try:
         yield
     except (OSError, RuntimeError) as error:
-        found = (
-            error.__context__ if isinstance(error, RuntimeError) else error
-        )  # torch.save answers it with one of its own
+        found = error.__context__ if isinstance(error, RuntimeError) else error  # torch.save replaces it by its own
         if not isinstance(found, OSError):
             raise
         if found.errno is not None and found.filename is None:
@@ -67,22 +65,22 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def check_room(folder: str | os.PathLike[str], size: int) -> None:
-    """Raise OSError where the disk of a folder has less room than what is to be written there, before it is made."""
+    """Raise OSError if the disk of a folder has less than `size` bytes free."""
     free = shutil.disk_usage(folder).free
     if free < size:
         raise OSError(
-            f"{folder}: expected room for {size / 1e6:.1f} MB on its disk, got {free / 1e6:.1f} MB; make room, or take another"
+            f"{folder}: expected {size / 1e6:.1f} MB of free disk space, got {free / 1e6:.1f} MB; free some, or use another disk"
         )
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write a file as `whole_file` does."""
+    """Write a text file atomically, see `whole_file`."""
     with whole_file(path) as file:
         file.write(text)
 
 
 def versions() -> dict[str, str]:
-    """The versions that a result depends on, by name."""
+    """Versions of the packages that results depend on, by name."""
     found = {"rankstruct": __version__, "python": platform.python_version()}
     for name in ("torch", "numpy", "scipy", "scikit-learn", "lightgbm", "catboost"):
         with suppress(PackageNotFoundError):
@@ -96,15 +94,15 @@ def write_result(
     tables: Mapping[str, tuple[Sequence[str], Sequence[Sequence[object]]]],
     **found: Any,
 ) -> None:
-    """Write what a command found, as JSON: `date`, `versions`, `command`, `tables`, and what else is given by name.
+    """Write the results of a command as JSON: `date`, `versions`, `command`, `tables` and the keyword arguments.
 
-    The documentation's tables of results are written from such files by `scripts/write_results.py`.
+    `scripts/write_results.py` writes the result tables of the documentation from such files.
 
     Args:
         path: the file.
-        command: the words that were typed, the program first.
-        tables: header and rows by name.
-        found: the rest, such as values that the tables round.
+        command: the command line, program first.
+        tables: header and rows, by name.
+        found: further entries, such as unrounded values.
     """
     shown = {
         name: {"header": list(header), "rows": [list(row) for row in rows]} for name, (header, rows) in tables.items()
@@ -114,7 +112,7 @@ def write_result(
 
 
 def add_to_digest(digest: Any, path: str | os.PathLike[str]) -> int:
-    """Update a digest of `hashlib` with all bytes of a file, a block at a time; returns how many they are."""
+    """Update a `hashlib` digest with the bytes of a file, block by block; returns their number."""
     with open(path, "rb") as file:
         while block := file.read(2**20):
             digest.update(block)

@@ -1,6 +1,6 @@
-"""The end of a process that was started as one of several: it goes with the one that started it.
+"""End worker processes with the process that launched them.
 
-Without torch, whose import takes seconds in which that one may be killed.
+This module does not import torch, which takes seconds in which the launcher may be killed.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import os
 import threading
 
 _LAUNCHER, _NAME = "RANKSTRUCT_LAUNCHER", "rankstruct-launcher"
-_LOOK = 0.2  # seconds between two looks whether the launcher is there
+_LOOK = 0.2  # seconds between two checks that the launcher is alive
 
 
 def end_with_launcher() -> None:
-    """Let this process end with the one that started it as one of several, even if that is killed.
+    """End this process when its launcher ends, even if that is killed.
 
-    What starts the others is `torchrun`, or the first of them for Lightning. A process that nothing of the kind started only
-    leaves word that it may be such a first one.
+    The launcher is `torchrun`, or with Lightning the first process. A process without a launcher only sets an environment
+    variable, since it may become one.
     """
     launcher = os.environ.get(_LAUNCHER)
     if "TORCHELASTIC_RUN_ID" in os.environ:
@@ -38,7 +38,7 @@ def end_with_launcher() -> None:
                 return
         os._exit(1)
 
-    def leave() -> None:  # a thread that wakes while the interpreter comes down may abort the process
+    def leave() -> None:  # a thread that wakes during interpreter shutdown may abort the process
         done.set()
         thread.join()
 

@@ -1,8 +1,8 @@
-"""Lists of documents, padded or flat: the one place that knows both layouts.
+"""Lists of documents, padded or flat: everything that depends on the two layouts.
 
-Padded: a tensor `[..., list_size]`; the last dimension is the list, all others are batch. `where` (bool, same shape)
-is True for a real document. Flat: a tensor `[documents]` with `offsets` `[lists + 1]`; list i is
-`[offsets[i], offsets[i + 1])`. No function here changes its input.
+Padded: a tensor `[..., list_size]`; the last dimension is the list, all others are batch dimensions. `where` (bool, same
+shape) is True for a real document. Flat: a tensor `[documents]` with `offsets` `[lists + 1]`; list i is
+`[offsets[i], offsets[i + 1])`. No function here modifies its input.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def check_lists(scores: Tensor, labels: Tensor, where: Tensor | None = None, off
 
     Raises:
         TypeError: something is not a tensor, or has the wrong kind of dtype.
-        ValueError: shapes do not fit, or both `where` and `offsets` are given.
+        ValueError: shapes do not match, or both `where` and `offsets` are given.
     """
     for name, value in (("scores", scores), ("labels", labels), ("where", where), ("offsets", offsets)):
         if value is not None:
@@ -45,13 +45,13 @@ def check_lists(scores: Tensor, labels: Tensor, where: Tensor | None = None, off
         raise TypeError(f"labels must be real numbers, got {labels.dtype}")
     if scores.is_nested or labels.is_nested:
         raise TypeError(
-            "nested tensors are not supported; give scores.values() and labels.values() with offsets=scores.offsets()"
+            "nested tensors are not supported; pass scores.values() and labels.values() with offsets=scores.offsets()"
         )
     if scores.dim() == 0:
         raise ValueError("scores must have at least one dimension, the list; got a scalar")
     if labels.shape != scores.shape:
         raise ValueError(
-            f"labels must have the shape of scores, one label a document; got labels {tuple(labels.shape)} "
+            f"labels must have the shape of scores, one label per document; got labels {tuple(labels.shape)} "
             f"and scores {tuple(scores.shape)}"
         )
     for name, value in (("labels", labels), ("where", where)):
@@ -76,22 +76,22 @@ def check_lists(scores: Tensor, labels: Tensor, where: Tensor | None = None, off
 
 
 def are_single_documents(scores: Tensor) -> bool:
-    """Whether there is a dimension of 1 behind the documents, `[..., documents, 1]`: no list of one document has an order."""
+    """Whether the last dimension, after the documents, is 1 (`[..., documents, 1]`), which makes lists of one document."""
     return scores.dim() > 1 and scores.shape[-1] == 1 < scores.shape[-2] and not torch.compiler.is_compiling()
 
 
 def warn_of_single_documents(scores: Tensor) -> None:
-    """Warn of what `are_single_documents` says."""
+    """Warn that all lists have one document; see `are_single_documents`."""
     warnings.warn(
-        f"scores {tuple(scores.shape)} are lists of one document, which have no order: the last dimension is the list, and "
-        "scores.squeeze(-1) leaves out what a model's last layer added",
+        f"scores of shape {tuple(scores.shape)} are lists of one document, which have no order: the last dimension is the "
+        "list; use scores.squeeze(-1) to remove the dimension that a model's last layer added",
         stacklevel=2,
     )
 
 
 def to_tensor(array: np.ndarray) -> Tensor:
-    """An array of numbers as a tensor, without a copy where torch takes it as it is."""
-    if array.dtype.kind == "u" and array.itemsize > 1:  # with which torch computes little
+    """Convert an array of numbers to a tensor, without a copy if torch can share its memory."""
+    if array.dtype.kind == "u" and array.itemsize > 1:  # which torch barely supports
         array = array.astype(np.int64)
     if not array.flags.writeable or any(step < 0 for step in array.strides):
         array = array.copy()
@@ -99,7 +99,7 @@ def to_tensor(array: np.ndarray) -> Tensor:
 
 
 def as_offsets(offsets: Any) -> Any:
-    """Whole numbers of any kind of array as an int64 tensor; tensors and None as they are, for `check_lists` to look at."""
+    """Convert whole numbers in any kind of array to an int64 tensor; tensors and None are returned unchanged and unchecked."""
     if offsets is None or isinstance(offsets, Tensor):
         return offsets
     if isinstance(offsets, list | tuple) and all(type(each) is int for each in offsets):  # as torch.compile traces it
@@ -116,19 +116,20 @@ def as_offsets(offsets: Any) -> Any:
     return to_tensor(found.astype(np.int64) if whole else found)
 
 
-#: What other libraries call it, and what to give here.
+#: Names of arguments in other libraries, and what to pass here.
 _OFFSETS = (
-    "give offsets=, where each list of documents that stand side by side begins, and the last one ends, such as "
+    "pass offsets=, the start of each list of contiguous documents and the end of the last one, such as "
     "[0, *itertools.accumulate(sizes)] with sizes = torch.unique_consecutive(qid, return_counts=True)[1].tolist()"
 )
 _CUTOFFS = {
-    name: f"there is no {name}=; a cut-off goes behind the measure, such as 'nDCG@10'" for name in ("k", "top_k", "at")
+    name: f"there is no {name}=; append the cut-off to the measure's name, such as 'nDCG@10'"
+    for name in ("k", "top_k", "at")
 }
 _OTHER_NAMES = _CUTOFFS | {
-    "mask": "there is no mask=; give where=, True for a real document and False for padding",
+    "mask": "there is no mask=; pass where=, True for a real document and False for padding",
     **{name: f"there is no {name}=, the list of each document; {_OFFSETS}" for name in ("indexes", "qid", "query_ids")},
     **{name: f"there is no {name}=, the size of each list; {_OFFSETS}" for name in ("group", "lengths")},
-    "sample_weight": "there is no sample_weight=; give weights=, one a list, or item_weights=, one a document",
+    "sample_weight": "there is no sample_weight=; pass weights=, one per list, or item_weights=, one per document",
     **{
         name: f"there is no {name}=; the arguments are scores and labels"
         for name in ("preds", "target", "y_true", "y_pred")
@@ -137,18 +138,18 @@ _OTHER_NAMES = _CUTOFFS | {
 
 
 def refuse_groups_of_lists(groups: Any, lists: Sequence[int], instead: str = _OFFSETS) -> None:
-    """Raise ValueError for groups that no measure looks at where all documents, of `lists` of no shape, are one list: they are
-    meant to tell lists apart.
+    """Raise ValueError for groups that no measure uses if all documents are one list (the shape `lists` is empty): the caller
+    meant to separate lists.
     """
     if groups is not None and not lists:
         raise ValueError(
-            "groups= are hosts or topics, at which measures of diverse rankings alone look; all documents would be one list. "
-            f"To tell lists apart {instead}"
+            "groups= are hosts or topics, used by diversity measures only; all documents would be one list. "
+            f"To separate lists, {instead}"
         )
 
 
 def refuse_other_names(given: Iterable[str], other_names: Mapping[str, str] = _OTHER_NAMES) -> None:
-    """Raise TypeError, with the way out, where an argument goes by the name that it has in other libraries."""
+    """Raise TypeError, with the right argument, for an argument with the name that it has in other libraries."""
     for name in given:
         if name in other_names:
             raise TypeError(other_names[name])
@@ -158,7 +159,7 @@ _Called = TypeVar("_Called", bound=Callable[..., Any])
 
 
 def refusing(refuse: Callable[[Iterable[str]], None]) -> Callable[[_Called], _Called]:
-    """A decorator for a function whose named arguments `refuse` sees first; the signature stays."""
+    """A decorator that passes a function's keyword arguments to `refuse` first; the signature is unchanged."""
 
     def decorate(function: _Called) -> _Called:
         @wraps(function)
@@ -171,24 +172,24 @@ def refusing(refuse: Callable[[Iterable[str]], None]) -> Callable[[_Called], _Ca
     return decorate
 
 
-#: What to do instead of naming an argument as another library does, where `qid` and `group` tell lists apart.
-TELL_APART = "give qid=, the list of each document"
+#: The hint for functions that accept `qid` and `group` to separate lists.
+TELL_APART = "pass qid=, the list of each document"
 _BESIDE_QID = {name: said for name, said in _OTHER_NAMES.items() if name not in ("qid", "group")}
 _BESIDE_QID |= {name: f"there is no {name}=; {TELL_APART}" for name in ("indexes", "query_ids")}
-_BESIDE_QID["lengths"] = "there is no lengths=; give group=, the size of each list"
-#: A decorator for a function that takes `qid` and `group`: other libraries' names are answered.
+_BESIDE_QID["lengths"] = "there is no lengths=; pass group=, the size of each list"
+#: A decorator for a function that accepts `qid` and `group`: arguments named as in other libraries raise a helpful error.
 knows_qid = refusing(partial(refuse_other_names, other_names=_BESIDE_QID))
 
 
 def knows_cutoffs(function: _Called) -> _Called:
-    """A decorator for what takes a measure, by whose name a cut-off is given; arguments of its own may have these names."""
+    """A decorator that rejects `k=`, `top_k=` and `at=`, unless the function has them: the measure's name has the cut-off."""
     own = signature(function).parameters
     others = {name: said for name, said in _CUTOFFS.items() if name not in own}
     return refusing(partial(refuse_other_names, other_names=others))(function)
 
 
 def is_under_autocast(values: Tensor) -> bool:
-    """Whether autocast is on for the tensor's device; some devices have none.
+    """Whether autocast is enabled for the tensor's device; some devices do not support it.
 
     >>> is_under_autocast(torch.zeros(3, device="meta"))
     False
@@ -198,18 +199,18 @@ def is_under_autocast(values: Tensor) -> bool:
 
 
 def is_plain(values: Tensor) -> bool:
-    """Whether the values lie in memory and may be looked at at no cost: on the CPU, neither traced nor under torch.func.
+    """Whether the values can be read at no cost: on the CPU, not traced and not under torch.func.
 
     >>> is_plain(torch.zeros(3)), is_plain(torch.zeros(3, device="meta"))
     (True, False)
     """
     if type(values) is not Tensor or values.device.type != "cpu" or torch.compiler.is_compiling():
         return False
-    return not torch._C._functorch.is_functorch_wrapped_tensor(values)  # torch.func has no public way to ask
+    return not torch._C._functorch.is_functorch_wrapped_tensor(values)  # torch.func has no public test
 
 
 def is_eager(values: Tensor) -> bool:
-    """`is_plain`, and nobody looks on: no transform of torch.func, dispatch mode or `torch.jit.trace` is active."""
+    """Whether the values are plain and no transform of torch.func, dispatch mode or `torch.jit.trace` is active."""
     if type(values) is not Tensor or values.device.type != "cpu" or torch.compiler.is_compiling():
         return False
     watched = torch._C._are_functorch_transforms_active() or torch._C._len_torch_dispatch_stack()
@@ -217,17 +218,17 @@ def is_eager(values: Tensor) -> bool:
 
 
 def known_ids(name: str, ids: Any) -> np.ndarray:
-    """Ids, numbers or strings, as an array in which none is missing.
+    """Convert ids, numbers or strings, to an array; none may be missing.
 
     Raises:
-        ValueError: NaN, NaT, None or an infinite number; the message names `name`.
+        ValueError: NaN, NaT, None or an infinite number; the message calls the ids `name`.
 
     >>> known_ids("groups", ["a", float("nan")])
     Traceback (most recent call last):
     ...
     ValueError: groups must not be missing; that of document 1 is
     """
-    # As objects: among strings NumPy makes the string 'nan' of a NaN, and gives all the room of the longest.
+    # As objects: among strings NumPy turns NaN into the string 'nan', and pads all to the length of the longest.
     named = isinstance(ids, list | tuple) and any(isinstance(each, str | bytes) for each in ids)
     found = np.array(ids, dtype=object) if named else as_array(name, ids)
     if found.dtype.kind in "US" and not isinstance(ids, np.ndarray):
@@ -244,16 +245,16 @@ def known_ids(name: str, ids: Any) -> np.ndarray:
 
 
 def list_ids(documents: int, qid: Any, group: Any, otherwise: Any = None) -> Any:
-    """The list of each document, from `qid` or from `group`, the sizes of lists that stand one behind the other."""
+    """The list of each document, from `qid` or from `group`, the sizes of consecutive lists."""
     if group is None:
         return otherwise if qid is None else qid
     if qid is not None:
-        raise ValueError("give qid, one id a document, or group, the sizes of the lists; not both")
+        raise ValueError("pass qid, one id per document, or group, the sizes of the lists, not both")
     return ids_of_sizes("group", group, documents)
 
 
 def ids_of_sizes(name: str, sizes: Any, documents: int) -> np.ndarray:
-    """The number of the list of each document, from the sizes of the lists; ValueError where they are none."""
+    """The number of the list of each document, from the sizes of the lists; raises ValueError if they are not valid sizes."""
     try:
         found = as_numbers(name, sizes, exact=False)
         found = found.astype(np.float64) if found.dtype.kind == "f" else found  # half precision adds up to 65504
@@ -266,14 +267,14 @@ def ids_of_sizes(name: str, sizes: Any, documents: int) -> np.ndarray:
         and found.sum() == documents
     ):
         raise ValueError(
-            f"{name} must be the sizes of lists that stand one behind the other, whole numbers that add up to {documents} "
+            f"{name} must be the sizes of consecutive lists, whole numbers that add up to {documents} "
             f"documents; got {found.size}{f' of sum {found.astype(float).sum():g}' if numbers else f', such as {sizes!r}'[:60]}"
         )
     return np.repeat(np.arange(len(found)), found.astype(np.int64))
 
 
 def numbered_ids(name: str, ids: Any) -> np.ndarray:
-    """`known_ids`, of which Python's own objects are numbered in their order, or by appearance if they have none.
+    """As `known_ids`, with Python objects numbered in sorted order, or by first appearance if they cannot be sorted.
 
     >>> numbered_ids("qid", ["b", "a", "b"]), numbered_ids("qid", ["a", 1, "1", "a"])
     (array([1, 0, 1]), array([0, 1, 2, 0]))
@@ -289,9 +290,9 @@ def numbered_ids(name: str, ids: Any) -> np.ndarray:
 
 
 def group_documents(qid: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
-    """How rows are brought together by `qid` `[documents]`: `(order, offsets)`, lists by first appearance.
+    """Group rows by `qid` `[documents]`: `(order, offsets)`, lists by first appearance.
 
-    `order` is None where the rows of every list are neighbours already.
+    `order` is None if the rows of every list are already contiguous.
 
     >>> group_documents(np.array(["b", "a", "b"]))
     (array([0, 2, 1]), array([0, 2, 3]))
@@ -308,19 +309,21 @@ def group_documents(qid: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
 
 
 def check_groups(groups: Tensor, scores: Tensor) -> None:
-    """Check type, shape and device of `groups`, one whole number a document.
+    """Check type, shape and device of `groups`, one whole number per document.
 
     Raises:
         TypeError: not a tensor, or not of whole numbers.
-        ValueError: another shape or device than that of `scores`.
+        ValueError: shape or device differ from those of `scores`.
     """
     if not isinstance(groups, Tensor):
-        raise TypeError(f"groups must be a torch.Tensor, got {type(groups).__name__}; give one whole number a document")
+        raise TypeError(
+            f"groups must be a torch.Tensor, got {type(groups).__name__}; pass one whole number per document"
+        )
     if groups.dtype.is_floating_point or groups.dtype.is_complex or groups.dtype == torch.bool:
-        raise TypeError(f"groups must be whole numbers, one a document, got {groups.dtype}; use groups.long()")
+        raise TypeError(f"groups must be whole numbers, one per document, got {groups.dtype}; use groups.long()")
     if groups.shape != scores.shape:
         raise ValueError(
-            f"groups must have the shape of scores, one a document; got groups {tuple(groups.shape)} and scores "
+            f"groups must have the shape of scores, one per document; got groups {tuple(groups.shape)} and scores "
             f"{tuple(scores.shape)}"
         )
     if groups.device != scores.device:
@@ -341,9 +344,9 @@ def check_offsets(offsets: Tensor, documents: int, name: str = "offsets", what: 
 
 
 def pad(flat: Tensor, offsets: Tensor, fill: float = 0) -> tuple[Tensor, Tensor]:
-    """Flat values `[documents]` as `(padded [lists, longest list], where)`, with `fill` in the padding.
+    """Pad flat values `[documents]` to `(padded [lists, longest list], where)`, with `fill` in the padding.
 
-    Offsets may be on another device; those on the CPU are read without waiting for the values.
+    Offsets may be on another device; those on the CPU are read without synchronising with the values' device.
 
     >>> pad(torch.tensor([1, 2, 3]), torch.tensor([0, 2, 3]))
     (tensor([[1, 2], [3, 0]]), tensor([[ True,  True], [ True, False]]))
@@ -359,7 +362,7 @@ def pad(flat: Tensor, offsets: Tensor, fill: float = 0) -> tuple[Tensor, Tensor]
 
 
 def unpad(padded: Tensor, offsets: Tensor, documents: int) -> Tensor:
-    """`[documents]` of `padded` `[lists, longest list]`: what `pad` takes, for as many documents as there are.
+    """The inverse of `pad`: flat values `[documents]` from `padded` `[lists, longest list]`.
 
     >>> unpad(torch.tensor([[1, 2], [3, 0]]), torch.tensor([0, 2, 3]), 3)
     tensor([1, 2, 3])
@@ -371,7 +374,7 @@ def unpad(padded: Tensor, offsets: Tensor, documents: int) -> Tensor:
 
 
 def batch_first(value: Tensor, dim: int | None, size: int) -> Tensor:
-    """What a vmap rule is given, with its batch dimension in front: moved there, or of `size` equal examples if it has none.
+    """A vmap rule's tensor with its batch dimension first: moved there, or expanded to `size` if it has none.
 
     >>> batch_first(torch.zeros(2, 3), 1, 3).shape, batch_first(torch.zeros(2), None, 3).shape
     (torch.Size([3, 2]), torch.Size([3, 2]))
@@ -380,7 +383,7 @@ def batch_first(value: Tensor, dim: int | None, size: int) -> Tensor:
 
 
 def vmap_rule(operator: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, int]]:
-    """The vmap rule of an operator that takes the leading dimensions of all its tensors for batch."""
+    """The vmap rule of an operator that treats the leading dimensions of all its tensors as batch dimensions."""
 
     def rule(info: Any, in_dims: Any, *given: Any) -> tuple[Tensor, int]:
         pairs = zip(given, in_dims, strict=True)
@@ -391,7 +394,7 @@ def vmap_rule(operator: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, in
 
 
 def refuse(values: Tensor, wrong: Tensor, rule: str, what: str = "document") -> Tensor:
-    """`values` if nothing is `wrong` (bool, same shape); else a ValueError with the rule on the CPU, NaN on other devices.
+    """`values` if nothing is `wrong` (bool, same shape); otherwise raise ValueError on the CPU, NaN on other devices.
 
     >>> refuse(torch.tensor([1.0, -2.0]), torch.tensor([False, True]), "weights must be >= 0", "list")
     Traceback (most recent call last):
@@ -403,7 +406,7 @@ def refuse(values: Tensor, wrong: Tensor, rule: str, what: str = "document") -> 
     return torch.where(_refuse(values.detach(), wrong, rule, what), torch.nan, values)
 
 
-# An operator, so that `torch.compile` does not look at the values.
+# An operator, so that `torch.compile` does not inspect the values.
 @torch.library.custom_op("rankstruct::refuse", mutates_args=())
 def _refuse(values: Tensor, wrong: Tensor, rule: str, what: str) -> Tensor:
     if values.device.type == "cpu" and bool(wrong.any()):
@@ -420,27 +423,27 @@ def _(values: Tensor, wrong: Tensor, rule: str, what: str) -> Tensor:
 
 _refuse.register_vmap(vmap_rule(_refuse))
 
-#: What is wrong with a label below 0, and the way out.
+#: The message for a label below 0.
 NOT_NEGATIVE = (
-    "labels must be 0 or more (other libraries pad with -1 or -100: leave padding out with where=labels >= 0; where -1 stands "
-    "for irrelevant give labels > 0; others that are meant to be negative have to be shifted)"
+    "labels must be 0 or more (other libraries pad with -1 or -100: mask padding with where=labels >= 0; if -1 means "
+    "irrelevant, pass labels > 0; shift labels that are meant to be negative)"
 )
 
 
 def _lowest(values: Tensor) -> float:
-    """By NumPy where it knows the dtype, which reads integers several times as fast."""
+    """The minimum, by NumPy if it supports the dtype: several times as fast for integers."""
     return values.amin().item() if values.dtype == torch.bfloat16 else values.numpy().min()
 
 
 def refuse_inexact(labels: Tensor, where: Tensor | None, dtype: torch.dtype) -> None:
-    """Raise ValueError for a whole number, as label of a real document, that `dtype` does not hold: of two it might make one.
+    """Raise ValueError if the label of a real document is a whole number that `dtype` cannot represent: two could become equal.
 
-    Looked at on the CPU alone, where that costs nothing.
+    Checked on the CPU only, at no cost.
 
     >>> refuse_inexact(torch.tensor([2**24, 2**24 + 1]), None, torch.float32)
     Traceback (most recent call last):
     ...
-    ValueError: labels must be whole numbers that float32 holds one by one, up to 16777216; that of document 1 is 16777217: ...
+    ValueError: labels must be whole numbers that float32 represents exactly, up to 16777216; that of document 1 is 16777217: ...
     """
     largest = LARGEST if dtype == torch.float64 else LARGEST_SINGLE
     if labels.dtype not in (torch.int32, torch.int64) or not is_plain(labels) or not labels.numel():
@@ -452,14 +455,14 @@ def refuse_inexact(labels: Tensor, where: Tensor | None, dtype: torch.dtype) -> 
     if bool(wrong.any()):
         at = wrong.nonzero()[0].tolist()
         raise ValueError(
-            f"labels must be whole numbers that {str(dtype).removeprefix('torch.')} holds one by one, up to {largest}; that of "
-            f"document {at[0] if len(at) == 1 else at} is {int(labels[tuple(at)])}: take their ranks"
-            + (", or give scores.double()" if dtype != torch.float64 else "")
+            f"labels must be whole numbers that {str(dtype).removeprefix('torch.')} represents exactly, up to {largest}; that of "
+            f"document {at[0] if len(at) == 1 else at} is {int(labels[tuple(at)])}: use their ranks"
+            + (", or pass scores.double()" if dtype != torch.float64 else "")
         )
 
 
 def refuse_negative(labels: Tensor, where: Tensor | None) -> Tensor:
-    """`labels` if those of real documents are 0 or more; else a ValueError on the CPU, NaN on other devices.
+    """`labels` if those of real documents are 0 or more; otherwise raise ValueError on the CPU, NaN on other devices.
 
     >>> refuse_negative(torch.tensor([1, -100]), torch.tensor([True, False]))
     tensor([   1, -100])
@@ -472,7 +475,7 @@ def refuse_negative(labels: Tensor, where: Tensor | None) -> Tensor:
 def length_buckets(offsets: Tensor) -> Iterator[Tensor]:
     """Indices of the lists, grouped so that within a group no list is more than twice as long as another.
 
-    Padding each group by itself at most doubles the memory of the flat form, whatever the lengths.
+    Padding each group separately at most doubles the memory of the flat layout.
 
     >>> [bucket.tolist() for bucket in length_buckets(torch.tensor([0, 3, 103, 106, 108]))]
     [[0, 2, 3], [1]]

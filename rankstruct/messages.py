@@ -1,4 +1,4 @@
-"""What messages have in common: they are one line, and name what may have been meant."""
+"""Helpers for error messages: one line each, with suggestions for unknown names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LONGEST = 600
 
 
 def one_line(message: str) -> str:
-    r"""A message without line breaks and names of types, and without its middle if it is very long.
+    r"""Put a message on one line, without type names; the middle of a very long one is cut out.
 
     >>> one_line("Parser key x:\n  Expected a typing.Literal[1, 2]. Got value: 3")
     'Parser key x: Expected one of 1, 2. Got value: 3'
@@ -22,13 +22,13 @@ def one_line(message: str) -> str:
 
 
 def nearest(name: str, known: Iterable[str], *, most: int = 1, least: float = 0.6) -> list[str]:
-    """The names that are most like one, the nearest first, whatever their case.
+    """The known names closest to `name`, closest first, ignoring case.
 
     Args:
-        name: what was given.
-        known: what there is.
-        most: how many are returned at most.
-        least: how like they must be, from 0 to 1.
+        name: the name given.
+        known: the names that exist.
+        most: the maximum number returned.
+        least: the minimum similarity, from 0 to 1.
 
     >>> nearest("lambdaloss", ["LambdaLoss", "ListNetLoss"])
     ['LambdaLoss']
@@ -38,7 +38,7 @@ def nearest(name: str, known: Iterable[str], *, most: int = 1, least: float = 0.
 
 
 def did_you_mean(name: str, known: Iterable[str], *, most: int = 1, least: float = 0.6) -> str:
-    """The end of a message on an unknown name: the nearest known ones, or nothing; see `nearest`.
+    """The suffix of a message about an unknown name: the closest known names, or nothing; see `nearest`.
 
     >>> "unknown measure 'nDGC'" + did_you_mean("nDGC", ["AP", "nDCG"])
     "unknown measure 'nDGC'; did you mean nDCG?"

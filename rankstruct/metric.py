@@ -1,4 +1,4 @@
-"""`RankingMetric`: means of measures over many batches, as a torchmetrics metric."""
+"""`RankingMetric`: a torchmetrics metric that averages measures over batches."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ __all__ = ["RankingMetric"]
 
 
 class RankingMetric(Metric):
-    """Means over lists of any measures, gathered batch by batch; the same under any number of processes.
+    """Means of measures over lists, accumulated batch by batch; the same for any number of processes.
 
-    Sums and counts are kept in float64 and stay so whatever the precision of the model around. Lists that are all
-    padding are left out, under `empty="skip"` also those with nothing relevant.
+    Sums and counts are float64, whatever the precision of the surrounding model. Lists that are all padding are left out, and
+    with `empty="skip"` also those with nothing relevant.
 
     Args:
         measures: names or objects.
-        ties: as in `evaluate`, but for `"docid"`; and so are `empty` and `convention`.
-        prefix: put in front of the names that `compute` returns.
+        ties: as in `evaluate`, except for `"docid"`; `empty` and `convention` are as there.
+        prefix: prepended to the names that `compute` returns.
 
     Raises:
         ValueError: unknown measures or options.
@@ -60,12 +60,12 @@ class RankingMetric(Metric):
         self.measures, self.prefix = parse_measures(measures), prefix
         self.ties, self.empty, self.convention = resolve_policies(ties, empty, convention), empty, convention
         # A MetricCollection merges metrics whose states have equal names and, after one batch, equal values; so the
-        # name says all that the state depends on. Rows: sums, lists counted, lists with no value of their own.
+        # name includes all that the state depends on. Rows: sums, lists counted, undefined lists.
         names = [measure.name for measure in self.measures]
         self._state = f"totals of {names}, ties {self.ties}, empty {empty}, convention {convention}"
         self.add_state(self._state, torch.zeros(3, len(self.measures), dtype=torch.float64), dist_reduce_fx="sum")
 
-    @knows_qid  # by the signature, which stays, a MetricCollection chooses what each of its metrics is given
+    @knows_qid  # preserves the signature, by which a MetricCollection selects the arguments of each metric
     @torch.no_grad()
     def update(
         self,
@@ -81,9 +81,9 @@ class RankingMetric(Metric):
         pooled: Tensor | None = None,
         item_weights: Tensor | None = None,
     ) -> None:
-        """Take in a batch, padded `[..., list_size]` or flat `[documents]` with `offsets`, `qid` or `group`; as `evaluate` does.
+        """Add a batch, padded `[..., list_size]` or flat `[documents]` with `offsets`, `qid` or `group`, as in `evaluate`.
 
-        All documents of a list must be in one batch.
+        All documents of a list must be in the same batch.
         """
         signed = all(measure.takes_negative_labels for measure in self.measures)
         policy: dict[str, Any] = {"ties": self.ties, "letor": self.convention == "letor", "signed": signed}
@@ -116,16 +116,16 @@ class RankingMetric(Metric):
         return ", ".join([*(measure.name for measure in self.measures), *chosen])
 
     def compute(self) -> dict[str, Tensor]:
-        """`{prefix + name: mean}`, float64 scalars; NaN where no list was counted."""
+        """The means as `{prefix + name: mean}`, float64 scalars; NaN if no list was counted."""
         sums, counts, _ = getattr(self, self._state)
         names = [self.prefix + measure.name for measure in self.measures]
         return ByMeasure(zip(names, sums / counts, strict=True))
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
-        """Figure and axes of matplotlib with `val`, what `compute` or `forward` returned, or a sequence of it.
+        """Plot results with matplotlib; returns figure and axes.
 
         Args:
-            val: one value a measure, or a sequence of these, which are drawn as lines; `compute()` if None.
+            val: a result of `compute` or `forward`, or a sequence of results, drawn as lines; `compute()` if None.
             ax: axes to draw into; new ones if None.
 
         >>> metric = RankingMetric("AP")
@@ -135,13 +135,13 @@ class RankingMetric(Metric):
         return self._plot(val, ax)
 
     def empty_lists(self) -> dict[str, int]:
-        """How many lists had nothing relevant (for AUC: or everything), by measure; under DDP over all processes."""
+        """The number of lists with nothing relevant (for AUC also everything), by measure; summed over processes under DDP."""
         with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync):
             counts = getattr(self, self._state)[2].tolist()
         return {measure.name: int(count) for measure, count in zip(self.measures, counts, strict=True)}
 
     def _apply(self, fn: Callable[..., Any], exclude_state: Sequence[str] = "") -> RankingMetric:
-        """Follow the module to another device, never to another dtype: half precision cannot count to 3000."""
+        """Move with the module to another device, but never to another dtype: half precision cannot count to 3000."""
         totals, default = getattr(self, self._state), self._defaults[self._state]
         super()._apply(fn, exclude_state)
         device = getattr(self, self._state).device

@@ -1,8 +1,8 @@
-"""Preparation of features: from names of steps to what a scorer takes; fitted to training documents, kept with the scorer.
+"""Preparation of features by named steps, fitted to the training documents and saved with the scorer.
 
-A step takes features `[documents, d]` in float64 and gives those of the same documents, any number of them. Those that begin with
-"query-" look at one list at a time and need no fitting. The same code prepares arrays of training data and the tensors of a
-model that is served. A constant feature becomes exactly 0 wherever a step would divide by its spread.
+A step maps features `[documents, d]`, in float64, to any number of features of the same documents. Steps whose names begin with
+"query-" depend on the features of one list each and need no fitting. The same code prepares arrays of training data and tensors
+in serving. A constant feature becomes exactly 0 in any step that divides by its spread.
 """
 
 from __future__ import annotations
@@ -21,48 +21,47 @@ from rankstruct.messages import did_you_mean
 
 __all__ = ["Preparation"]
 
-_MOST_KNOTS = 1000  # of a feature's distribution, as kept for normal quantiles
-_CHUNK = 2**14  # documents that are put into bins at a time
+_MOST_KNOTS = 1000  # stored per feature for normal quantiles
+_CHUNK = 2**14  # documents binned per block
 
 
 class Step(nn.Module):
-    """One step; what it was fitted to are buffers.
+    """One preparation step; its fitted state is in buffers.
 
     Args:
-        number: what stands behind the colon in its name; the class' own if None.
+        number: the number after the colon in its name; the default of the class if None.
         fitted: the buffers.
     """
 
-    by_list: ClassVar[bool] = False  #: whether it looks at one list at a time
-    keeps_zeros: ClassVar[bool] = (
-        False  #: and does the same to every feature, so that it takes those that are stored alone
-    )
-    default: ClassVar[float | None] = None  #: of the number; None for a step without one
+    by_list: ClassVar[bool] = False  #: whether it depends on complete lists
+    #: Whether it maps 0 to 0 and treats all features alike, so it can be applied to the stored values of sparse features.
+    keeps_zeros: ClassVar[bool] = False
+    default: ClassVar[float | None] = None  #: the default number; None for a step without one
 
     def __init__(self, number: float | None = None, **fitted: Any) -> None:
         super().__init__()
         self.number = float((self.default if number is None else number) or 0)
         for name, values in fitted.items():
-            # Arrays are copied: those of a file may be mapped, and not to be written to.
+            # Arrays are copied: those of a file may be memory-mapped and read-only.
             values = values if isinstance(values, Tensor) else torch.tensor(values)
             self.register_buffer(name, values.to(torch.float64))
 
     def fit(self, features: Tensor) -> dict[str, Tensor]:
-        """The buffers for features `[documents, d]` of training."""
+        """Return the buffers for training features `[documents, d]`."""
         return {}
 
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
-        """Features `[documents, d]` changed; `lengths` `[lists]` are those of the lists, if the step looks at them."""
+        """Transform features `[documents, d]`; `lengths` `[lists]` are the list lengths, if the step is `by_list`."""
         raise NotImplementedError
 
 
 class Log(Step):
-    """sign(x) log(1 + |x| / unit): log(|x| + unit), moved to keep 0; the number is the unit."""
+    """sign(x) log(1 + |x| / unit): log(|x| + unit), shifted so that 0 stays 0; the number is the unit."""
 
     keeps_zeros, default = True, 0.001
 
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
-        """Changed features."""
+        """Transform features."""
         return features.sign() * (features.abs() / self.number).log1p()
 
 
@@ -73,31 +72,31 @@ class Standardize(Step):
     deviation: Tensor
 
     def fit(self, features: Tensor) -> dict[str, Tensor]:
-        """Mean and standard deviation."""
+        """Return mean and standard deviation."""
         if not len(features):
-            raise ValueError("standardize needs documents to be fitted to, got none")
+            raise ValueError("standardize needs at least one document to fit, got none")
         varies = features.amin(0) < features.amax(0)
         deviation = torch.where(varies, features.std(0, correction=0), 0.0)
         return {"mean": features.mean(0), "deviation": deviation}
 
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
-        """Changed features."""
+        """Transform features."""
         return _divided(features - self.mean, self.deviation)
 
 
 class Quantile(Step):
-    """The standard normal's value where it has the share of training documents that are lower, equal ones counted half.
+    """The normal quantile of the fraction of training documents with a lower value, equal ones counted half.
 
-    Between training values linear, beyond them constant. Knots are the training values, at most 1000 a feature.
+    Linear between training values and constant beyond them. Knots are the training values, at most 1000 per feature.
     """
 
     values: Tensor
     quantiles: Tensor
 
     def fit(self, features: Tensor) -> dict[str, Tensor]:
-        """Values and their normal quantiles, `[d, knots]`."""
+        """Return values and their normal quantiles, `[d, knots]`."""
         if not len(features):
-            raise ValueError("quantile needs documents to be fitted to, got none")
+            raise ValueError("quantile needs at least one document to fit, got none")
         knots = []
         for column in features.T:
             values, counts = column.unique(return_counts=True)
@@ -108,7 +107,7 @@ class Quantile(Step):
                 values, shares = values[chosen], shares[chosen]
             knots.append((values, torch.special.ndtri(shares)))
         most = max([2, *(len(values) for values, _ in knots)])
-        last = [torch.arange(most).clamp(max=len(values) - 1) for values, _ in knots]  # repeated up to one length
+        last = [torch.arange(most).clamp(max=len(values) - 1) for values, _ in knots]  # padded to a common length
         names = ("values", "quantiles")
         return {
             name: torch.stack([knot[at][rows] for knot, rows in zip(knots, last, strict=True)])
@@ -118,7 +117,7 @@ class Quantile(Step):
         }
 
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
-        """Changed features."""
+        """Transform features."""
         columns = features.T.contiguous()
         right = _searchsorted(self.values, columns).clamp(1, self.values.shape[-1] - 1)
         low, high = self.values.gather(-1, right - 1), self.values.gather(-1, right)
@@ -128,33 +127,33 @@ class Quantile(Step):
 
 
 class Bins(Step):
-    """One indicator a threshold, whether the value is at least that; the number is how many thresholds a feature has.
+    """One indicator per threshold, whether the value is at least that; the number is the number of thresholds per feature.
 
-    They are evenly spaced inside its range over the training documents. A linear function of the indicators is any step function
-    of each feature. Thresholds that no training value separates are kept, so that feature f's indicators are columns f n to
+    They are evenly spaced inside its range over the training documents. Linear functions of the indicators are step functions of
+    the features. Thresholds that no training value separates are included, so the indicators of feature f are columns f n to
     f n + n - 1.
 
-    Source: Yue, Finley, Radlinski, Joachims, SIGIR 2007, section 4.2 (50 thresholds a feature).
+    Source: Yue, Finley, Radlinski, Joachims, SIGIR 2007, section 4.2 (50 thresholds per feature).
     """
 
     default = 50
     thresholds: Tensor
 
     def fit(self, features: Tensor) -> dict[str, Tensor]:
-        """Thresholds, `[d, n]`."""
+        """Return the thresholds, `[d, n]`."""
         if not len(features):
-            raise ValueError("bins need documents to be fitted to, got none")
+            raise ValueError("bins need at least one document to fit, got none")
         low, high = features.amin(0)[:, None], features.amax(0)[:, None]
         count = int(self.number)
         return {"thresholds": low + (high - low) * torch.arange(1, count + 1) / (count + 1)}
 
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
-        """Changed features."""
+        """Transform features."""
         return (features[:, :, None] >= self.thresholds).flatten(1).to(features.dtype)
 
 
 class QueryMinMax(Step):
-    """To [0, 1] within each list, `(x - min) / (max - min)`; 0 where the feature is constant in the list.
+    """Scale to [0, 1] within each list, `(x - min) / (max - min)`; 0 if the feature is constant in the list.
 
     LETOR's query-level normalisation (Qin, Liu, Xu, Li, "LETOR: A Benchmark Collection for Research on Learning to Rank
     for Information Retrieval", Information Retrieval, 2010).
@@ -163,7 +162,7 @@ class QueryMinMax(Step):
     by_list = True
 
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
-        """Changed features."""
+        """Transform features."""
         low, high = (_of_lists(features, lengths, kind) for kind in ("min", "max"))
         return _divided(features - low, high - low)
 
@@ -174,22 +173,22 @@ class QueryCenter(Step):
     by_list = True
 
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
-        """Changed features."""
+        """Transform features."""
         alike = _of_lists(features, lengths, "min") == _of_lists(features, lengths, "max")
         return torch.where(alike, 0.0, features - _of_lists(features, lengths, "mean"))
 
 
 class QueryZScore(QueryCenter):
-    """Mean 0 and standard deviation 1 within each list; 0 where the feature is constant in the list."""
+    """Mean 0 and standard deviation 1 within each list; 0 if the feature is constant in the list."""
 
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
-        """Changed features."""
+        """Transform features."""
         centred = super().forward(features, lengths)
         return _divided(centred, _of_lists(centred.square(), lengths, "mean").sqrt())
 
 
 class QueryPercentile(Step):
-    """The share of the list's documents that have a lower value, equal ones counted half.
+    """The fraction of the list's documents with a lower value, equal ones counted half.
 
     With it a linear SVM is SVMacc3 of Yue, Finley, Radlinski, Joachims, SIGIR 2007, section 5.2.1 (with query-minmax it is
     SVMacc4).
@@ -198,10 +197,10 @@ class QueryPercentile(Step):
     by_list = True
 
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
-        """Changed features."""
+        """Transform features."""
         if _is_exporting():
             raise ValueError(
-                "query-percentile cannot be exported; serve the scorer in PyTorch, or prepare features before"
+                "query-percentile cannot be exported; serve the scorer in PyTorch, or prepare the features beforehand"
             )
         places = torch.arange(len(features), device=features.device)[:, None].expand_as(features)
         lists = torch.repeat_interleave(lengths)
@@ -220,14 +219,14 @@ class QueryPercentile(Step):
 
 
 class Append(Step):
-    """The features as they come, followed by what another step makes of them."""
+    """The unchanged features, followed by the output of another step."""
 
     def __init__(self, step: Step) -> None:
         super().__init__()
         self.step, self.by_list = step, step.by_list  # type: ignore[misc]
 
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
-        """Changed features."""
+        """Transform features."""
         return torch.cat([features, self.step(features, lengths)], -1)
 
 
@@ -245,10 +244,10 @@ KNOWN = (*_KINDS, *(f"append-{name}" for name in _KINDS))  #: all names, without
 
 
 def full_name(name: str) -> str:
-    """The name with its number, if the step has one.
+    """The name of a step with its number, if it has one.
 
     Raises:
-        ValueError: an unknown name, or a number that is none, not positive, or not the step's to have.
+        ValueError: an unknown name, a number that is invalid or not positive, or a number for a step without one.
 
     >>> full_name("append-log"), full_name("bins:5"), full_name("standardize")
     ('append-log:0.001', 'bins:5', 'standardize')
@@ -258,17 +257,16 @@ def full_name(name: str) -> str:
 
 
 class Preparation(nn.Module):
-    """Steps from raw features to those that a scorer takes, as fitted.
+    """Fitted steps from raw features to the input of a scorer; created by `Preparation.fit`.
 
-    `fit` makes one. Steps are "query-minmax", "query-zscore", "query-percentile" and "query-center", which look at one list at
-    a time; "log" or "log:0.001" (sign(x) log(1 + |x| / 0.001)); "standardize", "quantile" (normal quantiles) and "bins" or
-    "bins:50" (thresholds a feature), fitted to all documents; and each with "append-" in front, which keeps the features it
-    finds.
+    Steps are "query-minmax", "query-zscore", "query-percentile" and "query-center", applied within each list; "log" or
+    "log:0.001" (sign(x) log(1 + |x| / 0.001)); "standardize", "quantile" (normal quantiles) and "bins" or "bins:50" (thresholds
+    per feature), fitted to all documents; and each with the prefix "append-", which also keeps its input features.
 
     Attributes:
         names: of the steps, with their numbers.
-        num_features: d, of a raw document; None without steps.
-        by_list: whether a step looks at lists, so that the lists have to be known.
+        num_features: d, the number of raw features; None without steps.
+        by_list: whether a step depends on complete lists, so that the lists must be passed.
 
     >>> train = np.array([[1.0], [3.0]], np.float32)
     >>> preparation = Preparation.fit(["append-standardize"], train)
@@ -292,12 +290,12 @@ class Preparation(nn.Module):
 
     @classmethod
     def fit(cls, names: Sequence[str], X: Any, offsets: np.ndarray | None = None) -> Preparation:
-        """Steps fitted to training documents `X` `[documents, d]`, an array or a CSR array, each to what those before it make.
+        """Fit steps to training documents `X` `[documents, d]`, an array or a CSR array, each to the output of the previous one.
 
-        List i is `[offsets[i], offsets[i + 1])`; without offsets there is no step that looks at lists.
+        List i is `[offsets[i], offsets[i + 1])`; offsets may be omitted if no step is `by_list`.
 
         Raises:
-            ValueError: an unknown name; no lists, or no dense features, where a step needs them.
+            ValueError: an unknown name; missing lists, or sparse features, for a step that does not support this.
         """
         return cls.fit_transform(names, X, offsets)[0]
 
@@ -305,7 +303,7 @@ class Preparation(nn.Module):
     def fit_transform(
         cls, names: Sequence[str], X: Any, offsets: np.ndarray | None = None
     ) -> tuple[Preparation, np.ndarray | sp.csr_array]:
-        """The same, and the documents prepared, as `transform` gives them."""
+        """Fit the steps and return the prepared documents too, as from `transform`."""
         whole, X = cls(), _documents(X) if len(names) else X
         for name in check_names(names):
             fitted = cls([name], X.shape[1], [_fit(name, X)])
@@ -314,39 +312,39 @@ class Preparation(nn.Module):
         return whole, X
 
     def then(self, other: Preparation) -> Preparation:
-        """These steps and then those of another."""
+        """Return these steps followed by those of another preparation."""
         d = other.num_features if self.num_features is None else self.num_features
         return Preparation([*self.names, *other.names], d, [*self.fitted, *other.fitted])
 
     @property
     def fitted(self) -> list[dict[str, Tensor]]:
-        """What each step was fitted to; with `names` and `num_features` all that there is."""
+        """The buffers of each step; with `names` and `num_features`, the complete state."""
         return [
             dict(each.step.named_buffers() if isinstance(each, Append) else each.named_buffers()) for each in self.steps
         ]
 
     def equals(self, other: Preparation) -> bool:
-        """Whether it is the same to the last bit."""
+        """Whether another preparation is bitwise identical."""
         pairs = zip(self.buffers(), other.buffers(), strict=True)
         return self.names == other.names and all(torch.equal(mine, theirs) for mine, theirs in pairs)
 
     def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
-        """Prepared features `[..., list_size, any]` of raw ones `[..., list_size, d]`, in the dtype of these.
+        """Prepare raw features `[..., list_size, d]`; returns `[..., list_size, any]` in the same dtype.
 
         Args:
-            features: raw. The last dimension but one is the list, all before it are batch.
-            where: `[..., list_size]`, False for padding, which may hold anything; prepared padding means nothing.
-            offsets: `[lists + 1]`; then features are flat, `[documents, d]`.
+            features: raw features. The last dimension but one is the list, all earlier ones are batch dimensions.
+            where: `[..., list_size]`, False for padding, which may hold any values; its output is arbitrary.
+            offsets: `[lists + 1]`; features are then flat, `[documents, d]`.
 
         Raises:
-            ValueError: another number of features than in the fit, or shapes that do not fit; no list where a step needs one.
+            ValueError: a different number of features than in `fit`, inconsistent shapes, or missing lists if a step needs them.
         """
         if not self.names:
             return features
         check_tensor("features", features)
         if features.dim() < 1 or features.shape[-1] != self.num_features:
             raise ValueError(
-                f"features must be the raw ones, [..., list_size, {self.num_features}]: {', '.join(self.names)} "
+                f"features must be raw, of shape [..., list_size, {self.num_features}]: {', '.join(self.names)} "
                 f"{'was' if len(self.names) == 1 else 'were'} fitted to {self.num_features} features, got {tuple(features.shape)}"
             )
         if not self.by_list:
@@ -356,14 +354,14 @@ class Preparation(nn.Module):
         if offsets is not None:
             if where is not None or features.dim() != 2:
                 raise ValueError(
-                    f"with offsets, give features [documents, d] and no where; got {tuple(features.shape)}"
+                    f"with offsets, pass features [documents, d] and no where; got {tuple(features.shape)}"
                 )
             offsets = as_offsets(offsets)
             check_offsets(offsets, len(features))
             return self._prepared(features, offsets.diff())
         if features.dim() < 2 or (where is not None and where.shape != features.shape[:-1]):
             raise ValueError(
-                f"{', '.join(self.names)} looks at whole lists: give features [..., list_size, d] and where= "
+                f"{', '.join(self.names)} needs complete lists: pass features [..., list_size, d] and where= "
                 f"[..., list_size], or [documents, d] and offsets=; got {tuple(features.shape)}"
             )
         if where is None:
@@ -373,7 +371,7 @@ class Preparation(nn.Module):
         return found.new_zeros(*where.shape, found.shape[-1]).masked_scatter(where[..., None], found)
 
     def _prepared(self, features: Tensor, lengths: Tensor) -> Tensor:
-        # Between steps as between those that training data go through, so that thresholds are met by the same numbers.
+        # Rounded between steps as training data are, so that thresholds are compared with the same numbers.
         wide, kept = _precisions(features)
         for step in self.steps:
             features = step(features.to(wide), lengths).to(kept)
@@ -381,12 +379,13 @@ class Preparation(nn.Module):
 
     @torch.no_grad()
     def transform(self, X: Any, offsets: np.ndarray | None = None) -> np.ndarray | sp.csr_array:
-        """Prepared documents `[documents, any]` of raw ones `[documents, d]`: float64 if these are, float32 otherwise.
+        """Prepare raw documents `[documents, d]`; returns `[documents, any]`, float64 for float64 input and float32 otherwise.
 
-        List i is `[offsets[i], offsets[i + 1])`. Sparse features stay so where every step keeps zeros, and become so by bins.
+        List i is `[offsets[i], offsets[i + 1])`. Sparse features stay sparse if every step keeps zeros; bins are always sparse.
 
         Raises:
-            ValueError: another number of features than in the fit; no lists, or no dense features, where a step needs them.
+            ValueError: a different number of features than in `fit`; missing lists, or sparse features, for a step that does not
+                support this.
         """
         if not self.names:
             return X
@@ -395,7 +394,7 @@ class Preparation(nn.Module):
             raise ValueError(f"{', '.join(self.names)}: fitted to {self.num_features} features, got {X.shape[1]}")
         if self.by_list and offsets is None:
             raise ValueError(
-                f"{', '.join(self.names)} looks at whole lists, which are not known: give qid=, one id a document"
+                f"{', '.join(self.names)} needs complete lists, which are missing: pass qid=, one id per document"
             )
         lengths = torch.zeros(0, dtype=torch.int64) if offsets is None else as_offsets(offsets).diff()
         for step in self.steps:
@@ -403,19 +402,19 @@ class Preparation(nn.Module):
         return X
 
     def extra_repr(self) -> str:
-        """The names and the number of features."""
+        """Names and number of features, for `repr`."""
         return f"{list(self.names)}, num_features={self.num_features}"
 
 
 def check_names(names: Sequence[str]) -> Sequence[str]:
-    """`names`, unless they are one string: that raises ValueError."""
+    """Return `names`; raises ValueError for a single string."""
     if isinstance(names, str):
         raise ValueError(f"preparation must be a list of names, got the string {names!r}; write [{names!r}]")
     return names
 
 
 def takes_sparse(names: Sequence[str]) -> bool:
-    """Whether steps of these names, one behind the other, take sparse features.
+    """Whether the sequence of steps accepts sparse features.
 
     >>> takes_sparse(["log", "bins:5"]), takes_sparse(["standardize"])
     (True, False)
@@ -425,7 +424,7 @@ def takes_sparse(names: Sequence[str]) -> bool:
 
 
 def _parse(name: str) -> tuple[type[Step], float | None]:
-    """The kind of a step, whether appended or not, and its number."""
+    """The class of a step, without "append-", and its number."""
     plain, colon, number = name.partition(":")
     if plain not in KNOWN:
         raise ValueError(f"unknown preparation step {name!r}; known are {', '.join(KNOWN)}{did_you_mean(plain, KNOWN)}")
@@ -449,7 +448,7 @@ def _make(name: str, fitted: Mapping[str, Any]) -> Step:
 
 
 def _documents(X: Any) -> Any:
-    """Features `[documents, d]` of any array as one that torch takes; sparse ones as they are."""
+    """Features `[documents, d]` as an array that torch accepts; sparse ones unchanged."""
     if sp.issparse(X):
         return X
     found = as_numbers("X", X, exact=False)
@@ -489,23 +488,23 @@ def _changed(step: Any, X: Any, lengths: Tensor) -> Any:
 def _check_dense(name: str, X: Any) -> None:
     if sp.issparse(X):
         raise ValueError(
-            f"{name} needs dense features, since it moves zeros; got sparse ones: give X.toarray(), read them with sparse=False, "
-            "or use 'log', which keeps zeros"
+            f"{name} needs dense features, since it does not keep zeros; got sparse ones: pass X.toarray(), read them with "
+            "sparse=False, or use 'log', which keeps zeros"
         )
 
 
 def _precisions(features: Tensor) -> tuple[torch.dtype, torch.dtype]:
-    """What steps compute in, and what they give."""
+    """The dtypes of computation and of the output."""
     kept = features.dtype if features.is_floating_point() else torch.get_default_dtype()
-    return (torch.float32 if features.device.type == "mps" else torch.float64), kept  # which has no float64
+    return (torch.float32 if features.device.type == "mps" else torch.float64), kept  # MPS has no float64
 
 
 def check_exported(where: Tensor | None, offsets: Tensor | None) -> None:
-    """Raise ValueError where what looks at lists is exported with padding or offsets: how long they are is not known there."""
+    """Raise ValueError on export with padding or offsets, since list lengths are then unknown."""
     if _is_exporting() and (where is not None or offsets is not None):
         raise ValueError(
-            "what looks at whole lists is exported for features [..., list_size, d] without padding; leave out where= and "
-            "offsets="
+            "steps and scorers that need complete lists are exported for features [..., list_size, d] without padding; omit "
+            "where= and offsets="
         )
 
 
@@ -515,33 +514,33 @@ def equal_lengths(lists: Tensor) -> Tensor:
 
 
 def _searchsorted(values: Tensor, columns: Tensor) -> Tensor:
-    """`torch.searchsorted`, which ONNX does not know, of ascending `values` `[d, knots]` and `columns` `[d, documents]`."""
+    """`torch.searchsorted`, which ONNX lacks, for ascending `values` `[d, knots]` and `columns` `[d, documents]`."""
     if not _is_exporting():
         return torch.searchsorted(values, columns)
     found, size = torch.zeros_like(columns, dtype=torch.int64), values.shape[-1]
-    for power in reversed(range(size.bit_length())):  # as many are below so far
+    for power in reversed(range(size.bit_length())):  # `found` values are below so far
         ahead = found + 2**power
         below = (ahead <= size) & (values.gather(-1, ahead.clamp(max=size) - 1) < columns)
         found = torch.where(below, ahead, found)
     return found
 
 
-# torch has it from 2.7 on.
+# Available from torch 2.7 on.
 _is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", lambda: False)
 
 
 def _of_lists(features: Tensor, lengths: Tensor, kind: str) -> Tensor:
-    """A statistic of each list, for each of its documents."""
-    if _is_exporting():  # which knows no lengths but that of all lists without padding
+    """A statistic of each list, repeated for each of its documents."""
+    if _is_exporting():  # all lists have the same length, without padding
         lists = features.unflatten(0, (lengths.shape[0], features.shape[0] // lengths.shape[0]))
         reduce: Any = {"min": torch.amin, "max": torch.amax, "mean": torch.mean}[kind]
         return (reduce(lists, 1, keepdim=True) + torch.zeros_like(lists)).flatten(0, 1)
-    if not len(features):  # which segment_reduce does not take
+    if not len(features):  # not supported by segment_reduce
         return features
     found = torch.segment_reduce(features, kind, lengths=lengths, axis=0)
     return torch.repeat_interleave(found, lengths, dim=0)
 
 
 def _divided(values: Tensor, scale: Tensor) -> Tensor:
-    """`values / scale`, 0 where the scale is 0; NaN, of a value that is missing, is not."""
+    """`values / scale`, 0 where the scale is 0; NaN, for missing values, stays NaN."""
     return torch.where(scale == 0, 0.0, values / scale)

@@ -1,4 +1,4 @@
-"""Several processes of `torch.distributed` that share the lists: which one this is, and sums over all of them."""
+"""Distributed training: the process group of `torch.distributed`, and sums over its processes."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ __all__ = ["Team", "copy_from_first", "find_team", "joined", "summed"]
 
 
 class Team(NamedTuple):
-    """The processes that share the work, as one of them sees them; all must do the same calls of its methods in the same order.
+    """The process group, as seen by one process; all processes must call its methods in the same order.
 
     Attributes:
-        rank: the number of this process, from 0.
-        world_size: how many there are.
+        rank: the rank of this process, from 0.
+        world_size: the number of processes.
     """
 
     rank: int = 0
     world_size: int = 1
 
     def sum(self, vector: np.ndarray) -> np.ndarray:
-        """The sum of an array over all processes, the same bits on all."""
+        """The sum of an array over all processes, bitwise equal on all."""
         return vector if self.world_size == 1 else summed(torch.from_numpy(vector)).numpy()
 
     def gathered(self, value: Any) -> list[Any]:
-        """What each process gave, in order; any object that can be pickled."""
+        """The values of all processes, by rank; any picklable object."""
         found = [value] * self.world_size
         if self.world_size > 1:
             distributed.all_gather_object(found, value)
         return found
 
     def hand_out(self, value: Any) -> Any:
-        """What the first process gave; any object that can be pickled."""
+        """The value of the first process, broadcast to all; any picklable object."""
         given = [value]
         if self.world_size > 1:
             distributed.broadcast_object_list(given, 0)
@@ -47,7 +47,7 @@ class Team(NamedTuple):
 
 
 def find_team() -> Team:
-    """The processes of `torch.distributed`; this one alone where that was not initialised.
+    """The processes of `torch.distributed`; only this one if that is not initialised.
 
     >>> find_team()
     Team(rank=0, world_size=1)
@@ -59,9 +59,9 @@ def find_team() -> Team:
 
 @contextmanager
 def joined() -> Iterator[Team]:
-    """The processes that `torchrun` started (or whatever else sets RANK and WORLD_SIZE), joined for a block; else this one alone.
+    """Join the processes started by `torchrun` (or anything that sets RANK and WORLD_SIZE) for a block; otherwise only this one.
 
-    What they send each other is on the CPU.
+    They communicate on the CPU, by gloo.
     """
     started = int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
     if not started or find_team().world_size > 1:
@@ -76,7 +76,7 @@ def joined() -> Iterator[Team]:
 
 
 def summed(values: Tensor) -> Tensor:
-    """The sum of `values`, of one shape and dtype, over all processes, each of which must call this; the same bits on all."""
+    """The sum of `values` over all processes, bitwise equal on all; each must call this, with the same shape and dtype."""
     if find_team().world_size == 1:
         return values
     total = _where_it_is_sent(values.detach().clone())
@@ -85,7 +85,7 @@ def summed(values: Tensor) -> Tensor:
 
 
 def copy_from_first(tensors: Iterable[Tensor]) -> None:
-    """Overwrite tensors, in place, with those of the first process; all processes must call this."""
+    """Broadcast the tensors of the first process to all, in place; all processes must call this."""
     if find_team().world_size == 1:
         return
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Progress of what takes long: a bar in a terminal, plain lines in a log. Which of the two it is, is decided here alone."""
+"""Progress of long operations: a bar in a terminal, plain lines in a log."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from tqdm import tqdm
 
 __all__ = ["Progress", "shows_bars"]
 
-_PAUSE = 10.0  # seconds between two lines of a log, at least
+_PAUSE = 10.0  # least seconds between two lines of a log
 
 
 def shows_bars(*files: Any) -> bool:
-    """Whether all of these files, stderr if none is named, show bars: terminals and a notebook's cells do, logs do not."""
+    """Whether all of these files (stderr if none) can show bars: terminals and notebook cells can, logs cannot."""
     return all(file.isatty() or type(file).__module__.startswith("ipykernel") for file in files or (sys.stderr,))
 
 
 class Progress(tqdm):
-    """A bar of tqdm, with its arguments; where stderr shows no bars, a line at most every ten seconds, and one at the end.
+    """A tqdm bar, with tqdm's arguments; if stderr cannot show bars, a line at most every ten seconds and one at the end.
 
-    With `leave=False`, which takes a bar away when it is done, what was done before the first line was due leaves none.
+    With `leave=False`, work that ends before the first line is due prints none.
     """
 
     _is_made = False
@@ -36,7 +36,7 @@ class Progress(tqdm):
         self._is_made = True
 
     def display(self, msg: str | None = None, pos: int | None = None) -> bool:
-        """Show the bar or, in a log, a line if it is time and says anything new."""
+        """Show the bar or, in a log, a line if one is due and has changed."""
         if not self._plain:
             return bool(super().display(msg, pos))
         if msg is None and self._time() >= self._due and (line := self._line()) != self._said:
@@ -46,12 +46,12 @@ class Progress(tqdm):
         return False
 
     def clear(self, *args: Any, **options: Any) -> None:
-        """Take the bar away; lines stay."""
+        """Clear the bar; lines stay."""
         if not self._plain:
             super().clear(*args, **options)
 
     def close(self) -> None:
-        """Take the bar away, or leave it; a log has its last line. One interrupted while it was made has nothing to close."""
+        """Close the bar; a log gets its last line. One interrupted during construction has nothing to close."""
         if not self._is_made:
             return
         last = self._plain and not self.disable and (self._kept or self._said)

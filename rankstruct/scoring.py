@@ -1,4 +1,4 @@
-"""Scores of documents from what is not a scorer of features: a large model in slices, probabilities of a language model."""
+"""Scores from large models: scoring in slices to save memory, and preference scores of language models."""
 
 from __future__ import annotations
 
@@ -21,23 +21,22 @@ __all__ = ["preference_scores", "sliced_scores"]
 def sliced_scores(
     score: Callable[[Any], Tensor], inputs: Any, size: int | None = 32, parameters: Iterable[Tensor] | None = None
 ) -> Tensor:
-    """What `score` says of many documents, in the memory of `size` of them: `torch.cat([score(s) for s in slices])`.
+    """Score many documents in the memory of `size` of them: `torch.cat([score(s) for s in slices])`.
 
-    Where a gradient is asked for and there are several slices, none keeps its activations: the backward pass computes those of
-    one slice at a time again, with the same random numbers (dropout), from the gradient that the loss of the whole list gave.
-    It costs one more forward pass, and the gradient is the same; there is none of second order. `backward()` adds each slice's
-    gradient to `.grad` as it comes, so that no second set of gradients is held; where hooks or other processes wait for that of
-    the whole, or `torch.autograd.grad` asks for it, one is.
+    With several slices and gradients enabled, no activations are stored: the backward pass recomputes them slice by slice, with
+    the same random numbers (dropout), from the gradient of the loss of the complete list. This costs one more forward pass; the
+    gradient is the same, but not differentiable again. `backward()` adds the gradient of each slice to `.grad` directly; a second
+    set of gradients is needed only with hooks, several processes or `torch.autograd.grad`.
 
     Args:
-        score: of a slice of `inputs` to `[documents of the slice, ...]`.
+        score: maps a slice of `inputs` to scores `[documents of the slice, ...]`.
         inputs: a tensor `[documents, ...]`, a mapping of such tensors as tokenizers return them, or a sequence.
-        size: documents of a slice, at least 1; all at once if None.
-        parameters: all that the gradient is for; those of `score` if None, which must be a module then.
+        size: documents per slice, at least 1; all at once if None.
+        parameters: all parameters that need a gradient; those of `score` if None, which must then be a module.
 
     Raises:
-        TypeError: there are several slices, and no parameters.
-        ValueError: a size below 1, or tensors of a mapping that differ in their number of documents.
+        TypeError: several slices, but no parameters.
+        ValueError: a size below 1, or tensors of a mapping with different numbers of documents.
 
     Source: Gao, Zhang, Han, Callan, "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup", RepL4NLP 2021,
     for embeddings.
@@ -55,15 +54,15 @@ def sliced_scores(
         return torch.cat([score(part) for part in parts])
     if parameters is None:
         if not isinstance(score, nn.Module):
-            raise TypeError("sliced_scores needs parameters=, such as model.parameters(): what the gradient is for")
+            raise TypeError("sliced_scores needs parameters= to differentiate, such as model.parameters()")
         parameters = score.parameters()
     found: Tensor = _Sliced.apply(score, parts, *(each for each in parameters if each.requires_grad))
     return found
 
 
 class _Sliced(torch.autograd.Function):
-    """Scores of slices, forward without a graph. torch's checkpoint() gives the same; its graph of many small pieces, between
-    which activations come and go, splits the heap, so that memory grows with the number of slices after all.
+    """Scores of slices, computed without a graph. torch's checkpoint() is equivalent, but its many small graphs fragment the
+    heap, so that memory grows with the number of slices.
     """
 
     @staticmethod
@@ -99,7 +98,7 @@ class _Sliced(torch.autograd.Function):
                 torch.set_rng_state(state)
                 if module:
                     module.set_rng_state(device_state)
-                if straight:  # nothing of the size of the model is held beside the gradients that are there
+                if straight:  # no second set of gradients
                     torch.autograd.backward(ctx.score(part), grad, inputs=parameters)
                     continue
                 found = torch.autograd.grad(ctx.score(part), parameters, grad, allow_unused=True)
@@ -110,7 +109,7 @@ class _Sliced(torch.autograd.Function):
 
 @contextmanager
 def _silent_hooks(parameters: Sequence[Tensor]) -> Iterator[None]:
-    """Hooks of gradients are for that of all slices, which comes last."""
+    """Disable gradient hooks, which are for the gradient of all slices, which comes last."""
     hooks = [(each._backward_hooks, dict(each._backward_hooks)) for each in parameters if each._backward_hooks]
     for kept, _ in hooks:
         kept.clear()
@@ -122,14 +121,17 @@ def _silent_hooks(parameters: Sequence[Tensor]) -> Iterator[None]:
 
 
 def _adds_to_grad(parameters: Sequence[Tensor]) -> bool:
-    """Whether the backward pass under way adds to `.grad` of all of these and nobody waits for that: no hooks, no processes."""
+    """Whether the current backward pass adds to `.grad` of all of these, without hooks or other processes."""
     if distributed.is_available() and distributed.is_initialized():
         return False
     if any(not each.is_leaf or each._backward_hooks or each._post_accumulate_grad_hooks for each in parameters):
         return False
     try:
         return all(torch._C._will_engine_execute_node(get_gradient_edge(each).node) for each in parameters)
-    except (AttributeError, RuntimeError):  # another torch; or torch.autograd.grad(), which hands out gradients
+    except (
+        AttributeError,
+        RuntimeError,
+    ):  # another version of torch; or torch.autograd.grad(), which returns gradients
         return False
 
 
@@ -138,7 +140,7 @@ def _device_module(kind: str) -> Any:
 
 
 def slices(inputs: Any, size: int | None) -> Iterator[Any]:
-    """Parts of a tensor, of a mapping of tensors or of a sequence, `size` documents each; one, even if it is empty, if None."""
+    """Slices of a tensor, a mapping of tensors or a sequence, of `size` documents each; a single one if None or empty."""
     documents = _documents(inputs)
     step = max(documents, 1) if size is None else size
     for first in range(0, max(documents, 1), step):
@@ -151,7 +153,7 @@ def _documents(inputs: Tensor | Mapping[str, Tensor] | Sequence[Any]) -> int:
         return len(inputs)
     counts = {name: len(each) for name, each in inputs.items()}
     if len(set(counts.values())) != 1:
-        raise ValueError(f"all inputs must have as many documents; got {counts}")
+        raise ValueError(f"all inputs must have the same number of documents; got {counts}")
     return next(iter(counts.values()))
 
 
@@ -160,16 +162,16 @@ def preference_scores(
 ) -> Tensor:
     """Scores of a language model's responses to one prompt: beta (log p(response) - log p_reference(response)).
 
-    Any loss of lists then trains the model on ranked or graded responses. With two responses and `RankNetLoss`, that is DPO;
+    Any ranking loss then trains the model on ranked or graded responses. With two responses and `RankNetLoss`, this is DPO;
     with more and `LambdaLoss`, LiPO; with `ListMLELoss`, the Plackett-Luce form of DPO.
 
     Args:
-        log_probability: `[..., responses]`, the sum over the response's tokens of their log-probabilities, by the model trained.
-        reference_log_probability: the same by the model it started from, which takes no gradient; 0, so no reference, if None.
-        beta: how far the model may go from the reference, above 0: the smaller, the farther.
+        log_probability: `[..., responses]`, the sum of the log-probabilities of the response's tokens under the trained model.
+        reference_log_probability: the same under the reference model, without gradient; no reference (0) if None.
+        beta: strength of the constraint to stay close to the reference, above 0: smaller allows larger deviations.
 
     Raises:
-        TypeError: log-probabilities that are no tensors.
+        TypeError: log-probabilities that are not tensors.
         ValueError: a beta that is not finite and above 0, or shapes that differ.
 
     Source: Rafailov, Sharma, Mitchell, Ermon, Manning, Finn, "Direct Preference Optimization", NeurIPS 2023, equation 7; Liu et
@@ -190,7 +192,7 @@ def preference_scores(
         return beta * log_probability
     if reference_log_probability.shape != log_probability.shape:
         raise ValueError(
-            f"reference_log_probability must have the shape of log_probability, one a response; got "
+            f"reference_log_probability must have the shape of log_probability, one per response; got "
             f"{tuple(reference_log_probability.shape)} and {tuple(log_probability.shape)}"
         )
     return beta * (log_probability - reference_log_probability.detach())

@@ -1,10 +1,10 @@
-"""Is a difference more than chance? Tests of two systems, intervals, correction of a table; SciPy wherever it has them.
+"""Statistical significance: tests of two systems, confidence intervals and correction for multiple tests.
 
-Values `[n]` are finite, larger is better; paired ones are of one shape, in the same order, and a difference within rounding is a
-draw, see `differences`. Anything else raises ValueError. P-values are two-sided, never NaN, and 1 where fewer than two values are
-left or nothing differs.
+Values `[n]` are finite, larger is better; paired values have the same shape and order, and a difference within rounding is a tie,
+see `differences`. Anything else raises ValueError. P-values are two-sided, never NaN, and 1 if fewer than two values remain or
+nothing differs.
 
-SciPy's statistics take half a second to import, so each function that needs them does so itself.
+`scipy.stats` takes half a second to import, so each function that needs it does so itself.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ __all__ = [
 Test = Literal["randomization", "wilcoxon", "t"]
 TESTS = get_args(Test)
 ROUNDING = 1e-12
-"""Values that differ by less, relative to the larger of them or to 1, are one value computed in two ways."""
+"""Values that differ by less, relative to the larger of them or to 1, are considered equal."""
 
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """Two systems on the same queries or trials.
+    """Result of comparing two systems on the same queries or trials.
 
     Attributes:
-        difference: the mean of the first less that of the second.
-        wins: where the first is better.
-        losses: where it is worse; the rest are draws, see `differences`.
-        p: of the difference.
+        difference: the mean of the first minus that of the second.
+        wins: the number of values for which the first is better.
+        losses: the number for which it is worse; the rest are ties, see `differences`.
+        p: the p-value of the difference.
     """
 
     difference: float
@@ -55,12 +55,12 @@ class PairedComparison:
 
     @property
     def stars(self) -> str:
-        """See `stars`."""
+        """The p-value as `stars`."""
         return stars(self.p)
 
 
 def compare_paired(first: ArrayLike, second: ArrayLike, test: Test = "wilcoxon", seed: int = 0) -> PairedComparison:
-    """Wins, losses and the p-value of `paired_p_value`, by default that of Wilcoxon's signed rank, which leaves draws out.
+    """Compare paired values: wins, losses and the p-value, by default of Wilcoxon's signed-rank test, which ignores ties.
 
     Source of the layout (means, W/L, stars): Yue, Finley, Radlinski, Joachims, SIGIR 2007, tables 6 to 11.
 
@@ -74,26 +74,26 @@ def compare_paired(first: ArrayLike, second: ArrayLike, test: Test = "wilcoxon",
 
 
 def differences(first: ArrayLike, second: ArrayLike) -> np.ndarray:
-    """`first - second` of paired values `[n]`, exactly 0 where they differ within rounding: such a pair is a draw.
+    """`first - second` of paired values `[n]`, exactly 0 if they differ within rounding: such a pair is a tie.
 
     >>> differences([0.9, 0.5], [0.9000000000000001, 0.25])
     array([0.  , 0.25])
     """
     a, b = _values("first", first), _values("second", second)
     if a.shape != b.shape:
-        raise ValueError(f"paired values must have one shape; got {a.shape} and {b.shape}")
+        raise ValueError(f"paired values must have the same shape; got {a.shape} and {b.shape}")
     with np.errstate(over="ignore"):
         difference = a - b
     if not np.isfinite(difference).all():
         raise ValueError(
-            f"paired values {np.flatnonzero(~np.isfinite(difference))[0]} are further apart than a float64 holds"
+            f"the difference of paired values {np.flatnonzero(~np.isfinite(difference))[0]} overflows float64"
         )
     difference[np.abs(difference) <= _rounding(a, b)] = 0
     return difference
 
 
 def _rounding(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """How far the difference of each pair may be off."""
+    """The rounding error of the difference of each pair."""
     return ROUNDING * np.maximum(1, np.maximum(np.abs(first), np.abs(second)))
 
 
@@ -103,9 +103,9 @@ def paired_p_value(first: ArrayLike, second: ArrayLike, test: Test = "randomizat
     Args:
         first: one system's values.
         second: the other's.
-        test: `"randomization"`, signs of the differences flipped at random, 9,999 times or all ways if fewer (Smucker, Allan,
-            Carterette, CIKM 2007); `"wilcoxon"`, the signed rank test; `"t"`, the paired t-test.
-        seed: of the randomization.
+        test: `"randomization"`, signs of the differences flipped at random 9,999 times, or in all ways if there are fewer
+            (Smucker, Allan, Carterette, CIKM 2007); `"wilcoxon"`, the signed-rank test; `"t"`, the paired t-test.
+        seed: random seed of the randomization test.
 
     Raises:
         ValueError: an unknown test.
@@ -133,7 +133,7 @@ def paired_p_value(first: ArrayLike, second: ArrayLike, test: Test = "randomizat
 
 
 def _places(distances: np.ndarray, rounding: np.ndarray) -> np.ndarray:
-    """The place of each distance from 1, in ascending order; neighbours no further apart than their rounding share one."""
+    """The 1-based rank of each distance, ascending; neighbours that differ within rounding share a rank."""
     order = np.argsort(distances, kind="stable")
     apart = np.diff(distances[order]) > np.maximum(rounding[order][1:], rounding[order][:-1])
     places = np.empty(len(order))
@@ -142,13 +142,13 @@ def _places(distances: np.ndarray, rounding: np.ndarray) -> np.ndarray:
 
 
 def _unit(*values: np.ndarray) -> float:
-    """A power of 2 next to the largest value, by which all are divided without rounding so that squares stay in range."""
+    """A power of 2 near the largest value: dividing by it is exact and keeps squares in range."""
     largest = max(float(np.abs(each).max()) for each in values)
     return float(np.ldexp(1.0, np.frexp(largest)[1] - 1)) if largest else 1.0
 
 
 def unpaired_p_value(first: ArrayLike, second: ArrayLike, *, equal_variance: bool = False) -> float:
-    """The p-value of the t-test of two independent samples `[n]`, `[m]`: Welch's, or Student's if they have `equal_variance`.
+    """The p-value of the t-test of two independent samples `[n]`, `[m]`: Welch's, or Student's with `equal_variance`.
 
     >>> round(unpaired_p_value([1.0, 2.0, 3.0, 4.0], [3.0, 4.0, 5.0, 6.0]), 4)
     0.071
@@ -167,13 +167,13 @@ def unpaired_p_value(first: ArrayLike, second: ArrayLike, *, equal_variance: boo
 def bootstrap_interval(
     values: ArrayLike, level: float = 0.95, *, resamples: int = 9999, seed: int = 0
 ) -> tuple[float, float]:
-    """Lower and upper end of the percentile bootstrap interval of the mean of at least one value `[n]`.
+    """Percentile bootstrap confidence interval of the mean, `(low, high)`.
 
     Args:
-        values: `[n]`.
-        level: of confidence, between 0 and 1.
-        resamples: how many samples of n values are drawn with replacement.
-        seed: of the draws.
+        values: `[n]`, at least one.
+        level: confidence level, between 0 and 1.
+        resamples: number of samples of n values drawn with replacement.
+        seed: random seed.
 
     >>> low, high = bootstrap_interval(np.arange(100.0))
     >>> 43 < low < 45 and 54 < high < 56
@@ -192,15 +192,15 @@ def bootstrap_interval(
 
 
 def holm(p_values: ArrayLike) -> np.ndarray:
-    """Holm's step-down correction: p-values that may be compared with the level of the whole family.
+    """Holm's step-down correction: p-values that can be compared with the family-wise level.
 
-    The i-th smallest of m is `max over j <= i of min(1, (m - j + 1) p_j)`. Nothing is assumed of their dependence.
+    The i-th smallest of m is `max over j <= i of min(1, (m - j + 1) p_j)`. The tests may depend on each other in any way.
 
     Args:
-        p_values: any shape, all of them one family, without what was not compared.
+        p_values: any shape, all in one family; leave out what was not compared.
 
     Raises:
-        ValueError: a value outside 0 to 1, or NaN: whether it stands for a test counts for all others.
+        ValueError: a value outside 0 to 1, or NaN, since the number of tests affects all of them.
 
     Source: Holm, "A Simple Sequentially Rejective Multiple Test Procedure", Scandinavian Journal of Statistics, 1979.
 
@@ -218,7 +218,7 @@ def holm(p_values: ArrayLike) -> np.ndarray:
 
 
 def stars(p: float) -> str:
-    """`**` for p < 0.01, `*` for p < 0.05, otherwise nothing.
+    """Significance stars: `**` for p < 0.01, `*` for p < 0.05, otherwise an empty string.
 
     >>> stars(0.003), stars(0.03), stars(0.3)
     ('**', '*', '')
@@ -228,14 +228,14 @@ def stars(p: float) -> str:
 
 @dataclass(frozen=True)
 class Spread:
-    """A figure over seeds.
+    """Summary of a result over several seeds.
 
     Attributes:
-        mean: over the seeds.
-        deviation: standard deviation with n - 1; 0 for one seed.
-        low: the least value.
-        high: the greatest.
-        seeds: how many.
+        mean: the mean over the seeds.
+        deviation: the standard deviation with n - 1; 0 for one seed.
+        low: the minimum.
+        high: the maximum.
+        seeds: the number of seeds.
     """
 
     mean: float
@@ -249,7 +249,7 @@ class Spread:
 
 
 def spread(values: ArrayLike) -> Spread:
-    """Mean, standard deviation and range of one figure over seeds `[seeds]`.
+    """Mean, standard deviation and range of a result over seeds `[seeds]`.
 
     >>> print(spread([0.25, 0.35]))
     0.3000 ± 0.0707
@@ -260,7 +260,7 @@ def spread(values: ArrayLike) -> Spread:
 
 
 def _values(name: str, values: ArrayLike, what: str | None = None) -> np.ndarray:
-    """Values `[n]` as an array; at least one if there is to be something (`what`) of them."""
+    """Values `[n]` as an array; at least one if `what` is computed from them."""
     try:
         a = as_numbers(name, values).astype(np.float64)
     except TypeError as error:

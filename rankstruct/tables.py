@@ -1,4 +1,4 @@
-"""Tables as text, by tabulate: for terminals, Markdown, LaTeX and HTML."""
+"""Text tables for terminals, Markdown, LaTeX and HTML, by tabulate."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["escape_markdown", "format_table", "markdown_table"]
 def format_table(
     header: Sequence[str], rows: Sequence[Sequence[object]], style: str = "simple", align: Sequence[str] | None = None
 ) -> str:
-    """A table with a header; text to the left, numbers to the right, floats with four decimals.
+    """Format a table: text left-aligned, numbers right-aligned, floats with four decimals.
 
     Args:
-        header: names of the columns.
-        rows: of cells.
-        style: one of tabulate's, such as `"simple"`, `"github"`, `"latex_raw"` or `"unsafehtml"`.
-        align: `"left"` or `"right"` for each column, in place of the rule.
+        header: column names.
+        rows: rows of cells.
+        style: a tabulate format, such as `"simple"`, `"github"`, `"latex_raw"` or `"unsafehtml"`.
+        align: `"left"` or `"right"` per column, instead of the default.
 
     >>> print(format_table(["measure", "value"], [["AP", 0.5], ["nDCG@10", 0.25]]))
     measure      value
@@ -34,7 +34,7 @@ def format_table(
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    r"""A table of GitHub's Markdown; what would end a cell is escaped.
+    r"""Format a table in GitHub Markdown, with cells escaped.
 
     >>> print(markdown_table(["trainer", "a|b"], [["SVMmap", "0.5"]]))
     | trainer   | a\|b   |
@@ -46,5 +46,5 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def escape_markdown(cell: str) -> str:
-    """A cell's text without an end of the cell in it."""
+    """Escape the bars in a cell's text."""
     return cell.replace("|", "\\|")

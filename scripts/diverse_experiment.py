@@ -158,6 +158,7 @@ def report_rows(found: Mapping[str, Mapping[str, np.ndarray]], measure: str, tes
 
 
 def build_parser() -> argparse.ArgumentParser:
+    """The options of this script."""
     parser = argparse.ArgumentParser(
         prog="diverse_experiment.py",
         description="Train linear scorers with the diverse loss and without it, re-rank both diversely, and compare the diverse "
@@ -197,6 +198,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> None:
+    """Train, compare, print the tables and write them."""
     data = (
         read_splits(builtin="synthetic-groups").train if options.synthetic else read_hosts(options.data, options.host)
     )

@@ -1,6 +1,7 @@
 """Feed damaged files to everything that reads: `python scripts/fuzz.py --inputs 100000 --seed 0`.
 
-An input is a small valid file that a seed decides, damaged by a few mutations (bits, pieces, lines, numbers, encodings). What
+An input is a small valid file that a seed decides, damaged by a few mutations (bits, pieces, lines, numbers, encodings); or a
+table of columns of any type, an array of any kind, a config with a misspelt key. What
 the library makes of it must equal what the plain parsers of tests/plain_parsers.py read, or be the documented error where
 those refuse the file; within 10 seconds of a processor and 1 GB. Inputs go to processes with these limits, so that a crash
 or a hang is a finding too.
@@ -10,14 +11,18 @@ This runs from a checkout, on Linux.
 """
 
 import argparse
+import bz2
 import contextlib
+import datetime
 import io
 import itertools
 import json
 import logging
+import lzma
 import math
 import multiprocessing
 import os
+import re
 import resource
 import shutil
 import signal
@@ -29,6 +34,8 @@ import warnings
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
+from decimal import Decimal
+from fractions import Fraction
 from functools import partial
 from gzip import compress
 from multiprocessing.connection import Connection, wait
@@ -36,12 +43,17 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.parquet
 import torch
 import yaml
 
 import rankstruct as rs
-from rankstruct.cli import main as rankstruct
 from rankstruct.commands.cells import Cell, CellFolders
+from rankstruct.configs import read_config as read_yaml
 from rankstruct.data import (
     DataError,
     RankingData,
@@ -59,9 +71,11 @@ from rankstruct.models import load_scorer, save_scorer
 from rankstruct.progress import Progress
 from rankstruct.recommenders import read_ratings, read_titles
 from rankstruct.tables import format_table
+from rankstruct.text.collection import _texts as texts_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import plain_parsers as plain
+import programs
 from plain_parsers import Refused, Unsure
 
 ROOT = Path(__file__).parents[1]
@@ -79,6 +93,7 @@ class Kind(NamedTuple):
         share: of all inputs; slow ones have a small one.
         name: of the file.
         errors: that are documented.
+        damaged: the share that is mutated.
     """
 
     make: Callable[[Random], Input]
@@ -87,6 +102,7 @@ class Kind(NamedTuple):
     share: float = 1.0
     name: str = "input.txt"
     errors: tuple[type[Exception], ...] = (DataError,)
+    damaged: float = 1.0
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -102,7 +118,8 @@ EDGES = [
 PIECES = [
     b" ", b"\n", b"\r\n", b"\n\n", b"\xef\xbb\xbf", b"\x00", b"\xff", b"::", b'""', b"qid:", b"qid:a", b"docid = ", b"1:",
     b"@data\n", b"@attribute x numeric\n", b"&a ", b"*a", b"!!python/object/apply:os.getcwd []",
-    *(letter.encode() for letter in "\r\t#%\x0b\x0c\x1c\x85\u2028\u3000é\"',;|:={}"),
+    *(letter.encode() for letter in "\r\t#%\x0b\x0c\x1c\x85\xa0\u2003\u2028\u3000\u200b\ufeffé\"',;|:={}"),
+    b"TRUE", b"false", b"QID:",
 ]
 # fmt: on
 
@@ -190,27 +207,52 @@ def some_number(rng: Random) -> str:
     )
 
 
-def some_name(rng: Random, letter: str) -> str:
+# Blanks of Unicode, its line ends, marks, what begins remarks, quotes, separators of other formats.
+ODD = "\u00a0\u2003\u3000\u202f\u2028\u2029\u0085\x0b\x0c\x1c\x1d\x1e\x1f\ufeff\u200b#:;,|\"'=é漢"
+
+
+def some_name(rng: Random, letter: str, odd: float = 0.04) -> str:
+    """A name; now and then one of odd letters, or with a blank."""
+    if rng.random() < odd:
+        return "".join(rng.choice(rng.choice(("ab1", ODD, ODD + " "))) for _ in range(rng.randrange(1, 5)))
     return rng.choice((f"{letter}{rng.randrange(30)}", f"{letter}é{rng.randrange(9)}", str(rng.randrange(10**6))))
 
 
-def document_lines(rng: Random, *, with_qid: bool) -> str:
+def laid_out(rows: list[list[str]], rng: Random, between: str | None = None) -> bytes:
+    """Lines of fields, with the separators, line ends and encodings of some program."""
+    odd = rng.random() < 0.1
+    if between is None or odd:
+        usual = ("\t", " ", "  ", " \t ")
+        between = rng.choice((*usual, "\u00a0", "\u3000", "\x0b", ",") if odd else usual)
+    end = rng.choice(("\n", "\r\n", "\r", "\u2028", "\x85")) if rng.random() < 0.2 else "\n"
+    text = end.join(between.join(row) for row in rows) + rng.choice((end, end, "", 2 * end))
+    odd = rng.random() < 0.1
+    return text.encode(rng.choice(("utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32")) if odd else "utf-8")
+
+
+def document_rows(rng: Random, *, with_qid: bool, base: int = 1, odd: float = 0.04) -> list[list[str]]:
     width, full = rng.randrange(1, 8), rng.random() < 0.5
-    names = dict.fromkeys(some_name(rng, "q") for _ in range(rng.randrange(1, 5)))
     rows = []
-    for name in names:
+    for name in dict.fromkeys(some_name(rng, "q", odd) for _ in range(rng.randrange(1, 5))):
         for _ in range(rng.randrange(1, 5)):
-            kept = [i for i in range(1, width + 1) if full or not rows or rng.random() < 0.5]
-            values = " ".join(f"{i}:{'NULL' if rng.random() < 0.02 else some_number(rng)}" for i in kept)
-            remark = rng.choice(("", "", f" # docid = {some_name(rng, 'd')}", f" #{some_name(rng, 'd')}", " # a b = c"))
-            rows.append(f"{rng.randrange(3)} {f'qid:{name} ' * with_qid}{values}{remark}")
-    return "\n".join(rows) + rng.choice(("\n", "", "\n\n"))
+            kept = [i for i in range(base, width + base) if full or not rows or rng.random() < 0.5]
+            values = [f"{i}:{'NULL' if rng.random() < 0.02 else some_number(rng)}" for i in kept]
+            remark = rng.choice(("", "", f"# docid = {some_name(rng, 'd')}", f"#{some_name(rng, 'd')}", "# a b = c"))
+            qid = rng.choices(("qid", "QID"), (9, 1))[0]
+            rows.append([str(rng.randrange(3)), *[f"{qid}:{name}"] * with_qid, *values, *[remark] * bool(remark)])
+    return rows
+
+
+def document_lines(rng: Random, *, with_qid: bool, odd: float = 0.04) -> str:
+    rows = document_rows(rng, with_qid=with_qid, odd=odd)
+    return "\n".join(map(" ".join, rows)) + rng.choice(("\n", "", "\n\n"))
 
 
 def svmlight_input(rng: Random) -> Input:
     options = {"labels": rng.choice(("grades", "real")), "omitted": rng.choice(("check", "zero"))}
     options |= {"fill": rng.choice((0.0, -1.5)), "sparse": rng.choice(("auto", True, False))}
-    return document_lines(rng, with_qid=True).encode(), options
+    options["zero_based"] = rng.random() < 0.15
+    return laid_out(document_rows(rng, with_qid=True, base=int(not options["zero_based"])), rng), options
 
 
 def lists_of(data: RankingData) -> dict:
@@ -248,7 +290,7 @@ def group_input(rng: Random) -> Input:
     while left:
         sizes.append(rng.randrange(1, left + 1))
         left -= sizes[-1]
-    return rng.choice(("\n", " ")).join(map(str, sizes)).encode(), {"documents": text.encode()}
+    return laid_out([[str(size)] for size in sizes], rng, rng.choice(("\n", None))), {"documents": text.encode()}
 
 
 def read_with_groups(path: Path, documents: bytes) -> dict:
@@ -262,21 +304,20 @@ def expect_groups(content: bytes, documents: bytes) -> dict:
     return plain.svmlight(documents, sizes=content, omitted="zero")
 
 
-def gzip_input(rng: Random) -> Input:
-    text = document_lines(rng, with_qid=True).encode()
-    if rng.random() < 0.003:  # a bomb: 300 kB become 300 MB
-        bomb = zlib.compressobj(1, wbits=31)
-        pieces = [bomb.compress(text), *(bomb.compress(b"\n" * 10**6) for _ in range(300)), bomb.flush()]
-        return b"".join(pieces), {"omitted": "zero"}
-    size = rng.randrange(len(text))
-    packed = (compress(mutate(text, rng)), compress(text), compress(text[:size]) + compress(text[size:]))
+PACKERS: list[Callable[[bytes], bytes]] = [compress, bz2.compress, lzma.compress]
+if plain.zstandard is not None:
+    PACKERS.append(plain.zstandard.ZstdCompressor(write_checksum=True).compress)
+
+
+def packed_input(rng: Random) -> Input:
+    """A packed file: whole, of several streams, of damaged text, or of two kinds."""
+    text, pack = document_lines(rng, with_qid=True).encode(), rng.choice(PACKERS)
+    if rng.random() < 0.003:  # a bomb
+        return pack(text) + pack(b"\n" * 10**6) * 300, {"omitted": "zero"}
+    size, zeros = rng.randrange(len(text)), bytes(rng.choice((0, 0, 1, 4)))
+    other = rng.choice((pack, pack, rng.choice(PACKERS)))
+    packed = (pack(mutate(text, rng)), pack(text), pack(text) + zeros, pack(text[:size]) + zeros + other(text[size:]))
     return rng.choice(packed), {"omitted": "zero"}
-
-
-def expect_gzip(content: bytes, omitted: str) -> dict:
-    if len(content) > 250_000:
-        raise Unsure("a bomb")
-    return plain.svmlight(content, omitted=omitted)
 
 
 def class_rows(rng: Random) -> tuple[list[str], list[list[str]]]:
@@ -287,10 +328,35 @@ def class_rows(rng: Random) -> tuple[list[str], list[list[str]]]:
 
 def csv_input(rng: Random) -> Input:
     names, rows = class_rows(rng)
+    if rng.random() < 0.2:
+        at = rng.randrange(len(names))
+        rows = [[*row[:at], rng.choice(("True", "false", "TRUE")), *row[at + 1 :]] for row in rows]
     quote = rng.choice(("", '"'))
-    return "\n".join(
-        ",".join(f"{quote}{cell}{quote}" for cell in row) for row in [[*names, "class"], *rows]
-    ).encode(), {}
+    rows = [[f"{quote}{cell}{quote}" for cell in row] for row in [[*names, "class"], *rows]]
+    return laid_out(rows, rng, rng.choice(",,;\t|")), {}
+
+
+def csv_lists_input(rng: Random) -> Input:
+    """A table of lists, its columns in any order; some cells are empty, some columns True and False."""
+    columns = {"label": lambda: str(rng.randrange(3)), "qid": str, "x": lambda: some_number(rng)}
+    if rng.random() < 0.5:
+        columns["docid"] = lambda: some_name(rng, "d")
+    for name in ("y", "z é", "w")[: rng.randrange(4)]:
+        flags = rng.random() < 0.3
+        columns[name] = lambda flags=flags: rng.choice(("True", "false", "TRUE", "")) if flags else some_number(rng)
+    names = rng.sample(list(columns), len(columns))
+    rows = [[rng.choice((name, name, name, name.upper(), name.title())) for name in names]]
+    for query in dict.fromkeys(some_name(rng, "q") for _ in range(rng.randrange(1, 4))):
+        for _ in range(rng.randrange(1, 4)):
+            cells = {name: query if name == "qid" else make() for name, make in columns.items()}
+            empty = rng.choice(["x", *names]) if rng.random() < 0.1 else None
+            rows.append(["" if name == empty else cells[name] for name in names])
+    separator = rng.choice(",,;\t|")
+    quoted = rng.random() < 0.2
+    content = laid_out(
+        [[f'"{cell}"' if quoted or separator in cell else cell for cell in row] for row in rows], rng, separator
+    )
+    return rng.choice(PACKERS)(content) if rng.random() < 0.05 else content, {}
 
 
 def arff_input(rng: Random) -> Input:
@@ -308,21 +374,27 @@ def read_classes(path: Path) -> dict:
 
 def run_input(rng: Random) -> Input:
     rows = [
-        f"{query} Q0 {docid} {rank} {some_number(rng)} tag"
+        [query, "Q0", docid, str(rank), some_number(rng), "tag"]
         for query in dict.fromkeys(some_name(rng, "q") for _ in range(3))
         for rank, docid in enumerate(dict.fromkeys(some_name(rng, "d") for _ in range(rng.randrange(1, 6))))
     ]
-    return ("\n".join(rows) + "\n").encode(), {}
+    return laid_out(rows, rng), {}
 
 
 def qrels_input(rng: Random) -> Input:
     pairs = dict.fromkeys((some_name(rng, "q"), some_name(rng, "d")) for _ in range(rng.randrange(1, 12)))
-    return "".join(f"{query} 0 {docid} {rng.randrange(-1, 4)}\n" for query, docid in pairs).encode(), {}
+    return laid_out([[query, "0", docid, str(rng.randrange(-1, 4))] for query, docid in pairs], rng), {}
+
+
+def beir_input(rng: Random) -> Input:
+    pairs = dict.fromkeys((some_name(rng, "q"), some_name(rng, "d")) for _ in range(rng.randrange(1, 12)))
+    rows = [[*pair, str(rng.randrange(-1, 4)) + rng.choice(("", ".0"))] for pair in pairs]
+    return laid_out([["query-id", "corpus-id", "score"], *rows], rng, rng.choice(("\t", "\t", " "))), {}
 
 
 def scores_input(rng: Random) -> Input:
-    before = "x " * rng.randrange(2)
-    return "".join(f"{before}{some_number(rng)}\n" for _ in range(rng.randrange(1, 9))).encode(), {}
+    before = ["x"] * rng.randrange(2)
+    return laid_out([[*before, some_number(rng)] for _ in range(rng.randrange(1, 9))], rng), {}
 
 
 RATINGS = {
@@ -342,7 +414,7 @@ def ratings_input(rng: Random) -> Input:
     rows = [[*pair, str(rng.randint(lowest, highest)), "881250949"][: columns[0]] for pair in pairs]
     if form == "csv" and rng.random() < 0.5:
         rows = [["item", "user", "rating"], *([item, user, rating] for user, item, rating in rows)]
-    return "\n".join((separator or " ").join(row) for row in rows).encode(), {"form": form}
+    return laid_out(rows, rng, separator), {"form": form}
 
 
 def ratings_of(path: Path, form: str) -> dict:
@@ -354,12 +426,14 @@ def ratings_of(path: Path, form: str) -> dict:
 
 def titles_input(rng: Random) -> Input:
     between = rng.choice(("|", "::"))
-    return "".join(f"{i}{between}{some_name(rng, 'film ')}{between}x\n" for i in range(1, 9)).encode("latin-1"), {}
+    return "".join(f"{i}{between}{some_name(rng, 'film ')}{between}x\n" for i in range(1, 9)).encode(
+        "latin-1", "replace"
+    ), {}
 
 
 def cache_input(rng: Random) -> Input:
     """A file of the cache; a fifth get the right checksum after the damage."""
-    text = document_lines(rng, with_qid=True).encode()
+    text = document_lines(rng, with_qid=True, odd=0).encode()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "lists.txt")
         path.write_bytes(text)
@@ -369,7 +443,7 @@ def cache_input(rng: Random) -> Input:
 
 def map_input(rng: Random) -> Input:
     """A converted file, which is read where it is."""
-    text = document_lines(rng, with_qid=True).encode()
+    text = document_lines(rng, with_qid=True, odd=0).encode()
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "lists.txt").write_bytes(text)
         convert_lists(f"{folder}/lists.txt", f"{folder}/lists.rankdata", omitted="zero")
@@ -432,7 +506,27 @@ def cell_input(rng: Random) -> Input:
         "test": {"AP": rng.random(), "RR": None},
         "path": [some_name(rng, "x")],
     }
-    return json.dumps(result, indent=2).encode(), {}
+    text = json.dumps(result, indent=2)
+    if rng.random() < 0.2:  # a key twice
+        line = rng.choice([each for each in text.split("\n") if '":' in each and each[-1] == ","])
+        text = text.replace(line, f"{line}\n{line}")
+    return text.encode(), {}
+
+
+def corpus_input(rng: Random) -> Input:
+    """Texts of a collection; some have a key twice, or a number or nothing where text belongs."""
+    rows = []
+    for name in dict.fromkeys(some_name(rng, "d") for _ in range(rng.randrange(1, 6))):
+        pairs = [("_id", name), ("title", some_name(rng, "t")), ("text", some_name(rng, "x"))]
+        if rng.random() < 0.1:
+            pairs[rng.randrange(3)] = (
+                rng.choice(("_id", "title", "text", "url")),
+                rng.choice((7, None, True, 0.5, [], "x")),
+            )
+        if rng.random() < 0.1:
+            pairs.append(rng.choice(pairs))
+        rows.append([f"{{{', '.join(f'{json.dumps(key)}: {json.dumps(value)}' for key, value in pairs)}}}"])
+    return laid_out(rows, rng), {}
 
 
 def read_cell(path: Path) -> Any:
@@ -441,13 +535,6 @@ def read_cell(path: Path) -> Any:
         store.find(Cell("one", {"config": "a"}, ()))
         shutil.copyfile(path, path.parent / "one" / "result.json")
         return store.find(Cell("one", {"config": "a"}, ()))
-
-
-def expect_cell(content: bytes) -> Any:
-    try:
-        return json.loads(content.decode())
-    except (ValueError, RecursionError):
-        raise Refused("no JSON") from None
 
 
 class Said(ValueError):
@@ -460,7 +547,7 @@ def command(*arguments: str) -> str:
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            code = rankstruct(arguments)
+            code = programs.main(arguments)
         except SystemExit as end:
             code = end.code
     said = err.getvalue().strip()
@@ -476,6 +563,8 @@ def config_input(pattern: str) -> Callable[[Random], Input]:
 
     def make(rng: Random) -> Input:
         content = rng.choice(files).read_bytes()
+        if rng.random() < 0.2:
+            content = with_key_twice(content, rng)
         if rng.random() < 0.005:  # a bomb of aliases
             bomb = [
                 b"a0: &a0 [0, 0]",
@@ -485,6 +574,64 @@ def config_input(pattern: str) -> Callable[[Random], Input]:
         return content, {}
 
     return make
+
+
+def with_key_twice(content: bytes, rng: Random) -> bytes:
+    """A config that says something again at its end: a block, or a value by its whole name."""
+    names = [name for name in plain.config(content) if all(isinstance(part, str) for part in name)]
+    name = rng.choice(names)
+    again = rng.choice(
+        (f"{name[0]}: {{}}", f"{'.'.join(name)}: 3", "".join(f"{part}: {{" for part in name) + "}" * len(name))
+    )
+    return content.rstrip(b"\n") + f"\n{again}\n".encode()
+
+
+def expect_config(content: bytes) -> Either:
+    plain.config(content)
+    return Either(numbers_in(content))
+
+
+def read_keys(path: Path) -> dict[str, float]:
+    found = read_yaml(path)
+    given = numbers_in(path.read_bytes())
+    return {name: given[name] for name in given if found is not None}
+
+
+def misspelt_input(command: str, pattern: str, free: str) -> Callable[[Random], Input]:
+    """A config in which one key has a letter too much, too few, or two in the wrong order."""
+    files = [path for path in sorted((ROOT / "configs").glob(pattern)) if path.name != "exact-diverse.yaml"]
+
+    def make(rng: Random) -> Input:
+        text = rng.choice(files).read_text()
+        lines = [line for line in text.split("\n") if re.match(r" *[a-z_]{5,}:", line) and not re.search(free, line)]
+        line = rng.choice(lines)
+        key = line.strip().partition(":")[0]
+        at, how = rng.randrange(1, len(key) - 1), rng.randrange(3)
+        wrong = (
+            key[:at] + key[at + 1 :],
+            key[:at] + key[at] + key[at:],
+            key[:at] + key[at + 1] + key[at] + key[at + 2 :],
+        )[how]
+        if wrong != key:
+            text = text.replace(line, line.replace(key, wrong, 1), 1)
+        return text.encode(), {"command": command, "key": key, "wrong": wrong}
+
+    return make
+
+
+def read_misspelt(path: Path, command: str, key: str, wrong: str) -> None:
+    try:
+        (read_fit_config if command == "fit" else partial(read_config, name=command))(path)
+    except Said as said:
+        if key not in str(said).replace(wrong, ""):
+            raise AssertionError(f"{wrong} does not remind of {key}: {said}") from None
+        raise
+
+
+def expect_misspelt(content: bytes, command: str, key: str, wrong: str) -> Any:
+    if wrong == key:
+        raise Unsure("the same")
+    raise Refused(f"{wrong} for {key}")
 
 
 def numbers_in(content: bytes) -> dict[str, float]:
@@ -511,10 +658,6 @@ def numbers_in(content: bytes) -> dict[str, float]:
 def read_fit_config(path: Path) -> dict[str, float]:
     printed = numbers_in(command("fit", "--config", str(path), "--print_config").encode())
     return {name: printed.get(name, value) for name, value in numbers_in(path.read_bytes()).items()}
-
-
-def expect_numbers(content: bytes) -> Either:
-    return Either(numbers_in(content))
 
 
 def read_config(path: Path, name: str) -> dict[str, float]:
@@ -558,15 +701,395 @@ def expect_measure(content: bytes) -> Either | str:
     return "measure" if content.decode("utf-8", "replace") in MEASURES else Either("measure")
 
 
+# ----------------------------------------------------------------------------------------------------------------------
+# Tables of Arrow
+
+DAY = datetime.datetime(2024, 2, 29)
+
+
+class ArrowType(NamedTuple):
+    """A type of columns: how its values are made, and what they are as a number and as a name; None where they are none."""
+
+    kind: pa.DataType
+    value: Callable[[Random], Any]
+    number: Callable[[Any], float] | None = None
+    name: Callable[[Any], str] | None = None
+
+
+def whole_name(value: Any) -> str:
+    if value % 1 != 0 or (isinstance(value, float) and abs(value) > 2**53):
+        raise Refused("no whole number")
+    return str(int(value))
+
+
+def cast(values: Any, kind: str) -> np.ndarray:
+    """Numbers in another precision, in which some may be infinite."""
+    with np.errstate(over="ignore"):
+        return np.array(values, np.float64).astype(kind)
+
+
+def some_float(rng: Random) -> float:
+    edges = (math.nan, math.inf, -0.0, 1e39, 2.0**53, 2.0**54, 0.1)
+    return rng.choices((float(rng.randrange(4)), rng.gauss(0, 1), rng.choice(edges)), (9, 9, 1))[0]
+
+
+def moment(unit: str, zone: str = "") -> ArrowType:
+    step = {"s": "seconds", "ms": "milliseconds", "us": "microseconds"}[unit]
+    size = datetime.timedelta(**{step: 1})
+    return ArrowType(
+        pa.timestamp(unit, "UTC" if zone else None),
+        lambda rng: (DAY + rng.randrange(3) * size).replace(tzinfo=datetime.UTC if zone else None),
+        None,
+        lambda value: value.replace(tzinfo=None).isoformat(" ", step) + zone,
+    )
+
+
+def arrow_types() -> dict[str, ArrowType]:
+    found = {}
+    for bits in (8, 16, 32, 64):
+        for sign in ("", "u"):
+            edges = [2 ** (bits - 1) - 1, 1] + ([2**bits - 1] if sign else [-(2 ** (bits - 1)), -1])
+            value = lambda rng, edges=edges: rng.choice((rng.randrange(4), rng.randrange(4), rng.choice(edges)))  # noqa: E731
+            found[f"{sign}int{bits}"] = ArrowType(getattr(pa, f"{sign}int{bits}")(), value, float, str)
+    for kind in ("float16", "float32", "float64"):
+        value = lambda rng, kind=kind: cast(some_float(rng), kind)[()]  # noqa: E731
+        found[kind] = ArrowType(getattr(pa, kind)(), value, float, lambda value: whole_name(float(value)))
+    cents = lambda rng: rng.choice((Decimal(rng.randrange(-100, 300)) / 100, Decimal(rng.randrange(3))))  # noqa: E731
+    for kind in ("decimal32", "decimal64", "decimal128", "decimal256"):
+        found[kind] = ArrowType(getattr(pa, kind)(8, 2), cents, float, whole_name)
+    found["bool"] = ArrowType(pa.bool_(), lambda rng: rng.random() < 0.5, float, str)
+    word = lambda rng: rng.choice(("1", "2.0", "q é", "", "a b", "1e3", "-1", "nan"))  # noqa: E731
+    for kind in ("string", "large_string", "string_view"):
+        found[kind] = ArrowType(getattr(pa, kind)(), word, None, str)
+    coded = lambda rng: rng.choice((b"a", "q é".encode(), b"\xff", b""))  # noqa: E731
+    for kind in ("binary", "large_binary", "binary_view"):
+        found[kind] = ArrowType(getattr(pa, kind)(), coded, None, plain.utf8)
+    found["fixed"] = ArrowType(
+        pa.binary(2), lambda rng: rng.choice((b"ab", "é".encode(), b"\xff\xfe")), None, plain.utf8
+    )
+    found |= {f"timestamp {unit}": moment(unit) for unit in ("ms", "us")} | {"timestamp UTC": moment("ms", "Z")}
+    date = lambda rng: (DAY + datetime.timedelta(rng.randrange(3))).date()  # noqa: E731
+    found |= {kind: ArrowType(getattr(pa, kind)(), date, None, str) for kind in ("date32", "date64")}
+    hour = lambda value: value.isoformat("milliseconds")  # noqa: E731
+    found["time"] = ArrowType(pa.time32("ms"), lambda rng: datetime.time(rng.randrange(3)), None, hour)
+    found["duration"] = ArrowType(
+        pa.duration("s"), lambda rng: datetime.timedelta(rng.randrange(3)), None, lambda x: str(x.days * 86400)
+    )
+    found["null"] = ArrowType(pa.null(), lambda rng: None, float)
+    found["struct"] = ArrowType(pa.struct([("a", pa.int8())]), lambda rng: {"a": rng.randrange(3)})
+    found["map"] = ArrowType(pa.map_(pa.string(), pa.int8()), lambda rng: [("a", 1)])
+    return found
+
+
+ARROW = arrow_types()
+LISTS = {
+    "list": pa.list_,
+    "large list": pa.large_list,
+    "list view": pa.list_view,
+    "fixed list": partial(pa.list_, list_size=2),
+}
+
+
+def some_column(rng: Random, size: int, *, names: bool = False, usual: bool = False) -> tuple[pa.Array, Any, Any]:
+    """A column of a type, and what it is as numbers and as names: lists, or `Refused` where there are none."""
+    fitting = [name for name, each in ARROW.items() if not usual or (each.name if names else each.number)]
+    kind = ARROW[rng.choice(fitting)]
+    distinct = [kind.value(rng) for _ in range(rng.randrange(1, size + 1))]
+    values = [distinct[i * len(distinct) // size] if names else kind.value(rng) for i in range(size)]
+    if rng.random() < 0.1 + 0.2 * (not names):
+        values = [None if rng.random() < 0.2 else value for value in values]
+    array, way = pa.array(values, kind.kind), rng.random()
+    with contextlib.suppress(pa.ArrowNotImplementedError, pa.ArrowInvalid):
+        array = (
+            array.dictionary_encode()
+            if way < 0.1 and not pa.types.is_duration(array.type)
+            else pa.compute.run_end_encode(array)
+            if way < 0.15
+            else array
+        )
+    return array, as_each(values, kind.number), as_each(values, kind.name)
+
+
+def as_each(values: list, convert: Callable[[Any], Any] | None) -> Any:
+    try:
+        if convert is None:
+            raise Refused("no such values")
+        return [None if value is None else convert(value) for value in values]
+    except Refused as refused:
+        return refused
+
+
+def arrow_input(rng: Random) -> Input:
+    """A table with columns of any type in any role, and what a plain reading makes of it."""
+    size = rng.randrange(1, 9)
+    labels = rng.choice(("grades", "grades", "real"))
+    columns: list[tuple[str, Any, Any]] = []
+    usual = rng.random() < 0.6
+    if usual:
+        values = [rng.randrange(3) for _ in range(size)]
+        kept = rng.choice((values, list(map(float, values)), list(map(str, values)), [f"{x}.0" for x in values]))
+        columns.append(("label", pa.array(kept), values))
+    else:
+        array, numbers, names = some_column(rng, size)
+        if "string" in str(array.type) and isinstance(names, list):
+            numbers = as_each(names, plain.number)
+        columns.append(("label", array, numbers))
+    columns.append(("qid", *some_column(rng, size, names=True, usual=usual)[::2]))
+    if rng.random() < 0.4:
+        columns.append(("docid", *some_column(rng, size)[::2]))
+    if rng.random() < 0.15:
+        columns.append(("vector", *vectors(rng, size)))
+    else:
+        columns += [
+            (f"x{at}", *some_column(rng, size, usual=usual)[:2])
+            for at in range(rng.choices((0, 1, 2, 3), (1, 9, 9, 9))[0])
+        ]
+    rng.shuffle(columns)
+    if rng.random() < 0.1:
+        at = rng.randrange(len(columns))
+        again = rng.choice((columns[at][0], columns[at][0].upper(), "__index_level_0__", "", "Label", "QID"))
+        columns.append((again, *some_column(rng, size)[:2]))
+    if rng.random() < 0.1:
+        name, *rest = columns.pop(rng.randrange(len(columns)))
+        columns.append((name.upper(), *rest))  # type: ignore[arg-type]
+    table = pa.table([array for _, array, _ in columns], [name for name, _, _ in columns])
+    content = arrow_bytes(table, rng)
+    return content, {"labels": labels, "columns": [(name, found) for name, _, found in columns], "whole": content}
+
+
+def vectors(rng: Random, size: int) -> tuple[pa.Array, Any]:
+    """A column of lists of numbers, now and then of several lengths, or null."""
+    name, odd = rng.choice(list(LISTS)), rng.random() < 0.3
+    width = 2 if name == "fixed list" else rng.randrange(1, 4)
+    inner = ARROW[
+        rng.choice(("int8", "float32", "float64", "bool", "decimal128", "string") if odd else ("float32", "float64"))
+    ]
+    rows: list = [[inner.value(rng) for _ in range(width)] for _ in range(size)]
+    if odd and rng.random() < 0.5:
+        at = rng.randrange(size)
+        rows[at] = None if name == "fixed list" else rng.choice((None, [], rows[at] * 2, [None, *rows[at][1:]]))
+    found: Any = Refused("lists")
+    if None not in rows and len({len(row) for row in rows}) == 1 and rows[0] and inner.number:
+        found = [as_each(row, inner.number) for row in rows]
+    return pa.array(rows, LISTS[name](inner.kind)), found
+
+
+def arrow_bytes(table: pa.Table, rng: Random) -> bytes:
+    """A file of any form that takes the types."""
+    sink = pa.BufferOutputStream()
+    way = rng.randrange(3)
+    few = rng.choice((1, 2, 100))
+    if way == 0:
+        try:
+            pa.parquet.write_table(table, sink, row_group_size=few, compression=rng.choice(("snappy", "zstd", "none")))
+            return sink.getvalue().to_pybytes()
+        except (pa.ArrowException, NotImplementedError):
+            sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=rng.choice((None, "lz4", "zstd")))
+    with (pa.ipc.new_file if way == 1 else pa.ipc.new_stream)(sink, table.schema, options=options) as writer:
+        writer.write_table(table, max_chunksize=few)
+    return sink.getvalue().to_pybytes()
+
+
+def read_table(path: Path, labels: str, columns: object, whole: object) -> dict:
+    return lists_of(read_lists(path, labels=labels, cache=False))
+
+
+def expect_table(content: bytes, labels: str, columns: list[tuple[str, Any]], whole: bytes) -> dict:
+    if content != whole:
+        raise Unsure("what a damaged table holds")
+    names = [name for name, _ in columns]
+    label, qid, docid = roles = [plain.column(names, name) for name in ("label", "qid", "docid")]
+    if label is None or qid is None:
+        raise Refused("no label, or no qid")
+    plain.check_names(names)
+    for name, found in columns:
+        if isinstance(found, Refused):
+            raise Refused(f"{name}: {found}")
+    values = [found for _, found in columns]
+    given = [found for at, found in enumerate(values) if at not in roles]
+    if any(found is None for at in (qid, docid) if at is not None for found in values[at]):
+        raise Refused("a name that is missing")
+    rows = [list(row) for row in zip(*given, strict=True)] if given else []
+    if len(given) == 1 and isinstance(given[0][0], list):
+        rows = [*given[0]]
+    elif any(isinstance(found[0], list) for found in given):
+        raise Refused("lists beside other features")
+    return plain.lists(values[label], values[qid], None if docid is None else values[docid], rows, labels)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Arrays
+
+
+def of_objects(values: list) -> np.ndarray:
+    found = np.empty(len(values), object)
+    found[:] = values
+    return found
+
+
+#: How numbers are kept.
+ARRAYS: dict[str, Callable[[list], Any]] = {
+    "list": list,
+    "tuple": tuple,
+    "fractions": lambda each: of_objects([Fraction(x) for x in each]),
+    "decimals": lambda each: of_objects(
+        [Decimal(x.numerator) / Decimal(x.denominator) if isinstance(x, Fraction) else Decimal(x) for x in each]
+    ),
+    "objects": of_objects,
+    "objects backwards": lambda each: of_objects(each[::-1])[::-1],
+    "floats": lambda each: np.array(each, np.float64),
+    "backwards": lambda each: np.array(each[::-1], np.float64)[::-1],
+    "every third": lambda each: np.repeat(np.array(each, np.float64), 3)[::3],
+    "other byte order": lambda each: np.array(each, ">f8"),
+    "single, other byte order": lambda each: cast(each, ">f4"),
+    "half": lambda each: cast(each, "f2"),
+    "extended": lambda each: np.array(
+        [np.longdouble(int(x)) if x == int(x) else np.longdouble(float(x)) for x in each]
+    ),
+    "masked": lambda each: np.ma.masked_array(np.array(each, np.float64), False),
+    "tensor": lambda each: torch.tensor([float(x) for x in each], dtype=torch.float64),
+    "bfloat16": lambda each: torch.tensor([float(x) for x in each], dtype=torch.bfloat16),
+    "pandas": lambda each: pd.Series([float(x) for x in each]),
+    "Float64": lambda each: pd.Series([float(x) for x in each], dtype="Float64"),
+    "int64": lambda each: np.array(each, np.int64),
+    "int64, other byte order": lambda each: np.array(each, ">i8"),
+    "int64, backwards": lambda each: np.array(each[::-1], np.int64)[::-1],
+    "uint64": lambda each: np.array(each, np.uint64),
+    "tensor of integers": lambda each: torch.tensor(each, dtype=torch.int64),
+    "Int64": lambda each: pd.Series(each, dtype="Int64"),
+    "Arrow": lambda each: pa.array(each, pa.int64()),
+}
+OF_INTEGERS = list(ARRAYS)[-7:]
+#: What is no number, and is refused.
+WRONG: dict[str, Callable[[list], Any]] = {
+    "None": lambda each: of_objects([None, *each[1:]]),
+    "NaN": lambda each: np.array([math.nan, *each[1:]], np.float64),
+    "NaN among objects": lambda each: of_objects([*each[:-1], math.nan]),
+    "masked": lambda each: np.ma.masked_array(np.array(each, np.float64), [True, *[False] * (len(each) - 1)]),
+    "strings": lambda each: np.array([str(x) for x in each]),
+    "complex": lambda each: np.array([complex(x) for x in each]),
+    "dates": lambda each: np.array(["2024-01-01"] * len(each), "M8[D]"),
+    "missing": lambda each: pd.Series([pd.NA, *[1] * (len(each) - 1)], dtype="Int64"),
+    "bytes": lambda each: of_objects([b"1", *each[1:]]),
+}
+
+
+def array_input(rng: Random) -> Input:
+    """Scores and labels of some lists, and how they are kept; integers are often neighbours above 2^53."""
+    size = rng.randrange(1, 7)
+    base = rng.choice((0, 0, 2**24, 2**53, 2**62, -(2**53), -(2**62)))
+    kept = rng.choice(list(ARRAYS))
+    whole = kept in OF_INTEGERS or rng.random() < 0.4
+    scores = [
+        base + rng.randrange(-2, 4) if whole else rng.choice((rng.gauss(0, 1), 0.1, 0.3, 0.1 + 0.2))
+        for _ in range(size)
+    ]
+    if kept == "uint64":
+        scores = [abs(x) + rng.choice((0, 2**63)) * (base > 2**60) for x in scores]
+    if kept in ("fractions", "objects") and rng.random() < 0.5:
+        scores = [Fraction(int(x), 3) for x in scores]
+    labels = [rng.randrange(3) for _ in scores]
+    given = {"scores": [str(x) for x in scores], "labels": labels}
+    options = {"scores": scores, "labels": labels, "kept": kept, "as_labels": rng.choice(list(ARRAYS))}
+    options |= {"qid": [rng.randrange(3) for _ in scores], "layout": rng.choice(("one", "qid", "padded"))}
+    options["wrong"] = f"{rng.choice(('scores', 'labels'))} {rng.choice(list(WRONG))}" if rng.random() < 0.15 else ""
+    return json.dumps(given).encode(), options
+
+
+def exactly(values: Any) -> list[Fraction]:
+    """What an array holds, one after another."""
+    values = (
+        values.tolist()
+        if isinstance(values, torch.Tensor)
+        else values.to_pylist()
+        if isinstance(values, pa.Array)
+        else values
+    )
+    return [
+        Fraction(*x.as_integer_ratio())
+        if isinstance(x, np.longdouble)
+        else Fraction(x.item() if isinstance(x, np.generic) else x)
+        for x in values
+    ]
+
+
+class Near(float):
+    """A number that equals those within rounding."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, float) and abs(float(self) - float(other)) < 1e-12
+
+    __hash__ = float.__hash__
+
+
+def arrays_of(scores: list, labels: list, kept: str, as_labels: str, wrong: str) -> tuple[Any, Any]:
+    what, _, how = wrong.partition(" ")
+    return (
+        (WRONG[how] if what == "scores" else ARRAYS[kept])(scores),
+        (WRONG[how] if what == "labels" else ARRAYS[as_labels])(labels),
+    )
+
+
+def read_arrays(
+    path: Path, scores: list, labels: list, kept: str, as_labels: str, qid: list, layout: str, wrong: str
+) -> list:
+    given, judged = arrays_of(scores, labels, kept, as_labels, wrong)
+    options: dict[str, Any] = {"qid": qid} if layout == "qid" else {}
+    if layout == "padded" and isinstance(given, np.ndarray) and isinstance(judged, np.ndarray):
+        given, judged = given[None], judged[None]
+    found = rs.evaluate(given, judged, ["AUC", "AP"], **options)
+    return [Near(x) for measure in ("AUC", "AP") for x in found[measure].ravel().tolist()]
+
+
+def expect_arrays(
+    content: bytes, scores: list, labels: list, kept: str, as_labels: str, qid: list, layout: str, wrong: str
+) -> list:
+    if wrong:
+        raise Refused(wrong)
+    given, judged = arrays_of(scores, labels, kept, as_labels, wrong)
+    try:
+        exact, grades = exactly(given), exactly(judged)
+    except OverflowError:
+        raise Unsure("numbers that are too large for how they are kept") from None
+    parts = (
+        {name: [at for at, each in enumerate(qid) if each == name] for name in qid}
+        if layout == "qid"
+        else {0: range(len(exact))}
+    )
+    return [
+        Near(measure([exact[at] for at in part], [grades[at] for at in part]))
+        for measure in (plain.exact_auc, plain.exact_ap)
+        for part in parts.values()
+    ]
+
+
 _VALUE = (ValueError,)
+#: Commands, their configs, and lines whose keys are names of one's own.
+MISSPELT = (
+    ("fit", "[l-s]*.yaml", r"^$"),
+    ("fit-exact", "exact-*.yaml", r"^$"),
+    ("experiment", "experiment-*.yaml", r"^ "),
+)
 KINDS = {
     "svmlight": Kind(svmlight_input, read_documents, expect_documents, 4),
     "groups": Kind(group_input, read_with_groups, expect_groups, 2),
-    "gzip": Kind(gzip_input, read_documents, expect_gzip, 1, "input.txt.gz"),
+    "packed": Kind(packed_input, read_documents, expect_documents, 2, "input.txt.gz", damaged=0.4),
+    "csv lists": Kind(
+        csv_lists_input,
+        lambda path: lists_of(read_lists(path, cache=False)),
+        plain.csv_lists,
+        3,
+        "input.csv",
+        damaged=0.5,
+    ),
+    "arrow": Kind(arrow_input, read_table, expect_table, 4, "input.parquet", damaged=0.1),
+    "arrays": Kind(array_input, read_arrays, expect_arrays, 3, errors=(ValueError, TypeError), damaged=0),
     "csv": Kind(csv_input, read_classes, plain.csv_classes, 2, "input.csv"),
     "arff": Kind(arff_input, read_classes, plain.arff_classes, 2, "input.arff"),
     "run": Kind(run_input, read_run, lambda content: plain.table(content, 6, 4, whole=False), 2),
     "qrels": Kind(qrels_input, read_qrels, lambda content: plain.table(content, 4, 3, whole=True), 2),
+    "beir": Kind(beir_input, read_qrels, lambda content: plain.table(content, 4, 3, whole=True), 2),
     "scores": Kind(scores_input, lambda path: read_scores(path).tolist(), plain.scores),
     "ratings": Kind(ratings_input, ratings_of, lambda content, form: plain.ratings(content, *RATINGS[form]), 3),
     "titles": Kind(titles_input, read_titles, plain.titles, 0.5),
@@ -578,19 +1101,27 @@ KINDS = {
         1,
         "lists.rankdata",
     ),
-    "cell": Kind(cell_input, read_cell, expect_cell, 1, "given.json", _VALUE),
+    "cell": Kind(cell_input, read_cell, plain.json_value, 1, "given.json", _VALUE),
+    "corpus": Kind(corpus_input, lambda path: dict(texts_of(path)), plain.corpus, 1, "corpus.jsonl", damaged=0.5),
+    "keys": Kind(config_input("*.yaml"), read_keys, expect_config, 1, "c.yaml", _VALUE),
     "measure": Kind(measure_input, read_measure, expect_measure, 1, errors=_VALUE),
     "scorer": Kind(scorer_input, read_weights, expect_weights, 1, "scorer.pt", _VALUE),
-    "fit config": Kind(config_input("[l-s]*.yaml"), read_fit_config, expect_numbers, 0.1, "c.yaml", _VALUE),
-    "exact config": Kind(config_input("exact-*.yaml"), read_exact_config, expect_numbers, 0.3, "c.yaml", _VALUE),
+    "fit config": Kind(config_input("[l-s]*.yaml"), read_fit_config, expect_config, 0.1, "c.yaml", _VALUE),
+    "exact config": Kind(config_input("exact-*.yaml"), read_exact_config, expect_config, 0.3, "c.yaml", _VALUE),
     "plan config": Kind(
         config_input("experiment-*.yaml"),
         read_plan_config,
-        expect_numbers,
+        expect_config,
         0.2,
         "c.yaml",
         _VALUE,
     ),
+    **{
+        f"misspelt {name} key": Kind(
+            misspelt_input(name, pattern, free), read_misspelt, expect_misspelt, 0.05, "c.yaml", _VALUE, 0
+        )
+        for name, pattern, free in MISSPELT
+    },
 }
 
 
@@ -611,7 +1142,7 @@ def make_input(kind: str, seed: int, number: int) -> Input:
     """The bytes of an input and its options."""
     rng = Random(f"{seed} {kind} {number}")
     content, options = KINDS[kind].make(rng)
-    return mutate(content, rng), options
+    return mutate(content, rng) if rng.random() < KINDS[kind].damaged else content, options
 
 
 def judge(kind: str, content: bytes, options: dict[str, Any], path: Path) -> str:
@@ -638,9 +1169,8 @@ def judge(kind: str, content: bytes, options: dict[str, Any], path: Path) -> str
         return f"taken, where the plain parser says: {refused}"
     expected = expected.value if isinstance(expected, Either) else expected
     if refused is None and not same(found, expected):
-        differs = (
-            [key for key in expected if not same(found.get(key), expected[key])] if isinstance(found, dict) else []
-        )
+        both = isinstance(found, dict) and isinstance(expected, dict)
+        differs = [key for key in expected if not same(found.get(key), expected[key])] if both else []
         return f"another result{': ' + ', '.join(map(str, differs[:5])) if differs else ''}"
     return "equal"
 

@@ -15,6 +15,7 @@ from rankstruct.training import RankingDataModule, RankingModule
 
 
 def train(options):
+    """Train on one worker."""
     data = RankingDataModule(builtin="digits", lists_per_batch=5)
     module = RankingModule(rs.LinearScorer(data.num_features), rs.StructuredHingeLoss("AP"), regularization=1e-3)
     trainer = prepare_trainer(
@@ -31,6 +32,7 @@ def train(options):
 
 
 def main():
+    """Start the workers."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, default=2, help="processes (default: %(default)s)")
     parser.add_argument("--gpu", action="store_true", help="one GPU a worker")

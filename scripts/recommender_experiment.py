@@ -37,6 +37,8 @@ import pytorch_lightning as pl
 import torch
 from torch import nn
 
+from papers.gaussian import collaborative_gaussian_process, gaussian_process
+from papers.perceptron import joint_kernels, jrank, prank
 from rankstruct.commands.cells import Cell, Cells
 from rankstruct.data import RankingData
 from rankstruct.feature_maps import Positional
@@ -50,14 +52,9 @@ from rankstruct.recommenders import (
     RatingsParts,
     adopt_users,
     alternate,
-    collaborative_gaussian_process,
-    gaussian_process,
     item_means,
-    joint_kernels,
-    jrank,
     merge,
     popularity,
-    prank,
     read_genres,
     read_movielens_fold,
     read_ratings,

@@ -3,12 +3,15 @@
 A round starts a command, ends it by SIGKILL, SIGTERM or Ctrl-C at a random moment, one to three times, each time going on as its
 documentation says, and then lets it finish. After each kill: no process of it is alive five seconds later, and every file it
 keeps can be read. At the end its results equal, to the bit, those of a run that was left alone; seconds do not count.
+Rounds of `fit-at-once` start a command four times at once where there is no cache, those of `fit-board` delete what TensorBoard
+reads in mid-run: the results are the same too.
 
 Data are generated. A new command is a line of `COMMANDS`. This runs on Linux.
 """
 
 import argparse
 import hashlib
+import importlib
 import json
 import multiprocessing
 import os
@@ -20,8 +23,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -60,6 +64,7 @@ trainers:
   regression: {trainer: regression, alpha: 1.0}
   chance: {trainer: random}
 """
+SPACE = ("--folds", "1", "--space", "model.regularization=log:0.001,1", "--trials", "4", "--trainer.max_epochs", "3")
 GRID = ("--folds", "1", "2", "--grid", "model.regularization=0.001,0.1", "--trainer.max_epochs", "3")
 
 
@@ -72,13 +77,16 @@ def go_on_fit(arguments: Sequence[str], out: Path) -> Sequence[str]:
 class Command(NamedTuple):
     """Arguments, in which {data}, {out} and {processes} are replaced, and those to go on with after a kill.
 
-    What starts itself again, for more processes, is never forked.
+    The first is a command of rankstruct, or a script beside this one.
+
+    What starts itself again, for more processes, is never forked. `weights` are those of `SIGNALS`.
     """
 
     arguments: str
     go_on: Callable[[Sequence[str], Path], Sequence[str]] = lambda arguments, out: arguments
     options: Sequence[str] = ()
     fresh: bool = False
+    weights: Sequence[int] = (2, 1, 2)
 
 
 COMMANDS = {
@@ -99,8 +107,18 @@ COMMANDS = {
     "compare": Command(
         "compare --configs {data}/fit.yaml --data.path {data} --processes {processes} --output {out}", options=GRID
     ),
+    "tune": Command(
+        "tune --config {data}/fit.yaml --data.path {data} --processes {processes} --output {out}",
+        options=SPACE,
+        weights=(1, 1, 4),
+    ),
+    "rank": Command("rank {data}/Fold1 --output {out}", weights=(4, 1, 1)),
+    "fit-at-once": Command(
+        "fit --config {data}/fit.yaml --data.path {data}/Fold1 --data.cache true --output {out}", fresh=True
+    ),
+    "fit-board": Command("fit --config {data}/fit.yaml --data.path {data}/Fold1 --output {out}"),
     "convert": Command("convert {data} --output {out}"),
-    "experiment": Command("experiment --config {data}/experiment.yaml --processes {processes} --output {out}"),
+    "experiment": Command("experiment.py --config {data}/experiment.yaml --processes {processes} --output {out}"),
 }
 
 
@@ -130,12 +148,19 @@ def write_data(folder: Path) -> None:
 class Started:
     """A command in a session of its own, from a fresh interpreter or (`fork`) from this one, which has imported everything."""
 
-    def __init__(self, arguments: Sequence[str], log: Path, *, fork: bool) -> None:
+    def __init__(
+        self, arguments: Sequence[str], log: Path, *, fork: bool, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.log, self._code = log, None
         with log.open("wb") as file:
             if not fork:
-                command = [sys.executable, "-m", "rankstruct", *arguments]
-                self._popen = subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True)
+                script = arguments[0].endswith(".py")
+                program = (
+                    [str(Path(__file__).with_name(arguments[0]))] if script else ["-m", "rankstruct", arguments[0]]
+                )
+                command = [sys.executable, *program, *arguments[1:]]
+                given = os.environ | (environment or {})
+                self._popen = subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True, env=given)
                 self.pid = self._popen.pid
                 return
             self._popen = None
@@ -184,9 +209,10 @@ def _be(arguments: Sequence[str], log: int) -> None:
         sys.stdout = sys.stderr = open(1, "w", closefd=False)  # noqa: SIM115
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        from rankstruct.cli import main as rankstruct
-
-        code = rankstruct(arguments)
+        if arguments[0].endswith(".py"):
+            code = importlib.import_module(arguments[0].removesuffix(".py")).main(arguments[1:])
+        else:
+            code = importlib.import_module("rankstruct.cli").main(arguments)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     finally:
@@ -251,11 +277,11 @@ def results(folder: Path) -> dict[str, Any]:
         elif path.suffix == ".jsonl":
             lines = [_timeless(json.loads(line)) for line in path.read_text().splitlines()]
             found[name] = sorted(json.dumps(line, sort_keys=True) for line in lines)
-        elif path.suffix in (".ckpt", ".pt"):
+        elif path.suffix == ".ckpt":
             content = torch.load(path, weights_only=True, map_location="cpu")
             kept = hashlib.sha256(b"".join(v.numpy().tobytes() for v in content["state_dict"].values())).hexdigest()
             found[name] = [kept, content.get("epoch"), content.get("global_step")]
-        elif path.suffix == ".rankdata":
+        elif path.suffix in (".rankdata", ".pt"):
             found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
         elif path.suffix in (".csv", ".txt") and path.stem not in ("times", "split"):
             found[name] = path.read_text()
@@ -293,9 +319,11 @@ class Bench(NamedTuple):
     processes: int
     fork: bool
 
-    def start(self, name: str, arguments: Sequence[str], log: Path) -> Started:
+    def start(
+        self, name: str, arguments: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+    ) -> Started:
         """Start a command."""
-        return Started(arguments, log, fork=self.fork and not COMMANDS[name].fresh)
+        return Started(arguments, log, fork=self.fork and not COMMANDS[name].fresh, environment=environment)
 
     def arguments(self, name: str, out: Path) -> list[str]:
         """Of a command's first start, for which `out` is made ready."""
@@ -332,7 +360,9 @@ def run_whole(bench: Bench, name: str) -> Whole:
     return Whole(results(out), begun, time.monotonic() - start)
 
 
-def kill(process: Started, length: Whole, out: Path, rng: Random) -> tuple[signal.Signals | None, list[str]]:
+def kill(
+    process: Started, length: Whole, out: Path, rng: Random, weights: Sequence[int]
+) -> tuple[signal.Signals | None, list[str]]:
     """Let a process run for a random while and end it; how (None if it was faster), and what was wrong after that."""
     moment = rng.random()
     if rng.random() < 0.15:
@@ -343,7 +373,7 @@ def kill(process: Started, length: Whole, out: Path, rng: Random) -> tuple[signa
         process.wait(moment * (length.ended - length.begun))
     if process.ended() is not None:
         return None, []
-    how = rng.choices(SIGNALS, (2, 1, 2))[0]
+    how = rng.choices(SIGNALS, weights)[0]
     if how == signal.SIGINT and rng.random() < 0.5:
         os.killpg(process.pid, how)  # as a terminal does
     else:
@@ -371,7 +401,7 @@ def one_round(
     given, length, missed = arguments, whole, 0
     while kills and missed < 5:
         with bench.start(name, given, log) as process:
-            how, found = kill(process, length, out, rng)
+            how, found = kill(process, length, out, rng, COMMANDS[name].weights)
         wrong += found
         given = COMMANDS[name].go_on(arguments, out)
         if how is None:  # it was faster
@@ -383,20 +413,75 @@ def one_round(
     with bench.start(name, given, log) as process:
         process.wait(LIMIT)
         code = process.ended()
-    if code != 0:
-        wrong.append(f"went on to {code}: {log.read_text()[-500:]}")
-    else:
-        found = results(out)
-        differs = sorted(key for key in whole.results.keys() | found.keys() if whole.results.get(key) != found.get(key))
-        if differs:
-            wrong.append(f"other results: {', '.join(differs)}")
+    wrong += [f"went on to {code}: {log.read_text()[-500:]}"] if code else differing(whole, out)
+    return ended(counts, wrong, out)
+
+
+def differing(whole: Whole, folder: Path) -> list[str]:
+    """What is wrong with the results in a folder."""
+    found = results(folder)
+    differs = sorted(key for key in whole.results.keys() | found.keys() if whole.results.get(key) != found.get(key))
+    return [f"other results: {', '.join(differs)}"] if differs else []
+
+
+def ended(counts: Counter[str], wrong: list[str], out: Path) -> tuple[Counter[str], list[str]]:
+    """What a round gives; its folder stays if something was wrong."""
     counts["partial files"] += len(list(out.rglob("*.part")))
     if not wrong:
         shutil.rmtree(out)
-    return counts, [f"{name} {number}: {each}" for each in wrong]
+    return counts, [f"{out.name}: {each}" for each in wrong]
+
+
+def start_at_once(
+    bench: Bench, name: str, number: int, seed: int, whole: Whole, kills: int
+) -> tuple[Counter[str], list[str]]:
+    """Four processes that write into one folder and find no cache of this library, of Matplotlib or of Python."""
+    out = bench.folder / f"{name}-{number}"
+    cold = {key: str(out / "cold" / key) for key in ("RANKSTRUCT_CACHE", "XDG_CACHE_HOME", "MPLCONFIGDIR")}
+    cold["PYTHONPYCACHEPREFIX"] = str(out / "cold" / "code")
+    arguments, wrong = bench.arguments(name, out), []
+    logs = [bench.folder / f"{name}-{number}-{at}.log" for at in range(4)]
+    with ExitStack() as stack:
+        processes = [stack.enter_context(bench.start(name, arguments, log, cold)) for log in logs]
+        for process in processes:
+            process.wait(LIMIT)
+            if process.ended() != 0 or "Traceback" in process.log.read_text():
+                wrong.append(f"ended with {process.ended()}: {process.log.read_text()[-500:]}")
+    runs = sorted(out.glob("version_*"))
+    wrong += [] if len(runs) == 4 else [f"{len(runs)} folders of runs"]
+    wrong += [each for run in runs for each in differing(whole, run)]
+    return ended(Counter({"at once": 4}), wrong, out)
+
+
+def delete_board(
+    bench: Bench, name: str, number: int, seed: int, whole: Whole, kills: int
+) -> tuple[Counter[str], list[str]]:
+    """Delete TensorBoard's folders and files at random moments, as often as there would be kills."""
+    rng = Random(f"{seed} {name} {number}")
+    out, log = bench.folder / f"{name}-{number}", bench.folder / f"{name}-{number}.log"
+    counts: Counter[str] = Counter()
+    with bench.start(name, bench.arguments(name, out), log) as process:
+        for _ in range(kills):
+            process.wait(LIMIT, lambda: any(out.rglob("events.*")))
+            process.wait(rng.random() * (whole.ended - whole.begun) / kills)
+            for path in [path for path in out.rglob("events.*") if process.ended() is None]:
+                if path.parent.name.startswith("version_"):
+                    path.unlink(missing_ok=True)
+                else:
+                    shutil.rmtree(path.parent, ignore_errors=True)
+                counts["deleted"] += 1
+        process.wait(LIMIT)
+        said, code = log.read_text(), process.ended()
+    wrong = [f"ended with {code}: {said[-500:]}"] if code or "Traceback" in said else differing(whole, out)
+    return ended(counts, wrong, out)
+
+
+#: Rounds that are none of kills.
+ROUNDS = {"fit-at-once": start_at_once, "fit-board": delete_board}
 
 
 def main() -> int:
+    """Kill commands, go on with them, compare the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20, help="in all (default: %(default)s)")
     parser.add_argument("--commands", nargs="+", choices=list(COMMANDS), default=list(COMMANDS), help="(default: all)")
@@ -409,10 +494,10 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _stop)
     if options.fork:
         import rankstruct.commands.compare
-        import rankstruct.commands.fit_exact
-        import rankstruct.experiments.report  # noqa: F401
+        import rankstruct.commands.fit_exact  # noqa: F401
     with tempfile.TemporaryDirectory() as temporary:
         bench = Bench(Path(options.folder or temporary), options.processes, options.fork)
+        os.environ["RANKSTRUCT_CACHE"] = str(bench.folder / "cache")
         write_data(bench.folder / "data")
         return soak(bench, options)
 
@@ -439,7 +524,10 @@ def soak(bench: Bench, options: argparse.Namespace) -> int:
         while left:
             name = options.commands[len(jobs) % len(options.commands)]
             kills = min(left, rng.randint(1, 3))
-            jobs[pool.submit(one_round, bench, name, len(jobs), options.seed, whole[name], kills)] = (name, kills)
+            jobs[pool.submit(ROUNDS.get(name, one_round), bench, name, len(jobs), options.seed, whole[name], kills)] = (
+                name,
+                kills,
+            )
             left -= kills
         with Progress(total=options.kills, unit="kill") as bar:
             for job in as_completed(jobs):
@@ -452,7 +540,7 @@ def soak(bench: Bench, options: argparse.Namespace) -> int:
                 for each in said:
                     bar.write(each)
                 bar.update(kills)
-    columns = ["rounds", *(each.name for each in SIGNALS), "partial files", "wrong"]
+    columns = ["rounds", *(each.name for each in SIGNALS), "at once", "deleted", "partial files", "wrong"]
     rows = [[name, f"{whole[name].ended:.1f}", *(each[column] for column in columns)] for name, each in counts.items()]
     rows.append(["all", "", *(sum(each[column] for each in counts.values()) for column in columns)])
     print(format_table(["command", "seconds alone", *columns], rows))

@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from text_rerank import best_runs, embedded, graded, kind, mean_rows, opened, paired_row, parser_of, report
 from torch import Tensor
 
 import rankstruct as rs
 from rankstruct.commands.cells import Cell, CellsFailed
 from rankstruct.measures import evaluate
 from rankstruct.text import TextSource
+from text_rerank import best_runs, embedded, graded, kind, mean_rows, opened, paired_row, parser_of, report
 
 MEASURES = ("nDCG@10", "RR@10", "AP", "R@100")
 RATES, TEMPERATURES = (5e-4, 2e-3, 5e-3), (0.01, 0.03, 0.1, 0.3)

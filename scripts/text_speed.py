@@ -21,7 +21,7 @@ from sentence_transformers.cross_encoder import CrossEncoder, losses
 from torch import nn
 
 import rankstruct as rs
-from rankstruct.benchmarks.timing import both_ways, figures, interleaved_ratios, machine, peak_kilobytes
+from benchmarks.timing import both_ways, figures, interleaved_ratios, machine, peak_kilobytes
 from rankstruct.files import write_result
 from rankstruct.tables import format_table
 

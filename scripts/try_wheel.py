@@ -59,6 +59,8 @@ def main() -> int:
         install(given.torch, "build")
         run("-m", "build", "--outdir", folder, str(ROOT))  # the wheel is made from the sdist
         (wheel,) = Path(folder).glob("*.whl")
+        if names := strangers(wheel):
+            raise SystemExit(f"{wheel.name} holds what is not of the package: {', '.join(names)}")
         extra = "[test]" if given.tests else ""
         pins = Path(folder, "lowest.txt")
         pins.write_text("\n".join(lowest_versions(wheel, "test" if given.tests else None)) if given.lowest else "")
@@ -70,6 +72,14 @@ def main() -> int:
         size = wheel.stat().st_size / 1e6
     print(f"{wheel.name}, {size:.1f} MB: works")
     return 0
+
+
+def strangers(wheel: Path) -> list[str]:
+    """The files of a wheel that are none of the package: the scripts of the repository, and the configs that they run."""
+    with ZipFile(wheel) as file:
+        names = file.namelist()
+    package = re.compile(r"rankstruct/(?!configs/experiment-)|[^/]+\.dist-info/")
+    return [name for name in names if not package.match(name)]
 
 
 def lowest_versions(wheel: Path, extra: str | None = None) -> list[str]:

@@ -78,6 +78,7 @@ def verify_surrogates(rng: np.random.Generator, lists: int, most: int) -> dict[t
 
 
 def main() -> int:
+    """Compare, and write what was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lists", type=int, default=100_000, help="random lists in all (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=1800, help="stop after so many seconds (default: %(default)s)")

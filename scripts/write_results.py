@@ -1,7 +1,7 @@
 """Write the figures of the README and of the documentation's pages from the result files in `docs/results`.
 
-A result file is JSON with `date`, `versions`, `command` and `tables`, as `rankstruct benchmark --json` and the long commands
-write it; `origin` says where figures come from whose own file is lost. Pages name what is to stand between two comments:
+A result file is JSON with `date`, `versions`, `command` and `tables`, as `scripts/benchmark.py` and the long commands write
+it; `origin` says where figures come from whose own file is lost. Pages name what is to stand between two comments:
 
     <!-- table FILE: TABLE -->                 the table of this name of FILE.json
     <!-- table FILE: TABLE; across COLUMN -->  one column of rows "trainer, option=value": a row a trainer
@@ -45,7 +45,7 @@ ROOT = Path(__file__).parents[1]
 PLACE = re.compile(r"(<!-- (table|note|figure|source|papers) ([^>]*?) -->).*?(<!-- end -->)", re.DOTALL)
 PAPERS = ["number", "shows", "made by", "measured", "what came out", "why it differs, what is missing"]
 STATES = ("not run", "not built", "tested", "nothing to measure")
-PACKAGES = {"experiment": "rankstruct/experiments", "benchmark": "rankstruct/benchmarks"}
+PACKAGES = {"scripts/experiment.py": "scripts/papers", "scripts/benchmark.py": "scripts/benchmarks"}
 
 
 def pages(root: Path) -> list[Path]:
@@ -190,18 +190,18 @@ def exhibits(results: Path) -> dict[str, list[Exhibit]]:
 
 
 def makers(command: str, root: Path) -> list[str]:
-    """The files of the checkout that a command names: its config or script, and the command's own code.
+    """The files of the checkout that a command names: its config, and the script's or the command's own code.
 
     Raises:
         ValueError: there is no such command, config or script.
     """
     words = shlex.split(command)
     if words[0] in ("python", "pytest") and (root / words[1]).is_file():
-        return [words[1]]
-    if words[0] != "rankstruct" or words[1] not in COMMANDS:
+        found = [words[1], PACKAGES[words[1]]] if words[1] in PACKAGES else [words[1]]
+    elif words[0] == "rankstruct" and words[1] in COMMANDS:
+        found = [f"rankstruct/commands/{COMMANDS[words[1]][0]}.py"]
+    else:
         raise ValueError(f"no such command or script: {command}")
-    found = [f"rankstruct/commands/{COMMANDS[words[1]][0]}.py"]
-    found += [PACKAGES[words[1]]] if words[1] in PACKAGES else []
     option = ""
     for word in words[2:]:
         if word.startswith("--"):

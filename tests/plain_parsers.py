@@ -4,11 +4,23 @@ Each takes the bytes of a file and gives what it holds in plain lists and dictio
 with the library. `Unsure` is for what no description settles; the library may then take it or refuse it.
 """
 
+import bz2
 import gzip
+import io
+import itertools
+import json
+import lzma
 import re
 import zlib
+from fractions import Fraction
 
 import numpy as np
+import yaml
+
+try:
+    import zstandard
+except ModuleNotFoundError:
+    zstandard = None
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
@@ -37,6 +49,45 @@ def number(word: str | bytes, kind: type = np.float64) -> float:
     return value
 
 
+def unpacked(content: bytes) -> bytes:
+    """The content of a packed file, all streams of it, zeros between them; of another the bytes as they are."""
+    most = max(2**28, 100 * len(content))
+    if content[:2] == b"\x1f\x8b":
+        try:
+            found = gzip.GzipFile(fileobj=io.BytesIO(content)).read(most + 1)
+        except (OSError, EOFError, zlib.error) as error:
+            raise Refused(str(error)) from None
+    elif re.match(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)", content):
+        found = _streams(content, bz2.BZ2Decompressor, most, (OSError, ValueError))
+    elif content[:6] == b"\xfd7zXZ\0":
+        found = _streams(content, lambda: lzma.LZMADecompressor(memlimit=2**29), most, (lzma.LZMAError,))
+    elif content[:4] == b"\x28\xb5\x2f\xfd":
+        if zstandard is None:
+            raise Refused("no library for it")
+        make = zstandard.ZstdDecompressor().decompressobj
+        found = _streams(content, lambda: make(), most, (zstandard.ZstdError,))
+    else:
+        return content
+    if len(found) > most:
+        raise Refused("a bomb")
+    return found
+
+
+def _streams(content: bytes, make, most: int, errors: tuple[type[Exception], ...]) -> bytes:
+    found, size = [], 0
+    while content and size <= most:
+        decoder = make()
+        try:
+            found.append(decoder.decompress(content))
+        except errors as error:
+            raise Refused(str(error)) from None
+        if not decoder.eof:
+            raise Refused("it ends too early")
+        size += len(found[-1])
+        content = decoder.unused_data.lstrip(b"\0")
+    return b"".join(found)
+
+
 def utf8(content: bytes) -> str:
     """Text in UTF-8."""
     try:
@@ -54,7 +105,8 @@ def lines(text: str) -> list[str]:
 
 
 def as_text(content: bytes) -> str:
-    """UTF-8, after a mark that says so."""
+    """UTF-8, after a mark that says so, plain or packed."""
+    content = unpacked(content)
     if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise Refused("UTF-16")
     start = content[:64]
@@ -70,7 +122,7 @@ def fields_of(line: str, separator: str | None) -> list[str]:
     line = line.strip(" \t\r\n")
     if separator is None:
         return [word for word in re.split("[ \t]+", line) if word]
-    return [field.strip(" ") for field in line.split(separator)] if line else []
+    return [field.strip(" \t" if separator == "," else " ") for field in line.split(separator)] if line else []
 
 
 def too_large(word: str) -> bool:
@@ -110,14 +162,16 @@ def divided(
 
 
 def svmlight(
-    content: bytes, *, sizes: bytes | None = None, labels: str = "grades", fill: float = 0.0, omitted: str = "check"
+    content: bytes,
+    *,
+    sizes: bytes | None = None,
+    labels: str = "grades",
+    fill: float = 0.0,
+    omitted: str = "check",
+    zero_based: bool = False,
 ) -> dict:
-    """Documents of SVMlight and LETOR lines, plain or gzip; `sizes` is the content of a side file."""
-    if content[:2] == b"\x1f\x8b":
-        try:
-            content = gzip.decompress(content)
-        except (OSError, EOFError, zlib.error) as error:
-            raise Refused(str(error)) from None
+    """Documents of SVMlight and LETOR lines, plain or packed; `sizes` is the content of a side file."""
+    content = unpacked(content)
     content = re.sub(rb"\r(?!\n)", b"\n", content.removeprefix(b"\xef\xbb\xbf"))
     rows, grades, names, comments, missing, zeros = [], [], [], [], [], False
     for line in content.split(b"\n"):
@@ -133,9 +187,10 @@ def svmlight(
         row = {}
         for word in words:
             identifier, _, value = word.partition(b":")
-            if not identifier.isdigit() or not max(row, default=0) < int(identifier) <= 2**31 - 2:
+            at = int(identifier) + zero_based if identifier.isdigit() else -1
+            if not max(row, default=0) < at <= 2**31 - 2 + zero_based:
                 raise Refused(f"feature {word[:40]!r}")
-            row[int(identifier)] = fill if value.lower() == b"null" else number(value, np.float32)
+            row[at] = fill if value.lower() == b"null" else number(value, np.float32)
         missing.append(sum(word.lower().endswith(b":null") for word in words))
         zeros |= 0 in row.values()
         rows.append(row)
@@ -200,16 +255,23 @@ def group_sizes(content: bytes) -> list[int]:
 
 
 def table(content: bytes, columns: int, column: int, *, whole: bool) -> dict:
-    """Runs (score in column 4) and qrels (label, whole, in column 3), by query and document."""
+    """Runs (score in column 4) and qrels (label, whole, in column 3, or BEIR's three columns), by query and document."""
     found: dict = {}
-    for words in divided(lines(as_text(content)), (columns,), column, ("\t", None), whole=whole):
+    said, document, separators = lines(as_text(content)), 2, ("\t", None)
+    head = fields_of(said[0].lower(), None)
+    if whole and len(head) == 3 and head[:2] == ["query-id", "corpus-id"]:
+        separators = ("\t",) if "\t" in said.pop(0) else (None,)
+        columns, column, document = 3, 2, 1
+    for words in divided(said, (columns,), column, separators, whole=whole):
         value = number(words[column])
         if whole and (value % 1 or too_large(words[column])):
             raise Refused("no whole number")
         documents = found.setdefault(words[0], {})
-        if words[2] in documents:
+        if words[document] in documents:
             raise Refused("a document twice")
-        documents[words[2]] = value
+        if not all(words):
+            raise Refused("an empty field")
+        documents[words[document]] = value
     if not found:
         raise Refused("empty")
     return found
@@ -260,14 +322,167 @@ def csv_rows(text: str, delimiter: str = ",") -> list[list[str]]:
     return rows
 
 
+def csv_text(content: bytes) -> str:
+    """The text of a CSV file, plain or packed, in the encoding of its mark; UTF-8 without one."""
+    content = unpacked(content)
+    for mark, encoding in MARKS.items():
+        if content.startswith(mark):
+            try:
+                return content[len(mark) :].decode(encoding)
+            except UnicodeDecodeError:
+                raise Refused(f"no {encoding}") from None
+    if b"\0" in content[:1000]:
+        raise Refused("UTF-16 without a mark")
+    return utf8(content)
+
+
+MARKS = {
+    b"\xff\xfe\0\0": "utf-32-le",
+    b"\0\0\xfe\xff": "utf-32-be",
+    b"\xff\xfe": "utf-16-le",
+    b"\xfe\xff": "utf-16-be",
+    b"\xef\xbb\xbf": "utf-8",
+}
+
+
+def header_of(text: str, wanted: str | None) -> tuple[str, list[str]]:
+    """What separates cells by the first line, and the names in it."""
+    found = {}
+    for separator in ",;\t|":
+        rows = csv_rows(text, separator) if text[:1] not in ("\r", "\n") else []
+        found[separator] = [cell.strip() for cell in rows[0]] if rows else []
+    best = max(found, key=lambda each: (column(found[each], wanted) is not None, len(found[each])))
+    return best, found[best]
+
+
+def column(names: list[str], wanted: str | None) -> int | None:
+    """The number of a column: of its name, else the only one that differs in case alone."""
+    if wanted in names:
+        return names.index(wanted)
+    alike = [at for at, name in enumerate(names) if wanted and name.lower() == wanted]
+    return alike[0] if len(alike) == 1 else None
+
+
+def check_names(names: list[str]) -> None:
+    """Columns have names of their own, and none is the index of a frame."""
+    wrong = any(not name or name == "Unnamed: 0" or re.fullmatch(r"__index_level_\d+__", name) for name in names)
+    if wrong or len(set(names)) < len(names):
+        raise Refused("names of columns")
+
+
 def csv_classes(content: bytes) -> dict:
     """Columns of numbers and at last a class, under a line of names."""
-    text = as_text(content)
-    lines(text)
-    rows = [[cell.strip() for cell in row] for row in csv_rows(re.sub("\r(?!\n)", "\n", text))]
+    text = csv_text(content)
+    if unpacked(content)[:2] not in (b"\xff\xfe", b"\xfe\xff"):
+        lines(text)
+    elif '"' in text and "\r" in text:
+        raise Unsure("line ends in quotes")
+    if len(text) > 60_000:
+        raise Unsure("the lines that tell the separator")
+    separator, _ = header_of(text, None)
+    rows = [[cell.strip() for cell in row] for row in csv_rows(re.sub("\r(?!\n)", "\n", text), separator)]
     if not rows:
         raise Refused("empty")
-    return _classes(rows[0], rows[1:])
+    check_names(rows[0])
+    return _classes(rows[0], [[*map(flag, row[:-1]), row[-1]] for row in rows[1:]])
+
+
+def flag(cell: str) -> str:
+    """True and False as numbers."""
+    return {"true": "1", "false": "0"}.get(cell.lower(), cell)
+
+
+#: What stands for nothing, of the letters that a number may have.
+NULLS = {"", "NULL", "null", "nan", "NaN", "-nan", "-NaN", "NA", "N/A", "n/a", "#N/A", "#NA", "#N/A N/A"}
+NULLS |= {"1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"}
+
+
+def csv_lists(content: bytes) -> dict:
+    """A table of lists: label, qid and docid by their names, and features."""
+    try:
+        text = csv_text(content)
+    except Refused as error:
+        if str(error).lower() == "no utf-8":  # in the first line alone it does no harm
+            raise Unsure(str(error)) from None
+        raise
+    if len(text) > 60_000 or "\0" in text:
+        raise Unsure("the lines that tell the separator")
+    separator, names = header_of(text, "qid")
+    cell = rf'([^"\r\n{re.escape(separator)}]*|"([^"\r\n]|"")*")'
+    if '"' in text and not re.fullmatch(rf"({cell}[{re.escape(separator)}\r\n])*{cell}", text):
+        raise Unsure("quotes in cells")
+    roles = [column(names, name) for name in ("label", "qid", "docid")]
+    if None in roles[:2]:
+        raise Refused("no label, or no qid")
+    check_names(names)
+    rows = csv_rows(text, separator)[1:]
+    if not rows or any(len(row) != len(names) for row in rows):
+        raise Refused("no rows, or cells")
+    values = {at: _csv_column([row[at] for row in rows]) for at in range(len(names)) if at not in roles[1:]}
+    label, qid, docid = roles
+    found = [
+        [row[at] if at in roles[1:] else values[at][number] for at in range(len(names))]
+        for number, row in enumerate(rows)
+    ]
+    return lists(
+        [row[label] for row in found],
+        [row[qid] for row in found],
+        None if docid is None else [row[docid] for row in found],
+        [[x for at, x in enumerate(row) if at not in roles] for row in found],
+    )
+
+
+def _csv_column(cells: list[str]) -> list[float | None]:
+    flags = {cell.strip().lower() for cell in cells} - {""}
+    if flags and flags <= {"true", "false"}:
+        if any(cell not in ("", "true", "True", "TRUE", "false", "False", "FALSE") for cell in cells):
+            raise Unsure("how True is written")
+        return [None if cell == "" else float(flag(cell)) for cell in cells]
+    found = []
+    for cell in cells:
+        word = cell.strip(" \t")
+        if word != cell and word in NULLS:
+            raise Unsure("blanks around nothing")
+        if word[:1] == "+" or (re.fullmatch(r"[-+]?(nan|inf|infinity)", word, re.IGNORECASE) and word not in NULLS):
+            raise Unsure("whether this is a number")
+        found.append(None if word in NULLS else number(word))
+    return found
+
+
+def lists(
+    labels: list[float | None],
+    qids: list[str],
+    docids: list[str] | None,
+    features: list[list[float | None]],
+    kind: str = "grades",
+) -> dict:
+    """Documents as `svmlight` gives them; None is a missing value."""
+    if not features or not features[0]:
+        raise Refused("no features")
+    if None in labels or "" in qids or "" in (docids or []):
+        raise Refused("a label or a name that is missing")
+    with np.errstate(over="ignore"):
+        if not np.isfinite(np.array(labels, float).astype(np.float32)).all():
+            raise Refused("a label that is too large, or no number")
+        rows = [[0.0 if x is None else float(np.float32(x)) for x in row] for row in features]
+    if kind == "grades" and any(grade < 0 or grade % 1 or grade > 2**24 for grade in labels):
+        raise Refused("no grade")
+    if not np.isfinite(rows).all():
+        raise Refused("a feature that is too large, or no number")
+    starts = [i for i, name in enumerate(qids) if i == 0 or name != qids[i - 1]]
+    if len({qids[i] for i in starts}) < len(starts):
+        raise Refused("a query returns")
+    missing = [sum(x is None for x in row) for row in features]
+    return {
+        "rows": [{i: x for i, x in enumerate(row, 1) if x} for row in rows],
+        "labels": [float(np.float32(label)) for label in labels],
+        "width": len(rows[0]),
+        "missing": missing if any(missing) else None,
+        "qids": [qids[i] for i in starts],
+        "lengths": [end - start for start, end in zip(starts, [*starts[1:], len(qids)], strict=True)],
+        "comments": None,
+        "docids": docids,
+    }
 
 
 def arff_classes(content: bytes) -> dict:
@@ -298,21 +513,24 @@ def ratings(content: bytes, separator: str | None, columns: tuple[int, ...], sca
     """Ratings by user and item."""
     found: dict = {}
     where = [0, 1, 2]
-    said = [line.strip(" \t\r\n") for line in lines(as_text(content))]
     if separator == ",":
+        text = csv_text(content)
+        wide = unpacked(content)[:2] in (b"\xff\xfe", b"\xfe\xff")
+        said = [line.strip(" \t\r\n") for line in (re.split("\r\n|\r|\n", text) if wide else lines(text))]
         first = next((at for at, line in enumerate(said) if line and line[0] != "#"), None)
-        names = [] if first is None else [part.strip(" \t\r\n").lower() for part in (csv_rows(said[first]) or [[]])[0]]
-        if {"user", "item", "rating"} <= set(names):
+        between, names = (",", []) if first is None else _rating_header(said[first], columns)
+        if names:
             columns, where, said = (
                 (len(names),),
                 [names.index(name) for name in ("user", "item", "rating")],
                 said[first + 1 :],
             )
-        if any('"' in line for line in said):
-            rows = _csv_ratings(said, columns, where[2])
+        if between != "," or any('"' in line for line in said):
+            rows = _csv_ratings(said, columns, where[2], between)
         else:
             rows = divided(said, columns, where[2], (",",))
     else:
+        said = [line.strip(" \t\r\n") for line in lines(as_text(content))]
         rows = divided(said, columns, where[2], ("\t", None) if separator is None else (separator,))
     for parts in rows:
         user, item, rating = (parts[i] for i in where)
@@ -328,9 +546,27 @@ def ratings(content: bytes, separator: str | None, columns: tuple[int, ...], sca
     return found
 
 
-def _csv_ratings(said: list[str], columns: tuple[int, ...], value: int) -> list[list[str]]:
+def _rating_header(line: str, columns: tuple[int, ...]) -> tuple[str, list[str]]:
+    """The separator by the first row, and the names of the columns, if it has them."""
+    cells = {each: [part.strip(" \t\r\n") for part in (csv_rows(line, each) or [[]])[0]] for each in ",;\t|"}
+    for each, found in cells.items():
+        if {"user", "item", "rating"} <= {name.lower() for name in found}:
+            return each, [name.lower() for name in found]
+    rows = (each for each, found in cells.items() if len(found) in columns and _is_number(found[2]))
+    return next(rows, ","), []
+
+
+def _is_number(word: str) -> bool:
+    try:
+        number(word)
+    except Refused:
+        return False
+    return True
+
+
+def _csv_ratings(said: list[str], columns: tuple[int, ...], value: int, separator: str) -> list[list[str]]:
     """Rows with quotes; what is in them has no separators to `divided`."""
-    hidden = ["\x01".join(part.strip(" \t\r\n") for part in (csv_rows(line) or [[]])[0]) for line in said]
+    hidden = ["\x01".join(part.strip(" \t\r\n") for part in (csv_rows(line, separator) or [[]])[0]) for line in said]
     return divided(hidden, columns, value, ("\x01",))
 
 
@@ -348,3 +584,103 @@ def titles(content: bytes) -> dict[str, str]:
             raise Refused("no title")
         found[parts[0]] = parts[1]
     return found
+
+
+def config(content: bytes) -> dict:
+    """What a config says, by whole names; no name is there twice, however it is written."""
+    try:
+        root = yaml.compose(utf8(content), Loader=yaml.SafeLoader)
+    except (yaml.YAMLError, RecursionError):
+        raise Refused("no YAML") from None
+    found: dict = {}
+    _visit(root, (), found, (), itertools.count())
+    return found
+
+
+def _visit(node, above: tuple, found: dict, inside: tuple, steps) -> None:
+    if any(node is each for each in inside) or next(steps) > 10_000:
+        raise Unsure("an alias of what it is part of, or many of them")
+    if isinstance(node, yaml.SequenceNode):
+        for at, each in enumerate(node.value):
+            _visit(each, (*above, at), found, (*inside, node), steps)
+    elif isinstance(node, yaml.MappingNode):
+        names = []
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise Unsure("a key of several values")
+            name = _key(key)
+            if key.tag.endswith(":merge"):
+                raise Unsure("what is merged")
+            names.append((*above, *(name.split(".") if isinstance(name, str) else (name,))))
+            if names[-1] in found:
+                raise Refused(f"{names[-1]} is there twice")
+            found[names[-1]] = None
+            _visit(value, names[-1], found, (*inside, node), steps)
+
+
+def _key(node):
+    try:
+        return yaml.SafeLoader("").construct_object(node)
+    except (yaml.YAMLError, ValueError):
+        raise Refused("no YAML") from None
+
+
+def json_value(content: bytes):
+    """JSON, in which an object has a key once."""
+
+    def once(pairs):
+        if len(dict(pairs)) < len(pairs):
+            raise Refused("a key twice")
+        return dict(pairs)
+
+    try:
+        return json.loads(content.decode(), object_pairs_hook=once)
+    except (ValueError, RecursionError):
+        raise Refused("no JSON") from None
+
+
+def corpus(content: bytes) -> dict[str, str]:
+    """Title and text by name, of objects of JSON, one a line."""
+    found: dict = {}
+    for line in lines(as_text(content)):
+        if not line.strip(" \t"):
+            continue
+        entry = json_value(line.encode())
+        try:
+            name, title, text = entry["_id"], entry.get("title") or "", entry["text"]
+        except (TypeError, KeyError, AttributeError):
+            raise Refused("no text") from None
+        if (
+            type(name) not in (str, int)
+            or not isinstance(title, str)
+            or not isinstance(text, str)
+            or str(name) in found
+        ):
+            raise Refused("no text, or a name again")
+        found[str(name)] = f"{title} {text}".strip()
+    if not found:
+        raise Refused("empty")
+    return found
+
+
+def exact_auc(scores: list[Fraction], labels: list[Fraction]) -> Fraction:
+    """The share of pairs in the right order, a tie being half; 0 where there is no pair."""
+    pairs = [
+        (a, b) for a, x in zip(scores, labels, strict=True) for b, y in zip(scores, labels, strict=True) if x > 0 >= y
+    ]
+    return sum((Fraction((a > b) * 2 + (a == b), 2) for a, b in pairs), Fraction(0)) / max(1, len(pairs))
+
+
+def exact_ap(scores: list[Fraction], labels: list[Fraction]) -> Fraction:
+    """The mean over all orders of tied documents, one after another; 0 where nothing is relevant."""
+    tied = [
+        [y for x, y in zip(scores, labels, strict=True) if x == score] for score in sorted(set(scores), reverse=True)
+    ]
+    total, orders = Fraction(0), 0
+    for order in itertools.product(*map(itertools.permutations, tied)):
+        hits, orders = 0, orders + 1
+        for rank, label in enumerate(itertools.chain.from_iterable(order), 1):
+            if label > 0:
+                hits += 1
+                total += Fraction(hits, rank)
+    return total / max(1, sum(label > 0 for label in labels)) / orders

@@ -181,7 +181,7 @@ WRONG = {
         r"must not be missing; \w+\[1\] is <NA>|must be finite|contains NaN|has nan",
     ),
     "masked": (np.ma.masked_array([1.0, 2.0, 3.0], [False, True, False]), r"must not be missing; \w+\[1\] is masked"),
-    "several sizes": ([[1, 2], [3]], "lists of several sizes are given flat"),
+    "several sizes": ([[1, 2], [3]], "lists of different lengths flat, concatenated"),
     "too large": (np.array([1, 2, 2**53 + 1]), r"must be at most 2\^53 in size.* \w+\[2\] is 9007199254740993"),
     "too large, objects": ([1, 2, 2**80], r"must be at most 2\^53 in size.* \w+\[2\] is 1208925819614629174706176"),
     "too large, tensor": (
@@ -292,11 +292,11 @@ def test_integers_keep_their_order_or_are_refused(values):
 def test_labels_that_a_dtype_makes_one_of_are_refused():
     scores = torch.tensor([0.3, 0.1, 0.2])
     for loss in (rs.RankNetLoss(), rs.RankSVMLoss(), rs.ListNetLoss(), rs.losses.ListMLELoss(), rs.losses.CircleLoss()):
-        with pytest.raises(ValueError, match=r"float64 holds one by one.* document 1 is 9007199254740993"):
+        with pytest.raises(ValueError, match=r"float64 represents exactly.* document 1 is 9007199254740993"):
             loss(scores.double(), torch.tensor([LARGE, LARGE + 1, 0]))
         loss(scores.double(), torch.tensor([LARGE, LARGE - 1, 0]))
         loss(scores.double(), torch.tensor([LARGE, LARGE + 1, 0]), where=torch.tensor([True, False, True]))
-    with pytest.raises(ValueError, match=r"float32 holds one by one.* document 1 is 16777217"):
+    with pytest.raises(ValueError, match=r"float32 represents exactly.* document 1 is 16777217"):
         rs.ListNetLoss()(scores, torch.tensor([2**24, 2**24 + 1, 0]))
     assert rs.RankSVMLoss()(scores, torch.tensor([2**24, 2**24 + 1, 0])) > 0  # computed with in float64
     with pytest.raises(DataError, match=r"float32, .* up to 16777216; y\[1\] is 16777217"):

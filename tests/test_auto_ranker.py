@@ -87,7 +87,7 @@ def test_every_recipe_is_measured_on_validation(fitted):
     assert fitted.recipe_ in fitted.reason_
     selection = found[fitted.recipe_]["AP"]
     assert (
-        f"its selection AP is {selection:.4f} (optimistic: the same lists chose C, epoch and recipe)" in fitted.reason_
+        f"its selection AP is {selection:.4f} (optimistic: the same lists selected C, epoch and model)" in fitted.reason_
     )
     assert fitted.score(*make(seed=5)) > 0.75
     assert found[auto.WEIGHTED]["AP"] >= found[auto.ENSEMBLE]["AP"]
@@ -97,7 +97,7 @@ def test_a_recipe_that_is_clearly_better_is_taken(members):
     members(good=Column(), bad=Column(0, sign=-1), worse=Column(1))
     ranker = rs.AutoRanker(prepare=()).fit(*make(), **held_out())
     assert ranker.recipe_ == "good"
-    assert "higher than the ensemble's" in ranker.reason_
+    assert "which exceeds the ensemble's" in ranker.reason_
     members(bad=Column(0, sign=-1), good=Column(), worse=Column(1))
     assert rs.AutoRanker(prepare=()).fit(*make(), **held_out()).recipe_ in ("good", auto.WEIGHTED)
 
@@ -133,11 +133,11 @@ def test_every_list_is_judged_by_what_did_not_see_it(members):
 def test_a_single_list_is_said_to_be_divided_by_its_documents():
     X, y, _ = make(lists=1, size=60)
     with pytest.warns(
-        UserWarning, match="one list, which is divided by its documents: .* no estimate for new lists"
+        UserWarning, match="one list, which is split by its documents, so .* do not estimate performance on new lists"
     ) as told:
         ranker = rs.AutoRanker(time_budget=0).fit(X, y, np.zeros(60, int))
     assert told[0].filename == __file__
-    assert "there is one list, which was divided by its documents, so that this is no estimate" in ranker.reason_
+    assert "the only list was split by its documents, so this does not estimate" in ranker.reason_
     assert ranker.validation_lists_ == 1
 
 
@@ -241,14 +241,16 @@ def test_goes_through_skops(fitted, tmp_path):
     [
         ({"time_budget": -1}, None, "time_budget must be 0 or more seconds"),
         ({"time_budget": "10"}, None, "time_budget must be 0 or more seconds, or None for no limit; got '10'"),
-        ({"folds": 1}, None, "folds must be a whole number, at least 2, got 1"),
-        ({"folds": 2.5}, None, "folds must be a whole number"),
+        ({"folds": 1}, None, "folds must be an integer of at least 2, got 1"),
+        ({"folds": 2.5}, None, "folds must be an integer"),
         ({"select": "alpha_nDCG@5"}, None, "select must be a measure without groups"),
         ({"select": "quality"}, None, "quality"),
         ({"prepare": ["logarithm"]}, None, "unknown preparation step"),
         ({}, lambda X, y, qid: (np.where(X > 2, np.nan, X), y, qid), "NaN"),
-        ({}, lambda X, y, qid: (X, 0 * y, qid), "there is no list that a ranking can get wrong"),
-        ({}, lambda X, y, qid: (X, y * (qid == "q3"), qid), "there is one list that a ranking can get wrong"),
+        ({}, lambda X, y, qid: (X, 1000 * y, qid), "^y: labels must have finite gains >= 0 under nDCG@10"),
+        ({"select": "ERR"}, lambda X, y, qid: (X, 5 * y, qid), "^y: labels must be at most max_grade, 4, for ERR"),
+        ({}, lambda X, y, qid: (X, 0 * y, qid), "no list can be learned from"),
+        ({}, lambda X, y, qid: (X, y * (qid == "q3"), qid), "only one list can be learned from"),
     ],
 )
 def test_what_is_refused(options, change, said):

@@ -99,7 +99,7 @@ def test_leaves_are_found_once_more_all_together(library, tmp_path):
 def test_constant_features_are_named():
     pytest.importorskip("lightgbm")
     X, y, qid = make()
-    with pytest.raises(ValueError, match="no feature tells documents apart"):
+    with pytest.raises(ValueError, match="no feature can be split"):
         rs.BoostedRanker(**QUICK).fit(np.ones_like(X), y, qid)
 
 
@@ -195,9 +195,9 @@ def test_noise_is_that_of_the_seed_and_can_be_left_out(library):
     ("name", "way_out"),
     [
         ("max_depth", r"options=\{'max_depth': ...\}"),
-        ("early_stopping_rounds", "it is patience="),
-        ("objective", "loss= is what they minimise"),
-        ("eval_metric", "measure= chooses the number of trees"),
+        ("early_stopping_rounds", "use patience="),
+        ("objective", "loss= is the training objective"),
+        ("eval_metric", "measure= selects the number of trees"),
     ],
 )
 def test_the_librarys_names_are_refused_with_the_way_out(name, way_out):
@@ -226,19 +226,27 @@ def test_options_of_the_library(library):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"library": "catboost"}, "library must be one of 'lightgbm', 'xgboost', got 'catboost'; CatBoost shows"),
-        ({"n_estimators": 0}, "n_estimators must be at least 1, got 0"),
-        ({"num_leaves": 1}, "num_leaves must be at least 2"),
-        ({"seeds": 0}, "seeds must be at least 1"),
+        (
+            {"library": "catboost"},
+            "library must be one of 'lightgbm', 'xgboost', got 'catboost'; CatBoost is not supported",
+        ),
+        ({"n_estimators": 0}, "n_estimators must be an integer from 1 to 2147483647, got 0"),
+        ({"n_estimators": 10**20}, "n_estimators must be an integer from 1 to 2147483647"),
+        ({"n_estimators": 2.5}, "n_estimators must be an integer"),
+        ({"num_leaves": 1}, "num_leaves must be an integer from 2"),
+        ({"seeds": 0}, "seeds must be an integer from 1"),
         ({"patience": 0}, "patience must be at least 1"),
         ({"leaf_ranker": rs.MLPRanker()}, "leaf_ranker must be a LinearRanker"),
         (
             {"leaf_ranker": rs.LinearRanker(), "start": rs.LinearRanker()},
-            "leaf_ranker must be a LinearRanker, and there must be no start",
+            "leaf_ranker must be a LinearRanker, without start",
         ),
-        ({"validation_share": 1.0}, "validation_share must be from 0 to below 1"),
-        ({"validation_share": 0.001}, "of 30 lists are 0"),
-        ({"noise": -1.0}, "noise must be finite and 0 or more, got -1"),
+        ({"validation_share": 1.0}, r"validation_share must be in \[0, 1\)"),
+        ({"validation_share": 0.001}, "of 30 lists is 0 lists"),
+        ({"noise": -1.0}, "noise must be finite and at least 0, got -1"),
+        ({"noise": "half"}, "noise must be finite and at least 0, got 'half'"),
+        ({"start": "zero"}, r"start must be an unfitted ranker, such as LinearRanker\(\), got 'zero'"),
+        ({"start": rs.LinearRanker}, "start must be an unfitted ranker"),
         ({"loss": "NoLoss"}, "loss must be a loss module"),
     ],
 )
@@ -256,5 +264,5 @@ def test_a_missing_library_is_named_in_a_line(monkeypatch):
 
 def test_lists_without_a_difference_are_refused(library):
     X, y, qid = make()
-    with pytest.raises(ValueError, match="no list that a ranking can get wrong"):
+    with pytest.raises(ValueError, match="no list can be learned from"):
         rs.BoostedRanker(library=library).fit(X, np.zeros_like(y), qid)

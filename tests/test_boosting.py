@@ -154,21 +154,21 @@ def test_what_is_wrong_is_refused_in_a_line():
     y, zeros, sizes = np.array([1, 0, 0, 1]), np.zeros(4), np.array([2, 2])
     objective = rs.boosting_objective("AP")
     for group in (None, np.array([])):
-        with pytest.raises(ValueError, match="the lists are not known; give the training data group="):
+        with pytest.raises(ValueError, match="the lists are missing; pass group= to the training data"):
             objective(y, zeros, None, group)
-    with pytest.raises(ValueError, match="sizes of the lists, which add up to 4; got 5"):
+    with pytest.raises(ValueError, match="sizes of the lists, with sum 4; got sum 5"):
         objective(y, zeros, None, [2, 3])
-    with pytest.raises(ValueError, match="weights must be one a list, or the same"):
+    with pytest.raises(ValueError, match="weights must have one entry per list, or one per document"):
         objective(y, zeros, [1.0, 2.0, 1.0, 1.0], sizes)
-    with pytest.raises(ValueError, match="StructuredHingeLoss needs groups=, one id a training document"):
+    with pytest.raises(ValueError, match="StructuredHingeLoss needs groups=, one id per training document"):
         rs.boosting_objective(rs.StructuredHingeLoss("diverse_nDCG@3"))
     with pytest.raises(ValueError, match="item_weights must be finite numbers, 0 or more"):
         rs.boosting_objective("AP", item_weights=[1.0, -1.0])
-    with pytest.raises(ValueError, match="item_weights are 3, one a training document; there are 4"):
+    with pytest.raises(ValueError, match="item_weights must have one entry per training document, 4; got 3"):
         rs.boosting_objective(rs.RankNetLoss(), item_weights=np.ones(3))(y, zeros, None, sizes)
-    with pytest.raises(TypeError, match="this loss takes no item_weights"):
+    with pytest.raises(TypeError, match="this loss does not support item_weights"):
         rs.boosting_objective("AP", item_weights=np.ones(4))(y, zeros, None, sizes)
-    with pytest.raises(ValueError, match="groups are 3, one a training document; there are 4"):
+    with pytest.raises(ValueError, match="groups must have one entry per training document, 4; got 3"):
         rs.boosting_objective(rs.StructuredHingeLoss("diverse_nDCG@3"), groups=["a", "b", "a"])(y, zeros, None, sizes)
 
 

@@ -55,7 +55,7 @@ def draw(lists=12, size=8, seed=0):
 
 @pytest.mark.filterwarnings(
     "ignore:qid is missing",
-    "ignore:there is one list",
+    "ignore:there is only one list",
     "ignore:.*no better than w = 0",
     "ignore:no label is 0",  # theirs are whole numbers of any kind
     "ignore::sklearn.exceptions.SkipTestWarning",
@@ -78,26 +78,25 @@ def test_sizes_of_lists_are_as_good_as_ids(make):
     np.testing.assert_array_equal(other.predict(X, group=sizes), ranker.predict(X, qid))
     assert other.score(X, y, group=sizes) == ranker.score(X, y, qid)
     with pytest.raises(
-        ValueError, match=r"group must be the sizes of lists .* add up to 96 documents; got 11 of sum 88"
+        ValueError, match=r"group must be the sizes of consecutive lists, .* add up to 96 documents; got 11 of sum 88"
     ):
         make().fit(X, y, group=sizes[1:])
-    with pytest.raises(ValueError, match="give qid, one id a document, or group"):
+    with pytest.raises(ValueError, match="pass qid, one id per document, or group"):
         make().fit(X, y, qid, group=sizes)
 
 
-@pytest.mark.filterwarnings("ignore:there is one list")
+@pytest.mark.filterwarnings("ignore:there is only one list")
 def test_without_lists_all_documents_are_one_which_is_warned_of(make):
     X, y, qid = draw(lists=4, size=20)
-    with pytest.warns(
-        UserWarning, match="qid is missing, so that all 80 documents are one list: .*enable_metadata_routing"
-    ):
+    with pytest.warns(UserWarning, match="qid is missing, so all 80 documents are one list: .*enable_metadata_routing"):
         ranker = make().fit(X, y)
     same = make().fit(X, y, np.zeros(80))
     assert ranker.lists_ == 1
     np.testing.assert_array_equal(same.predict(X), ranker.predict(X))
     assert ranker.score(X, y) == same.score(X, y, np.zeros(80))
     with pytest.raises(
-        ValueError, match=r"qid is missing: 4 lists were fitted, .* give qid=.*enable_metadata_routing=True"
+        ValueError,
+        match=r"qid is missing, but the ranker was fitted to 4 lists: pass qid=.*enable_metadata_routing=True",
     ):
         make().fit(X, y, qid).score(X, y)
 
@@ -105,9 +104,9 @@ def test_without_lists_all_documents_are_one_which_is_warned_of(make):
 def test_cross_validation_without_routing_says_why_there_are_no_scores():
     X, y, qid = draw()
     given = {"cv": GroupKFold(3), "groups": qid, "params": {"qid": qid}}
-    with pytest.raises(ValueError, match=r"qid is missing: .*sklearn.set_config\(enable_metadata_routing=True\)"):
+    with pytest.raises(ValueError, match=r"qid is missing.*sklearn.set_config\(enable_metadata_routing=True\)"):
         cross_val_score(rs.LinearRanker(), X, y, error_score="raise", **given)
-    with pytest.warns(UserWarning, match=r"(?s)Scoring failed.*qid is missing: .*enable_metadata_routing=True"):
+    with pytest.warns(UserWarning, match=r"(?s)Scoring failed.*qid is missing.*enable_metadata_routing=True"):
         assert np.isnan(cross_val_score(rs.LinearRanker(), X, y, **given)).all()
     with sklearn.config_context(enable_metadata_routing=True):
         ranker = rs.LinearRanker().set_fit_request(qid=True, sample_weight=True).set_score_request(qid=True)
@@ -164,8 +163,11 @@ def test_weights_reach_every_start_of_a_linear_ranker(kind):
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        (np.ones(11), r"sample_weight must be one a list, shape \(12,\), or one a document .*; got shape \(11,\)"),
-        (np.arange(96.0), "the same for all documents of a list"),
+        (
+            np.ones(11),
+            r"sample_weight must have one weight per list, shape \(12,\), or one per document, .*; got shape \(11,\)",
+        ),
+        (np.arange(96.0), "equal within each list"),
         (np.ones((12, 1)), r"got shape \(12, 1\)"),
         (np.full(12, np.nan), "sample_weight must be finite numbers, 0 or more"),
         (-np.ones(12), "sample_weight must be finite numbers, 0 or more"),
@@ -178,7 +180,7 @@ def test_wrong_weights_are_named(weights, message):
     X, y, qid = draw()
     y[qid > 0] = 1
     only_empty = (qid > 0)[::8].astype(float)
-    with pytest.raises(ValueError, match="the weights of all lists that can be learned from are zero"):
+    with pytest.raises(ValueError, match="sample_weight must not be zero for all lists that have different labels"):
         rs.LinearRanker().fit(X, y, qid, sample_weight=only_empty)
 
 
@@ -231,10 +233,10 @@ def test_a_document_of_weight_2_is_two_documents_of_a_regression():
 @pytest.mark.parametrize(
     ("weights", "error", "message"),
     [
-        (np.ones(12), ValueError, r"item_weights must be one a document, shape \(96,\); got \(12,\)"),
+        (np.ones(12), ValueError, r"item_weights must have one weight per document, shape \(96,\); got \(12,\)"),
         (np.full(96, np.inf), ValueError, "item_weights must be finite numbers, 0 or more"),
         (np.zeros(96), ValueError, "item_weights must not be zero for all documents"),
-        (np.arange(96.0), TypeError, "takes no item_weights"),
+        (np.arange(96.0), TypeError, "does not support item_weights"),
     ],
 )
 def test_wrong_item_weights_are_named(make, weights, error, message):
@@ -244,7 +246,7 @@ def test_wrong_item_weights_are_named(make, weights, error, message):
 
 def test_a_precomputed_kernel_has_no_documents_to_leave_out():
     X, y, qid = draw()
-    with pytest.raises(ValueError, match="leave documents of item weight 0 out of X, rows and columns"):
+    with pytest.raises(ValueError, match="remove documents of item weight 0 from the rows and columns of X"):
         rs.KernelRanker(kernel="precomputed", loss=GRADED).fit(X @ X.T, y, qid, item_weights=np.arange(96) > 0)
 
 
@@ -261,15 +263,15 @@ def test_validation_lists_as_users_of_lightgbm_write_them(make):
         np.testing.assert_array_equal(found.predict(X, qid), expected.predict(X, qid))
         assert getattr(found, "history_", None) == getattr(expected, "history_", None)
     for wrong, message in (
-        ({"eval_set": [(X, y)]}, r"eval_set needs its lists, eval_group=\[sizes\]"),
-        ({"eval_set": [(X, y)], "eval_group": [np.bincount(qid)], "eval_qid": [qid]}, "one of the two"),
+        ({"eval_set": [(X, y)]}, r"eval_set needs either eval_group=\[sizes\]"),
+        ({"eval_set": [(X, y)], "eval_group": [np.bincount(qid)], "eval_qid": [qid]}, "needs either"),
         ({"eval_set": [(X, y), (X, y)], "eval_qid": [qid, qid]}, "eval_set must be one pair, .* got 2"),
-        ({"eval_qid": [qid]}, "eval_group and eval_qid go with eval_set"),
+        ({"eval_qid": [qid]}, "eval_group and eval_qid need eval_set"),
         (
             {"eval_set": [(X, y)], "eval_group": [[3, 4]]},
             "eval_group must be the sizes .* 96 documents; got 2 of sum 7",
         ),
-        ({"eval_set": [(X, y)], "eval_qid": [qid], "X_valid": X}, "give validation lists once"),
+        ({"eval_set": [(X, y)], "eval_qid": [qid], "X_valid": X}, "pass validation lists once"),
     ):
         with pytest.raises(ValueError, match=message):
             make().fit(*lists, **wrong)
@@ -287,7 +289,9 @@ def test_missing_features_are_taken_where_the_tag_says_so(make):
         assert not get_tags(rs.EnsembleRanker([make(), rs.LinearRanker()])).input_tags.allow_nan
         assert not get_tags(make(prepare=["log"])).input_tags.allow_nan
         ranker = make(start=rs.LinearRanker())
-    with pytest.raises(ValueError, match=r"Input X contains NaN.* takes no missing .*BoostedRanker without prepare="):
+    with pytest.raises(
+        ValueError, match=r"Input X contains NaN.* does not accept missing .*BoostedRanker without prepare="
+    ):
         ranker.fit(X, y, qid)
 
 
@@ -344,7 +348,7 @@ def test_parameters_of_nested_rankers():
     assert (copy.rankers[1].start.C, copy.rankers[0].measure, copy.weights) == (3.0, "RR", [1, 2])
     assert ensemble.rankers[1].start.C == 2.0
     assert rs.EnsembleRanker([FrozenEstimator(rs.LinearRanker())]).get_params()["rankers__0__estimator"].C == 10.0
-    with pytest.raises(ValueError, match="invalid parameter 'rankers__0__D'; there are"):
+    with pytest.raises(ValueError, match="invalid parameter 'rankers__0__D'; valid are"):
         copy.set_params(rankers__0__D=1)
 
 
@@ -360,7 +364,7 @@ def test_a_kernel_ranker_is_as_large_in_a_file_as_its_rows(tmp_path):
     for number in (0, 1):
         np.testing.assert_array_equal(again.use_path(number).predict(X), ranker.use_path(number).predict(X))
         np.testing.assert_array_equal(ranker.dual_coef_, ranker.map_.representer(ranker.coef_))
-    with pytest.raises(ValueError, match="this kernel map came from a file"):
+    with pytest.raises(ValueError, match="this kernel map was loaded from a file"):
         again.objective(again.coef_, X, y, qid)
     old = ranker.__dict__ | {"dual_coef_": None, "_duals": None}  # of an earlier version, with its projection
     del old["dual_coef_"], old["_duals"]
@@ -386,5 +390,5 @@ def test_kernels_as_scorers(options, prepare, tmp_path):
     with pytest.raises(ValueError, match=re.escape("[..., list_size, 3]")):
         scorer(lists[..., :2])
     given = rs.KernelRanker(kernel="precomputed").fit(X @ X.T, y, qid)
-    with pytest.raises(ValueError, match="a precomputed kernel is no function of features"):
+    with pytest.raises(ValueError, match="a precomputed kernel is not a function of features"):
         given.to_scorer()

@@ -135,12 +135,12 @@ def test_what_is_refused():
     diverse = rs.LinearRanker(loss=rs.StructuredHingeLoss("diverse_nDCG@3"))
     held = {"X_valid": X, "y_valid": y, "qid_valid": qid}
     for options, message in (
-        ({}, "StructuredHingeLoss needs groups=, one id a document"),
-        ({"groups": hosts[:-1]}, r"groups must have one entry a document, shape \(135,\); got \(134,\)"),
+        ({}, "StructuredHingeLoss needs groups=, one id per document"),
+        ({"groups": hosts[:-1]}, r"groups must have one entry per document, shape \(135,\); got \(134,\)"),
         ({"groups": [None, *hosts[1:]]}, "groups must not be missing; that of document 0 is"),
         ({"groups": hosts, **held}, "diverse_nDCG@3 needs groups_valid="),
-        ({"groups": hosts, "groups_valid": hosts}, "groups_valid goes with X_valid, y_valid and qid_valid"),
-        ({"groups": hosts, "groups_valid": hosts[1:], **held}, r"groups must have one entry a document.*\(134,\)"),
+        ({"groups": hosts, "groups_valid": hosts}, "groups_valid needs X_valid, y_valid and qid_valid"),
+        ({"groups": hosts, "groups_valid": hosts[1:], **held}, r"groups must have one entry per document.*\(134,\)"),
     ):
         with pytest.raises(ValueError, match=message):
             diverse.fit(X, y, qid, **options)
@@ -149,5 +149,5 @@ def test_what_is_refused():
         diverse.score(X, y, qid)
     with pytest.raises(ValueError, match="StructuredHingeLoss needs groups="):
         diverse.mean_loss(diverse.coef_, X, y, qid)
-    with pytest.raises(ValueError, match="diverse rankings go with"):
+    with pytest.raises(ValueError, match="diverse rankings require"):
         rs.LinearRanker("diverse_AP@3").fit(X, y, qid, groups=hosts)

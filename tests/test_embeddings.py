@@ -149,15 +149,15 @@ def test_classes_without_another_member_cost_nothing():
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: rs.SimilarityLoss()(embeddings(3, 2), embeddings(2, 2)), ValueError, "3 queries and 2 documents"),
+        (lambda: rs.SimilarityLoss()(embeddings(3, 2), embeddings(2, 2)), ValueError, "3 queries, but 2 documents"),
         (lambda: rs.SimilarityLoss()(embeddings(3, 2), embeddings(3, 5)), ValueError, r"shape \[documents, 2\]"),
-        (lambda: rs.SimilarityLoss()(torch.zeros(3, 2).long(), embeddings(3, 2)), TypeError, "must be a tensor of floating"),
+        (lambda: rs.SimilarityLoss()(torch.zeros(3, 2).long(), embeddings(3, 2)), TypeError, "must be a floating point tensor"),
         (lambda: rs.SimilarityLoss(similarity="l2"), ValueError, "similarity must be one of 'cosine', 'dot'"),
         (lambda: rs.SimilarityLoss(temperature=0), ValueError, "temperature must be a finite number above 0"),
         (lambda: rs.SimilarityLoss(queries_at_once=0), ValueError, "queries_at_once must be at least 1"),
-        (lambda: rs.EmbeddingLoss()(embeddings(3, 2), torch.zeros(3)), TypeError, "whole numbers, the classes"),
-        (lambda: rs.EmbeddingLoss()(embeddings(3, 2), torch.zeros(2).long()), ValueError, "one class an embedding"),
-        (lambda: rs.EmbeddingLoss("AP"), TypeError, r"loss must be a loss of lists, such as .*; got 'AP'"),
+        (lambda: rs.EmbeddingLoss()(embeddings(3, 2), torch.zeros(3)), TypeError, "integer classes"),
+        (lambda: rs.EmbeddingLoss()(embeddings(3, 2), torch.zeros(2).long()), ValueError, "one class per embedding"),
+        (lambda: rs.EmbeddingLoss("AP"), TypeError, r"loss must be a ranking loss, such as .*; got 'AP'"),
         (
             lambda: rs.EmbeddingLoss()(embeddings(3, 2), torch.zeros(3).long(), embeddings(2, 2)),
             TypeError,

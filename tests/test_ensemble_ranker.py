@@ -75,9 +75,7 @@ def test_more_documents_than_any_training_list_are_no_list_without_a_word(fitted
     for ranker in (fitted, auto):
         assert ranker.longest_list_ == max(LENGTHS)
         one = ranker.predict(X, group=[len(X)])
-        with pytest.warns(
-            UserWarning, match=r"qid is missing, so that all 70 documents .* than 12; .* group=\[70\]"
-        ) as told:
+        with pytest.warns(UserWarning, match=r"qid is missing, so all 70 documents .* than 12; .*group=\[70\]") as told:
             np.testing.assert_array_equal(ranker.predict(X), one)
         assert [each.filename for each in told] == [__file__]
         np.testing.assert_array_equal(ranker.predict(X[:12]), ranker.predict(X[:12], group=[12]))
@@ -167,7 +165,7 @@ def test_what_is_fitted_already_chooses_nothing_by_parts_that_it_may_know(number
     X, y, qid = make()
     frozen = list(with_frozen())[number]
     with pytest.raises(
-        ValueError, match=r"rankers\[1\] is frozen, and may have been fitted to them: give weights as numbers"
+        ValueError, match=r"rankers\[1\] is frozen and may have been fitted to them: pass weights as numbers"
     ):
         rs.EnsembleRanker([rs.LinearRanker(), frozen], folds=2, weights="validation").fit(X, y, qid)
     assert not is_frozen(
@@ -205,7 +203,7 @@ def test_lists_are_dealt_evenly_and_whole(labels, folds, seed):
     y, qid = np.concatenate(labels), np.repeat(np.arange(len(labels)), [len(each) for each in labels])
     varied = np.array([len(set(each)) > 1 for each in labels])
     if varied.sum() < 2:
-        with pytest.raises(ValueError, match="that a ranking can get wrong"):
+        with pytest.raises(ValueError, match="can be learned from"):
             deal_lists(Documents(y[:, None], y, qid), folds, seed)
         return
     parts = deal_lists(Documents(y[:, None], y, qid), folds, seed)
@@ -266,12 +264,12 @@ def test_a_scorer_lets_gradients_through():
     ("options", "said"),
     [
         ({"weights": "best"}, "'equal', 'validation' or 3 numbers, got 'best'"),
-        ({"weights": [1, 2]}, "weights must be 3 numbers"),
+        ({"weights": [1, 2]}, "weights must be 3 nonnegative numbers"),
         ({"weights": [0, 0, 0]}, "not all 0"),
         ({"weights": "validation"}, "needs X_valid"),
-        ({"rankers": []}, "rankers must be one or more"),
-        ({"folds": 0}, "folds must be a whole number, at least 1, got 0"),
-        ({"folds": 2.5}, "folds must be a whole number"),
+        ({"rankers": []}, "rankers must not be empty"),
+        ({"folds": 0}, "folds must be an integer of at least 1, got 0"),
+        ({"folds": 2.5}, "folds must be an integer"),
         ({"rankers": [rs.LinearRanker()] * 7, "weights": "validation"}, "at most 6 rankers, got 7"),
     ],
 )
@@ -281,8 +279,15 @@ def test_what_is_refused(options, said):
         rs.EnsembleRanker(**{"rankers": members(), **options}).fit(*make(), **validation)
 
 
+def test_labels_that_the_measure_refuses_are_refused_before_the_folds_are_trained(monkeypatch):
+    monkeypatch.setattr("rankstruct.estimators.ensemble.fit_by_parts", None)
+    X, y, qid = make()
+    with pytest.raises(ValueError, match=r"^y: labels must have finite gains >= 0 under nDCG; .* has label 2000"):
+        rs.EnsembleRanker(members(), measure="nDCG", folds=2).fit(X, 1000 * y, qid)
+
+
 def test_a_member_that_is_no_scorer_is_named():
     X, y, qid = make()
     kernel = rs.EnsembleRanker([rs.KernelRanker("AP", kernel="precomputed")]).fit(X @ X.T, y, qid)
-    with pytest.raises(ValueError, match="a precomputed kernel is no function of features"):
+    with pytest.raises(ValueError, match="a precomputed kernel is not a function of features"):
         kernel.to_scorer()

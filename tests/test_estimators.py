@@ -127,7 +127,7 @@ def test_a_path_of_C_is_chosen_on_validation_lists():
     assert ranker.score(*valid) == max(scores)
     single = rs.LinearRanker("AP", C=1.0).fit(X, y, qid, **names)
     assert single.validation_ == [single.score(*valid)]
-    with pytest.raises(ValueError, match="C has 3 values; give X_valid"):
+    with pytest.raises(ValueError, match="C has 3 values; pass X_valid"):
         rs.LinearRanker("AP", C=[1, 2, 3]).fit(X, y, qid)
 
 
@@ -162,7 +162,7 @@ def test_other_losses():
         assert ranker.score(X, y, qid) > 0.6
     with pytest.raises(ValueError, match="neither convex"):
         rs.LinearRanker(loss=rs.ApproxNDCGLoss()).fit(X, y, qid)
-    with pytest.raises(ValueError, match="OrdinalLoss has parameters of its own"):
+    with pytest.raises(ValueError, match="OrdinalLoss has learnable parameters"):
         rs.LinearRanker(loss=rs.OrdinalLoss(2)).fit(X, y, qid)
     shared = rs.CombinedLoss([rs.StructuredHingeLoss("AP", reference="predicted")], slack="shared")
     with pytest.raises(ValueError, match="slack='separate'"):
@@ -219,9 +219,9 @@ def test_grid_search_and_pipelines_route_qid():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"C": 0.0}, "C must be a positive number"),
-        ({"C": "big"}, "C must be a positive number or several, got 'big'"),
-        ({"C": []}, "C must be a positive number"),
+        ({"C": 0.0}, "C must be one or more positive numbers"),
+        ({"C": "big"}, "C must be one or more positive numbers, got 'big'"),
+        ({"C": []}, "C must be one or more positive numbers"),
         ({"start": "one"}, "start must be one of"),
         ({"regularize_towards": "start "}, "regularize_towards must be one of"),
         ({"solver": "simplex"}, "solver must be one of 'bundle'"),
@@ -237,14 +237,47 @@ def test_options_that_are_refused(options, message):
 def test_data_that_is_refused():
     X, y, qid = make()
     for given, message in (
-        ((X, y, qid[:-1]), r"qid must have one entry a document, shape \(120,\).*the sizes of lists go as group="),
+        ((X, y, qid[:-1]), r"qid must have one entry per document, shape \(120,\).*pass sizes of lists as group="),
         ((np.where(X > 2, np.nan, X), y, qid), "NaN"),
         ((X, y[:-1], qid), "inconsistent numbers of samples"),
-        ((X, np.ones_like(y), qid), "no list that a ranking can get wrong"),
+        ((X, np.ones_like(y), qid), "no list can be learned from"),
         ((X, y, np.where(qid > 3, np.nan, qid)), "qid must not be missing"),
     ):
         with pytest.raises(ValueError, match=message):
             rs.LinearRanker().fit(*given)
+
+
+class Untrained:
+    """Fails when it is trained."""
+
+    def _fit(self, *documents):
+        raise AssertionError("trained before the labels were checked")
+
+
+@pytest.mark.parametrize(
+    "ranker",
+    [
+        rs.LinearRanker("nDCG@10"),
+        rs.KernelRanker("nDCG@10"),
+        rs.MLPRanker("nDCG@10"),
+        rs.BoostedRanker("nDCG@10"),
+        rs.EnsembleRanker([rs.LinearRanker("AP")], measure="nDCG@10"),
+        rs.AutoRanker("nDCG@10"),
+    ],
+    ids=lambda ranker: type(ranker).__name__,
+)
+def test_validation_labels_that_the_measure_refuses_are_refused_before_training(ranker):
+    if isinstance(ranker, rs.BoostedRanker):
+        pytest.importorskip("lightgbm")
+    kind = type(ranker)
+    ranker = type(kind.__name__, (Untrained, kind), {"__init__": kind.__init__})(**ranker.get_params(deep=False))
+    X, y, qid = make()
+    with pytest.raises(
+        ValueError, match=r"^y_valid: labels must have finite gains >= 0 under nDCG@10; .* has label 2000"
+    ):
+        ranker.fit(X, y, qid, X_valid=X, y_valid=np.where(y > 0, 2000, 0), qid_valid=qid)
+    with pytest.raises(ValueError, match=r"y_valid must have one label per document, shape \(120,\), got \(119,\)"):
+        ranker.fit(X, y, qid, X_valid=X, y_valid=y[:-1], qid_valid=qid)
 
 
 def test_scorer_there_and_back():
@@ -307,7 +340,7 @@ def test_odd_data_converge_for_every_C(C):
         assert np.isfinite(ranker.predict(X)).all()
 
 
-@pytest.mark.filterwarnings("ignore:features are of very different scales")
+@pytest.mark.filterwarnings("ignore:features have very different scales")
 @pytest.mark.filterwarnings("ignore:.*no better than w = 0")
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize(("scale", "C"), [(1e12, 1.0), (1e10, 1.0), (1.0, 1e20), ("column", 100.0), ("column", 1e4)])
@@ -340,7 +373,7 @@ def test_objective_of_a_smooth_loss_is_that_of_the_last_sigma():
 
 def test_what_is_not_used_or_not_fitted_is_said():
     X, y, qid = make()
-    with pytest.raises(ValueError, match="go together; give all three or none"):
+    with pytest.raises(ValueError, match="together, all three or none"):
         rs.LinearRanker("AP").fit(X, y, qid, X_valid=X)
     with pytest.raises(ValueError, match="loss must be a loss module"):
         rs.LinearRanker(loss="AP").fit(X, y, qid)
@@ -401,7 +434,7 @@ def test_a_bound_that_is_lowest_at_zero_says_so(kind):
     X, qid = rng.normal(size=(300, 3)), np.repeat(np.arange(10), 30)
     y = rng.integers(0, 3, size=300)  # noise
     with pytest.warns(
-        UserWarning, match=r"C = 10: no better than w = 0, where all documents tie: take reference='ideal-tied'"
+        UserWarning, match=r"C = 10: no better than w = 0, where all documents tie: use reference='ideal-tied'"
     ):
         stuck = kind("RR@10", feature_map="first-relevant", reference="ideal", C=10.0).fit(X, y, qid)
     assert stuck.solution_.status is Status.NO_BETTER_THAN_ZERO
@@ -459,7 +492,7 @@ def test_measures_of_signs_learn_with_a_column_of_ones():
     rng = np.random.default_rng(0)
     X, qid = rng.normal(size=(300, 4)), np.repeat(np.arange(25), 12)
     y = (X[:, 0] + 0.5 * X[:, 1] > 1.5).astype(int)
-    with pytest.warns(UserWarning, match="give X a column of ones"):
+    with pytest.warns(UserWarning, match="add a column of ones to X"):
         assert rs.LinearRanker("F1").fit(X, y, qid).score(X, y, qid) == 0
     X = np.column_stack([X, np.ones(300)])
     for measure in ("F1", "Accuracy"):
@@ -473,28 +506,26 @@ def test_a_frame_that_still_has_labels_or_lists_or_text_among_its_features_is_re
     X, y, qid = make()
     frame = pd.DataFrame(X, columns=list("abcd")).assign(label=y, query=[f"q{each}" for each in qid], number=qid)
     ranker = rs.LinearRanker("AP")
-    with pytest.raises(
-        ValueError, match=r"X has the labels among its features, as column 'label': .*drop\(columns='label'\)"
-    ):
+    with pytest.raises(ValueError, match=r"X contains the labels as column 'label': .*drop\(columns='label'\)"):
         ranker.fit(frame.drop(columns=["query", "number"]), frame["label"], frame["number"])
     for name in ("query", "number"):
-        with pytest.raises(ValueError, match=f"X has the lists among its features, as column '{name}'"):
+        with pytest.raises(ValueError, match=f"X contains the lists as column '{name}'"):
             ranker.fit(frame.drop(columns="label"), frame["label"], frame[name])
-    with pytest.raises(ValueError, match=r"X must hold numbers .*columns that do not: 'query'\. Leave them out"):
+    with pytest.raises(ValueError, match=r"X must be numeric .*columns that are not: 'query'\. Drop them"):
         ranker.fit(frame[[*"abcd", "query"]], y, qid)
     assert ranker.fit(frame[list("abcd")], frame["label"], frame["query"]).n_features_in_ == 4
 
 
 def test_groups_that_are_meant_as_lists_are_refused():
     X, y, qid = make()
-    with pytest.raises(ValueError, match="the list of each document is qid="):
+    with pytest.raises(ValueError, match="the list of each document as qid="):
         rs.LinearRanker("AP").fit(X, y, groups=qid)
 
 
 @pytest.mark.parametrize("ranker", [rs.MLPRanker(max_epochs=2), rs.LinearRanker("RR")])
 def test_a_measure_by_which_all_documents_are_equally_good_is_warned_of(ranker):
     X, y, qid = make(grades=3)
-    with pytest.warns(UserWarning, match="no label is 0, and by .* all documents of a list are equally good"):
+    with pytest.warns(UserWarning, match="no label is 0, so .* has the same value for every ranking"):
         clone(ranker).fit(X, y + 1, qid)
     clone(ranker).set_params(measure="nDCG@5").fit(X, y + 1, qid)
     clone(ranker).set_params(measure=rs.AP(min_relevant=2)).fit(X, y + 1, qid)
@@ -503,7 +534,7 @@ def test_a_measure_by_which_all_documents_are_equally_good_is_warned_of(ranker):
 def test_features_of_very_different_scales_are_warned_of():
     X, y, qid = make()
     scales = np.array([1e-3, 1e3, 1.0, 0.0])
-    with pytest.warns(UserWarning, match=r"feature 1 ranges over .*, feature 0 over .* prepare=\['standardize'\]"):
+    with pytest.warns(UserWarning, match=r"feature 1 has range .*, feature 0 has .* prepare=\['standardize'\]"):
         rs.LinearRanker("AP").fit(X * scales, y, qid)
     rs.LinearRanker("AP", prepare=["standardize"]).fit(X * scales, y, qid)
     rs.LinearRanker("AP").fit(X * np.array([1e-3, 1.0, 10.0, 0.0]), y, qid)
@@ -512,11 +543,11 @@ def test_features_of_very_different_scales_are_warned_of():
 @pytest.mark.parametrize(
     ("ranker", "said"),
     [
-        (rs.EnsembleRanker([("a", rs.LinearRanker())]), "rankers must be rankers, without names"),
+        (rs.EnsembleRanker([("a", rs.LinearRanker())]), "rankers must be a list of unnamed rankers"),
         (rs.KernelRanker(gamma="scale"), "gamma must be positive, or None for 1 / number of features, got 'scale'"),
         pytest.param(
             rs.MLPRanker(device="cuda"),
-            "device='cuda' is asked for, and PyTorch finds no GPU here",
+            "device='cuda' was requested, but PyTorch finds no GPU",
             marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU"),
         ),
     ],

@@ -34,14 +34,14 @@ def test_options_are_read_by_name_in_any_case():
     [
         (
             "tower",
-            "unknown feature map 'tower'; there are: first-relevant, pairwise, partial-pairwise, positional, predicted-positive",
+            "unknown feature map 'tower'; available: first-relevant, pairwise, partial-pairwise, positional, predicted-positive",
         ),
         ("", "unknown feature map ''"),
         ("positional(i^2)", "unknown decay 'i\\^2'"),
-        ("positional(power=2)", "'positional' has no option 'power'; it takes: decay, cutoff"),
+        ("positional(power=2)", "'positional' has no option 'power'; available: decay, cutoff"),
         ("positional(i^-1)@0", "the cut-off of a decay must be a whole number >= 1"),
-        ("pairwise(2)", "'pairwise' has no option '2'; it takes none"),
-        ("pairwise@3", "'pairwise' has no option 'cutoff'; it takes none"),
+        ("pairwise(2)", "'pairwise' has no option '2'; it has none"),
+        ("pairwise@3", "'pairwise' has no option 'cutoff'; it has none"),
     ],
 )
 def test_what_does_not_exist_is_named(name, message):
@@ -124,7 +124,7 @@ def test_a_configuration_names_a_map_from_outside(from_below):
 
 
 def test_what_cannot_be_registered(from_below):
-    with pytest.raises(TypeError, match="a feature map is a subclass of FeatureMap"):
+    with pytest.raises(TypeError, match="a feature map must be a subclass of FeatureMap"):
         register_feature_map(dict)
 
     class Pairwise(rs.FeatureMap):
@@ -132,9 +132,9 @@ def test_what_cannot_be_registered(from_below):
 
         name = "pairwise"
 
-    with pytest.raises(ValueError, match="there is a feature map named 'pairwise' already"):
+    with pytest.raises(ValueError, match="a feature map named 'pairwise' is already registered"):
         register_feature_map(Pairwise)
     Pairwise.name = "two words"
-    with pytest.raises(ValueError, match="a feature map's name is a word"):
+    with pytest.raises(ValueError, match="a feature map's name must be a word"):
         register_feature_map(Pairwise)
     assert register_feature_map(FromBelow) is FromBelow

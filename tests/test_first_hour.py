@@ -29,7 +29,7 @@ def test_lists_of_one_document_that_a_pointwise_loss_learns_from_are_not():
 @pytest.mark.parametrize("loss", [rs.StructuredHingeLoss("nDCG@10"), rs.GradedLoss("AP")])
 def test_groups_that_a_loss_does_not_look_at_are_announced(loss):
     scores, labels, groups = torch.randn(2, 5), torch.randint(0, 3, (2, 5)), torch.randint(0, 2, (2, 5))
-    with pytest.warns(UserWarning, match="does not look at groups=; diverse measures do"):
+    with pytest.warns(UserWarning, match="ignores groups=; use a diversity measure"):
         assert torch.equal(loss(scores, labels, groups=groups), loss(scores, labels))
 
 
@@ -61,7 +61,7 @@ def test_boosting_takes_losses_by_name_and_is_named_where_a_loss_is_given():
         found = rs.boosting_objective(name)(y, scores, None, sizes)
         np.testing.assert_array_equal(found, rs.boosting_objective(loss)(y, scores, None, sizes))
     data = lightgbm.Dataset(np.zeros((4, 1)), y, group=sizes)
-    with pytest.raises(TypeError, match=r"by rankstruct.boosting_objective\(loss\)"):
+    with pytest.raises(TypeError, match=r"pass rankstruct.boosting_objective\(loss\)"):
         rs.GradedLoss("AUC")(scores, data)
 
 
@@ -72,11 +72,11 @@ def messages():
     nested = torch.nested.nested_tensor([torch.randn(2), torch.randn(3)], layout=torch.jagged)
     return {
         "labels must be numbers": lambda: rs.LinearRanker("AP").fit(X, words, qid),
-        "where -1 stands for irrelevant give labels > 0": lambda: rs.LinearRanker("AP").fit(X, signs, qid),
+        "if -1 means irrelevant, pass labels > 0": lambda: rs.LinearRanker("AP").fit(X, signs, qid),
         "gain='linear'": lambda: rs.StructuredHingeLoss("nDCG@2")(scores, torch.tensor([[0, 2000, 1, 0]] * 2)),
         "nested tensors are not supported": lambda: rs.StructuredHingeLoss("AP")(nested, nested),
-        "a loss is given as loss=": lambda: rs.LinearRanker(rs.GradedLoss("AUC")).fit(X, signs > 0, qid),
-        "several sizes are given flat": lambda: rs.evaluate([[0.1, 0.2], [0.3]], [[0, 1], [1]], "AP"),
+        "pass a loss as loss=": lambda: rs.LinearRanker(rs.GradedLoss("AUC")).fit(X, signs > 0, qid),
+        "different lengths flat, concatenated": lambda: rs.evaluate([[0.1, 0.2], [0.3]], [[0, 1], [1]], "AP"),
     }
 
 

@@ -218,15 +218,15 @@ def test_names_of_other_libraries_are_answered(lists):
     scores, labels, where = lists
     metric = RankingMetric("AP")
     for call in (metric, metric.update):
-        with pytest.raises(TypeError, match="there is no indexes=; give qid=, the list of each document"):
+        with pytest.raises(TypeError, match="there is no indexes=; pass qid=, the list of each document"):
             call(scores[where], labels[where], indexes=where.nonzero()[:, 0])
-        with pytest.raises(TypeError, match="there is no mask=; give where="):
+        with pytest.raises(TypeError, match="there is no mask=; pass where="):
             call(scores, labels, mask=where)
         with pytest.raises(TypeError, match="there is no target=; the arguments are scores and labels"):
             call(scores, target=labels)
         with pytest.raises(ValueError, match="groups= are hosts or topics"):
             call(scores[where], labels[where], groups=where.nonzero()[:, 0])
-    with pytest.raises(TypeError, match="there is no top_k=; a cut-off goes behind the measure, such as 'nDCG@10'"):
+    with pytest.raises(TypeError, match="there is no top_k=; append the cut-off to the measure's name, such as 'nDCG@10'"):
         RankingMetric("nDCG", top_k=10)
     together = MetricCollection([metric])  # which hands on what a metric takes
     together.update(scores, labels, where=where, preds=None)

@@ -194,23 +194,26 @@ def test_odd_lists():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"seeds": 0}, "seeds must be a whole number, at least 1, got 0"),
-        ({"patience": 0}, "patience must be a whole number, at least 1"),
-        ({"max_epochs": "3"}, "max_epochs must be a whole number, at least 1, got '3'"),
-        ({"seeds": 1.5}, "seeds must be a whole number, at least 1, got 1.5"),
+        ({"seeds": 0}, "seeds must be an integer from 1 to 2147483647, got 0"),
+        ({"patience": 0}, "patience must be an integer from 1 to 2147483647"),
+        ({"max_epochs": "3"}, "max_epochs must be an integer from 1 to 2147483647, got '3'"),
+        ({"seeds": 1.5}, "seeds must be an integer from 1 to 2147483647, got 1.5"),
         ({"learning_rate": float("inf")}, "learning_rate must be above 0 .*got inf"),
-        ({"dropout": None}, "dropout must be from 0 to below 1, got None"),
+        ({"dropout": None}, r"dropout must be in \[0, 1\), got None"),
         ({"learning_rate": "fast"}, "learning_rate must be above 0 .*got 'fast'"),
-        ({"dropout": 1.0}, "dropout must be from 0 to below 1"),
+        ({"dropout": 1.0}, r"dropout must be in \[0, 1\)"),
         ({"learning_rate": 0.0}, "learning_rate must be above 0"),
-        ({"validation_share": 0.001}, r"validation_share 0.001 of 30 lists are 0; give X_valid.*validation_share=0"),
+        (
+            {"validation_share": 0.001},
+            r"validation_share 0.001 of 30 lists is 0 lists; pass X_valid.*validation_share=0",
+        ),
         ({"loss": "NoLoss"}, "loss must be a loss module.*got 'NoLoss'"),
         ({"loss": "ListNet"}, "got 'ListNet'; did you mean ListNetLoss\\?$"),
         ({"loss": "LambdaLos('nDCG@10')"}, "did you mean LambdaLoss\\?$"),
         ({"loss": "lambdarank"}, "did you mean LambdaLoss\\?$"),
-        ({"loss": rs.LambdaLoss}, r"make one of the class: LambdaLoss\(\)$"),
-        ({"loss": "LambdaLoss('nDC')"}, "a measure goes first .*did you mean nDCG"),
-        ({"loss": "is_convex(3)"}, "must name a loss module"),
+        ({"loss": rs.LambdaLoss}, r"create an instance: LambdaLoss\(\)$"),
+        ({"loss": "LambdaLoss('nDC')"}, "a measure is passed as the first argument .*did you mean nDCG"),
+        ({"loss": "is_convex(3)"}, "must be the name of a rankstruct loss"),
         ({"loss": 3}, "loss must be a loss module"),
         ({"loss": "LambdaLoss(print('x'))"}, "loss must be a loss module"),
         ({"loss": "StructuredHingeLoss('diverse_nDCG@3')"}, "needs groups"),
@@ -226,8 +229,8 @@ def test_wrong_data():
     X, y, qid = make()
     ranker = rs.MLPRanker(**QUICK).fit(X, y, qid)
     for given, message in (
-        ((X, np.zeros(len(y)), qid), "no list that a ranking can get wrong"),
-        ((X, y, qid[:-1]), "one entry a document"),
+        ((X, np.zeros(len(y)), qid), "no list can be learned from"),
+        ((X, y, qid[:-1]), "one entry per document"),
     ):
         with pytest.raises(ValueError, match=message):
             rs.MLPRanker(**QUICK).fit(*given)
@@ -240,10 +243,10 @@ def test_wrong_data():
             ranker.predict(broken)
     with pytest.raises(ValueError, match="4 features"):
         ranker.predict(X[:, :3])
-    with pytest.raises(ValueError, match="go together"):
+    with pytest.raises(ValueError, match="together, all three or none"):
         rs.MLPRanker(**QUICK).fit(X, y, qid, X_valid=X)
     by_list = rs.MLPRanker(prepare=["query-zscore"], **QUICK).fit(X, y, qid)
-    with pytest.raises(ValueError, match=r"query-zscore looks at whole lists.*give qid="):
+    with pytest.raises(ValueError, match=r"query-zscore needs complete lists.*pass qid="):
         by_list.predict(X)
 
 

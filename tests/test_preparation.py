@@ -230,10 +230,10 @@ def test_shapes_that_do_not_fit():
     for preparation in fitted.values():
         with pytest.raises(ValueError, match=r"fitted to 5 features, got 4"):
             preparation.transform(X[:, :4], offsets)
-        with pytest.raises(ValueError, match=r"raw ones, \[..., list_size, 5\].*got \(2, 3\)"):
+        with pytest.raises(ValueError, match=r"raw, of shape \[..., list_size, 5\].*got \(2, 3\)"):
             preparation(torch.zeros(2, 3))
     by_list = fitted["query-center"]
-    with pytest.raises(ValueError, match="looks at whole lists, which are not known: give qid="):
+    with pytest.raises(ValueError, match="needs complete lists, which are missing: pass qid="):
         by_list.transform(X)
     features = torch.tensor(X)
     for given, lists in (
@@ -242,8 +242,8 @@ def test_shapes_that_do_not_fit():
         (features, {"where": torch.ones(3, dtype=torch.bool)}),
         (features, {"offsets": torch.tensor([0, 3])}),
     ):
-        with pytest.raises(ValueError, match=r"whole lists|with offsets|offsets must"):
+        with pytest.raises(ValueError, match=r"complete lists|with offsets|offsets must"):
             by_list(given, **lists)
     for name in ("standardize", "quantile", "bins"):
-        with pytest.raises(ValueError, match="documents to be fitted to, got none"):
+        with pytest.raises(ValueError, match="at least one document to fit, got none"):
             rs.Preparation.fit([name], X[:0])

@@ -127,9 +127,9 @@ def test_onnx_of_any_sizes(make, tmp_path):
         (
             lambda: prepared("query-zscore"),
             {"where": torch.ones(2, 5, dtype=torch.bool)},
-            "without padding; leave out where=",
+            "without padding; omit where=",
         ),
-        (averaged, {"where": torch.ones(2, 5, dtype=torch.bool)}, "without padding; leave out where="),
+        (averaged, {"where": torch.ones(2, 5, dtype=torch.bool)}, "without padding; omit where="),
     ],
 )
 def test_what_cannot_be_exported_says_so(make, layout, message):
@@ -197,7 +197,7 @@ def test_trees_on_a_start_and_behind_preparation_are_one_scorer(tmp_path):
 def test_trees_that_have_no_scorer_say_so():
     pytest.importorskip("lightgbm")
     ranker = rs.BoostedRanker(n_estimators=3, n_jobs=1, min_child_samples=2, options={"linear_tree": True}).fit(*draw())
-    with pytest.raises(ValueError, match=r"trees that split by categories or have linear models .* no scorer"):
+    with pytest.raises(ValueError, match=r"trees with categorical splits or with linear models .* no scorer"):
         ranker.to_scorer()
 
 

@@ -18,10 +18,16 @@ from rankstruct._lazy import public_names
 
 #: The rooms with a page of the reference; names that `rankstruct` has too are documented as its own.
 ROOMS = (
-    *("measures", "feature_maps", "oracles", "losses", "models", "preparation", "estimators", "boosting", "metric"),
-    *("recommenders", "data", "solvers", "training", "recommenders.training", "diagnostics", "statistics", "kernels"),
-    *("scoring", "embeddings", "text", "text.loading"),
-    *("processes", "progress", "tables", "commands.cells", "commands.experiment", "experiments.plan"),
+    *(
+        f"rankstruct.{room}"
+        for room in (
+            *("measures", "feature_maps", "oracles", "losses", "models", "preparation", "estimators", "boosting"),
+            *("metric", "recommenders", "data", "solvers", "training", "recommenders.training", "diagnostics"),
+            *("statistics", "kernels", "scoring", "embeddings", "text", "text.loading", "processes", "progress"),
+            *("tables", "commands.cells"),
+        )
+    ),
+    *("papers.plan", "papers.run", "papers.gaussian", "papers.perceptron"),  # of the folder scripts
 )
 _SECTION = re.compile(r"(Args|Arguments|Attributes|Returns|Raises|Yields|Warns):\s*$")
 
@@ -31,8 +37,8 @@ def documented() -> dict[str, str]:
     """Where each public name is documented, such as `AP` at `rankstruct.AP`; of equal names the first room's."""
     found: dict[str, str] = {}
     for room in ROOMS:
-        for name in public_names(importlib.import_module(f"rankstruct.{room}")):
-            found.setdefault(name, f"rankstruct.{name}" if name in rankstruct.__all__ else f"rankstruct.{room}.{name}")
+        for name in public_names(importlib.import_module(room)):
+            found.setdefault(name, f"rankstruct.{name}" if name in rankstruct.__all__ else f"{room}.{name}")
     return found
 
 

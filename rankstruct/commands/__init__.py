@@ -1,1 +1,1 @@
-"""What `rankstruct COMMAND` runs, a file each; `cells.py` is under all that run long."""
+"""The commands of `rankstruct`, one module each; `cells.py` makes the long-running ones resumable."""

@@ -1,6 +1,6 @@
-"""Advice of the library's errors, in the words of a command: its options in place of a function's arguments.
+"""Translate the advice of the library's errors for a command: its options instead of a function's arguments.
 
-What a command has no option for is not said, or something that its user can do.
+Advice for which the command has no option is dropped, or replaced by something the user can do.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-#: Commands whose data are those of a config.
+#: Commands that read their data from a config.
 _CONFIGS = ("fit", "validate", "test", "predict", "cross-validate", "compare", "tune", "fit-exact", "experiment")
 _ANY = ""
 
@@ -17,7 +17,7 @@ def _configs(said: str) -> dict[str, str]:
     return dict.fromkeys(_CONFIGS, said)
 
 
-#: What a message says; and what by command, "" for all others.
+#: A pattern of messages, and its replacement by command; "" is for all others.
 _ADVICE: tuple[tuple[str, Mapping[str, str]], ...] = (
     (
         r"; labels='real' takes any number",
@@ -32,61 +32,61 @@ _ADVICE: tuple[tuple[str, Mapping[str, str]], ...] = (
         r"; zero_based=True takes ids from 0(?: \(in a command[^)]*\))?",
         {
             **_configs("; --data.zero_based true takes ids from 0"),
-            "predict": "; in training they began at 1",
+            "predict": "; in training they started at 1",
             _ANY: "; --zero-based takes ids from 0",
         },
     ),
     (
-        r"omitted='zero' takes what a line leaves out as 0",
-        {_ANY: "write the zeros of such lines too, or none in the file"},
+        r"omitted='zero' reads omitted features as 0",
+        {_ANY: "write the zeros on such lines too, or omit all zeros of the file"},
     ),
     (
-        r"; pass a greater num_features=",
-        {"predict": "; the model was trained on no others", "convert": "; give a greater --num-features", _ANY: ""},
+        r"; increase num_features=",
+        {"predict": "; the model was trained on no others", "convert": "; increase --num-features", _ANY: ""},
     ),
-    (r"; convert with num_features=", {_ANY: "; `rankstruct convert --num-features` makes a file that has them"}),
-    (r"; read them with one num_features=", {_ANY: ""}),
-    (r"give sparse=True where most are 0, or convert the file", {_ANY: "convert the file, `rankstruct convert`"}),
+    (r"; convert with num_features=", {_ANY: "; convert it with `rankstruct convert --num-features`"}),
+    (r"; read them with the same num_features=", {_ANY: ""}),
+    (r"use sparse=True if most are 0, or convert the file", {_ANY: "convert the file with `rankstruct convert`"}),
     (r" \(another file: group_file=\)", {"convert": " (another file: --group-file)", _ANY: ""}),
     (
         r" in a file \(group_file=\)",
-        {"convert": " in a file (--group-file)", _ANY: " in a file of its name with .query behind it"},
+        {"convert": " in a file (--group-file)", _ANY: " in a file of the same name plus .query"},
     ),
     (
-        r"since group_file= gives the lists; leave group_file out",
-        {_ANY: "since --group-file gives the lists; leave it out"},
+        r"since group_file= defines the lists; remove group_file",
+        {_ANY: "since --group-file defines the lists; remove it"},
     ),
     (
-        r"; protocol='cross-validation' of a Source makes queries of them",
-        {**_configs("; --data.protocol cross-validation makes queries of them"), "predict": "", _ANY: ""},
+        r"; protocol='cross-validation' of a Source turns them into queries",
+        {**_configs("; --data.protocol cross-validation turns them into queries"), "predict": "", _ANY: ""},
     ),
     (
-        r"; leave out fold \(--data\.fold null\), or, .*?\(--data\.protocol cross-validation\)",
-        {"convert": "; leave out --folds"},
+        r"; remove fold \(--data\.fold null\), or, .*?\(--data\.protocol cross-validation\)",
+        {"convert": "; remove --folds"},
     ),
-    (r"; give fold \(--data\.fold\) to choose one", {"convert": "; give --folds"}),
+    (r"; give fold \(--data\.fold\) to select one", {"convert": "; give --folds"}),
     (
-        r"needs groups=, one id a document: its host or topic",
+        r"requires groups=, one (?:id|whole number) per document, such as its host or topic",
         {
-            **_configs("needs groups of documents; data.groups says where they come from"),
-            _ANY: "needs groups, which lists of this command have not",
+            **_configs("requires groups of documents; set data.groups"),
+            _ANY: "requires groups, which this command does not support",
         },
     ),
     (
         r"ties='docid' (breaks ties by document id); pass docids, in the shape of scores",
-        {"evaluate": r"--ties docid \1, and the documents of --labels have none"},
+        {"evaluate": r"--ties docid \1, and the documents of --labels have no ids"},
     ),
     (r"pass empty=0, 1 or 'skip'", {"evaluate": "give --empty 0, 1 or skip"}),
-    (r"choose ties='input', 'worst' or 'docid'.*", {"evaluate": "choose --ties input, worst or docid"}),
+    (r"use ties='input', 'worst' or 'docid'.*", {"evaluate": "use --ties input, worst or docid"}),
     (
-        r"convention='letor' keeps (.*); leave ties and empty at their defaults \(.*?\)",
-        {"evaluate": r"--convention letor keeps \1; leave out --ties and --empty"},
+        r"convention='letor' (orders .*); leave ties and empty at their defaults \(.*?\), or .*",
+        {"evaluate": r"--convention letor \1; remove --ties and --empty, or --convention"},
     ),
 )
 
 
 def as_options(command: str, message: str) -> str:
-    """A message of the library as a command says it.
+    """Translate a message of the library for a command.
 
     >>> as_options("evaluate", "a.txt:1: expected a grade, got '0.5'; labels='real' takes any number")
     "a.txt:1: expected a grade, got '0.5'; --real-labels takes any number"

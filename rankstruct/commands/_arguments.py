@@ -1,10 +1,10 @@
-"""What every command does with its arguments: configs are found by name and looked at before parsing, messages are one line."""
+"""Arguments of all commands: configs are found by name and checked before parsing, messages are one line."""
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NoReturn
@@ -15,47 +15,61 @@ _CONFIGS = ("-c", "--config", "--configs")
 
 
 def shipped_configs() -> dict[str, Path]:
-    """The configs that come with the package, by name; in a checkout those of its folder `configs`."""
+    """The configs shipped with the package, by name; in a checkout, those in its folder `configs` that commands take."""
     package = Path(__file__).parents[1]
     folder = next((each for each in (package / "configs", package.parent / "configs") if each.is_dir()), package)
-    return {path.stem: path for path in sorted(folder.glob("*.yaml"), key=lambda path: path.stem)}
+    return {name: path for name, path in configs_of(folder).items() if not name.startswith("experiment-")}
 
 
-def find_configs(args: Sequence[str]) -> list[str]:
-    """The arguments with the paths of shipped configs for their names: `--config quickstart`, `--configs 'letor-*'`.
+def configs_of(folder: Path, pattern: str = "*") -> dict[str, Path]:
+    """The configs in a folder whose names match a pattern, by name."""
+    return {path.stem: path for path in sorted(folder.glob(f"{pattern}.yaml"), key=lambda path: path.stem)}
 
-    A file of that name comes first. What does not look like a name is left to the command.
+
+def find_configs(args: Sequence[str], configs: Mapping[str, Path] | None = None) -> list[str]:
+    """Replace names of configs by their paths, as in `--config quickstart` or `--configs 'letor-*'`.
+
+    A file of that name has precedence. Values that do not look like names are left to the command.
+
+    Args:
+        args: of a command.
+        configs: by name; those shipped with the package by default.
 
     Raises:
-        ValueError: a name that no config has.
+        ValueError: an unknown name.
     """
     found: list[str] = []
     for arg, option, value in _with_options(args):
-        paths = _by_name(value) if value and option in _CONFIGS else [value]
+        paths = _by_name(value, configs) if value and option in _CONFIGS else [value]
         found += [arg] if paths == [value] else paths if arg == value else [option, *paths]
     return found
 
 
-def _by_name(name: str) -> list[str]:
+def _by_name(name: str, configs: Mapping[str, Path] | None) -> list[str]:
     if Path(name).is_file() or not re.fullmatch(r"[\w*?-]+(\.yaml)?", name):
         return [name]
-    shipped = shipped_configs()
+    known = shipped_configs() if configs is None else configs
     stem = name.removesuffix(".yaml")
-    found = [str(path) for each, path in shipped.items() if fnmatchcase(each, stem)]
+    found = [str(path) for each, path in known.items() if fnmatchcase(each, stem)]
     if not found:
-        hint = did_you_mean(stem, shipped, most=3, least=0.5)
-        raise ValueError(f"{name} is neither a file nor a config of `rankstruct configs`{hint}")
+        where = "a config listed by `rankstruct configs`" if configs is None else "one of this command's configs"
+        raise ValueError(f"{name} is neither a file nor {where}{did_you_mean(stem, known, most=3, least=0.5)}")
     return found
 
 
 def as_typed(args: Sequence[str]) -> list[str]:
-    """The words of a command for a result file: `rankstruct`, its name, and shipped configs by their names again."""
-    names = {str(path): name for name, path in shipped_configs().items()}
-    return ["rankstruct", *(names.get(arg, arg) for arg in args)]
+    """The command line for a result file: `rankstruct`, the command, and shipped configs by name."""
+    return ["rankstruct", *with_names(args, shipped_configs())]
+
+
+def with_names(args: Sequence[str], configs: Mapping[str, Path]) -> list[str]:
+    """Replace paths of configs by their names again, for a result file."""
+    names = {str(path): name for name, path in configs.items()}
+    return [names.get(arg, arg) for arg in args]
 
 
 def check_configs(args: Sequence[str]) -> None:
-    """Look at the config files that a command line names, also parts of configs (`--model FILE.yaml`) and those of earlier runs.
+    """Check the config files of a command line, including partial configs (`--model FILE.yaml`) and those of earlier runs.
 
     Raises:
         ValueError: as `rankstruct.configs.check_config`.
@@ -63,13 +77,13 @@ def check_configs(args: Sequence[str]) -> None:
     for _, option, value in _with_options(args):
         path = Path(value, "config.yaml") if option == "--run" else Path(value)
         if value and (option in (*_CONFIGS, "--run") or _is_part(option, path)) and path.is_file():
-            from rankstruct.configs import check_config  # with YAML, which `--help` starts without
+            from rankstruct.configs import check_config  # imports YAML, which `--help` does not need
 
             check_config(path)
 
 
 def configs_in(args: Sequence[str]) -> list[str]:
-    """The config files that a command line names, in order."""
+    """The config files of a command line, in order."""
     named = [value for _, option, value in _with_options(args) if option in _CONFIGS]
     return [value for value in named if value and Path(value).is_file()]
 
@@ -79,7 +93,7 @@ def _is_part(option: str, path: Path) -> bool:
 
 
 def _with_options(args: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    """Each argument, the option that it is or belongs to, and the value it gives to it, if any."""
+    """Each argument, the option that it is or belongs to, and its value, if any."""
     option = ""
     for arg in args:
         if arg.startswith("-"):
@@ -91,14 +105,14 @@ def _with_options(args: Sequence[str]) -> Iterator[tuple[str, str, str]]:
 
 
 class CommandParser(argparse.ArgumentParser):
-    """The parser of a command: names are written whole, an option is given once, what is unknown is answered with the nearest."""
+    """The parser of a command: no abbreviations, no repeated options, and a suggestion for an unknown option."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **options})
         self._given: list[str] = []
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse, and refuse what is given twice, of which the first would be lost, and what is nearly an option of its own."""
+        """Parse, and reject repeated options, whose first value would be lost, and probable misspellings."""
         self._given = [arg.partition("=")[0] for arg in args if arg.startswith("--") and arg != "--"]
         once = [
             name
@@ -110,7 +124,7 @@ class CommandParser(argparse.ArgumentParser):
             self.error(f"argument {empty.partition('=')[0]}: expected a value, got '--'")
         for name in dict.fromkeys(self._given):
             if name in once and self._given.count(name) > 1:
-                self.error(f"{name} is given twice; give it once, with all its values")
+                self.error(f"{name} is given twice; give it once, with all of its values")
         found, rest = super().parse_known_args(args, namespace)
         for name in rest:
             if name.startswith("--") and (hint := self._hint(name.partition("=")[0], 0.75)):
@@ -118,10 +132,10 @@ class CommandParser(argparse.ArgumentParser):
         return found, rest
 
     def error(self, message: str) -> NoReturn:
-        """End the program as argparse does, with what may be meant."""
+        """Exit as argparse does, with a suggestion."""
         if chosen := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
             message += did_you_mean(chosen[1], re.findall(r"[^\s',]+", chosen[2]))
-        elif "did you mean" not in message:  # an option that is missing may be there under another name
+        elif "did you mean" not in message:  # a missing option may have been misspelt
             known = {name for each in self._actions for name in each.option_strings}
             message += next((hint for name in self._given if name not in known and (hint := self._hint(name, 0.6))), "")
         super().error(message)

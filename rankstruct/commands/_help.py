@@ -1,6 +1,6 @@
-"""What `rankstruct fit --help` and its like print: what most runs need, and where the rest is found.
+"""The help of `rankstruct fit` and similar commands: the common options, and where to find the others.
 
-LightningCLI's own help is all of Lightning and the path of every class of torch. All options work, shown or not.
+LightningCLI's own help lists all of Lightning and the path of every class of torch. All options work, shown or not.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from rankstruct.configs import HelpfulParser
 from rankstruct.losses import HingeLoss, RankingLoss
 
 _ABOUT = {
-    "fit": "Train from a config, test the best checkpoint, and keep all of it in a folder.",
-    "validate": "Measure a trained model on the validation lists.",
-    "test": "Measure a trained model on the test lists.",
-    "predict": "Write the scores of a trained model, and a TREC run.",
+    "fit": "Train from a config, test the best checkpoint, and save everything in a folder.",
+    "validate": "Evaluate a trained model on the validation lists.",
+    "test": "Evaluate a trained model on the test lists.",
+    "predict": "Write the scores of a trained model and a TREC run.",
 }
-#: The groups of options in their order, by their prefix, and which are shown; all if None.
+#: The groups of options in order, by prefix, and the options shown; all if None.
 _GROUPS: dict[str, tuple[str, set[str] | None]] = {
     "": (
         "the run",
@@ -43,43 +43,43 @@ _GROUPS: dict[str, tuple[str, set[str] | None]] = {
         | {"lists_per_batch", "documents_per_batch", "users_per_batch", "max_list_size", "max_items", "separator"},
     ),
     "trainer": (
-        "the trainer, which is Lightning's",
+        "the trainer (Lightning's)",
         {"max_epochs", "max_time", "accelerator", "devices", "precision", "gradient_clip_val", "deterministic"}
         | {"check_val_every_n_epoch", "callbacks", "enable_progress_bar"},
     ),
-    "checkpoint": ("the checkpoints, Lightning's too", {"dirpath", "save_weights_only"}),
-    "early_stopping": ("the end of training, Lightning's too", {"patience", "min_delta"}),
+    "checkpoint": ("checkpoints (Lightning's)", {"dirpath", "save_weights_only"}),
+    "early_stopping": ("early stopping (Lightning's)", {"patience", "min_delta"}),
 }
-#: What is said of an option in place of its own words.
+#: Help texts that replace an option's own.
 _SAID = {
-    "config": "a YAML file, or a name of `rankstruct configs`",
-    "print_config": "print the whole config as it would be used, and exit",
-    "seed_everything": "of all that is random",
-    "ckpt_path": "a checkpoint to begin from, in place of --run",
-    "model.optimizer": "such as torch.optim.SGD; AdamW with learning rate 0.01 and no weight decay if not given",
+    "config": "a YAML file, or a name from `rankstruct configs`",
+    "print_config": "print the complete config and exit",
+    "seed_everything": "seed of all random numbers",
+    "ckpt_path": "a checkpoint to start from, instead of --run",
+    "model.optimizer": "such as torch.optim.SGD (default: AdamW with learning rate 0.01 and no weight decay)",
     "trainer.accelerator": "cpu, gpu, mps or auto",
     "trainer.precision": "such as 32-true, bf16-mixed or 16-mixed",
     "trainer.callbacks": "such as rankstruct.training.AnnealSigma; --trainer.callbacks+ adds to those of the config",
     "trainer.max_time": "stop after DD:HH:MM:SS",
-    "trainer.enable_progress_bar": "false for a line an epoch in place of a bar, as in a log",
-    "trainer.deterministic": "whether operations that are not deterministic are errors",
-    "checkpoint.dirpath": "where checkpoints go (default: checkpoints in the run's folder)",
-    "early_stopping.min_delta": "the least change of the first measure that counts as better",
+    "trainer.enable_progress_bar": "false for one line per epoch instead of a bar, as in a log",
+    "trainer.deterministic": "whether nondeterministic operations are errors",
+    "checkpoint.dirpath": "folder of the checkpoints (default: checkpoints in the run's folder)",
+    "early_stopping.min_delta": "the smallest increase of the first measure that counts as an improvement",
 }
 _NAMED = {
-    "model.scorer": "what gives documents their scores: {}; or another class by its path, such as my.module.MyScorer",
-    "model.loss": "what is minimised: {}; or another class by its path; StructuredHingeLoss of AP if not given",
+    "model.scorer": "the scorer of documents: {}; or a custom class by its path, such as my.module.MyScorer",
+    "model.loss": "the loss to minimise: {}; or a custom class by its path (default: StructuredHingeLoss of AP)",
 }
 _VALUES = {"config": "CONFIG", "str": "TEXT", "float": "X", "int": "N", "bool": "BOOL"}
 
 
 def library_losses() -> list[str]:
-    """The names of the losses that a config can have: those that are called with the labels of lists."""
+    """The names of the losses that a config can use: those called with the labels of lists."""
     return [name for name, taken in _modules(losses, RankingLoss, "forward") if "labels" in taken]
 
 
 def with_full_losses(args: Sequence[str]) -> list[str]:
-    """The words of a command, with `rankstruct.` before a loss of the library: other packages have losses of the same names.
+    """Prefix the losses of a command line with `rankstruct.`, since other packages have losses of the same names.
 
     >>> with_full_losses(["fit", "--model.loss", "LambdaLoss", "--model.loss=my.Loss"])
     ['fit', '--model.loss', 'rankstruct.LambdaLoss', '--model.loss=my.Loss']
@@ -98,7 +98,7 @@ def with_full_losses(args: Sequence[str]) -> list[str]:
 
 
 def library_scorers(sizes: set[str], room: ModuleType) -> list[str]:
-    """The names of a room's scorers that a config can have: those that are made from the sizes of the data."""
+    """The names of a package's scorers that a config can use: those constructed from the sizes of the data."""
     return [name for name, taken in _modules(room, nn.Module, "__init__") if sizes <= taken]
 
 
@@ -112,7 +112,7 @@ def _modules(room: ModuleType, base: type, method: str) -> list[tuple[str, set[s
 
 
 class _Formatter(DefaultHelpFormatter):
-    """All that is said of an option, with types; or, if not `whole`, the first sentence and the default if there is one."""
+    """The full help of an option, with types; if not `whole`, only its first sentence and its default."""
 
     def __init__(self, prog: str, *, whole: bool = True) -> None:
         super().__init__(prog, max_help_position=32)
@@ -140,7 +140,7 @@ class _Formatter(DefaultHelpFormatter):
 
 
 class _GroupHelp(_HelpAction):
-    """`--trainer.help` and its like: all of a group."""
+    """`--trainer.help` and similar: all options of a group."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         print(parser.format_group((option_string or "").removeprefix("--").removesuffix(".help")))
@@ -148,18 +148,18 @@ class _GroupHelp(_HelpAction):
 
 
 class Parser(HelpfulParser, LightningArgumentParser):
-    """A parser with a short help, whose errors are one line, without a screen of usage before it."""
+    """A parser with a short help, and one-line errors without the usage text."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **{"formatter_class": _Formatter, **options})
         self._command, self._named = "", dict[str, Sequence[str]]()
 
     def shorten(self, command: str, named: Mapping[str, Sequence[str]]) -> None:
-        """Make the help of a command short.
+        """Shorten the help of a command.
 
         Args:
             command: such as `"fit"`.
-            named: the names of classes that an option takes, such as those of the losses for `"model.loss"`.
+            named: the names of the classes that an option accepts, such as the losses for `"model.loss"`.
         """
         self._command, self._named = command, dict(named)
         for action in self._actions:
@@ -168,7 +168,7 @@ class Parser(HelpfulParser, LightningArgumentParser):
         self.usage = (
             f"rankstruct {command} --config CONFIG [OPTIONS]\n       rankstruct {command} --run FOLDER [OPTIONS]"
         )
-        self.description = f"{_ABOUT[command]}\nEvery value of a config is an option too."
+        self.description = f"{_ABOUT[command]}\nEvery value of a config can be set by an option."
         long = [group for group, (_, shown) in _GROUPS.items() if group and shown is not None]
         for group in long:
             self.add_argument(f"--{group}.help", action=_GroupHelp, dest=SUPPRESS, default=SUPPRESS)
@@ -179,7 +179,7 @@ class Parser(HelpfulParser, LightningArgumentParser):
         )
 
     def explained(self, message: str) -> str:
-        """See `HelpfulParser`; of a class that is wrong say where the right ones are."""
+        """See `HelpfulParser`; for a wrong class, add where the valid ones are listed."""
         told = super().explained(message)
         for option in self._named:
             if f'"{option}"' in message:
@@ -187,23 +187,23 @@ class Parser(HelpfulParser, LightningArgumentParser):
         return told
 
     def class_names(self, option: str) -> list[str]:
-        """The names of the classes that an option takes."""
+        """The names of the classes that an option accepts."""
         return [*self._named.get(option, ())] or super().class_names(option)
 
     def format_help(self, *args: Any) -> str:
-        """The text; as jsonargparse has it where nothing was shortened."""
+        """The help text; jsonargparse's own if it was not shortened."""
         if not self._named:
             return super().format_help(*args)
         self.formatter_class = partial(_Formatter, whole=False)  # type: ignore[assignment]
         return self._arranged(_GROUPS, super().format_help)
 
     def format_group(self, group: str) -> str:
-        """All options of a group, with all that is said of them."""
+        """All options of a group, with their full help."""
         self.description = self.epilog = None
         return self._arranged({group: (_GROUPS[group][0], None)}, super().format_help)
 
     def _arranged(self, groups: Mapping[str, tuple[str, set[str] | None]], call: Callable[[], str]) -> str:
-        """Call something that goes through the groups of options, which are these."""
+        """Call a function that formats the groups of options, with these groups."""
         kept, arranged = self._action_groups, []
         for group, (title, shown) in groups.items():
             places = [(*action.dest.rpartition(".")[::2], action) for action in self._actions if _is_option(action)]
@@ -217,6 +217,6 @@ class Parser(HelpfulParser, LightningArgumentParser):
 
 
 def _is_option(action: Action) -> bool:
-    """Whether it is no link between options, no `--model CONFIG` and no `--model.loss.help`."""
+    """Whether it is neither a link between options, nor `--model CONFIG`, nor `--model.loss.help`."""
     named = action.option_strings and action.option_strings[0].startswith("-")
     return bool(named) and action.dest not in _GROUPS and not action.dest.endswith(".help")

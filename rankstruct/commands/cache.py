@@ -1,4 +1,4 @@
-"""`rankstruct cache`: look at the parsed files that are kept, and remove them."""
+"""`rankstruct cache`: show or clear the cache of parsed files."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from rankstruct.tables import format_table
 
 
 def main(args: Sequence[str]) -> None:
-    """Print what is kept, or remove some of it."""
+    """Print the cached files, or remove some."""
     parser = CommandParser(
         prog="rankstruct cache",
-        description="Show the parsed files that are kept in the cache folder ($RANKSTRUCT_CACHE, or rankstruct in the user's "
-        "cache folder), the last used first. What was longest not used goes once they exceed $RANKSTRUCT_CACHE_SIZE (20G).",
+        description="Show the parsed files in the cache folder ($RANKSTRUCT_CACHE, or rankstruct in the user's cache folder), "
+        "most recently used first. Above $RANKSTRUCT_CACHE_SIZE (20G), the least recently used are removed.",
     )
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--clear", action="store_true", help="remove all of them")
-    what.add_argument("--limit", help="remove what was longest not used until no more than this is left, such as 5G")
+    what.add_argument("--clear", action="store_true", help="remove all files")
+    what.add_argument(
+        "--limit", help="remove the least recently used files until at most this size is left, such as 5G"
+    )
     given = parser.parse_args(args[1:])
     folder = cache_folder(True)
     assert isinstance(folder, Path)

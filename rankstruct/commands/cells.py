@@ -1,9 +1,9 @@
-"""Resumable cells: what every long command is cut into.
+"""Resumable cells, the units of work of every long-running command.
 
-A cell has a name, a request (plain data: all that its result depends on, a digest of the data files included) and the arguments
-of the function that works on it in a process of its own. A folder of cells belongs to one process at a time. What is finished is
-not run again; a result is kept as soon as it is there, whole or not at all; a cell that fails is named at the end, after the
-others. Ctrl-C, and the death of this process by whatever means, end the workers at once.
+A cell has a name, a request (plain data: everything its result depends on, including a digest of the data files) and the
+arguments of its function, which runs in a separate process. A folder of cells is used by one process at a time. Finished cells
+are not run again; results are saved atomically as soon as they are available; failed cells are reported at the end, after the
+others. Ctrl-C, and the death of this process by any means, end the workers at once.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _MOST_PROCESSES = 10_000
 
 
 class CellsFailed(ValueError):
-    """Some cells failed; the others are kept."""
+    """Some cells failed; the results of the others are saved."""
 
 
 class Cell(NamedTuple):
     """One piece of work.
 
     Attributes:
-        name: what it is called in messages, different for each; of `CellFolders` its folder.
-        request: what the result depends on; a finished cell with another request is another cell.
-        arguments: of the function that works on it.
+        name: a unique name for messages; with `CellFolders` also its folder.
+        request: everything the result depends on; a finished cell with another request is another cell.
+        arguments: the arguments of its function.
     """
 
     name: str
@@ -50,34 +50,34 @@ class Cell(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """Results by the cells' names, and how many of them were there before."""
+    """Results by cell name, and the number of those reused from an earlier run."""
 
     results: dict[str, Any]
     reused: int
 
 
 def different_names(configs: Sequence[str | Path]) -> list[str]:
-    """The names of config files, which tell their results apart.
+    """The names of config files, by which their results are identified.
 
     Raises:
-        ValueError: two have one name, or a file is absent.
+        ValueError: two files have the same name, or one does not exist.
     """
     for config in configs:
         if not Path(config).is_file():
-            raise ValueError(f"there is no config {config}")
+            raise ValueError(f"config {config} does not exist")
     names = [Path(config).stem for config in configs]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise ValueError(f"configs are told apart by their file names; there are several of {', '.join(twice)}")
+        raise ValueError(f"configs need different file names; several are named {', '.join(twice)}")
     return names
 
 
 @contextmanager
 def locked(folder: str | Path) -> Iterator[None]:
-    """Hold a folder, which is made if need be, against other processes; the system lets go of it if this one dies.
+    """Lock a folder, created if needed, against other processes; the system releases the lock if this one dies.
 
     Raises:
-        ValueError: another process holds it.
+        ValueError: another process has locked it.
     """
     path = Path(folder) / ".lock"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -89,23 +89,21 @@ def locked(folder: str | Path) -> Iterator[None]:
         except ImportError:  # Windows
             pass
         except OSError as error:
-            raise ValueError(f"{folder}: another process is writing to it; wait, or choose another --output") from error
+            raise ValueError(f"{folder}: another process is writing to it; wait, or use another --output") from error
         yield
 
 
 class Cells(ABC):
-    """Finished cells in a folder, to be used as a context, which locks it and ends the workers.
+    """The cells of a folder; a context manager that locks the folder and ends the workers.
 
     Args:
-        folder: of everything.
+        folder: the folder of all results.
     """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self._held = ExitStack()
-        self._pools: dict[
-            int, ProcessPoolExecutor
-        ] = {}  # kept from one run to the next: a fresh interpreter takes seconds
+        self._pools: dict[int, ProcessPoolExecutor] = {}  # reused by later runs: a fresh interpreter takes seconds
 
     def __enter__(self) -> Any:
         self._held.enter_context(locked(self.folder))
@@ -117,11 +115,11 @@ class Cells(ABC):
 
     @abstractmethod
     def find(self, cell: Cell) -> Any:
-        """The result of a finished cell, else None."""
+        """The result of a finished cell, or None."""
 
     @abstractmethod
     def keep(self, cell: Cell, result: Any) -> None:
-        """Keep a result; after a kill it is there whole or not at all."""
+        """Save a result atomically."""
 
     def run(
         self,
@@ -132,18 +130,18 @@ class Cells(ABC):
         what: str = "cells",
         unchanged: Callable[[Cell], bool] = lambda cell: True,
     ) -> Finished:
-        """Run what is missing.
+        """Run the unfinished cells.
 
         Args:
-            work: called with a cell's arguments, returns its result; a function of a module.
-            cells: of different names.
-            processes: cells at once, each in a fresh interpreter with one thread; 0 runs them here, one after another.
-            what: title of the bar.
-            unchanged: whether a cell's request is still true, such as its digest of the data; asked before a result is kept.
+            work: a module-level function, called with a cell's arguments; returns its result.
+            cells: cells with different names.
+            processes: number of parallel workers, each a fresh interpreter with one thread; 0 runs the cells in this process.
+            what: title of the progress bar.
+            unchanged: whether a cell's request still holds, such as its digest of the data; called before a result is saved.
 
         Raises:
-            CellsFailed: some failed, the message names them; the others are kept.
-            KeyboardInterrupt: the message says what is kept.
+            CellsFailed: some cells failed, which the message names; the results of the others are saved.
+            KeyboardInterrupt: the message reports what is saved.
         """
         if not cells:  # no bar
             return Finished({}, 0)
@@ -165,20 +163,20 @@ class Cells(ABC):
             except KeyboardInterrupt:
                 done = sum(result is not None for result in found.values())
                 raise KeyboardInterrupt(
-                    f"stopped; {done} of {len(cells)} cells are finished and kept in {self.folder}, the same command goes on"
+                    f"stopped; {done} of {len(cells)} cells are finished and saved in {self.folder}, the same command resumes"
                 ) from None
         if failed:
             first = "; ".join(f"{name}: {error}" for name, error in list(failed.items())[:3])
             raise CellsFailed(
-                f"{len(failed)} of {len(cells)} cells failed; the others are kept, and the same command runs what is "
-                f"missing: {first}"
+                f"{len(failed)} of {len(cells)} cells failed; the others are saved, and the same command runs the "
+                f"missing ones: {first}"
             )
         return Finished(found, len(cells) - len(missing))
 
     def _outcomes(
         self, work: Callable[..., Any], cells: Sequence[Cell], processes: int
     ) -> Generator[tuple[Cell, Any], None, None]:
-        """Each cell with its result or its exception, in the order in which they end."""
+        """Each cell with its result or exception, in order of completion."""
         if processes == 0:
             for cell in cells:
                 try:
@@ -201,18 +199,18 @@ class Cells(ABC):
 
 
 class CellFolders(Cells):
-    """A folder a cell: `request.json`, what the work writes beside it, and at last `result.json`."""
+    """One folder per cell: `request.json`, the files that its function writes, and finally `result.json`."""
 
     def find(self, cell: Cell) -> Any:
         """See `Cells.find`.
 
         Raises:
-            ValueError: the folder holds the cell of another request. What an older request does not name counts as the same, and
-                a folder with nothing but a request, whose work came to nothing, as empty.
+            ValueError: the folder belongs to another request. Entries missing in an older request count as equal, and a folder
+                with only a request, whose run produced nothing, counts as empty.
         """
         if not (self.folder / cell.name).resolve().is_relative_to(self.folder.resolve()):
             raise ValueError(
-                f"{cell.name!r} is no name of a folder in {self.folder}; values of --grid become part of it"
+                f"{cell.name!r} is not a valid folder name in {self.folder}; values of --grid become part of it"
             )
         note, target = self.folder / cell.name / "request.json", self.folder / cell.name / "result.json"
         present = self.request(cell.name)
@@ -222,12 +220,12 @@ class CellFolders(Cells):
             return None
         if differs:
             raise ValueError(
-                f"{note.parent} holds a run that differs in {', '.join(differs)}; choose another --output, or delete it"
+                f"{note.parent} holds a run that differs in {', '.join(differs)}; use another --output, or delete it"
             )
         return _read_json(target) if target.is_file() else None
 
     def request(self, name: str) -> Any:
-        """The request of a cell that was begun, else None."""
+        """The request of a cell that was started, or None."""
         note = self.folder / name / "request.json"
         return _read_json(note) if note.is_file() else None
 
@@ -237,7 +235,7 @@ class CellFolders(Cells):
 
 
 def _differences(present: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
-    """What both name and is not the same, such as `options.seed`."""
+    """The entries of both that differ, such as `options.seed`."""
     found: list[str] = []
     for key in wanted.keys() & present.keys():
         one, other = present[key], wanted[key]
@@ -252,15 +250,15 @@ def _read_json(path: Path) -> Any:
     try:
         return load_json(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged ({error}); delete its folder, and the cell is run again") from error
+        raise ValueError(f"{path} is damaged ({error}); delete its folder to run the cell again") from error
 
 
 class CellLines(Cells):
-    """A line of JSON a cell in `results.jsonl`; those of other requests stay there.
+    """One line of JSON per cell in `results.jsonl`; lines of other requests stay there.
 
     Args:
-        folder: of the file.
-        parse: a line's bytes and its place for messages, to the cell's name, its request and its result.
+        folder: the folder of the file.
+        parse: maps a line's bytes and its place (for messages) to the cell's name, request and result.
     """
 
     def __init__(self, folder: str | Path, parse: Callable[[bytes, str], tuple[str, Any, Any]]) -> None:
@@ -277,7 +275,7 @@ class CellLines(Cells):
         return self
 
     def read(self) -> dict[tuple[str, Any], Any]:
-        """The results of all whole lines by name and request; of a cell that is there twice the last."""
+        """The results of all complete lines by name and request; the last one of a repeated cell."""
         text = self.path.read_bytes() if self.path.is_file() else b""
         found = {}
         for number, line in enumerate(text[: text.rfind(b"\n") + 1].splitlines(), start=1):
@@ -302,7 +300,7 @@ class CellLines(Cells):
 
 @contextmanager
 def _stopped_for_good(*, at_once: bool = True) -> Iterator[None]:
-    """Raise KeyboardInterrupt at the end if Ctrl-C was pressed, and `at_once` too: a solver answers it with the best so far."""
+    """Raise KeyboardInterrupt at the end if Ctrl-C was pressed, and `at_once` too: solvers catch it to return early."""
     usual = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(usual):
         yield
@@ -326,7 +324,7 @@ def _stopped_for_good(*, at_once: bool = True) -> Iterator[None]:
 
 @contextmanager
 def _deaf() -> Iterator[None]:
-    """What is started here does not hear Ctrl-C, not even while it imports; nor is this process stopped before all are."""
+    """Start processes that ignore Ctrl-C, even during import; this process is not interrupted before all are started."""
     with _stopped_for_good(at_once=False):  # any thread may get a signal, whatever this one blocks
         if not hasattr(signal, "pthread_sigmask"):  # Windows
             yield
@@ -340,12 +338,12 @@ def _deaf() -> Iterator[None]:
 
 @contextmanager
 def _workers(processes: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that are started as they are needed; an error ends them at once."""
+    """Worker processes, started on demand; an error ends them at once."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")  # of the processes that are started below
     # A fresh interpreter each: a forked one would inherit torch's threads in an unknown state.
     context = multiprocessing.get_context("spawn")
-    # Nothing is ever sent. The workers hold the one end: when the other is closed, by us or by our death, they end.
+    # Nothing is sent. The workers hold one end: they exit when the other is closed, by us or by our death.
     theirs, ours = context.Pipe(duplex=False)
     pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_begin_worker, initargs=(theirs,))
     with ours, theirs, pool:
@@ -358,7 +356,7 @@ def _workers(processes: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _begin_worker(alive: Any) -> None:
-    """One thread; deaf to Ctrl-C, which is the parent's to answer; and end with the parent, also where that is killed."""
+    """Use one thread, ignore Ctrl-C, which the parent handles, and end with the parent even if it is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(alive,), daemon=True).start()
     import torch

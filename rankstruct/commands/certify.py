@@ -1,4 +1,4 @@
-"""`rankstruct certify`: how far a training run is from the optimum of its objective."""
+"""`rankstruct certify`: bound how far a training run is from the optimum of its objective."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from rankstruct.tables import format_table
 
 
 def certify_run(run: str | Path, *, tolerance: float = 1e-3) -> Certificate:
-    """`certify` for the best checkpoint of a training run's folder.
+    """Apply `certify` to the best checkpoint of a training run.
 
     Raises:
-        ValueError: the folder holds no run, or one that has no certified optimum.
+        ValueError: the folder is not a run, or its objective has no certified optimum.
     """
     folder = Path(run)
     if not (folder / "config.yaml").is_file():
-        raise ValueError(f"{folder} holds no run: there is no config.yaml")
+        raise ValueError(f"{folder} is not the folder of a run: config.yaml is missing")
     try:
         config = read_config(folder / "config.yaml")
         model, data, seed = config["model"], config["data"], int(config["seed_everything"])
@@ -39,11 +39,11 @@ def certify_run(run: str | Path, *, tolerance: float = 1e-3) -> Certificate:
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{folder / 'config.yaml'} is not the config of a run: {error}") from error
     if data.get("max_list_size") is not None:
-        raise ValueError("the run sampled its training lists (data.max_list_size), so its objective is another one")
+        raise ValueError("the run sampled its training lists (data.max_list_size), which changes its objective")
     if model.get("regularize_towards", "zero") != "zero":
-        raise ValueError("the run is regularised towards its start; a certificate is for w0 = 0")
+        raise ValueError("the run is regularised towards its starting point; certificates are for w0 = 0 only")
     given = {each.name: data[each.name] for each in fields(Source) if each.name in data}
-    train = Source(**{**given, "seed": seed}).read().train  # the data module's seed is linked to that of the run
+    train = Source(**{**given, "seed": seed}).read().train  # the data module's seed is the run's
     scorer, _ = split_preparation(load_scorer(folder, trusted=trusted))  # the lists are prepared already
     return certify(scorer, _build_loss(loss), train, regularization, tolerance=tolerance)[0]
 
@@ -63,10 +63,10 @@ def _build_loss(spec: dict[str, Any] | None) -> nn.Module:
 
 
 def main(args: Sequence[str]) -> None:
-    """Print the table, write `certificate.json` into the run's folder."""
+    """Print the table and write `certificate.json` to the run's folder."""
     parser = CommandParser(
         prog="rankstruct certify",
-        description="Compare a run's linear scorer with the optimum of its convex objective, found to a certified gap.",
+        description="Compare a run's linear scorer with the optimum of its convex objective, computed to a certified gap.",
     )
     parser.add_argument("--run", required=True, help="folder of a training run")
     tolerance = "relative gap of the optimum (default: %(default)s)"

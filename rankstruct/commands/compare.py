@@ -1,6 +1,6 @@
-"""`rankstruct compare`: cross-validate several training configs on the same folds, one line of a table for each.
+"""`rankstruct compare`: cross-validate several training configs on the same folds and compare them in a table.
 
-A second table tests each against the first, query by query.
+A second table tests each config against the first, query by query.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ def compare_configs(
 ) -> dict[str, dict]:
     """Run `cross_validate` for each config.
 
-    After every config the results so far are written to `comparison.json` and, as a table, `comparison.md`; finished runs are
-    reused, so a comparison that was stopped goes on where it was.
+    After each config the results so far are written to `comparison.json` and, as a table, `comparison.md`; finished runs are
+    reused, so an interrupted comparison can be resumed.
 
     Args:
-        configs: training configs with different file names, which name the lines.
-        output: the folder; each config has one of its own in it.
-        command: the words that led here, for `comparison.json`.
-        arguments: the others of `cross_validate`.
+        configs: training configs with different file names, which label the rows.
+        output: the output folder, with a subfolder per config.
+        command: the command line, for `comparison.json`.
+        arguments: further arguments of `cross_validate`.
 
     Returns:
-        What `cross_validate` returned, by the config's name.
+        The results of `cross_validate`, by config name.
 
     Raises:
-        ValueError: two configs have one name, or as `cross_validate`.
-        CellsFailed: runs failed, the others are kept; the configs without a failure are compared.
+        ValueError: two configs have the same name, or as `cross_validate`.
+        CellsFailed: runs failed; the others are saved, and the configs without failures are compared.
     """
     names = different_names(configs)
     root = Path(output)
@@ -61,7 +61,7 @@ def compare_configs(
 
 
 def comparison_table(found: dict[str, dict]) -> tuple[list[str], list[list]]:
-    """Header and rows: each config's mean test measures and the processor time of all its runs."""
+    """Header and rows: each config's mean test measures and the CPU time of all of its runs."""
     measures = list(dict.fromkeys(name for each in found.values() for name in each["mean"]))
     rows = []
     for name, each in found.items():
@@ -71,16 +71,16 @@ def comparison_table(found: dict[str, dict]) -> tuple[list[str], list[list]]:
 
 
 def comparison_tables(found: dict[str, dict]) -> dict[str, tuple[list[str], list[list]]]:
-    """`comparison`, and `differences` where there are two configs."""
+    """The tables `comparison` and, for two or more configs, `differences`."""
     tables = {"comparison": comparison_table(found)}
     return tables if len(found) < 2 else {**tables, "differences": difference_table(found)}
 
 
 def difference_table(found: dict[str, dict]) -> tuple[list[str], list[list]]:
-    """Header and rows: each config less the first one, over the test lists of all folds, means over seeds.
+    """Header and rows: each config minus the first one, over the test lists of all folds, averaged over seeds.
 
-    A cell has the mean, its 95 % paired bootstrap interval, and p of a paired randomization test; p is not corrected. It is
-    empty where the lists are others, or a run of an earlier version does not know the values.
+    A cell has the mean, its 95 % paired bootstrap interval and the p-value of a paired randomization test, not corrected for
+    multiple tests. It is empty if the lists differ, or a run of an earlier version lacks the values.
     """
     first, *others = found
     names = list(found[first]["mean"])
@@ -98,13 +98,13 @@ def _difference(config: dict, first: dict, measure: str) -> str:
 
 
 def main(args: Sequence[str]) -> None:
-    """Print the table, write `comparison.json` and `comparison.md`."""
+    """Print the tables, write `comparison.json` and `comparison.md`."""
     parser = CommandParser(
         prog="rankstruct compare",
-        description="Cross-validate several training configs on the same folds and print one line for each, and how far each is "
-        "from the first, with intervals over test lists and p of a paired test. Options that are "
-        "not listed here go to every training run, such as --data.path FOLDER or --model.measures '[nDCG@10, AP]', whose "
-        "first measure selects.",
+        description="Cross-validate several training configs on the same folds. Print a table of their measures and one of the "
+        "differences from the first, with intervals over test lists and p-values of a paired test. Options that are not listed "
+        "here are passed to every training run, such as --data.path FOLDER or --model.measures '[nDCG@10, AP]', whose first "
+        "measure is used for selection.",
     )
     parser.add_argument("--configs", nargs="+", required=True, help="training configs")
     add_options(parser)

@@ -1,4 +1,4 @@
-"""`rankstruct configs`: list the configs that come with the package; print or copy one."""
+"""`rankstruct configs`: list the configs shipped with the package; print or copy one."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from rankstruct.tables import format_table
 
 
 def main(args: Sequence[str]) -> None:
-    """Print the list, or one of them."""
+    """Print the list, or a config."""
     parser = CommandParser(
         prog="rankstruct configs",
-        description="The configs that come with the package. Commands take them by name, `rankstruct fit --config quickstart`; "
-        "with NAME one is printed, to start a file of your own from.",
+        description="List the configs shipped with the package. Commands accept them by name: `rankstruct fit --config NAME`. "
+        "With NAME, print that config, as a template for your own.",
     )
-    parser.add_argument("name", nargs="?", metavar="NAME", help="print this one")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="copy it there; a file that exists is left alone")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="print this config")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="copy it to this file, which must not exist")
     given = parser.parse_args(args[1:])
     shipped = shipped_configs()
     if given.name is None:
@@ -31,7 +31,7 @@ def main(args: Sequence[str]) -> None:
     name = given.name.removesuffix(".yaml")
     if name not in shipped:
         hint = did_you_mean(name, shipped, most=3, least=0.5)
-        raise ValueError(f"no config {given.name!r}; `rankstruct configs` lists them{hint}")
+        raise ValueError(f"unknown config {given.name!r}; `rankstruct configs` lists them{hint}")
     text = shipped[name].read_text(encoding="utf-8")
     if given.output is None:
         print(text, end="")
@@ -43,6 +43,6 @@ def main(args: Sequence[str]) -> None:
 
 
 def _first_line(path: Path) -> str:
-    """What the comment on top says, without the command that follows it."""
+    """The first comment, without the command after it."""
     first = path.read_text(encoding="utf-8").split("\n", 1)[0]
     return first.removeprefix("# ").split(": rankstruct ")[0]

@@ -1,4 +1,4 @@
-"""`rankstruct convert`: files of lists as files that are mapped, once, in bounded memory."""
+"""`rankstruct convert`: convert files of lists to memory-mapped files, in bounded memory."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from rankstruct.tables import format_table
 def _parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         prog="rankstruct convert",
-        description="Write SVMlight, LETOR, Parquet, Arrow or CSV files as files that are mapped into memory and read "
-        "without a copy. Of a folder, train, vali and test are converted, or those of its Fold<n>; data.path of a config then "
-        "names the new folder.",
+        description="Convert SVMlight, LETOR, Parquet, Arrow or CSV files to files that are memory-mapped and read without a "
+        "copy. For a folder, train, vali and test are converted, or those of its Fold<n>; set data.path of a config to the new "
+        "folder.",
     )
     parser.add_argument("source", type=Path, help="a file or a folder")
     parser.add_argument(
-        "--output", type=Path, help="file to write (default: SOURCE with .rankdata), or folder for a folder"
+        "--output", type=Path, help="output file (default: SOURCE with suffix .rankdata), or output folder for a folder"
     )
-    parser.add_argument("--folds", nargs="+", type=int, help="numbers of the folds (default: all)")
-    half = "float16: half the room, three digits, numbers up to 65504 (default: %(default)s)"
+    parser.add_argument("--folds", nargs="+", type=int, help="fold numbers (default: all)")
+    half = "float16: half the size, three digits, numbers up to 65504 (default: %(default)s)"
     parser.add_argument("--dtype", choices=["float32", "float16"], default="float32", help=half)
-    parser.add_argument("--num-features", type=int, help="how many features there are; the greatest id if left out")
-    parser.add_argument("--real-labels", action="store_true", help="labels may be any number, not only grades")
-    parser.add_argument("--zero-based", action="store_true", help="feature ids of SVMlight lines start at 0")
-    parser.add_argument("--group-file", help="sizes of the lists, for SVMlight lines without qid")
+    parser.add_argument("--num-features", type=int, help="number of features (default: the greatest id)")
+    parser.add_argument("--real-labels", action="store_true", help="allow any number as label, not only grades")
+    parser.add_argument("--zero-based", action="store_true", help="feature ids of SVMlight files start at 0")
+    parser.add_argument("--group-file", help="file with the sizes of the lists, for SVMlight files without qid")
     for name in ("label", "qid", "docid"):
-        parser.add_argument(f"--{name}", help=f"name of the column, in Parquet, Arrow and CSV files (default: {name})")
+        parser.add_argument(f"--{name}", help=f"column name in Parquet, Arrow and CSV files (default: {name})")
     return parser
 
 
 def main(args: Sequence[str]) -> None:
-    """Convert, and print what was made."""
+    """Convert, and print a table of the files."""
     parser = _parser()
     given = parser.parse_args(args[1:])
     options: dict[str, Any] = {
@@ -51,7 +51,7 @@ def main(args: Sequence[str]) -> None:
     if given.num_features is not None and not 0 < given.num_features < 2**31:
         parser.error(f"--num-features must be from 1 to {2**31 - 1}, got {given.num_features}")
     if given.source.is_dir() and given.output is None:
-        parser.error("a folder needs --output, the folder to write to")
+        parser.error("a folder needs --output, the output folder")
     with naming(given.output or given.source.parent):  # on a full disk
         if given.source.is_dir():
             made = convert_folder(given.source, given.output, given.folds, progress=True, **options)

@@ -1,6 +1,6 @@
-"""`rankstruct cross-validate`: train each (fold, grid point), select on validation, report the test folds.
+"""`rankstruct cross-validate`: train each (fold, grid point), select on validation data, report test measures.
 
-A cell is one training run in its own folder; a larger grid keeps what is there. The point that is chosen for a fold may be
+A cell is one training run in its own folder; extending the grid reuses finished runs. The grid point selected for a fold may be
 trained with further seeds.
 """
 
@@ -28,10 +28,10 @@ from rankstruct.statistics import bootstrap_interval, spread
 from rankstruct.tables import format_table
 from rankstruct.training.module import RankingModule
 
-#: What tables with a column "validation" say under them.
+#: The note under tables with a column "validation".
 SELECTION = (
-    "validation: a selection score, which chose the epoch and what is tested; it is optimistic, and the test tells what new "
-    "lists will give"
+    "validation: the score by which the epoch and the tested model were selected, hence optimistic; test measures estimate the "
+    "performance on new lists"
 )
 
 
@@ -40,7 +40,7 @@ _MOST_SEEDS = 10_000
 
 @dataclass(frozen=True)
 class Run:
-    """One training run: a fold, the config values of a grid point, and a seed; None is that of the config."""
+    """One training run: a fold, the config values of a grid point, and a seed; None means the config's own."""
 
     fold: int | None
     point: tuple[tuple[str, str], ...]
@@ -48,14 +48,14 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The folder's name, such as `fold1_regularization=0.01`."""
+        """The name of its folder, such as `fold1_regularization=0.01`."""
         values = [*self.point, *([] if self.seed is None else [("seed", str(self.seed))])]
         fold = "run" if self.fold is None else f"fold{self.fold}"
         return "_".join([fold, *(f"{key.rpartition('.')[2]}={value}" for key, value in values)])
 
     @property
     def arguments(self) -> list[str]:
-        """Its options of `rankstruct fit`."""
+        """Its options for `rankstruct fit`."""
         values = [] if self.fold is None else [("data.fold", str(self.fold))]
         values += self.point
         values += [] if self.seed is None else [("seed_everything", str(self.seed))]
@@ -63,7 +63,7 @@ class Run:
 
 
 def _train(arguments: Sequence[str], folder: str) -> dict[str, Any]:
-    """Train one cell; returns its `metrics.json` with the seconds it took."""
+    """Train one cell; returns its `metrics.json` with the training time."""
     start, cpu = time.perf_counter(), time.process_time()
     cli = RankingCLI(arguments, run_folder=Path(folder), quiet=True)
     metrics = Path(folder) / "metrics.json"
@@ -75,7 +75,7 @@ def _train(arguments: Sequence[str], folder: str) -> dict[str, Any]:
 
 
 def _keep_scores(cli: RankingCLI, folder: Path) -> dict[str, list[float]]:
-    """Write the scores of the validation and test documents, by the best checkpoint; returns each measure of each test list."""
+    """Write the scores of validation and test documents by the best checkpoint; returns the measures of each test list."""
     module, data = cli.model, cli.datamodule
     values: dict[str, torch.Tensor] = {}
     if not isinstance(module, RankingModule):
@@ -90,7 +90,7 @@ def _keep_scores(cli: RankingCLI, folder: Path) -> dict[str, list[float]]:
                 scores[places] = found
         write_scores(folder / f"{part}-scores.txt", scores)
         groups = None if lists.groups is None else torch.tensor(lists.groups)
-        given = scores, torch.tensor(lists.labels), module.test_metric.measures  # copies: a map cannot be written to
+        given = scores, torch.tensor(lists.labels), module.test_metric.measures  # copies: memory maps are read-only
         values = evaluate(*given, offsets=torch.tensor(lists.offsets), groups=groups)
     return {name: each.tolist() for name, each in values.items()}
 
@@ -105,31 +105,30 @@ def cross_validate(
     processes: int = 1,
     seeds: int = 1,
 ) -> dict[str, Any]:
-    """Train every cell of folds x grid and select, for each fold, the point with the best validation measure.
+    """Train every cell of folds x grid and select, for each fold, the grid point with the best validation measure.
 
-    With several seeds, the chosen point of each fold is trained again with 1001, 1002, ..., and test measures are their means.
+    With several seeds, the selected point of each fold is retrained with seeds 1001, 1002, ..., and test measures are averaged.
 
     Args:
-        config: a training config; `data.fold` is set by the fold.
-        folds: numbers of the folds; `[None]` is that of the config alone.
-        grid: config keys and their values, such as `{"model.regularization": ["0.1", "0.01"]}`.
+        config: a training config; `data.fold` is set to each fold.
+        folds: fold numbers; `[None]` uses the config's own fold only.
+        grid: values by config key, such as `{"model.regularization": ["0.1", "0.01"]}`.
         output: the folder of all cells; finished ones are reused.
         options: further command-line options of every cell, such as `["--data.path", folder]`.
-        processes: cells trained at once, one thread each.
-        seeds: how many seeds test measures are averaged over; the config's own is the first, and it alone selects.
+        processes: number of cells trained in parallel, one thread each.
+        seeds: number of seeds over which test measures are averaged; only the first, the config's own, is used for selection.
 
     Returns:
         `{"folds": [{"fold", "point", "validation", "test": {measure: value}}, ...], "mean": {measure: value}, "by_seed":
         {measure: values}, "values": {measure: values}, "interval": {measure: [low, high]}, "seconds", "cpu_seconds"}`: the mean
-        over folds and that of each seed; the value of each test list, fold by fold, and their 95 % bootstrap interval; the
-        seconds of training all cells, the `reused` ones of `runs` included, and those of the processor, which do not count what
-        else the machine did. Each run's folder has the scores of its validation and test documents, `vali-scores.txt` and
-        `test-scores.txt`.
+        over folds, overall and per seed; the value of each test list, fold by fold, and their 95 % bootstrap interval; the wall
+        and CPU time of training all cells, including the `reused` ones of `runs`. Each run's folder has the scores of its
+        validation and test documents, `vali-scores.txt` and `test-scores.txt`.
 
     Raises:
-        ValueError: `seeds` is below 1; a fold is there twice; the config takes no such key or value; there are no such data; the
-            output folder holds runs of another config, other options or data, or another grid point of the same name.
-        CellsFailed: runs failed; the others are kept.
+        ValueError: `seeds` is below 1; a fold is repeated; the config does not accept a key or value; the data do not exist; the
+            output folder has runs of another config, other options or data, or another grid point of the same name.
+        CellsFailed: runs failed; the others are saved.
     """
     if not 1 <= seeds <= _MOST_SEEDS:
         raise ValueError(f"seeds must be at least 1 and at most {_MOST_SEEDS}, got {seeds}")
@@ -159,10 +158,10 @@ def cross_validate(
 def asked(
     config: str | Path, folds: Sequence[int | None], output: Path, options: Sequence[str]
 ) -> tuple[list[str], dict[str, Any], Callable[[Cell], bool]]:
-    """The training command of many runs, what they all depend on, and whether a cell's data are still the same.
+    """The training command of many runs, the request they share, and a check that a cell's data have not changed.
 
-    Cells read a copy of the config, to be written to `output`: whoever edits it while they wait would change them behind their
-    request.
+    Cells read a copy of the config, to be written to `output`, so that editing the config meanwhile does not affect waiting
+    cells.
     """
     refuse_twice("folds", folds)
     text = Path(config).read_text(encoding="utf-8")
@@ -174,13 +173,13 @@ def asked(
 
 
 def refuse_twice(name: str, values: Sequence[Any]) -> None:
-    """Raise ValueError for a value that is there twice, which would count twice or replace the first."""
+    """Raise ValueError for a repeated value, which would count twice or replace the first."""
     if twice := next((value for at, value in enumerate(values) if value in values[:at]), None):
         raise ValueError(f"{name}: {twice} is given twice; give it once")
 
 
 def check_values(fit: Sequence[str], values: Mapping[str, Sequence[Any]]) -> None:
-    """Let the parser refuse keys and values that the config of a training command does not take, before anything is trained."""
+    """Let the parser reject keys and values that the config of a training command does not accept, before any training."""
     first = {key: each[0] for key, each in values.items()}
     for key, each in values.items():
         refuse_twice(key, [str(value) for value in each])
@@ -190,7 +189,7 @@ def check_values(fit: Sequence[str], values: Mapping[str, Sequence[Any]]) -> Non
 
 
 def _gather(chosen: Sequence[Sequence[Run]], results: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """What `cross_validate` returns, from the chosen runs of each fold, one a seed, and the results of all."""
+    """The result of `cross_validate`, from the selected runs of each fold, one per seed, and the results of all runs."""
     names = list(results[chosen[0][0].name]["test"])
     tests = {name: np.array([[results[run.name]["test"][name] for run in runs] for runs in chosen]) for name in names}
     folds = [
@@ -217,10 +216,7 @@ def _gather(chosen: Sequence[Sequence[Run]], results: dict[str, dict[str, Any]])
 
 
 def _values(name: str, chosen: Sequence[Sequence[Run]], results: dict[str, dict[str, Any]]) -> list[float] | None:
-    """A measure of the test lists of all folds, means over seeds.
-
-    None where a cell of an earlier version does not know them.
-    """
+    """A measure of the test lists of all folds, averaged over seeds; None if a cell of an earlier version lacks it."""
     kept = [[results[run.name].get("test_values", {}).get(name) for run in runs] for runs in chosen]
     if any(values is None for runs in kept for values in runs):
         return None
@@ -228,7 +224,7 @@ def _values(name: str, chosen: Sequence[Sequence[Run]], results: dict[str, dict[
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what every command that trains over folds and a grid takes."""
+    """Add the options shared by commands that train over folds and a grid."""
     parser.add_argument("--folds", nargs="+", type=int, default=[1, 2, 3, 4, 5], help="folds (default: %(default)s)")
     parser.add_argument(
         "--grid",
@@ -239,11 +235,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="a config key and the values to try, such as model.regularization=0.1,0.01; may be repeated",
     )
     parser.add_argument("--output", required=True, help="folder of all runs; finished ones are reused")
-    parser.add_argument("--processes", type=int, default=1, help="runs at once, one thread each (default: %(default)s)")
-    seeds = (
-        "train what is chosen with so many seeds, and show the mean and the standard deviation (default: %(default)s)"
+    parser.add_argument(
+        "--processes", type=int, default=1, help="parallel runs, one thread each (default: %(default)s)"
     )
-    parser.add_argument("--seeds", type=int, default=1, help=seeds)
+    seeds = "train the selected model with N seeds; report mean and standard deviation (default: %(default)s)"
+    parser.add_argument("--seeds", type=int, default=1, metavar="N", help=seeds)
 
 
 def _grid_entry(entry: str) -> tuple[str, list[str]]:
@@ -254,18 +250,18 @@ def _grid_entry(entry: str) -> tuple[str, list[str]]:
 
 
 def keywords(options: argparse.Namespace, rest: Sequence[str]) -> dict[str, Any]:
-    """The arguments of `cross_validate` from what `add_options` parsed."""
+    """The arguments of `cross_validate` from parsed options, see `add_options`."""
     names = ("folds", "output", "processes", "seeds")
     refuse_twice("--grid", [key for key, _ in options.grid])
     return {"grid": dict(options.grid), "options": rest} | {name: getattr(options, name) for name in names}
 
 
 def main(args: Sequence[str]) -> None:
-    """Print the table, write `cross_validation.json`."""
+    """Print the table and write `cross_validation.json`."""
     parser = CommandParser(
         prog="rankstruct cross-validate",
-        description="Train over folds and a grid, select on validation, report the test folds. "
-        "Options that are not listed here go to every training run, such as --data.path FOLDER.",
+        description="Train over folds and a grid, select on validation data, report test measures. "
+        "Options that are not listed here are passed to every training run, such as --data.path FOLDER.",
     )
     parser.add_argument("--config", required=True, help="training config")
     add_options(parser)
@@ -283,11 +279,11 @@ def main(args: Sequence[str]) -> None:
     if any(found["interval"].values()):
         ends = [found["interval"][name] for name in names]
         rows.append(["95 %", "", "", "", *("" if each is None else f"{each[0]:.4f} to {each[1]:.4f}" for each in ends)])
-    header = ["fold", "chosen", "epoch", "validation", *(f"test {name}" for name in names)]
+    header = ["fold", "selected", "epoch", "validation", *(f"test {name}" for name in names)]
     print(format_table(header, rows))
     print(SELECTION)
     print(
-        f"training took {found['seconds']:.0f} s ({found['cpu_seconds']:.0f} s of processor time), summed over "
+        f"training took {found['seconds']:.0f} s ({found['cpu_seconds']:.0f} s of CPU time), summed over "
         f"{found['runs']} runs, {found['reused']} of them reused"
     )
     target = Path(options.output) / "cross_validation.json"

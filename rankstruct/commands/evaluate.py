@@ -1,8 +1,7 @@
-"""`rankstruct evaluate`: measure scores or runs against labels or qrels, and compare two of them query by query."""
+"""`rankstruct evaluate`: evaluate scores or runs against labels or qrels, and compare two of them query by query."""
 
 from __future__ import annotations
 
-import argparse
 import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rankstruct.commands._arguments import as_typed
+from rankstruct.commands._arguments import CommandParser, as_typed
 from rankstruct.data import DataError, join_run, read_lists, read_qrels, read_run, read_scores
 from rankstruct.files import whole_file, write_result
 from rankstruct.measures import evaluate
@@ -26,10 +25,10 @@ class Evaluated:
     """Measures of one system, query by query.
 
     Attributes:
-        name: what the system is called in reports.
+        name: the name of the system in reports.
         qids: `[queries]` strings.
-        values: `{measure: [queries]}` float64; NaN where the policy for empty lists is to skip.
-        notes: what a reader should know, such as documents without a judgement.
+        values: `{measure: [queries]}` float64; NaN for empty lists that are skipped.
+        notes: caveats for the reader, such as documents without judgements.
     """
 
     name: str
@@ -38,11 +37,11 @@ class Evaluated:
     notes: tuple[str, ...] = ()
 
     def means(self) -> dict[str, float]:
-        """The mean of each measure over the queries that count; NaN if none does."""
+        """The mean of each measure over the queries that count; NaN if there are none."""
         return {name: float(np.nanmean(v)) if (~np.isnan(v)).any() else np.nan for name, v in self.values.items()}
 
     def counts(self) -> dict[str, int]:
-        """How many queries count in each mean."""
+        """The number of queries in each mean."""
         return {name: int((~np.isnan(v)).sum()) for name, v in self.values.items()}
 
 
@@ -55,24 +54,24 @@ def evaluate_scores(
     zero_based: bool = False,
     **options: object,
 ) -> Evaluated:
-    """Measure a file of scores, one a document in the order of a file of lists, against that file's labels.
+    """Evaluate a file of scores against the labels of a file of lists, one score per document in the same order.
 
     Args:
-        scores: the last word of each line is a score.
+        scores: a file with a score at the end of each line.
         labels: the file with labels and queries.
         measures: names of measures.
         label_kind: `"grades"` or `"real"`, as for `read_lists`.
-        zero_based: feature ids of that file start at 0.
+        zero_based: whether feature ids of that file start at 0.
         options: `ties`, `empty`, `convention` of `rankstruct.evaluate`.
 
     Raises:
-        DataError: a file breaks its format, or the number of scores is not that of the documents.
+        DataError: a file is malformed, or the number of scores differs from the number of documents.
     """
     data = read_lists(labels, labels=label_kind, zero_based=zero_based)
     values = read_scores(scores)
     if len(values) != data.num_documents:
         raise DataError(
-            f"{scores}: expected {data.num_documents} scores, one a document of {labels}; got {len(values)}"
+            f"{scores}: expected {data.num_documents} scores, one per document of {labels}; got {len(values)}"
         )
     return _evaluated(str(scores), values, data, measures, options)
 
@@ -92,7 +91,7 @@ def _evaluated(
 
 
 def evaluate_run(run: str | Path, qrels: str | Path, measures: Sequence[str], **options: object) -> Evaluated:
-    """Measure a TREC run against qrels; what was judged and not retrieved counts, as for trec_eval.
+    """Evaluate a TREC run against qrels; judged documents that were not retrieved count, as in trec_eval.
 
     Args:
         run: lines `query Q0 docid rank score tag`.
@@ -101,15 +100,15 @@ def evaluate_run(run: str | Path, qrels: str | Path, measures: Sequence[str], **
         options: `ties`, `empty`, `convention` of `rankstruct.evaluate`.
 
     Raises:
-        DataError: a file breaks its format, or the two have no query in common.
+        DataError: a file is malformed, or the two have no query in common.
     """
     joined = join_run(read_run(run), read_qrels(qrels))
     notes = []
     if joined.not_judged:
-        notes.append(f"{joined.not_judged} of {len(joined.scores)} documents have no judgement and count as label 0")
+        notes.append(f"{joined.not_judged} of {len(joined.scores)} documents are not judged and count as label 0")
     for queries, owner in ((joined.only_in_run, "run"), (joined.only_in_qrels, "qrels")):
         if queries:
-            notes.append(f"{len(queries)} queries that only the {owner} has are left out")
+            notes.append(f"{len(queries)} queries that occur only in the {owner} are left out")
     options |= {"ideal_labels": joined.ideal_labels, "ideal_offsets": joined.ideal_offsets}
     options |= {"judged": joined.judged, "pooled": joined.pooled}
     return _evaluated(str(run), joined.scores, joined, measures, options, notes)
@@ -118,11 +117,10 @@ def evaluate_run(run: str | Path, qrels: str | Path, measures: Sequence[str], **
 def compare_systems(
     first: Evaluated, second: Evaluated, test: Test = "randomization"
 ) -> list[dict[str, float | str | int]]:
-    """Two systems side by side over the queries that both have and for which both have a value, a row a measure.
+    """Compare two systems over the queries for which both have a value, one row per measure.
 
     Returns:
-        Rows of measure, means of `first` and `second`, difference, how many queries these are, where the first wins, where it
-        loses, and p-value.
+        Rows of measure, means of `first` and `second`, difference, number of queries, wins and losses of the first, and p-value.
 
     Raises:
         DataError: the systems have no query in common.
@@ -145,36 +143,36 @@ def compare_systems(
     return rows
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> CommandParser:
+    parser = CommandParser(
         prog="rankstruct evaluate",
-        description="Measure files of scores against the labels of a SVMlight/LETOR file (--labels), or TREC runs against "
-        "qrels (--qrels). With two files, compare them query by query.",
+        description="Evaluate files of scores against the labels of an SVMlight/LETOR file (--labels), or TREC runs against "
+        "qrels (--qrels). Two files are compared query by query.",
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="one or two files of scores, or runs")
     truth = parser.add_mutually_exclusive_group(required=True)
-    truth.add_argument("--labels", help="SVMlight/LETOR file with the documents in the order of the scores")
+    truth.add_argument("--labels", help="SVMlight/LETOR file, documents in the order of the scores")
     truth.add_argument("--qrels", help="TREC relevance judgements")
     parser.add_argument("--measures", nargs="+", default=list(DEFAULT_MEASURES), help="(default: %(default)s)")
     parser.add_argument("--ties", choices=["expected", "input", "worst", "docid"], help="rule for tied scores")
-    empty = "value of lists with nothing relevant"
+    empty = "value of lists without relevant documents (default: %(default)s)"
     parser.add_argument("--empty", choices=["0", "1", "skip", "error"], default="0", help=empty)
     parser.add_argument("--convention", choices=["letor"], help="compute as the LETOR tool does")
-    parser.add_argument("--real-labels", action="store_true", help="labels may be any number, not only grades")
+    parser.add_argument("--real-labels", action="store_true", help="allow any number as label, not only grades")
     parser.add_argument("--zero-based", action="store_true", help="feature ids in the file of --labels start at 0")
-    test = "paired test of two files (default: %(default)s)"
+    test = "paired test for two files (default: %(default)s)"
     parser.add_argument("--test", choices=TESTS, default=TESTS[0], help=test)
-    parser.add_argument("--csv", type=Path, help="write the values per query to this file")
-    parser.add_argument("--json", type=Path, help="write means and comparison to this file")
+    parser.add_argument("--csv", type=Path, help="write the values of each query to this file")
+    parser.add_argument("--json", type=Path, help="write the means and the comparison to this file")
     return parser
 
 
 def main(args: Sequence[str]) -> None:
-    """Print a table, write CSV and JSON if asked."""
+    """Print a table; write CSV and JSON on request."""
     parser = _parser()
     options = parser.parse_args(args[1:])
     if len(options.files) > 2:
-        parser.error(f"one or two files can be compared, got {len(options.files)}")
+        parser.error(f"expected one or two files, got {len(options.files)}")
     empty = int(options.empty) if options.empty in "01" else options.empty
     policy: dict[str, Any] = {"empty": empty, "convention": options.convention}
     if options.ties:
@@ -202,17 +200,17 @@ def _print(systems: Sequence[Evaluated], rows: Sequence[dict[str, float | str | 
     if rows:
         for one, other in (systems, systems[::-1]):
             if alone := len(set(one.qids) - set(other.qids)):
-                print(f"{one.name}: {alone} queries that {other.name} lacks are left out")
+                print(f"{one.name}: {alone} queries missing in {other.name} are left out")
         print(f"first: {first.name}\nsecond: {systems[1].name}")
         print(format_table(list(rows[0]), [list(row.values()) for row in rows]))
-        print(f"p: two-sided paired {test} test over these queries, not corrected for several measures")
+        print(f"p: two-sided paired {test} test over these queries, not corrected for multiple measures")
     else:
         counts, means = first.counts(), first.means().items()
         print(format_table(["measure", "mean", "queries"], [[name, mean, counts[name]] for name, mean in means]))
 
 
 def _without_nan(value: Any) -> Any:
-    """The same with None for NaN, which JSON does not have."""
+    """Replace NaN by None, since JSON has no NaN."""
     if isinstance(value, dict):
         return {key: _without_nan(each) for key, each in value.items()}
     if isinstance(value, list):

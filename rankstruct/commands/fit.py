@@ -1,6 +1,6 @@
 """`rankstruct fit`, `validate`, `test` and `predict`, from a config file.
 
-A run lives in one folder: `config.yaml`, TensorBoard's events, `checkpoints/best.ckpt` and `last.ckpt`, `metrics.json`.
+A run is a folder with `config.yaml`, TensorBoard events, `checkpoints/best.ckpt` and `last.ckpt`, `metrics.json`.
 """
 
 from __future__ import annotations
@@ -73,19 +73,19 @@ from rankstruct.training.module import STUCK, RankingModule
 def _monitored(measures: Sequence[str]) -> str:
     try:
         return f"val/{parse_measure(measures[0]).name}"
-    except (ValueError, IndexError):  # the module says what is wrong with them
+    except (ValueError, IndexError):  # the module reports the error
         return "val/"
 
 
 class _Task(NamedTuple):
-    """What is trained: its module and data, what of the data its scorer is made from, and what `predict` writes."""
+    """A training task: its module and data, the data properties its scorer is built from, and the output of `predict`."""
 
     module: type[RankingModule]
     data: type[pl.LightningDataModule]
     links: dict[str, str]
     source: type[Source] | type[Any]
     writers: tuple[type[PredictionWriter] | type[RecommendationWriter], ...] = (PredictionWriter,)
-    scorers: ModuleType = models  # where its scorers are, beside the user's own
+    scorers: ModuleType = models  # the package of its scorers, in addition to custom ones
 
 
 def _ranking() -> _Task:
@@ -119,7 +119,7 @@ _TRAINER = {"num_sanity_val_steps": 0, "log_every_n_steps": 10, "max_epochs": 10
 
 
 def _find_task(args: Sequence[str]) -> str:
-    """The task of a command, which decides what options there are: from `--task`, or from the configs."""
+    """The task of a command, which determines its options: from `--task` or the configs."""
     task = "ranking"
     for i, arg in enumerate(args):
         name, _, value = arg.partition("=")
@@ -135,15 +135,15 @@ def _find_task(args: Sequence[str]) -> str:
 
 
 class _SaveConfig(SaveConfigCallback):
-    """`config.yaml` in the run's folder, whole or as it was: without it the run could not be used again."""
+    """Write `config.yaml` to the run's folder, atomically: without it the run could not be used again."""
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Ask for the folder, which all processes must do together; then the first one writes."""
+        """Get the folder, in all processes; then the first one writes."""
         self._folder = Path(str(trainer.log_dir))
         super().setup(trainer, pl_module, stage)
 
     def save_config(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Write it, and show what of it is not the default in TensorBoard."""
+        """Write the config, and show its non-default values in TensorBoard."""
         write_text(self._folder / "config.yaml", self.parser.dump(self.config, skip_none=False))
         if isinstance(trainer.logger, Board):
             chosen = self.parser.dump(self.config, skip_default=True)
@@ -151,7 +151,7 @@ class _SaveConfig(SaveConfigCallback):
 
 
 class RankingCLI(LightningCLI):
-    """LightningCLI with a run's folder, its checkpoints and its report; see `main`."""
+    """LightningCLI with a folder, checkpoints and a report for each run; see `main`."""
 
     def __init__(self, args: Sequence[str], run_folder: Path | None = None, *, quiet: bool = False) -> None:
         self._run_folder = run_folder
@@ -165,7 +165,7 @@ class RankingCLI(LightningCLI):
             super().__init__(
                 self._task.module,
                 self._task.data,
-                # The other commands leave the run's own alone.
+                # The other commands do not overwrite the run's own.
                 save_config_callback=_SaveConfig if args[0] == "fit" else None,
                 save_config_kwargs={"save_to_log_dir": False},
                 seed_everything_default=0,
@@ -176,35 +176,35 @@ class RankingCLI(LightningCLI):
             )
 
     def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]
-        """The one that is asked for: to describe the options of each takes longer than to parse."""
+        """Only the requested one: describing the options of all takes longer than parsing."""
         every = LightningCLI.subcommands()
         return {self._command: every[self._command]} if self._command in every else every
 
     def init_parser(self, **options: Any) -> LightningArgumentParser:
-        """A parser that knows the config files."""
+        """A parser with the config files registered."""
         parser = super().init_parser(**options)
         assert isinstance(parser, Parser)
         parser.look_at(configs_in(self._args), self._args)
         return parser
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Add what a run has beside module, data and trainer."""
+        """Add the options of a run other than those of module, data and trainer."""
         task = "Rank documents by their features or by their text, or train a factorisation of ratings."
         parser.add_argument("--task", type=Literal["ranking", "ratings", "text"], default=self._task_name, help=task)
         for name, kind, default, what in (
-            ("output", str, "runs/rankstruct", "Folder that the run's own folder is made in."),
+            ("output", str, "runs/rankstruct", "Folder in which the run's folder is created."),
             (
                 "run",
                 str | None,
                 None,
-                "Folder of an earlier run, such as runs/quickstart/version_0: fit goes on with it, the others use it.",
+                "Folder of an earlier run, such as runs/quickstart/version_0, to resume (fit) or use (other commands).",
             ),
-            ("average_weights", bool, False, "Validate, test and keep an average of the weights."),
+            ("average_weights", bool, False, "Validate, test and save an average of the weights."),
             (
                 "save_every_steps",
                 int,
                 0,
-                "Save last.ckpt every so many steps too, for long epochs; 0 saves it after each epoch alone.",
+                "Also save last.ckpt every N steps, for long epochs; 0 saves it only after each epoch.",
             ),
         ):
             parser.add_argument(f"--{name}", type=kind, default=default, help=what)
@@ -233,7 +233,7 @@ class RankingCLI(LightningCLI):
         super()._set_seed()
 
     def before_instantiate_classes(self) -> None:
-        """Keep the data's path as it is from anywhere, and ask for a checkpoint where one is needed."""
+        """Make the data's path absolute, and require a checkpoint if the command needs one."""
         config = self.config[self.config.subcommand]
         if config.data.path is not None:
             config.data.path = str(Path(config.data.path).resolve())
@@ -245,25 +245,25 @@ class RankingCLI(LightningCLI):
             raise ValueError(f"{self.config.subcommand} needs a trained model: give --run FOLDER or --ckpt_path FILE")
 
     def instantiate_classes(self) -> None:
-        """Make what the config names; a value of a type that a class does not take, such as null for a number, is an error."""
+        """Instantiate the config; a value of a wrong type, such as null for a number, raises ValueError."""
         try:
             super().instantiate_classes()
         except TypeError as error:
-            raise ValueError(f"a class of the config cannot be made with its values: {error}") from error
+            raise ValueError(f"a class of the config cannot be instantiated with its values: {error}") from error
 
     def _parse_ckpt_path(self) -> None:
-        """Look whether the checkpoint can be read, before anything is built."""
+        """Check that the checkpoint can be read, before anything is built."""
         path = self.config[self.config.subcommand].ckpt_path
         if path is None:
             return
         if not Path(path).is_file():
-            raise ValueError(f"there is no checkpoint {path}")
+            raise ValueError(f"checkpoint {path} does not exist")
         read_checkpoint(path)
 
     def _prepare_subcommand_parser(self, klass: type, subcommand: str, **kwargs: Any) -> LightningArgumentParser:
         parser = super()._prepare_subcommand_parser(klass, subcommand, **kwargs)
         if subcommand in ("test", "validate"):
-            parser.set_defaults({"verbose": False})  # the table is ours
+            parser.set_defaults({"verbose": False})  # rankstruct prints the table
         assert isinstance(parser, Parser)
         parser.look_at(configs_in(self._args), self._args)
         scorers = library_scorers(set(self._task.links.values()), self._task.scorers)
@@ -271,11 +271,11 @@ class RankingCLI(LightningCLI):
         return parser
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
-        """A trainer that logs into the run's folder and writes checkpoints whole."""
+        """A trainer that logs to the run's folder and writes checkpoints atomically."""
         folder = self._run_folder
         logger: Board | bool
         if self.subcommand != "fit":
-            logger = False  # the log is that of training, and so are the checkpoints
+            logger = False  # log and checkpoints are those of training
             kwargs["enable_checkpointing"] = False
         else:
             folder = _claim_folder(Path(self._get(self.config, "output"))) if folder is None else folder
@@ -295,7 +295,7 @@ class RankingCLI(LightningCLI):
         if self.subcommand == "fit":
             if self._get(self.config, "average_weights"):
                 callbacks = [AverageWeights(), *callbacks]
-            # The first checkpoint callback is that of the best one; it writes before the last one is written.
+            # The first checkpoint callback is that of the best model; it writes before last.ckpt is written.
             callbacks.append(LastCheckpoint())
             if steps := self._get(self.config, "save_every_steps"):
                 callbacks.append(StepCheckpoint(steps))
@@ -322,12 +322,12 @@ class RankingCLI(LightningCLI):
             raise ValueError(f"trainer: {error}") from error
         if self._quiet and trainer.world_size > 1:
             raise ValueError(
-                "trainer.devices must be 1 where many runs are trained; --processes trains several at once"
+                "trainer.devices must be 1 when many runs are trained; use --processes to train several in parallel"
             )
         return trainer
 
     def before_fit(self) -> None:
-        """Look whether the lists can be measured, before anything is trained."""
+        """Check that the measures can be computed for the lists, before training."""
         data = self.datamodule
         for what, part, metric in (
             ("validation", "vali", self.model.validation_metric),
@@ -342,8 +342,8 @@ class RankingCLI(LightningCLI):
         values = [steering(sign * each, labels, **given) for each in (places, labels) for sign in (1, -1)]
         if all(torch.equal(values[0], each) for each in values):
             raise ValueError(
-                f"{data.data_name}: expected validation lists whose {steering.name} depends on the ranking, since it chooses the "
-                f"best checkpoint, got {lists.num_lists} lists where it does not, as where all labels are equal; take another "
+                f"{data.data_name}: expected validation lists whose {steering.name} depends on the ranking, since it selects the "
+                f"best checkpoint, got {lists.num_lists} lists for which it does not, such as lists of equal labels; use another "
                 "first measure, or other lists"
             )
 
@@ -359,22 +359,22 @@ class RankingCLI(LightningCLI):
         return Path(self.trainer.logger.log_dir)
 
     def after_fit(self) -> None:
-        """Test the best checkpoint, print the table and say where everything is."""
+        """Test the best checkpoint, print the table and the paths of all outputs."""
         checkpoint = self.trainer.checkpoint_callback
         assert isinstance(checkpoint, ModelCheckpoint)
         stopping, score = self.trainer.early_stopping_callback, checkpoint.best_model_score
-        stopped = ""  # which the test, with the best checkpoint's state, forgets
+        stopped = ""  # lost in the test, which loads the best checkpoint's state
         if isinstance(stopping, EarlyStopping) and stopping.stopped_epoch:
             reason = f"{stopping.monitor} did not improve for {stopping.patience} epochs"
             stopped = f"stopped in epoch {stopping.stopped_epoch}: {reason}"
-            # that of checkpoints is forgotten where the folder goes by another name
+            # the checkpoint callback loses its score if the folder was renamed
             score = stopping.best_score if score is None else score
         if not checkpoint.best_model_path or score is None:
             self._say_untested()
             return
         state = read_checkpoint(checkpoint.best_model_path)
         best = {"epoch": state["epoch"], "step": state["global_step"], "validation": score.item()}
-        loggers, self.trainer.loggers = self.trainer.loggers, []  # final values are no curve
+        loggers, self.trainer.loggers = self.trainer.loggers, []  # final values are not part of curves
         try:
             if self.trainer.limit_test_batches:
                 given = {"datamodule": self.datamodule, "ckpt_path": checkpoint.best_model_path, "verbose": False}
@@ -387,7 +387,7 @@ class RankingCLI(LightningCLI):
                 self._save_report(best, measures)
                 kept = self.datamodule.keep(self.model.scorer, self.folder)
         except (ValueError, OSError) as error:
-            raise ValueError(f"{error}; the model is trained and kept, {checkpoint.best_model_path}") from error
+            raise ValueError(f"{error}; the model is trained and saved in {checkpoint.best_model_path}") from error
         if not self._quiet:
             if stopped:
                 print(stopped)
@@ -402,18 +402,16 @@ class RankingCLI(LightningCLI):
             print(f"to use the run again: rankstruct fit, test or predict --run {self.folder}")
 
     def _say_untested(self) -> None:
-        """Say what is there where no checkpoint is the best."""
+        """Report the outputs of a run without a best checkpoint."""
         if is_trial(self.trainer):
-            told = "trainer.fast_dev_run: training, validation and test went through; nothing is kept"
+            told = "trainer.fast_dev_run: training, validation and test ran; nothing is saved"
         elif not self.trainer.global_step:
             raise ValueError(
-                f"not one step was trained; trainer.max_time is {self._get(self.config, 'trainer.max_time')}"
+                f"no training step was completed; trainer.max_time is {self._get(self.config, 'trainer.max_time')}"
             )
         else:
             last = self.folder / "checkpoints" / "last.ckpt"
-            told = (
-                f"no validated checkpoint was kept, so there is no best one and no test; the last weights are in {last}"
-            )
+            told = f"no validated checkpoint was saved, so there is no best one to test; the last weights are in {last}"
         if self.trainer.is_global_zero and not self._quiet:
             print(told)
 
@@ -425,7 +423,7 @@ class RankingCLI(LightningCLI):
         """Print the table."""
         self._print_report("val", self._measures("val"))
         if self.trainer.is_global_zero:
-            print("the validation lists of a run chose its checkpoint: their means are above what new lists give")
+            print("the checkpoint was selected on these lists: their means overestimate those of new lists")
 
     def _measures(self, stage: str) -> dict[str, float]:
         metrics = self.trainer.callback_metrics.items()
@@ -440,7 +438,7 @@ class RankingCLI(LightningCLI):
         part = "validation" if stage == "val" else stage
         judged, columns = f"\nmeans over {lists} {part} lists", ["measure", "mean"]
         if any(empty.values()):
-            judged, columns = f"{judged}; a list where a measure is not defined counts 0", [*columns, "not defined"]
+            judged, columns = f"{judged}; a list for which a measure is undefined counts as 0", [*columns, "undefined"]
         print(judged)
         print(format_table(columns, [row[: len(columns)] for row in rows]))
         if self.model.stuck.get(stage):
@@ -449,7 +447,7 @@ class RankingCLI(LightningCLI):
             print(remark)
 
     def _save_report(self, best: dict[str, Any], measures: dict[str, float]) -> None:
-        """Write what came out, `metrics.json` for programs, and then for TensorBoard."""
+        """Write the results to `metrics.json` and to TensorBoard."""
         module, data, board = self.model, self.datamodule, self.trainer.logger
         parameters = {**module.describe(), **_describe_optimizer(module.trainer.optimizers), **data.describe()}
         report = {"best": best, "test": measures, "parameters": parameters}
@@ -460,8 +458,8 @@ class RankingCLI(LightningCLI):
             board.log_result(shown, {"best": {steering.name: best["validation"]}, "test": measures}, best["step"])
             empty = module.empty_lists.get("test", {})
             rows = [[name, f"{value:.4f}", str(empty[name])] for name, value in measures.items()]
-            table = markdown_table(["measure", "test mean", "lists where it is not defined"], rows)
-            told = f"validation {steering.name} {best['validation']:.4f} in epoch {best['epoch']}, which it chose (optimistic)"
+            table = markdown_table(["measure", "test mean", "lists where it is undefined"], rows)
+            told = f"validation {steering.name} {best['validation']:.4f} in epoch {best['epoch']}, which it selected (optimistic)"
             board.experiment.add_text("result", f"{table}\n\n{told}")
             if module.stuck.get("test"):
                 board.experiment.add_text("status", STUCK)
@@ -471,7 +469,7 @@ class RankingCLI(LightningCLI):
 
 
 def _options_of(loss: torch.nn.Module) -> dict[str, str]:
-    """Measure and name of a loss, and what it prints of its options, for a table whose first columns are shown."""
+    """Measure, name and printed options of a loss, in the order of importance for a table."""
     pairs = (each.rpartition("=") for each in re.split(r", (?=\w+=)", loss.extra_repr()) if each)
     options = {name or "measure": value for name, _, value in pairs} | {"reduction": None}
     if parts := [repr(each) for each in getattr(loss, "losses", [])]:  # of a combination
@@ -481,14 +479,14 @@ def _options_of(loss: torch.nn.Module) -> dict[str, str]:
 
 
 def _describe_optimizer(optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, Any]:
-    """What a report says of it: its name, and the learning rate that it began with."""
+    """The name and the initial learning rate of the optimizer, for reports."""
     if not optimizers:
         return {"optimizer": ""}
     group = optimizers[0].param_groups[0]
     return {"optimizer": type(optimizers[0]).__name__, "learning_rate": group.get("initial_lr", group["lr"])}
 
 
-#: What a config may name a class of. Lightning's own take the place of parts of the trainer.
+#: Base classes of the classes that a config may name, in addition to Lightning's own.
 _KINDS = (
     torch.nn.Module,
     torch.optim.Optimizer,
@@ -503,17 +501,17 @@ _PACKAGES = ("rankstruct.", "pytorch_lightning.", "lightning_fabric.")
 
 
 def _refuse_strangers(config: Any) -> None:
-    """Raise ValueError where a config names a class of another kind, which would be called with what it says.
+    """Raise ValueError if a config names a class of another kind, which would be called with its values.
 
-    The parser compares classes with the types of arguments; some arguments, of a user's class or in `**kwargs`, have none.
+    The parser checks classes against the types of arguments, but arguments of custom classes or in `**kwargs` may have none.
     """
     if isinstance(config, dict | Namespace):
         values = dict(config.items() if isinstance(config, dict) else vars(config))
         path = values.get("class_path")
         if isinstance(path, str) and not _is_known_kind(path):
             raise ValueError(
-                f"{path} is no Module, Optimizer, learning rate scheduler, Callback, Logger, data module, measure or feature "
-                "map, and a config may name no other class"
+                f"{path} is not a Module, Optimizer, learning rate scheduler, Callback, Logger, data module, measure or feature "
+                "map; a config may not name other classes"
             )
         config = list(values.values())
     for each in config if isinstance(config, list | tuple) else ():
@@ -525,13 +523,13 @@ def _is_known_kind(path: str) -> bool:
         return True
     module, _, name = path.rpartition(".")
     kind = getattr(sys.modules.get(module), name, None)  # the parser has imported what an argument's type allows
-    if not isinstance(kind, type):  # a function that makes one
+    if not isinstance(kind, type):  # a factory function
         kind = getattr(kind, "__annotations__", {}).get("return")
     return isinstance(kind, type) and issubclass(kind, _KINDS)
 
 
 def _check_options(config: Any, command: str) -> None:
-    """Raise ValueError for options that nothing else refuses, with which nothing would be trained, or all of it lost."""
+    """Raise ValueError for options, not checked elsewhere, with which nothing would be trained or everything lost."""
     given = config.trainer
     _check_numbers(config)
     for name in ("lists_per_batch", "documents_per_batch", "max_list_size"):
@@ -545,24 +543,22 @@ def _check_options(config: Any, command: str) -> None:
     needed = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",), "predict": ("predict",)}[command]
     for name in (f"limit_{part}_batches" for part in needed):
         if given[name] == 0:
-            raise ValueError(f"trainer.{name} must be above 0: {command} needs those lists")
+            raise ValueError(f"trainer.{name} must be above 0: {command} needs these lists")
     if command == "predict" and (given.limit_predict_batches not in (None, 1.0) or given.fast_dev_run):
-        raise ValueError(
-            "predict scores all documents; leave out trainer.limit_predict_batches and trainer.fast_dev_run"
-        )
+        raise ValueError("predict scores all documents; remove trainer.limit_predict_batches and trainer.fast_dev_run")
     if command == "fit":
         _check_training(config)
     name = config.checkpoint.filename
     if name is not None and (Path(name).is_absolute() or ".." in Path(name).parts):
         raise ValueError(
-            f"checkpoint.filename must stay in the run's folder, got {name!r}; to write elsewhere, give checkpoint.dirpath"
+            f"checkpoint.filename must stay in the run's folder, got {name!r}; to write elsewhere, set checkpoint.dirpath"
         )
 
 
 def _check_numbers(config: Any, name: str = "") -> None:
-    """Raise ValueError for a whole number that neither int64 nor float64 holds."""
+    """Raise ValueError for an integer that is not exact in float64."""
     if isinstance(config, int) and abs(config) > 2**53:
-        raise ValueError(f"{name} must be at most 2^53 in size, got one of {config.bit_length()} bits")
+        raise ValueError(f"{name} must be at most 2^53 in absolute value, got an integer of {config.bit_length()} bits")
     if isinstance(config, dict | Namespace):
         for key, each in dict(config.items() if isinstance(config, dict) else vars(config)).items():
             _check_numbers(each, f"{name}.{key}".lstrip("."))
@@ -572,38 +568,38 @@ def _check_numbers(config: Any, name: str = "") -> None:
 
 
 def _check_training(config: Any) -> None:
-    """See `_check_options`, of `fit`."""
+    """See `_check_options`, for `fit`."""
     given = config.trainer
     for name in ("max_epochs", "max_steps", "val_check_interval"):
         if given[name] == 0:
             raise ValueError(f"trainer.{name} must not be 0: nothing would be trained or validated")
     for name, default in (("enable_checkpointing", True), ("logger", True), ("barebones", False)):
         if given[name] not in (None, default):
-            raise ValueError(f"trainer.{name} must be left out: a run keeps its own checkpoints and its own log")
+            raise ValueError(f"trainer.{name} must not be set: a run manages its own checkpoints and log")
     for name in ("checkpoint", "early_stopping"):
         if config[name].mode == "min":
-            raise ValueError(f"{name}.mode must be max: measures are better the higher they are")
+            raise ValueError(f"{name}.mode must be max: higher measures are better")
     if config.early_stopping.patience < 0:
         raise ValueError(f"early_stopping.patience must be at least 0, got {config.early_stopping.patience}")
 
 
 def _check_processes(config: dict[str, Any]) -> None:
-    """Raise ValueError for more processes on the CPU than it has cores, unless the config says how they work together."""
+    """Raise ValueError for more processes than CPU cores, unless the config sets a strategy."""
     wanted = str(config.get("devices"))
     cores = os.cpu_count() or 1
     if config.get("strategy") != "auto" or not wanted.isdigit() or int(wanted) <= cores:
         return
     if config.get("accelerator") == "cpu" or not torch.accelerator.is_available():
         raise ValueError(
-            f"trainer.devices {wanted} would start {wanted} processes on {cores} cores; give fewer, or "
-            "--trainer.strategy ddp to start them all the same"
+            f"trainer.devices {wanted} would start {wanted} processes on {cores} cores; use fewer, or "
+            "--trainer.strategy ddp to start them anyway"
         )
 
 
 def _claim_folder(output: Path) -> Path:
-    """Make and return the first free `version_<n>` in `output`; of two runs that start together, each gets its own.
+    """Create and return the first free `version_<n>` in `output`; runs started at the same time get different folders.
 
-    Of the processes of one run the first one claims it; Lightning tells the others.
+    In a distributed run the first process creates it, and Lightning broadcasts it to the others.
     """
     number = 0
     if getattr(rank_zero_only, "rank", 0) != 0:
@@ -622,7 +618,7 @@ _ADVERTISED = ("litlogger", "litmodels", "Found current_model_state")
 
 
 def _hush(*, everything: bool) -> None:
-    """Silence what tells a user of rankstruct nothing; all of Lightning's messages if `everything`."""
+    """Silence messages of no use to users of rankstruct; all of Lightning's if `everything`."""
     for message in (
         "LightningCLI's args parameter is intended to run from within Python",
         r"`isinstance\(treespec, LeafSpec\)` is deprecated",
@@ -640,7 +636,7 @@ def _hush(*, everything: bool) -> None:
 
 
 class _Parsed(RankingCLI):
-    """A command line that is parsed and nothing else."""
+    """A command line that is only parsed."""
 
     def _set_seed(self) -> None:
         pass
@@ -653,27 +649,27 @@ class _Parsed(RankingCLI):
 
 
 def complete_config(args: Sequence[str]) -> str:
-    """The config of a training command, such as `["fit", "--config", FILE]`, with every value written out, as YAML."""
+    """The complete config of a training command, such as `["fit", "--config", FILE]`, as YAML."""
     cli = _Parsed(args)
     return cli._parser(cli.subcommand).dump(cli.config[cli.subcommand], skip_none=False)
 
 
 def check_data(args: Sequence[str], folds: Sequence[int | None]) -> str:
-    """Look whether the data of a training command are there, for each of these folds; returns a digest of their content.
+    """Check that the data of a training command exist for each fold; returns a digest of their content.
 
     Args:
-        args: such as `["fit", "--config", FILE]`.
-        folds: numbers; None is that of the command.
+        args: the command line, such as `["fit", "--config", FILE]`.
+        folds: fold numbers; None is the command's own.
 
     Raises:
-        ValueError: they are not; the message is one line.
+        ValueError: data are missing; the message is one line.
     """
     cli = _Parsed(args)
     config = cli.config[cli.subcommand]
     kind = TASKS[config.task]().source
     _check_options(config, "fit")
     if config.trainer.fast_dev_run:
-        raise ValueError("trainer.fast_dev_run keeps nothing, of which nothing can be reported; leave it out")
+        raise ValueError("trainer.fast_dev_run saves nothing to report; remove it")
     _refuse_checkpoint(config)
     source = kind(**{each.name: config.data[each.name] for each in fields(kind) if each.name in config.data})
     for fold in folds:
@@ -688,19 +684,19 @@ def check_data(args: Sequence[str], folds: Sequence[int | None]) -> str:
 
 
 def _refuse_checkpoint(config: Any) -> None:
-    """Raise ValueError where one of many runs would begin from a checkpoint."""
+    """Raise ValueError if many runs would start from a checkpoint."""
     if config.ckpt_path is not None:
         raise ValueError(
-            f"ckpt_path must be left out where many runs are trained and compared, got {config.ckpt_path}: what was trained "
-            "before may know the lists by which they are judged"
+            f"ckpt_path must not be set when many runs are trained and compared, got {config.ckpt_path}: the checkpoint may have "
+            "been trained on the lists that they are evaluated on"
         )
 
 
 def expand_run(args: Sequence[str]) -> tuple[list[str], Path | None]:
-    """Replace `--run FOLDER` by the folder's config and its checkpoint: the last one for `fit`, else the best.
+    """Replace `--run FOLDER` by the folder's config and checkpoint: the last one for `fit`, the best one otherwise.
 
     Raises:
-        ValueError: the folder holds no run, or no such checkpoint.
+        ValueError: the folder has no run, or no such checkpoint.
     """
     args, folder = _without_run(args)
     if folder is None:
@@ -711,13 +707,13 @@ def expand_run(args: Sequence[str]) -> tuple[list[str], Path | None]:
             inside = sorted(str(path.parent) for path in folder.glob("*/config.yaml"))
             hint = f"; runs in it: {', '.join(inside)}" if inside else ""
             if rank.has_scorer(folder):
-                hint = f"; rankstruct predict takes it, and rs.load_scorer({str(folder)!r}) is its scorer"
+                hint = f"; use it with rankstruct predict or rs.load_scorer({str(folder)!r})"
             raise ValueError(f"{folder} is not the folder of a run: {needed} is missing{hint}")
     return [args[0], "--config", str(folder / "config.yaml"), "--ckpt_path", str(checkpoint), *args[1:]], folder
 
 
 def _without_run(args: Sequence[str]) -> tuple[list[str], Path | None]:
-    """The words of a command without `--run FOLDER`, and the folder."""
+    """The command line without `--run FOLDER`, and the folder."""
     args = list(args)
     at = next((i for i, arg in enumerate(args) if arg == "--run" or arg.startswith("--run=")), None)
     if at is None:
@@ -731,10 +727,9 @@ def _without_run(args: Sequence[str]) -> tuple[list[str], Path | None]:
 def main(args: Sequence[str]) -> RankingCLI | None:
     """Run `fit`, `validate`, `test` or `predict`, the first of `args`.
 
-    `--config FILE` names the config; any of its values can be given after it, as in `--model.regularization 0.01`.
-    With `task: ratings` in the config a factorisation of ratings is trained, with `task: text` a re-ranker of text, else a
-    ranker.
-    `--run FOLDER` continues (`fit`) or uses (`test`, `predict`) an earlier run instead; `predict` takes that of `rank` too.
+    `--config FILE` is the config; options after it override its values, as in `--model.regularization 0.01`. With
+    `task: ratings` in the config a factorisation of ratings is trained, with `task: text` a text re-ranker, otherwise a ranker.
+    `--run FOLDER` resumes (`fit`) or uses (`test`, `predict`) an earlier run instead; `predict` accepts those of `rank` too.
     """
     end_with_launcher()
     rest, folder = _without_run(args)
@@ -746,14 +741,14 @@ def main(args: Sequence[str]) -> RankingCLI | None:
     if not any(arg.startswith(starts) or arg.endswith(".help") for arg in expanded):
         hints = (did_you_mean(arg.partition("=")[0], ["--config", "--run"], least=0.75) for arg in expanded)
         misused(
-            f"{expanded[0]} needs --config, a file or a name of `rankstruct configs` such as quickstart, or --run FOLDER"
+            f"{expanded[0]} needs --config (a file, or a name from `rankstruct configs` such as quickstart) or --run FOLDER"
             f"{next(filter(None, hints), '')}"
         )
     try:
         return RankingCLI(expanded, folder)
     except MisconfigurationException as error:
         raise ValueError(str(error)) from error
-    except SystemExit as end:  # Lightning's answer to Ctrl-C
+    except SystemExit as end:  # raised by Lightning on Ctrl-C
         if isinstance(end.__context__, KeyboardInterrupt):
             raise KeyboardInterrupt from None
         raise

@@ -1,6 +1,6 @@
-"""`rankstruct fit-exact`: exact training from config files, along a path of C, over folds.
+"""`rankstruct fit-exact`: exact training from config files, along a path of C and over folds.
 
-Tables, diagnostic plots (see `rankstruct.diagnostics`), TensorBoard, saved rankers. A cell is one config on one fold.
+It writes tables, diagnostic plots (see `rankstruct.diagnostics`), TensorBoard logs and rankers. A cell is one config on one fold.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rankstruct.tables import format_table
 
 
 def _parse(config: str | Path, overrides: Sequence[str] = ()) -> tuple[LinearRanker, Source, list[str]]:
-    """Ranker, data and measures of a config; raises ValueError with one line where it is wrong."""
+    """Ranker, data and measures of a config; raises ValueError with a one-line message if it is invalid."""
     parser = HelpfulParser(exit_on_error=False)
     parser.look_at([config], overrides)
     parser.add_argument("--config", action="config")
@@ -49,10 +49,10 @@ def _parse(config: str | Path, overrides: Sequence[str] = ()) -> tuple[LinearRan
 def _fit_cell(
     ranker: LinearRanker, source: Source, measures: list[str], fold: int | None, folder: str
 ) -> dict[str, Any]:
-    """Fit one config on one fold; returns what `result.json` holds. Several processes share the training lists."""
-    ranker, team = copy.deepcopy(ranker), find_team()  # a copy, where cells are run in one process
+    """Fit one config on one fold; returns the content of `result.json`. Distributed processes share the training lists."""
+    ranker, team = copy.deepcopy(ranker), find_team()  # a copy, since cells may share a process
     start = time.perf_counter()
-    # The ranker's own steps are fitted here too, to the lists of all processes, and once.
+    # The ranker's own preparation is fitted here too, once, to the lists of all processes.
     (train, vali, test), steps = source.prepare_splits(source.read_raw(), ranker.prepare)
     ranker.set_params(prepare=())
     read = time.perf_counter()
@@ -67,7 +67,7 @@ def _fit_cell(
     if team.world_size > 1:
         ranker.set_params(distributed=False)
     ranker.behind(steps.preparation)
-    with whole_file(Path(folder) / "ranker.pkl", "wb") as file:  # what was trained, before anything else can fail
+    with whole_file(Path(folder) / "ranker.pkl", "wb") as file:  # saved before anything else can fail
         pickle.dump(ranker, file)
     if type(ranker) is LinearRanker:
         save_scorer(ranker.to_scorer(), Path(folder) / "scorer.pt")
@@ -76,18 +76,18 @@ def _fit_cell(
 
 
 def _share(ranker: LinearRanker, train: RankingData, team: Team) -> tuple[LinearRanker, RankingData]:
-    """A ranker for several processes and the lists that this one holds."""
+    """A distributed ranker, and the lists of this process."""
     if type(ranker) is not LinearRanker:
-        raise ValueError(
-            f"several processes fit a LinearRanker together, got a {type(ranker).__name__}; use --processes"
-        )
+        raise ValueError(f"distributed training needs a LinearRanker, got {type(ranker).__name__}; use --processes")
     if train.num_lists < team.world_size:
-        raise ValueError(f"{team.world_size} processes cannot share {train.num_lists} training lists; start fewer")
+        raise ValueError(
+            f"{team.world_size} processes cannot share {train.num_lists} training lists; start fewer processes"
+        )
     return ranker.set_params(distributed=True), train.select(np.arange(team.rank, train.num_lists, team.world_size))
 
 
 def _write_board(folder: Path, ranker: LinearRanker, path: list[dict[str, Any]]) -> None:
-    """The gap along the iterations, and the diagnostics along C, for TensorBoard."""
+    """Log the gap over iterations and the diagnostics over C to TensorBoard."""
     from torch.utils.tensorboard import SummaryWriter
 
     with naming(folder), SummaryWriter(str(folder)) as board:
@@ -124,24 +124,24 @@ def fit_exact(
     """Fit every config on every fold.
 
     Args:
-        configs: files with `ranker`, `data` and `measures`; their names tell them apart.
-        folds: numbers of the folds, or None for data without folds.
-        output: the folder; cells are in `<config>/fold<n>`, and finished ones are reused.
-        overrides: values in place of the configs' own, such as `["--data.path", folder]`.
-        processes: cells at once, one thread each. Where `torch.distributed` joins several processes, they work on one cell
-            after the other together.
+        configs: files with `ranker`, `data` and `measures`, with different names.
+        folds: fold numbers, or None for data without folds.
+        output: the output folder; cells are in `<config>/fold<n>`, and finished ones are reused.
+        overrides: options that override values of the configs, such as `["--data.path", folder]`.
+        processes: number of parallel cells, one thread each. With `torch.distributed`, all processes work together on one cell
+            after the other.
 
     Returns:
-        By config name a list of cells, in the order of the folds: `fold`, `seconds`, `path` (see `fit_path`). Of several
-        processes that are joined, in the first one alone; nothing in the others.
+        The cells by config name, in the order of the folds: `fold`, `seconds`, `path` (see `fit_path`). With `torch.distributed`,
+        only the first process returns them; the others return nothing.
 
     Raises:
-        ValueError: two configs of one name, a wrong config, no such data, or a folder that holds cells of another request.
-        CellsFailed: fits failed; the others are kept.
+        ValueError: two configs of the same name, an invalid config, missing data, or a folder with cells of another request.
+        CellsFailed: fits failed; the others are saved.
     """
     team = find_team()
     if team.world_size > 1 and processes != 1:
-        raise ValueError(f"{team.world_size} processes work on one cell together; leave out --processes {processes}")
+        raise ValueError(f"{team.world_size} processes work on one cell together; remove --processes {processes}")
     if team.rank:
         while (arguments := team.hand_out(None)) is not None:
             _fit_cell(*arguments)
@@ -149,7 +149,7 @@ def fit_exact(
     try:
         return _fit_cells(configs, folds, Path(output), overrides, processes)
     finally:
-        with suppress(RuntimeError):  # the others are gone
+        with suppress(RuntimeError):  # the other processes have ended
             team.hand_out(None)
 
 
@@ -163,14 +163,14 @@ def _fit_cells(
     for name, config in zip(names, configs, strict=True):
         ranker, source, measures = _parse(config, overrides)
         if folds is not None and source.builtin is not None:
-            raise ValueError(f"{config}: the built-in data {source.builtin} have no folds")
+            raise ValueError(f"{config}: the built-in data set {source.builtin} has no folds")
         text = Path(config).read_text(encoding="utf-8")
         for fold in numbers:
             mine = source if fold is None else source.with_fold(fold)
             mine.check()  # before anything runs
             request = {"config": text, "overrides": list(overrides), "content": source.digest(now=True)}
             folder = f"{name}/{'all' if fold is None else f'fold{fold}'}"
-            # The config as it is now: whoever edits the file while cells wait would change them behind their request.
+            # The parsed config, so that editing the file meanwhile does not affect waiting cells.
             arguments = (ranker, mine, measures, fold, str(root / folder))
             cells[name, fold] = Cell(folder, request, arguments)
     with CellFolders(root) as store:
@@ -189,7 +189,7 @@ _MEANS = ("objective", "slack", "objective_over_zero", "squared_norm", "gap", "i
 
 
 def path_table(cells: list[dict[str, Any]]) -> tuple[list[str], list[list]]:
-    """Header and rows, one a value of C: means over the folds."""
+    """Header and rows, one per value of C: means over the folds."""
     measures = list(cells[0]["path"][0]["test"])
     rows = []
     for number, first in enumerate(cells[0]["path"]):
@@ -202,7 +202,7 @@ def path_table(cells: list[dict[str, Any]]) -> tuple[list[str], list[list]]:
 
 
 def paths_table(found: dict[str, list[dict[str, Any]]]) -> tuple[list[str], list[list]]:
-    """The rows of `path_table` of all configs, one under another; where one has no such measure, nothing."""
+    """The rows of `path_table` for all configs; cells of measures that a config lacks are empty."""
     tables = {name: path_table(cells) for name, cells in found.items()}
     header = list(dict.fromkeys(column for columns, _ in tables.values() for column in columns))
     rows = []
@@ -212,7 +212,7 @@ def paths_table(found: dict[str, list[dict[str, Any]]]) -> tuple[list[str], list
 
 
 def selected_table(found: dict[str, list[dict[str, Any]]]) -> tuple[list[str], list[list]]:
-    """Header and rows, one a config: mean test measures with each fold's own choice of C, and seconds of all fits."""
+    """Header and rows, one per config: mean test measures with C selected on each fold, and the time of all fits."""
     measures = list(dict.fromkeys(m for cells in found.values() for m in cells[0]["path"][0]["test"]))
     rows = []
     for name, cells in found.items():
@@ -227,39 +227,41 @@ def selected_table(found: dict[str, list[dict[str, Any]]]) -> tuple[list[str], l
 
 
 def left_out_note(cells: list[dict[str, Any]]) -> str:
-    """A line on the training lists that do not count; "" where all do. Results of older versions do not tell."""
+    """A note on training lists that do not count, or "" if all do; results of older versions lack the number."""
     counts = [(cell["left_out"], cell["lists"]) for cell in cells if cell.get("left_out")]
     if not counts:
         return ""
     shown = ", ".join(dict.fromkeys(f"{left} of {lists}" for left, lists in counts))
     factor = float(np.mean([lists / (lists - left) for left, lists in counts]))
     return (
-        f"training lists left out, since all their labels are equal: {shown}; the loss is the mean over the others, so that C "
-        f"counts as {factor:.3g} C where the mean is over all lists, as in the papers"
+        f"training lists left out, since all of their labels are equal: {shown}; the loss is the mean over the others, so C "
+        f"corresponds to {factor:.3g} C if the mean is over all lists, as in the papers"
     )
 
 
 def stuck_note(cells: list[dict[str, Any]]) -> str:
-    """A line on fits whose chosen C learned nothing; "" where all did."""
+    """A note on fits whose selected C learned nothing, or "" if there are none."""
     said = [row["status"] for cell in cells for row in cell["path"] if row["chosen"]]
     stuck = said.count(str(Status.NO_BETTER_THAN_ZERO))
     return f"{stuck} of {len(said)} fits are {Status.NO_BETTER_THAN_ZERO}" if stuck else ""
 
 
 def main(args: Sequence[str]) -> None:
-    """Print the tables, write `exact.json`, `exact.png`, rankers and TensorBoard logs."""
+    """Print the tables; write `exact.json`, `exact.png`, rankers and TensorBoard logs."""
     parser = CommandParser(
         prog="rankstruct fit-exact",
-        description="Train to the optimum, along the C of each config, over folds; C is chosen on each fold's validation part. "
-        "Options that are not listed here replace values of the configs, such as --data.path FOLDER or --ranker.C '[1, 10]'. "
-        "Started by torchrun, all processes share the training lists of one fit.",
+        description="Train to the optimum for each C of each config, over folds; C is selected on each fold's validation data. "
+        "Options that are not listed here override values of the configs, such as --data.path FOLDER or --ranker.C '[1, 10]'. "
+        "Under torchrun, all processes share the training lists of one fit.",
     )
     compared = "one or more configs, compared in one table and figure"
     parser.add_argument("--config", nargs="+", required=True, help=compared)
-    parser.add_argument("--folds", nargs="+", type=int, help="numbers of the folds; none for data without folds")
+    parser.add_argument("--folds", nargs="+", type=int, help="fold numbers; omit for data without folds")
     kept = "folder of all fits; finished ones are reused (default: %(default)s)"
     parser.add_argument("--output", default="runs/exact", help=kept)
-    parser.add_argument("--processes", type=int, default=1, help="fits at once, one thread each (default: %(default)s)")
+    parser.add_argument(
+        "--processes", type=int, default=1, help="parallel fits, one thread each (default: %(default)s)"
+    )
     options, rest = parser.parse_known_args(args[1:])
     start = time.perf_counter()
     given = {"folds": options.folds, "output": options.output, "processes": options.processes}
@@ -272,7 +274,7 @@ def main(args: Sequence[str]) -> None:
         print(format_table(*path_table(cells)))
         for note in filter(None, (left_out_note(cells), stuck_note(cells))):
             print(note)
-    print("\nC chosen on validation")
+    print("\nC selected on validation data")
     print(format_table(*selected_table(found)))
     output = Path(options.output)
     tables = {"along C": paths_table(found)}

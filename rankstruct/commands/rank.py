@@ -1,8 +1,9 @@
 """`rankstruct rank`: from files to a tested ranker in one folder, without a config.
 
-What would fail after training is looked at before it. The folder has `scorer.pt` and `ranker.pkl`, written as soon as they are
-trained, a model card (`README.md`) and, written last, `result.json`: where that is, all is there. Where the test or the card
-fails, `trained.json` says what was trained, so that the same command goes on from there and `predict` takes the folder.
+Inputs are checked before training, so that nothing fails after it. The folder has `scorer.pt` and `ranker.pkl`, written right
+after training, a model card (`README.md`) and, written last, `result.json`, which marks a complete folder. If the test or the
+card fails, `trained.json` describes the trained model, so that the same command resumes from there and `predict` accepts the
+folder.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ from rankstruct.models import load_scorer, save_scorer
 from rankstruct.statistics import bootstrap_interval
 from rankstruct.tables import format_table
 
-_LISTS = 1000  # that are scored at a time
+_LISTS = 1000  # scored at once
 _TRAINED = "trained.json"
-_ROOM = 2**20, 2**16  # bytes that the folder takes at least: in any case, and for each feature
+_ROOM = 2**20, 2**16  # least size of the folder in bytes, and per feature
 
 
 @dataclass(frozen=True)
 class Files:
-    """Files of lists; validation and test may be absent. `zero_based`: feature ids of SVMlight lines start at 0."""
+    """Files of lists; validation and test are optional. `zero_based`: feature ids of SVMlight files start at 0."""
 
     train: Path
     valid: Path | None = None
@@ -56,37 +57,35 @@ class Files:
     zero_based: bool = False
 
     def given(self) -> dict[str, Path]:
-        """Those that there are, by their parts."""
+        """The files given, by part."""
         return {name: path for name, path in vars(self).items() if isinstance(path, Path)}
 
     def read(self) -> dict[str, RankingData]:
-        """Their lists, with the same features.
+        """Read the lists, with the same features.
 
         Raises:
-            DataError: a file is absent, breaks its format, or has other features.
+            DataError: a file is missing, malformed, or has other features.
         """
         paths = self.given()
         return dict(zip(paths, read_alike(list(paths.values()), zero_based=self.zero_based), strict=True))
 
     def digests(self) -> dict[str, str]:
-        """Sixteen letters for the content of each."""
+        """A digest of the content of each file, sixteen characters."""
         return {name: digest_of(str(path)) for name, path in self.given().items()}
 
 
 def find_files(folder: str | None, fold: int | None, train: str | None, valid: str | None, test: str | None) -> Files:
-    """The files of a folder and fold, or those that are named.
+    """The files of a folder and fold, or those given by name.
 
     Raises:
-        ValueError: both or neither, or files that are not there.
+        ValueError: both or neither are given, or files are missing.
     """
     if (folder is None) == (train is None) or (folder and (valid or test)) or (train and fold is not None):
-        raise ValueError(
-            "give FOLDER, with --fold where it has folds, or --train FILE, with --valid and --test; not both"
-        )
+        raise ValueError("give either FOLDER, with --fold if it has folds, or --train FILE, with --valid and --test")
     if folder is not None:
         if not Path(folder).is_dir():
             wrong = (
-                f"a file; give --train {folder}, or"
+                f"not a folder but a file; give --train {folder}, or"
                 if Path(folder).is_file()
                 else "no such folder; give --train FILE, or"
             )
@@ -96,9 +95,9 @@ def find_files(folder: str | None, fold: int | None, train: str | None, valid: s
         folds = sorted(path.name for path in Path(folder).glob("Fold*"))
         here = any(Path(folder).glob("train.*"))
         if fold is None and folds and not here:
-            raise DataError(f"{folder} has {', '.join(folds)}: choose one, such as --fold 1")
+            raise DataError(f"{folder} has {', '.join(folds)}: select one, such as --fold 1")
         if fold is not None and not folds and here:
-            raise DataError(f"{folder} has no folds but the files themselves: leave out --fold")
+            raise DataError(f"{folder} has train, vali and test files instead of folds: remove --fold")
         return Files(*find_parts(folder, fold, required=("train",)).values())  # type: ignore[arg-type]
     files = Files(*(None if path is None else Path(path) for path in (train, valid, test)))  # type: ignore[arg-type]
     for path in files.given().values():
@@ -108,7 +107,7 @@ def find_files(folder: str | None, fold: int | None, train: str | None, valid: s
 
 
 def usual_measure(labels: np.ndarray) -> str:
-    """What chooses where nobody says: nDCG@10 for graded labels, of more than one grade above 0, AP for others.
+    """The default selection measure: nDCG@10 for graded labels (several grades above 0), AP for binary ones.
 
     >>> usual_measure(np.array([0, 1, 2])), usual_measure(np.array([0, 1, 0]))
     ('nDCG@10', 'AP')
@@ -117,21 +116,21 @@ def usual_measure(labels: np.ndarray) -> str:
 
 
 def rank(files: Files, output: str | Path, measures: Sequence[str], *, verbose: bool = False, **options: Any) -> Any:
-    """Train an `AutoRanker`, test it, and write a folder; a finished one of the same request is only read.
+    """Train an `AutoRanker`, test it, and write a folder; the finished folder of the same request is only read.
 
     Args:
         files: the lists.
-        output: the folder.
-        measures: for the test lists.
-        verbose: show a bar.
-        options: of `AutoRanker`; without `select`, or with None, that is `usual_measure`.
+        output: the output folder.
+        measures: measures for the test lists.
+        verbose: whether to show a progress bar.
+        options: options of `AutoRanker`; `select` defaults to `usual_measure`.
 
     Returns:
-        What `result.json` holds.
+        The content of `result.json`.
 
     Raises:
-        ValueError: the files break their format, a measure does not take their labels, or the folder has something else or the
-            result of another request. Where it was raised after training, the message says where the ranker is.
+        ValueError: a file is malformed, a measure does not accept its labels, or the folder has other files or the result of
+            another request. If raised after training, the message has the path of the ranker.
     """
     names = [parse_measure(name).name for name in measures]
     request: dict[str, Any] = {"version": __version__, "data": files.digests(), "measures": names}
@@ -141,7 +140,7 @@ def rank(files: Files, output: str | Path, measures: Sequence[str], *, verbose: 
     AutoRanker(select or "AP", **options).check_options()
     there = {path.name for path in Path(output).glob("*") if path.suffix != ".part"} - {".lock"}
     if there and "request.json" not in there:
-        raise ValueError(f"{output} has files that are no result of this command; choose another --output")
+        raise ValueError(f"{output} has files that this command did not write; use another --output")
     with CellFolders(output) as store:
         cell = Cell(".", request, ())
         if (found := store.find(cell)) is None:
@@ -158,7 +157,7 @@ def rank(files: Files, output: str | Path, measures: Sequence[str], *, verbose: 
 
 
 def _check_labels(files: Files, lists: dict[str, RankingData], ranker: AutoRanker, measures: Sequence[str]) -> None:
-    """Raise DataError for labels that a recipe, what chooses among them or the test would refuse after training."""
+    """Raise DataError for labels that a model, the selection or the test would reject after training."""
     paths = files.given()
     for part in ("train", "valid"):
         labels = lists[part].labels if part in lists else np.zeros(0)
@@ -167,8 +166,8 @@ def _check_labels(files: Files, lists: dict[str, RankingData], ranker: AutoRanke
             at, data = int(wrong[0]), lists[part]
             qid = shortened(data.qids[data.list_of(at)])
             raise DataError(
-                f"{paths[part]}: expected labels whose gain in nDCG@10, 2^label - 1, is a finite number, since recipes are "
-                f"trained for and judged by it, whatever --select; got {labels[at]:g} in query {qid}: give grades, such as 0 to 4"
+                f"{paths[part]}: expected labels whose gain in nDCG@10, 2^label - 1, is finite, since models are trained for and "
+                f"evaluated by it, whatever --select; got {labels[at]:g} in query {qid}: use grades, such as 0 to 4"
             )
     chosen = {str(paths[part]): data for part, data in lists.items() if part != "test"}
     check_measures(chosen, [ranker.select], "--select")
@@ -177,7 +176,7 @@ def _check_labels(files: Files, lists: dict[str, RankingData], ranker: AutoRanke
 
 
 def _train(ranker: AutoRanker, files: Files, lists: dict[str, RankingData], output: Path) -> None:
-    """Fit, and write what was trained before anything else can fail."""
+    """Fit, and save the result before anything else can fail."""
     start = time.perf_counter()
     ranker.fit(**arrays_of(lists["train"]), **(arrays_of(lists["valid"], "_valid") if "valid" in lists else {}))
     names, features = feature_names(files.train), lists["train"].num_features
@@ -198,7 +197,7 @@ def _train(ranker: AutoRanker, files: Files, lists: dict[str, RankingData], outp
         },
     }
     if names is not None and len(names) == features:
-        ranker.feature_names_in_ = np.array(names, dtype=object)  # so that a frame's columns are compared with them
+        ranker.feature_names_in_ = np.array(names, dtype=object)  # to be compared with the columns of data frames
     save_scorer(ranker.to_scorer(), output / "scorer.pt")
     with _kept(output):
         write_text(output / _TRAINED, json.dumps(found, indent=2))
@@ -213,7 +212,7 @@ def _is_trained(folder: Path) -> bool:
 def _finish(
     output: Path, files: Files, lists: dict[str, RankingData], measures: Sequence[str], request: dict[str, Any]
 ) -> dict[str, Any]:
-    """Test the scorer as it was written, and write the card; returns what `result.json` holds."""
+    """Test the saved scorer and write the model card; returns the content of `result.json`."""
     with _kept(output):
         found = _result_of(output) | {"test": {}, "remarks": []}
         found["lists"] = {name: [each.num_lists, each.num_documents] for name, each in lists.items()}
@@ -226,19 +225,19 @@ def _finish(
 
 @contextmanager
 def _kept(output: Path) -> Iterator[None]:
-    """Let an error say that there is a scorer, and what the same command does about the rest."""
+    """Add to an error that the scorer is saved, and how the same command continues."""
     try:
         yield
     except (ValueError, OSError, MemoryError) as error:
-        goes_on = "goes on from there" if _is_trained(output) else "trains again"
+        goes_on = "resumes from there" if _is_trained(output) else "trains again"
         raise ValueError(
-            f"{str(error) or type(error).__name__}; the scorer is trained and kept, {output}/scorer.pt; the same command "
-            f"{goes_on}" + (", and `rankstruct predict --run` takes the folder" if has_scorer(output) else "")
+            f"{str(error) or type(error).__name__}; the scorer is trained and saved in {output}/scorer.pt; the same command "
+            f"{goes_on}" + (", and `rankstruct predict --run` accepts the folder" if has_scorer(output) else "")
         ) from error
 
 
 def _scores(scorer: torch.nn.Module, data: RankingData, path: Path) -> np.ndarray:
-    """Scores `[documents]` of the lists of a file, some lists at a time; raises DataError where one is not finite."""
+    """Scores `[documents]` of the lists of a file, in batches; raises DataError if one is not finite."""
     parts = []
     with torch.inference_mode():
         for first in range(0, data.num_lists, _LISTS):
@@ -251,7 +250,7 @@ def _scores(scorer: torch.nn.Module, data: RankingData, path: Path) -> np.ndarra
         qid = shortened(data.qids[data.list_of(int(wrong[0]))])
         raise DataError(
             f"{path}: expected features that the model can score, got a score of {scores[wrong[0]]} in query {qid}: some are far "
-            "outside the range that it was trained on; correct or leave out such documents"
+            "outside the range of the training data; correct or remove such documents"
         )
     return scores
 
@@ -264,7 +263,7 @@ def _tested(scores: np.ndarray, test: RankingData, measures: Sequence[str]) -> d
 
 
 def _remarks(lists: dict[str, RankingData]) -> list[str]:
-    """Why the test says less than it seems to: test lists that were trained on, features of no use, nothing relevant."""
+    """Caveats of the test: test lists used in training, features constant in training, no relevant documents."""
     test, known = lists["test"], [data for name, data in lists.items() if name != "test"]
     trained = {each for data in known for each in _contents(data)}
     tested = _contents(test)
@@ -275,21 +274,21 @@ def _remarks(lists: dict[str, RankingData]) -> list[str]:
     remarks = []
     if again:
         remarks.append(
-            f"{again} of {test.num_lists} test lists are lists that were trained on: they tell nothing of new ones"
+            f"{again} of {test.num_lists} test lists are also training lists: they say nothing about new lists"
         )
     if new.size:
         shown = ", ".join(map(str, new[:5])) + (f" and {new.size - 5} more" if new.size > 5 else "")
         kind = f"feature {shown} is" if new.size == 1 else f"features {shown} are"
-        remarks.append(f"{kind} the same wherever it was trained, and not in the test: nothing was learnt of that")
+        remarks.append(f"{kind} constant in the training data but not in the test data: nothing was learned from that")
     if not (test.labels > 0).any():
-        remarks.append("no test document is relevant: every measure is 0, whatever the ranking")
+        remarks.append("no test document is relevant: every measure is 0 for any ranking")
     return remarks
 
 
 def _contents(data: RankingData) -> list[bytes]:
-    """The features of each list of two documents or more, in any order, which no other list has by chance."""
+    """Hashes of the lists of two or more documents by their features in any order; lists of zeros are skipped."""
     ends = zip(data.offsets[:-1], data.offsets[1:], strict=True)
-    # 0.0 of -0.0
+    # + 0.0 turns -0.0 into 0.0
     found = (dense(data.features[first:last]).astype(np.float32) + 0.0 for first, last in ends if last - first > 1)
     return [
         hashlib.blake2b(b"".join(sorted(map(bytes, each))), digest_size=16).digest() for each in found if each.any()
@@ -297,20 +296,20 @@ def _contents(data: RankingData) -> list[bytes]:
 
 
 def _ranges(data: RankingData) -> tuple[np.ndarray, np.ndarray]:
-    """The least and the most of each feature, `[d]`."""
+    """The minimum and maximum of each feature, `[d]`."""
     if not data.num_documents:
         return np.zeros(data.num_features), np.zeros(data.num_features)
     return np.ravel(dense(data.features.min(axis=0))), np.ravel(dense(data.features.max(axis=0)))
 
 
 def has_scorer(folder: Path) -> bool:
-    """Whether a folder has a scorer of this command, tested or not, and is no run's."""
+    """Whether a folder has a scorer of this command, tested or not, and is not that of a run."""
     found = any((folder / name).is_file() for name in ("result.json", _TRAINED))
     return found and (folder / "scorer.pt").is_file() and not (folder / "config.yaml").is_file()
 
 
 def _result_of(folder: Path) -> dict[str, Any]:
-    """What is known of the scorer of a folder."""
+    """The result or training record of a folder."""
     path = next(path for name in ("result.json", _TRAINED) if (path := folder / name).is_file())
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -320,12 +319,12 @@ def _result_of(folder: Path) -> dict[str, Any]:
 
 
 def predict(folder: Path, args: Sequence[str]) -> None:
-    """`rankstruct predict --run FOLDER` of such a folder: write `scores.txt` and `run.txt` there, as for a run.
+    """`rankstruct predict --run FOLDER` for such a folder: write `scores.txt` and `run.txt` to it, as for a run.
 
-    Labels are not looked at, and may be any numbers.
+    Labels are ignored and may be any numbers.
 
     Raises:
-        ValueError: the file breaks its format, or has other features than the scorer takes.
+        ValueError: the file is malformed, or its features differ from the scorer's.
     """
     parser = CommandParser(prog=f"rankstruct predict --run {folder}")
     parser.add_argument("--data.predict_path", dest="path", metavar="FILE", required=True, help="lists to score")
@@ -338,13 +337,13 @@ def predict(folder: Path, args: Sequence[str]) -> None:
 
 
 def recipe_table(result: dict[str, Any]) -> tuple[list[str], list[list[Any]]]:
-    """Header and rows of the recipes: selection scores, seconds, why one was left out."""
+    """Header and rows of the candidate models: selection scores, seconds, why one was left out."""
     names = list(result["recipes"][0]["validation"])  # the first is never left out
     rows = [
         [row["recipe"], *(row["validation"].get(name, "") for name in names), f"{row['seconds']:.1f}", row["note"]]
         for row in result["recipes"]
     ]
-    return ["recipe", *(f"selection {name}" for name in names), "seconds", "left out"], rows
+    return ["model", *(f"selection {name}" for name in names), "seconds", "left out"], rows
 
 
 def test_table(result: dict[str, Any]) -> tuple[list[str], list[list[Any]]]:
@@ -354,15 +353,15 @@ def test_table(result: dict[str, Any]) -> tuple[list[str], list[list[Any]]]:
 
 
 def model_card(result: dict[str, Any], request: dict[str, Any]) -> str:
-    """`README.md`: what the model is, what it was trained and tested on, how it is loaded."""
+    """The model card: the model, its training and test data, test results and how to load it."""
     digests = [[name, *result["lists"][name], digest] for name, digest in request["data"].items()]
     data = format_table(["part", "lists", "documents", "SHA-256, first 16"], digests, "github")
     tested = "There were no test lists."
     if result["test"]:
         tested = f"""{format_table(*test_table(result), "github")}
 
-Means over the test lists, ties by expectation, lists with nothing relevant 0; 95 % bootstrap intervals over lists."""
-        tested += "".join(f"\n\n**Beware**: {remark}." for remark in result["remarks"])
+Means over the test lists; ties in expectation, lists without relevant documents as 0; 95 % bootstrap intervals over lists."""
+        tested += "".join(f"\n\n**Warning**: {remark}." for remark in result["remarks"])
     versions = ", ".join(map(" ".join, result["versions"].items()))
     chosen = {**request["options"], "select": result["select"]}
     joined = "of training and validation " if "valid" in result["lists"] else ""
@@ -373,8 +372,8 @@ Means over the test lists, ties by expectation, lists with nothing relevant 0; 9
     named = ""
     if result["feature_names"] is not None:
         named = (
-            "Features go in the order of `feature_names` in `result.json`, which "
-            "`rs.data.read_lists(FILE, features=feature_names)` gives them whatever the order of a table's columns.\n\n"
+            "Features are in the order of `feature_names` in `result.json`; "
+            "`rs.data.read_lists(FILE, features=feature_names)` reads them in this order from any table.\n\n"
         )
     return f"""# A ranker: {result["recipe"]}
 
@@ -384,13 +383,13 @@ Means over the test lists, ties by expectation, lists with nothing relevant 0; 9
 
 {data}
 
-{features} raw features a document. {dealt} dealt into parts; each chose settings and recipe of models that the others trained.
+{features} raw features per document. {dealt} split into folds; hyperparameters and model were selected by cross-validation.
 
 ## Test
 
 {tested}
 
-## Recipes
+## Candidate models
 
 {format_table(*recipe_table(result), "github")}
 
@@ -404,52 +403,53 @@ Options: {", ".join(options)}. Training took {result["seconds"]:.1f} s with {ver
 import rankstruct as rs, torch
 
 scorer = rs.load_scorer("scorer.pt")  # of raw features [..., list_size, {features}]; no code runs from the file
-scores = scorer(torch.zeros(3, 10, {features}))  # the highest goes first
-scores = scorer(torch.zeros(30, {features}), offsets=torch.tensor([0, 10, 30]))  # lists side by side; padded ones with where=
+scores = scorer(torch.zeros(3, 10, {features}))  # the highest ranks first
+scores = scorer(torch.zeros(30, {features}), offsets=torch.tensor([0, 10, 30]))  # flat lists; use where= for padded ones
 ```
 
-{named}`rankstruct predict --run FOLDER --data.predict_path FILE`, with this folder, writes the scores of a file's lists. \
-`ranker.pkl` is the same as an estimator, `pickle.load(file).predict(X, qid)`; a pickle can run code, so load your own alone.
+{named}`rankstruct predict --run FOLDER --data.predict_path FILE`, with this folder, writes the scores of the lists of a file. \
+`ranker.pkl` is the same model as an estimator, `pickle.load(file).predict(X, qid)`; a pickle can run code, so load only trusted
+ones.
 """
 
 
 def _parser() -> CommandParser:
     parser = CommandParser(
         prog="rankstruct rank",
-        description="Train a ranker on files of lists: a few fixed recipes, one of which is taken by lists that it was not "
-        "trained on. Tests it and writes one folder with the scorer, the estimator and a model card.",
+        description="Train a ranker on files of lists, selected from a few candidate models by cross-validation. Test it, and "
+        "write a folder with the scorer, the estimator and a model card.",
     )
     parser.add_argument(
         "folder",
         nargs="?",
         metavar="FOLDER",
-        help="with train.txt and, if there are, vali.txt and test.txt, or folds of these",
+        help="folder with train.txt and optionally vali.txt and test.txt, or with folds of these",
     )
-    parser.add_argument("--fold", type=int, help="number of the fold, where FOLDER has Fold1 and so on")
-    parser.add_argument("--train", metavar="FILE", help="training lists, in place of FOLDER")
+    parser.add_argument("--fold", type=int, help="fold number, if FOLDER has Fold1, Fold2, ...")
+    parser.add_argument("--train", metavar="FILE", help="training lists, instead of FOLDER")
     parser.add_argument(
         "--valid",
         metavar="FILE",
-        help="validation lists, which join the training lists: each chooses for models that it does not train",
+        help="validation lists, added to the training lists for cross-validation",
     )
     parser.add_argument("--test", metavar="FILE", help="test lists (default: none)")
     parser.add_argument("--zero-based", action="store_true", help="feature ids of SVMlight files start at 0")
     parser.add_argument(
         "--select",
         metavar="MEASURE",
-        help="the measure that chooses (default: nDCG@10 where labels are graded, else AP)",
+        help="selection measure (default: nDCG@10 for graded labels, AP for binary ones)",
     )
     parser.add_argument(
-        "--measures", nargs="+", default=["AP", "nDCG@10", "RR@10"], help="of the test (default: %(default)s)"
+        "--measures", nargs="+", default=["AP", "nDCG@10", "RR@10"], help="measures of the test (default: %(default)s)"
     )
-    parser.add_argument("--time-budget", type=float, metavar="SECONDS", help="leave out recipes that might take longer")
-    parser.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
-    parser.add_argument("--output", default="runs/rank", help="folder of the result (default: %(default)s)")
+    parser.add_argument("--time-budget", type=float, metavar="SECONDS", help="skip models that might take longer")
+    parser.add_argument("--seed", type=int, default=0, help="random seed (default: %(default)s)")
+    parser.add_argument("--output", default="runs/rank", help="output folder (default: %(default)s)")
     return parser
 
 
 def main(args: Sequence[str]) -> None:
-    """Train, test, write, and print the tables."""
+    """Train, test, write the folder and print the tables."""
     parser = _parser()
     given = parser.parse_args(args[1:])
     if given.folder is None and given.train is None:
@@ -461,20 +461,20 @@ def main(args: Sequence[str]) -> None:
     try:
         result = rank(files, given.output, given.measures, verbose=True, **options)
     except KeyboardInterrupt:
-        goes_on = "tests what was trained" if _is_trained(Path(given.output)) else "begins it again"
-        raise KeyboardInterrupt(f"stopped; {given.output} is not finished, the same command {goes_on}") from None
+        goes_on = "tests the trained model" if _is_trained(Path(given.output)) else "starts again"
+        raise KeyboardInterrupt(f"stopped; {given.output} is incomplete, the same command {goes_on}") from None
     print(format_table(*recipe_table(result)))
     print(f"{SELECTION}\n\n{result['reason']}")
     if given.select is None:
-        kind = "graded labels" if result["select"] != "AP" else "labels of one grade above 0"
-        print(f"{result['select']} is what chooses for {kind}; --select takes another measure")
+        kind = "graded labels" if result["select"] != "AP" else "binary labels"
+        print(f"selected by {result['select']}, the default for {kind}; --select sets another measure")
     print()
     if result["test"]:
         print(format_table(*test_table(result)))
-        print(f"over {result['lists']['test'][0]} test lists, intervals by bootstrap")
-    for remark in result.get("remarks", []):  # which former versions did not write
-        print(f"beware: {remark}")
-    done = "nothing was trained, the same request had been finished" if before else "written"
+        print(f"over {result['lists']['test'][0]} test lists, with bootstrap intervals")
+    for remark in result.get("remarks", []):  # missing in results of former versions
+        print(f"warning: {remark}")
+    done = "nothing was trained, the same request was finished before" if before else "written"
     print(
         f"training took {result['seconds']:.1f} s; {done}: {given.output}/README.md, scorer.pt, ranker.pkl, result.json"
     )

@@ -1,8 +1,8 @@
-"""`rankstruct tune`: search the values of a config with Optuna, by validation; test what is chosen, and nothing else.
+"""`rankstruct tune`: tune the hyperparameters of a config with Optuna on validation data, and test only the best.
 
-A cell is one trial: the values that Optuna proposed, trained on one fold after another. The cells are all that is kept: who goes
-on tells them to Optuna again. Trials are proposed a few at a time and pruned by those of the rounds before, so they are the same
-for any number of processes up to that.
+A cell is one trial: the values proposed by Optuna, trained on one fold after another. Only the cells are saved; a resumed search
+replays them to Optuna. Trials are proposed in rounds of a few and pruned by those of earlier rounds, so that the search does not
+depend on the number of processes, up to the size of a round.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from rankstruct.commands._arguments import CommandParser
 from rankstruct.commands.cells import Cell, CellFolders, different_names
 from rankstruct.commands.cross_validate import SELECTION, Run, asked, check_values, cross_validate
 from rankstruct.commands.fit import RankingCLI, complete_config
+from rankstruct.configs import load_yaml
 from rankstruct.files import write_text
 from rankstruct.messages import one_line
 from rankstruct.statistics import spread
 from rankstruct.tables import format_table
 from rankstruct.training.board import Board
 
-_ROUND = 4  # trials that are proposed together
+_ROUND = 4  # trials proposed together
 _SHOWN = 10  # trials in the table
 
 
@@ -37,17 +38,17 @@ def _optuna() -> Any:
     try:
         optuna = importlib.import_module("optuna")
     except ImportError as error:
-        raise ValueError("tune needs Optuna, which is not installed: pip install 'rankstruct[tune]'") from error
+        raise ValueError("tune requires Optuna, which is not installed: pip install 'rankstruct[tune]'") from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
 
 
 class _Pruning(pl.Callback):
-    """End a fold whose best validation measure is below the median of the finished trials, five at least, at this epoch.
+    """End a fold whose best validation measure is below the median of at least five finished trials at the same epoch.
 
     Args:
-        before: the best values of the trial's earlier folds; a curve is of means over the folds so far.
-        others: curves of the finished trials for this fold; None prunes nothing.
+        before: the best values of the trial's earlier folds; curves are means over the folds so far.
+        others: curves of the finished trials for this fold; None disables pruning.
     """
 
     def __init__(self, before: Sequence[float], others: Sequence[Sequence[float]] | None) -> None:
@@ -63,7 +64,7 @@ class _Pruning(pl.Callback):
         self._trial = study.ask()
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Note the measure that steers early stopping, and look whether there is hope."""
+        """Record the measure monitored by early stopping, and stop if the trial is pruned."""
         value = float(trainer.callback_metrics[trainer.early_stopping_callback.monitor])  # type: ignore[union-attr]
         mean = (sum(self._before) + value) / (len(self._before) + 1)
         self._trial.report(mean, len(self.curve))
@@ -73,7 +74,7 @@ class _Pruning(pl.Callback):
 
 
 class _TrialCLI(RankingCLI):
-    """A training run that keeps no checkpoint and tests nothing; TensorBoard's table shows its values and its best measure."""
+    """A training run without checkpoints and test; its values and best measure are logged to TensorBoard."""
 
     def __init__(self, args: Sequence[str], folder: Path, point: dict[str, Any], pruning: _Pruning) -> None:
         self._point, self._pruning = point, pruning
@@ -86,7 +87,7 @@ class _TrialCLI(RankingCLI):
         return trainer
 
     def after_fit(self) -> None:
-        """Log what was tried."""
+        """Log the values and the best measure."""
         assert isinstance(self.trainer.logger, Board)
         best = {self.model.validation_metric.measures[0].name: max(self._pruning.curve, default=math.nan)}
         self.trainer.logger.log_result(self._point, {"best": best}, self.trainer.global_step)
@@ -103,7 +104,7 @@ def _try(
     folds: Sequence[int | None],
     others: Sequence[Sequence[Sequence[float]]] | None,
 ) -> dict[str, Any]:
-    """Train one trial; returns its curves of means over the folds so far, one a fold."""
+    """Train one trial; returns its curves, one per fold, of means over the folds so far."""
     start, pruned = time.process_time(), False
     curves: list[list[float]] = []
     bests: list[float] = []
@@ -113,7 +114,7 @@ def _try(
             _TrialCLI([*fit, *_arguments(fold, point)], Path(folder) / Run(fold, ()).name, point, pruning)
             if not pruning.curve:
                 raise ValueError("no epoch was validated")
-        except ValueError as error:  # such as scores that are not finite any more: the search goes on elsewhere
+        except ValueError as error:  # such as scores that are no longer finite: the search continues
             return {"state": "failed", "error": one_line(str(error)), "cpu_seconds": time.process_time() - start}
         curves.append(pruning.curve)
         bests.append(max(pruning.curve) * (number + 1) - sum(bests))
@@ -125,31 +126,32 @@ def _try(
 
 
 def parse_space(entries: Sequence[str]) -> dict[str, Any]:
-    """Optuna's distributions by the config's keys.
+    """Parse a search space to Optuna's distributions, by config key.
 
     Args:
-        entries: `KEY=log:LOW,HIGH`, `KEY=uniform:LOW,HIGH`, `KEY=int:LOW,HIGH` or `KEY=choice:VALUE,VALUE`; values as in YAML.
+        entries: `KEY=log:LOW,HIGH`, `KEY=uniform:LOW,HIGH`, `KEY=int:LOW,HIGH` or `KEY=choice:VALUE,VALUE`; values are YAML.
 
     Raises:
-        ValueError: another form, a range that is empty, or a key that is there twice.
+        ValueError: an invalid entry, an empty range, or a duplicate key.
     """
     distributions, space = _optuna().distributions, {}
     for entry in entries:
         key, _, rest = entry.partition("=")
         kind, _, text = rest.partition(":")
         try:
+            load_yaml(f"[{text}]")  # raises for a duplicate key
             values = yaml.safe_load(f"[{text}]")
             if not key or key in space or not values:
-                raise ValueError("a key is given once, with values")
+                raise ValueError("expected a new key with values")
             if kind == "choice":
                 values = [value if isinstance(value, str) else json.dumps(value) for value in values]
                 if len(set(values)) < len(values):
-                    raise ValueError("a value is there twice")
+                    raise ValueError("duplicate value")
                 space[key] = distributions.CategoricalDistribution(values)
                 continue
             low, high = map(int if kind == "int" else float, values)
             if kind not in ("log", "uniform", "int") or not (math.isfinite(low) and low < high < math.inf):
-                raise ValueError("no such kind, or an empty range")
+                raise ValueError("unknown kind, or an empty range")
             ranged = distributions.IntDistribution if kind == "int" else distributions.FloatDistribution
             space[key] = ranged(low, high, log=kind == "log")
         except (ValueError, TypeError, yaml.YAMLError) as error:
@@ -158,16 +160,16 @@ def parse_space(entries: Sequence[str]) -> dict[str, Any]:
                 f"got {entry!r} ({error})"
             ) from error
     if not space:
-        raise ValueError("there is nothing to search: give --space KEY=log:LOW,HIGH")
+        raise ValueError("empty search space: give --space KEY=log:LOW,HIGH")
     return space
 
 
 class _Search:
-    """Optuna's study, made again from what is kept, and how its trials went.
+    """Optuna's study, rebuilt from the saved trials, and their results.
 
     Args:
-        distributions: by the config's keys.
-        seed: of what is proposed; each trial has its own, so that what was proposed before does not matter, but how it went.
+        distributions: distributions by config key.
+        seed: seed of the proposals; each trial has its own sampler, which depends only on the results of earlier trials.
     """
 
     def __init__(self, distributions: dict[str, Any], seed: int) -> None:
@@ -178,30 +180,30 @@ class _Search:
 
     @property
     def complete(self) -> list[dict[str, Any]]:
-        """The trials that were trained to their end, the best first."""
+        """The completed trials, best first."""
         complete = [each for each in self.found if each["state"] == "complete"]
         return sorted(complete, key=lambda each: -each["validation"])
 
     @property
     def so_far(self) -> str:
-        """What the bar says of the best trial."""
+        """The best trial so far, for the progress bar."""
         return f", best {self.complete[0]['validation']:.4f}" if self.complete else ""
 
     @property
     def report(self) -> dict[str, Any]:
-        """What `tune` returns of the trials."""
+        """The trials, as returned by `tune`."""
         best = {key: self.complete[0][key] for key in ("trial", "point", "validation")}
         return {"best": best, "trials": self.found}
 
     def check(self, fit: Sequence[str]) -> None:
-        """Let the parser refuse keys and values that the config of a training command does not take."""
+        """Let the parser reject keys and values that the config of a training command does not accept."""
         ends = {
             key: getattr(each, "choices", None) or (each.low, each.high) for key, each in self._distributions.items()
         }
         check_values(fit, ends)
 
     def ask(self, begun: dict[str, Any]) -> dict[str, dict[str, Any]]:
-        """The values of the next trials, those that were begun earlier with the values they had."""
+        """The values of the next trials; trials started earlier keep their values."""
         self._asked = {}
         for number, (name, request) in enumerate(begun.items(), start=len(self.found)):
             if request is not None:
@@ -211,10 +213,10 @@ class _Search:
         return {name: trial.params for name, trial in self._asked.items()}
 
     def tell(self, results: dict[str, dict[str, Any]]) -> None:
-        """Tell how they went; of one that was pruned Optuna takes the last value.
+        """Report results to Optuna; for a pruned trial it uses the last value.
 
         Raises:
-            ValueError: not one went well so far.
+            ValueError: no trial has completed so far.
         """
         states = _optuna().trial.TrialState
         for name, trial in self._asked.items():
@@ -225,7 +227,7 @@ class _Search:
             state = {"complete": states.COMPLETE, "pruned": states.PRUNED, "failed": states.FAIL}[result["state"]]
             self._study.tell(trial, result["validation"] if state == states.COMPLETE else None, state)
         if not self.complete:
-            raise ValueError(f"none of the first {len(self.found)} trials could be trained: {self.found[0]['error']}")
+            raise ValueError(f"all of the first {len(self.found)} trials failed: {self.found[0]['error']}")
 
 
 def tune(
@@ -241,28 +243,28 @@ def tune(
     seeds: int = 1,
     prune: bool = True,
 ) -> dict[str, Any]:
-    """Search the values of a config that are best on validation, and test those.
+    """Tune the hyperparameters of a config on validation data, and test the best.
 
     Args:
-        config: a training config; the first of its `model.measures` is what is searched for.
-        space: see `parse_space`.
-        output: the folder of all trials; finished ones are reused, and more may be asked for. `best.yaml` in it is the best
-            trial's config with every value written out.
-        trials: how many, those that are there included.
-        folds: each trial is trained on all of them, and judged by the mean; `[None]` is the config's own.
+        config: a training config; the first of its `model.measures` is maximised.
+        space: the search space, see `parse_space`.
+        output: the folder of all trials; finished ones are reused, and a search can be extended. Its `best.yaml` is the complete
+            config of the best trial.
+        trials: number of trials, including those already in the folder.
+        folds: each trial is trained on all folds and scored by the mean; `[None]` uses the config's own fold.
         options: further command-line options of every training run, such as `["--data.path", folder]`.
-        processes: trials trained at once, one thread each.
-        seed: of what Optuna proposes.
-        seeds: how many seeds the best trial is tested with; see `cross_validate`.
-        prune: whether trials that are below the median are ended early.
+        processes: number of trials trained in parallel, one thread each.
+        seed: seed of Optuna's proposals.
+        seeds: number of seeds with which the best trial is tested; see `cross_validate`.
+        prune: whether trials below the median are stopped early.
 
     Returns:
-        `{"best": {"trial", "point", "validation"}, "trials": [{"trial", "point", "state", "validation", ...}, ...], "test"}`, the
-        last as `cross_validate` returns it for the best trial's config.
+        `{"best": {"trial", "point", "validation"}, "trials": [{"trial", "point", "state", "validation", ...}, ...], "test"}`;
+        `test` is the result of `cross_validate` for the best trial's config.
 
     Raises:
-        ValueError: Optuna is not installed; there is no such space or data; the folder holds another search; no trial went well.
-        CellsFailed: trials ended by what may not happen again; the others are kept.
+        ValueError: Optuna is not installed; space or data are invalid; the folder has another search; all trials failed.
+        CellsFailed: trials ended by an error that may be transient; the others are saved.
     """
     search = _Search(parse_space(space), seed)
     if trials < 1:
@@ -296,31 +298,31 @@ def _test(
     config, output = root / "best.yaml", root / best["trial"] / "best"
     shown = ["--trainer.enable_progress_bar", "true", *_arguments(folds[0], best["point"])]
     write_text(config, complete_config([*fit, *shown]))
-    if len(folds) * seeds == 1:  # no process of its own
+    if len(folds) * seeds == 1:  # no worker process
         processes = 0
     return cross_validate(config, folds=folds, grid={}, output=output, processes=processes, seeds=seeds)
 
 
 def main(args: Sequence[str]) -> None:
-    """Print the table of the best trials and the test measures of the best one."""
+    """Print the best trials and the test measures of the best one."""
     parser = CommandParser(
         prog="rankstruct tune",
-        description="Search the values of a training config with Optuna, by validation; write the best config and test it. "
-        "Options that are not listed here go to every training run, such as --data.path FOLDER.",
+        description="Tune the hyperparameters of a training config with Optuna on validation data; write the best config and "
+        "test it. Options that are not listed here are passed to every training run, such as --data.path FOLDER.",
     )
     parser.add_argument("--config", required=True, help="training config")
-    what = "what is searched: KEY=log:LOW,HIGH, uniform:LOW,HIGH, int:LOW,HIGH or choice:VALUE,VALUE; may be repeated"
+    what = "search space: KEY=log:LOW,HIGH, uniform:LOW,HIGH, int:LOW,HIGH or choice:VALUE,VALUE; may be repeated"
     parser.add_argument("--space", action="append", default=[], metavar="KEY=KIND:VALUES", help=what)
     parser.add_argument("--output", required=True, help="folder of all trials; finished ones are reused")
-    parser.add_argument("--trials", type=int, default=30, help="how many in all (default: %(default)s)")
+    parser.add_argument("--trials", type=int, default=30, help="total number of trials (default: %(default)s)")
     parser.add_argument(
         "--folds", nargs="+", type=int, default=[None], help="folds of each trial (default: the config's)"
     )
     parser.add_argument(
-        "--processes", type=int, default=1, help="trials at once, one thread each (default: %(default)s)"
+        "--processes", type=int, default=1, help="parallel trials, one thread each (default: %(default)s)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of what is proposed (default: %(default)s)")
-    parser.add_argument("--seeds", type=int, default=1, help="test the best with so many seeds (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the proposals (default: %(default)s)")
+    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="seeds of the test (default: %(default)s)")
     parser.add_argument("--no-prune", dest="prune", action="store_false", help="train every trial to its end")
     options, rest = parser.parse_known_args(args[1:])
     found = tune(**vars(options), options=rest)

@@ -1,4 +1,4 @@
-"""Data: read, check, prepare, split and batch; flat arrays plus list offsets."""
+"""Ranking data: reading, checking, preparation, splits and batches; flat arrays plus list offsets."""
 
 from rankstruct.data.arrow import *
 from rankstruct.data.assembly import *

@@ -1,4 +1,4 @@
-"""Lines of SVMlight from bytes, and bytes at spans: what `kernels/svmlight.hpp` does, over NumPy arrays."""
+"""Bindings of `kernels/svmlight.hpp` for NumPy arrays: parsing SVMlight lines, and copying spans of bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from rankstruct.kernels.core import library
 
-# Why a text was not read to its end.
+# Why parsing stopped before the end.
 LABEL, FEATURE, VALUE, QID_EMPTY, QID_MISSING, QID_SURPRISE, QID_HASH, ID_ZERO, ID_ORDER, ID_LARGE = range(1, 11)
 
 _ARRAYS = (
@@ -45,23 +45,23 @@ _copy.argtypes, _copy.restype = [c_void_p, c_void_p, c_longlong, c_void_p], None
 
 @dataclass(frozen=True)
 class Parsed:
-    """What was read, up to the problem if there is one. Spans are `[n, 2]`: bytes first to last - 1 of the text.
+    """The parsed lines, up to the first problem if any. Spans are `[n, 2]`: bytes first to last - 1 of the text.
 
     Args:
-        problem: 0, or one of the numbers above.
-        place: the byte of the problem.
+        problem: 0, or one of the codes above.
+        place: byte offset of the problem.
         labels: `[documents]` float32.
         indptr: `[documents + 1]`, the first entry of each document.
-        starts: `[documents]`, the byte that its line starts at.
-        missing: `[documents]` int32, how many values are NULL.
-        comment_spans: `[documents, 2]`, without blanks at the ends.
+        starts: `[documents]`, the byte offset of its line.
+        missing: `[documents]` int32, the number of NULL values.
+        comment_spans: `[documents, 2]`, without surrounding blanks.
         docid_spans: `[documents, 2]`.
-        indices: `[entries]` int32, features from 0.
+        indices: `[entries]` int32, feature indices from 0.
         values: `[entries]` float32.
-        offsets: `[lists]`, the first document of each list; there are none where lines have no qid.
+        offsets: `[lists]`, the first document of each list; empty if lines have no qid.
         qid_spans: `[lists, 2]`.
-        list_lines: `[lists]`, how many lines are before its first.
-        hard: `[tokens, 2]`, numbers left to the caller: the byte, and the entry or -1 - the document (for a label).
+        list_lines: `[lists]`, the number of lines before its first.
+        hard: `[tokens, 2]`, numbers left to the caller: the byte offset, and the entry, or -1 - document for a label.
     """
 
     problem: int
@@ -81,11 +81,11 @@ class Parsed:
 
 
 def parse_lines(text: np.ndarray, base: int, limit: int, fill: float) -> Parsed:
-    """Read all lines of `text` `[bytes]` uint8; `base` is the least feature id, `limit` the greatest one, below 2^31."""
+    """Parse all lines of `text` `[bytes]` uint8; `base` is the least feature id, `limit` the greatest one, below 2^31."""
     room = _Room()
     _measure(text.ctypes.data, len(text), byref(room))
     n, entries = room.documents, room.entries
-    # These are upper bounds; memory that is never written is never claimed from the system.
+    # These are upper bounds; pages that are never written take no memory.
     made = {
         "labels": np.empty(n, np.float32),
         "indptr": np.empty(n + 1, np.int64),
@@ -112,6 +112,6 @@ def parse_lines(text: np.ndarray, base: int, limit: int, fill: float) -> Parsed:
 
 
 def copy_spans(text: np.ndarray, spans: np.ndarray, out: np.ndarray) -> None:
-    """The bytes of `text` uint8 in `spans` `[n, 2]` int64, one span after another, to `out`, which has room for them."""
+    """Copy the bytes of `text` uint8 in `spans` `[n, 2]` int64, one span after another, to `out`, which must be large enough."""
     text, spans = np.ascontiguousarray(text), np.ascontiguousarray(spans)
     _copy(text.ctypes.data, spans.ctypes.data, len(spans), out.ctypes.data)

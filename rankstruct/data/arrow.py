@@ -1,12 +1,12 @@
-"""Lists from Parquet, Arrow and CSV files, one document a row; pyarrow reads them.
+"""Lists from Parquet, Arrow and CSV files, one document per row, read by pyarrow.
 
-Columns are `label`, `qid` and, where there is one, `docid`, or a single one each that differs in case alone. All others are
-features, numbers in the order of the file, or one column of lists of numbers, all of one length. Documents of a query are
-neighbours. A null among features is a missing value, read as 0; how many there were, and in which columns, is logged.
+Columns are `label`, `qid` and optionally `docid`, in any case if unambiguous. All others are features: numeric columns in the
+order of the file, or a single column of lists of numbers of the same length. Documents of a query are contiguous. Null features
+are missing values, read as 0; their number by column is logged.
 
-A CSV file has the names of its columns in the first line, which tells whether commas, semicolons, tabs or bars separate; a byte
-order mark tells UTF-16. Numbers have a decimal point, True and False are 1 and 0, and an empty cell, or NaN, is a null. It may be
-packed: `.gz`, `.bz2`, `.xz` or `.zst`.
+A CSV file has column names in the first line, from which the separator (comma, semicolon, tab or bar) is inferred; UTF-16 is
+detected by its byte order mark. Numbers have a decimal point, True and False are 1 and 0, and an empty cell or NaN is a null. It
+may be compressed: `.gz`, `.bz2`, `.xz` or `.zst`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,15 @@ from rankstruct.arrays import LARGEST, LARGEST_SINGLE
 from rankstruct.data.assembly import Assembly, Part, assemble
 from rankstruct.data.cache import Stream
 from rankstruct.data.dataset import RankingData
-from rankstruct.data.delimited import Header, check_columns, find_column, named, open_unpacked, read_header
+from rankstruct.data.delimited import (
+    Header,
+    check_columns,
+    find_column,
+    named,
+    open_unpacked,
+    read_header,
+    wrong_encoding,
+)
 from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.names import Names
 from rankstruct.data.text import check_file, parse_number, unpacked_name
@@ -37,8 +45,8 @@ from rankstruct.progress import Progress
 __all__ = ["read_arrow"]
 
 _log = logging.getLogger(__name__)
-_FORMAT = 2  # raise it when the same file would give other arrays
-_CELLS = 2**22  # features that are held at a time
+_FORMAT = 2  # increment when the same file would result in other arrays
+_CELLS = 2**22  # features in memory at once
 
 
 def read_arrow(
@@ -56,18 +64,18 @@ def read_arrow(
 
     Args:
         path: the file.
-        num_features: the least number of features of the result; those that the file has not are 0.
-        labels: `"grades"` takes integers from 0, `"real"` any finite number.
+        num_features: the least number of features of the result; features missing in the file are 0.
+        labels: `"grades"` for integers from 0, `"real"` for any finite number.
         label: the column of labels.
         qid: the column of queries, numbers or strings.
-        docid: the column of documents' names, which may be absent.
-        features: the columns of features, in the order of the result, such as those that a model was trained on; those of the
-            file, in its order, if None.
+        docid: the column of document names, optional.
+        features: the feature columns, in the order of the result, such as those that a model was trained on; None for those of
+            the file, in its order.
         cache: as for `read_svmlight`.
 
     Raises:
-        DataError: the file is absent or none of these formats, a column is absent or no number, a query returns, or pyarrow is
-            not installed.
+        DataError: the file is missing or of another format, a column is missing or not numeric, the documents of a query are not
+            contiguous, or pyarrow is not installed.
 
     >>> read_arrow("train.parquet").summary()  # doctest: +SKIP
     """
@@ -76,7 +84,7 @@ def read_arrow(
 
 
 class _Roles(NamedTuple):
-    """The columns of a file that are no features; None where there is none."""
+    """The columns of a file that are not features; None if absent."""
 
     label: str
     qid: str
@@ -84,7 +92,7 @@ class _Roles(NamedTuple):
 
 
 class Rows:
-    """One reading of one file."""
+    """The reader of one file."""
 
     def __init__(
         self,
@@ -110,7 +118,7 @@ class Rows:
         self.lost: dict[str, int] = {}
 
     def key(self) -> str:
-        """Thirty-two letters that change with the content of the file and the options."""
+        """A cache key of the file's content and the options, 32 characters."""
         told = [
             _FORMAT,
             self.num_features,
@@ -123,7 +131,7 @@ class Rows:
         return digest.hexdigest()[:32]
 
     def fill(self, assembly: Assembly) -> dict[str, Stream]:
-        """Add all documents, and return the arrays that they make."""
+        """Add all documents, and return the resulting arrays."""
         arrow = _pyarrow(self.path)
         self._begin()
         try:
@@ -134,12 +142,14 @@ class Rows:
                     if len(batch):
                         assembly.add(self._part(arrow, batch, assembly.rows))
                         bar.update(len(batch))
+        except UnicodeDecodeError as error:  # from a CSV file in UTF-16
+            raise wrong_encoding(self.path, self._header.encoding, error) from None
         except (arrow.ArrowException, OSError) as error:
             if self.is_csv:
                 self._fail_csv(arrow, error)
             raise DataError(f"{self.path}: expected a Parquet or Arrow file, got: {_first_line(error)}") from None
         if not assembly.rows:
-            raise DataError(f"{self.path}: expected documents, one a row, got none")
+            raise DataError(f"{self.path}: expected documents, one per row, got none")
         assembly.check_names(self.path, ", row ", "row")
         assembly.filled |= self.lost
         return assembly.finish(None, max(self.num_features or 0, assembly.width), False)
@@ -165,12 +175,12 @@ class Rows:
         return read_header(self.path, self.columns[1:2])
 
     def _fail_csv(self, arrow: Any, error: Exception) -> NoReturn:
-        """Say what is wrong with a CSV file by the names of its columns and the number of the row."""
+        """Raise the error of a CSV file with column names and row number."""
         header, said = self._header, _first_line(error)
-        try:  # rows are told where one thread reads them
+        try:  # a single thread reports row numbers
             for _ in _csv_batches(arrow, self.path, header, self.columns[1:], use_threads=False):
                 pass
-        except (arrow.ArrowException, OSError) as again:
+        except (arrow.ArrowException, OSError, UnicodeDecodeError) as again:
             said = _first_line(again)
         row = re.search(r"Row #(\d+): ", said)
         place = f"{self.path}, row {int(row[1]) - 1}" if row else str(self.path)
@@ -184,7 +194,7 @@ class Rows:
             )
         if cells := re.search(r"Expected (\d+) columns, got (\d+): ?(.*)", said):
             raise DataError(
-                f"{place}: expected {cells[1]} cells between {header.between}s, one for each of "
+                f"{place}: expected {cells[1]} cells separated by {header.between}s, one for each of "
                 f"{named(header.names)}, got {cells[2]}: {shortened(cells[3])}"
             )
         raise DataError(f"{place}: expected a CSV file, got: {said}")
@@ -195,9 +205,9 @@ class Rows:
         if re.fullmatch(r"'[-+]?\d+,\d+'", got):
             return "; write it with a decimal point"
         if kind == "bool" or got.strip("'").casefold() in ("true", "false"):
-            return "; a column of True and False has no other values"
+            return "; a column of True and False may not have other values"
         _, qid, docid = self.columns
-        return f"; all columns are numbers but {qid!r} and {docid!r}, the name of a document: leave others out"
+        return f"; all columns except {qid!r} and {docid!r} (document names) must be numeric: remove the others"
 
     def _part(self, arrow: Any, batch: Any, before: int) -> Part:
         if self.roles is None:
@@ -226,10 +236,10 @@ class Rows:
         found = [find_column(names, name) for name in self.columns]
         for name, column in zip(self.columns, found, strict=True):
             if column is None and name != self.columns[2]:
-                advice = "; where nothing is known, give 0" if name == self.columns[0] else ""
+                advice = "; use 0 for unknown labels" if name == self.columns[0] else ""
                 raise DataError(f"{self.path}: expected one column {name!r}, got {named(names)}{advice}")
             if column not in (None, name):
-                _log.warning("%s: column %r is taken for %r", self.path, column, name)
+                _log.warning("%s: column %r is used as %r", self.path, column, name)
         return _Roles(*found)  # type: ignore[arg-type]
 
     def _columns_of_features(self, names: list[str]) -> list[str]:
@@ -243,26 +253,26 @@ class Rows:
         if gone or new:
             told = [
                 f"{what} {shortened(', '.join(each), 200)}"
-                for what, each in (("it lacks", gone), ("it has also", new))
+                for what, each in (("missing:", gone), ("unknown:", new))
                 if each
             ]
             wanted = shortened(", ".join(self.features), 200)
-            raise DataError(f"{self.path}: expected the features {wanted}, in any order; {', and '.join(told)}")
+            raise DataError(f"{self.path}: expected the features {wanted}, in any order; {', '.join(told)}")
         return self.features
 
     def _labels(self, arrow: Any, name: str, column: Any, before: int) -> np.ndarray:
         plain = _plain(arrow, column)
-        if _is_text(arrow, plain.type):  # as some write them, "1.0"
+        if _is_text(arrow, plain.type):  # such as "1.0"
             column = self._parsed(arrow, name, plain, before)
         labels, lost = self._numbers(arrow, name, column)
-        self._refuse(lost, name, "a number", before, advice="; where nothing is known, give 0")
+        self._refuse(lost, name, "a number", before, advice="; use 0 for unknown labels")
         self._refuse(~np.isfinite(labels), name, "a finite number", before, labels)
         single = labels.astype(np.float32)
         if self.labels == "grades":
             self._refuse((labels < 0) | (labels % 1 != 0), name, "a grade, an integer from 0", before, labels, _REAL)
-            most = f"a grade that float32 holds, up to {LARGEST_SINGLE},"
+            most = f"a grade that is exact in float32, up to {LARGEST_SINGLE},"
             self._refuse(labels.astype(np.float64) > LARGEST_SINGLE, name, most, before, labels)
-        self._refuse(~np.isfinite(single), name, "a number of float32's range", before, labels)
+        self._refuse(~np.isfinite(single), name, "a number in the range of float32", before, labels)
         return single
 
     def _parsed(self, arrow: Any, name: str, column: Any, before: int) -> Any:
@@ -273,10 +283,10 @@ class Rows:
         return arrow.array(found, arrow.float64())
 
     def _features(self, arrow: Any, batch: Any, names: list[str], before: int) -> tuple[np.ndarray, np.ndarray]:
-        """Features `[n, d]` float32 with 0 for what is missing, and how many of each document are `[n]`."""
+        """Features `[n, d]` float32, 0 if missing, and the number of missing ones per document `[n]`."""
         columns = [batch.column(name) for name in names]
         if not names:
-            raise DataError(f"{self.path}: expected columns of features beside {', '.join(self.columns)}, got none")
+            raise DataError(f"{self.path}: expected feature columns in addition to {', '.join(self.columns)}, got none")
         if len(names) == 1 and _is_list(arrow, (column := _plain(arrow, columns[0])).type):
             features, gone = self._lists(arrow, names[0], column, before)
             self._count(names[0], gone)
@@ -286,24 +296,26 @@ class Rows:
             for at, (name, column) in enumerate(zip(names, columns, strict=True)):
                 values, gone[:, at] = self._numbers(arrow, name, column)
                 self._count(name, gone[:, at])
-                with np.errstate(over="ignore"):  # told as what is not finite
+                with np.errstate(over="ignore"):  # reported below as not finite
                     features[:, at] = values
         wrong = ~np.isfinite(features)
         if wrong.any():
             row, at = np.argwhere(wrong)[0].tolist()
             name = names[min(at, len(names) - 1)]
-            got = "NaN; make it null where it is missing" if np.isnan(features[row, at]) else "a larger one"
+            got = "NaN; use null for missing values" if np.isnan(features[row, at]) else "a larger one"
             raise DataError(
-                f"{self.path}, row {before + row + 1}: expected finite numbers (of float32's range) in {name!r}, got {got}"
+                f"{self.path}, row {before + row + 1}: expected finite numbers (in the range of float32) in {name!r}, got {got}"
             )
         return features, gone.sum(axis=1, dtype=np.int32)
 
     def _lists(self, arrow: Any, name: str, column: Any, before: int) -> tuple[np.ndarray, np.ndarray]:
-        """One column of lists as numbers `[n, d]`, and which are missing."""
+        """A column of lists as numbers `[n, d]`, and a mask of missing ones."""
         self._refuse(_nulls(column), name, "a list of numbers", before)
         lengths = np.asarray(arrow.compute.list_value_length(column).to_pylist())
         self.width = int(lengths[0]) if self.width is None else self.width
-        self._refuse(lengths != self.width, name, f"lists of one length, {self.width} as in row 1,", before, lengths)
+        self._refuse(
+            lengths != self.width, name, f"lists of the same length, {self.width} as in row 1,", before, lengths
+        )
         if not self.width:
             raise DataError(f"{self.path}: expected lists of numbers in column {name!r}, got empty ones")
         with np.errstate(over="ignore"):
@@ -315,7 +327,7 @@ class Rows:
             self.lost[name] = self.lost.get(name, 0) + number
 
     def _numbers(self, arrow: Any, name: str, column: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers, 0 where they are missing, and where that is."""
+        """Numbers, 0 if missing, and a mask of missing ones."""
         shown, column = str(column.type)[:100], _plain(arrow, column)
         kind, kinds = column.type, arrow.types
         if kinds.is_null(kind):
@@ -331,7 +343,7 @@ class Rows:
         return column.to_numpy(zero_copy_only=False), lost
 
     def _strings(self, arrow: Any, name: str, column: Any, before: int) -> list[str]:
-        """Names as strings; whole numbers in digits."""
+        """Names as strings; integers in digits."""
         given, column, kinds = column, _plain(arrow, column), arrow.types
         kind, shown = column.type, str(given.type)[:100]
         self._refuse(_nulls(column), name, "a name", before)
@@ -340,14 +352,14 @@ class Rows:
         if kinds.is_floating(kind) or kinds.is_decimal(kind):
             values, most = column.to_pylist(), LARGEST if kinds.is_floating(kind) else math.inf
             wrong = np.array([value % 1 != 0 or abs(value) > most for value in values], bool)
-            self._refuse(wrong, name, "a name, or a whole number as one,", before, values)
+            self._refuse(wrong, name, "a name or an integer", before, values)
             return [str(int(value)) for value in values]
         if kinds.is_temporal(kind) and not kinds.is_interval(kind):
             return list(column.cast(arrow.string()).to_pylist())
         if _is_bytes(arrow, kind):
             column = self._decoded(arrow, name, column, before)
         elif not (_is_text(arrow, kind) or kinds.is_integer(kind) or kinds.is_boolean(kind)):
-            raise DataError(f"{self.path}: expected names in column {name!r}, strings or integers, got {shown}")
+            raise DataError(f"{self.path}: expected names (strings or integers) in column {name!r}, got {shown}")
         found = [value if isinstance(value, str) else str(value) for value in column.to_pylist()]
         self._refuse(np.array([not value for value in found], bool), name, "a name", before)
         return found
@@ -379,7 +391,7 @@ _REAL = "; labels='real' takes any number"
 def _csv_batches(
     arrow: Any, path: Path, header: Header, strings: Sequence[str], *, use_threads: bool = True
 ) -> Iterator[Any]:
-    """The rows of a CSV file; columns are numbers whatever the first rows look like, but for `strings`."""
+    """The rows of a CSV file; all columns except `strings` are parsed as numbers, without type inference."""
     names = header.names
     check_columns(path, names)
     kinds = {name: arrow.bool_() if _are_flags(header, at) else arrow.float64() for at, name in enumerate(names)}
@@ -396,18 +408,18 @@ def _csv_batches(
 
 
 def _are_flags(header: Header, at: int) -> bool:
-    """Whether the first rows of a column hold True, False and nothing else."""
+    """Whether the first rows of a column have only True and False."""
     cells = {row[at].casefold() for row in header.rows if at < len(row)} - {""}
     return bool(cells) and cells <= {"true", "false"}
 
 
 def is_csv(path: str | os.PathLike[str]) -> bool:
-    """Whether a file's name says that it is CSV."""
+    """Whether a file is CSV by its name."""
     return unpacked_name(Path(path).name).casefold().endswith(".csv")
 
 
 def column_names(path: str | os.PathLike[str], known: Sequence[str]) -> list[str]:
-    """The names of the columns of features, in the order of the file; raises DataError where it is none of these formats."""
+    """The names of the feature columns, in the order of the file; raises DataError for a file of another format."""
     if is_csv(path):
         names = read_header(path, known).names
     else:
@@ -426,12 +438,12 @@ def column_names(path: str | os.PathLike[str], known: Sequence[str]) -> list[str
 
 
 def _begins(path: Path, file: Any) -> bytes:
-    """The first bytes of a file that is to be read from its beginning."""
+    """The first bytes of a file, which is rewound."""
     begins: bytes = file.read(6)
     file.seek(0)
     if unpacked_name(path.name) != path.name:
         raise DataError(
-            f"{path}: expected a Parquet or Arrow file as it is, for these are packed inside; unpack the file"
+            f"{path}: expected an uncompressed Parquet or Arrow file, since these compress internally; decompress the file"
         )
     return begins
 
@@ -448,13 +460,16 @@ def _first_line(error: Exception) -> str:
 
 
 def _plain(arrow: Any, column: Any) -> Any:
-    """A column without what may be around its values: a type of one's own, a dictionary, lengths of runs."""
+    """Unwrap a column: extension types, dictionaries and run-end encoding."""
     while True:
         kind = column.type
         if isinstance(kind, arrow.BaseExtensionType):
             column = column.storage
         elif arrow.types.is_dictionary(kind):
-            column = column.dictionary_decode()
+            values = column.dictionary
+            if str(kind.value_type).endswith("_view"):  # of which pyarrow has no take
+                values = values.cast(arrow.large_string() if _is_text(arrow, kind.value_type) else arrow.large_binary())
+            column = values.take(column.indices)
         elif str(kind).startswith("run_end_encoded"):
             column = arrow.compute.run_end_decode(column)
         else:
@@ -482,12 +497,12 @@ def _is_list(arrow: Any, kind: Any) -> bool:
 
 def _advice_on(arrow: Any, kind: Any) -> str:
     if arrow.types.is_temporal(kind):
-        return "; make a number of each, such as the days since a date, or leave the column out"
+        return "; convert it to numbers, such as days since a date, or remove the column"
     if _is_text(arrow, kind):
-        return "; make numbers of them, or leave the column out"
+        return "; convert it to numbers, or remove the column"
     if _is_list(arrow, kind):
-        return "; a column of lists stands in place of all other features"
-    return "; leave the column out"
+        return "; a column of lists must be the only feature column"
+    return "; remove the column"
 
 
 def _pyarrow(path: Path) -> Any:
@@ -499,7 +514,7 @@ def _pyarrow(path: Path) -> Any:
         import pyarrow.parquet
     except ModuleNotFoundError:
         raise DataError(
-            f"{path}: Parquet, Arrow and CSV files of lists are read by pyarrow, which is not installed; "
+            f"{path}: Parquet, Arrow and CSV files of lists require pyarrow, which is not installed; "
             "pip install 'rankstruct[arrow]'"
         ) from None
     return pyarrow

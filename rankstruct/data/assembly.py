@@ -1,8 +1,8 @@
-"""Lists from parts that come one after another: in memory, or beside the file that they are written to.
+"""Assemble lists from consecutive parts, in memory or on disk.
 
-A reader of a format makes parts, some megabytes of text each, and adds them in the order of the file. Nothing is
-held of a part but one entry a list, so that memory bounds no file; what was read is spooled to nameless temporary files,
-which end with the process however it ends, and then written as one file of arrays.
+A reader parses a file into parts of a few megabytes of text and adds them in order. On disk, only one entry per list stays in
+memory, so that files may exceed memory: parts are spooled to unnamed temporary files, which are removed when the process ends in
+any way, and then written as one file of arrays.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from rankstruct.data.names import Names
 __all__ = ["read_rankdata"]
 
 _log = logging.getLogger(__name__)
-_STREAMED_FROM = 2**26  # bytes of a file from which on the cache is written part by part and then mapped
+_STREAMED_FROM = 2**26  # least size of files, in bytes, that are assembled on disk and then memory-mapped
 _SPARSE_BELOW = 0.25
-_STEP = 2**20  # entries that are held at a time where columns are joined
+_STEP = 2**20  # entries in memory at once when columns are joined
 _NAMES = ("qids", "docids", "comments")
 _FILLED = (
-    "filled"  # beside the arrays of `RankingData`: what missing values became, and how many there were of each column
+    "filled"  # stored with the arrays of `RankingData`: the fill value, and the number of missing values by column
 )
-_COLUMNS = 5  # that are named of those with missing values
+_COLUMNS = 5  # with missing values that messages name
 _HALF = float(np.finfo(np.float16).max)
 
 
 class Column:
-    """Numbers `[any]` that are appended in pieces; in memory, or in a nameless file in `folder`."""
+    """A growing array `[any]`, in memory or in an unnamed file in `folder`."""
 
     def __init__(self, folder: Path | None) -> None:
         self.file: IO[bytes] | None = None if folder is None else tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
@@ -52,7 +52,7 @@ class Column:
         self.dtype = np.dtype(np.uint8)
 
     def append(self, values: np.ndarray) -> None:
-        """Add some; all of one type."""
+        """Append values, always of the same dtype."""
         self.dtype = values.dtype
         self.size += len(values)
         if self.file is not None:
@@ -69,7 +69,7 @@ class Column:
         return np.frombuffer(self.file.read((last - first) * self.dtype.itemsize), self.dtype)
 
     def whole(self) -> np.ndarray:
-        """All of it; in memory without a second copy of it all."""
+        """All entries; in memory without copying all at once."""
         if self.file is not None:
             return self.take(0, self.size)
         if len(self.parts) != 1:
@@ -82,28 +82,28 @@ class Column:
         return self.parts[0]
 
     def blocks(self) -> Iterator[np.ndarray]:
-        """All of it, in pieces."""
+        """All entries, in blocks."""
         for first in range(0, self.size, _STEP):
             yield self.take(first, min(first + _STEP, self.size))
 
     def stream(self, *shape: int) -> Stream:
-        """It as an array of a shape, or flat."""
+        """The entries as a `Stream` of a shape, or flat."""
         return Stream(self.dtype, shape or (self.size,), self.blocks)
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some documents, one after another.
+    """Consecutive documents.
 
     Args:
         labels: `[n]` float32.
-        values: `[entries]` float32, the features that are there, document by document.
-        indices: `[entries]` int32, which they are, rising within a document; None where each has 0 to `width - 1`.
-        counts: `[n]` int32, how many each document has; None with `indices`.
-        width: how many features each document has, where `indices` is None.
-        starts: `[lists]`, the row that each list begins at, the first 0; empty where the lists come from elsewhere.
-        qids: `[lists]`, their names, or None.
-        places: `[lists]` int64, the line (or row) that each begins at, for messages.
+        values: `[entries]` float32, the stored features, document by document.
+        indices: `[entries]` int32, their indices, increasing within a document; None if each document has 0 to `width - 1`.
+        counts: `[n]` int32, the number of stored features per document; None if `indices` is.
+        width: the number of features per document if `indices` is None.
+        starts: `[lists]`, the first row of each list, starting with 0; empty if the lists are defined elsewhere.
+        qids: `[lists]`, the names of the lists, or None.
+        places: `[lists]` int64, the line (or row) of the start of each list, for messages.
         docids: `[n]` or None.
         comments: `[n]` or None.
         missing: `[n]` int32 or None.
@@ -123,11 +123,11 @@ class Part:
 
 
 class Assembly:
-    """Parts become lists; a context manager, which drops what it spooled.
+    """Assemble parts to lists; a context manager that removes its temporary files.
 
     Args:
-        folder: where to spool; None for memory.
-        half: features as float16.
+        folder: the folder of temporary files; None for memory.
+        half: whether to store features as float16.
     """
 
     def __init__(self, folder: Path | None = None, *, half: bool = False) -> None:
@@ -137,8 +137,8 @@ class Assembly:
         self.complete = True  # every document so far has the features 0 to width - 1
         self.places: list[np.ndarray] = []
         self.last_qid: str | None = None
-        self.fill_value = 0.0  # what missing values became
-        self.filled: dict[str, int] = {}  # how many there were in each column, where columns have names
+        self.fill_value = 0.0  # the value of missing features
+        self.filled: dict[str, int] = {}  # the number of missing values by column name
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
 
@@ -152,7 +152,7 @@ class Assembly:
                     stack.callback(column.file.close)
 
     def column(self, name: str) -> Column:
-        """A column by name, made where it is new."""
+        """The column of a name, created if needed."""
         if name not in self.columns:
             self.columns[name] = Column(self.folder)
         return self.columns[name]
@@ -174,7 +174,7 @@ class Assembly:
     def _add_lists(self, part: Part) -> None:
         if part.qids is None or not len(part.qids):
             return
-        skip = int(self.last_qid is not None and part.qids[0] == self.last_qid)  # a list goes on
+        skip = int(self.last_qid is not None and part.qids[0] == self.last_qid)  # the last list continues
         self.last_qid = part.qids[-1]
         self.column("offsets").append((part.starts[skip:] + self.rows).astype(np.int64))
         self.places.append(part.places[skip:])
@@ -215,12 +215,12 @@ class Assembly:
         text.append(names.text)
 
     def _fill(self, name: str, rows: int, dtype: Any) -> None:
-        """Zeros for the documents before the first that has something to say."""
+        """Zeros for the documents before the first one with values."""
         if name not in self.columns:
             self.column(name).append(np.zeros(rows, dtype))
 
     def check_names(self, path: Path, line: str = ":", began: str = "line") -> None:
-        """Raise DataError where a list returns, with both places: `line` stands between path and number."""
+        """Raise DataError, with both places, if the documents of a list are not contiguous; `line` separates path and number."""
         if "qids.text" not in self.columns:
             return
         text, offsets = (self.column(f"qids.{of}").whole() for of in ("text", "offsets"))
@@ -230,14 +230,14 @@ class Assembly:
             name = qids[found[0]]
             name = name if len(name) <= 60 else f"{name[:60]}..."
             raise DataError(
-                f"{path}{line}{again}: expected the documents of a query to be neighbours, got qid:{name} again, which "
-                f"began on {began} {before}; sort the file by qid"
+                f"{path}{line}{again}: expected contiguous documents of each query, got qid:{name} again, which "
+                f"started on {began} {before}; sort the file by qid"
             )
 
     def finish(
         self, lengths: np.ndarray | None = None, num_features: int | None = None, sparse: bool | str = "auto"
     ) -> dict[str, Stream]:
-        """All arrays, after the last part; `lengths` `[lists]` are those of the lists where parts have none."""
+        """The arrays, after the last part; `lengths` `[lists]` are the list sizes if the parts have no lists."""
         if lengths is not None:
             self.column("offsets").append(
                 np.cumsum(np.concatenate([[0], lengths[:-1]])).astype(np.int64)[: len(lengths)]
@@ -259,15 +259,15 @@ class Assembly:
         return self._features(num_features or self.width, sparse) | rest
 
     def check_dense(self, dense: bool) -> None:
-        """Raise DataError where features are sparse and wanted as float16, which SciPy's matrices cannot hold."""
+        """Raise DataError for sparse features as float16, which SciPy's matrices do not support."""
         if self.half and not dense:
-            raise DataError("float16 is for dense features alone, and these are sparse; convert to float32")
+            raise DataError("float16 requires dense features, and these are sparse; convert to float32")
 
     def _features(self, width: int, sparse: bool | str) -> dict[str, Stream]:
         values = self.column("values")
         if sparse is True or (sparse == "auto" and self.entries < _SPARSE_BELOW * self.rows * width):
             self.check_dense(False)
-            # SciPy copies unless both index arrays have one type
+            # SciPy copies unless both index arrays have the same dtype
             kind = np.dtype(np.int32 if self.entries < 2**31 else np.int64)
             shape = np.array([self.rows, width])
             return {
@@ -281,7 +281,7 @@ class Assembly:
         return {"features": Stream(values.dtype, (self.rows, width), lambda: self._dense(width))}
 
     def _blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Values, indices and counts of some documents at a time."""
+        """Values, indices and counts of documents, in blocks."""
         step = max(1, _STEP // max(1, self.width))
         at = 0
         for first in range(0, self.rows, step):
@@ -311,7 +311,7 @@ class Assembly:
 
 
 def halved(values: np.ndarray, place: object) -> np.ndarray:
-    """Numbers as float16; raises DataError where one is too large."""
+    """Convert to float16; raises DataError if a number is too large."""
     if len(values) and not max(abs(float(values.min())), abs(float(values.max()))) <= _HALF:
         raise DataError(
             f"{place}: float16 holds numbers up to {_HALF:g}, got {float(abs(values).max()):g}; convert to float32, or scale them"
@@ -320,7 +320,7 @@ def halved(values: np.ndarray, place: object) -> np.ndarray:
 
 
 def made(stream: Stream, column: Column | None) -> np.ndarray:
-    """A stream as an array; without a copy where a column has it."""
+    """A stream as an array, without a copy if a column has it."""
     if column is not None and column.size == np.prod(stream.shape) and column.dtype == stream.dtype:
         return column.whole().reshape(stream.shape)
     array, at = np.empty(math.prod(stream.shape), stream.dtype), 0
@@ -331,7 +331,7 @@ def made(stream: Stream, column: Column | None) -> np.ndarray:
 
 
 def to_arrays(data: RankingData) -> dict[str, np.ndarray]:
-    """What a file keeps of lists."""
+    """The arrays of lists to store in a file."""
     arrays = {name: value for name, value in vars(data).items() if value is not None}
     for name in _NAMES:
         if name in arrays:
@@ -345,7 +345,7 @@ def to_arrays(data: RankingData) -> dict[str, np.ndarray]:
 
 
 def from_arrays(arrays: Mapping[str, np.ndarray]) -> RankingData:
-    """The lists of a file; raises DataError where the arrays do not fit together."""
+    """Lists from the arrays of a file; raises DataError if the arrays are inconsistent."""
     given: dict[str, Any] = dict(arrays)
     given.pop(_FILLED, None)
     try:
@@ -370,9 +370,9 @@ def _matrix(values: np.ndarray, indices: np.ndarray, pointers: np.ndarray, shape
         or (pointers[1:] < pointers[:-1]).any()
         or not (not len(indices) or (indices.min() >= 0 and indices.max() < width))
     ):
-        raise DataError("the features are no sparse matrix: their pointers or indices lead out of it")
+        raise DataError("the features are not a valid sparse matrix: pointers or indices are out of range")
     matrix = sp.csr_array((rows, width), dtype=np.float32)
-    # Given to the constructor, arrays that are a small part of a mapped file would be copied.
+    # The constructor would copy arrays that are a small part of a memory-mapped file.
     matrix.data, matrix.indices, matrix.indptr = values, indices, pointers
     return matrix
 
@@ -380,21 +380,21 @@ def _matrix(values: np.ndarray, indices: np.ndarray, pointers: np.ndarray, shape
 def read_rankdata(
     path: str | os.PathLike[str], *, num_features: int | None = None, labels: str = "real", cache: object = None
 ) -> RankingData:
-    """Lists of a file that `convert_lists` wrote, mapped and not copied.
+    """Read a file written by `convert_lists`, memory-mapped without a copy.
 
     Args:
         path: the file.
-        num_features: the least number of features; a file of dense ones must have them.
-        labels: `"grades"` refuses labels that are no integers from 0.
-        cache: not used, since nothing is parsed.
+        num_features: the least number of features; a file of dense features must have them.
+        labels: `"grades"` rejects labels other than integers from 0.
+        cache: ignored, since nothing is parsed.
 
     Raises:
-        DataError: the file is absent, damaged, or has fewer features or other labels than asked for.
+        DataError: the file is missing, damaged, or has fewer features or other labels than required.
     """
     try:
         arrays = map_arrays(path)
         if num_features is not None and "shape" in arrays and arrays["shape"].shape == (2,):
-            arrays["shape"] = np.maximum(arrays["shape"], [0, num_features])  # a sparse matrix is widened for nothing
+            arrays["shape"] = np.maximum(arrays["shape"], [0, num_features])  # widening a sparse matrix is free
         data = from_arrays(arrays)
         _say_what_is_filled(path, arrays)
     except DataError as error:
@@ -414,9 +414,9 @@ Fill = Callable[[Assembly], dict[str, Stream]]
 
 
 def assemble(path: Path, fill: Fill, cache: bool | str | os.PathLike[str], key: Callable[[], str]) -> RankingData:
-    """Lists that `fill` adds to an `Assembly`, kept in the cache folder by `key()` and mapped at the next reading.
+    """The lists that `fill` adds to an `Assembly`, cached under `key()` and memory-mapped the next time.
 
-    A large file goes to the cache part by part, so that reading it takes no more memory than converting it.
+    A large file is streamed to the cache, so that reading it takes no more memory than converting it.
     """
     folder = cache_folder(cache)
     kept = None
@@ -436,7 +436,7 @@ def assemble(path: Path, fill: Fill, cache: bool | str | os.PathLike[str], key: 
         except MemoryError:
             shape = streams["features"].shape if "features" in streams else ()
             raise DataError(
-                f"{path}: more numbers than there is memory for, features {' x '.join(map(str, shape))}; give sparse=True where "
+                f"{path}: not enough memory for features {' x '.join(map(str, shape))}; use sparse=True if "
                 "most are 0, or convert the file"
             ) from None
     _say_what_is_filled(path, arrays)
@@ -446,27 +446,27 @@ def assemble(path: Path, fill: Fill, cache: bool | str | os.PathLike[str], key: 
 
 
 def _kept(kept: Path, path: Path) -> RankingData | None:
-    """The lists of a file that the cache keeps; None if that is absent or damaged."""
+    """The lists of a cached file; None if it is missing or damaged."""
     arrays = load_arrays(kept)
     if arrays is None:
         return None
     try:
         data = from_arrays(arrays)
-    except DataError as error:  # a file with a right checksum that nobody here wrote
-        _log.warning("%s is damaged (%s); it is made anew", kept, error)
+    except DataError as error:  # a file with a valid checksum from elsewhere
+        _log.warning("%s is damaged (%s); it will be rebuilt", kept, error)
         return None
     _say_what_is_filled(path, arrays)
     return data
 
 
 def _say_what_is_filled(path: object, arrays: Mapping[str, np.ndarray]) -> None:
-    """As `_say_filled`, of the arrays of a file."""
+    """As `_say_filled`, for the arrays of a file."""
     if "missing" in arrays:
         _say_filled(path, int(arrays["missing"].sum()), arrays.get(_FILLED))
 
 
 def _say_filled(path: object, count: int, told: np.ndarray | None) -> None:
-    """Log how many values of a file are missing, in which columns, and what they became, as `told` by `Assembly.finish`."""
+    """Log the number of missing values of a file by column and their fill value, as `told` by `Assembly.finish`."""
     if not count:
         return
     try:
@@ -485,7 +485,7 @@ def _say_filled(path: object, count: int, told: np.ndarray | None) -> None:
 
 
 def _through(kept: Path, path: Path, fill: Fill) -> RankingData | None:
-    """A large file by way of the cache; None where that cannot be written."""
+    """Stream a large file through the cache; None if that is not writable."""
     try:
         with Assembly(kept.parent) as assembly:
             if store_arrays(kept, fill(assembly)):
@@ -496,8 +496,9 @@ def _through(kept: Path, path: Path, fill: Fill) -> RankingData | None:
 
 
 def write_assembled(target: Path, fill: Fill, *, half: bool = False) -> tuple[int, int, int]:
-    """Write the lists that `fill` adds as one file, in memory that does not grow with them; returns how many lists, documents and
-    features they are; raises OSError and as `fill` does.
+    """Write the lists that `fill` adds to one file in bounded memory; returns the number of lists, documents and features.
+
+    Raises OSError, and as `fill`.
     """
     for path in target.parent.glob(f"{glob.escape(target.name)}.*.part"):
         if (process := LEFT_BEHIND.search(path.name)) and not _is_running(int(process[1])):
@@ -517,6 +518,6 @@ def _is_running(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except (OSError, OverflowError):  # another user's; no number of a process
+    except (OSError, OverflowError):  # another user's, or not a process number
         return True
     return True

@@ -1,4 +1,4 @@
-"""Padded batches of lists of similar length, in an order that depends on a seed and the epoch alone."""
+"""Padded batches of lists of similar length, in an order that depends only on seed and epoch."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ __all__ = ["Batch", "BatchLoader", "ListDataset", "collate", "make_batch"]
 
 
 class Batch:
-    """Lists, padded at the end to the longest one; padding has features 0, label 0, `where` False, position and group -1.
+    """A batch of lists, padded to the longest one; padding has features 0, label 0, `where` False, position and group -1.
 
     Shapes: features `[lists, list_size, d]` float32, labels `[lists, list_size]` float32, where `[lists, list_size]` bool,
-    index `[lists]` int64 (number of the list in the data), positions `[lists, list_size]` int64 (row of the document in
-    the data), groups `[lists, list_size]` int64 or None where the data have none.
+    index `[lists]` int64 (index of the list in the data), positions `[lists, list_size]` int64 (row of the document in
+    the data), groups `[lists, list_size]` int64, or None if the data have none.
     """
 
-    # No dataclass or tuple: Lightning looks into those, and `--trainer.precision bf16-true` would round the labels too.
+    # Not a dataclass or tuple: Lightning traverses those, and `--trainer.precision bf16-true` would round the labels too.
     def __init__(
         self,
         features: Tensor,
@@ -41,11 +41,11 @@ class Batch:
         self.index, self.positions, self.groups = index, positions, groups
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
-        """The batch on another device."""
+        """Move the batch to a device."""
         return self._each(lambda value: value.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> Batch:
-        """The batch in page-locked memory, from which copies to a GPU are fast."""
+        """Copy the batch to page-locked memory, for fast copies to a GPU."""
         return self._each(lambda value: value.pin_memory())
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
@@ -60,12 +60,11 @@ def make_batch(
     *,
     keep_relevant: bool = False,
 ) -> Batch:
-    """Pad some lists, those longer than `max_list_size` sampled down to it.
+    """Pad the lists with indices `lists` `[n]` to a batch; lists longer than `max_list_size` are subsampled.
 
-    A sample is drawn without replacement; where the list has relevant (label > 0) and irrelevant documents, so has the
-    sample. With `keep_relevant` it has all relevant ones, or, if there are too many, all but one are relevant. It depends on
-    `seed`, integers from 0, and the list alone, not on the other lists of the batch. `lists` are the indices of the lists in
-    `data`, `[n]`. A `max_list_size` below 2 raises ValueError.
+    Sampling is without replacement, and keeps both relevant (label > 0) and irrelevant documents if the list has both. With
+    `keep_relevant` the sample has all relevant documents or, if they are too many, all but one are relevant. It depends only on
+    the list and `seed`, integers from 0, not on the other lists of the batch. A `max_list_size` below 2 raises ValueError.
 
     >>> data = RankingData.from_arrays([[1.0], [2.0], [3.0]], [1, 0, 2], ["a", "a", "b"])
     >>> make_batch(data, [1, 0]).positions
@@ -96,7 +95,7 @@ def make_batch(
 
 
 def _sample(relevant: np.ndarray, size: int, rng: np.random.Generator, keep: bool) -> np.ndarray:
-    """`size` >= 2 of the documents, in ascending order, not all of one kind unless the list is; relevant ones first if `keep`."""
+    """`size` >= 2 documents, in ascending order, of both kinds if the list has both; if `keep`, as many relevant as possible."""
     if keep:
         good, bad = (rng.permutation(np.flatnonzero(relevant == kind)) for kind in (True, False))
         number = min(len(good), size - 1) if len(bad) else size
@@ -104,37 +103,39 @@ def _sample(relevant: np.ndarray, size: int, rng: np.random.Generator, keep: boo
     taken = rng.permutation(len(relevant))[:size]
     for kind in (True, False):
         if not (relevant[taken] == kind).any() and (relevant == kind).any():
-            taken[0] = rng.choice(np.flatnonzero(relevant == kind))  # all taken are of the other kind, so none is lost
+            taken[0] = rng.choice(
+                np.flatnonzero(relevant == kind)
+            )  # all sampled are of the other kind, so none is lost
     return np.sort(taken)
 
 
 class BatchLoader:
-    """Batches of all lists: each list once an epoch, neighbours in length together, so that padding is small.
+    """A loader of padded batches: each list once per epoch, lists of similar length together, so that padding is small.
 
-    Lengths are rounded up to two binary digits after the first (at most a quarter more) and batches are cut along them,
-    so every epoch has the same number of batches, and which lists of about one length meet is random. With
-    `lists_per_batch=1` there is no padding and the order is a plain shuffle.
+    Lengths are rounded up to three significant binary digits (at most a quarter more) and batches are cut in that order, so that
+    every epoch has the same number of batches, and lists of similar length are combined at random. With `lists_per_batch=1` there
+    is no padding and the order is a plain shuffle.
 
-    Lightning finds all it needs: `len()`, `set_epoch` (through `sampler`), and the position within the epoch in
-    `state_dict()`, so that a resumed run goes on with the next batch. All of it depends on `seed` and the epoch alone.
+    It has all that Lightning needs: `len()`, `set_epoch` (through `sampler`), and the position within the epoch in
+    `state_dict()`, so that a resumed run continues with the next batch. Batches depend only on `seed` and epoch.
 
     Args:
         data: the lists.
-        lists_per_batch: lists in a batch (the last may have fewer); or give `documents_per_batch`.
-        documents_per_batch: bound of lists times list size, padding included; a longer list is a batch by itself.
-        max_list_size: longer lists are sampled down to it, anew each epoch; see `make_batch`. `sampled` counts them.
+        lists_per_batch: number of lists per batch (the last may have fewer); or set `documents_per_batch`.
+        documents_per_batch: bound on lists times list size, including padding; a longer list is a batch by itself.
+        max_list_size: longer lists are subsampled, differently in each epoch; see `make_batch`. `sampled` counts them.
         keep_relevant: whether samples have all relevant documents.
-        shuffle: a new order each epoch; else lists go in order of rounded length, or as in the data if one is a batch. A loop
-            that sets no epoch goes on to the next one where it came to the end of the last.
-        seed: of shuffling and sampling.
-        rank: the number of this process, from 0.
-        world_size: processes that share the lists. Each has its own batches, the same number as the others: some are
-            split in two for that. Where all are single lists, up to `world_size - 1` of them are left out of an epoch if
-            `shuffle`; else no list is, nor is one twice: what is missing are batches of padding alone.
-        drop_empty: leave out lists that no ranking can get wrong, all labels being equal; `left_out` counts them.
+        shuffle: whether to shuffle in each epoch; otherwise lists are in order of rounded length, or as in the data if batches
+            are single lists. Iterating again after the last batch, without `set_epoch`, starts the next epoch.
+        seed: seed of shuffling and sampling.
+        rank: the rank of this process, from 0.
+        world_size: number of processes that share the lists. All have the same number of batches, for which some are split in
+            two. If all are single lists, up to `world_size - 1` of them are dropped per epoch if `shuffle`; otherwise no list is
+            dropped or repeated, and batches of padding only are added.
+        drop_empty: whether to drop lists whose labels are all equal, so that no ranking is wrong; `left_out` counts them.
 
     Raises:
-        ValueError: both or neither of `lists_per_batch` and `documents_per_batch`, a size below 1, or a rank outside the world.
+        ValueError: both or neither of `lists_per_batch` and `documents_per_batch`, a size below 1, or an invalid rank.
 
     >>> data = RankingData.from_arrays([[1.0]] * 6, [1, 0, 1, 0, 0, 1], ["a", "a", "b", "b", "b", "c"])
     >>> loader = BatchLoader(data, lists_per_batch=2, drop_empty=True)
@@ -158,7 +159,7 @@ class BatchLoader:
     ) -> None:
         if (lists_per_batch is None) == (documents_per_batch is None):
             raise ValueError(
-                "give lists_per_batch or documents_per_batch, one of them; "
+                "give either lists_per_batch or documents_per_batch; "
                 f"got lists_per_batch={lists_per_batch} and documents_per_batch={documents_per_batch}"
             )
         check_least(1, lists_per_batch=lists_per_batch, documents_per_batch=documents_per_batch)
@@ -176,18 +177,17 @@ class BatchLoader:
 
     @property
     def sampler(self) -> BatchLoader:
-        """Itself: Lightning tells the epoch to whatever stands under this name."""
+        """The loader itself: Lightning sets the epoch on the attribute of this name."""
         return self
 
-    #: Lightning looks here too where there is a sampler.
+    #: Lightning also checks this attribute.
     batch_sampler = None
 
     def __len__(self) -> int:
         return self._length
 
     def __iter__(self) -> Iterator[Batch]:
-        # Lightning asks for the iterator before it tells the epoch; nothing is decided before the first batch is
-        # wanted.
+        # Lightning creates the iterator before it sets the epoch, so nothing is fixed before the first batch.
         if self._ended:
             self.epoch, self._start, self._ended = self.epoch + 1, 0, False
         self._delivered, self._start = self._start, 0
@@ -199,10 +199,10 @@ class BatchLoader:
                 if len(lists)
                 else self._nothing()
             )
-        self._ended = self.shuffle  # who sets no epoch goes on with the next one
+        self._ended = self.shuffle  # without set_epoch, the next iteration is the next epoch
 
     def share(self, rank: int, world_size: int) -> BatchLoader:
-        """The part of these batches that one of several processes takes, as the arguments `rank` and `world_size` say.
+        """The batches of one of several processes, see `rank` and `world_size`.
 
         >>> data = RankingData.from_arrays([[1.0]] * 3, [1, 0, 1], ["a", "b", "c"])
         >>> shares = [BatchLoader(data, lists_per_batch=5).share(rank, 2) for rank in range(2)]
@@ -220,23 +220,23 @@ class BatchLoader:
         self._length = len(self._batches())
 
     def _nothing(self) -> Batch:
-        """One list with one place, which is padding; no measure counts it."""
+        """One list of padding, which no measure counts."""
         none = torch.full((1, 1), -1)
         groups = None if self.data.groups is None else none
         return Batch(torch.zeros(1, 1, self.data.num_features), torch.zeros(1, 1), none > 0, none[0], none, groups)
 
     def set_epoch(self, epoch: int) -> None:
-        """Take the order of an epoch, from its first batch on unless it is the present one."""
+        """Set the epoch; unless it is the current one, start from its first batch."""
         self._ended = False
         if epoch != self.epoch:
             self.epoch, self._start, self._delivered = epoch, 0, 0
 
     def state_dict(self) -> dict[str, int]:
-        """The epoch and how many of its batches were delivered."""
+        """The epoch and the number of batches delivered."""
         return {"epoch": self.epoch, "delivered": self._delivered}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on behind the batches that were delivered, at the next iteration alone."""
+        """Restore the position, from which the next iteration (only) continues."""
         self.epoch = state["epoch"]
         self._start = self._delivered = state["delivered"]
         self._ended = self.shuffle and self._start >= len(self)
@@ -248,7 +248,7 @@ class BatchLoader:
         if self.max_list_size is not None:
             lengths = np.minimum(lengths, self.max_list_size)
         if self.lists_per_batch != 1:
-            order = np.argsort(-lengths, kind="stable")  # the longest first: memory runs out at once or never
+            order = np.argsort(-lengths, kind="stable")  # longest first, so that memory runs out at once or never
             lists, lengths = lists[order], lengths[order]
         batches = []
         first = 0
@@ -263,13 +263,13 @@ class BatchLoader:
 
 
 def _rounded_up(lengths: np.ndarray) -> np.ndarray:
-    """Lengths rounded up to numbers with three binary digits: 1 to 8, 10, 12, 14, 16, 20, 24, ..."""
+    """Round lengths up to three significant binary digits: 1 to 8, 10, 12, 14, 16, 20, 24, ..."""
     step = np.exp2(np.maximum(np.frexp(lengths - 0.5)[1] - 3, 0)).astype(np.int64)
     return -(-lengths // step) * step
 
 
 def _made_divisible(batches: list[np.ndarray], parts: int, *, drop: bool) -> list[np.ndarray]:
-    """Split batches in two until their number is a multiple of `parts`; where none can be, drop the last or add empty ones."""
+    """Split batches in two until their number is a multiple of `parts`; if none can be split, drop the last or add empty ones."""
     while len(batches) % parts:
         largest = max(range(len(batches)), key=lambda i: len(batches[i]))
         if len(batches[largest]) == 1:
@@ -281,7 +281,7 @@ def _made_divisible(batches: list[np.ndarray], parts: int, *, drop: bool) -> lis
 
 
 class ListDataset(Dataset[Batch]):
-    """One list an item, as a batch of one, for `torch.utils.data.DataLoader(ListDataset(data), collate_fn=collate)`.
+    """A dataset of lists, each a batch of one, for `torch.utils.data.DataLoader(ListDataset(data), collate_fn=collate)`.
 
     >>> data = RankingData.from_arrays([[1.0], [2.0], [3.0]], [1, 0, 2], ["a", "a", "b"])
     >>> loader = torch.utils.data.DataLoader(ListDataset(data), batch_size=2, collate_fn=collate)
@@ -301,7 +301,7 @@ class ListDataset(Dataset[Batch]):
 
 
 def collate(lists: Sequence[Batch]) -> Batch:
-    """One batch of several, padded to the longest list of all."""
+    """Join batches to one, padded to the longest list."""
 
     def padded(name: str, fill: int = 0) -> Tensor:
         rows = [row for batch in lists for row in getattr(batch, name)]

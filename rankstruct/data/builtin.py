@@ -1,4 +1,4 @@
-"""Data that need no download: digits turned into queries, and synthetic lists from a known scorer."""
+"""Data sets without download: handwritten digits as queries, and synthetic lists from a known scorer."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ _WEB_CUTS = (0.05, 0.994, 1.881, 2.366)  # of a normal number, for the shares of
 def digits(
     seed: int = 0, *, relevant: int = 8, queries: tuple[int, int, int] = (50, 50, 50), documents: int = 100
 ) -> Splits:
-    """Handwritten digits as queries: relevant is one class, the same for every query.
+    """Handwritten digits as queries: one class is relevant, the same for every query.
 
     The 1797 images of 8 x 8 pixels are the test part of OptDigits (Alpaydin and Kaynak, UCI Machine Learning Repository, 1998),
     as scikit-learn ships it. Images are split into training (60%), validation and test (20% each) at random within each class;
-    then each query is a random sample of images of its part, without replacement, so no image is in two parts. That is the UCI
+    each query is a random sample of images of its part, without replacement, so no image is in two parts. This is the UCI
     protocol of Le and Smola, "Direct Optimization of Ranking Measures", 2007, section 6. The digit 8 is the hardest class for a
     linear scorer: least squares reaches a test AP of about 0.87, a random ranking 0.13.
 
     Args:
-        seed: of the split and the samples.
+        seed: seed of the split and the samples.
         relevant: the class with label 1; the others have label 0.
-        queries: number of queries for training, validation and test.
-        documents: images in a query, at most a fifth of 1797.
+        queries: number of training, validation and test queries.
+        documents: images per query, at most a fifth of 1797.
 
     Returns:
-        Splits with 64 features, pixels from 0 to 1. Docids are the numbers of the images.
+        Splits with 64 features, pixels from 0 to 1. Docids are the indices of the images.
 
     Raises:
-        ValueError: a class that is not a digit, no queries, or more documents than a part has.
+        ValueError: `relevant` is not a digit, there are no queries, or more documents than a part has.
 
     >>> splits = digits()
     >>> splits.train.num_lists, splits.train.num_documents, splits.train.num_features
     (50, 5000, 64)
     """
-    from sklearn.datasets import load_digits  # slow to import, and needed here alone
+    from sklearn.datasets import load_digits  # slow to import, and only needed here
 
     images, classes = load_digits(return_X_y=True)
     if relevant not in range(10):
@@ -86,16 +86,16 @@ def synthetic(
     """Lists with graded labels from a known linear scorer plus noise.
 
     Features are standard normal; the utility of a document is `features @ weights + noise * normal` with weights of norm 1. A
-    document has grade g or more where its utility is in the upper 2^-g of all utilities, so half of the documents have grade 0.
+    document has grade g or more if its utility is in the upper 2^-g of all utilities, so half of the documents have grade 0.
 
     Args:
         lists: number of lists.
-        documents: least and greatest length of a list, drawn evenly between.
+        documents: least and greatest length of a list, sampled uniformly.
         features: number of features.
         grades: number of grades, at least 2.
-        noise: standard deviation of the noise, where that of the signal is 1.
-        seed: of everything random.
-        weights: `[features]`, to draw more data of the same scorer; random if None.
+        noise: standard deviation of the noise, relative to a signal of 1.
+        seed: random seed.
+        weights: `[features]`, to sample more data from the same scorer; random if None.
 
     Returns:
         `(data, weights)`, weights `[features]` float32 of norm 1.
@@ -130,19 +130,19 @@ def synthetic_groups(
     seed: int = 0,
     weights: np.ndarray | None = None,
 ) -> tuple[RankingData, np.ndarray]:
-    """Lists whose documents come in groups, one of which has most of the documents and of the relevant ones.
+    """Lists whose documents come in groups, one of which has most of the documents and most of the relevant ones.
 
-    As on the web: for many queries one site has page after page that is relevant, and they crowd out what others offer. What
-    makes a document of the main group relevant is not all that does so elsewhere: its utility is `main / 2 + features @ weights +
-    noise * normal` in the main group, with 7 of 10 documents, and elsewhere the same with the sign of every other weight
-    reversed, the first included. So no linear scorer is right about both, and what a list should show decides about which one
-    it had better be right. Grades are cut from utilities as in `synthetic`.
+    This imitates the web, where one site may have many relevant pages that crowd out those of others. Relevance differs between
+    the main group and the others: the utility is `1 / 2 + features @ weights + noise * normal` in the main group, with 7 of 10
+    documents, and `features @ weights + noise * normal` elsewhere, with the sign of every other weight reversed, starting with
+    the first. So no linear scorer is right about both, and the measure decides which one matters more. Grades are cut from
+    utilities as in `synthetic`.
 
-    Arguments are those of `synthetic`, and `groups`, the least and greatest number of groups of a list, the main one included;
-    some may have no document. The first of the features is 1 in the main group and 0 elsewhere, the others are standard
-    normal; `weights` are `[features - 1]`.
+    Arguments are those of `synthetic`, plus `groups`, the least and greatest number of groups of a list, including the main one;
+    some may be empty. The first feature is 1 in the main group and 0 elsewhere, the others are standard normal; `weights` are
+    `[features - 1]`.
 
-    Returns, and raises, what `synthetic` does; the data have groups, 0 being each list's main one.
+    Returns and raises as `synthetic`; the data have groups, with the main one of each list numbered 0.
 
     >>> data, weights = synthetic_groups(lists=3, seed=1)
     >>> data.groups[:8], weights.shape
@@ -168,14 +168,15 @@ def synthetic_groups(
 
 
 def write_web_lists(path: str | os.PathLike[str], scale: float = 1.0, seed: int = 0) -> tuple[int, int]:
-    """Write SVMlight lines of the shape of MSLR-WEB10K's training part, to try what a large set takes.
+    """Write an SVMlight file of the shape of MSLR-WEB10K's training set, to benchmark large data.
 
-    6,000 lists, 720,000 documents and 136 features at scale 1, some 1 GB, the numbers of lists and documents being returned;
-    lists are of very different lengths, grades are 0 to 4 in about that set's shares (52, 32, 13, 2 and 1 percent). A third
-    of the features are counts, the others numbers from 0 to 1 with six digits. Each is a noisy view of what the grades are
-    cut from, so that there is something to learn. The file appears whole, and the same seed writes the same bytes.
+    At scale 1 it has 6,000 lists, 720,000 documents and 136 features, about 1 GB; the numbers of lists and documents are
+    returned. Lists have very different lengths, and grades 0 to 4 have about that set's frequencies (52, 32, 13, 2 and 1
+    percent). A third of the features are counts, the others numbers from 0 to 1 with six digits. Each is a noisy view of the
+    variable that determines the grade, so that there is something to learn. The file is written atomically, and the same seed
+    writes the same bytes.
 
-    Source of the shape: T. Qin and T.-Y. Liu, "Introducing LETOR 4.0 Datasets", 2013, and the set's own page.
+    Source: T. Qin and T.-Y. Liu, "Introducing LETOR 4.0 Datasets", 2013, and the set's own page.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -208,7 +209,7 @@ def _check_range(name: str, given: tuple[int, int], least: int) -> None:
 
 
 def _direction(rng: np.random.Generator, weights: np.ndarray | None, size: int, what: str) -> np.ndarray:
-    """Weights of norm 1, drawn where None are given."""
+    """Weights of norm 1, random if None."""
     if weights is None:
         weights = rng.standard_normal(size)
     if np.shape(weights) != (size,):
@@ -217,6 +218,6 @@ def _direction(rng: np.random.Generator, weights: np.ndarray | None, size: int, 
 
 
 def _graded(values: np.ndarray, utilities: np.ndarray, grades: int, lengths: np.ndarray) -> RankingData:
-    """Lists of these lengths, grade g or more where the utility is in the upper 2^-g of all."""
+    """Lists of these lengths, with grade g or more if the utility is in the upper 2^-g of all."""
     labels = np.searchsorted(np.quantile(utilities, 1 - 0.5 ** np.arange(1, grades)), utilities)
     return RankingData.from_arrays(values, labels, np.repeat(np.arange(1, len(lengths) + 1), lengths))

@@ -1,4 +1,4 @@
-"""Steps that change which documents there are, in which order, or their labels. What is removed is counted and logged."""
+"""Steps that remove, reorder or relabel documents. The number of removed documents is logged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 def keep_documents(data: RankingData, kept: ArrayLike) -> RankingData:
-    """The documents of a mask `[documents]`; lists that lose all of theirs are left out.
+    """Select documents by a mask `[documents]`; lists that lose all documents are dropped.
 
     >>> data = RankingData.from_arrays([[1.0], [2.0], [3.0]], [1, 0, 2], ["a", "a", "b"])
     >>> keep_documents(data, [False, True, False]).qids.tolist()
@@ -42,10 +42,9 @@ def keep_documents(data: RankingData, kept: ArrayLike) -> RankingData:
 
 
 def shuffle_documents(data: RankingData, seed: int = 0) -> RankingData:
-    """The documents of every list in random order.
+    """Shuffle the documents of every list.
 
-    In some files the order of documents tells their labels, so that a trainer or a measure that breaks ties by order would see
-    them.
+    In some files the order of documents reveals their labels to trainers and measures that break ties by order.
 
     >>> data = RankingData.from_arrays(np.arange(6.0)[:, None], [1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 2, 2])
     >>> shuffle_documents(data, seed=1).features.ravel()
@@ -57,26 +56,26 @@ def shuffle_documents(data: RankingData, seed: int = 0) -> RankingData:
 
 @dataclass(frozen=True)
 class RemoveZeroRows:
-    """Leave out documents whose features are all 0.
+    """Remove documents whose features are all 0.
 
     >>> RemoveZeroRows()(RankingData.from_arrays([[0.0], [1.0]], [1, 0], [1, 1])).labels
     array([0.], dtype=float32)
     """
 
     def __call__(self, data: RankingData) -> RankingData:
-        """The data without them."""
+        """Remove them."""
         nonzero = np.asarray((data.features != 0).sum(axis=1)).ravel() > 0
         return _kept(data, nonzero, "whose features are all 0")
 
 
 @dataclass(frozen=True)
 class RemoveNearDuplicates:
-    """Leave out both documents of a pair of one list whose cosine is above a threshold although one is relevant and one is not.
+    """Remove pairs of a relevant and an irrelevant document of the same list whose cosine is above a threshold.
 
-    A document of zeros has no direction and is in no such pair. Relevant are grades from `min_relevant` on.
+    Documents of zeros have no direction and are kept. Grades from `min_relevant` are relevant.
 
-    Source: Chakrabarti, Khanna, Sawant, Bhattacharyya, KDD 2008, section 4.1, who do so to training and test data alike;
-    figures are then not comparable with those of the whole data.
+    Source: Chakrabarti, Khanna, Sawant, Bhattacharyya, KDD 2008, section 4.1, who apply it to both training and test data;
+    results are then not comparable with those of the complete data.
 
     >>> data = RankingData.from_arrays([[1.0, 1.0], [2.0, 2.001], [1.0, 0.0]], [1, 0, 0], [1, 1, 1])
     >>> RemoveNearDuplicates()(data).features
@@ -87,7 +86,7 @@ class RemoveNearDuplicates:
     min_relevant: float = 1
 
     def __call__(self, data: RankingData) -> RankingData:
-        """The data without them."""
+        """Remove them."""
         kept = np.ones(data.num_documents, bool)
         pairs = 0
         for start, stop in zip(data.offsets[:-1], data.offsets[1:], strict=True):
@@ -105,7 +104,7 @@ class RemoveNearDuplicates:
 
 @dataclass(frozen=True)
 class Binarize:
-    """Labels 1 from a grade on, 0 below it.
+    """Set labels to 1 from a grade upwards, 0 below.
 
     >>> Binarize(2)(RankingData.from_arrays([[0.0]] * 3, [0, 1, 2], [1, 1, 1])).labels
     array([0., 0., 1.], dtype=float32)
@@ -120,14 +119,14 @@ class Binarize:
 
 @dataclass(frozen=True)
 class UnlabelledAsIrrelevant:
-    """Label 0 for what has a label below 0, as files mark documents that nobody judged.
+    """Set negative labels, which mark unjudged documents in some files, to 0.
 
     >>> UnlabelledAsIrrelevant()(RankingData.from_arrays([[0.0]] * 2, [-1, 2], [1, 1])).labels
     array([0., 2.], dtype=float32)
     """
 
     def __call__(self, data: RankingData) -> RankingData:
-        """The data without labels below 0."""
+        """The data without negative labels."""
         return replace(data, labels=np.maximum(data.labels, 0))
 
 

@@ -1,4 +1,4 @@
-"""Files of lists as files that are mapped: written once, in memory that does not grow with them, and read without a copy."""
+"""Conversion of files of lists to memory-mapped files, in bounded memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COLUMNS = ("label", "qid", "docid")
 
 
 class Converted(NamedTuple):
-    """A file that was written, and how many lists, documents and features it holds."""
+    """A converted file, with its number of lists, documents and features."""
 
     path: Path
     lists: int
@@ -39,25 +39,25 @@ def convert_lists(
     progress: bool = False,
     **options: Any,
 ) -> Converted:
-    r"""Write a file of lists as one that is mapped; what other readers take in its place, by its suffix `.rankdata`.
+    r"""Convert a file of lists to a memory-mapped file, with suffix `.rankdata`, which is read in its place.
 
-    SVMlight, LETOR, Parquet, Arrow and CSV files of any size are converted in memory that does not grow with them (beside one
-    entry a list), in as many threads as torch has; other formats go through memory. The file appears whole, and a killed process
-    leaves what was there before. Beside it there must be room for twice its size while it is written.
+    SVMlight, LETOR, Parquet, Arrow and CSV files of any size are converted in bounded memory (apart from one entry per list), in
+    torch's number of threads; other formats are loaded into memory. The file is written atomically: a killed process leaves the
+    previous file. Writing takes twice the size of the file in additional disk space.
 
     Args:
-        source: the file, in any format that `read_lists` knows.
-        target: the file to write; `source` with the suffix `.rankdata` if None.
-        dtype: of the features: `"float32"`, or `"float16"` for half the room, three digits and numbers up to 65504.
-        progress: show a bar, or lines in a log.
-        options: those of the format's reader, such as `labels`, `num_features`, `group_file`.
+        source: the file, in any format of `read_lists`.
+        target: the output file; `source` with the suffix `.rankdata` if None.
+        dtype: dtype of the features: `"float32"`, or `"float16"` for half the size, three digits and numbers up to 65504.
+        progress: whether to show a progress bar, or lines in a log.
+        options: options of the format's reader, such as `labels`, `num_features`, `group_file`.
 
     Returns:
-        The new file and what it holds; `read_lists` maps it.
+        The new file and its size; `read_lists` memory-maps it.
 
     Raises:
-        DataError: as the format's reader, or a number that float16 does not hold.
-        ValueError: another `dtype`, an option that the format has not, or source and target are one file.
+        DataError: as the format's reader, or a number is out of range for float16.
+        ValueError: an invalid `dtype`, an option that the format does not have, or source and target are the same file.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -76,14 +76,14 @@ def convert_lists(
 def _target_of(source: Path, target: str | os.PathLike[str] | None) -> Path:
     target = source.with_name(unpacked_name(source.name)).with_suffix(SUFFIX) if target is None else Path(target)
     if target.suffix != SUFFIX:
-        raise ValueError(f"target must end in {SUFFIX}, by which it is known, got {target}")
+        raise ValueError(f"target must have the suffix {SUFFIX}, got {target}")
     if target.exists() and source.exists() and target.samefile(source):
-        raise ValueError(f"source and target must be two files, got {source} for both")
+        raise ValueError(f"source and target must be different files, got {source} for both")
     return target
 
 
 def _fill_from(source: Path, options: dict[str, Any], progress: bool) -> Fill:
-    """What adds the lists of a file, part by part where its format can."""
+    """The function that adds the lists of a file, in parts if the format allows it."""
     reader = find_reader(source, options.get("qid", "qid"))
     if reader is read_svmlight:
         _check_options(source, options, [*Options.__dataclass_fields__, "group_file"])
@@ -111,16 +111,16 @@ def _check_options(source: Path, options: dict[str, Any], known: Sequence[str]) 
     for name in options:
         if name not in known:
             raise ValueError(
-                f"{source}: there is no option {name!r} for a {suffix_of(source)} file, but {', '.join(known)}"
+                f"{source}: unknown option {name!r} for a {suffix_of(source)} file; its options are {', '.join(known)}"
             )
 
 
 def convert_folder(
     source: str | os.PathLike[str], target: str | os.PathLike[str], folds: Sequence[int] | None = None, **options: Any
 ) -> list[Converted]:
-    """Convert `train`, `vali` and `test` of a folder, or of its `Fold<n>`, to those of another; returns what was made.
+    """Convert `train`, `vali` and `test` of a folder, or of each of its `Fold<n>`, to another folder; returns the new files.
 
-    `options` are those of `convert_lists`; raises as it and `read_folds` do.
+    Options and errors are those of `convert_lists` and `read_folds`.
     """
     source, target = Path(source), Path(target)
     if folds is None and not (source / "Fold1").is_dir():

@@ -1,6 +1,6 @@
 """Ranking data in memory: flat arrays plus list offsets.
 
-Documents of a list are neighbours: list i is `[offsets[i], offsets[i + 1])` of everything that has one entry a document.
+The documents of a list are contiguous: list i is the range `[offsets[i], offsets[i + 1])` of every per-document array.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ Features = Any  # numpy.ndarray or scipy.sparse.csr_array; scipy's own stubs do 
 
 @dataclass(frozen=True, eq=False)
 class RankingData:
-    """Documents grouped in lists; checked when made, never changed afterwards.
+    """Documents grouped in lists; validated on creation and immutable.
 
     Args:
-        features: `[documents, d]` float32, a C-ordered array or a `scipy.sparse.csr_array`; or an array of float16, as files that
-            were converted so have, which batches and solvers widen as they go.
+        features: `[documents, d]` float32, a C-ordered array or a `scipy.sparse.csr_array`; or a float16 array, as in files
+            converted to float16, which batches and solvers convert on the fly.
         labels: `[documents]` float32.
         offsets: `[lists + 1]` int64, from 0 to the number of documents.
-        qids: `[lists]` strings, the names of the lists, all different; kept as `Names`, as are the next two.
-        docids: `[documents]` strings or None; "" where a document has no name.
-        comments: `[documents]` bytes or None, what a file says after `#`.
-        missing: `[documents]` integers or None, how many features of a document were missing and filled.
-        groups: `[documents]` int64 or None: documents of a list with the same number are of one group (host, topic);
-            `with_groups` makes them from names, comments or a column.
+        qids: `[lists]` strings, the unique names of the lists; stored as `Names`, as are the next two.
+        docids: `[documents]` strings or None; "" for a document without a name.
+        comments: `[documents]` bytes or None, the comments after `#` in a file.
+        missing: `[documents]` integers or None, the number of missing features per document, which were filled.
+        groups: `[documents]` int64 or None: documents of a list with the same number form a group (host, topic);
+            `with_groups` builds them from names, comments or a column.
 
     Raises:
-        DataError: shapes do not fit, offsets decrease, a name returns, or a feature or label is NaN or infinite.
+        DataError: shapes are inconsistent, offsets decrease, a name is repeated, or a feature or label is NaN or infinite.
 
     >>> data = RankingData.from_arrays([[0.5], [1.0], [2.0]], [0, 1, 0], ["a", "a", "b"])
     >>> data.num_lists, data.num_documents, data.num_features
@@ -61,14 +61,14 @@ class RankingData:
         _check_types(self.features, self.labels, self.offsets)
         documents = len(self.labels)
         if (rows := self.features.shape[0]) != documents:
-            raise DataError(f"labels must have one entry a row of features; got {documents} labels, {rows} rows")
+            raise DataError(f"labels must have one entry per row of features; got {documents} labels, {rows} rows")
         for name in _per_document()[2:]:
             values = getattr(self, name)
             if values is not None and np.shape(values) != (documents,):
                 raise DataError(f"{name} must have shape [documents] = ({documents},), got {np.shape(values)}")
         if self.groups is not None and (not isinstance(self.groups, np.ndarray) or self.groups.dtype != np.int64):
             raise DataError(
-                f"groups must be an int64 array, got {_kind(self.groups)}; with_groups takes names and numbers"
+                f"groups must be an int64 array, got {_kind(self.groups)}; with_groups converts names and numbers"
             )
         check_offsets("offsets", self.offsets, documents, "documents")
         if np.shape(self.qids) != (self.num_lists,):
@@ -78,13 +78,13 @@ class RankingData:
                 object.__setattr__(self, name, Names.of(given))
         if (found := self.qids.repeated()) is not None:
             name = shortened(self.qids[found[0]])
-            raise DataError(f"qids must be all different; {name} returns at list {found[0]}; sort by qid")
+            raise DataError(f"qids must be unique; {name} is repeated at list {found[0]}; sort by qid")
         self._check_finite()
 
     def _check_finite(self) -> None:
         stored = self.features.data if sp.issparse(self.features) else self.features
         for name, values in (("features", stored), ("labels", self.labels)):
-            # The extremes tell without a temporary array, which for large data would cost as much as the data.
+            # Minimum and maximum need no temporary array of the size of the data.
             if not values.size or (np.isfinite(values.min()) and np.isfinite(values.max())):
                 continue
             at = np.argwhere(~np.isfinite(values))[0]
@@ -94,19 +94,19 @@ class RankingData:
             value = self.features[at[0], at[1]] if name == "features" else values[at[0]]
             raise DataError(
                 f"{name} must be finite numbers; got {value} at {name}[{', '.join(map(str, at))}] "
-                f"(list {shortened(self.qids[self.list_of(int(at[0]))])}); replace or leave out such documents"
+                f"(list {shortened(self.qids[self.list_of(int(at[0]))])}); correct or remove such documents"
             )
 
     @classmethod
     def from_arrays(cls, X: ArrayLike, y: ArrayLike, qid: ArrayLike, *, docids: ArrayLike | None = None) -> RankingData:
-        """Data from one row, one label and one query name a document.
+        """Build data from one row, one label and one query name per document.
 
-        `X` is `[documents, d]`, any array or a SciPy sparse matrix; the others are `[documents]`. The documents of a query are
-        neighbours.
+        `X` is `[documents, d]`, any array or a SciPy sparse matrix; the others are `[documents]`. The documents of a query must
+        be contiguous.
 
         Raises:
-            DataError: a query returns after another one, shapes do not fit, an entry is missing, a number is not finite, or
-                a label is a whole number that float32 does not hold.
+            DataError: the documents of a query are not contiguous, shapes are inconsistent, an entry is missing, a number is not
+                finite, or a label is an integer that is not exact in float32.
 
         >>> RankingData.from_arrays([[1.0], [2.0], [3.0]], [1, 0, 2], [7, 7, 9]).offsets
         array([0, 2, 3])
@@ -122,7 +122,7 @@ class RankingData:
             raise DataError(str(error)) from None
         if ids.ndim != 1 or labels.ndim != 1 or len(ids) != len(labels):
             raise DataError(
-                f"y and qid must have shape [documents], one entry a document; got {labels.shape} and {ids.shape}"
+                f"y and qid must have shape [documents], one entry per document; got {labels.shape} and {ids.shape}"
             )
         names = np.asarray(_names(ids)) if ids.dtype.kind == "O" else ids
         starts = np.flatnonzero(names[1:] != names[:-1]) + 1
@@ -141,12 +141,12 @@ class RankingData:
 
     @property
     def num_documents(self) -> int:
-        """Number of documents in all lists."""
+        """Total number of documents."""
         return len(self.labels)
 
     @property
     def num_features(self) -> int:
-        """Number of features of a document."""
+        """Number of features per document."""
         return int(self.features.shape[1])
 
     @property
@@ -156,20 +156,20 @@ class RankingData:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether features are kept as a sparse matrix."""
+        """Whether features are a sparse matrix."""
         return bool(sp.issparse(self.features))
 
     @property
     def list_numbers(self) -> np.ndarray:
-        """The list of each document, `[documents]`: what estimators take as `qid`."""
+        """The list index of each document, `[documents]`, as for `qid` of estimators."""
         return np.repeat(np.arange(self.num_lists), self.lengths)
 
     def list_of(self, document: int) -> int:
-        """The list a document (its row) belongs to."""
+        """The list index of a document, given by its row."""
         return int(np.searchsorted(self.offsets, document, side="right")) - 1
 
     def same_labels(self) -> np.ndarray:
-        """`[lists]` booleans: no two documents differ in label, so that no ranking of the list is wrong.
+        """`[lists]` booleans: whether all labels of a list are equal, so that every ranking is right.
 
         >>> RankingData.from_arrays([[1.0]] * 4, [1, 1, 0, 1], [1, 1, 2, 2]).same_labels()
         array([ True, False])
@@ -179,7 +179,7 @@ class RankingData:
         return (changes[last] == changes[first]) | (self.lengths == 0)
 
     def select(self, lists: ArrayLike) -> RankingData:
-        """The data of some lists, in the order given: indices of lists, all different, or a mask `[lists]` of booleans.
+        """Select lists, in the order given, by unique indices or a boolean mask `[lists]`.
 
         >>> data = RankingData.from_arrays([[1.0], [2.0], [3.0]], [1, 0, 2], ["a", "a", "b"])
         >>> data.select([1]).labels
@@ -192,10 +192,9 @@ class RankingData:
         return self.select_documents(rows, offsets, self.qids[chosen])
 
     def select_documents(self, rows: ArrayLike, offsets: ArrayLike, qids: Names) -> RankingData:
-        """Some documents, in the order given, with all that is known of each; what every other selection goes through.
+        """Select documents, in the order given, with all of their attributes.
 
-        `rows` are numbers of documents, those of a list side by side; `offsets` `[lists + 1]` and `qids` `[lists]` are those of
-        the lists that they make.
+        `rows` are document indices, list by list; `offsets` `[lists + 1]` and `qids` `[lists]` describe the new lists.
 
         >>> data = RankingData.from_arrays([[1.0], [2.0], [3.0]], [1, 0, 2], ["a", "a", "b"])
         >>> data.select_documents([2, 0], [0, 2], Names.of(["c"])).labels
@@ -207,14 +206,14 @@ class RankingData:
         return RankingData(**taken, offsets=np.asarray(offsets, np.int64), qids=qids)
 
     def with_features(self, features: Features) -> RankingData:
-        """The same documents with other features, `[documents, any]`."""
+        """Replace the features by others, `[documents, any]`."""
         return replace(self, features=features)
 
     def comment_values(self, key: str) -> Names:
-        """What the comments say of `key`, `[documents]` strings, from comments such as `# url = a.org/b host = a.org`.
+        """The values of `key` in comments such as `# url = a.org/b host = a.org`, as `[documents]` strings.
 
-        A value goes as far as the next `word =` or the end of the comment; it is "" where the key is absent. Where there are no
-        comments, or none has the key, this raises DataError.
+        A value ends at the next `word =` or the end of the comment; it is "" if the key is missing. If there are no comments, or
+        none has the key, this raises DataError.
         """
         begins = re.compile(rf"(?:^|[ \t]){re.escape(key)}[ \t]*=[ \t]*")
         comments, found = self._search_comments(begins, f"has {key!r}")
@@ -222,24 +221,24 @@ class RankingData:
             first = f"no comment has {key!r}; the first one is {shortened(comments[0])}" if found else "no documents"
             raise DataError(first)
         ends = re.compile(r"[ \t]\w+[ \t]*=|$")
-        # Two searches, since one expression for all would take the square of a long comment's time.
+        # Two searches, since a single expression would take quadratic time for long comments.
         values = ((match.string, match.end()) if match else ("", 0) for match in found)
         return Names.of([text[at : ends.search(text, at).start()].rstrip(" \t") for text, at in values])  # type: ignore[union-attr]
 
     def with_groups(
         self, groups: ArrayLike | None = None, *, comment: str | None = None, column: int | None = None
     ) -> RankingData:
-        r"""The same documents with groups (hosts, topics), from one of three sources; equal values are one group.
+        r"""Set the groups (hosts, topics) of documents from one of three sources; equal values form a group.
 
         Args:
             groups: `[documents]` numbers or strings.
-            comment: a regular expression with one pair of parentheses, which finds the group in each comment, such as
+            comment: a regular expression with one capture group, which matches the group in each comment, such as
                 `r"host = (\S+)"`.
-            column: the number of a feature, from 0, whose value is the group; it stays a feature.
+            column: the index of a feature, from 0, whose value is the group; it remains a feature.
 
         Raises:
-            DataError: none or several of the three, another number of documents, no such column, or a comment in which
-                nothing is found.
+            DataError: none or several of the three are given, the number of documents differs, there is no such column, or a
+                comment does not match.
 
         >>> data = RankingData.from_arrays([[5.0], [2.0], [5.0]], [1, 0, 2], ["a", "a", "a"])
         >>> data.with_groups(["b.org", "a.org", "b.org"]).groups
@@ -248,12 +247,12 @@ class RankingData:
         array([1, 0, 1])
         """
         if sum(source is not None for source in (groups, comment, column)) != 1:
-            raise DataError("give groups, comment= or column=, one of them")
+            raise DataError("give exactly one of groups, comment= and column=")
         if comment is not None:
             values = self._found_in_comments(comment)
         elif column is not None:
             if not 0 <= column < self.num_features:
-                raise DataError(f"column must be a feature, 0 to {self.num_features - 1}; got {column}")
+                raise DataError(f"column must be a feature index from 0 to {self.num_features - 1}; got {column}")
             chosen = self.features[:, [column]]
             values = (chosen.toarray() if self.is_sparse else chosen).ravel()
         else:
@@ -266,7 +265,7 @@ class RankingData:
         return replace(self, groups=np.unique(values, return_inverse=True)[1].astype(np.int64))
 
     def grouped_by(self, source: int | str | None) -> RankingData:
-        """`with_groups` as a config says it: the number of a column, an expression for the comments, or None for no change.
+        """Set groups from a config value: a column index, a regular expression for the comments, or None for no change.
 
         >>> data = RankingData.from_arrays([[5.0], [2.0], [5.0]], [1, 0, 2], ["a", "a", "a"])
         >>> data.grouped_by(0).groups
@@ -282,13 +281,14 @@ class RankingData:
         except re.error as error:
             raise DataError(f"comment must be a regular expression, got {expression!r}: {error}") from None
         if pattern.groups != 1:
-            raise DataError(f"comment must have one pair of parentheses around the group, got {expression!r}")
+            raise DataError(f"comment must have one capture group, (...), for the group; got {expression!r}")
         comments, found = self._search_comments(pattern, "names a group")
         if None in found:
             at = found.index(None)
             raise DataError(
-                f"{expression!r} finds nothing in the comment of document {at} (list "
-                f"{shortened(self.qids[self.list_of(at)])}), {shortened(comments[at])}; {found.count(None)} such in all"
+                f"{expression!r} does not match the comment of document {at} (list "
+                f"{shortened(self.qids[self.list_of(at)])}), {shortened(comments[at])}; "
+                f"{found.count(None)} comments do not match"
             )
         return np.asarray(Names.of([match[1] if match else "" for match in found]))
 
@@ -298,7 +298,7 @@ class RankingData:
         return self.comments, [pattern.search(text.decode("utf-8", "replace")) for text in self.comments]
 
     def summary(self) -> Summary:
-        """Counts and statistics, which print as a table.
+        """Counts and statistics, printed as a table.
 
         >>> print(RankingData.from_arrays([[0.5], [1.0], [2.0]], [0, 1, 0], ["a", "a", "b"]).summary())
         lists                     2
@@ -330,9 +330,9 @@ class RankingData:
 
 @dataclass(frozen=True)
 class Summary:
-    """Counts of a `RankingData`; `str()` gives a table.
+    """Counts and statistics of a `RankingData`; `str()` formats a table.
 
-    Relevant means label > 0; `density` is the share of values that are stored.
+    Relevant means label > 0; `density` is the fraction of values that are stored.
     """
 
     lists: int
@@ -373,10 +373,10 @@ class Splits(NamedTuple):
 
 
 def concatenate(parts: Sequence[RankingData]) -> RankingData:
-    """The lists of all parts, one part after another.
+    """Concatenate the lists of several parts.
 
-    Documents keep names, comments, missing counts and groups if all parts have them. No parts, or parts that differ in the
-    number of features or share a query name, raise DataError.
+    Names, comments, missing counts and groups are kept if all parts have them. No parts, different numbers of features, or
+    repeated query names raise DataError.
 
     >>> one = RankingData.from_arrays([[1.0]], [1], ["a"])
     >>> two = RankingData.from_arrays([[2.0]], [0], ["b"])
@@ -388,7 +388,7 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
     widths = [part.num_features for part in parts]
     if len(set(widths)) > 1:
         raise DataError(
-            f"all parts must have the same number of features, got {widths}; read them with one num_features="
+            f"all parts must have the same number of features, got {widths}; read them with the same num_features="
         )
 
     def joined(name: str) -> Any:
@@ -401,14 +401,14 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
 
     lengths = np.concatenate([part.lengths for part in parts])
     return RankingData(
-        **{name: joined(name) for name in _per_document()},  # groups are compared within a list alone
+        **{name: joined(name) for name in _per_document()},  # groups are only compared within a list
         offsets=np.concatenate([[0], np.cumsum(lengths)]),
         qids=Names.joined([part.qids for part in parts]),
     )
 
 
 def _names(ids: np.ndarray) -> Names:
-    """Numbers and strings as names; NumPy would make floats of integers and floats."""
+    """Numbers and strings as names; NumPy would convert integers among floats to floats."""
     if ids.dtype.kind != "O":
         return Names.of(ids)
     same = any(all(isinstance(each, kind) for each in ids) for kind in (str, bytes))
@@ -416,7 +416,7 @@ def _names(ids: np.ndarray) -> Names:
 
 
 def _per_document() -> list[str]:
-    """The fields of `RankingData` that have one entry a document, `features` and `labels` first."""
+    """The fields of `RankingData` with one entry per document, `features` and `labels` first."""
     return [entry.name for entry in fields(RankingData) if entry.name not in ("offsets", "qids")]
 
 
@@ -432,7 +432,7 @@ def _check_types(features: Features, labels: np.ndarray, offsets: np.ndarray) ->
     if not isinstance(offsets, np.ndarray) or offsets.dtype != np.int64 or offsets.ndim != 1 or not len(offsets):
         wrong = wrong or f"offsets must be an int64 array [lists + 1], got {_kind(offsets)}"
     if wrong:
-        raise DataError(f"{wrong}; RankingData.from_arrays(X, y, qid) converts")
+        raise DataError(f"{wrong}; use RankingData.from_arrays(X, y, qid) to convert")
 
 
 def _kind(value: Any) -> str:

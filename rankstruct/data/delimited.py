@@ -1,4 +1,4 @@
-"""How a CSV file is written: its encoding, its separator and the names of its columns, as its first lines tell."""
+"""The dialect of a CSV file: encoding, separator and column names, inferred from its first lines."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.text import read_blocks, text_lines
 
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
-_MARKS = (  # those of UTF-32 begin with those of UTF-16
+_MARKS = (  # UTF-32 first, since UTF-16's are prefixes
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
     (codecs.BOM_UTF8, "utf-8-sig"),
 )
-_HEAD, _LONGEST = 2**16, 2**24  # bytes that are looked at, and those that a first line may have
+_HEAD, _LONGEST = 2**16, 2**24  # bytes inspected, and the longest first line
 
 
 class Header(NamedTuple):
-    """What the first lines of a CSV file tell.
+    """The dialect of a CSV file.
 
     Attributes:
-        names: of the columns, as the first line has them, without blanks around them; none where it is no CSV.
-        separator: what stands between cells.
-        encoding: as Python names it, told by a byte order mark; UTF-8 without one.
-        rows: some of the rows below.
+        names: the cells of the first line, stripped; empty if it is not CSV.
+        separator: the separator of cells.
+        encoding: Python's name of the encoding, by the byte order mark; UTF-8 without one.
+        rows: the first rows after it.
     """
 
     names: list[str]
@@ -42,23 +42,21 @@ class Header(NamedTuple):
 
     @property
     def between(self) -> str:
-        """What separates, in a word, such as "comma"."""
+        """The name of the separator, such as "comma"."""
         return SEPARATORS.get(self.separator, repr(self.separator))
 
 
 def read_header(path: str | os.PathLike[str], wanted: Sequence[str] = ("qid",), separator: str | None = None) -> Header:
-    """Look at the first lines of a CSV file, plain or packed.
+    """Infer the dialect of a CSV file, plain or compressed, from its first lines.
 
-    The separator, if none is given, is the one under which a column that is `wanted` is there, else the one that makes most
-    columns: a comma, a semicolon, a tab or a bar.
+    The separator (comma, semicolon, tab or bar), if not given, is one with which a `wanted` column exists, otherwise the one with
+    the most columns.
 
     Raises:
-        DataError: the file cannot be read, or its text is of another encoding than its byte order mark says.
+        DataError: the file cannot be read, or its encoding is not that of its byte order mark.
     """
     head, encoding = _head(path)
-    found = {
-        each: _rows(head, each) for each in ([separator] if separator else SEPARATORS)
-    }  # the first of equals is taken
+    found = {each: _rows(head, each) for each in ([separator] if separator else SEPARATORS)}  # ties go to the first
     chosen = max(
         found,
         key=lambda each: (any(find_column(_names(found[each]), name) for name in wanted), len(_names(found[each]))),
@@ -67,17 +65,17 @@ def read_header(path: str | os.PathLike[str], wanted: Sequence[str] = ("qid",), 
 
 
 def check_columns(path: object, names: Sequence[str]) -> None:
-    """Raise DataError for columns that have no name or one that another has, and for the index of a pandas frame."""
+    """Raise DataError for unnamed or duplicate columns, and for the index of a pandas data frame."""
     for at, name in enumerate(names):
         if not name or name in names[:at] or re.fullmatch(r"__index_level_\d+__|Unnamed: 0", name):
             raise DataError(
-                f"{path}: expected columns of different names, got {name!r} for number {at + 1}; a row's number "
-                "(the index of a pandas frame) is no feature: write the table without it"
+                f"{path}: expected columns with unique names, got {name!r} for column {at + 1}; the row number "
+                "(the index of a pandas data frame) is not a feature: write the table without it"
             )
 
 
 def find_column(names: Iterable[str], wanted: str) -> str | None:
-    """The column that goes by a name: of all that differ from it in case alone, if it is none of them itself, the only one.
+    """The column of a name: the exact match, otherwise the only one that differs in case.
 
     >>> find_column(["QID", "x"], "qid"), find_column(["QID", "Qid"], "qid"), find_column(["QID", "qid"], "qid")
     ('QID', None, 'qid')
@@ -90,25 +88,30 @@ def find_column(names: Iterable[str], wanted: str) -> str | None:
 
 
 def open_unpacked(path: str | os.PathLike[str]) -> IO[bytes]:
-    """The bytes of a file, unpacked, as a file to read from; reading raises DataError as `read_blocks` does."""
+    """Open a file for reading its decompressed bytes; reading raises DataError as `read_blocks` does."""
     return io.BufferedReader(_Blocks(read_blocks(path)), 2**20)
 
 
 def decoded_lines(path: str | os.PathLike[str], encoding: str) -> Iterator[str]:
-    """The lines of a text file with their ends; raises DataError for bytes that are not of the encoding."""
+    """The lines of a text file with their line ends; raises DataError for bytes invalid in the encoding."""
     if encoding.startswith("utf-8"):
         yield from (line for _, line in text_lines(path, newline=""))
         return
     try:
         yield from io.TextIOWrapper(open_unpacked(path), encoding, newline="")
     except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path}: expected text in {encoding.upper()}, as its first bytes say, got: {error.reason}; save the file as UTF-8"
-        ) from None
+        raise wrong_encoding(path, encoding, error) from None
+
+
+def wrong_encoding(path: object, encoding: str, error: UnicodeDecodeError) -> DataError:
+    """The error for a file whose bytes are not in the encoding that its byte order mark names."""
+    return DataError(
+        f"{path}: expected {encoding.upper()} text, by its byte order mark, got: {error.reason}; save the file as UTF-8"
+    )
 
 
 class _Blocks(io.RawIOBase):
-    """A file to read from, of its blocks."""
+    """A file object over an iterator of blocks."""
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
         super().__init__()
@@ -127,7 +130,7 @@ class _Blocks(io.RawIOBase):
 
 
 def _head(path: str | os.PathLike[str]) -> tuple[str, str]:
-    """The first lines of a file, the last of them whole, and the encoding."""
+    """The first complete lines of a file, and the encoding."""
     pieces: list[str] = []
     encoding, size = "utf-8", 0
     decoder: codecs.IncrementalDecoder | None = None
@@ -136,7 +139,7 @@ def _head(path: str | os.PathLike[str]) -> tuple[str, str]:
             encoding = next((name for mark, name in _MARKS if block.startswith(mark)), encoding)
             if encoding == "utf-8" and b"\0" in block[:1000]:
                 raise DataError(
-                    f"{path}: expected text in UTF-8, got zero characters, as in UTF-16 without a byte order mark; save the file "
+                    f"{path}: expected text in UTF-8, got null characters, as in UTF-16 without a byte order mark; save the file "
                     "as UTF-8"
                 )
             decoder = codecs.getincrementaldecoder(encoding)("replace")
@@ -151,7 +154,7 @@ def _head(path: str | os.PathLike[str]) -> tuple[str, str]:
 
 def _rows(text: str, separator: str) -> list[list[str]]:
     found: list[list[str]] = []
-    with suppress(csv.Error):  # who reads the file says what is wrong with it
+    with suppress(csv.Error):  # the reader of the file reports the error
         found.extend(
             [cell.strip() for cell in row] for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator)
         )
@@ -163,5 +166,5 @@ def _names(rows: list[list[str]]) -> list[str]:
 
 
 def named(names: Iterable[str], most: int = 200) -> str:
-    """Names of columns for a message."""
+    """Column names for a message."""
     return shortened(", ".join(names), most)

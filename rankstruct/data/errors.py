@@ -1,4 +1,4 @@
-"""The error of everything that is read from a file, what its messages show, and a check of arguments."""
+"""The exception for invalid data, and helpers for messages and argument checks."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ __all__ = ["DataError"]
 
 
 class DataError(ValueError):
-    """Data that break a rule; the message names the place (file and line, if any), the rule and the way out."""
+    """Invalid data; the message has the place (file and line, if any), what was expected and how to fix it."""
 
 
 def shortened(value: object, most: int = 60) -> str:
-    """`repr(value)` for a message: cut where a string or bytes is long.
+    """`repr(value)` for a message, with long strings and bytes truncated.
 
     >>> shortened("qid:1"), len(shortened("x" * 10_000))
     ("'qid:1'", 65)
@@ -21,7 +21,7 @@ def shortened(value: object, most: int = 60) -> str:
 
 
 def check_least(least: float, **values: float | None) -> None:
-    """Raise ValueError where an argument, other than None, is below `least`."""
+    """Raise ValueError if an argument, other than None, is below `least`."""
     for name, value in values.items():
         if value is not None and not value >= least:
             raise ValueError(f"{name} must be at least {least}, got {value}")

@@ -1,4 +1,4 @@
-"""The official layout of a benchmark: `Fold1/train.txt`, `vali.txt` and `test.txt`."""
+"""The folder layout of LETOR benchmarks: `Fold1/train.txt`, `vali.txt` and `test.txt`."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def read_folds(path: str | os.PathLike[str], fold: int | None = None, **options:
     """Read the three parts of a fold, with the same number of features.
 
     Args:
-        path: a folder with `Fold1`, `Fold2`, ...; or, with `fold=None`, one with the three files. They end in `.txt` or another
-            suffix that `read_lists` knows, and `.gz`, `.bz2`, `.xz` or `.zst` may follow.
-        fold: the number of the fold, from 1.
-        options: those of `read_lists`.
+        path: a folder with `Fold1`, `Fold2`, ...; or, with `fold=None`, one with the three files. Their suffix is `.txt` or
+            another one of `read_lists`, optionally followed by `.gz`, `.bz2`, `.xz` or `.zst`.
+        fold: the fold number, from 1.
+        options: options of `read_lists`.
 
     Raises:
-        DataError: a folder or file is absent (the message lists what is there), or a file breaks the format.
+        DataError: a folder or file is missing (the message lists the files found), or a file is malformed.
 
     >>> splits = read_folds("OHSUMED", 1)  # doctest: +SKIP
     >>> splits.train.num_lists  # doctest: +SKIP
@@ -38,15 +38,15 @@ def read_folds(path: str | os.PathLike[str], fold: int | None = None, **options:
 
 
 def read_alike(files: Sequence[str | os.PathLike[str]], **options: Any) -> list[RankingData]:
-    """Read files of lists, with the same number of features; options and errors are those of `read_lists`.
+    """Read files of lists with the same number of features; options and errors are those of `read_lists`.
 
-    Features that have names have the order of the first file.
+    Named features are in the order of the first file.
     """
     names = feature_names(files[0], **options) if files else None
     named = [{} if names is None or feature_names(file, **options) is None else {"features": names} for file in files]
     parts = [read_lists(file, **options, **more) for file, more in zip(files, named, strict=True)]
     widths = {part.num_features for part in parts}
-    if len(widths) > 1:  # sparse files need not mention the last features
+    if len(widths) > 1:  # sparse files may lack the last features
         _check_tables(files, [part.num_features for part in parts])
         options |= {"num_features": max(widths)}
         parts = [read_lists(file, **options, **more) for file, more in zip(files, named, strict=True)]
@@ -54,45 +54,43 @@ def read_alike(files: Sequence[str | os.PathLike[str]], **options: Any) -> list[
 
 
 def _check_tables(files: Sequence[str | os.PathLike[str]], widths: Sequence[int]) -> None:
-    """Raise DataError where a table has fewer features than another file: its columns are all that it has."""
+    """Raise DataError if a table has fewer features than another file, since a table lists all of its features."""
     most = max(widths)
     if widths[0] < most and feature_names(files[0]) is not None:
-        raise DataError(
-            f"{files[widths.index(most)]}: expected {widths[0]} features, as many as {files[0]} has, got {most}"
-        )
+        raise DataError(f"{files[widths.index(most)]}: expected {widths[0]} features, as in {files[0]}, got {most}")
     for file, width in zip(files, widths, strict=True):
         if width < most and feature_names(file) is not None:
-            raise DataError(f"{file}: expected {most} features, as many as other files have, got {width}")
+            raise DataError(f"{file}: expected {most} features, as in the other files, got {width}")
 
 
 def fold_files(path: str | os.PathLike[str], fold: int | None = None) -> list[Path]:
-    """The files of the three parts; raises DataError, with a list of what is there, if the folder or one of them is absent."""
+    """The files of the three parts; raises DataError, with the files found, if the folder or a part is missing."""
     return [file for file in find_parts(path, fold).values() if file is not None]
 
 
 def find_parts(
     path: str | os.PathLike[str], fold: int | None = None, required: Sequence[str] = PARTS
 ) -> dict[str, Path | None]:
-    """The file of each part, None where it is absent and not required."""
+    """The file of each part, None if missing and not required."""
     folder = Path(path) if fold is None else Path(path) / f"Fold{fold}"
     if not folder.is_dir():
         itself = any(map(_found(Path(path)).get, PARTS))
         advice = ""
         if itself:
-            advice = f"; {path} has such files itself: leave out fold (--data.fold null), or, for commands over folds, "
-            advice += "divide their lists (--data.protocol cross-validation)"
+            advice = f"; {path} has such files itself: remove fold (--data.fold null), or, for commands over folds, "
+            advice += "split their lists (--data.protocol cross-validation)"
         raise DataError(f"{folder}: expected a folder with {_FILES}, got none; {_present(folder.parent)}{advice}")
     found = _found(folder)
     for part, file in found.items():
         if file is None and part in required:
-            advice = "; give fold (--data.fold) to choose one" if fold is None and any(folder.glob("Fold*")) else ""
-            advice = advice or "; rankstruct rank takes the files by themselves too, as --train and --test"
+            advice = "; give fold (--data.fold) to select one" if fold is None and any(folder.glob("Fold*")) else ""
+            advice = advice or "; or pass single files to rankstruct rank, as --train and --test"
             raise DataError(f"{folder}: expected {_FILES}, got no {part}.txt; {_present(folder)}{advice}")
     return found
 
 
 def _found(folder: Path) -> dict[str, Path | None]:
-    """The file of each part, by the order of the formats."""
+    """The file of each part, in the order of the formats."""
     endings = [suffix + packed for suffix in (*FORMATS, CSV) for packed in ("", *PACKED)]
     return {
         part: next((file for ending in endings if (file := folder / f"{part}{ending}").is_file()), None)

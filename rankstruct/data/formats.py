@@ -1,4 +1,4 @@
-"""Formats of data files by suffix: what is registered here serves every command that reads lists."""
+"""File formats by suffix, for every command that reads lists."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["read_lists", "register_format"]
 
 CSV = ".csv"
 
-#: Readers of lists by suffix; the first is what an unknown suffix is read as.
+#: Readers of lists by suffix; the first one is used for unknown suffixes.
 FORMATS: dict[str, Callable[..., RankingData]] = {
     ".txt": read_svmlight,
     ".svm": read_svmlight,
@@ -31,34 +31,33 @@ FORMATS: dict[str, Callable[..., RankingData]] = {
     ".arrow": read_arrow,
     ".feather": read_arrow,
 }
-#: Readers of rows with a class each, which `Source` divides and samples into queries; a CSV file with a column `qid` has lists.
+#: Readers of classification data, from which `Source` samples queries; CSV files with a column `qid` are lists instead.
 CLASS_FORMATS: dict[str, Callable[..., ClassTable]] = {".arff": read_arff, CSV: read_csv}
 
 
 def register_format(suffix: str, reader: Callable[..., RankingData]) -> None:
-    """Read files of a suffix with `reader`, in folds, as `predict_path` and as labels of `rankstruct evaluate`.
+    """Register a reader for files of a suffix, in folds, as `predict_path` and as labels of `rankstruct evaluate`.
 
     Args:
         suffix: such as `".tsv"`; the files may have `.gz`, `.bz2`, `.xz` or `.zst` after it.
-        reader: called as `reader(path, num_features=None, labels="grades", cache=True)`, some of the three or none being given;
+        reader: called as `reader(path, num_features=None, labels="grades", cache=True)`, with any of the three options;
             `num_features` is the least number of features of the result.
 
     Raises:
-        ValueError: no suffix, or one that is taken.
+        ValueError: an invalid suffix, or one already in use.
     """
     if not suffix.startswith(".") or suffix in FORMATS:
         raise ValueError(
-            f"suffix must begin with a point and be none of {', '.join(FORMATS)}, which are taken; got {suffix!r}"
+            f"suffix must start with a dot and differ from {', '.join(FORMATS)}, which are in use; got {suffix!r}"
         )
     FORMATS[suffix] = reader
 
 
 def read_lists(path: str | os.PathLike[str], **options: Any) -> RankingData:
-    """Read a file of lists in the format of its suffix; SVMlight or LETOR lines where the suffix says none.
+    """Read a file of lists in the format of its suffix; files of unknown suffixes are SVMlight or LETOR files.
 
-    Options are what the reader takes: `num_features`, `labels`, `cache`; see `read_svmlight` for its own, of which `zero_based`
-    may be given for any file: others have no feature ids. A file that breaks its format, or holds classes instead of lists,
-    raises DataError.
+    Options are those of the reader: `num_features`, `labels`, `cache`; see `read_svmlight` for its own, of which `zero_based` is
+    accepted, and ignored, for files without feature ids. A malformed file, or one of classification data, raises DataError.
     """
     reader = find_reader(path, options.get("qid", "qid"))
     if reader is not read_svmlight:
@@ -67,10 +66,10 @@ def read_lists(path: str | os.PathLike[str], **options: Any) -> RankingData:
 
 
 def find_reader(path: str | os.PathLike[str], qid: str = "qid") -> Callable[..., RankingData]:
-    """The reader of a file of lists; `qid` is the column that tells a CSV table of lists from one of classes.
+    """The reader of a file of lists; a CSV file without the column `qid` is classification data.
 
     Raises:
-        DataError: the file has classes.
+        DataError: the file is classification data.
     """
     suffix = suffix_of(path)
     if has_classes(path, qid):
@@ -79,8 +78,8 @@ def find_reader(path: str | os.PathLike[str], qid: str = "qid") -> Callable[...,
         table, found = (f" without a column {qid!r}", read_header(path).names) if suffix == CSV else ("", [])
         there = f"; this one has {named(found)}" if found else ""
         raise DataError(
-            f"{path}: expected lists, and a {suffix} file{table} has rows with a class each; protocol='cross-validation' of a "
-            f"Source makes queries of them. A table of lists, CSV or Parquet, has columns qid, label and features{there}"
+            f"{path}: expected lists, got classification data (a {suffix} file{table}); protocol='cross-validation' of a "
+            f"Source turns them into queries. A table of lists, CSV or Parquet, has columns qid, label and features{there}"
         )
     return _reader_of(suffix)
 
@@ -90,7 +89,7 @@ def _reader_of(suffix: str) -> Callable[..., RankingData]:
 
 
 def feature_names(path: str | os.PathLike[str], **options: Any) -> list[str] | None:
-    """The names of a file's features, in its order; None where they have numbers alone. `options` are those of `read_lists`.
+    """The feature names of a file, in its order; None if features have only numbers. Options are those of `read_lists`.
 
     >>> feature_names("train.txt") is None
     True
@@ -103,29 +102,29 @@ def feature_names(path: str | os.PathLike[str], **options: Any) -> list[str] | N
 def options_for_model(
     path: str | os.PathLike[str], names: list[str] | None, num_features: int | None
 ) -> dict[str, Any]:
-    """Options with which `read_lists` gives a model the features that it was trained on, by their names if both have some.
+    """Options of `read_lists` for the features that a model was trained on, matched by name if both have names.
 
     Raises:
-        DataError: a table with another number of features.
+        DataError: a table has another number of features.
     """
     there = feature_names(path)
     if there is not None and names is not None:
         return {"features": names}
     if there is not None and num_features is not None and len(there) not in (1, num_features):  # 1: a column of lists
         raise DataError(
-            f"{path}: expected {num_features} features, as many as the model was trained on, got {len(there)}: "
+            f"{path}: expected {num_features} features, as in training, got {len(there)}: "
             f"{shortened(', '.join(there), 200)}"
         )
     return {"num_features": num_features}
 
 
 def suffix_of(path: str | os.PathLike[str]) -> str:
-    """The suffix that tells a file's format: that before `.gz` and the like."""
+    """The suffix of a file's format, before `.gz` and similar."""
     return Path(unpacked_name(Path(path).name)).suffix.lower()
 
 
 def has_classes(path: str | os.PathLike[str], qid: str = "qid") -> bool:
-    """Whether a file has rows with classes: by its suffix, and of a CSV file by its columns."""
+    """Whether a file is classification data, by its suffix and, for CSV, its columns."""
     suffix = suffix_of(path)
     if suffix not in CLASS_FORMATS or suffix in FORMATS:
         return False

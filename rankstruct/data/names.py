@@ -1,6 +1,6 @@
-"""Names of documents, lists, users and items: side by side in one buffer, so that a long name costs its own length alone.
+"""Names of documents, lists, users and items, in one buffer, so that a long name only costs its own length.
 
-NumPy's own arrays of strings give every entry the room of the longest, and drop zero characters at the end of each.
+NumPy's string arrays pad every entry to the longest, and drop null characters at the end.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from rankstruct.data.errors import DataError, shortened
 
 __all__ = ["Names"]
 
-_SLACK = 2**26  # bytes that an array of one width may take beyond what its names need
+_SLACK = 2**26  # bytes that a fixed-width array may waste
 
 
 class Names(NDArrayOperatorsMixin):
-    """Strings `[n]` (or bytes) that are never changed; indexed, compared and converted as a NumPy array of them would be.
+    """An immutable array `[n]` of strings (or bytes) that is indexed, compared and converted like a NumPy array.
 
-    `names[3]` is a string; a slice, a mask or indices give `Names`. Wherever NumPy takes an array it takes these, as an array of
-    one width, or of objects where one width would waste memory or lose zero characters at an end.
+    `names[3]` is a string; a slice, a mask or indices return `Names`. NumPy functions accept it, as a fixed-width array, or as an
+    object array if fixed width would waste memory or lose null characters at the end of a name.
 
     Args:
-        text: `[bytes]` uint8, the names one after another; strings in UTF-8.
+        text: `[bytes]` uint8, the concatenated names; strings in UTF-8.
         offsets: `[n + 1]` int64: name i is `text[offsets[i] : offsets[i + 1]]`.
         kind: `str` or `bytes`.
 
     Raises:
-        DataError: offsets that do not rise from 0 to the length of the text.
+        DataError: offsets do not increase from 0 to the length of the text.
 
     >>> names = Names.of(["d7", "", "d9"])
     >>> names[0], names[[2, 1]].tolist(), names == "d9"
@@ -47,7 +47,7 @@ class Names(NDArrayOperatorsMixin):
 
     @classmethod
     def of(cls, values: Any) -> Names:
-        """Names from names, an array or a sequence `[n]` of strings, bytes or numbers; these become strings."""
+        """Convert an array or sequence `[n]` of strings, bytes or numbers (to strings); `Names` are returned as they are."""
         if isinstance(values, Names):
             return values
         given = values if _all_of(str, values) or _all_of(bytes, values) else np.asarray(values)
@@ -64,7 +64,7 @@ class Names(NDArrayOperatorsMixin):
 
     @classmethod
     def joined(cls, parts: Sequence[Names]) -> Names:
-        """The names of all parts, one part after another.
+        """Concatenate names.
 
         >>> Names.joined([Names.of(["a"]), Names.of(["b", "c"])]).tolist()
         ['a', 'b', 'c']
@@ -80,7 +80,7 @@ class Names(NDArrayOperatorsMixin):
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """Number of names."""
         return len(self)
 
     @property
@@ -90,7 +90,7 @@ class Names(NDArrayOperatorsMixin):
 
     @property
     def dtype(self) -> np.dtype:
-        """The kind of array that they are converted to; its width is not known before."""
+        """The dtype of converted arrays, without its width, which is unknown before conversion."""
         return np.dtype(self.kind)
 
     def __len__(self) -> int:
@@ -107,7 +107,7 @@ class Names(NDArrayOperatorsMixin):
 
     @classmethod
     def at_spans(cls, text: np.ndarray, spans: np.ndarray, kind: type = str) -> Names:
-        """Copies of the bytes of `text` that `spans` `[n, 2]` int64 say; their being UTF-8 is not checked."""
+        """Copy the bytes of `text` in `spans` `[n, 2]` int64; UTF-8 is not validated."""
         offsets = np.zeros(len(spans) + 1, np.int64)
         np.cumsum(spans[:, 1] - spans[:, 0], out=offsets[1:])
         copied = np.empty(offsets[-1], np.uint8)
@@ -146,7 +146,7 @@ class Names(NDArrayOperatorsMixin):
         return f"Names([{', '.join(shown)}{', ...' if len(self) > 6 else ''}])"
 
     def repeated(self) -> tuple[int, int] | None:
-        """`(again, before)`: the first name that was there before, and where; None if all are different.
+        """`(again, before)`: the index of the first repeated name, and of its first occurrence; None if names are unique.
 
         >>> Names.of(["a", "b", "a"]).repeated()
         (2, 0)
@@ -166,13 +166,13 @@ class Names(NDArrayOperatorsMixin):
 
 
 def check_offsets(name: str, offsets: np.ndarray, end: int, of_what: str) -> None:
-    """Raise DataError unless `offsets` are int64 `[n + 1]` and rise from 0 to `end`."""
+    """Raise DataError unless `offsets` are int64 `[n + 1]` and increase from 0 to `end`."""
     if not isinstance(offsets, np.ndarray) or offsets.dtype != np.int64 or offsets.ndim != 1 or not len(offsets):
         raise DataError(f"{name} must be an int64 array [n + 1], got {type(offsets).__name__}")
-    # Neighbours are compared, not subtracted: a difference of int64 may overflow and hide that they fall.
+    # Compared, not subtracted, since an int64 difference may overflow and hide a decrease.
     if offsets[0] != 0 or offsets[-1] != end or (offsets[1:] < offsets[:-1]).any():
         shown = np.array2string(offsets, threshold=8, edgeitems=3)
-        raise DataError(f"{name} must rise from 0 to the number of {of_what}, {end}; got {shown}")
+        raise DataError(f"{name} must increase from 0 to the number of {of_what}, {end}; got {shown}")
 
 
 def _all_of(kind: type, values: Any) -> bool:

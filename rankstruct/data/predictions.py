@@ -1,4 +1,4 @@
-"""What `predict` reads and leaves: lists with the features of a model; a file of scores, and a TREC run where names allow one."""
+"""Input and output of `predict`: lists with the features of a model; a file of scores, and a TREC run if names allow one."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ _log = logging.getLogger(__name__)
 
 
 def read_for_model(path: str | Path, names: list[str] | None, num_features: int, **options: Any) -> RankingData:
-    """Lists with the features that a model was trained on, by their names if both have some; labels may be any numbers.
+    """Read lists with the features that a model was trained on, matched by name if both have names; labels may be any numbers.
 
     Args:
         path: the file.
-        names: of the features in training, None where they had numbers alone.
-        num_features: how many they were.
-        options: others of `read_lists`.
+        names: the feature names in training, None if features had only numbers.
+        num_features: the number of features in training.
+        options: further options of `read_lists`.
 
     Raises:
-        DataError: the file breaks its format, or has other features.
+        DataError: the file is malformed, or has other features.
     """
     data = read_lists(path, labels="real", **options_for_model(path, names, num_features), **options)
     if data.num_features != num_features:
-        raise DataError(f"{path}: expected {num_features} features, as many as in training, got {data.num_features}")
+        raise DataError(f"{path}: expected {num_features} features, as in training, got {data.num_features}")
     _tell_order(path, names, num_features)
     return data
 
 
 def _tell_order(path: str | Path, names: list[str] | None, num_features: int) -> None:
-    """Say that features are taken by their order where either side has no names, so that a wrong order is noticed."""
+    """Warn if features are matched by order because one side has no names, so that a wrong order is noticed."""
     there = feature_names(path)
     if (there is None) != (names is None) and len(known := there or names or []) == num_features:
-        where = "in training" if there is None else "there, which training had not"
-        _log.warning("%s: features are taken in their order, by the names %s: %s", path, where, ", ".join(known)[:200])
+        where = "in training, and the file has none" if there is None else "in the file, and the model has none"
+        _log.warning("%s: features are matched by order; they have names %s: %s", path, where, ", ".join(known)[:200])
 
 
 def write_predictions(folder: Path, data: RankingData, scores: ArrayLike) -> list[str]:
-    """Write `scores.txt`, `[documents]` in the order of the data, and `run.txt`; returns what to tell the user.
+    """Write `scores.txt`, `[documents]` in the order of the data, and `run.txt`; returns messages for the user.
 
-    Where names cannot be told apart in a run there is none, not even an earlier one, and the user is told why.
+    If names are ambiguous in a run, none is written, an earlier one is removed, and a message explains why.
     """
     run = folder / "run.txt"
     run.unlink(missing_ok=True)  # of other lists
@@ -64,7 +64,7 @@ def write_predictions(folder: Path, data: RankingData, scores: ArrayLike) -> lis
 
 
 def _check_documents(data: RankingData) -> None:
-    """Raise DataError where a document is in a list twice, which no run may have."""
+    """Raise DataError for a document repeated in a list, which runs do not allow."""
     if data.docids is None:
         return
     for qid, (first, last) in zip(data.qids.tolist(), pairwise(data.offsets.tolist()), strict=True):

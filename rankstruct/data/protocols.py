@@ -1,4 +1,4 @@
-"""Which lists are for training, validation and test: official folds, cross-validation, trials, and queries made of classes."""
+"""Evaluation protocols: official folds, cross-validation, random trials, and queries sampled from classes."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ PROTOCOLS = get_args(Protocol)
 def cross_validation_parts(
     number: int, fold: int, folds: int, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Training, validation and test indices of one fold: each index is once in a test part and once in a validation part.
+    """Training, validation and test indices of one fold; over all folds, each index is tested once and validated once.
 
-    `number` things are divided, in random order; `fold` is from 1 to `folds`, of which there are at least 3.
+    `number` items are split at random; `fold` is from 1 to `folds`, at least 3.
 
     >>> [part.tolist() for part in cross_validation_parts(4, 1, 4)]
     [[1, 3], [0], [2]]
     """
     if not 1 <= fold <= folds or folds < 3 or number < folds:
-        raise ValueError(f"fold must be from 1 to {folds}, of 3 or more and at most {number}; got {fold} of {folds}")
+        raise ValueError(f"fold must be from 1 to {folds}, and folds from 3 to {number}; got fold {fold} of {folds}")
     parts = np.array_split(np.random.default_rng(seed).permutation(number), folds)
     test, vali = fold - 1, fold % folds
     rest = [part for at, part in enumerate(parts) if at not in (test, vali)]
@@ -40,9 +40,8 @@ def trial_parts(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Training, validation and test indices of one random trial, with balanced use.
 
-    Over the trials from the first on, the numbers of times that any two things were used for training differ by at most one;
-    so nearly do those for validation, which are drawn from what is left. Trials count from 1; `sizes` are those of the three
-    parts, in all at most `number`.
+    Over the trials 1, 2, ..., the numbers of times that items are used for training differ by at most one; those for validation,
+    sampled from the rest, nearly so. Trials are numbered from 1; `sizes` are those of the three parts, at most `number` in total.
 
     Source: Yue, Finley, Radlinski, Joachims, SIGIR 2007, section 5: 50 trials of 10, 5 and 35 queries.
 
@@ -51,7 +50,7 @@ def trial_parts(
     """
     if trial < 1 or len(sizes) != 3 or min(sizes) < 1 or sum(sizes) > number:
         raise ValueError(
-            f"a trial needs three sizes of at least 1, in all at most {number}; got trial {trial}, {sizes}"
+            f"a trial needs a number from 1 and three sizes of at least 1, at most {number} in total; got trial {trial}, {sizes}"
         )
     rng = np.random.default_rng(seed)
     used = np.zeros((2, number))
@@ -78,9 +77,9 @@ def class_splits(
     documents: int = 100,
     seed: int = 0,
 ) -> Splits:
-    """Queries of one fold of rows with classes: rows are divided, and each part is sampled, so that no row is in two parts.
+    """Queries of one fold of classification data: rows are split, and queries are sampled within each part.
 
-    Features are scaled by the training rows, to [0, 1] there. Arguments are those of `rankstruct.data.Source`.
+    Features are scaled to [0, 1] on the training rows. Arguments are those of `rankstruct.data.Source`.
     """
     kinds, counts = np.unique(table.classes, return_counts=True)
     kind = str(kinds[counts.argmin()]) if relevant is None else relevant

@@ -1,13 +1,13 @@
 """TREC runs and relevance judgements (qrels), and plain files of scores.
 
-A line of a run is `query Q0 docid rank score tag`, a line of qrels `query iteration docid label`. Columns are separated by
-tabs where the first line has so many fields between tabs, and names may then have blanks in them; else by blanks and tabs, as
-for trec_eval. Every line has as many columns as the first. A blank is one of ASCII: a no-break space is part of a name. Qrels
-may also have BEIR's three columns, `query-id corpus-id score`, under a first line that says so. The rank column is not read: as
-for trec_eval, scores alone order a list. Lines of `#` and a blank are remarks, unless they have all columns and a number where
-one belongs; names may start with `#`, and a warning tells how many lines do. Reading raises DataError for a file that is absent
-or empty, a line with another number of columns, a label that is not an integer (`1.0` is one), a score that is not a finite
-number, and a document twice in a query.
+A line of a run is `query Q0 docid rank score tag`, a line of qrels `query iteration docid label`. Columns are separated by tabs
+if the first line has all of its fields between tabs, so that names may contain blanks; otherwise by blanks and tabs, as in
+trec_eval. All lines have the same number of columns. Blanks are ASCII: a no-break space is part of a name. Qrels may also have
+BEIR's three columns, `query-id corpus-id score`, with these names in the first line. The rank column is ignored: as in trec_eval,
+lists are ordered by score only. Lines that start with `#` and a blank are comments, unless they have all columns and a valid
+number; names may start with `#`, and the number of such lines is logged as a warning. Reading raises DataError for a missing or
+empty file, a line with another number of columns, a label that is not an integer (`1.0` is one), a score that is not finite, and
+a document repeated in a query.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["JoinedRun", "join_run", "read_qrels", "read_run", "read_scores", "wr
 
 _log = logging.getLogger(__name__)
 
-_MOST = 2**53  # of a label: above it float64 does not hold all integers
+_MOST = 2**53  # the largest label: float64 is not exact for all integers above
 
 _NOT_READ_BACK = re.compile(r"\A\Z|\A | \Z|[\t\r\n\ud800-\udfff]")
 
@@ -45,22 +45,22 @@ Judgements = dict[str, dict[str, float]]
 
 @dataclass(frozen=True, eq=False)
 class JoinedRun:
-    """The documents of a run with their judgements: flat, with `offsets`, in the order of the run file within a query.
+    """The documents of a run with their judgements: flat arrays with `offsets`, in the order of the run within each query.
 
     Args:
-        scores: `[documents]` float64. trec_eval itself keeps 32 bits: `scores.astype("float32")` has its ties.
-        labels: `[documents]` float64; 0 for a document that was not judged.
+        scores: `[documents]` float64. trec_eval uses float32: `scores.astype("float32")` has its ties.
+        labels: `[documents]` float64; 0 for an unjudged document.
         offsets: `[lists + 1]` int64.
         qids: `[lists]` strings.
         docids: `[documents]` strings.
-        num_relevant: `[lists]` int64, relevant (label > 0) documents of the qrels, retrieved or not.
+        num_relevant: `[lists]` int64, the number of relevant (label > 0) documents in the qrels, retrieved or not.
         ideal_labels: `[judged documents]` float64, the labels of all judged documents, retrieved or not, list by list.
         ideal_offsets: `[lists + 1]` int64: those of list i are `ideal_labels[ideal_offsets[i] : ideal_offsets[i + 1]]`.
-        judged: `[documents]` bool, which were judged.
-        pooled: `[documents]` bool, which the qrels name: those judged, and those in the pool that nobody judged, label -1.
-        not_judged: how many documents of the run have no judgement.
-        only_in_run: queries of the run that the qrels do not have; they are left out.
-        only_in_qrels: queries of the qrels that the run does not have; they are left out, as trec_eval does by default.
+        judged: `[documents]` bool, whether the document was judged.
+        pooled: `[documents]` bool, whether it is in the qrels: judged, or in the pool but unjudged (label -1).
+        not_judged: the number of documents of the run without a judgement.
+        only_in_run: queries of the run that are not in the qrels, which are left out.
+        only_in_qrels: queries of the qrels that are not in the run, which are left out, as trec_eval does by default.
     """
 
     scores: np.ndarray
@@ -79,7 +79,7 @@ class JoinedRun:
 
 
 class _Form(NamedTuple):
-    """A file of one number for each query and document."""
+    """A format with one number per query and document."""
 
     columns: str
     document: int
@@ -89,7 +89,7 @@ class _Form(NamedTuple):
 
 
 def _as_label(word: str) -> float:
-    """An integer, also one that is written as a decimal number."""
+    """Parse an integer, possibly written as a decimal number."""
     try:
         return parse_number(word, int)
     except ValueError:
@@ -106,7 +106,7 @@ _RUN = _Form("query Q0 docid rank score tag", 2, 4, parse_number, _SCORE)
 
 
 def read_qrels(path: str | os.PathLike[str]) -> Judgements:
-    """Judgements as `{query: {docid: label}}`; raises as the module says."""
+    """Read judgements as `{query: {docid: label}}`; see the module for the format and its errors."""
     path = Path(path)
     lines = text_lines(path)
     first = next(lines, (0, ""))
@@ -117,21 +117,21 @@ def read_qrels(path: str | os.PathLike[str]) -> Judgements:
 
 
 def read_run(path: str | os.PathLike[str]) -> Judgements:
-    """A run as `{query: {docid: score}}`; raises as the module says."""
+    """Read a run as `{query: {docid: score}}`; see the module for the format and its errors."""
     path = Path(path)
     return _read_table(path, text_lines(path), _RUN)
 
 
 def write_run(path: str | os.PathLike[str], data: RankingData, scores: ArrayLike, tag: str = "rankstruct") -> None:
-    """Write scores as a TREC run, lists in the order of the data, each sorted by score; the file appears whole or not at all.
+    """Write scores as a TREC run, lists in the order of the data, each sorted by score; the file is written atomically.
 
     Scores are `[documents]`; ties keep the order of the data. A document without a name is called `<qid>-<k>`, the k-th of its
-    list; `tag` is the run's name. Blanks separate the columns, or tabs where a name or the tag has a blank in it: `read_run`
-    reads both, trec_eval does not, which is logged.
+    list; `tag` is the name of the run. Columns are separated by blanks, or by tabs if a name or the tag contains a blank:
+    `read_run` reads both, but trec_eval only the former, for which a warning is logged.
 
     Raises:
-        ValueError: scores of another shape, a score that is not finite, a document twice in a list, or a name that would not be
-            read back: it is empty, has a tab or a line end in it, begins or ends with a blank, or is no Unicode text.
+        ValueError: scores of another shape, a score that is not finite, a document repeated in a list, or a name that could not
+            be read back: it is empty, contains a tab or a line end, starts or ends with a blank, or is not valid Unicode.
 
     >>> import tempfile
     >>> data = RankingData.from_arrays([[1.0], [2.0]], [1, 0], ["q", "q"])
@@ -147,9 +147,7 @@ def write_run(path: str | os.PathLike[str], data: RankingData, scores: ArrayLike
     named = [names for names in (data.qids, data.docids) if names is not None]
     blank = " " in tag or any(" " in name for names in named for name in names)
     if blank:
-        _log.warning(
-            "%s: columns are separated by tabs, for names that have blanks, which trec_eval does not read", path
-        )
+        _log.warning("%s: columns are separated by tabs since names contain blanks; trec_eval cannot read this", path)
     between = "\t" if blank else " "
 
     def lines() -> Iterator[str]:
@@ -161,7 +159,7 @@ def write_run(path: str | os.PathLike[str], data: RankingData, scores: ArrayLike
             if len(set(docids)) < len(docids):
                 again = next(name for place, name in enumerate(docids) if name in docids[:place])
                 raise ValueError(
-                    f"a run has a document once in a query, got {_short(again)} again in query {_short(qid)}"
+                    f"expected each document once in a query, got {_short(again)} again in query {_short(qid)}"
                 )
             order = np.argsort(-as_scores(values[first:last]), kind="stable")
             for rank, place in enumerate(order.tolist(), 1):
@@ -174,18 +172,18 @@ def write_run(path: str | os.PathLike[str], data: RankingData, scores: ArrayLike
 
 
 def _check_name(what: str, name: str) -> None:
-    """Raise ValueError for a name that would not be read back."""
+    """Raise ValueError for a name that could not be read back."""
     if _NOT_READ_BACK.search(name) or (what == "query" and name[0] == "\ufeff"):
         raise ValueError(
-            f"a run has no place for the {what} {shortened(name)}: expected text without tabs and line ends, and without a "
-            "blank at either end or a byte order mark before it; rename it"
+            f"a run cannot represent the {what} {shortened(name)}: expected text without tabs, line ends, "
+            "surrounding blanks and a leading byte order mark; rename it"
         )
 
 
 def read_scores(path: str | os.PathLike[str]) -> np.ndarray:
-    """One score a line, the last word of it, `[documents]` float64, as LETOR's baselines and SVMlight write them.
+    """Read one score per line, its last word, as `[documents]` float64, the format of LETOR's baselines and SVMlight.
 
-    Raises as the module says, for a blank line and one with more or fewer words than the first too.
+    Raises DataError as described in the module, and for a blank line or one with another number of words than the first.
     """
     path = Path(path)
     scores: list[float] = []
@@ -195,7 +193,7 @@ def read_scores(path: str | os.PathLike[str]) -> np.ndarray:
         count = count or len(words)
         if words[0] and len(words) != count:
             raise DataError(
-                f"{path}:{number}: expected {count} words, the last of them a score, as on line 1, got {len(words)}, "
+                f"{path}:{number}: expected {count} words, the last one a score, as on line 1, got {len(words)}, "
                 f"{shortened(line.strip(SPACE))}; correct the line"
             )
         try:
@@ -203,12 +201,12 @@ def read_scores(path: str | os.PathLike[str]) -> np.ndarray:
         except (ValueError, OverflowError):
             raise _wrong_number(_SCORE, words[-1], f"{path}:{number}") from None
     if not scores:
-        raise DataError(f"{path}: expected scores, one a line, got an empty file")
+        raise DataError(f"{path}: expected scores, one per line, got an empty file")
     return np.array(scores)
 
 
 def write_scores(path: str | os.PathLike[str], scores: ArrayLike) -> None:
-    """Write one score a line, `[documents]`, flat and finite, or ValueError; the file appears whole or not at all.
+    """Write one score per line, `[documents]`, finite or else ValueError; the file is written atomically.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -222,13 +220,13 @@ def write_scores(path: str | os.PathLike[str], scores: ArrayLike) -> None:
 
 
 def join_run(run: Judgements, qrels: Judgements) -> JoinedRun:
-    """Give the documents of a run their judgements, in memory for as many as there are of both.
+    """Join the documents of a run with their judgements.
 
-    Queries that only one of the two has are left out, counted and logged. A label below 0 means in the pool but not judged, as
-    for trec_eval.
+    Queries of only one of the two are left out, counted and logged. A negative label means in the pool but not judged, as in
+    trec_eval.
 
     Raises:
-        DataError: no query in common; or names of one type in the run and of another in the qrels, which are never equal.
+        DataError: there is no query in common, or names are of different types in run and qrels, so that they are never equal.
 
     >>> joined = join_run({"1": {"a": 0.5, "b": 2.0}}, {"1": {"b": 1, "c": 2}, "7": {"a": 1}})
     >>> joined.labels, joined.num_relevant, joined.ideal_labels, joined.ideal_offsets, joined.only_in_qrels
@@ -246,7 +244,7 @@ def join_run(run: Judgements, qrels: Judgements) -> JoinedRun:
     only_in_qrels = tuple(query for query in qrels if query not in run)
     for names, where in ((only_in_run, "run"), (only_in_qrels, "qrels")):
         if names:
-            _log.warning("%d queries that only the %s has are left out: %s", len(names), where, _some(names))
+            _log.warning("%d queries that occur only in the %s are left out: %s", len(names), where, _some(names))
     pool = np.fromiter(chain.from_iterable(qrels[query].values() for query in common), np.float64)
     kept, ends = pool >= 0, np.cumsum([0, *(len(qrels[query]) for query in common)])
     offsets = np.cumsum([0, *(len(run[query]) for query in common)])
@@ -271,25 +269,25 @@ def join_run(run: Judgements, qrels: Judgements) -> JoinedRun:
 
 
 def _counted(flags: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """How many flags there are from each end to the next."""
+    """The number of flags between consecutive ends."""
     return np.diff(np.concatenate([[0], np.cumsum(flags)])[ends])
 
 
 def _check_types(what: str, ours: Iterable[object], theirs: Iterable[object]) -> None:
-    """Raise DataError where all names of a run have another type than all names of qrels, as 7 and "7"."""
+    """Raise DataError if the names of run and qrels have no type in common, such as 7 and "7"."""
     types = [{type(name) for name in names} for names in (ours, theirs)]
     if all(types) and not types[0] & types[1]:
         mine, other = (", ".join(sorted(kind.__name__ for kind in each)) for each in types)
         raise DataError(
-            f"the names of {what} must be of one type in run and qrels, got {mine} in the run and {other} in the qrels; "
-            "make strings of both"
+            f"the names of {what} must be of the same type in run and qrels, got {mine} in the run and {other} in the qrels; "
+            "convert both to strings"
         )
 
 
 def _read_table(
     path: Path, lines: Iterable[tuple[int, str]], form: _Form, separator: Separator | None = None
 ) -> Judgements:
-    """The numbers of a file; its first line tells the separator, unless it is given."""
+    """The numbers of a file; the separator, unless given, is inferred from its first line."""
 
     def fits(fields: Sequence[str]) -> bool:
         try:
@@ -299,7 +297,7 @@ def _read_table(
         return True
 
     table: Judgements = {}
-    names: dict[str, str] = {}  # of documents, each once in memory, however many queries have it
+    names: dict[str, str] = {}  # of documents, interned across queries
     for number, fields in field_rows(path, lines, form.columns, fits, separator=separator):
         documents = table.setdefault(fields[0], {})
         docid = names.setdefault(fields[form.document], fields[form.document])
@@ -318,7 +316,7 @@ def _read_table(
 
 
 def _finite(value: float) -> float:
-    """A number; ValueError for one that is not finite, or an integer that float64 may not hold."""
+    """Return a number; raises ValueError if it is not finite, or an integer that may not be exact in float64."""
     if not -math.inf < value < math.inf or (isinstance(value, int) and abs(value) > _MOST):
         raise ValueError
     return value
@@ -332,7 +330,7 @@ def _checked_scores(scores: ArrayLike) -> np.ndarray:
     values = as_numbers("scores", scores)
     values = values.astype(np.float64) if values.dtype == bool else values
     if values.ndim != 1:
-        raise ValueError(f"scores must be flat, shape [documents]; got {values.shape}")
+        raise ValueError(f"scores must have shape [documents], got {values.shape}")
     if not np.isfinite(values).all():
         at = int(np.flatnonzero(~np.isfinite(values))[0])
         raise ValueError(f"scores must be finite, got {values[at]} at scores[{at}]")

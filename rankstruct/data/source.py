@@ -1,4 +1,4 @@
-"""From what a config says to training, validation and test lists."""
+"""Training, validation and test lists from the data section of a config."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Source", "read_splits"]
 
 
 def _three(make: Callable[..., tuple[RankingData, object]], seed: int) -> Splits:
-    """Three parts from one scorer."""
+    """Three parts from the same scorer."""
     train, weights = make(seed=seed)
     return Splits(train, *(make(seed=seed + part, weights=weights)[0] for part in (1, 2)))
 
@@ -37,29 +37,29 @@ BUILTIN: dict[str, Callable[[int], Splits]] = {
 
 @dataclass(frozen=True)
 class Source:
-    r"""Where lists come from, how they are divided, grouped and prepared: what every command reads its data by.
+    r"""The data of a command: where lists come from, and how they are split, grouped and prepared.
 
     Args:
-        path: a folder with `train.txt`, `vali.txt` and `test.txt`, or with `Fold1` and so on; a file of lists, or of rows with
-            classes (ARFF, CSV), which are divided; or give `builtin`.
-        fold: which `Fold<n>` of the folder, where it has them; the number of the part or trial under the other protocols, from 1.
+        path: a folder with `train.txt`, `vali.txt` and `test.txt`, or with `Fold1`, `Fold2`, ...; a file of lists, or of
+            classification data (ARFF, CSV), which is split; or set `builtin`.
+        fold: the `Fold<n>` of the folder, if it has folds; with the other protocols, the number of the fold or trial, from 1.
         builtin: `"digits"` (real), `"synthetic"` or `"synthetic-groups"` (with groups), which need no files.
-        prepare: preparation steps by name, for all parts; see `fit_preparation`.
-        labels: `"grades"` takes non-negative integers alone, `"real"` any number.
-        groups: where documents' groups come from: a regular expression with one pair of parentheses for the comments, such as
-            `"host = (\S+)"`, or the number of a column before any preparation, from 0. None for those that the data have.
-        seed: of the built-in sets, and of how lists are divided.
-        cache: whether parsed files are kept in the cache folder.
-        protocol: `"folds"` (the official ones), `"cross-validation"` or `"trials"`; under the last two all lists of the first
-            fold (or of the file) are divided.
-        parts: how many cross-validation has, at least 3.
-        sizes: lists of training, validation and test, for trials.
-        queries: of each part of a file of classes, which cross-validation divides by rows.
-        documents: of such a query.
+        prepare: names of preparation steps, for all parts; see `fit_preparation`.
+        labels: `"grades"` for non-negative integers, `"real"` for any number.
+        groups: the source of document groups: a regular expression with one capture group for the comments, such as
+            `"host = (\S+)"`, or a column index, from 0, before any preparation. None for those of the data.
+        seed: seed of the built-in sets and of splits.
+        cache: whether to cache parsed files.
+        protocol: `"folds"` (the official ones), `"cross-validation"` or `"trials"`; the last two split all lists of the first
+            fold (or of the file).
+        parts: number of cross-validation folds, at least 3.
+        sizes: number of training, validation and test lists of a trial.
+        queries: number of queries per part of classification data, which cross-validation splits by rows.
+        documents: number of documents of such a query.
         relevant: the class with label 1; None for the rarest.
-        prepare_train: more steps, for the training lists alone; none that changes features.
+        prepare_train: further steps for the training lists only, which may not change features.
         prepare_test: as `prepare_train`, for validation and test lists.
-        zero_based: feature ids of SVMlight files start at 0, in all of the files.
+        zero_based: whether feature ids of SVMlight files start at 0.
 
     >>> Source(builtin="synthetic", prepare=["query-minmax"]).read().train.num_lists
     100
@@ -84,42 +84,42 @@ class Source:
     zero_based: bool = False
 
     def __post_init__(self) -> None:
-        for entry in fields(self):  # what is frozen has a hash
+        for entry in fields(self):  # frozen dataclasses are hashable
             if isinstance(value := getattr(self, entry.name), list):
                 object.__setattr__(self, entry.name, tuple(value))
         if isinstance(self.path, Path):
             object.__setattr__(self, "path", str(self.path))
-        if self.builtin == "synthetic-hosts":  # as earlier runs name it
+        if self.builtin == "synthetic-hosts":  # the name in earlier runs
             object.__setattr__(self, "builtin", "synthetic-groups")
 
     def with_fold(self, number: int) -> Source:
-        """The same with another fold, part or trial; of a built-in set, with another seed."""
+        """The same source with another fold or trial; for a built-in set, with another seed."""
         return replace(self, fold=number) if self.builtin is None else replace(self, seed=number)
 
     def read(self) -> Splits:
-        """The three parts, grouped and prepared; raises ValueError as `check` does, and for broken files."""
+        """Read the three parts, grouped and prepared; raises ValueError as `check` does, and for malformed files."""
         return self.prepare_splits(self.read_raw())[0]
 
     def read_raw(self) -> Splits:
-        """The three parts, grouped but not prepared; raises as `read` does."""
+        """Read the three parts, grouped but not prepared; raises as `read` does."""
         self.check()
         return Splits(*(part.grouped_by(self.groups) for part in self._divided()))
 
     def prepare_splits(self, raw: Splits, extra: Sequence[str] = ()) -> tuple[Splits, Steps]:
-        """Prepare what `read_raw` gave; `extra` are further steps for all parts. Also the steps of all parts, as fitted."""
+        """Prepare the result of `read_raw`, with `extra` steps; returns the splits and the fitted steps of all parts."""
         prepared, steps = prepare_splits([*self.prepare, *extra], raw)
         return self.prepare_parts(prepared), steps
 
     def prepare_parts(self, prepared: Splits) -> Splits:
-        """The steps of single parts, which come last."""
+        """Apply `prepare_train` and `prepare_test`, which come last."""
         more = parse_steps(self.prepare_test)
         return Splits(parse_steps(self.prepare_train)(prepared.train), more(prepared.vali), more(prepared.test))
 
     def check(self) -> None:
-        """Look, without reading, whether this can be read.
+        """Validate the options and paths without reading data.
 
         Raises:
-            ValueError: options that do not fit together, an unknown name, or a path or fold that does not exist; one line.
+            ValueError: inconsistent options, an unknown name, or a missing path or fold; the message is one line.
         """
         for name, value, known in (("protocol", self.protocol, PROTOCOLS), ("labels", self.labels, ("grades", "real"))):
             if value not in known:
@@ -132,11 +132,11 @@ class Source:
                 re.compile(self.groups)
             except re.error as error:
                 raise ValueError(
-                    f"data.groups must be the number of a column or a regular expression, got {self.groups!r}: {error}"
+                    f"data.groups must be a column index or a regular expression, got {self.groups!r}: {error}"
                 ) from None
         if (self.path is None) == (self.builtin is None):
             raise ValueError(
-                f"give data.path (a folder of LETOR files) or data.builtin ({', '.join(BUILTIN)}), one of them; "
+                f"give either data.path (a folder of LETOR files) or data.builtin ({', '.join(BUILTIN)}); "
                 f"got path {self.path!r} and builtin {self.builtin!r}"
             )
         if self.path is not None:
@@ -144,30 +144,30 @@ class Source:
         elif self.builtin not in BUILTIN:
             raise ValueError(f"data.builtin must be one of {', '.join(BUILTIN)}, got {self.builtin!r}")
         elif self.protocol != "folds":
-            raise ValueError(f"data.protocol {self.protocol!r} goes with data.path; of a built-in set a fold is a seed")
+            raise ValueError(f"data.protocol {self.protocol!r} requires data.path; folds of a built-in set are seeds")
 
     def _check_path(self, path: str) -> None:
         if has_classes(path) and self.protocol != "cross-validation":
-            raise ValueError(f"{path}: classes are divided by protocol 'cross-validation' alone, got {self.protocol!r}")
+            raise ValueError(f"{path}: classification data require protocol 'cross-validation', got {self.protocol!r}")
         if self.protocol != "folds" and self.fold is None:
             raise ValueError(
-                f"data.protocol {self.protocol!r} needs data.fold, the number of the part or trial, from 1"
+                f"data.protocol {self.protocol!r} requires data.fold, the number of the fold or trial, from 1"
             )
         if self.protocol == "cross-validation" and not 1 <= (self.fold or 0) <= self.parts:
-            raise ValueError(f"data.fold must be from 1 to the number of parts, {self.parts}; got {self.fold}")
+            raise ValueError(f"data.fold must be from 1 to data.parts = {self.parts}, got {self.fold}")
         if not Path(path).exists():
-            raise DataError(f"{path}: no such file or folder; give the data's place (--data.path)")
+            raise DataError(f"{path}: no such file or folder; set the path of the data (--data.path)")
         if not Path(path).is_file():
             fold_files(path, self._folder)
         elif self.protocol == "folds":
             raise ValueError(
-                f"{path} is a file, and protocol 'folds' needs a folder with train.txt, vali.txt and test.txt; "
-                "'cross-validation' and 'trials' divide a file"
+                f"{path} is a file, and protocol 'folds' requires a folder with train.txt, vali.txt and test.txt; "
+                "'cross-validation' and 'trials' split a file"
             )
 
     @property
     def _folder(self) -> int | None:
-        """Which fold's folder is read: under the protocols that divide, the first, which has all lists."""
+        """The fold whose folder is read: with protocols that split, the first, which has all lists."""
         if self.protocol == "folds":
             return self.fold
         return 1 if (Path(str(self.path)) / "Fold1").is_dir() else None
@@ -192,7 +192,7 @@ class Source:
         return Splits(*(pool.select(part) for part in chosen))
 
     def feature_names(self) -> list[str] | None:
-        """The names of the features that are read, in their order; None where they have numbers alone."""
+        """The names of the features, in order; None if they have only numbers."""
         if self.path is None:
             return None
         path = Path(self.path)
@@ -200,9 +200,9 @@ class Source:
         return None if has_classes(file) else feature_names(file)
 
     def digest(self, *, now: bool = False) -> str:
-        """Sixteen letters that change with the content of the set's files; "" for a built-in set, or where there are none.
+        """A digest of the content of the files, sixteen characters; "" for a built-in set, or if there are no files.
 
-        They are those of the first time that this process asked, or, with `now`, of the files as they are.
+        It is cached in this process, unless `now` requires that of the current files.
         """
         if self.path is None:
             return ""
@@ -210,7 +210,7 @@ class Source:
 
 
 def digest_of(path: str) -> str:
-    """A digest of the files of a set: all of its folds, and side files; they are read again where size or time has changed."""
+    """A digest of the files of a set, including all folds and side files; they are reread if size or time has changed."""
     root = Path(path)
     if root.is_file():
         sides = sorted(side for side in root.parent.glob(f"{glob.escape(root.name)}.*") if side.is_file())
@@ -224,7 +224,7 @@ def digest_of(path: str) -> str:
     )
 
 
-content_digest = functools.cache(digest_of)  # what a process asks again and again
+content_digest = functools.cache(digest_of)  # for repeated calls in a process
 
 
 @functools.cache
@@ -246,7 +246,7 @@ def read_splits(
     cache: bool = True,
     zero_based: bool = False,
 ) -> Splits:
-    """Read or make the three parts, as they are: `Source(...).read()` with the same arguments.
+    """Read or generate the three parts, unprepared: `Source(...).read()` with the same arguments.
 
     >>> read_splits(builtin="synthetic").train.num_lists
     100

@@ -1,6 +1,6 @@
-"""Steps by name from `RankingData` to `RankingData`.
+"""Named preparation steps from `RankingData` to `RankingData`.
 
-Those of `rankstruct.preparation` change features and go with a model; others change which documents there are, or their labels.
+Those of `rankstruct.preparation` change features and are saved with a model; others remove documents or change labels.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ _CHANGES: dict[str, Callable[..., Callable[[RankingData], RankingData]]] = {
     "remove-near-duplicates": RemoveNearDuplicates,
     "binarize": Binarize,
     "unlabelled-as-irrelevant": UnlabelledAsIrrelevant,
-    "unlabelled-as-bad": UnlabelledAsIrrelevant,  # as earlier runs name it
+    "unlabelled-as-bad": UnlabelledAsIrrelevant,  # the name in earlier runs
 }
 _WITH_NUMBER = ("remove-near-duplicates", "binarize")
 
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """Steps one after another, as fitted; without steps, the data as they are.
+    """A pipeline of fitted steps; without steps, the identity.
 
     Attributes:
-        steps: each either a `Preparation` of one step or a function of the data.
+        steps: the steps, each a `Preparation` of one step or a function of the data.
     """
 
     steps: tuple[Preparation | Callable[[RankingData], RankingData], ...] = ()
 
     def __call__(self, data: RankingData) -> RankingData:
-        """The data changed; raises ValueError for another number of features, or sparse ones where a step moves zeros."""
+        """Apply the steps; raises ValueError for another number of features, or for sparse ones if a step changes zeros."""
         for step in self.steps:
             if isinstance(step, Preparation):
                 data = data.with_features(step.transform(data.features, data.offsets))
@@ -45,19 +45,19 @@ class Steps:
 
     @property
     def preparation(self) -> Preparation:
-        """The steps that change features: what a model carries that was trained behind these steps."""
+        """The steps that change features, which are saved with a model trained on their output."""
         whole = Preparation()
         for step in self.steps:
             whole = whole.then(step) if isinstance(step, Preparation) else whole
         return whole
 
     def with_preparation(self, preparation: Preparation) -> Steps:
-        """The same with what a model carries in place of what was fitted here; raises ValueError where it has other steps."""
+        """Replace the fitted preparation by that of a model; raises ValueError if its steps differ."""
         own = [step for step in self.steps if isinstance(step, Preparation)]
         if [_kind(step.names[0]) for step in own] != list(map(_kind, preparation.names)):
             raise ValueError(
-                f"the model was trained behind {list(preparation.names)}, and the data are prepared by "
-                f"{list(self.preparation.names)}; give data.prepare as it was"
+                f"the model was trained with preparation {list(preparation.names)}, but the data have "
+                f"{list(self.preparation.names)}; set data.prepare as in training"
             )
         named = iter(zip(preparation.names, preparation.fitted, strict=True))
         steps = []
@@ -70,20 +70,20 @@ class Steps:
 
 
 def check_preparation(names: Sequence[str]) -> None:
-    """Raise ValueError unless all names are those of steps."""
+    """Raise ValueError for an unknown step."""
     for name in check_names(names):
         if not _changes_features(name):
             _parse_change(name)
 
 
 def fit_preparation(names: Sequence[str], data: RankingData) -> tuple[Steps, RankingData]:
-    """Steps from names, fitted to training data, each to what those before it make; and these data prepared.
+    """Fit steps, given by name, to training data, each to the output of those before it; returns the steps and the prepared data.
 
     Names are those of `Preparation`; "remove-zero-rows", "remove-near-duplicates" or "remove-near-duplicates:0.99" (cosine),
     "binarize" or "binarize:2" (grade), "unlabelled-as-irrelevant".
 
     Raises:
-        ValueError: an unknown name, the message lists the known ones; sparse features where a step moves zeros.
+        ValueError: an unknown name, with the known ones in the message; sparse features if a step changes zeros.
 
     >>> data = RankingData.from_arrays([[1.0], [3.0]], [0, 3], [1, 1])
     >>> steps, prepared = fit_preparation(["append-standardize", "binarize:2"], data)
@@ -106,7 +106,7 @@ def fit_preparation(names: Sequence[str], data: RankingData) -> tuple[Steps, Ran
 
 
 def prepare_splits(names: Sequence[str], splits: Splits) -> tuple[Splits, Steps]:
-    """Prepare training, validation and test data by steps in turn, which are fitted to the training data; and these steps.
+    """Prepare training, validation and test data by steps fitted to the training data; returns the splits and the steps.
 
     >>> from rankstruct.data.builtin import digits
     >>> prepare_splits(["bins:2"], digits())[0].test.num_features
@@ -117,7 +117,7 @@ def prepare_splits(names: Sequence[str], splits: Splits) -> tuple[Splits, Steps]
 
 
 def parse_steps(names: Sequence[str]) -> Steps:
-    """Steps that change documents or labels alone, from names; others raise ValueError.
+    """Steps, given by name, that only change documents or labels; others raise ValueError.
 
     >>> parse_steps(["binarize:2"])
     Steps(steps=(Binarize(grade=2.0),))
@@ -125,12 +125,12 @@ def parse_steps(names: Sequence[str]) -> Steps:
     check_preparation(names)
     for name in names:
         if _changes_features(name):
-            raise ValueError(f"{name} changes features, and so it must be a step of all parts: give it in data.prepare")
+            raise ValueError(f"{name} changes features, so it must be applied to all parts: set it in data.prepare")
     return Steps(tuple(_parse_change(name) for name in names))
 
 
 def full_names(names: Sequence[str]) -> list[str]:
-    """Names with the numbers that they stand for."""
+    """Names of steps with their default numbers."""
     return [full_name(name) if _changes_features(name) else name for name in names]
 
 
@@ -141,18 +141,18 @@ def _kind(name: str) -> str:
 def _changes_features(name: str) -> bool:
     if _kind(name) not in KNOWN:
         return False
-    full_name(name)  # which says what is wrong with its number
+    full_name(name)  # raises if its number is invalid
     return True
 
 
 def _parse_change(name: str) -> Callable[[RankingData], RankingData]:
     plain, colon, number = name.partition(":")
     if plain not in _CHANGES:
-        raise ValueError(f"unknown preparation step {name!r}; known are {', '.join([*KNOWN, *_CHANGES])}")
+        raise ValueError(f"unknown preparation step {name!r}; known steps are {', '.join([*KNOWN, *_CHANGES])}")
     if not colon:
         return _CHANGES[plain]()
     if plain not in _WITH_NUMBER:
-        raise ValueError(f"{plain} takes no number, got {name!r}")
+        raise ValueError(f"{plain} does not accept a number, got {name!r}")
     try:
         return _CHANGES[plain](float(number))
     except ValueError:

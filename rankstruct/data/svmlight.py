@@ -1,9 +1,9 @@
 """Reading SVMlight and LETOR files.
 
-A line is a document, `label qid:query id:value id:value ... # comment`; documents of a query are neighbours. Feature
-ids start at 1 and rise; what is left out is 0. Blank lines and lines that start with `#` say nothing. `NULL` and `qid` may be
-written in any case; `NULL` is a missing value. Without `qid:` on the lines, a side file gives the size of each list, one after
-another. Blanks and tabs of ASCII separate; other white space is part of a name, but refused at the ends of a query's.
+A line is a document, `label qid:query id:value id:value ... # comment`; documents of a query are contiguous. Feature ids start
+at 1 and increase; omitted features are 0. Blank lines and lines that start with `#` are ignored. `NULL` and `qid` are case
+insensitive; `NULL` is a missing value. Without `qid:`, a side file has the sizes of the lists, in order. Fields are separated by
+ASCII blanks and tabs; other white space is part of a name, but not allowed at the ends of a query name.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from rankstruct.progress import Progress
 
 __all__ = ["read_svmlight"]
 
-_FORMAT = 3  # raise it when the same file would give other arrays
+_FORMAT = 3  # increment when the same file would result in other arrays
 _GROUP_SUFFIXES = (".query", ".group")
 _WORD = re.compile(rb"[ \t\r]*([^ \t\r\n#]*)")
 _LABEL = re.compile(rb"[ \t\r]*[^ \t\r\n#]*[ \t]*")
 _QID_WITH_HASH = re.compile(rb"[^ \t\r\n]*")
-_SPACE_OF_A_SLIP = re.compile(r"^\s|\s$|\s\d+:")  # of a query's name; none in it is a blank of ASCII
+_SPACE_OF_A_SLIP = re.compile(r"^\s|\s$|\s\d+:")  # in a query name, which has no ASCII blanks
 _MAX_ID = 2**31 - 2
 
 
 @dataclass(frozen=True)
 class Options:
-    """What decides, with the content of the files, about the arrays."""
+    """The options that, with the content of the files, determine the arrays."""
 
     num_features: int | None = None
     labels: str = "grades"
@@ -79,28 +79,28 @@ def read_svmlight(
     omitted: Literal["check", "zero"] = "check",
     cache: bool | str | os.PathLike[str] = True,
 ) -> RankingData:
-    r"""Read a file of SVMlight or LETOR lines, plain or packed (gzip, bzip2, xz, Zstandard).
+    r"""Read an SVMlight or LETOR file, plain or compressed (gzip, bzip2, xz, Zstandard).
 
-    A document's name is the `docid = name` of its comment, or the comment itself where that is one word. Numbers are
-    rounded to the nearest float64 and then to float32, as everywhere in Python.
+    The name of a document is the `docid = name` of its comment, or the comment itself if that is one word. Numbers are rounded
+    to float64 and then to float32, as in Python.
 
     Args:
         path: the file.
-        num_features: how many features there are; the greatest id in the file if None.
-        group_file: sizes of the lists, for lines without `qid:`; if None, `<path>.query` or `<path>.group` where it exists. The
-            lists are then named "1", "2" and so on.
-        labels: `"grades"` takes integers from 0, `"real"` any finite number.
-        fill: what a missing value (`NULL`) becomes. They are counted in `missing` of the result, and a warning is logged.
-        sparse: how features are kept; "auto" takes the sparse form where less than a quarter of the values is in the file.
-        zero_based: feature ids start at 0.
-        omitted: `"check"` refuses a file that writes its zeros, has the same features 1..d on most lines and others on
-            some, since that is a damaged file rather than a sparse one; `"zero"` takes what a line leaves out as 0.
-        cache: keep the arrays, mapped at the next reading, in the cache folder (`$RANKSTRUCT_CACHE`, or `rankstruct` in
-            the user's cache folder), in a folder given here, or (False) not at all. The key is the content of the files
-            and the options, so a changed file is read anew. Where nothing can be written, nothing is kept.
+        num_features: the number of features; the greatest id in the file if None.
+        group_file: file with the sizes of the lists, for lines without `qid:`; if None, `<path>.query` or `<path>.group` if it
+            exists. The lists are then named "1", "2", ...
+        labels: `"grades"` for integers from 0, `"real"` for any finite number.
+        fill: the value of missing features (`NULL`). They are counted in `missing` of the result, and a warning is logged.
+        sparse: whether features are a sparse matrix; "auto" if less than a quarter of the values is in the file.
+        zero_based: whether feature ids start at 0.
+        omitted: `"check"` rejects a file with explicit zeros and the features 1..d on most lines but not on all, since such a
+            file is damaged rather than sparse; `"zero"` reads omitted features as 0.
+        cache: whether to cache the arrays, which are memory-mapped the next time, in the cache folder (`$RANKSTRUCT_CACHE`, or
+            `rankstruct` in the user's cache folder); or another folder. The key depends on the content of the files and the
+            options, so a changed file is parsed again. If the folder is not writable, nothing is cached.
 
     Raises:
-        DataError: the file is absent, empty or breaks the format; the message has file and line, and the way out.
+        DataError: the file is missing, empty or malformed; the message has file and line, and how to fix it.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -117,7 +117,7 @@ def read_svmlight(
 
 
 class Lines:
-    """One reading of one file: what decides about its arrays, and how they are made of its pieces."""
+    """The reader of one file: its cache key, and its arrays from pieces."""
 
     def __init__(
         self,
@@ -129,15 +129,15 @@ class Lines:
     ) -> None:
         self.path, self.options, self.progress = path, options, progress
         if check_file(path) == 0:
-            raise DataError(f"{path}: expected documents, one a line, got an empty file")
+            raise DataError(f"{path}: expected documents, one per line, got an empty file")
         self.required = group_file is not None
         sides = (side for suffix in _GROUP_SUFFIXES if (side := Path(f"{path}{suffix}")).is_file())
         self.group = next(sides, None) if group_file is None else Path(group_file)
         self.sizes = None if self.group is None else b"".join(piece.text for piece in whole_lines(self.group))
 
     def key(self) -> str:
-        """Thirty-two letters that change with the content of the files and the options."""
-        # SHA-256: the fastest hash of hashlib where the processor knows it, and no two files will ever share one.
+        """A cache key of the content of the files and the options, 32 characters."""
+        # SHA-256: the fastest hash of hashlib on processors that support it, and free of collisions.
         digest = hashlib.sha256()
         size = add_to_digest(digest, self.path)
         given = [_FORMAT, size, self.required, self.sizes is None, vars(self.options)]
@@ -146,7 +146,7 @@ class Lines:
         return digest.hexdigest()[:32]
 
     def fill(self, assembly: Assembly) -> dict[str, Stream]:
-        """Add all documents, and return the arrays that they make."""
+        """Add all documents, and return the resulting arrays."""
         assembly.fill_value = self.options.fill
         first, shape = None, _Completeness(self.path, self.options)
         for lines in self._parsed():
@@ -158,16 +158,16 @@ class Lines:
             assembly.add(lines.part())
             shape.add(lines)
         if first is None:
-            raise DataError(f"{self.path}: expected documents, one a line, got only blank lines and comments")
+            raise DataError(f"{self.path}: expected documents, one per line, got only blank lines and comments")
         if not assembly.entries:
-            raise DataError(f"{self.path}: expected features (id:value) on the lines, got none in the whole file")
+            raise DataError(f"{self.path}: expected features (id:value) on the lines, got none in the file")
         shape.check()
         lengths = None if first.with_qid else self._lengths(assembly.rows)
         assembly.check_names(self.path)
         return assembly.finish(lengths, self.options.num_features, self.options.sparse)
 
     def _parsed(self) -> Iterator[_Lines]:
-        """The pieces in their order, as many being parsed at a time as torch has threads."""
+        """The pieces in order, parsed in torch's number of threads."""
         threads = torch.get_num_threads()
         pieces = whole_lines(self.path)
         size = self.path.stat().st_size
@@ -195,27 +195,27 @@ class Lines:
         place = lines.at(int(lines.starts[0]))
         if lines.with_qid and self.required:
             raise DataError(
-                f"{place}: expected lines without qid:, since group_file= gives the lists; leave group_file out, or "
-                "remove the qids"
+                f"{place}: expected lines without qid:, since group_file= defines the lists; remove group_file, or "
+                "the qids"
             )
         if not lines.with_qid and self.sizes is None:
             raise DataError(
                 f"{place}: expected qid:<query> after the label, got none; add it, or write the number of documents "
-                f"of each list, a line each, into {self.path.name}{_GROUP_SUFFIXES[0]} (another file: group_file=)"
+                f"of each list, one per line, to {self.path.name}{_GROUP_SUFFIXES[0]} (another file: group_file=)"
             )
 
     def _lengths(self, documents: int) -> np.ndarray:
-        """The sizes of the lists by the side file, which sum to the number of documents."""
+        """The sizes of the lists from the side file, which must sum to the number of documents."""
         sizes = []
         for number, line in enumerate((self.sizes or b"").decode("utf-8", "backslashreplace").split("\n"), 1):
             for token in split_blanks(line):
                 if not (token.isascii() and token.isdigit()) or len(token.lstrip("0")) > len(str(documents)):
                     raise DataError(
                         f"{self.group}:{number}: expected the number of documents of a list, got {shortened(token)}, and "
-                        f"{self.path} has {documents} in all; correct it"
+                        f"{self.path} has {documents} in total; correct it"
                     )
                 sizes.append(int(token))
-        if sum(sizes) != documents:  # of Python's integers, which do not overflow
+        if sum(sizes) != documents:  # Python integers, which do not overflow
             raise DataError(
                 f"{self.group}: expected sizes that sum to the {documents} documents of {self.path}, got {sum(sizes)} in "
                 f"{len(sizes)} lists; pass the side file of this file"
@@ -225,7 +225,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class _Shape:
-    """Documents with one number of features: how many there are, and of the first its row, line, number and last feature."""
+    """Documents with the same number of features: how many, and row, line, number of features and last id of the first."""
 
     number: int
     row: int
@@ -235,18 +235,18 @@ class _Shape:
 
 
 class _Completeness:
-    """Whether a file that writes its zeros leaves some features out, which only a damaged one does.
+    """Check that a file with explicit zeros does not omit features, which only damaged files do.
 
-    A line is complete where its last feature equals its number of features, for ids rise.
+    A line is complete if its last feature id equals its number of features, since ids increase.
     """
 
     def __init__(self, path: Path, options: Options) -> None:
         self.path, self.options = path, options
         self.rows, self.zeros = 0, False
-        self.found: dict[int, _Shape] = {}  # by the number of features; 0 for lines that are not complete
+        self.found: dict[int, _Shape] = {}  # by number of features; 0 for incomplete lines
 
     def add(self, lines: _Lines) -> None:
-        """Look at the next lines."""
+        """Add the next lines."""
         counts, last = lines.counts, lines.last
         if self.options.omitted != "check":
             return
@@ -261,7 +261,7 @@ class _Completeness:
         self.rows += len(counts)
 
     def check(self) -> None:
-        """Raise DataError for the first line that is not as most are."""
+        """Raise DataError for the first line that differs from most lines."""
         usual = max(self.found, key=lambda count: (count > 0, self.found[count].number, -count), default=0)
         others = [shape for count, shape in self.found.items() if count != usual]
         odd = sum(shape.number for shape in others)
@@ -270,14 +270,14 @@ class _Completeness:
         first, base = min(others, key=lambda shape: shape.row), int(not self.options.zero_based)
         raise DataError(
             f"{self.path}:{first.line}: expected features {base} to {usual + base - 1}, as on most lines of this file, which "
-            f"writes its zeros; got {first.features} features"
+            f"has explicit zeros; got {first.features} features"
             + (f", the last with id {first.last + base - 1}" if first.features else "")
-            + "; omitted='zero' takes what a line leaves out as 0"
+            + "; omitted='zero' reads omitted features as 0"
         )
 
 
 class _Lines:
-    """One piece of one file: the compiled loop, what it left open, and the errors."""
+    """A parsed piece of a file: the compiled parser, the tokens it left open, and errors."""
 
     def __init__(self, path: Path, piece: Piece, options: Options) -> None:
         self.path, self.options, self.first_line = path, options, piece.line
@@ -302,7 +302,7 @@ class _Lines:
         self._check_labels()
 
     def _resolve(self, start: int, target: int) -> None:
-        """A token that the compiled loop could not read with certainty."""
+        """Parse a token that the compiled parser left open."""
         with np.errstate(over="ignore"):
             value = np.float32(float(self._token(start)))
         if not np.isfinite(value):
@@ -325,7 +325,7 @@ class _Lines:
                 )
 
     def part(self) -> Part:
-        """What an `Assembly` takes."""
+        """The part to add to an `Assembly`."""
         width = int(self.counts[0])
         complete = width > 0 and bool((self.counts == width).all() and (self.last == width).all())
         comments = self.comment_spans if (self.comment_spans[:, 0] < self.comment_spans[:, 1]).any() else None
@@ -345,7 +345,7 @@ class _Lines:
         )
 
     def _names(self, spans: np.ndarray, places: np.ndarray, what: str) -> Names:
-        """Names of documents or lists, with the bytes that their lines start at for messages."""
+        """Names of documents or lists; `places` are the byte offsets of their lines, for messages."""
         names = Names.at_spans(self.text, spans)
         if what == "qid" and ((names.text >= 0x80) | (names.text < 0x20)).any():
             self._check_spaces(spans, places)
@@ -355,7 +355,7 @@ class _Lines:
         except UnicodeDecodeError:
             split = True
         starts = names.offsets[:-1][np.diff(names.offsets) > 0]
-        if not split and not ((names.text[starts] & 0xC0) == 0x80).any():  # no character goes on in the next name
+        if not split and not ((names.text[starts] & 0xC0) == 0x80).any():  # no character continues in the next name
             return names
         for (first, last), place in zip(spans.tolist(), places.tolist(), strict=True):
             name = self.text[first:last].tobytes()
@@ -368,24 +368,24 @@ class _Lines:
         return names
 
     def _check_spaces(self, spans: np.ndarray, places: np.ndarray) -> None:
-        """Raise DataError where white space that is not ASCII's was meant to end a query's name."""
+        """Raise DataError if non-ASCII white space was probably meant to end a query name."""
         for (first, last), place in zip(spans.tolist(), places.tolist(), strict=True):
             name = self.text[first:last].tobytes().decode("utf-8", "replace")
             if found := _SPACE_OF_A_SLIP.search(name):
                 space = next(letter for letter in found[0] if letter.isspace())
                 raise DataError(
                     f"{self.at(place)}: expected blanks or tabs around the qid, got U+{ord(space):04X} in {shortened(name)}, "
-                    "which does not separate; put a blank in its place, or remove it"
+                    "which is not a separator; replace it by a blank, or remove it"
                 )
 
     def refuse_qid(self) -> NoReturn:
-        """The first line has a qid where the lines of other pieces have none, or the other way round."""
+        """Raise DataError for the first line, which has a qid while other pieces have none, or vice versa."""
         match = _LABEL.match(self.text.data, int(self.starts[0]))
         assert match is not None  # it matches nothing too
         self._fail(_parse.QID_SURPRISE if self.with_qid else _parse.QID_MISSING, match.end())
 
     def line(self, place: int) -> int:
-        """The number of the line that has a byte."""
+        """The line number of a byte."""
         return self.first_line + self.text[:place].tobytes().count(b"\n")
 
     def at(self, place: int) -> str:
@@ -393,7 +393,7 @@ class _Lines:
         return f"{self.path}:{self.line(place)}"
 
     def _token(self, place: int, pattern: re.Pattern[bytes] = _WORD) -> str:
-        """The word at or after a byte, printable; "" at the end of a line."""
+        """The word at or after a byte, as printable text; "" at the end of a line."""
         word = pattern.match(self.text.data, place)
         return word[word.lastindex or 0].decode("utf-8", "backslashreplace") if word else ""
 
@@ -405,24 +405,24 @@ class _Lines:
         rule = {
             _parse.LABEL: f"a finite number (of float32's range) as label, got {shown}; "
             + (
-                "put one in front, such as 0 where it is not known"
+                "add one in front, such as 0 if unknown"
                 if identifier.lower() == "qid"
                 else "correct or remove the line"
             ),
-            _parse.FEATURE: f"a feature as id:value, got {shown}; correct the line, or put remarks behind #",
+            _parse.FEATURE: f"a feature as id:value, got {shown}; correct the line, or put comments after #",
             _parse.VALUE: f"a finite number (of float32's range) as value of feature {identifier[:20]}, got "
-            f"{shortened(value)}; write NULL where it is missing",
+            f"{shortened(value)}; write NULL if it is missing",
             _parse.QID_EMPTY: "a name after qid:, got nothing; name the query",
-            _parse.QID_HASH: f"a query's name without #, which begins a remark, got {shown}; put a blank before the remark, or "
+            _parse.QID_HASH: f"a query name without #, which starts a comment, got {shown}; put a blank before the comment, or "
             "rename the query",
             _parse.QID_MISSING: f"qid:<query> after the label, as on the lines before, got {shown}; add it, or remove "
-            "it everywhere, and have the number of documents of each list in a file (group_file=)",
-            _parse.QID_SURPRISE: f"no qid:, as on the lines before, got {shown}; give every line its qid, or none",
+            "it everywhere and write the number of documents of each list in a file (group_file=)",
+            _parse.QID_SURPRISE: f"no qid:, as on the lines before, got {shown}; add a qid to every line, or remove it",
             _parse.ID_ZERO: f"feature ids from 1, got {shown}; zero_based=True takes ids from 0",
-            _parse.ID_ORDER: f"feature ids that rise along the line, got {shown} after an equal or greater id; sort "
-            "the features of the line and remove doubles",
+            _parse.ID_ORDER: f"increasing feature ids on the line, got {shown} after an equal or greater id; sort "
+            "the features of the line and remove duplicates",
             _parse.ID_LARGE: f"a feature as id:value with ids up to {_MAX_ID}, got {shown}; renumber the features"
             if limit is None or limit > _MAX_ID
-            else f"feature ids up to {limit + self.base - 1}, got {shown}; pass a greater num_features=",
+            else f"feature ids up to {limit + self.base - 1}, got {shown}; increase num_features=",
         }[problem]
         raise DataError(f"{self.at(place)}: expected {rule}")

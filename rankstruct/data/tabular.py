@@ -1,4 +1,4 @@
-"""Multi-class data from ARFF and CSV files, and queries made of them."""
+"""Classification data from ARFF and CSV files, and queries sampled from them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FLAGS = {"true": 1.0, "false": 0.0}
 
 
 class ClassTable(NamedTuple):
-    """Rows of numbers with a class each: features `[rows, d]` float32, classes `[rows]` strings, names of the features `[d]`."""
+    """Classification data: features `[rows, d]` float32, classes `[rows]` strings, feature names `[d]`."""
 
     features: np.ndarray
     classes: np.ndarray
@@ -29,11 +29,11 @@ class ClassTable(NamedTuple):
 
 
 def read_arff(path: str | os.PathLike[str], target: str | int = -1) -> ClassTable:
-    """Read a dense ARFF file with numeric attributes and a class, `target`, by name or number; `%` begins a comment.
+    """Read a dense ARFF file with numeric attributes and a class, `target`, by name or index; `%` starts a comment.
 
     Raises:
-        DataError: no `@data`, no such attribute, a row of another width, or a feature that is not a finite number; missing values
-            (`?`) are such.
+        DataError: no `@data`, no such attribute, a row with another number of values, or a feature that is not a finite number,
+            such as a missing value (`?`).
 
     >>> table = read_arff("segment.arff")  # doctest: +SKIP
     """
@@ -63,13 +63,14 @@ def read_arff(path: str | os.PathLike[str], target: str | int = -1) -> ClassTabl
 def read_csv(
     path: str | os.PathLike[str], target: str | int = -1, *, header: bool = True, delimiter: str | None = None
 ) -> ClassTable:
-    r"""Read a CSV file with numeric columns and a class, `target`, by number or, where the first line has names, by name.
+    r"""Read a CSV file with numeric columns and a class, `target`, by index or, if the first line has names, by name.
 
-    The first line tells the `delimiter` too, if None is given: a comma, a semicolon, a tab or a bar; and a byte order mark tells
-    UTF-16. True and False are 1 and 0.
+    A `delimiter` of None (comma, semicolon, tab or bar) is inferred from the first line, and UTF-16 is detected by its byte order
+    mark. True and False are 1 and 0.
 
     Raises:
-        DataError: no rows, no such column, a row of another width, or a feature that is not a finite number (an empty cell).
+        DataError: no rows, no such column, a row with another number of cells, or a feature that is not a finite number, such as
+            an empty cell.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -99,7 +100,7 @@ def _table(path: object, rows: list[tuple[int, list[str]]], names: list[str], ta
         raise DataError(f"{path}: expected an attribute {target!r}, got {shortened(', '.join(names), 200)}")
     at = names.index(target) if isinstance(target, str) else target
     if not -len(names) <= at < len(names):
-        raise DataError(f"{path}: target is number {at}, but there are {len(names)} attributes")
+        raise DataError(f"{path}: target has index {at}, but there are {len(names)} attributes")
     at %= len(names)
     if not rows:
         raise DataError(f"{path}: expected rows, got none")
@@ -109,14 +110,14 @@ def _table(path: object, rows: list[tuple[int, list[str]]], names: list[str], ta
         if len(cells) != len(names):
             raise DataError(f"{path}, line {line}: expected {len(names)} values, got {len(cells)}")
         classes.append(cells.pop(at).strip("'\""))
-        with np.errstate(over="ignore"):  # told as what is not finite
+        with np.errstate(over="ignore"):  # reported below as not finite
             features[row] = list(map(_number, cells))
     names = names[:at] + names[at + 1 :]
     if not np.isfinite(features).all():
         row, column = np.argwhere(~np.isfinite(features))[0].tolist()
         line, cells = rows[row]
-        kind = "numbers" if np.isnan(_number(cells[column])) else "finite numbers (of float32's range)"
-        advice = "" if cells[column] else "; fill it in, or leave the row out"
+        kind = "numbers" if np.isnan(_number(cells[column])) else "finite numbers (in the range of float32)"
+        advice = "" if cells[column] else "; fill it in, or remove the row"
         raise DataError(
             f"{path}, line {line}: expected {kind}, got {shortened(cells[column])} in column {names[column]!r}{advice}"
         )
@@ -124,7 +125,7 @@ def _table(path: object, rows: list[tuple[int, list[str]]], names: list[str], ta
 
 
 def _number(cell: str) -> float:
-    """NaN where it is none."""
+    """Parse a number; NaN if it is not one."""
     try:
         return _FLAGS[cell] if (cell := cell.casefold()) in _FLAGS else parse_number(cell)
     except ValueError:
@@ -140,10 +141,10 @@ def sample_queries(
     rows: np.ndarray | None = None,
     seed: int | np.random.Generator = 0,
 ) -> RankingData:
-    """Queries from multi-class data: each is a random sample of rows without replacement; relevant is one class.
+    """Sample queries from classification data: each is a random sample of rows without replacement, with one relevant class.
 
-    The class with label 1 is `relevant`, the same for all queries; None draws one for each. A query has as many `documents`, or
-    all where there are fewer, from `rows`, such as those of a training part; None is all. The `seed` may be a generator.
+    The class with label 1 is `relevant`, the same for all queries; None samples one for each. A query has `documents` rows, or
+    all if there are fewer, from `rows`, such as those of a training part; None for all. The `seed` may be a generator.
 
     Raises:
         DataError: no such class, or no rows.

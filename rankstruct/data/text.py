@@ -1,9 +1,8 @@
-"""Bytes, lines, fields and numbers of files that may hold anything: what every reader of text begins with.
+"""Robust reading of bytes, lines, fields and numbers from untrusted text files.
 
-Lines end with LF, CR LF or CR. Between fields stand tabs or blanks (ASCII): a no-break space, a line separator of Unicode or a
-vertical tab is a character of the name that it stands in. Files that are packed by gzip, bzip2, xz or Zstandard are unpacked,
-whatever they are called; a byte order mark of UTF-8 is skipped. Nothing here takes more memory than a block of the file and its
-longest line, whatever a packed file unpacks to.
+Lines end with LF, CR LF or CR. Fields are separated by ASCII tabs or blanks: a no-break space, a Unicode line separator or a
+vertical tab is part of a name. Files compressed by gzip, bzip2, xz or Zstandard are decompressed, whatever their name; a UTF-8
+byte order mark is skipped. Memory is bounded by a block of the file and its longest line, even for compressed files.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ import numpy as np
 
 from rankstruct.data.errors import DataError, shortened
 
-BLOCK = 2**22  # bytes read at a time
-#: Suffixes of packed files, which stand behind that of the format.
+BLOCK = 2**22  # bytes per read
+#: Suffixes of compressed files, after that of the format.
 PACKED = (".gz", ".bz2", ".xz", ".zst")
 
 _log = logging.getLogger(__name__)
@@ -33,9 +32,9 @@ _LONGEST_LINE = 2**28
 _UNPACKED, _RATIO = (
     2**28,
     100,
-)  # what a packed file may unpack to: so many bytes, or as many times its size if that is more
-_PIECE = 2**11  # bytes of a packed file that are unpacked at a time: those of Zstandard may become 60,000 times as many
-_MEMORY = 2**29  # that unpacking xz may take, by its own count
+)  # limits of decompressed files: bytes, or multiples of the compressed size if that is more
+_PIECE = 2**11  # compressed bytes per step: Zstandard may expand them 60,000 times
+_MEMORY = 2**29  # memory limit of xz
 _KINDS = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"))
 _MAGIC = {
     "gzip": re.compile(rb"\x1f\x8b"),
@@ -45,26 +44,26 @@ _MAGIC = {
 }
 _BOM = b"\xef\xbb\xbf"
 _UTF_16 = re.compile(rb"\xff\xfe|\xfe\xff|(?:[^\0]\0){2,}\Z|(?:\0[^\0]){2,}\Z")
-SPACE = " \t\r\n"  #: What stands around lines and fields.
+SPACE = " \t\r\n"  #: White space around lines and fields.
 _LONE_CR = re.compile(rb"\r(?!\n)")
 
 
 def check_file(path: str | os.PathLike[str]) -> int:
-    """The size of a regular file; raises DataError for what is none, such as a pipe, which may never end, or never begin."""
+    """The size of a regular file; raises DataError for others, such as a pipe, which may never end."""
     try:
         found = os.stat(path)
-    except (OSError, ValueError) as error:  # a zero character in the path is a ValueError
+    except (OSError, ValueError) as error:  # ValueError for a null character in the path
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"{path}: expected a file that can be read, got: {reason}") from error
     if not stat.S_ISREG(found.st_mode):
         kind = next((name for is_kind, name in _KINDS if is_kind(found.st_mode)), "a device")
-        way_out = "give a file in it" if kind == "a folder" else "write what it gives to a file first"
+        way_out = "give a file in it" if kind == "a folder" else "write its content to a file first"
         raise DataError(f"{path}: expected a file that can be read, got: {kind}; {way_out}")
     return found.st_size
 
 
 def unpacked_name(name: str) -> str:
-    """The name of a file without the suffix of a packed one.
+    """The name of a file without the suffix of its compression.
 
     >>> unpacked_name("train.txt.xz"), unpacked_name("train.txt")
     ('train.txt', 'train.txt')
@@ -73,11 +72,11 @@ def unpacked_name(name: str) -> str:
 
 
 def read_blocks(path: str | os.PathLike[str], block: int = BLOCK) -> Iterator[bytes]:
-    """The bytes of a regular file, in blocks; those of a packed file (gzip, bzip2, xz, Zstandard) unpacked.
+    """The bytes of a regular file, in blocks, decompressed if needed (gzip, bzip2, xz, Zstandard).
 
     Raises:
-        DataError: the file cannot be read, is a damaged packed file, or one that unpacks to over 256 MB and 100 times its size,
-            or one that no library here unpacks.
+        DataError: the file cannot be read; or a compressed file is damaged, exceeds both 256 MB and 100 times its size, or needs
+            a library that is not installed.
     """
     size = check_file(path)
     kind = None
@@ -92,12 +91,14 @@ def read_blocks(path: str | os.PathLike[str], block: int = BLOCK) -> Iterator[by
                 total += len(content)
                 if kind and total > most:
                     raise DataError(
-                        f"{path}: expected a {kind} file of lines, got one of {size} bytes that unpacks to more than "
-                        f"{most}; unpack it if that is meant"
+                        f"{path}: expected a {kind} file of lines, got one of {size} bytes that decompresses to more than "
+                        f"{most}; decompress it first if this is intended"
                     )
                 yield content
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path}: expected a whole {kind} file, as its first bytes say, got: {error}") from error
+        raise DataError(
+            f"{path}: expected a complete {kind} file, as its first bytes indicate, got: {error}"
+        ) from error
     except OSError as error:
         raise DataError(f"{path}: expected a file that can be read, got: {error.strerror or error}") from error
 
@@ -126,13 +127,13 @@ def _unpacked(path: object, file: IO[bytes], kind: str | None, block: int) -> It
             decoder = make()
         elif decoder.needs_input:
             if not (data := file.read(_PIECE)):
-                raise EOFError("it ends before its contents do")
+                raise EOFError("unexpected end of file")
         else:
             data = b""
 
 
 def _decoder(path: object, kind: str) -> tuple[Callable[[], Any], tuple[type[Exception], ...]]:
-    """What makes a decoder of one stream, by the interface of `bz2.BZ2Decompressor`, and the errors that it raises."""
+    """A factory of decoders of one stream, with the interface of `bz2.BZ2Decompressor`, and the exceptions they raise."""
     try:
         if kind == "bzip2":
             return importlib.import_module("bz2").BZ2Decompressor, (OSError, ValueError)
@@ -141,7 +142,7 @@ def _decoder(path: object, kind: str) -> tuple[Callable[[], Any], tuple[type[Exc
             return lambda: lzma.LZMADecompressor(memlimit=_MEMORY), (lzma.LZMAError,)
     except ModuleNotFoundError as error:
         raise DataError(
-            f"{path}: {kind} files are read by a Python with the module {error.name}; unpack the file"
+            f"{path}: {kind} files require a Python with the module {error.name}; decompress the file"
         ) from None
     for name in ("compression.zstd", "backports.zstd"):
         try:
@@ -153,14 +154,14 @@ def _decoder(path: object, kind: str) -> tuple[Callable[[], Any], tuple[type[Exc
         zstandard = importlib.import_module("zstandard")
     except ModuleNotFoundError:
         raise DataError(
-            f"{path}: Zstandard files are read by Python 3.14, or by the package zstandard, which is not installed; "
-            "pip install zstandard, or unpack the file"
+            f"{path}: Zstandard files require Python 3.14 or the package zstandard, which is not installed; "
+            "pip install zstandard, or decompress the file"
         ) from None
     return lambda: _Zstandard(zstandard.ZstdDecompressor().decompressobj()), (zstandard.ZstdError,)
 
 
 class _Zstandard:
-    """A decoder of the package zstandard by the interface of `bz2.BZ2Decompressor`; it gives all that its piece unpacks to."""
+    """A decoder of the package zstandard with the interface of `bz2.BZ2Decompressor`, which returns all output of a piece."""
 
     needs_input = True
 
@@ -180,14 +181,14 @@ class _Zstandard:
 
 
 class Piece(NamedTuple):
-    """Whole lines of a file, and the number of the first of them, from 1."""
+    """Complete lines of a file, and the number of the first one, from 1."""
 
     text: bytes
     line: int
 
 
 def whole_lines(path: str | os.PathLike[str], block: int = BLOCK) -> Iterator[Piece]:
-    """A file in pieces of whole lines of about `block` bytes, with every line end that is a CR alone as LF.
+    """A file in pieces of complete lines of about `block` bytes, with a lone CR at line ends replaced by LF.
 
     Raises:
         DataError: as `read_blocks`; a line is longer than 256 MB, or the file is in UTF-16.
@@ -197,7 +198,7 @@ def whole_lines(path: str | os.PathLike[str], block: int = BLOCK) -> Iterator[Pi
     for content in read_blocks(path, block):
         if not begun:
             begun, content = True, _without_mark(path, content)
-        # A CR at the end may belong to the LF behind it.
+        # A CR at the end may be followed by an LF.
         cut = content.rfind(b"\n") + 1 or content.rfind(b"\r", 0, -1) + 1
         if cut:
             text = _with_line_feeds(b"".join([*rest, memoryview(content)[:cut]]))
@@ -214,10 +215,10 @@ def whole_lines(path: str | os.PathLike[str], block: int = BLOCK) -> Iterator[Pi
 
 
 def _without_mark(path: object, content: bytes) -> bytes:
-    """The first block without a byte order mark of UTF-8; raises DataError where it is in UTF-16."""
+    """The first block without a UTF-8 byte order mark; raises DataError if it is in UTF-16."""
     if _UTF_16.match(content[:64]):
         raise DataError(
-            f"{path}: expected text in UTF-8, got UTF-16 or UTF-32, as its first bytes say ({content[:4].hex(' ')}); save the "
+            f"{path}: expected text in UTF-8, got UTF-16 or UTF-32, by its first bytes ({content[:4].hex(' ')}); save the "
             "file as UTF-8"
         )
     return content.removeprefix(_BOM)
@@ -236,10 +237,10 @@ def _with_line_feeds(text: bytes) -> bytes:
 def text_lines(
     path: str | os.PathLike[str], encoding: str = "utf-8", errors: str = "strict", newline: str | None = None
 ) -> Iterator[tuple[int, str]]:
-    """The lines of a text file with their numbers, plain or packed; `newline` is that of `open`.
+    """The lines of a text file, plain or compressed, with their numbers; `newline` is that of `open`.
 
     Raises:
-        DataError: as `whole_lines`; bytes that are not of the encoding; or a byte order mark that does not begin the file.
+        DataError: as `whole_lines`; bytes invalid in the encoding; or a byte order mark that is not at the start of the file.
     """
     number = 0
     for piece in whole_lines(path, 2**20):
@@ -255,14 +256,14 @@ def text_lines(
             number += 1
             if line[0] == "\ufeff":
                 raise DataError(
-                    f"{path}:{number}: expected a byte order mark (U+FEFF) at the beginning of the file alone, got one before "
-                    f"{shortened(line[1:].strip(SPACE))}, as where files are joined; remove it"
+                    f"{path}:{number}: expected a byte order mark (U+FEFF) only at the start of the file, got one before "
+                    f"{shortened(line[1:].strip(SPACE))}, as in concatenated files; remove it"
                 )
             yield number, line
 
 
 def split_blanks(line: str) -> list[str]:
-    r"""The words of a line, which stand apart by blanks and tabs of ASCII alone, as for trec_eval.
+    r"""Split a line at ASCII blanks and tabs only, as trec_eval does.
 
     >>> split_blanks("New\xa0York \t 1\n")
     ['New\xa0York', '1']
@@ -271,7 +272,7 @@ def split_blanks(line: str) -> list[str]:
 
 
 def split_at(line: str, separator: str = "\t") -> list[str]:
-    r"""The fields of a line between separators, without blanks around them; none of an empty line.
+    r"""Split a line at a separator, and strip blanks from its fields; an empty line has none.
 
     >>> split_at("New York\t 1\n")
     ['New York', '1']
@@ -281,7 +282,7 @@ def split_at(line: str, separator: str = "\t") -> list[str]:
 
 
 class Separator(NamedTuple):
-    """What stands between fields, in words; how a line is divided; and whether fields may be empty."""
+    """A separator of fields: its name, how to split a line, and whether fields may be empty."""
 
     name: str
     split: Callable[[str], list[str]]
@@ -300,18 +301,18 @@ def field_rows(
     counts: Collection[int] = (),
     separator: Separator | None = None,
 ) -> Iterator[tuple[int, list[str]]]:
-    """The fields of each line that says something, separated as those of the first are, and as many.
+    """The fields of each line that is not blank or a comment, with the separator and the number of fields of the first.
 
-    Tabs separate where the first line has enough fields between tabs, none of them empty; else blanks do. A line of `#` and a
-    blank, or of `#` alone, is a comment, unless it has the fields of a line. Names may begin with `#`, which is logged.
+    The separator is a tab if the first line has enough nonempty fields between tabs, otherwise blanks. A line that is `#`, or
+    starts with `#` and a blank, is a comment, unless its fields are valid. Names may start with `#`, which is logged.
 
     Args:
-        path: for messages.
-        lines: with their numbers.
-        columns: their names, apart by blanks.
-        fits: whether a line's fields are of their kinds, which tells one that begins with `#` and a blank from a comment.
-        counts: how many fields a line may have; as many as `columns` if empty.
-        separator: of a format that has but one.
+        path: the file, for messages.
+        lines: numbered lines.
+        columns: column names, separated by blanks.
+        fits: whether the fields of a line are valid, to tell a line that starts with `#` and a blank from a comment.
+        counts: allowed numbers of fields; that of `columns` if empty.
+        separator: the separator of the format, if fixed.
 
     Raises:
         DataError: a line has another number of fields, or an empty one; the message has file and line.
@@ -319,7 +320,7 @@ def field_rows(
     counts = counts or (len(columns.split()),)
     first, named = 0, 0
     for number, line in lines:
-        if line == "\n":  # of which a packed file may hold millions
+        if line == "\n":  # a compressed file may have millions
             continue
         used = separator
         if used is None:
@@ -345,15 +346,15 @@ def field_rows(
         yield number, fields
     if named:
         _log.warning(
-            "%s: %d lines that begin with # are read, since they have %s as the others; put a blank after the # of a comment",
+            "%s: %d lines that start with # are read, since they have %s like the others; put a blank after the # of a comment",
             *(path, named, columns),
         )
 
 
 def _wrong_fields(fields: list[str], line: str, counts: Collection[int], columns: str, between: str) -> str:
-    """What is wrong with a line of another number of fields, or an empty one, and what to do."""
-    got = f"{len(fields)}, one of them empty" if len(fields) in counts else str(len(fields))
-    advice = "; a name with blanks needs tabs between the columns of all lines" * (len(fields) > max(counts))
+    """The message for a line with another number of fields, or an empty one."""
+    got = f"{len(fields)}, one of which is empty" if len(fields) in counts else str(len(fields))
+    advice = "; names with blanks require tabs between the columns of all lines" * (len(fields) > max(counts))
     if fields[0][:1] == "#":
         advice = ", or put a blank after the # of a comment"
     return (
@@ -363,7 +364,7 @@ def _wrong_fields(fields: list[str], line: str, counts: Collection[int], columns
 
 
 def parse_number(word: str, kind: type = float) -> float:
-    """A number in the digits 0 to 9, by `float` or `int`, which also take `1_000`, other scripts and blanks; or ValueError.
+    """Parse a number strictly: unlike `float` and `int`, reject `1_000`, non-ASCII digits and blanks by ValueError.
 
     >>> parse_number("1e3")
     1000.0
@@ -375,6 +376,6 @@ def parse_number(word: str, kind: type = float) -> float:
     try:
         if word.isascii() and "_" not in word and word.strip() == word:
             return kind(word)
-    except ValueError:  # whose message has the whole word
+    except ValueError:  # whose message has the complete word
         pass
     raise ValueError(f"not a number: {shortened(word)}")

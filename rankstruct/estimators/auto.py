@@ -1,4 +1,4 @@
-"""A ranker that chooses its own recipe: a few fixed ones are trained, and lists they did not see say which is taken."""
+"""Automatic model selection: a few fixed models are trained and compared by cross-validation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from rankstruct.estimators.base import Documents, Ranker, dense, is_number
+from rankstruct.estimators.base import Documents, Ranker, check_labels, dense, is_number
 from rankstruct.estimators.ensemble import (
     EnsembleRanker,
     all_weights,
@@ -33,10 +33,10 @@ from rankstruct.progress import Progress
 
 __all__ = ["AutoRanker"]
 
-#: What tables of `results_` say under them.
+#: The note below tables of `results_`.
 SELECTION = (
-    "selection scores are means over the lists that also chose C, epoch and recipe, each judged by models that it did not train: "
-    "they are optimistic, and only lists that chose nothing, a test part, tell what new ones will give"
+    "selection scores are cross-validated means over the lists that also selected C, epoch and model, so they are optimistic; "
+    "only a test set that was not used for selection estimates performance on new lists"
 )
 
 
@@ -46,7 +46,7 @@ def _linear(options: AutoRanker, lists: Documents) -> Ranker:
 
 def _mlp(loss: str) -> Callable[[AutoRanker, Documents], Ranker]:
     def make(options: AutoRanker, lists: Documents) -> Ranker:
-        # An epoch of many small steps takes several times as long as one of few; but there are to be ten.
+        # An epoch of many small steps takes several times as long as one of few large ones; but it should have at least ten.
         number = len(np.unique(lists.qid))
         several = max(min(_STEP * number // len(lists.y), number // 10), _LISTS)
         given: dict[str, Any] = {
@@ -61,9 +61,9 @@ def _mlp(loss: str) -> Callable[[AutoRanker, Documents], Ranker]:
     return make
 
 
-_STEP, _LISTS = 300, 8  # documents and lists of a perceptron's step
+_STEP, _LISTS = 300, 8  # documents and lists per step of an MLP
 
-#: What is trained, by its name, on prepared features, the first one whatever the time.
+#: The models by name, trained on prepared features; the first one regardless of the time budget.
 MEMBERS: dict[str, Callable[[AutoRanker, Documents], Ranker]] = {
     "linear, graded AUC": _linear,
     "MLP, graded AUC": _mlp("GradedLoss('AUC')"),
@@ -71,49 +71,49 @@ MEMBERS: dict[str, Callable[[AutoRanker, Documents], Ranker]] = {
     "MLP, LambdaLoss nDCG": _mlp("LambdaLoss('nDCG')"),
 }
 ENSEMBLE, WEIGHTED = "ensemble of all", "ensemble of all, weights chosen"
-_ERRORS = 2.0  # by how many standard errors another recipe is to beat the ensemble
-_TRIAL = {"max_epochs": 1}  # options with which a member is timed
+_ERRORS = 2.0  # standard errors by which another model must beat the ensemble
+_TRIAL = {"max_epochs": 1}  # options of a timing run
 
 
 class AutoRanker(Ranker):
-    """The best of a few fixed recipes: a linear ranker, perceptrons on three losses, ensembles of all of them.
+    """The best of a few fixed models: a linear ranker, MLPs trained on three losses, and ensembles of all of them.
 
-    The lists are dealt into `folds` parts. Each recipe is trained as often, each time without another part, whose lists choose
-    its settings and its epoch; the mean of the copies (as in `EnsembleRanker`) is the recipe's ranker. So every list trains some
-    of them, and judges the one that it did not train. The ensemble with equal weights is taken unless another recipe is better
-    on the lists by more than two standard errors of the difference, list by list.
+    The lists are split into `folds` folds. Each model is trained once per fold, on the other folds; the held-out fold selects
+    its settings and epoch. A model is the ensemble of its copies (see `EnsembleRanker`), and each list is scored by the copy that
+    was not trained on it. The ensemble of all models with equal weights is selected unless another model is better by more than
+    two standard errors of the difference, paired by list.
 
-    These values are selection scores, which are optimistic: the lists that a copy did not train chose its C or epoch, and then
-    the recipe. On random labels (60 lists of 20 documents) they were 0.007 above chance for the linear recipe, 0.017 for the
-    perceptrons, 0.012 and 0.021 for the ensembles, in AP. Only lists that were not given to `fit` tell what new ones will give.
+    The resulting selection scores are optimistic, since the held-out fold of a copy also selects its C or epoch, and then the
+    model. On random labels (60 lists of 20 documents) their AP was 0.007 above chance for the linear ranker, 0.017 for the
+    MLPs, 0.012 and 0.021 for the ensembles. Only lists that were not passed to `fit` estimate performance on new lists.
 
-    Validation lists that are given to `fit` join the training lists: what is to judge the ranker afterwards belongs in neither.
-    A single list is divided by its documents, which is warned of: the figures are then no estimate for new lists.
+    Validation lists passed to `fit` are added to the training lists; keep test lists out of both. A single list is split by its
+    documents, with a warning: the scores then say nothing about new lists.
 
     Args:
-        select: the measure that chooses settings and recipe and that `score` reports, or its name.
-        time_budget: seconds that `fit` may take; a recipe that might not end in time, by an epoch that is timed, is left out. The
-            linear one never is. None is no limit.
-        prepare: steps that raw features go through, fitted to the training documents; see `rankstruct.preparation.Preparation`.
-        folds: how many parts, 2 or more.
-        device: of the perceptrons, as in `MLPRanker`.
-        random_state: seed of what is trained and of the parts.
-        verbose: show a bar.
+        select: the measure, or its name, that selects settings and model and that `score` reports.
+        time_budget: seconds for `fit`; a model that may not finish in time, judged by one timed epoch, is left out. The linear
+            ranker is always trained. None is no limit.
+        prepare: preparation steps, fitted to the training documents; see `rankstruct.preparation.Preparation`.
+        folds: number of folds, 2 or more.
+        device: of the MLPs, as in `MLPRanker`.
+        random_state: seed of training and of the folds.
+        verbose: show a progress bar.
 
     Attributes:
-        recipe_: the name of the one that was taken.
-        ranker_: that one, of prepared features.
-        results_: for each recipe `{"recipe", "validation", "seconds", "note"}`: selection scores, the means of measures on the
-            lists, each judged by what was not trained on it (none where it was left out), training time, and why it was left out.
-        reason_: a sentence that says what was taken and why.
-        validation_lists_: how many chose.
-        preparation_: the steps, as fitted.
-        n_features_in_: how many a raw document has.
+        recipe_: name of the selected model.
+        ranker_: the selected model, for prepared features.
+        results_: for each model `{"recipe", "validation", "seconds", "note"}`: its name, its selection scores (cross-validated
+            means of measures; empty if it was left out), training time, and why it was left out.
+        reason_: a sentence that explains the selection.
+        validation_lists_: number of lists used for selection.
+        preparation_: the fitted preparation.
+        n_features_in_: number of raw features.
 
     >>> rng = np.random.default_rng(0)
     >>> X, qid = rng.normal(size=(600, 2)), np.repeat(np.arange(60), 10)
     >>> y = (X[:, 0] > 0.5).astype(int)
-    >>> ranker = AutoRanker(time_budget=0).fit(X, y, qid)  # no time but for the linear one
+    >>> ranker = AutoRanker(time_budget=0).fit(X, y, qid)  # time for the linear ranker only
     >>> ranker.recipe_, ranker.score(X, y, qid) > 0.9
     ('linear, graded AUC', True)
     """
@@ -139,16 +139,20 @@ class AutoRanker(Ranker):
         self.check_options()
 
     def _takes_sparse(self) -> bool:
-        return True  # made dense
+        return True  # converted to dense
 
     def _fit(self, train: Documents, valid: Documents | None) -> None:
         began = time.perf_counter()
         if train.item_weights is not None:
             raise TypeError(
-                "AutoRanker takes no item_weights but 0 and 1: its recipes solve hinges, which know no documents of different "
-                "weights; take LinearRanker, MLPRanker or BoostedRanker with a pairwise, listwise or pointwise loss"
+                "AutoRanker does not support item_weights other than 0 and 1, since its models use hinge losses; "
+                "use LinearRanker, MLPRanker or BoostedRanker with a pairwise, listwise or pointwise loss"
             )
-        lists = joined(train._replace(groups=None), None if valid is None else valid._replace(groups=None))
+        train, valid = train._replace(groups=None), None if valid is None else valid._replace(groups=None)
+        check_labels("y", train, self._measures())
+        if valid is not None:
+            check_labels("y_valid", valid, self._measures())
+        lists = joined(train, valid)
         lists = lists._replace(X=self._fit_preparation(dense(lists.X), lists.qid))
         self.validation_lists_ = len(np.unique(lists.qid))
         parts = deal_lists(lists, self.folds, self.random_state)
@@ -158,23 +162,27 @@ class AutoRanker(Ranker):
     def check_options(self) -> None:
         """Raise ValueError for a wrong option, as `fit` does."""
         if self._measure().takes_groups:
-            raise ValueError(f"select must be a measure without groups, got {self._measure().name}; take LinearRanker")
+            raise ValueError(f"select must be a measure without groups, got {self._measure().name}; use LinearRanker")
         if self.time_budget is not None and not is_number(self.time_budget, 0):
             raise ValueError(f"time_budget must be 0 or more seconds, or None for no limit; got {self.time_budget!r}")
         if not (isinstance(self.folds, Integral) and self.folds >= 2):
-            raise ValueError(f"folds must be a whole number, at least 2, got {self.folds}")
+            raise ValueError(f"folds must be an integer of at least 2, got {self.folds}")
 
     def _measure(self) -> Measure:
         return parse_measure(self.select)
 
+    def _measures(self) -> list[Measure]:
+        """The measures of `results_`, the one that selects first."""
+        return list({each.name: each for each in (self._measure(), *map(parse_measure, ("AP", "nDCG@10")))}.values())
+
     def _trained(
         self, began: float, lists: Documents, parts: np.ndarray
     ) -> tuple[dict[str, list[Any]], dict[str, np.ndarray]]:
-        """The copies of the members that there is time for, and the scores by which they are judged; begins `results_`."""
+        """Train the models that there is time for; returns their copies and held-out scores, and starts `results_`."""
         self.results_: list[dict[str, Any]] = []
         copies: dict[str, list[Any]] = {}
         scores: dict[str, np.ndarray] = {}
-        shown = {"disable": not self.verbose, "unit": " recipes", "leave": False}
+        shown = {"disable": not self.verbose, "unit": " models", "leave": False}
         with Progress(MEMBERS.items(), **shown) as bar:
             for name, make in bar:
                 bar.set_postfix_str(name)
@@ -189,7 +197,7 @@ class AutoRanker(Ranker):
         self.results_.append({"recipe": name, "validation": {}, "seconds": seconds, "note": note})
 
     def _left_out(self, began: float, ranker: Ranker, lists: Documents, parts: np.ndarray) -> str:
-        """Why there is no time for a ranker, "" if there is: what its shortest training takes tells that of the longest."""
+        """Why there is no time for a ranker, or "": the longest training is extrapolated from the shortest."""
         if self.time_budget is None:
             return ""
         end, told = began + self.time_budget, f"in the budget of {self.time_budget:g} s"
@@ -198,7 +206,7 @@ class AutoRanker(Ranker):
         options = {name: value for name, value in _TRIAL.items() if name in ranker.get_params()}
         trial = clone(ranker).set_params(**options, verbose=False)
         few = lists.rows(np.isin(lists.qid, _varied_lists(lists.y, lists.qid, 2)))._replace(weights=None)
-        clone(trial).fit(*few[:3], **few.as_validation)  # loads what is compiled
+        clone(trial).fit(*few[:3], **few.as_validation)  # loads compiled code
         start = time.perf_counter()
         train, valid = lists.rows(parts != 0), lists.rows(parts == 0)
         trial.fit(*train[:3], **train.options, **valid.as_validation)
@@ -209,7 +217,7 @@ class AutoRanker(Ranker):
         return "" if most <= left else f"may take {most:.1f} s, with {max(left, 0):.1f} s left {told}"
 
     def _take_best(self, copies: dict[str, list[Any]], scores: dict[str, np.ndarray], lists: Documents) -> None:
-        """Measure the recipes and take one, by the rule."""
+        """Evaluate the models and select one."""
         members, columns = len(copies), np.stack(list(scores.values()), axis=1)
         recipes = {name: np.eye(members)[number] for number, name in enumerate(copies)}
         if members > 1:
@@ -218,9 +226,8 @@ class AutoRanker(Ranker):
             recipes[WEIGHTED] = np.array(best_weights(all_weights(members), columns, lists, self._measure())[1])
             self._add(ENSEMBLE, 0.0)
             self._add(WEIGHTED, time.perf_counter() - start)
-        measures = {measure.name: measure for measure in (self._measure(), *map(parse_measure, ("AP", "nDCG@10")))}
         values = {
-            name: measured(mean_scores(columns, tuple(weights), lists.qid), lists, list(measures.values()))
+            name: measured(mean_scores(columns, tuple(weights), lists.qid), lists, self._measures())
             for name, weights in recipes.items()
         }
         for row in self.results_:
@@ -238,23 +245,23 @@ class AutoRanker(Ranker):
 
     def _explained(self, best: str, means: dict[str, float], error: float) -> str:
         measure = self._measure().name
-        said = f"'{self.recipe_}' was taken: its selection {measure} is {means[self.recipe_]:.4f}"
-        said += " (optimistic: the same lists chose C, epoch and recipe)"
+        said = f"selected '{self.recipe_}': its selection {measure} is {means[self.recipe_]:.4f}"
+        said += " (optimistic: the same lists selected C, epoch and model)"
         ahead = means[best] - means[self.recipe_]
         if len(means) == 1:
             said += ", and no other was trained"
         elif best != self.recipe_:
             said += (
-                f"; that of '{best}' is the highest, but {ahead:.4f} more on {self.validation_lists_} lists is not above two "
+                f"; '{best}' has the highest, but its lead of {ahead:.4f} on {self.validation_lists_} lists is not above two "
                 f"standard errors (of {error:.4f})"
             )
         elif best == ENSEMBLE:
             said += f", the highest of {len(means)}"
         else:
             ahead = means[best] - means[ENSEMBLE]
-            said += f", higher than the ensemble's by {ahead:.4f}, more than two standard errors (of {error:.4f})"
+            said += f", which exceeds the ensemble's by {ahead:.4f}, more than two standard errors (of {error:.4f})"
         if self.validation_lists_ == 1:
-            said += "; there is one list, which was divided by its documents, so that this is no estimate for new lists"
+            said += "; the only list was split by its documents, so this does not estimate performance on new lists"
         left_out = [f"'{row['recipe']}' ({row['note']})" for row in self.results_ if row["note"]]
         return said + (f"; left out: {', '.join(left_out)}" if left_out else "")
 
@@ -263,13 +270,13 @@ class AutoRanker(Ranker):
         return self.ranker_.predict(prepared, np.zeros(X.shape[0], np.int64) if qid is None else qid)
 
     def to_scorer(self) -> nn.Module:
-        """What was taken as a scorer for torch, float32, which takes raw features too; see `save_scorer`."""
+        """Return the selected model as a PyTorch scorer of raw features, float32; see `save_scorer`."""
         check_is_fitted(self)
         return with_preparation(self.ranker_.to_scorer(), self.preparation_)
 
 
 def _varied_lists(y: np.ndarray, qid: np.ndarray, number: int) -> np.ndarray:
-    """The names of some lists that a ranking can get wrong: those with the most different labels."""
+    """The names of the `number` lists with the most distinct labels."""
     pairs = np.unique(np.stack([np.unique(qid, return_inverse=True)[1], np.unique(y, return_inverse=True)[1]]), axis=1)
     lists, counts = np.unique(pairs[0], return_counts=True)
     return np.unique(qid)[lists[np.argsort(-counts, kind="stable")[:number]]]

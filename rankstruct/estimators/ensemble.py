@@ -1,4 +1,4 @@
-"""Rankers together: each one's scores are standardised within each list, and averaged; and rankers trained part by part."""
+"""Ensembles of rankers, whose scores are standardised within each list and averaged; cross-fitting."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 from typing_extensions import Self
 
-from rankstruct.estimators.base import Documents, Ranker
+from rankstruct.estimators.base import Documents, Ranker, check_labels
 from rankstruct.lists import group_documents
 from rankstruct.measures import Measure, evaluate
 from rankstruct.models.scorers import EnsembleScorer, check_weights, mean_of_z_scores, with_preparation
 
 __all__ = ["EnsembleRanker"]
 
-_PARTS = 4  # into which "validation" divides the weight
-_MOST = 6  # members whose weights it tries
+_PARTS = 4  # "validation" tries weights in multiples of 1 / 4
+_MOST = 6  # the most members for "validation"
 
 
 class EnsembleRanker(Ranker):
     """The weighted mean of several rankers' scores, each with mean 0 and standard deviation 1 within each list.
 
     Args:
-        rankers: with scikit-learn's conventions, which `fit` trains copies of. One that is fitted already and is to stay as it is
-            goes in as `sklearn.frozen.FrozenEstimator(ranker)`; the validation lists must be none that it was fitted to.
-        weights: `"equal"`; `"validation"`, the best on the validation lists given to `fit`, where quarters of the whole are
-            divided among at most six members and equal weights win a draw; or one number a ranker.
-        folds: above 1 each ranker is trained so many times, each time with another part of the lists as its validation lists and
-            without it; those given to `fit` join the training lists. The mean of these goes in as one ranker; their scores of the
-            parts that they were not trained on choose `"validation"`'s weights. Which parts a ranker that is fitted already has
-            seen is not known: with one, `"validation"` is refused and there is no `validation_`.
-        measure: what chooses the weights and what `score` reports, a measure or its name; AP if None.
-        prepare: steps that raw features go through before any ranker sees them; see `rankstruct.preparation.Preparation`.
-        random_state: seed of the parts.
+        rankers: with scikit-learn's conventions; `fit` trains copies. Pass a fitted ranker that is not to be retrained as
+            `sklearn.frozen.FrozenEstimator(ranker)`; it must not have been fitted to the validation lists.
+        weights: `"equal"`; `"validation"`, the best multiples of 1/4 on the validation lists passed to `fit`, for at most six
+            members, with ties resolved in favour of equal weights; or one number per ranker.
+        folds: above 1, each ranker is cross-fitted: a copy per fold, trained on the others with the fold as validation lists.
+            Validation lists passed to `fit` are added to the training lists. The mean of the copies counts as one ranker; their
+            out-of-fold scores select the weights for `"validation"`. Since a frozen ranker may have been trained on any fold,
+            `"validation"` is refused with one, and there is no `validation_`.
+        measure: a measure or its name, which selects the weights and which `score` reports; AP if None.
+        prepare: preparation steps for the features of all rankers; see `rankstruct.preparation.Preparation`.
+        random_state: seed of the folds.
 
     Attributes:
-        rankers_: as fitted, those of one ranker's parts one behind the other.
-        weights_: one of each, with sum 1.
-        validation_: the measure on the validation lists, with these weights; None without them. It is no estimate for new lists
-            but above it: each ranker chose its settings and its epoch by the same lists, and `"validation"` the weights.
-        preparation_: the steps, as fitted.
-        n_features_in_: how many a raw document has.
+        rankers_: the fitted rankers; the copies of one ranker are consecutive.
+        weights_: one weight per fitted ranker, with sum 1.
+        validation_: the measure on the validation lists, with these weights; None without them. It is optimistic for new lists,
+            since the same lists selected each ranker's settings and epoch and, with `"validation"`, the weights.
+        preparation_: the fitted preparation.
+        n_features_in_: number of raw features.
 
     >>> from rankstruct.estimators import LinearRanker, MLPRanker
     >>> rng = np.random.default_rng(0)
@@ -78,7 +78,7 @@ class EnsembleRanker(Ranker):
         self.folds, self.random_state = folds, random_state
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The arguments; `deep` with those of the rankers, such as `rankers__0__C`."""
+        """Return the parameters; with `deep`, also those of the rankers, such as `rankers__0__C`."""
         found = super().get_params(deep=False)
         for number, ranker in enumerate(self.rankers if deep and isinstance(self.rankers, list | tuple) else ()):
             options = ranker.get_params() if hasattr(ranker, "get_params") else {}
@@ -86,20 +86,20 @@ class EnsembleRanker(Ranker):
         return found
 
     def set_params(self, **params: Any) -> Self:
-        """Set arguments, by the names that `get_params` gives; returns the ranker itself."""
+        """Set parameters, by the names that `get_params` returns; returns the ranker itself."""
         nested = {name: value for name, value in params.items() if name.startswith("rankers__")}
         super().set_params(**{name: value for name, value in params.items() if name not in nested})
         known = self.get_params()
         for name, value in nested.items():
             if name not in known:
-                raise ValueError(f"invalid parameter {name!r}; there are {', '.join(map(repr, known))}")
+                raise ValueError(f"invalid parameter {name!r}; valid are {', '.join(map(repr, known))}")
             number, _, option = name.removeprefix("rankers__").partition("__")
             self.rankers[int(number)].set_params(**{option: value})
         return self
 
     @property
     def finite(self) -> bool | str:  # type: ignore[override]
-        """Missing features are the rankers' to take, where all do and nothing looks at them before."""
+        """Missing features are allowed if all rankers accept them and there is no preparation."""
         taken = all(get_tags(ranker).input_tags.allow_nan for ranker in self.rankers)
         return "allow-nan" if taken and len(self.rankers) and not len(self.prepare) else True
 
@@ -108,6 +108,8 @@ class EnsembleRanker(Ranker):
 
     def _fit(self, train: Documents, valid: Documents | None) -> None:
         if self.folds > 1:
+            if not any(map(is_frozen, self.rankers)):
+                check_labels("y", train, [self._measure()])
             train, valid = joined(train, valid), None
         train = train._replace(X=self._fit_preparation(train.X, train.qid))
         given: dict[str, Any] = train.options
@@ -136,10 +138,10 @@ class EnsembleRanker(Ranker):
 
     def _check_fit_options(self, has_validation: bool) -> None:
         if not len(self.rankers):
-            raise ValueError("rankers must be one or more")
+            raise ValueError("rankers must not be empty")
         for ranker in self.rankers:
             if not (hasattr(ranker, "fit") and hasattr(ranker, "predict")):
-                raise ValueError(f"rankers must be rankers, without names, such as [LinearRanker()]; got {ranker!r}")
+                raise ValueError(f"rankers must be a list of unnamed rankers, such as [LinearRanker()]; got {ranker!r}")
         if not isinstance(self.weights, str):
             check_weights(self.weights, len(self.rankers))
         elif self.weights not in ("equal", "validation"):
@@ -148,23 +150,23 @@ class EnsembleRanker(Ranker):
             )
         elif self.weights == "validation" and not has_validation and not self.folds > 1:
             raise ValueError(
-                "weights='validation' needs X_valid, y_valid and qid_valid; give them, or folds=, or take 'equal'"
+                "weights='validation' needs X_valid, y_valid and qid_valid; pass them, or folds=, or use 'equal'"
             )
         elif self.weights == "validation" and self.folds > 1 and any(frozen := list(map(is_frozen, self.rankers))):
             raise ValueError(
-                "weights='validation' with folds= needs rankers that are not fitted yet, since the parts that choose must be new "
-                f"to each; rankers[{frozen.index(True)}] is frozen, and may have been fitted to them: give weights as numbers or "
-                "leave out folds= and give X_valid, y_valid and qid_valid that it was not fitted to"
+                "weights='validation' with folds= needs unfitted rankers, since the folds that select the weights must be new to "
+                f"each; rankers[{frozen.index(True)}] is frozen and may have been fitted to them: pass weights as numbers, or "
+                "omit folds= and pass X_valid, y_valid and qid_valid that it was not fitted to"
             )
         elif self.weights == "validation" and len(self.rankers) > _MOST:
             raise ValueError(
-                f"weights='validation' is for at most {_MOST} rankers, got {len(self.rankers)}; take 'equal'"
+                f"weights='validation' supports at most {_MOST} rankers, got {len(self.rankers)}; use 'equal'"
             )
         if not (isinstance(self.folds, Integral) and self.folds >= 1):
-            raise ValueError(f"folds must be a whole number, at least 1, got {self.folds}")
+            raise ValueError(f"folds must be an integer of at least 1, got {self.folds}")
 
     def _member_scores(self, X: Any, qid: np.ndarray) -> np.ndarray:
-        """Scores `[documents, members]` of prepared documents."""
+        """Scores `[documents, members]` for prepared documents."""
         return np.stack([ranker.predict(X, qid) for ranker in self.rankers_], axis=1)
 
     def _scores(self, X: Any, qid: np.ndarray | None) -> np.ndarray:
@@ -172,10 +174,10 @@ class EnsembleRanker(Ranker):
         return mean_scores(self._member_scores(self._prepared(X, qid), qid), self.weights_, qid)
 
     def to_scorer(self) -> nn.Module:
-        """The rankers as one scorer for torch, float32, which takes raw features too; see `save_scorer`.
+        """Return the ensemble as one PyTorch scorer of raw features, float32; see `save_scorer`.
 
         Raises:
-            ValueError: a ranker that is none, such as one with a kernel.
+            ValueError: a ranker that has no scorer, such as one with a precomputed kernel.
         """
         check_is_fitted(self)
         scorers = [ranker.to_scorer() for ranker in self.rankers_]
@@ -183,7 +185,7 @@ class EnsembleRanker(Ranker):
 
 
 def is_frozen(part: Any) -> bool:
-    """Whether a ranker, or one that it is made of, is fitted already and stays as it is."""
+    """Whether a ranker, or one that it contains, is frozen."""
     options = getattr(part, "get_params", None)
     parts = part if isinstance(part, list | tuple) else ()
     if options is not None and not isinstance(part, type):
@@ -192,7 +194,7 @@ def is_frozen(part: Any) -> bool:
 
 
 def joined(train: Documents, valid: Documents | None) -> Documents:
-    """All lists of both, numbered; those of one are not those of the other, whatever their ids."""
+    """The lists of both, renumbered so that equal ids in the two stay different lists."""
     if valid is None:
         return train
     first, second = (np.unique(each.qid, return_inverse=True)[1] for each in (train, valid))
@@ -209,18 +211,18 @@ def joined(train: Documents, valid: Documents | None) -> Documents:
 
 
 def deal_lists(documents: Documents, folds: int, random_state: int) -> np.ndarray:
-    """The part of each document, `[documents]` from 0: lists are dealt at random, those that a ranking can get wrong first.
+    """Split lists into folds at random, spreading those with different labels evenly; returns the fold of each document.
 
-    A single list is dealt by its documents, which is warned of: what is not trained on then is no new list.
+    A single list is split by its documents, with a warning: what is held out is then not a new list.
 
     Raises:
-        ValueError: fewer than two lists that a ranking can get wrong.
+        ValueError: fewer than two lists that have different labels.
     """
     names, lists = np.unique(documents.qid, return_inverse=True)
     if len(names) == 1:
         warnings.warn(
-            "there is one list, which is divided by its documents: what judges are documents that were not trained on, and "
-            "validation values are no estimate for new lists; give more lists",
+            "there is only one list, which is split by its documents, so validation values do not estimate performance on new "
+            "lists; pass more lists",
             stacklevel=5,
         )
         lists = np.arange(len(lists))
@@ -232,7 +234,7 @@ def deal_lists(documents: Documents, folds: int, random_state: int) -> np.ndarra
         varied = lowest < highest
         if varied.sum() < 2:
             raise ValueError(
-                f"there {'is no list' if not varied.any() else 'is one list'} that a ranking can get wrong: in each of "
+                f"{'no list' if not varied.any() else 'only one list'} can be learned from: in each of "
                 f"{len(names)}{'' if not varied.any() else ' but one'} all labels are equal; folds need two"
             )
     order = np.random.default_rng(random_state).permutation(len(varied))
@@ -243,10 +245,10 @@ def deal_lists(documents: Documents, folds: int, random_state: int) -> np.ndarra
 
 
 def fit_by_parts(ranker: Any, documents: Documents, parts: np.ndarray) -> tuple[list[Any], np.ndarray]:
-    """A copy for each part, trained on the others with the part as validation lists; where it has a seed, each another one.
+    """Cross-fit a ranker: train a copy per fold on the other folds, with the fold as validation lists and its own seed.
 
     Returns:
-        The copies; and scores `[documents]`, each by the copy that was not trained on it.
+        The copies, and out-of-fold scores `[documents]`.
     """
     copies, scores = [], np.empty(len(parts))
     for part in range(parts.max() + 1):
@@ -260,14 +262,14 @@ def fit_by_parts(ranker: Any, documents: Documents, parts: np.ndarray) -> tuple[
 
 
 def all_weights(members: int) -> Iterator[Any]:
-    """Equal ones, and all divisions of the whole in quarters."""
+    """Equal weights, and all weights in multiples of 1 / 4."""
     return itertools.chain([None], _divisions(_PARTS, members))
 
 
 def best_weights(
     candidates: Iterable[Any], scores: np.ndarray, documents: Documents, measure: Measure
 ) -> tuple[float, tuple[float, ...]]:
-    """The best value of the measure and its weights, the first of equals, for scores `[documents, members]`."""
+    """The best value of the measure and its weights, the first ones in a tie, for scores `[documents, members]`."""
     found: tuple[float, tuple[float, ...]] | None = None
     for candidate in candidates:
         weights = check_weights(candidate, scores.shape[1])
@@ -279,13 +281,13 @@ def best_weights(
 
 
 def measured(scores: np.ndarray, documents: Documents, measures: Sequence[Measure]) -> dict[str, np.ndarray]:
-    """Measures of each list, for scores `[documents]`."""
+    """Values of the measures per list, for scores `[documents]`."""
     found = evaluate(scores, documents.y, list(measures), qid=documents.qid, groups=documents.groups)
     return {name: values.numpy() for name, values in found.items()}
 
 
 def mean_scores(scores: np.ndarray, weights: Sequence[float], qid: np.ndarray) -> np.ndarray:
-    """The mean `[documents]` of scores `[documents, members]`, rows of a list being anywhere."""
+    """The mean `[documents]` of scores `[documents, members]`; the rows of a list need not be contiguous."""
     order, offsets = group_documents(qid)
     lists = torch.tensor(scores if order is None else scores[order], dtype=torch.float64)
     found: np.ndarray = mean_of_z_scores(lists, weights, torch.tensor(np.diff(offsets))).numpy()
@@ -293,7 +295,7 @@ def mean_scores(scores: np.ndarray, weights: Sequence[float], qid: np.ndarray) -
 
 
 def _divisions(parts: int, members: int) -> Iterator[list[int]]:
-    """All ways to give some parts to members."""
+    """All ways to distribute `parts` units among `members`."""
     for bars in itertools.combinations(range(parts + members - 1), members - 1):
         ends = [-1, *bars, parts + members - 1]
         yield [right - left - 1 for left, right in itertools.pairwise(ends)]

@@ -30,25 +30,25 @@ class KernelRanker(LinearRanker):
     """A ranker in the feature space of a kernel, trained to the optimum of a ranking loss.
 
     Args:
-        measure: as in `LinearRanker`, and so are all arguments that are not listed here; C is 100 where nothing is said.
+        measure: as in `LinearRanker`, like all arguments that are not listed here; C defaults to 100.
         kernel: `"rbf"`, `"polynomial"`, `"linear"` or `"precomputed"` (X then holds the kernel values with all training rows).
         gamma: of the first two; 1 / number of features if None.
-        degree: of the polynomial.
+        degree: of the polynomial, a positive integer.
         offset: of the polynomial.
-        exact_up_to: with so many training rows or fewer the kernel is exact; beyond, by Nystroem.
-        landmarks: rows that Nystroem takes.
-        random_state: seed of their choice.
+        exact_up_to: the most training rows for an exact kernel; more are approximated by Nystroem.
+        landmarks: number of rows that Nystroem samples.
+        random_state: seed of the sample.
 
     Attributes:
-        map_: the `KernelMap`; `map_.exact` says whether Nystroem was needed.
+        map_: the `KernelMap`; `map_.exact` is False if Nystroem was used.
         dual_coef_: `[basis]`, the score of x is `sum_j dual_coef_[j] k(x_j, x)` over the basis rows.
-        coef_: the weights in the space of `map_`.
+        coef_: the weights in the feature space of `map_`.
 
-    Pickles and other files keep the basis rows and their coefficients, not the map's values for every two of them.
+    Pickles and other files store the basis rows and their coefficients, without the kernel matrix of the basis.
 
     >>> rng = np.random.default_rng(0)
     >>> X, qid = rng.normal(size=(200, 2)), np.repeat(np.arange(20), 10)
-    >>> y = (np.square(X).sum(1) < 0.5).astype(int)           # relevant is what is near the origin
+    >>> y = (np.square(X).sum(1) < 0.5).astype(int)           # documents near the origin are relevant
     >>> ranker = KernelRanker("AP", kernel="rbf", C=100.0).fit(X, y, qid)
     >>> ranker.score(X, y, qid) > 0.85 > 0.5 > LinearRanker("AP").fit(X, y, qid).score(X, y, qid)
     True
@@ -86,7 +86,7 @@ class KernelRanker(LinearRanker):
         self.exact_up_to, self.landmarks, self.random_state = exact_up_to, landmarks, random_state
 
     def __sklearn_tags__(self) -> Tags:
-        """With precomputed values, features are those of pairs."""
+        """Declare pairwise features for a precomputed kernel."""
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = self.kernel == "precomputed"
         return tags
@@ -96,7 +96,9 @@ class KernelRanker(LinearRanker):
 
     def _with_item_weights(self, documents: Documents, item_weights: np.ndarray) -> Documents:
         if self.kernel == "precomputed" and not item_weights.all():
-            raise ValueError("with kernel='precomputed' leave documents of item weight 0 out of X, rows and columns")
+            raise ValueError(
+                "with kernel='precomputed', remove documents of item weight 0 from the rows and columns of X"
+            )
         return super()._with_item_weights(documents, item_weights)
 
     def _fit_features(self, X: Any) -> Any:
@@ -112,7 +114,7 @@ class KernelRanker(LinearRanker):
         return self.map_.scores(self._prepared(X, qid), self.dual_coef_)
 
     def use_path(self, number: int) -> Self:
-        """As in `LinearRanker`."""
+        """Use the solution of another C; see `LinearRanker.use_path`."""
         super().use_path(number)
         if self.map_.projection is not None:
             self._duals = [self.map_.representer(solution.w) for solution in self.path_]
@@ -120,14 +122,14 @@ class KernelRanker(LinearRanker):
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what has a number for every two basis rows: what is left predicts, and has no more `objective` or `risk`."""
+        """Drop the matrix over pairs of basis rows: the restored ranker predicts, but has no `objective` or `risk`."""
         state = super().__getstate__()
         if "map_" in state:
             state["map_"] = replace(self.map_, projection=None)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """A ranker of an earlier version has the projection instead of the coefficients."""
+        """Restore a ranker; one of an earlier version has the projection instead of the coefficients."""
         super().__setstate__(state)
         if hasattr(self, "coef_") and not hasattr(self, "dual_coef_"):
             self._duals = [self.map_.representer(solution.w) for solution in self.path_]
@@ -135,18 +137,18 @@ class KernelRanker(LinearRanker):
 
     @classmethod
     def from_scorer(cls, scorer: nn.Module, **options: Any) -> LinearRanker:
-        """There is none: raises ValueError."""
+        """Not supported: raises ValueError."""
         raise ValueError("a linear scorer has no kernel; use LinearRanker.from_scorer")
 
     def to_scorer(self) -> nn.Module:
-        """The basis rows and their coefficients as a scorer for torch, which computes in float64 and takes raw features.
+        """Return a PyTorch scorer of raw features, with the basis rows and their coefficients; it computes in float64.
 
         Raises:
-            ValueError: the kernel is precomputed, so that there is no function of features.
+            ValueError: the kernel is precomputed, so the score is not a function of features.
         """
         check_is_fitted(self)
         if self.map_.basis is None:
-            raise ValueError("a precomputed kernel is no function of features, so it has no scorer; use predict")
+            raise ValueError("a precomputed kernel is not a function of features, so it has no scorer; use predict")
         kernel, basis = self.map_.kernel, self.map_.basis
         basis = torch.tensor(basis.toarray() if sp.issparse(basis) else basis, dtype=torch.float64)
         options: dict[str, Any] = {"gamma": kernel.gamma, "degree": int(kernel.degree), "offset": kernel.offset}

@@ -1,8 +1,8 @@
-"""Linear rankers, trained exactly.
+"""Linear rankers, trained to the optimum.
 
     minimise  1/(2 C) ||w - w0||^2 + (1/Q) sum over lists of the loss of their scores X w
 
-A convex loss is minimised to a certified gap; bounds whose reference the scores choose by rounds of DC programming; smoothed
+A convex loss is minimised to a certified gap; bounds whose reference depends on the scores by rounds of DC programming; smoothed
 measures by L-BFGS with annealing.
 """
 
@@ -59,7 +59,7 @@ from rankstruct.solvers import (
 __all__ = ["LinearRanker"]
 
 _START_C, _MOST_GRADES = 10.0, 8  # of `start="auc"`
-_SCALES = 1e5  # by which the ranges of features may differ without a word
+_SCALES = 1e5  # ratio of feature ranges above which a warning is issued
 _SOLVERS = {"bundle": Bundle, "cutting-plane": CuttingPlane, "frank-wolfe": FrankWolfe}
 
 
@@ -74,13 +74,13 @@ def ranking_risk(
 ) -> LinearRisk:
     """The mean of a loss over lists, as a function of the weights w of a linear scorer, for the solvers.
 
-    The loss' own reduction does not count. Lists are flat: `X` `[documents, d]`, which is not copied, an array or a SciPy CSR
-    array, float32 or float64 (or an array of float16); labels, int64 groups and item weights `[documents]`; offsets
-    `[lists + 1]`; weights `[lists]` multiply the losses, and their mean is to be 1.
+    The reduction of the loss is ignored. Lists are flat: `X` `[documents, d]`, which is not copied, is an array or a SciPy CSR
+    array, float32 or float64 (or a float16 array); labels, int64 groups and item weights are `[documents]`; offsets are
+    `[lists + 1]`; weights `[lists]` multiply the losses, and should have mean 1.
 
     Raises:
-        ValueError: the loss takes groups, and there are none.
-        TypeError: when asked, if there are item weights and the loss takes none.
+        ValueError: the loss needs groups, and there are none.
+        TypeError: on evaluation, item weights with a loss that does not accept them.
 
     >>> X, labels, offsets = np.array([[0.0], [1.0], [2.0]]), np.array([0.0, 0.0, 1.0]), np.array([0, 3])
     >>> ranking_risk(StructuredHingeLoss("AUC"), X, labels, offsets)(np.array([0.1]))
@@ -115,15 +115,15 @@ def ranking_risk(
 
 
 def _warn_of_scales(X: Any) -> None:
-    """Warn where some features range so much wider than others that the regulariser leaves those no weight."""
+    """Warn if some features have so much larger ranges than others that regularisation suppresses the latter."""
     if sp.issparse(X):
         return
     ranges = np.subtract(X.max(axis=0), X.min(axis=0), dtype=np.float64)
     narrow, wide = np.where(ranges > 0, ranges, np.inf).argmin(), ranges.argmax()
     if ranges[wide] > _SCALES * ranges[narrow] > 0:
         warnings.warn(
-            f"features are of very different scales (feature {wide} ranges over {ranges[wide]:.3g}, feature {narrow} over "
-            f"{ranges[narrow]:.3g}, counted from 0), and a linear ranker gives the small ones hardly any weight; give "
+            f"features have very different scales (feature {wide} has range {ranges[wide]:.3g}, feature {narrow} has "
+            f"{ranges[narrow]:.3g}, counting from 0), so a linear ranker gives the small ones hardly any weight; use "
             "prepare=['standardize']",
             stacklevel=7,
         )
@@ -133,44 +133,43 @@ class LinearRanker(Ranker):
     """A linear ranker, trained to the optimum of a ranking loss.
 
     Args:
-        measure: what is optimised, a measure or its name; a `Diverse` one by the hinge over diverse rankings. It also is what
-            `score` reports and what chooses C. None is the measure of a loss over diverse rankings, and otherwise AP: SVMmap.
-        C: how much the loss counts against the regulariser, 1 / lambda; or several values, which are trained in ascending order,
-            each from the solution before (or from `start`, if the problem is not convex and that is better), and chosen by the
-            validation lists given to `fit`. The documentation's page "Which bound is the default" has what 1, 10 and 100 come to.
-        feature_map: how a ranking scores; the measure's own default if None.
-        reference: the reference ranking of the bound; the measure's own default if None. `"ideal"` is convex, but where a measure
-            looks at the top alone its optimum may be w = 0; `"ideal-tied"` and `"predicted"` are tighter and solved by rounds of
-            DC programming; so is `"below-window"`, of pAUC.
+        measure: the measure to optimise, or its name; a `Diverse` one by the hinge over diverse rankings. It also selects C, and
+            `score` reports it. None is the measure of a loss over diverse rankings, and otherwise AP: SVMmap.
+        C: the weight of the loss against the regulariser, 1 / lambda; or several values, which are trained in ascending order,
+            each from the previous solution (or from `start`, if the problem is not convex and that is better), and selected on
+            the validation lists passed to `fit`. The page "Which bound is the default" compares 1, 10 and 100.
+        feature_map: the feature map of rankings; the measure's default if None.
+        reference: the reference ranking of the bound; the measure's default if None. `"ideal"` is convex, but the optimum may be
+            w = 0 for a measure of the top only; `"ideal-tied"` and `"predicted"` are tighter and solved by rounds of DC
+            programming, as is `"below-window"` of pAUC.
         loss: any loss of rankstruct in place of the structured hinge of `measure`, a module such as `CombinedLoss` (SVMcombo),
-            `SmoothLoss` or `SoftRankLoss`, or its name and arguments, such as `"GradedLoss('AUC')"`; then `feature_map` and
-            `reference` are not used.
-        prepare: steps that raw features go through, fitted to the training documents, such as `["append-log", "standardize"]`;
-            see `rankstruct.preparation.Preparation`.
-        solver: `"bundle"`, `"cutting-plane"` (n-slack), `"frank-wolfe"`, or a solver of `rankstruct.solvers` with options of its
-            own, `DC` and `Annealing` included where the loss is for them.
-        tolerance: relative gap to stop at. A `SmoothLoss` has none; give `solver=Annealing(...)` for its options.
-        max_iterations: of the solver, but for a `SmoothLoss`.
+            `SmoothLoss` or `SoftRankLoss`, or its name and arguments, such as `"GradedLoss('AUC')"`; `feature_map` and
+            `reference` are then ignored.
+        prepare: preparation steps, fitted to the training documents, such as `["append-log", "standardize"]`; see
+            `rankstruct.preparation.Preparation`.
+        solver: `"bundle"`, `"cutting-plane"` (n-slack), `"frank-wolfe"`, or a configured solver of `rankstruct.solvers`,
+            including `DC` and `Annealing` for the losses that need them.
+        tolerance: relative gap to stop at. Not used for a `SmoothLoss`; pass `solver=Annealing(...)` for its options.
+        max_iterations: of the solver; not used for a `SmoothLoss`.
         start: `"zero"`, `"regression"` (least squares on the gains) or `"auc"` (the optimum of `GradedLoss("AUC")` for C = 10,
-            to a gap of 1e-2). None takes `"auc"` for a bound that is not convex and regression for a `SmoothLoss`.
-        regularize_towards: what the weights are drawn to: `"zero"` or the `"start"`; None takes the start for a bound that is not
-            convex, and zero otherwise.
-        drop_empty: leave lists whose labels are all equal out of the mean, as training with Lightning does.
-        verbose: show a bar with the gap.
-        distributed: the documents given to `fit` are some of the lists, this process' share, and all processes of
-            `torch.distributed` fit one ranker to the lists of all; each must call `fit`, and also `mean_loss` and `objective`.
+            to a gap of 1e-2). None is `"auc"` for a bound that is not convex and regression for a `SmoothLoss`.
+        regularize_towards: `"zero"` or the `"start"`; None is the start for a bound that is not convex, and zero otherwise.
+        drop_empty: skip lists whose labels are all equal, as training with Lightning does.
+        verbose: show a progress bar with the gap.
+        distributed: whether each process of `torch.distributed` passes its share of the lists to `fit`, and all processes fit one
+            ranker to all lists; each must call `fit`, and also `mean_loss` and `objective`.
 
     Attributes:
-        preparation_: the steps, as fitted.
-        coef_: `[d]`, the weights, of prepared features.
-        C_: the C that was chosen.
-        solution_: of that C, with `objective`, `lower_bound`, `gap`, `status`, `history`.
-        path_: one `Solution` for each C, ascending.
-        validation_: the measure on the validation lists for each of these C; None without them. That of C_ is a selection score:
-            of several C it is above what new lists give.
-        w0_: `[d]`, what the regulariser draws to.
-        left_out_: how many training lists `drop_empty` left out.
-        n_features_in_: how many a raw document has.
+        preparation_: the fitted preparation.
+        coef_: `[d]`, the weights of prepared features.
+        C_: the selected C.
+        solution_: its `Solution`, with `objective`, `lower_bound`, `gap`, `status`, `history`.
+        path_: one `Solution` per C, ascending.
+        validation_: the measure on the validation lists for each C; None without them. If there are several C, the value of C_ is
+            optimistic for new lists.
+        w0_: `[d]`, the point that the regulariser pulls towards.
+        left_out_: number of training lists skipped by `drop_empty`.
+        n_features_in_: number of raw features.
 
     Documents of one `qid` form a list, wherever their rows are. Routing of `qid` through scikit-learn is requested by default:
 
@@ -218,7 +217,7 @@ class LinearRanker(Ranker):
     def _check_fit_options(self, has_validation: bool) -> None:
         if len(self._costs()) > 1 and not has_validation:
             raise ValueError(
-                f"C has {len(self._costs())} values; give X_valid, y_valid and qid_valid to choose among them, or a single C"
+                f"C has {len(self._costs())} values; pass X_valid, y_valid and qid_valid to select one, or a single C"
             )
 
     def _fit(self, train: Documents, valid: Documents | None) -> None:
@@ -229,7 +228,7 @@ class LinearRanker(Ranker):
         start = self._start(loss, lists)
         self.w0_ = start if self._draws_to_start(loss) else np.zeros(lists.X.shape[1])
         self.left_out_ = self._total(len(np.unique(train.qid)) - (len(lists.offsets) - 1))
-        # Where all scores tie, a smoothed measure bounds nothing.
+        # With all scores tied, a smoothed measure bounds nothing.
         at_zero = math.inf if isinstance(loss, SmoothLoss) else self._mean(loss, lists, np.zeros(lists.X.shape[1]))
         solution, chosen = None, 0
         for number, C in enumerate(Cs):
@@ -247,8 +246,8 @@ class LinearRanker(Ranker):
         self.use_path(chosen)
 
     def _judged(self, loss: nn.Module, solution: Solution, C: float, at_zero: float, lists: Lists) -> Solution:
-        """With a status that says so where it is no better than w = 0 or ties all documents of each list. Of a bound with local
-        optima, whose value may say little of the ranking, the measure is asked too.
+        """Set the status of a solution that is no better than w = 0 or ties all documents of each list. For a bound with local
+        optima, whose value may be unrelated to the ranking, the measure is checked too.
         """
         scores, starts = linear_scores(lists.X, solution.w), lists.offsets[:-1]
         apart = np.minimum.reduceat(scores, starts) < np.maximum.reduceat(scores, starts) if len(starts) else starts
@@ -259,7 +258,7 @@ class LinearRanker(Ranker):
         return solution if learned else replace(solution, status=Status.NO_BETTER_THAN_ZERO)
 
     def _ranks(self, scores: np.ndarray, lists: Lists) -> bool:
-        """Whether the measure of training lists is above that of ties, and not below that of w0 by two standard errors."""
+        """Whether the training measure exceeds that of tied scores, and is not two standard errors below that of w0."""
         measure = self._measure()
         if measure.takes_groups and lists.groups is None:
             return False
@@ -274,7 +273,7 @@ class LinearRanker(Ranker):
         return gained > 0 and total <= 2 * math.sqrt(max(squares - total**2 / number, 0.0))
 
     def use_path(self, number: int) -> Self:
-        """Take the solution of another C of the path, the `number`-th in ascending order, from 0; returns the ranker itself."""
+        """Use the solution of another C of the path, the `number`-th in ascending order, from 0; returns the ranker itself."""
         solution = self.path_[number]
         self.solution_, self.C_, self.coef_ = solution, self._costs()[number], solution.w
         self.n_iter_ = solution.iterations
@@ -285,10 +284,10 @@ class LinearRanker(Ranker):
 
     def _costs(self) -> list[float]:
         Cs: list[float] = []
-        with suppress(TypeError, ValueError, OverflowError):  # what is no number
+        with suppress(TypeError, ValueError, OverflowError):  # not a number
             Cs = sorted(np.ravel(np.asarray(self.C, dtype=float)).tolist())
         if not Cs or not all(np.isfinite(C) and C > 0 for C in Cs):
-            raise ValueError(f"C must be a positive number or several, got {self.C!r}")
+            raise ValueError(f"C must be one or more positive numbers, got {self.C!r}")
         for name, known in (
             ("start", (None, "zero", "regression", "auc")),
             ("regularize_towards", (None, "zero", "start")),
@@ -300,7 +299,7 @@ class LinearRanker(Ranker):
     def _fit_preparation(self, X: Any, qid: np.ndarray) -> Any:
         if self.distributed and len(self.prepare):
             raise ValueError(
-                "with distributed=True prepare the documents before: no process has all, to fit the steps to"
+                "with distributed=True, prepare the documents beforehand: no process has all of them to fit the steps to"
             )
         return super()._fit_preparation(X, qid)
 
@@ -308,20 +307,20 @@ class LinearRanker(Ranker):
         return self._training_lists(self._fit_features(self._fit_preparation(train.X, train.qid)), *train[1:])
 
     def _fit_features(self, X: Any) -> Any:
-        """What the weights are multiplied with, for training documents."""
+        """The features that the weights apply to, for training documents."""
         if not len(self.prepare):
             _warn_of_scales(X)
         return X
 
     def _features(self, X: Any) -> Any:
-        """What the weights are multiplied with."""
+        """The features that the weights apply to."""
         return X
 
     def ranking_loss(self) -> nn.Module:
-        """The loss that `fit` minimises: `loss`, or the structured hinge of `measure`; raises ValueError if it is none."""
+        """Return the loss that `fit` minimises: `loss`, or the structured hinge of `measure`; raises ValueError if invalid."""
         if (loss := named_loss(self.loss)) is not None:
             if any(True for _ in loss.parameters()):
-                raise ValueError(f"{type(loss).__name__} has parameters of its own, which only training by SGD fits")
+                raise ValueError(f"{type(loss).__name__} has learnable parameters, which only training by SGD fits")
             return loss
         measure, options = self._measure(), {"feature_map": self.feature_map, "reference": self.reference}
         return StructuredHingeLoss(measure, **options)  # type: ignore[arg-type]
@@ -333,7 +332,7 @@ class LinearRanker(Ranker):
     def _start(self, loss: nn.Module, lists: Lists) -> np.ndarray:
         kind = self.start or ("zero" if is_convex(loss) else "auc" if takes_reference_scores(loss) else "regression")
         if kind == "zero" and isinstance(loss, SmoothLoss):
-            raise ValueError("start must not be 'zero' for a SmoothLoss: where all scores tie its gradient is 0")
+            raise ValueError("start must not be 'zero' for a SmoothLoss: its gradient is 0 if all scores tie")
         if kind == "zero":
             return np.zeros(lists.X.shape[1])
         if kind == "auc":
@@ -346,7 +345,7 @@ class LinearRanker(Ranker):
         )
 
     def _best_auc(self, lists: Lists) -> np.ndarray:
-        """The weights of `GradedLoss("AUC")`: a convex bound that learned wherever it was tried, so that others begin there."""
+        """The optimum for `GradedLoss("AUC")`, a reliable convex bound, as the start for others."""
         grades = np.unique(np.concatenate(self._team().gathered(np.unique(lists.labels))))[1:]
         if len(grades) > _MOST_GRADES:
             grades = np.unique(np.quantile(grades, np.linspace(0, 1, _MOST_GRADES)))
@@ -391,7 +390,7 @@ class LinearRanker(Ranker):
 
         else:
             raise ValueError(
-                f"{type(loss).__name__} is neither convex, nor a bound with a reference, nor a SmoothLoss; take "
+                f"{type(loss).__name__} is neither convex, nor a bound with a reference, nor a SmoothLoss; use "
                 "MLPRanker, which is linear with hidden=[], or Lightning"
             )
         return solve_together([_risk(each, lists) for each in losses], solve, self._team())
@@ -401,7 +400,7 @@ class LinearRanker(Ranker):
             return self.solver
         if self.solver not in _SOLVERS:
             raise ValueError(
-                f"solver must be one of {', '.join(map(repr, _SOLVERS))} or a solver object that fits the loss, "
+                f"solver must be one of {', '.join(map(repr, _SOLVERS))} or a solver object that supports the loss, "
                 f"got {self.solver!r}"
             )
         kind = _SOLVERS[self.solver]
@@ -411,7 +410,7 @@ class LinearRanker(Ranker):
         return linear_scores(self._prepared(X, qid), self.coef_)
 
     def to_scorer(self) -> nn.Module:
-        """The weights as the scorer that Lightning trains, float32; it takes raw features too."""
+        """Return a PyTorch scorer of raw features with these weights, float32, as Lightning trains it."""
         check_is_fitted(self)
         scorer = LinearScorer(len(self.coef_))
         with torch.no_grad():
@@ -420,9 +419,9 @@ class LinearRanker(Ranker):
 
     @classmethod
     def from_scorer(cls, scorer: nn.Module, **options: Any) -> LinearRanker:
-        """A ranker with a copy of the weights of a linear scorer, trained by Lightning say, to predict, score and compare with.
+        """Create a ranker with a copy of the weights of a linear scorer, for example one trained with Lightning.
 
-        The options are those of the ranker, but for `prepare`, which is the scorer's.
+        Options are those of the ranker, except `prepare`, which is taken from the scorer.
 
         >>> LinearRanker.from_scorer(LinearScorer(2)).predict(np.ones((1, 2)))
         array([0.])
@@ -430,20 +429,22 @@ class LinearRanker(Ranker):
         ranker = cls(**options)
         scorer, preparation = split_preparation(scorer)
         if not isinstance(scorer, LinearScorer):
-            raise TypeError(f"scorer must be a LinearScorer, prepared or not; got a {type(scorer).__name__}")
+            raise TypeError(
+                f"scorer must be a LinearScorer, with or without preparation; got a {type(scorer).__name__}"
+            )
         ranker.preparation_ = Preparation()
         ranker.coef_ = scorer.linear.weight.detach().double().cpu().numpy()[0].copy()
         ranker.n_features_in_ = len(ranker.coef_)
         return ranker.behind(preparation)
 
     def risk(self, X: Any, y: Any, qid: Any, *, groups: Any = None) -> LinearRisk:
-        """The mean loss as a function of the weights, over the lists that `fit` would train on; for `rankstruct.solvers`."""
+        """Return the mean loss over the lists that `fit` trains on, as a function of the weights, for `rankstruct.solvers`."""
         return ranking_risk(self.ranking_loss(), *self._lists_of(X, y, qid, groups))
 
     def mean_loss(self, w: np.ndarray, X: Any, y: Any, qid: Any, *, groups: Any = None) -> float:
-        """The mean loss at any weights `[d]`, over the lists that `fit` would train on.
+        """Return the mean loss at any weights `[d]`, over the lists that `fit` trains on.
 
-        That of a `SmoothLoss` is with the last sigma of the annealing, as `solution_.objective` is.
+        A `SmoothLoss` is evaluated with the last sigma of the annealing, like `solution_.objective`.
         """
         loss = self.ranking_loss()
         if isinstance(loss, SmoothLoss):
@@ -451,7 +452,7 @@ class LinearRanker(Ranker):
         return self._mean(loss, self._lists_of(X, y, qid, groups), np.asarray(w, np.float64))
 
     def _mean(self, loss: nn.Module, lists: Lists, w: np.ndarray) -> float:
-        """The mean loss at `w`, over the lists of all processes."""
+        """The mean loss at `w` over the lists of all processes."""
         risk = _risk(loss, lists)
         value = risk(w)[0]
         return self._total(value * risk.terms) / self._total(risk.terms) if self.distributed else value
@@ -459,7 +460,7 @@ class LinearRanker(Ranker):
     def objective(
         self, w: np.ndarray, X: Any, y: Any, qid: Any, C: float | None = None, *, groups: Any = None
     ) -> float:
-        """What `fit` minimises, at any weights `[d]`: those of another ranker, say, or of a scorer trained by SGD."""
+        """Return the objective of `fit` at any weights `[d]`, such as those of a scorer trained by SGD."""
         away = np.asarray(w, np.float64)
         if self._draws_to_start(self.ranking_loss()):
             away = away - self._start(self.ranking_loss(), self._lists_of(X, y, qid, groups))
@@ -479,17 +480,17 @@ class LinearRanker(Ranker):
     def _annealing(self, loss: SmoothLoss) -> Annealing:
         if isinstance(self.solver, Annealing):
             return self.solver
-        self._solver()  # the same options are refused as for other losses
+        self._solver()  # checks the options as for other losses
         return Annealing(sigma=float(loss.sigma), progress=self.verbose)
 
 
 def _risk(loss: nn.Module, lists: Lists) -> LinearRisk | NoTerms:
-    """The mean loss over this process' lists, if it has any."""
+    """The mean loss over the lists of this process, if it has any."""
     return ranking_risk(loss, *lists) if len(lists.offsets) > 1 else NoTerms(lists.X.shape[1])
 
 
 def _lowest(risk: Any, C: float, w0: np.ndarray, points: Sequence[np.ndarray]) -> np.ndarray:
-    """The point with the lowest regularised risk: that of a small C may be a bad place to start for a larger one."""
+    """The point with the lowest regularised risk: the solution for a small C may be a bad start for a larger one."""
     if len(points) == 1:
         return points[0]
     return min(points, key=lambda w: float((w - w0) @ (w - w0)) / (2 * C) + risk(w)[0])

@@ -1,4 +1,4 @@
-"""Multilayer perceptrons, trained on any loss by mini-batches of lists and stopped early on a measure."""
+"""MLP rankers, trained on any loss in mini-batches of lists, with early stopping on a measure."""
 
 from __future__ import annotations
 
@@ -35,47 +35,47 @@ from rankstruct.progress import Progress
 
 __all__ = ["MLPRanker"]
 
-_DOCUMENTS = 2**16  # that are scored at a time
-_WORTH_THREADS = 2**18  # numbers of a layer's output, for all documents of a batch
+_DOCUMENTS = 2**16  # scored per call
+_WORTH_THREADS = 2**18  # size of a layer's output, for all documents of a batch
 
 
 class MLPRanker(Ranker):
     """A multilayer perceptron, or the mean score of several, trained on a ranking loss.
 
-    Training lists are shuffled each epoch; batches are flat, so that no list is padded. The weights that are validated and kept
-    are an average over all steps, late ones counting more (see `AverageWeights`), of the epoch with the best validation measure.
+    Training lists are shuffled each epoch; batches are flat, without padding. The model is the average of the weights over all
+    steps, with more weight on later ones (see `AverageWeights`), at the epoch with the best validation measure.
 
     Args:
-        measure: what chooses the epoch and what `score` reports, a measure or its name; AP if None.
+        measure: a measure or its name, which selects the epoch and which `score` reports; AP if None.
         loss: any loss of rankstruct, a module or its name with arguments, such as `"LambdaLoss('nDCG@10')"`; the hinge of the
             ROC area at every threshold of the grades, `GradedLoss("AUC")`, if None.
-        prepare: steps that raw features go through, fitted to the training documents; see `rankstruct.preparation.Preparation`.
-        hidden: the widths of the hidden layers; a number is that of a single one.
-        dropout: the probability that a hidden unit is left out in training.
+        prepare: preparation steps, fitted to the training documents; see `rankstruct.preparation.Preparation`.
+        hidden: the widths of the hidden layers; a number for a single one.
+        dropout: the dropout probability of hidden units.
         learning_rate: of AdamW.
         weight_decay: of AdamW.
-        lists_per_batch: lists a step.
-        max_epochs: the most passes over the training lists.
-        patience: epochs without a better validation measure after which training ends.
-        seeds: how many networks are trained, whose scores are averaged; `random_state` and the numbers that follow it.
-        validation_share: of the lists, which are held out where `fit` is given no validation lists; 0 trains on all lists for
+        lists_per_batch: lists per step.
+        max_epochs: the maximum number of epochs.
+        patience: epochs without improvement of the validation measure before training stops.
+        seeds: number of networks whose scores are averaged, with seeds from `random_state` on.
+        validation_share: fraction of the lists held out if `fit` is given no validation lists; 0 trains on all lists for
             `max_epochs` epochs.
-        drop_empty: leave lists whose labels are all equal out of training.
-        device: such as `"cpu"` or `"cuda:1"`; the first GPU, if there is one, if None.
-        random_state: seed of weights, batches, dropout and of what is held out.
-        verbose: show a bar with the validation measure.
+        drop_empty: skip training lists whose labels are all equal.
+        device: such as `"cpu"` or `"cuda:1"`; if None, the first GPU, or the CPU without one.
+        random_state: seed of weights, batches, dropout and the held-out lists.
+        verbose: show a progress bar with the validation measure.
 
     Attributes:
-        preparation_: the steps, as fitted.
-        scorer_: the network of prepared features on the CPU, a `MeanScorer` of several.
-        history_: for each network, `{"epoch", "loss", "validation"}` of each epoch; validation is None without such lists. That
-            of the epoch that was kept is a selection score, above what new lists give.
-        best_epochs_: the epoch that was kept of each, from 1.
-        n_features_in_: how many a raw document has.
+        preparation_: the fitted preparation.
+        scorer_: the network for prepared features, on the CPU; a `MeanScorer` of several.
+        history_: for each network, `{"epoch", "loss", "validation"}` of each epoch; validation is None without such lists. The
+            value of the selected epoch is optimistic for new lists.
+        best_epochs_: the selected epoch of each network, from 1.
+        n_features_in_: number of raw features.
 
     >>> rng = np.random.default_rng(0)
     >>> X, qid = rng.normal(size=(400, 2)), np.repeat(np.arange(40), 10)
-    >>> y = (np.square(X).sum(1) < 0.5).astype(int)           # relevant is what is near the origin
+    >>> y = (np.square(X).sum(1) < 0.5).astype(int)           # documents near the origin are relevant
     >>> ranker = MLPRanker(seeds=2, max_epochs=30, device="cpu").fit(X, y, qid)
     >>> ranker.score(X, y, qid) > 0.85, ranker.to_scorer()(torch.zeros(5, 2)).shape
     (True, torch.Size([5]))
@@ -117,7 +117,7 @@ class MLPRanker(Ranker):
         if valid is not None:
             features = dense(self._prepared(valid.X, valid.qid))
             held_out = _Tensors(bring_together(features, *valid[1:]), self._place())
-        # Work this small is done sooner by one thread, and beside other processes several times sooner.
+        # One thread is faster for small work, and several times faster next to other processes.
         documents = len(lists.X) / max(len(lists.lengths), 1) * self.lists_per_batch
         small = documents * max(lists.X.shape[1], *widths(self.hidden), 1) < _WORTH_THREADS
         with threads_of_torch(1) if small else nullcontext():
@@ -127,16 +127,16 @@ class MLPRanker(Ranker):
         for name, least in (("lists_per_batch", 1), ("max_epochs", 1), ("patience", 1), ("seeds", 1)):
             value = getattr(self, name)
             if not (isinstance(value, Integral) and least <= int(value) < 2**31):
-                raise ValueError(f"{name} must be a whole number, at least {least}, got {value!r}")
+                raise ValueError(f"{name} must be an integer from {least} to {2**31 - 1}, got {value!r}")
         for name in ("dropout", "validation_share"):
             if not (is_number(getattr(self, name), 0) and getattr(self, name) < 1):
-                raise ValueError(f"{name} must be from 0 to below 1, got {getattr(self, name)!r}")
+                raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)!r}")
         rate, decay = self.learning_rate, self.weight_decay
         if not (is_number(rate, 0) and 0 < rate < math.inf and is_number(decay, 0)):
-            raise ValueError(f"learning_rate must be above 0 and weight_decay 0 or more; got {rate!r} and {decay!r}")
+            raise ValueError(f"learning_rate must be above 0 and weight_decay at least 0; got {rate!r} and {decay!r}")
 
     def ranking_loss(self) -> nn.Module:
-        """The loss that `fit` minimises; raises ValueError if `loss` is none."""
+        """Return the loss that `fit` minimises; raises ValueError if `loss` is invalid."""
         loss = copy.deepcopy(named_loss(self.loss))
         return GradedLoss("AUC") if loss is None else loss
 
@@ -145,10 +145,10 @@ class MLPRanker(Ranker):
             found = torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
         except RuntimeError as error:
             raise ValueError(
-                f"device must be one of PyTorch, such as 'cpu' or 'cuda:0', got {self.device!r}: {error}"
+                f"device must be a PyTorch device, such as 'cpu' or 'cuda:0', got {self.device!r}: {error}"
             ) from error
         if found.type == "cuda" and not torch.cuda.is_available():
-            raise ValueError(f"device={self.device!r} is asked for, and PyTorch finds no GPU here; leave device out")
+            raise ValueError(f"device={self.device!r} was requested, but PyTorch finds no GPU; omit device")
         return found
 
     def _train(self, loss: nn.Module, lists: _Tensors, valid: _Tensors | None) -> None:
@@ -174,18 +174,18 @@ class MLPRanker(Ranker):
         self.scorer_ = scorers[0] if len(scorers) == 1 else MeanScorer(scorers)
 
     def _scores(self, X: Any, qid: np.ndarray | None) -> np.ndarray:
-        # In float64, in which a score does not depend on how many documents are scored together.
+        # In float64, so that a score does not depend on how many documents are scored together.
         features = torch.tensor(dense(self._prepared(X, qid)), dtype=torch.float64)
         return _scores(copy.deepcopy(self.scorer_).double(), features).numpy()
 
     def to_scorer(self) -> nn.Module:
-        """The networks as a scorer for torch, float32, which takes raw features too; see `save_scorer`."""
+        """Return the networks as a PyTorch scorer of raw features, float32; see `save_scorer`."""
         check_is_fitted(self)
         return with_preparation(copy.deepcopy(self.scorer_), self.preparation_)
 
 
 class _Tensors:
-    """Lists side by side on a device."""
+    """Documents grouped by list, on a device."""
 
     def __init__(self, lists: Lists, device: torch.device) -> None:
         self.X = to_tensor(np.asarray(lists.X)).to(device, torch.float32)
@@ -201,15 +201,13 @@ class _Tensors:
         self.offsets = torch.as_tensor(lists.offsets, device=device)
 
     def batch(self, numbers: np.ndarray) -> tuple[Tensor, dict[str, Tensor]]:
-        """Features, and what a loss takes, of some lists."""
+        """Features and loss arguments of some lists."""
         lengths = self.lengths[numbers]
         offsets = np.concatenate([[0], lengths.cumsum()])
         rows = np.arange(offsets[-1]) + np.repeat(self.starts[numbers] - offsets[:-1], lengths)
         at = torch.as_tensor(rows, device=self.X.device)
-        given = {
-            "labels": self.labels[at],
-            "offsets": torch.as_tensor(offsets),
-        }  # on the CPU, where no loss waits to read them
+        # Offsets are on the CPU, so that losses need not synchronise to read them.
+        given = {"labels": self.labels[at], "offsets": torch.as_tensor(offsets)}
         if self.groups is not None:
             given["groups"] = self.groups[at]
         if self.item_weights is not None:
@@ -237,7 +235,7 @@ class _Network:
         self.best_epoch = self.steps = 0
 
     def learn(self, valid: _Tensors | None) -> bool:
-        """Train for an epoch and look at the validation lists; returns whether to go on."""
+        """Train for an epoch and evaluate on the validation lists; returns whether to continue."""
         epoch, losses = len(self.history) + 1, []
         numbers = self.order.permutation(len(self.lists.lengths))
         self.scorer.train()
@@ -261,7 +259,7 @@ class _Network:
         value = self.loss(scores, labels, **lists, **more)
         return (
             value * lists["weights"].mean().to(value) if "weights" in lists else value
-        )  # batches count as their lists do
+        )  # batches weigh as their lists do
 
     @torch.no_grad()
     def _add_to_average(self) -> None:

@@ -1,4 +1,4 @@
-"""Losses, a class each; `rankstruct.losses.base` says how all of them are called."""
+"""Ranking losses, one class each; `rankstruct.losses.base` describes how they are called."""
 
 from rankstruct.losses.assignment import *
 from rankstruct.losses.base import *

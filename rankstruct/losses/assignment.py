@@ -1,14 +1,14 @@
-"""Matching documents to positions that carry meaning: the structured hinge over assignments.
+"""Assignment of documents to distinct positions: the structured hinge over matchings.
 
-There are n documents, m positions and a score for each pair. A matching pi places min(n, m) documents, each at another
-position; P(pi) is its 0/1 matrix `[n, m]`. With a cost C(i, j) of document i at position j, what is not placed costing nothing,
+There are n documents, m positions and a score for each pair. A matching pi places min(n, m) documents at different
+positions; P(pi) is its 0/1 matrix `[n, m]`. With a cost C(i, j) of document i at position j, and none for unplaced documents,
 
     Delta(pi) = <C, P(pi)> - <C, P(pi*)>,     pi* the target
     hinge(S)  = max over pi of ( Delta(pi) + <S, P(pi)> ) - <S, P(reference)>
     gradient  = P(pi^) - P(reference),        pi^ the maximiser, a linear assignment problem with the values S + C
 
-Padding takes part in no matching, so n and m are the numbers of real documents and positions. Each argmax is solved on the CPU by
-SciPy, O(n^3) for n documents and positions.
+Padding is never matched, so n and m are the numbers of real documents and positions. SciPy solves each argmax on the CPU, in
+O(n^3) for n documents and positions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["AssignmentHingeLoss", "AssignmentLayer", "assign_positions"]
 
 
 class AssignmentOptions(TypedDict, total=False):
-    """What the loss of a matching takes beside scores and costs."""
+    """Keyword arguments of the loss of a matching."""
 
     target: Tensor | None
     where: Tensor | None
@@ -40,30 +40,30 @@ class AssignmentOptions(TypedDict, total=False):
 
 
 class AssignmentHingeLoss(RankingLoss):
-    """Structured hinge loss of a matching: an upper bound of what the matching of highest score costs more than the target.
+    """Structured hinge loss of a matching: an upper bound of the excess cost of the best-scored matching over the target.
 
-    It is no loss of lists. It is called with `loss(scores, cost, target=..., where=..., where_positions=..., weights=...,
+    Unlike the losses of lists, it is called with `loss(scores, cost, target=..., where=..., where_positions=..., weights=...,
     reduction=...)`:
 
         scores      `[..., documents, positions]`, any real numbers
-        cost        C, the shape of `scores` or what broadcasts to it; C(i, j) is what document i at position j costs. If None, it
-                    is 1 unless j is the target of i: the task loss counts the documents at wrong positions
-        target      `[..., documents]` integers, the position of each document, -1 for none; it places as many as possible, the
-                    smaller of the two numbers. If None, a matching of least cost, the first that the solver finds. Relative to a
-                    target that is not the cheapest, cheaper matchings have a negative task loss
-        where       bool `[..., documents]`, True for a real document. Padding may hold anything, even NaN, and has zero gradient
+        cost        C, broadcastable to the shape of `scores`; C(i, j) is the cost of document i at position j. If None, it is 1
+                    unless j is the target of i: the task loss counts the documents at wrong positions
+        target      `[..., documents]` integers, the position of each document, -1 for none; it must place as many documents as
+                    possible. If None, the first matching of minimum cost that the solver finds. Matchings cheaper than the
+                    target have a negative task loss
+        where       bool `[..., documents]`, True for a real document. Padding may have any value, even NaN, and has zero gradient
         where_positions  bool `[..., positions]`, True for a real position
-        weights     `[...]`, one weight a matrix
-        reduction   as in the list contract; a matrix without a real pair costs 0 and is not counted
+        weights     `[...]`, one weight per matrix
+        reduction   as in the list contract; a matrix without a real pair has loss 0 and is not counted
 
     Args:
-        reference: `"ideal"` is the target, and the loss convex and never negative; `"predicted"` is the matching of highest
-            score, a tighter bound that is not convex, and never negative if the target is the cheapest.
+        reference: `"ideal"` is the target: the loss is convex and never negative; `"predicted"` is the matching of highest
+            score: a tighter bound that is not convex, and never negative if the target is the cheapest.
         reduction: `"mean"`, `"sum"` or `"none"`.
 
     Raises:
-        TypeError, ValueError: neither cost nor target; types or shapes do not fit; a score or cost that is not finite; a target
-            that is no position, a position with two documents, or fewer placed than possible.
+        TypeError, ValueError: neither cost nor target; wrong types or shapes; a score or cost that is not finite; a target that
+            is not a position, a position with two documents, or fewer documents placed than possible.
 
     Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", section 7.3; Crouse, "On implementing 2D rectangular
     assignment algorithms", IEEE TAES 2016 (the solver).
@@ -92,7 +92,7 @@ class AssignmentHingeLoss(RankingLoss):
         return self.reference == "ideal"
 
     def forward(self, scores: Tensor, cost: Tensor | None = None, **lists: Unpack[AssignmentOptions]) -> Tensor:
-        """The loss: a scalar, or one value a matrix with reduction `"none"`."""
+        """The loss: a scalar, or one value per matrix with reduction `"none"`."""
         return self.call(scores, cost, {**lists})
 
     def of_lists(  # type: ignore[override]
@@ -110,7 +110,7 @@ class AssignmentHingeLoss(RankingLoss):
         check_reduction(reduction)
         if cost is None and target is None:
             raise ValueError(
-                "give cost (a number for each document and position), target (a position for each), or both"
+                "pass cost (one number per document and position), target (one position per document), or both"
             )
         real = _check_shapes(scores, cost, target, where, where_positions)
         exact = torch.where(real, scores.detach(), 0.0).double()
@@ -129,9 +129,9 @@ class AssignmentHingeLoss(RankingLoss):
 
 
 def assign_positions(scores: Tensor, *, where: Tensor | None = None, where_positions: Tensor | None = None) -> Tensor:
-    """The matching of highest score: the position of each document, -1 for one that is not placed.
+    """The matching of highest score: the position of each document, -1 if it is not placed.
 
-    As many documents as possible are placed, whatever the signs of the scores; that of `-cost` is a matching of least cost.
+    As many documents as possible are placed, whatever the signs of the scores; for a matching of minimum cost pass `-cost`.
 
     Args:
         scores: `[..., documents, positions]`.
@@ -142,7 +142,7 @@ def assign_positions(scores: Tensor, *, where: Tensor | None = None, where_posit
         `[..., documents]` int64, without gradient.
 
     Raises:
-        TypeError, ValueError: types or shapes do not fit, or a score is not finite.
+        TypeError, ValueError: wrong types or shapes, or a score that is not finite.
 
     >>> assign_positions(torch.tensor([[0.5, 0.0], [1.0, 0.0], [0.1, 0.2]]))
     tensor([-1,  0,  1])
@@ -151,7 +151,7 @@ def assign_positions(scores: Tensor, *, where: Tensor | None = None, where_posit
 
 
 class AssignmentLayer(torch.nn.Module):
-    """`match` as the last layer of a model, for prediction.
+    """`assign_positions` as the last layer of a model, for prediction.
 
     >>> AssignmentLayer()(torch.tensor([[0.0, 1.0], [0.0, 2.0]]))
     tensor([0, 1])
@@ -170,7 +170,7 @@ def _matrix(positions: Tensor, like: Tensor) -> Tensor:
 def _check_shapes(
     scores: Tensor, cost: Tensor | None, target: Tensor | None, where: Tensor | None, where_positions: Tensor | None
 ) -> Tensor:
-    """Check types and shapes; which pairs are real, the shape of scores."""
+    """Check types and shapes; returns the mask of real pairs, in the shape of scores."""
     given = {"cost": cost, "target": target, "where": where, "where_positions": where_positions}
     for name, value in {"scores": scores, **given}.items():
         if value is not None:
@@ -198,8 +198,8 @@ def _check_shapes(
             value.expand(shapes[name])
         except RuntimeError:
             raise ValueError(
-                f"{name} must have shape {tuple(shapes[name])}, as scores {tuple(scores.shape)} = [..., documents, positions] "
-                f"say; got {tuple(value.shape)}"
+                f"{name} must have shape {tuple(shapes[name])} for scores [..., documents, positions] = {tuple(scores.shape)}; "
+                f"got {tuple(value.shape)}"
             ) from None
     real = torch.ones(scores.shape, dtype=torch.bool, device=scores.device)
     if where is not None:
@@ -209,7 +209,7 @@ def _check_shapes(
 
 @torch.library.custom_op("rankstruct::assign", mutates_args=())
 def _assign(values: Tensor, real: Tensor) -> Tensor:
-    """Positions `[..., documents]` that maximise the sum of `values` over a matching of the real pairs; -1 for not placed."""
+    """Positions `[..., documents]` that maximise the sum of `values` over a matching of the real pairs; -1 if not placed."""
     from scipy.optimize import linear_sum_assignment
 
     documents, positions = values.shape[-2:]
@@ -237,7 +237,7 @@ def _(values: Tensor, real: Tensor) -> Tensor:
 
 @torch.library.custom_op("rankstruct::checked_assignment", mutates_args=())
 def _checked_target(target: Tensor, real: Tensor) -> Tensor:
-    """`target` `[..., documents]` with -1 for padding; ValueError unless it is a matching of the real pairs that is full."""
+    """`target` `[..., documents]` with -1 for padding; ValueError unless it is a complete matching of the real pairs."""
     documents, positions = real.shape[-2:]
     if real.numel() == 0:
         return torch.full(target.shape, -1, dtype=torch.int64, device=target.device)
@@ -251,11 +251,11 @@ def _checked_target(target: Tensor, real: Tensor) -> Tensor:
         if not inside.all() or not open_positions[placed].all():
             wrong = placed[~inside][0] if not inside.all() else placed[~open_positions[placed]][0]
             raise ValueError(
-                f"target must be positions from 0 to {positions - 1} that are real, or -1; got {wrong} in matrix {number}"
+                f"target must be real positions from 0 to {positions - 1}, or -1; got {wrong} in matrix {number}"
             )
         if len(np.unique(placed)) < len(placed):
             raise ValueError(
-                f"target must give each position to one document; that of matrix {number} is {row.tolist()}"
+                f"target must assign each position to at most one document; that of matrix {number} is {row.tolist()}"
             )
         full = min(int(mask.any(1).sum()), int(open_positions.sum()))
         if len(placed) != full:

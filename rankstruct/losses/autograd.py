@@ -1,4 +1,4 @@
-"""Values that were found with their gradients, as functions of the scores that autograd knows."""
+"""Autograd functions for values whose gradients have already been computed."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from rankstruct.lists import is_eager
 
 
 def with_gradient(scores: Tensor, value: Tensor, direction: Tensor, offsets: Tensor | None = None) -> Tensor:
-    """`value`, one a list, as a function of `scores` `[..., list_size]`, or flat with `offsets`, with gradient `direction`."""
+    """`value`, one per list, as a function of `scores` `[..., list_size]`, or flat with `offsets`, with gradient `direction`."""
     function = _Plain if is_eager(scores) else _Piecewise
     return function.apply(scores, value, direction, offsets)
 
 
 def mean_with_gradient(scores: Tensor, mean: float, count: int, direction: Tensor) -> Tensor:
-    """The mean of so many values, a number, as a function of `scores`, with gradient `direction` over `count`."""
+    """`mean`, that of `count` values, as a function of `scores`, with gradient `direction / count`."""
     return _MeanHinge.apply(scores, mean, count, direction)
 
 
 def with_curvature(
     scores: Tensor, value: Tensor, direction: Tensor, offsets: Tensor | None, again: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """`with_gradient` of a smooth function, `again`, of which value and direction were found in another way."""
+    """`with_gradient` for a smooth function; `again` recomputes it in torch, for higher-order derivatives."""
     return _Smooth.apply(scores, value, direction, offsets, again)
 
 
 class _Piecewise(torch.autograd.Function):
-    """A value and its direction, both found before: the gradient of a list is its direction times what comes back."""
+    """A precomputed value and direction: the gradient of a list is its direction times the incoming gradient."""
 
     generate_vmap_rule = True
 
@@ -50,7 +50,7 @@ class _Piecewise(torch.autograd.Function):
         return _spread(grads[0], direction, offsets) * direction, None, None, None
 
 
-# Found at every call else, which takes as long as a list's sort.
+# Set once; otherwise it is found at every call, which takes as long as sorting a list.
 _Piecewise.forward.__signature__ = inspect.signature(_Piecewise.forward)  # type: ignore[attr-defined]
 
 
@@ -66,7 +66,7 @@ class _Plain(torch.autograd.Function):
 
 
 class _MeanHinge(torch.autograd.Function):
-    """`_Plain` and the mean in one step, of so many lists: an autograd node takes as long as the sort of some lists."""
+    """`_Plain` and the mean over `count` lists in one step: an autograd node takes as long as sorting several lists."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, mean: float, count: int, direction: Tensor) -> Tensor:
@@ -80,7 +80,7 @@ class _MeanHinge(torch.autograd.Function):
 
 
 class _Smooth(torch.autograd.Function):
-    """`_Piecewise` of a smooth function: derivatives of higher order are those of `again(scores)`, which has the same values."""
+    """`_Piecewise` for a smooth function: higher-order derivatives are those of `again(scores)`, which has the same values."""
 
     @staticmethod
     def forward(
@@ -104,7 +104,7 @@ class _Smooth(torch.autograd.Function):
 
 
 def _spread(values: Tensor, documents: Tensor, offsets: Tensor | None) -> Tensor:
-    """One value a list, as one a document."""
+    """Repeat one value per list for each of its documents."""
     if offsets is None:
         return values.unsqueeze(-1)
     return values.repeat_interleave(offsets.diff().to(documents.device), output_size=documents.shape[0])

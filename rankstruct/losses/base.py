@@ -1,35 +1,35 @@
-"""What the losses share: the arguments that all of them are called with, and the class that handles these.
+"""Base class of the losses, and the arguments they share.
 
 **The list contract.** A loss is a module with its options as typed fields. It is called with
 
     scores      `[..., list_size]`: any real numbers, from any scorer; the last dimension is the list, all others are batch
-    labels      graded relevance, 0 or more, the shape of `scores`; only `SquaredLoss` on the labels themselves is a regression,
-                whose targets may be any numbers, and a measure with `min_relevant=0` or less says what labels below 0 mean
-    where       bool, the shape of `scores`, True for a real document; all are if None. Padding may hold anything, even NaN, and
-                has zero gradient
+    labels      graded relevance, 0 or more, the shape of `scores`. Only regression targets, such as for `SquaredLoss`, and labels
+                of a measure with `min_relevant=0` or less may be negative
+    where       bool, the shape of `scores`, True for a real document; all are real if None. Padding may have any value, even NaN,
+                and has zero gradient
     offsets     int64 `[lists + 1]` or a list, instead of `where`: scores and labels are flat, `[documents]`, and list i is
                 `[offsets[i], offsets[i + 1])`
-    weights     `[...]`, one weight a list, >= 0; 1 each if None
-    item_weights  the shape of `scores`, >= 0: what each document counts, such as one over the chance that it was seen; 1 each if
-                None. See below
-    reduction   `"mean"`, `sum(w l) / sum(w)` over the lists that are not all padding; `"sum"`; or `"none"`; that of the module
-                if it is not given
+    weights     `[...]`, one weight per list, >= 0; all 1 if None
+    item_weights  the shape of `scores`, >= 0: the weight of each document, such as its inverse propensity; all 1 if None. See
+                below
+    reduction   `"mean"`, `sum(w l) / sum(w)` over the lists that are not all padding; `"sum"`; or `"none"`; defaults to the
+                module's own
 
-and returns a scalar, or `[...]`, one value a list, with reduction `"none"`, of the dtype and device of `scores`; under autocast
-in float32 where `scores` are of half precision, as torch's own losses are. A list that is all padding costs 0 and has zero
-gradient; so does, but for pointwise losses, one that no ranking can get wrong (a single document, equal labels). Types, shapes
-and options that do not fit are a TypeError or ValueError. On the CPU so are a score or label that is not finite, a label or gain
-below 0, offsets out of order and weights below 0; on other devices, where reading them back would stall every step, the loss of
-such a list is NaN. Scores may be as large as their dtype can hold; a loss that it cannot hold, such as the square of 1e38, is a
+and returns a scalar or, with reduction `"none"`, one value per list, `[...]`, with the dtype and device of `scores`; under
+autocast the loss of half-precision `scores` is float32, as with torch's own losses. A list that is all padding has loss 0 and
+zero gradient, and so has, except for pointwise losses, one whose rankings are all equally good (a single document, equal labels).
+Wrong types, shapes and options raise TypeError or ValueError. So do, on the CPU, a score or label that is not finite, a negative
+label, gain or weight, and offsets out of order; on other devices, where reading values back would stall every step, the loss of
+such a list is NaN. Scores may be as large as their dtype allows; a loss that overflows, such as the square of 1e38, is a
 ValueError on the CPU and inf elsewhere.
 
-**Item weights.** A document of weight 0 is left out, as `where` would. Otherwise means over documents or pairs become weighted
-means, where a pair has the product of its two weights; the targets of a softmax are multiplied by the weights, and so are gains,
-those of the best ranking too. Losses that an oracle solves and surrogates of the top have no document weights, and refuse
-`item_weights` with a TypeError.
+**Item weights.** A document of weight 0 is left out, as with `where`. Otherwise means over documents or pairs become weighted
+means, with the product of both weights for a pair; the targets of a softmax are multiplied by the weights, and so are gains,
+including those of the best ranking. Losses that use an oracle and surrogates of the top do not support document weights:
+`item_weights` raises TypeError.
 
-A loss of your own is a subclass with one method, `per_list`, on padded lists; masks, flat lists, weights and reductions come with
-the base class:
+To write a custom loss, subclass `RankingLoss` and define `per_list` on padded lists; the base class handles masks, flat lists,
+weights and reductions:
 
 >>> import torch
 >>> from rankstruct.losses import RankingLoss
@@ -80,15 +80,15 @@ from rankstruct.losses.reduction import HALVES, Reduction, check_reduction, redu
 
 __all__ = ["RankingLoss", "is_convex", "second_derivatives", "takes_groups", "takes_reference_scores"]
 
-_PAIRS = 2**18  # pairs of documents that are looked at together: what caches hold
+_PAIRS = 2**18  # pairs of documents per block: what fits in the caches
 _NO_ITEM_WEIGHTS = (
-    "this loss takes no item_weights: all documents of a list count alike in it; leave documents out with where=, weigh lists "
-    "with weights=, or take a pairwise, listwise or pointwise loss"
+    "this loss does not support item_weights; mask documents with where=, weight lists with weights=, or use a pairwise, "
+    "listwise or pointwise loss"
 )
 
 
 class LayoutOptions(TypedDict, total=False):
-    """What every loss takes beside scores and labels."""
+    """Keyword arguments of every loss."""
 
     where: Tensor | None
     offsets: Tensor | None
@@ -97,70 +97,70 @@ class LayoutOptions(TypedDict, total=False):
 
 
 class ListOptions(LayoutOptions, total=False):
-    """What a loss takes that weighs documents."""
+    """Keyword arguments of a loss that supports document weights."""
 
     item_weights: Tensor | None
 
 
 class HingeOptions(LayoutOptions, total=False):
-    """What a loss takes that an oracle solves, as `most_violated` does."""
+    """Keyword arguments of a loss that uses an oracle, as in `most_violated`."""
 
     reference_scores: Tensor | None
     groups: Tensor | None
 
 
 class AllOptions(HingeOptions, ListOptions, total=False):
-    """What any loss may take."""
+    """Keyword arguments of any loss."""
 
 
 class RankingLoss(WithFields):
-    """Base of every loss: typed fields are its options, `per_list` is its mathematics; see the module for an example.
+    """Base class of all losses: typed fields are the options, `per_list` computes the loss; see the module for an example.
 
-    Fields without `KW_ONLY` before them are positional arguments of the constructor, in their order; `reduction` goes by name. A
-    field of type `Literal` takes these values alone. `setup` runs when the fields are set, and checks the others.
+    Fields before `KW_ONLY` are positional arguments of the constructor, in order; `reduction` is keyword-only. A field of type
+    `Literal` accepts only these values. `setup` runs after the fields are set, and validates the others.
 
     A subclass may also define `solve(scores, labels, where, offsets, item_weights)`, which returns value and gradient from
-    compiled loops, of padded or flat lists; `per_list` then serves other devices, torch.func, `torch.compile` and derivatives of
-    higher order. `torch.compile` counts the versions of each `forward`, and gives up after eight: who compiles many losses in one
-    process defines one in each class.
+    compiled loops, for padded or flat lists; `per_list` is then used for other devices, torch.func, `torch.compile` and
+    higher-order derivatives. `torch.compile` recompiles each `forward` at most eight times: to compile many losses in one
+    process, define `forward` in each class.
 
     Args:
         reduction: `"mean"`, `"sum"` or `"none"`.
     """
 
-    # For type checkers: what a loss takes is its own.
+    # For type checkers: each loss has its own signature.
     __call__: ClassVar[Callable[..., Tensor]]  # type: ignore[misc]
     forward: ClassVar[Callable[..., Tensor]]  # type: ignore[misc]
     #: Whether the loss of a list is a convex function of its scores.
     convex: ClassVar[bool] = False
     #: Whether `per_list` has a fourth argument, `weights=None`: `[..., list_size]`, above 0, and 0 in the padding.
     takes_item_weights: ClassVar[bool] = False
-    #: Whether it is called with `groups=`, one whole number a document.
+    #: Whether it accepts `groups=`, one whole number per document.
     takes_groups: ClassVar[bool] = False
-    #: Whether it has a reference that `reference_scores=` can freeze: a bound that is not convex.
+    #: Whether `reference_scores=` can fix its reference, as for bounds that are not convex.
     takes_reference_scores: ClassVar[bool] = False
-    #: Whether labels below 0 have a meaning; they are refused otherwise.
+    #: Whether labels may be negative; otherwise they raise an error.
     takes_negative_labels: ClassVar[bool] = False
-    #: The keyword arguments that `of_lists` knows.
+    #: The keyword arguments of `of_lists`.
     call_options: ClassVar[type] = ListOptions
-    #: Value and gradient by compiled loops, where there are any.
+    #: Value and gradient by compiled loops, if there are any.
     solve: ClassVar[Callable[..., tuple[Tensor, Tensor]] | None] = None
-    #: As `per_list`, to the second derivatives `[..., list_size]`, where somebody has worked them out.
+    #: Like `per_list`, but returns the second derivatives `[..., list_size]`; None if not implemented.
     curvature: ClassVar[Callable[..., Tensor] | None] = None
 
     _: KW_ONLY
     reduction: Reduction = "mean"
 
     def setup(self) -> None:
-        """Check the fields, and make what else the object needs; called once, by the constructor."""
+        """Validate the fields and create any other state; called once, by the constructor."""
 
     @property
     def options(self) -> dict[str, Any]:
-        """The arguments of the constructor, by name."""
+        """The constructor's arguments, by name."""
         return {name: getattr(self, name) for name in fields_of(type(self))}
 
     def with_options(self, **changes: Any) -> Self:
-        """Another loss with the same options but for these.
+        """A copy of the loss with these options changed.
 
         >>> import rankstruct as rs
         >>> rs.ListNetLoss("gain").with_options(reduction="sum")
@@ -171,27 +171,27 @@ class RankingLoss(WithFields):
     def forward(  # type: ignore[no-redef]
         self, scores: Tensor, labels: Tensor, **lists: Unpack[AllOptions]
     ) -> Tensor:
-        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        """The loss: a scalar, or one value per list with reduction `"none"`."""
         return self.evaluate(scores, labels, lists)
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
-        """One value a list, `[...]`.
+        """One value per list, `[...]`.
 
         Args:
             scores, labels: `[..., list_size]`, float32 or float64, 0 in the padding.
-            where: bool, True for a real document; those of item weight 0 are padding here.
+            where: bool, True for a real document; documents of item weight 0 count as padding.
         """
         raise NotImplementedError(f"{type(self).__name__} must define per_list")
 
     def evaluate(self, scores: Tensor, labels: Tensor, lists: AllOptions) -> Tensor:
-        """What `forward` returns: that of `call`, and lists of one document are warned of."""
+        """As `call`, with a warning for lists of one document; this is what `forward` returns."""
         value = self.call(scores, labels, {**lists})
         if are_single_documents(scores) and (scores.dim() > 2 or (is_plain(value) and not value.detach().any())):
-            warn_of_single_documents(scores)  # lists [lists, 1] may be meant so, by a pointwise loss
+            warn_of_single_documents(scores)  # [lists, 1] may be intended with a pointwise loss
         return value
 
     def call(self, scores: Tensor, labels: Any, lists: dict[str, Any]) -> Tensor:
-        """What `of_lists` returns, after names were checked and autocast is left."""
+        """As `of_lists`, after checking the arguments' names and outside autocast."""
         given = {"reduction": self.reduction, **lists}
         self._check_names(scores, labels, given)
         if not (isinstance(scores, Tensor) and is_under_autocast(scores)):
@@ -201,13 +201,14 @@ class RankingLoss(WithFields):
             return self.of_lists(wide, labels, **given)
 
     def _check_names(self, scores: Any, labels: Any, lists: dict[str, Any]) -> None:
-        """Refuse what the loss is not called with, by name."""
+        """Raise TypeError for arguments that the loss does not accept."""
         known = self.call_options.__annotations__
         if unknown := [name for name in lists if name not in known and name != "item_weights"]:
             refuse_other_names(unknown)
             taken = [name for name in known if name != "item_weights" or self.takes_item_weights]
             raise TypeError(
-                f"unexpected keyword argument {unknown[0]!r}; beside the lists this loss takes {', '.join(taken)}"
+                f"unexpected keyword argument {unknown[0]!r}; in addition to scores and labels, this loss accepts "
+                f"{', '.join(taken)}"
             )
         if lists.get("item_weights") is None:
             lists.pop("item_weights", None)
@@ -217,7 +218,7 @@ class RankingLoss(WithFields):
             lists["offsets"] = as_offsets(lists["offsets"])
         if not isinstance(scores, Tensor) and type(labels).__module__.partition(".")[0] in ("lightgbm", "xgboost"):
             raise TypeError(
-                "LightGBM and XGBoost take a loss as their objective by rankstruct.boosting_objective(loss)"
+                "to use a loss as the objective of LightGBM or XGBoost, pass rankstruct.boosting_objective(loss)"
             )
 
     def of_lists(
@@ -231,7 +232,7 @@ class RankingLoss(WithFields):
         item_weights: Tensor | None = None,
         reduction: Reduction = "mean",
     ) -> Tensor:
-        """The reduced loss, by `solve` where there is one and compiled loops may look at the scores, else by `per_list`."""
+        """The reduced loss: by `solve` if defined and the scores are plain CPU tensors, otherwise by `per_list`."""
         check_reduction(reduction)
         check_lists(scores, labels, where, offsets)
         if self.solve is None or not takes_loops(scores):
@@ -249,7 +250,7 @@ class RankingLoss(WithFields):
         given: dict[str, Any] = {"where": where, "offsets": offsets, "item_weights": item_weights}
         again = partial(self._by_torch, labels=labels, **given, weights=None, reduction="none")
         values = with_curvature(wide, value, direction, offsets, again)
-        if real is not None and offsets is not None:  # the lists of which a document is left
+        if real is not None and offsets is not None:  # the lists that still have a document
             before = torch.nn.functional.pad(real.cumsum(0), (1, 0))
             real, offsets = (before[offsets[1:]] > before[offsets[:-1]]).unsqueeze(-1), None
         return reduce_lists(
@@ -275,7 +276,7 @@ class RankingLoss(WithFields):
         each = None if item_weights is None else checked_item_weights(item_weights, scores, real)
         if offsets is not None:
             real, (scores, labels, each) = _padded(offsets, scores, labels, each)
-        on_cpu = scores.device.type == "cpu"  # elsewhere nothing is read back, and a list with a wrong number costs NaN
+        on_cpu = scores.device.type == "cpu"  # elsewhere nothing is read back; a list with invalid numbers has loss NaN
         broken = None if on_cpu else (real & _wrong(scores, labels, each, signed)).any(-1)
         if each is not None:
             real = real & (each > 0)
@@ -291,17 +292,16 @@ class RankingLoss(WithFields):
     def second_derivatives(
         self, scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None = None
     ) -> Tensor | None:
-        """Of the loss of each list, twice by the score of the same document, `[documents]`: the diagonal of its Hessian.
+        """The diagonal of the Hessian of each list's loss, `[documents]`, for flat lists.
 
-        Of flat lists, by `curvature`; below 0 where a loss is not convex. None where the loss is made of linear pieces, or has
-        no `curvature`.
+        May be negative if the loss is not convex. None if the loss is piecewise linear or has no `curvature`.
         """
         if self.curvature is None:
             return None
         return document_values(self.curvature, scores, labels, offsets, item_weights)
 
     def extra_repr(self) -> str:
-        """The measure, the options that are set and the reduction."""
+        """The measure, the options that are not None, and the reduction."""
         return self._shown(self.options)
 
     def _shown(self, options: dict[str, Any]) -> str:
@@ -314,21 +314,19 @@ def _text(value: Any) -> str:
 
 
 def takes_loops(scores: Tensor) -> bool:
-    """Whether compiled loops may take them, of which torch sees neither values nor derivatives."""
+    """Whether compiled loops, which are invisible to torch, can process these scores."""
     return is_plain(scores) and dispatch.has_loops(scores.device)
 
 
 def longest_of(scores: Tensor, offsets: Tensor | None) -> int:
-    """The size of the longest list, 1 at least; raises ValueError where offsets are not in order."""
+    """The length of the longest list, at least 1; raises ValueError if offsets are out of order."""
     return max(scores.shape[-1] if offsets is None else longest_list(offsets, scores.shape[0]), 1)
 
 
 def _padded(offsets: Tensor, *flat: Any) -> tuple[Tensor, list[Any]]:
-    """Which places of `[lists, longest list]` are documents, and what is flat, or None, laid out there."""
+    """The mask `[lists, longest list]` of real documents, and flat tensors, or None, padded to that shape."""
     documents = flat[0].shape[0]
-    positions = _positions(offsets, documents).to(
-        flat[0].device
-    )  # offsets on the CPU are read without waiting for a device
+    positions = _positions(offsets, documents).to(flat[0].device)  # offsets on the CPU are read without synchronising
     real, source = positions >= 0, positions.clamp(min=0)
     return real, [
         None if value is None else value[source] if documents else value.sum().expand(real.shape) for value in flat
@@ -342,16 +340,16 @@ def _wrong(scores: Tensor, labels: Tensor, item_weights: Tensor | None, signed: 
 
 
 def checked_item_weights(item_weights: Tensor, scores: Tensor, real: Tensor) -> Tensor:
-    """One weight a document, of the dtype of the scores; what is below 0 or not finite is refused, NaN on other devices.
+    """Item weights with the dtype of the scores; negative or non-finite ones raise ValueError, and are NaN on other devices.
 
     Raises:
         TypeError: not a tensor.
-        ValueError: another shape or device than that of `scores`.
+        ValueError: shape or device differ from those of `scores`.
     """
     check_tensor("item_weights", item_weights)
     if item_weights.shape != scores.shape or item_weights.device != scores.device:
         raise ValueError(
-            f"item_weights must be one a document, shape {tuple(scores.shape)} on {scores.device}; got "
+            f"item_weights must be one per document, shape {tuple(scores.shape)} on {scores.device}; got "
             f"{tuple(item_weights.shape)} on {item_weights.device}"
         )
     each = item_weights.detach().to(scores.dtype)
@@ -362,11 +360,11 @@ def checked_item_weights(item_weights: Tensor, scores: Tensor, real: Tensor) -> 
 def document_values(
     per_list: Callable[..., Tensor], scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None = None
 ) -> Tensor:
-    """What a function of padded lists says of each document, `[documents]`, of flat lists on the CPU, some at a time.
+    """Apply a function of padded lists to flat lists on the CPU, in blocks: one value per document, `[documents]`.
 
     Args:
-        per_list: as `RankingLoss.per_list`, but to `[lists, longest list]`.
-        scores, labels, offsets, item_weights: the list contract.
+        per_list: as `RankingLoss.per_list`, but returns `[lists, longest list]`.
+        scores, labels, offsets, item_weights: see the list contract.
     """
     found = torch.zeros_like(scores)
     weights = torch.ones_like(scores) if item_weights is None else item_weights.to(scores.dtype)
@@ -388,26 +386,26 @@ def document_values(
 
 
 def is_convex(loss: torch.nn.Module) -> bool:
-    """Whether a loss says that it is a convex function of the scores of each list."""
+    """Whether a loss declares that it is a convex function of each list's scores."""
     return bool(getattr(loss, "convex", False))
 
 
 def takes_groups(loss: torch.nn.Module) -> bool:
-    """Whether a loss is called with `groups=`, one whole number a document."""
+    """Whether a loss accepts `groups=`, one whole number per document."""
     return bool(getattr(loss, "takes_groups", False))
 
 
 def takes_reference_scores(loss: torch.nn.Module) -> bool:
-    """Whether a loss has a reference that `reference_scores` can freeze: a bound that is not convex."""
+    """Whether `reference_scores` can fix the reference of a loss, as for bounds that are not convex."""
     return bool(getattr(loss, "takes_reference_scores", False))
 
 
 def second_derivatives(
     loss: torch.nn.Module, scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None = None
 ) -> Tensor | None:
-    """What a loss says its second derivatives are, `[documents]`, of flat lists; None where it says nothing.
+    """The second derivatives of a loss for flat lists, `[documents]`; None if it does not define them.
 
-    Item weights go to losses of one's own only if there are any.
+    `item_weights` is passed to the loss only if it is not None.
 
     >>> import rankstruct as rs
     >>> second_derivatives(rs.ListNetLoss(), torch.zeros(4), torch.tensor([1, 0, 0, 0]), torch.tensor([0, 4]))
@@ -419,7 +417,7 @@ def second_derivatives(
 
 @torch.library.custom_op("rankstruct::list_positions", mutates_args=())
 def _positions(offsets: Tensor, documents: int) -> Tensor:
-    """`[lists, longest list]` the flat position of each document, -1 for padding; never without a column."""
+    """The flat position of each document, `[lists, longest list]`, -1 for padding; at least one column."""
     lengths = offsets.diff()
     columns = torch.arange(max(int(lengths.max()), 1) if lengths.numel() else 1, device=offsets.device)
     positions = offsets[:-1].unsqueeze(1) + columns

@@ -1,4 +1,4 @@
-"""What is checked of options, and of the numbers of lists."""
+"""Validation of options and of the numbers in lists."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _PADDING = -100  # torch's ignore_index
 
 
 def check_size(name: str, value: Any) -> None:
-    """Raise ValueError for a finite number that float32, or a whole one that float64, cannot hold."""
+    """Raise ValueError for a finite float that overflows float32, or an integer that float64 does not represent."""
     if isinstance(value, int) and abs(value) > 2**53:
-        raise ValueError(f"{name} must be at most 2^53 in size, got one of {value.bit_length()} bits")
+        raise ValueError(f"{name} must be at most 2^53 in size, got an integer of {value.bit_length()} bits")
     if isinstance(value, float) and torch.finfo(torch.float32).max < abs(value) < math.inf:
         raise ValueError(f"{name} must be at most {torch.finfo(torch.float32).max:.3g} in size, got {value:g}")
 
@@ -37,12 +37,12 @@ def check_positive(name: str, value: float) -> None:
 
 
 def check_values(scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None, signed: bool) -> Tensor:
-    """Which documents are real; on the CPU, where that costs nothing, their numbers are checked.
+    """The mask of real documents; on the CPU, where that is cheap, their values are checked.
 
-    Labels below 0 are refused unless they are `signed`.
+    Negative labels raise ValueError unless `signed`.
     """
     lists = (scores, labels, where, offsets)
-    # An operator, so that `torch.compile` does not look at the values; its wrappers take as long as a list's sort.
+    # An operator, so that `torch.compile` does not inspect the values; its wrappers take as long as sorting a list.
     plain = all(each is None or is_plain(each) for each in lists)
     return _check_plain(*lists, signed) if plain else _checked_lists(*lists, signed)
 
@@ -67,7 +67,7 @@ def _check_plain(scores: Tensor, labels: Tensor, where: Tensor | None, offsets: 
 
 
 def are_usual(values: Tensor, least: float) -> bool:
-    """Whether all numbers, padding too, are finite and `least` or more, seen in one pass; False where none may be looked at."""
+    """Whether all numbers, including padding, are finite and at least `least`, in one pass; False if they cannot be read."""
     if not is_plain(values):
         return False
     if values.numel() == 0:
@@ -91,13 +91,13 @@ def _check_numbers(name: str, values: Tensor, real: Tensor, least: float) -> Non
 
 
 def _warn_of_padding(labels: Tensor, real: Tensor) -> None:
-    """Where labels may be any numbers: -100 among numbers from 0 up is what torch and others pad with."""
+    """Warn of -100 among labels >= 0 if labels may be negative: torch and others pad with it."""
     if labels.dtype.is_signed and labels.numel() and labels.amin() <= _PADDING:
         below = labels[real & (labels < 0)]
         if len(below) and bool((below == _PADDING).all()):
             warnings.warn(
-                f"{len(below)} labels are {_PADDING} and no other is below 0: this loss takes them for targets. If they are "
-                "padding, leave it out with where=labels >= 0",
+                f"{len(below)} labels are {_PADDING} and no other is negative: this loss treats them as targets. If they are "
+                "padding, mask it with where=labels >= 0",
                 stacklevel=2,
             )
 

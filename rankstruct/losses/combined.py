@@ -1,4 +1,4 @@
-"""SVMcombo: several losses of the same lists at once."""
+"""SVMcombo: several losses on the same lists."""
 
 from __future__ import annotations
 
@@ -32,22 +32,21 @@ __all__ = ["CombinedLoss", "convex_part"]
 class CombinedLoss(RankingLoss):
     """SVMcombo: a weighted sum of losses (a slack each), or the largest of them (one slack for all).
 
-    In the paper the sum did better. The components have different units: the first-relevant map of `RR` is not scaled, the
-    pairwise map is, so the weights are worth a search.
+    In the paper the sum did better. The components are on different scales (the first-relevant map of `RR` is not normalised, the
+    pairwise map is), so tune the weights.
 
     Args:
-        losses: loss modules, any mix, each with its own measure, feature map and reference; their own reduction does not count.
-            A mapping names them, otherwise they are named by their number and what they print.
-        weights: one a loss, >= 0; 1 each if None.
-        slack: `"separate"`, the sum of weight times loss; `"shared"`, for each list the largest weight times loss.
+        losses: loss modules, each with its own measure, feature map and reference; their reduction is ignored. A mapping names
+            them, otherwise they are named by number and measure.
+        weights: one per loss, >= 0; all 1 if None.
+        slack: `"separate"`, the sum of weight times loss; `"shared"`, for each list the maximum of weight times loss.
         reduction: `"mean"`, `"sum"` or `"none"`.
 
     Attributes:
-        slacks: after each call, the mean loss of every component by name, without its weight and detached;
-            `RankingModule` logs them.
+        slacks: after each call, the mean loss of every component by name, unweighted and detached; `RankingModule` logs them.
 
     Raises:
-        ValueError: no losses, another number of weights or a negative one, or an unknown `slack`.
+        ValueError: no losses, a wrong number of weights or a negative one, or an unknown `slack`.
 
     Source: Chakrabarti, Khanna, Sawant, Bhattacharyya, "Structured Learning for Non-Smooth Ranking Losses", KDD 2008,
     section 3.5.
@@ -61,7 +60,7 @@ class CombinedLoss(RankingLoss):
     """
 
     call_options = AllOptions
-    takes_item_weights = True  # if all components do; one that does not refuses them
+    takes_item_weights = True  # a component without them raises an error
 
     def __init__(
         self,
@@ -77,15 +76,15 @@ class CombinedLoss(RankingLoss):
             parts = list(losses)
             names = [f"{number}-{_short_name(part)}" for number, part in enumerate(parts)]
         if not parts:
-            raise ValueError("give at least one loss to combine")
+            raise ValueError("pass at least one loss to combine")
         factors = [1.0] * len(parts) if weights is None else [float(weight) for weight in weights]
         if len(factors) != len(parts) or not all(weight >= 0 for weight in factors):
-            raise ValueError(f"weights must be {len(parts)} numbers >= 0, one a loss; got {factors}")
+            raise ValueError(f"weights must be {len(parts)} numbers >= 0, one per loss; got {factors}")
         check_choice("slack", slack, ("separate", "shared"))
         parts = [copy.deepcopy(part) for part in parts]
         for part in parts:
             if not hasattr(part, "reduction"):
-                raise ValueError(f"{type(part).__name__} has no reduction, so it is no loss of lists")
+                raise ValueError(f"{type(part).__name__} has no reduction, so it is not a ranking loss")
             part.reduction = "none"  # type: ignore[assignment]
         super().__init__(reduction=reduction)
         self.losses, self.names = torch.nn.ModuleList(parts), names
@@ -94,7 +93,7 @@ class CombinedLoss(RankingLoss):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The arguments of the constructor, by name."""
+        """The constructor's arguments, by name."""
         losses = dict(zip(self.names, self.losses, strict=True))
         return {"losses": losses, "weights": self.weights, "slack": self.slack, "reduction": self.reduction}
 
@@ -105,18 +104,18 @@ class CombinedLoss(RankingLoss):
 
     @property
     def takes_groups(self) -> bool:  # type: ignore[override]
-        """Whether any component does."""
+        """Whether any component accepts `groups`."""
         return any(map(takes_groups, self.losses))
 
     @property
     def takes_reference_scores(self) -> bool:  # type: ignore[override]
-        """Whether any component does."""
+        """Whether any component accepts `reference_scores`."""
         return any(map(takes_reference_scores, self.losses))
 
     def second_derivatives(
         self, scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None = None
     ) -> Tensor | None:
-        """Of the weighted sum, `[documents]`; None where those of a component are not known, or with one slack for all."""
+        """Second derivatives of the weighted sum, `[documents]`; None if a component has none, or with a shared slack."""
         total = torch.zeros_like(scores)
         for weight, loss in zip(self.weights, self.losses, strict=True):
             each = second_derivatives(loss, scores, labels, offsets, item_weights)
@@ -126,10 +125,10 @@ class CombinedLoss(RankingLoss):
         return total
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[AllOptions]) -> Tensor:
-        """The loss: a scalar, or one value a list with reduction `"none"`.
+        """The loss: a scalar, or one value per list with reduction `"none"`.
 
-        `reference_scores` go to the components whose reference is chosen by scores, `groups` to those that take them,
-        `item_weights` to all, and a component that takes none refuses them.
+        `reference_scores` are passed to the components whose reference depends on scores, `groups` to those that accept them, and
+        `item_weights` to all; a component that does not support them raises TypeError.
         """
         return self.evaluate(scores, labels, {**lists})
 
@@ -145,7 +144,7 @@ class CombinedLoss(RankingLoss):
         reference_scores: Tensor | None = None,
         **layout: Any,
     ) -> Tensor:
-        """The reduced sum, or what is largest."""
+        """The reduced sum or maximum."""
         if item_weights is not None and "offsets" not in layout:
             real = layout.get("where")
             layout["where"] = item_weights > 0 if real is None else real & (item_weights > 0)
@@ -178,13 +177,13 @@ def _short_name(loss: torch.nn.Module) -> str:
 
 
 def convex_part(loss: torch.nn.Module) -> torch.nn.Module:
-    """The convex P of a bound P - N whose reference the scores choose: the same loss against the ideal ranking.
+    """The convex part P of a bound P - N whose reference depends on the scores: the same loss with the ideal reference.
 
-    N, the score of the reference rankings less that of the ideal ones, is convex too. With the reference `"below-window"` P is
-    the bound of the window from 0 on, times high / (high - low), and N that of what lies below the window.
+    N, the score of the reference rankings minus that of the ideal ones, is convex too. With the reference `"below-window"` P is
+    the bound for the window from 0 to high, times high / (high - low), and N that for the part below the window.
 
     Raises:
-        ValueError: a combination with one slack for all, or with a component that is no such bound nor convex.
+        ValueError: a combination with a shared slack, or with a component that is neither such a bound nor convex.
 
     >>> import rankstruct as rs
     >>> convex_part(rs.StructuredHingeLoss("AP", reference="predicted"))
@@ -193,7 +192,7 @@ def convex_part(loss: torch.nn.Module) -> torch.nn.Module:
     if isinstance(loss, CombinedLoss) and not loss.convex:
         if loss.slack == "shared":
             raise ValueError(
-                "a combination with one slack for all is no difference of convex functions; use slack='separate'"
+                "a combination with a shared slack is not a difference of convex functions; use slack='separate'"
             )
         return loss.with_options(losses=dict(zip(loss.names, map(convex_part, loss.losses), strict=True)))
     if isinstance(loss, HingeLoss) and loss.reference == "below-window":
@@ -203,6 +202,6 @@ def convex_part(loss: torch.nn.Module) -> torch.nn.Module:
     part = copy.deepcopy(loss)
     if not is_convex(loss):
         if not (takes_reference_scores(loss) or isinstance(loss, AssignmentHingeLoss)):
-            raise ValueError(f"{type(loss).__name__} is no difference of convex functions that is known here")
+            raise ValueError(f"{type(loss).__name__} is not known to be a difference of convex functions")
         part.reference = "ideal"  # type: ignore[assignment]
     return part

@@ -1,4 +1,4 @@
-"""Beyond the bounds: direct loss minimisation, and smoothing by random perturbation."""
+"""Direct loss minimisation, and smoothing by random perturbation."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ __all__ = ["DirectLoss", "PerturbedLoss"]
 
 
 class DirectLoss(HingeLoss):
-    """Direct loss minimisation: the change of `max F` as the task loss enters with a small factor, per unit of it.
+    """Direct loss minimisation: the finite difference of `max F` with respect to a small multiple epsilon of the task loss.
 
-    positive  ( max_r [F + epsilon Delta] - max_r F ) / epsilon        moves away from rankings that are worse
-    negative  ( max_r F - max_r [F - epsilon Delta] ) / epsilon        moves towards rankings that are better
+    positive  ( max_r [F + epsilon Delta] - max_r F ) / epsilon        moves away from worse rankings
+    negative  ( max_r F - max_r [F - epsilon Delta] ) / epsilon        moves towards better rankings
     both      their mean, with the smallest bias
 
     The positive side bounds the task loss of the ranking by score from above, the negative one from below (for the maps that
     prefer it); both tend to it as epsilon goes to 0. Neither is convex, and the gradient is sparse and noisy for small epsilon.
-    Take it to finish what a convex bound has started, with a deep scorer and small learning rate; the positive side with
+    Use it to fine-tune a deep scorer, trained with a convex bound first, at a small learning rate; the positive side with
     epsilon 1 is the nonconvex bound `reference="predicted"`.
 
     Args:
         measure: a measure or its name.
         feature_map: how a ranking scores; the measure's own default if None.
         epsilon: the factor, above 0.
-        side: `"positive"`, for every oracle; `"negative"` or `"both"`, for a discounted gain under the positional map.
+        side: `"positive"`, for every oracle; `"negative"` or `"both"`, for a discounted gain with the positional map.
         reduction: `"mean"`, `"sum"` or `"none"`.
 
     Raises:
-        TypeError, ValueError: as `StructuredHingeLoss`; `reference_scores`; epsilon not above 0; a side that the pair does not
-            have.
+        TypeError, ValueError: as `StructuredHingeLoss`; `reference_scores`; epsilon not above 0; a side that measure and feature
+            map do not support.
 
     Source: McAllester, Hazan, Keshet, "Direct Loss Minimization for Structured Prediction", NIPS 2010; Song, Schwing, Zemel,
     Urtasun, "Training Deep Neural Networks via Direct Loss Minimization", ICML 2016.
@@ -76,11 +76,11 @@ class DirectLoss(HingeLoss):
 
     @property
     def takes_negative_labels(self) -> bool:  # type: ignore[override]
-        """Whether the measure says what labels below 0 are worth."""
+        """Whether the measure defines gains for negative labels."""
         return self.resolved.signed
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[HingeOptions]) -> Tensor:
-        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        """The loss: a scalar, or one value per list with reduction `"none"`."""
         return self.evaluate(scores, labels, {**lists})
 
     def of_lists(  # type: ignore[override]
@@ -95,9 +95,9 @@ class DirectLoss(HingeLoss):
         reference_scores: Tensor | None = None,
         groups: Tensor | None = None,
     ) -> Tensor:
-        """The reduced loss: the positive side by the oracle, whatever the layout of the lists, the others by `per_list`."""
+        """The reduced loss: the positive side by the oracle, for any layout, the others by `per_list`."""
         if reference_scores is not None:
-            raise TypeError("the direct loss takes no reference_scores: its reference is the predicted ranking")
+            raise TypeError("DirectLoss does not accept reference_scores: its reference is the predicted ranking")
         check_reduction(reduction)
         check_lists(scores, labels, where, offsets)
         if self.side != "positive":
@@ -114,9 +114,9 @@ class DirectLoss(HingeLoss):
         return hinge(scores / self.epsilon, labels, self.resolved, **bound, **layout)
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
-        """One value a list, of the negative side or of both."""
-        # max [F - Delta] has the gains (highest - b) in place of b, and Delta turned round; then what is left of the
-        # largest regret is the other side's loss.
+        """One value per list, for the negative side or both."""
+        # max [F - Delta] is the same problem with gains (highest - b) in place of b, and Delta negated; the largest regret
+        # minus its loss is the loss of the other side.
         measure = self.resolved.measure
         assert isinstance(measure, DiscountedGain)
         flipped, span, can_err = _flip(labels, where, measure)
@@ -142,7 +142,7 @@ class _Flipped(DiscountedGain):
 
 
 def _flip(labels: Tensor, where: Tensor, measure: DiscountedGain) -> tuple[Tensor, Tensor, Tensor]:
-    """Highest gain less each gain, 0 in the padding; the best less the worst value; which lists a ranking can get wrong."""
+    """Highest gain minus each gain, 0 in the padding; best minus worst value; which lists have rankings of different value."""
     gains, best, can_err = checked_gains(measure, labels, where)
     weights = measure.unchecked_weights(labels.shape[-1], labels.device)
     if measure.normalized:
@@ -156,16 +156,16 @@ def _flip(labels: Tensor, where: Tensor, measure: DiscountedGain) -> tuple[Tenso
 class PerturbedLoss(RankingLoss):
     """Any loss, averaged over random perturbations of the scores: a smooth function, estimated from samples.
 
-    The structured hinge is piecewise linear; the mean of it over Gaussian noise is smooth, still convex and still a bound where
-    the hinge itself is, and its gradient is the mean of the rankings that the noise finds. Deep scorers profit where the
-    gradient of single rankings is too sparse; the noise should be about the size of the score differences that matter.
+    The structured hinge is piecewise linear; its mean over Gaussian noise is smooth, still convex and a bound if the hinge is,
+    and its gradient is the mean over the rankings of the perturbed scores. This helps deep scorers if the gradient of single
+    rankings is too sparse; the noise should be about the size of the score differences that matter.
 
-    Noise is drawn from torch's global generator, in training and evaluation alike.
+    Noise is sampled from torch's global generator, in both training and evaluation.
 
     Args:
-        loss: the loss module, whose reduction it has.
+        loss: the loss module, whose reduction is used.
         sigma: the standard deviation of the noise, in units of the scores; >= 0.
-        samples: perturbed copies a call; each costs the loss once.
+        samples: the number of perturbed copies per call; each evaluates the loss once.
 
     Source: Berthet, Blondel, Teboul, Cuturi, Vert, Bach, "Learning with Differentiable Perturbed Optimizers", NeurIPS 2020.
 
@@ -180,7 +180,7 @@ class PerturbedLoss(RankingLoss):
     sigma: float = 0.1
     samples: int = 4
     call_options = AllOptions
-    takes_item_weights = True  # if the loss does, which refuses them else
+    takes_item_weights = True  # a loss without them raises an error
 
     def setup(self) -> None:
         """Check the numbers."""
@@ -189,7 +189,7 @@ class PerturbedLoss(RankingLoss):
 
     @property  # type: ignore[misc]
     def reduction(self) -> Reduction:
-        """That of the loss."""
+        """The reduction of the loss."""
         return cast(Reduction, getattr(self.loss, "reduction", "mean"))
 
     @reduction.setter
@@ -198,20 +198,20 @@ class PerturbedLoss(RankingLoss):
 
     @property
     def takes_groups(self) -> bool:  # type: ignore[override]
-        """Whether the loss does."""
+        """Whether the loss accepts `groups`."""
         return takes_groups(self.loss)
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[AllOptions]) -> Tensor:
-        """The mean loss of the perturbed scores: a scalar, or one value a list with reduction `"none"`."""
+        """The mean loss of the perturbed scores: a scalar, or one value per list with reduction `"none"`."""
         return self.evaluate(scores, labels, {**lists})
 
     def of_lists(self, scores: Tensor, labels: Tensor, *, reduction: Reduction = "mean", **lists: Any) -> Tensor:
-        """The mean of what the loss says, which is told a reduction only if it has another one."""
+        """The mean loss; a reduction is passed to the loss only if it differs from its own."""
         check_lists(scores, labels, lists.get("where"), lists.get("offsets"))
         more = lists if reduction == self.reduction else {**lists, "reduction": reduction}
         noise = (self.sigma * torch.randn_like(scores) for _ in range(self.samples))
         return torch.stack([self.loss(scores + each, labels, **more) for each in noise]).mean(0)
 
     def extra_repr(self) -> str:
-        """The noise."""
+        """The standard deviation and the number of samples."""
         return f"sigma={self.sigma:g}, samples={self.samples}"

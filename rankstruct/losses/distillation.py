@@ -1,8 +1,8 @@
 """Distillation: a student learns from the scores of a teacher, such as a cross-encoder or a large language model.
 
-The labels are the teacher's scores, any numbers. All of these count every list: where the teacher's scores are equal, the
-student's should be so too. `SquaredLoss` compares scores one by one, `SoftmaxLoss("teacher")` the softmaxes of a list, and a
-ranking of a teacher that gives no scores is one by labels n, n - 1, ..., 1.
+The labels are the teacher's scores, any numbers. All of these losses count every list: if the teacher's scores are equal, the
+student's should be too. `SquaredLoss` compares single scores, `SoftmaxLoss("teacher")` the softmaxes of a list. For a teacher
+that returns a ranking without scores, use labels n, n - 1, ..., 1.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class MarginMSELoss(RankingLoss):
     """MarginMSE: the mean over pairs of ((s_i - s_j) - (y_i - y_j))^2, the margins being those of the teacher's scores y. O(n).
 
     Args:
-        pairs: `"all"` pairs of a list; or `"first"`, its first document, the positive one, with each other.
+        pairs: `"all"` pairs of a list; or `"first"`, the first document (the positive) with each of the others.
         reduction: `"mean"`, `"sum"` or `"none"`.
 
     Source: Hofstätter, Althammer, Schröder, Sertkan, Hanbury, "Improving Efficient Neural Ranking Models with Cross-Architecture
@@ -43,11 +43,11 @@ class MarginMSELoss(RankingLoss):
     takes_negative_labels = True
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        """The loss: a scalar, or one value per list with reduction `"none"`."""
         return self.evaluate(scores, labels, {**lists})
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        """One value a list."""
+        """One value per list."""
         error = scores - labels
         if self.pairs == "first":
             first = where.long().argmax(-1, keepdim=True)
@@ -65,16 +65,16 @@ class MarginMSELoss(RankingLoss):
 class RankDistilLoss(RankingLoss):
     """Coupled RankDistil: the cross entropy of the first k ranks between the Plackett-Luce models of teacher and student,
 
-        mean over rankings r drawn by the teacher of the sum over ranks i <= k of log(sum over j >= i of exp(s_r(j))) - s_r(i)
+        mean over rankings r sampled from the teacher of the sum over ranks i <= k of log(sum over j >= i of exp(s_r(j))) - s_r(i)
 
-    Rankings are drawn from torch's global generator, in training and evaluation alike. The item weight of the document at a rank
-    multiplies its term. O(n log n) a sample.
+    Rankings are sampled with torch's global generator, in both training and evaluation. The item weight of the document at a rank
+    multiplies its term. O(n log n) per sample.
 
     Args:
-        k: how many ranks count; None for all.
-        samples: how many rankings are drawn for each list; None for the teacher's likeliest ranking alone, without chance: equal
-            scores of the teacher then rank as the student has them.
-        temperature: what the teacher's scores are divided by before rankings are drawn, above 0.
+        k: number of top ranks that count; None for all.
+        samples: number of rankings sampled for each list; None for the teacher's most likely ranking, which is deterministic:
+            documents that tie for the teacher are ordered by the student's scores.
+        temperature: divides the teacher's scores before sampling, above 0.
         reduction: `"mean"`, `"sum"` or `"none"`.
 
     Source: Reddi et al., "RankDistil: Knowledge Distillation for Ranking", AISTATS 2021.
@@ -99,11 +99,11 @@ class RankDistilLoss(RankingLoss):
                 raise ValueError(f"{name} must be a whole number >= 1 or None, got {value!r}")
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        """The loss: a scalar, or one value per list with reduction `"none"`."""
         return self.evaluate(scores, labels, {**lists})
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        """One value a list."""
+        """One value per list."""
         if self.samples is not None:
             drawn = labels.expand(self.samples, *labels.shape)
             noise = torch.rand_like(drawn).clamp(min=torch.finfo(labels.dtype).tiny)
@@ -120,10 +120,10 @@ class RankDistilLoss(RankingLoss):
 class DiscountedRankMSELoss(RankingLoss):
     """ADR-MSE: the mean over documents of (r_i - smoothed rank by score)^2 / log2(1 + r_i), r_i being the teacher's rank.
 
-    Documents that the teacher scores alike have the mean of their ranks. O(n^2) time; O(n) memory on the CPU, O(n^2) elsewhere.
+    Documents that tie for the teacher have the mean of their ranks. O(n^2) time; O(n) memory on the CPU, O(n^2) elsewhere.
 
     Args:
-        temperature: of the smoothed ranks, as in `ApproxNDCGLoss`, above 0.
+        temperature: temperature of the smoothed ranks, as in `ApproxNDCGLoss`, above 0.
         reduction: `"mean"`, `"sum"` or `"none"`.
 
     Source: Schlatt et al., "Rank-DistiLLM: Closing the Effectiveness Gap Between Cross-Encoders and LLMs for Passage
@@ -145,11 +145,11 @@ class DiscountedRankMSELoss(RankingLoss):
         check_positive("temperature", self.temperature)
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        """The loss: a scalar, or one value per list with reduction `"none"`."""
         return self.evaluate(scores, labels, {**lists})
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        """One value a list."""
+        """One value per list."""
         ascending = torch.where(where, labels, -torch.inf).sort(dim=-1).values
         below, upto = (torch.searchsorted(ascending, labels.contiguous(), right=right) for right in (False, True))
         wanted = labels.shape[-1] - (below + upto - 1).to(scores.dtype) / 2

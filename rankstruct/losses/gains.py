@@ -1,4 +1,4 @@
-"""Discounted gains, as losses need them: checked, weighted, and over those of the best ranking."""
+"""Discounted gains for the losses: checked, weighted, and normalised by the best ranking."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ Target = Literal["grade", "gain"]
 
 
 class GainLoss(RankingLoss):
-    """Base of the losses of discounted gains: the field `measure` becomes one."""
+    """Base class of the losses of discounted gains: parses the field `measure`."""
 
     measure: str | Measure = "nDCG"
 
     def setup(self) -> None:
-        """Find the measure."""
+        """Parse and check the measure."""
         self.measure = self.gain = self.checked(parse_measure(self.measure))
 
     @property
     def takes_negative_labels(self) -> bool:  # type: ignore[override]
-        """Whether the measure says what labels below 0 are worth."""
+        """Whether the measure defines gains for negative labels."""
         return self.gain.takes_negative_labels
 
     def checked(self, measure: Measure) -> DiscountedGain:
-        """The measure, if it is one that the loss takes; else a ValueError."""
+        """The measure; raises ValueError if the loss does not support it."""
         return normalized_measure(measure, type(self).__name__)
 
 
 def normalized_measure(measure: str | Measure, loss: str) -> DiscountedGain:
-    """The measure, which must be a discounted gain divided by that of the best ranking.
+    """The measure, which must be a normalised discounted gain.
 
     Raises:
-        ValueError: it is another one.
+        ValueError: it is not one.
     """
     measure = parse_measure(measure)
     if not isinstance(measure, DiscountedGain) or not measure.normalized:
-        raise ValueError(f"{loss} takes nDCG or another normalised discounted gain, got {measure.name}")
+        raise ValueError(f"{loss} requires nDCG or another normalised discounted gain, got {measure.name}")
     return measure
 
 
@@ -52,7 +52,7 @@ def document_gains(measure: DiscountedGain, labels: Tensor, where: Tensor) -> Te
     """Gains of the documents, `[..., list_size]` float64, 0 in the padding.
 
     Raises:
-        ValueError: on the CPU, a gain is negative or not finite; on other devices it is NaN.
+        ValueError: a gain is negative or not finite (on other devices than the CPU it is NaN instead).
     """
     gains = torch.where(where, measure.document_gains(labels), 0.0)
     if are_usual(gains, 0.0):
@@ -65,9 +65,9 @@ def document_gains(measure: DiscountedGain, labels: Tensor, where: Tensor) -> Te
 def checked_gains(
     measure: DiscountedGain, labels: Tensor, where: Tensor, weights: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`document_gains`; the value of the best ranking; which lists a ranking can get wrong.
+    """`document_gains`; the value of the best ranking; which lists have rankings of different value.
 
-    Gains are multiplied by the item weights, `[..., list_size]`, if there are any.
+    Gains are multiplied by the item weights, `[..., list_size]`, if given.
 
     Returns:
         `[..., list_size]`, `[...]` and bool `[...]`.
@@ -83,7 +83,7 @@ def checked_gains(
 
 
 def _highest(gains: Tensor, count: int) -> Tensor:
-    """The `count` highest, highest first; of plain values by NumPy, in a quarter of the time."""
+    """The `count` highest gains, in descending order; plain tensors by NumPy, in a quarter of the time."""
     if not is_plain(gains):
         return gains.topk(count, dim=-1).values
     return torch.from_numpy(np.sort(gains.numpy(), axis=-1)).flip(-1)[..., :count]
@@ -92,23 +92,23 @@ def _highest(gains: Tensor, count: int) -> Tensor:
 def normalized_gains(
     measure: DiscountedGain, labels: Tensor, where: Tensor, weights: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """`checked_gains` over the value of the best ranking, `[..., list_size]`, and which lists a ranking can get wrong."""
+    """Gains divided by the value of the best ranking, `[..., list_size]`, and which lists have rankings of different value."""
     gains, best, can_err = checked_gains(measure, labels, where, weights)
     return gains / torch.where(best > 0, best, 1.0).unsqueeze(-1), can_err
 
 
 def loop_discounts(measure: DiscountedGain, scores: Tensor, offsets: Tensor | None) -> tuple[Tensor, int]:
-    """The discounts of the longest of the lists, as compiled loops take them, and how many of its ranks have one."""
+    """The discounts for the longest list, for compiled loops, and the number of ranks up to the cut-off."""
     size = longest_of(scores, offsets)
     return measure.unchecked_weights(size), size if measure.cutoff is None else min(measure.cutoff, size)
 
 
 def differs(values: Tensor, where: Tensor) -> Tensor:
-    """`[...]` bool: whether two real documents of the list have different values."""
+    """Whether two real documents of a list have different values, bool `[...]`."""
     highest = torch.where(where, values, -torch.inf).amax(-1)
     return highest > torch.where(where, values, torch.inf).amin(-1)
 
 
 def target_of(labels: Tensor, target: str) -> Tensor:
-    """What a regression on labels predicts: `"grade"`, the labels; `"gain"`, 2^label - 1, in float64."""
+    """The target of a regression on labels: `"grade"`, the labels; `"gain"`, 2^label - 1, in float64."""
     return nDCG().document_gains(labels) if target == "gain" else labels

@@ -1,4 +1,4 @@
-"""Graded labels for binary measures: the hinge at every threshold."""
+"""Graded labels for binary measures: the hinge summed over thresholds."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from rankstruct.measures import Measure
 
 __all__ = ["GradedLoss"]
 
-_MOST_GRADES = 10_000  # thresholds that are taken without being named: each is a copy of the batch
+_MOST_GRADES = 10_000  # thresholds found from the labels: each is a copy of the batch
 
 
 class GradedLoss(HingeLoss):
-    """The structured hinge of a binary measure, summed over thresholds: relevant is what has grade 1 or more, 2 or more, ...
+    """The structured hinge of a binary measure, summed over thresholds of relevance: grade 1 or more, 2 or more, ...
 
-    It extends SVMauc, SVMmap and SVMcombo to graded labels: documents of every two grades are told apart, and those far apart
-    count at several thresholds. A threshold that all or no documents of a list reach costs 0.
+    It extends SVMauc, SVMmap and SVMcombo to graded labels: every two grades are separated, and those further apart count at
+    several thresholds. A threshold that all or no documents of a list reach adds 0.
 
     Args:
         measure: a measure or its name, without `min_relevant`.
         feature_map: how a ranking scores; the measure's own default if None.
         reference: as in `StructuredHingeLoss`.
         grades: the thresholds. If None, all whole numbers from 1 to the highest label of the batch.
-        grade_weights: one a threshold, >= 0; 1 each if None.
+        grade_weights: one per threshold, >= 0; all 1 if None.
         reduction: `"mean"`, `"sum"` or `"none"`.
 
     Raises:
-        TypeError, ValueError: as `StructuredHingeLoss`; a measure with `min_relevant`; not one weight a threshold.
+        TypeError, ValueError: as `StructuredHingeLoss`; a measure with `min_relevant`; a wrong number of weights.
 
     >>> loss = GradedLoss("AUC", grades=[1, 2])
     >>> loss
@@ -60,7 +60,7 @@ class GradedLoss(HingeLoss):
             if not right or not all(weight >= 0 for weight in self.grade_weights):
                 count = "" if thresholds is None else f"{len(thresholds)} "
                 raise ValueError(
-                    f"grade_weights must be {count}numbers >= 0, one a threshold; got {self.grade_weights}"
+                    f"grade_weights must be {count}numbers >= 0, one per threshold; got {self.grade_weights}"
                 )
         if self.grades is not None:
             self.grades = list(self.grades)
@@ -68,12 +68,10 @@ class GradedLoss(HingeLoss):
                 raise ValueError(f"grades must be numbers, got {self.grades}")
         super().setup()
         if self.resolved.measure.min_relevant is not None:
-            raise ValueError(
-                f"the thresholds take the place of min_relevant; give {self.resolved.measure.name} without it"
-            )
+            raise ValueError(f"the thresholds replace min_relevant; remove it from {self.resolved.measure.name}")
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[HingeOptions]) -> Tensor:
-        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        """The loss: a scalar, or one value per list with reduction `"none"`."""
         whole = self.grades is None and self.grade_weights is None
         value = quick_hinge(self, scores, labels, graded=True, **lists) if whole else None
         return self.evaluate(scores, labels, {**lists}) if value is None else value
@@ -90,7 +88,7 @@ class GradedLoss(HingeLoss):
         reference_scores: Tensor | None = None,
         groups: Tensor | None = None,
     ) -> Tensor:
-        """The reduced sum of the hinges, by an oracle that knows the sum, else threshold by threshold."""
+        """The reduced sum of the hinges: by the oracle's `solve_grades`, otherwise one threshold at a time."""
         check_lists(scores, labels, where, offsets)
         check_reduction(reduction)
         signed = self.grades is not None and len(self.grades) > 0 and min(self.grades) <= 0
@@ -104,7 +102,7 @@ class GradedLoss(HingeLoss):
             chosen = {"reference_scores": reference_scores, "groups": groups}
             values = self._one_by_one(scores, labels, thresholds, factors, signed, where, offsets, **chosen)
             return reduce_lists(values, where=where, offsets=offsets, weights=weights, reduction=reduction)
-        if not (signed or is_plain(labels)):  # which nobody has looked at
+        if not (signed or is_plain(labels)):  # not checked yet
             labels = torch.where(labels >= 0, labels.double(), torch.nan)
         thresholds, order = thresholds.sort()
         more = {"thresholds": thresholds, "weights": factors[order]}
@@ -143,7 +141,7 @@ class GradedLoss(HingeLoss):
         if is_eager(labels):  # and so checked
             reached = reached.view(torch.uint8)
         elif labels.dtype.is_floating_point or labels.device.type != "cpu":
-            # What is wrong is for the oracle to refuse, or in the padding.
+            # The oracle rejects invalid labels outside the padding.
             right = labels.isfinite() if signed else labels.isfinite() & (labels >= 0)
             reached = torch.where(right, reached.to(scores.dtype), torch.nan)
         else:
@@ -170,14 +168,14 @@ def _count_grades(labels: Tensor, where: Tensor | None, weights: int) -> Tensor:
     real = labels if where is None else torch.where(where, labels, 0)
     top = int(real.max()) if real.numel() else 1
     if top > _MOST_GRADES:
-        raise ValueError(f"labels go up to {top:g}, too large to take every grade for a threshold; give grades=")
+        raise ValueError(f"labels go up to {top:g}, too many grades to use each as a threshold; pass grades=")
     if 0 <= weights < top:
-        raise ValueError(f"labels go up to {top}, grade_weights to {weights}; give grades= too")
+        raise ValueError(f"labels go up to {top}, grade_weights to {weights}; pass grades= too")
     return torch.arange(1, max(top, 0) + 1, dtype=torch.float64)
 
 
-# An operator, so that `torch.compile` does not ask how many there are. A threshold that a list does not reach costs nothing, so
-# that vmap takes those of all.
+# An operator, so that `torch.compile` need not know their number. A threshold that a list does not reach adds nothing, so vmap
+# uses those of the whole batch.
 _whole_grades = torch.library.custom_op("rankstruct::whole_grades", _count_grades, mutates_args=())
 
 
@@ -188,7 +186,7 @@ def _(labels: Tensor, where: Tensor | None, weights: int) -> Tensor:
 
 @_whole_grades.register_vmap
 def _(info: Any, in_dims: Any, labels: Tensor, where: Tensor | None, weights: int) -> tuple[Tensor, None]:
-    if where is not None:  # one of the two may be the same for all
+    if where is not None:  # one of the two may not be batched
         labels = labels if in_dims[0] is None else labels.movedim(in_dims[0], 0)
         where = where if in_dims[1] is None else where.movedim(in_dims[1], 0)
     return _whole_grades(labels, where, weights), None

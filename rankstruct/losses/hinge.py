@@ -29,10 +29,9 @@ _MOST_GRADES = 16  # for which a sum over grades is prepared
 
 
 class HingeLoss(RankingLoss):
-    """Base of the losses that an oracle solves: measure, feature map and reference, resolved once, at construction.
+    """Base class of the losses that use an oracle: measure, feature map and reference are resolved once, at construction.
 
-    They are called with `groups=` where the measure is one of diverse rankings. `reference_scores=` choose the reference instead
-    of `scores`, and get no gradient.
+    Diversity measures require `groups=`. `reference_scores=` determine the reference instead of `scores`, and have no gradient.
 
     Args:
         measure: a measure or its name.
@@ -42,7 +41,7 @@ class HingeLoss(RankingLoss):
         reduction: `"mean"`, `"sum"` or `"none"`.
 
     Raises:
-        ValueError: measure, feature map and reference do not go together.
+        ValueError: measure, feature map and reference are incompatible.
     """
 
     call_options = HingeOptions
@@ -53,7 +52,7 @@ class HingeLoss(RankingLoss):
     reference: Reference | None = None
 
     def setup(self) -> None:
-        """Find the oracle."""
+        """Resolve measure, feature map and reference, and look up the oracle."""
         self.resolved = resolve(self.measure, self.feature_map)
         self.measure, self.feature_map = self.resolved.measure, self.resolved.feature_map
         self.reference = cast(Reference, self.resolved.reference(self.reference))
@@ -65,20 +64,20 @@ class HingeLoss(RankingLoss):
 
     @property
     def takes_groups(self) -> bool:  # type: ignore[override]
-        """Whether the measure is one of diverse rankings."""
+        """Whether the measure is a diversity measure."""
         return self.resolved.measure.takes_groups
 
     @property
     def takes_reference_scores(self) -> bool:  # type: ignore[override]
-        """Whether scores choose the reference."""
+        """Whether the reference depends on scores."""
         return self.reference != "ideal"
 
     def evaluate(self, scores: Tensor, labels: Tensor, lists: AllOptions) -> Tensor:
-        """What `forward` returns; groups that the measure does not look at are warned of."""
+        """As in the base class, with a warning for groups that the measure does not use."""
         value = super().evaluate(scores, labels, lists)
         if lists.get("groups") is not None and not self.takes_groups and not torch.compiler.is_compiling():
             warnings.warn(
-                f"{self!r} does not look at groups=; diverse measures do, such as StructuredHingeLoss('diverse_nDCG@10')",
+                f"{self!r} ignores groups=; use a diversity measure, such as StructuredHingeLoss('diverse_nDCG@10')",
                 stacklevel=3,
             )
         return value
@@ -90,16 +89,16 @@ class HingeLoss(RankingLoss):
 
 
 class StructuredHingeLoss(HingeLoss):
-    """Structured hinge loss of a ranking measure: an upper bound of `best measure - measure`, per list; never negative.
+    """Structured hinge loss of a ranking measure: an upper bound of `best measure - measure` per list, never negative.
 
     With measure `AP` this is the loss of SVMmap, with `AUC` that of SVMauc. The bound is convex with reference `"ideal"`;
-    `"ideal-tied"` is tighter, `"predicted"` the tightest (a ramp), and neither is convex; nor is `"below-window"`, the mean
-    hinge over the pairs in the window of a partial ROC area. Given `reference_scores` they are
-    convex again, but bound only from above their nonconvex selves: this is what a round of DC programming minimises.
+    `"ideal-tied"` is tighter, `"predicted"` the tightest (a ramp loss), and neither is convex; nor is `"below-window"`, the mean
+    hinge over the pairs in the window of a partial ROC area. With `reference_scores` fixed, these are convex upper bounds of
+    their nonconvex versions: each iteration of DC programming minimises one.
 
-    Over diverse rankings, `"diverse_nDCG@5"` and the like, it bounds the regret of `rerank_diverse`, the ranking that walks down
-    the scores and keeps the first document of each group until k are kept. It is called with `groups=`, whole numbers of the
-    shape of the scores: documents of a list with the same number are of one group (host, topic).
+    With a diversity measure, such as `"diverse_nDCG@5"`, it bounds the regret of `rerank_diverse`, which walks down the ranking
+    and keeps the first document of each group until there are k. Pass `groups=`, whole numbers in the shape of the scores:
+    documents of a list with the same number are in one group (host, topic).
 
     Args:
         measure: a measure or its name, such as `"AP"`.
@@ -109,7 +108,7 @@ class StructuredHingeLoss(HingeLoss):
         reduction: `"mean"`, `"sum"` or `"none"`.
 
     Raises:
-        TypeError, ValueError: as `most_violated`; also for an unknown reduction or weights of another shape.
+        TypeError, ValueError: as `most_violated`; an unknown reduction, or weights of the wrong shape.
 
     Source: Yue, Finley, Radlinski, Joachims, SIGIR 2007 (AP); Joachims, ICML 2005 (AUC); Le, Smola,
     Chapelle, Teo, "Optimization of Ranking Measures", equations 20 to 22 (the references), section 7.1 (diverse rankings).
@@ -129,7 +128,7 @@ class StructuredHingeLoss(HingeLoss):
     """
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[HingeOptions]) -> Tensor:
-        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        """The loss: a scalar, or one value per list with reduction `"none"`."""
         value = quick_hinge(self, scores, labels, **lists)
         return self.evaluate(scores, labels, {**lists}) if value is None else value
 
@@ -161,9 +160,9 @@ def hinge(
 def quick_hinge(
     loss: HingeLoss, scores: Tensor, labels: Tensor, where: Tensor | None = None, *, graded: bool = False, **more: Any
 ) -> Tensor | None:
-    """The mean hinge of padded lists by the shortest way: one call of a compiled loop and one autograd node.
+    """The mean hinge of padded lists by the fast path: one call of a compiled loop and one autograd node.
 
-    None where there is more to do than that, or something to be refused; the usual way then says what. If `graded`, the sum over
+    None if more is needed or the input is invalid; the general path then handles or reports it. If `graded`, the sum over
     the whole grades up to the highest label.
     """
     if more or loss.reduction != "mean" or type(labels) is not Tensor or not is_eager(scores):
@@ -175,7 +174,7 @@ def quick_hinge(
         return None
     grades = 0
     if graded and labels.numel():
-        if labels.dtype == torch.bfloat16:  # which NumPy does not know
+        if labels.dtype == torch.bfloat16:  # which NumPy lacks
             return None
         highest = labels.detach().numpy().max(initial=0, where=True if where is None else where.numpy())
         if not 1 <= highest <= _MOST_GRADES:
@@ -196,7 +195,7 @@ def reduced_hinge(
     weights: Tensor | None,
     reduction: Reduction,
 ) -> Tensor:
-    """The hinge as a function of the scores, `reduce_lists`, of the task loss, value and direction that an oracle found."""
+    """The reduced hinge as a function of the scores, from the task loss, value and direction that an oracle returned."""
     _, value, direction = found
     if reduction == "mean" and weights is None and is_eager(value) and value.dtype not in HALVES and value.numel():
         return mean_with_gradient(scores, *mean_of_values(value, where, offsets), direction)

@@ -1,6 +1,7 @@
 """Listwise losses: cross entropies, probabilities of rankings, and smoothed ranks.
 
-A list that no ranking can get wrong (one document, equal labels or gains, all padding) costs exactly 0 and has zero gradient.
+A list whose rankings are all equally good (one document, equal labels or gains, all padding) has loss exactly 0 and zero
+gradient.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Ranks = Literal["sigmoid", "hinge"]
 class ListNetLoss(RankingLoss):
     """Top-one cross entropy (ListNet): - sum_i p_i log softmax(s)_i with p the softmax of the labels or of the gains.
 
-    Its least value is the entropy of p, not 0; only a list whose labels are all equal is set to 0. O(n).
+    Its minimum is the entropy of p, not 0; the loss of a list whose labels are all equal is set to 0. O(n).
 
     Args:
         target: p is the softmax of `"grade"`, y, or of `"gain"`, 2^y - 1.
@@ -46,28 +47,28 @@ class ListNetLoss(RankingLoss):
     takes_item_weights = True
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        """The loss: a scalar, or one value per list with reduction `"none"`."""
         return self.evaluate(scores, labels, {**lists})
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        """One value a list."""
+        """One value per list."""
         p = _normalized(_softmax(target_of(labels, self.target), where).to(scores.dtype), weights)
         log_q = torch.where(where, scores, torch.finfo(scores.dtype).min).log_softmax(-1)
         return torch.where(differs(labels, where), -torch.where(where, p * log_q, 0.0).sum(-1), 0.0)
 
     def curvature(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Q (1 - q), with q the softmax of the scores."""
+        """The softmax q of the scores times 1 - q."""
         q = _softmax(scores, where)
         return torch.where(differs(labels, where).unsqueeze(-1), q * (1 - q), 0.0)
 
 
 def _softmax(values: Tensor, where: Tensor) -> Tensor:
-    """Over the real documents, 0 for others; a list all padding stays finite, which -inf would not."""
+    """Softmax over the real documents, 0 elsewhere; finite even if a list is all padding."""
     return torch.where(where, torch.where(where, values, torch.finfo(values.dtype).min).softmax(-1), 0.0)
 
 
 def _normalized(shares: Tensor, weights: Tensor | None) -> Tensor:
-    """Shares times item weights, over their sum."""
+    """Shares times item weights, divided by their sum."""
     if weights is None:
         return shares
     shares = shares * weights
@@ -76,28 +77,28 @@ def _normalized(shares: Tensor, weights: Tensor | None) -> Tensor:
 
 
 class SoftmaxLoss(RankingLoss):
-    """Softmax cross entropy of a list: - sum_i t_i log q_i, where q_i = exp(s_i) / sum_j exp(s_j) with s over the temperature.
+    """Softmax cross entropy of a list: - sum_i t_i log q_i, where q is the softmax of the scores divided by the temperature.
 
-    What goes by other names is a choice of options:
+    Options give the losses known by other names:
 
-    - the softmax loss on raw labels: the defaults; on labels that add up to 1: target `"share"`;
+    - the softmax loss on raw labels: the defaults; on labels that sum to 1: target `"share"`;
     - unique softmax: target `"gain"`, against `"lower"`;
     - poly-1 softmax: `epsilon=1`;
     - InfoNCE, with one positive or soft targets: target `"share"` and a small temperature;
     - distillation by Kullback-Leibler divergence: target `"teacher"`, `divergence=True`. (Hinton et al. multiply it by the
       square of the temperature.)
 
-    A list whose labels are all equal costs 0, but under `"teacher"`, where the student should then tie too. Item weights multiply
-    t, which `"share"` and `"teacher"` divide by its sum again. O(n), with `"lower"` O(n log n).
+    A list whose labels are all equal has loss 0, except with `"teacher"`, where the student should tie too. Item weights multiply
+    t, which `"share"` and `"teacher"` then normalise again. O(n), with `"lower"` O(n log n).
 
     Args:
-        target: t is `"label"`, y; `"share"`, y over the sum of the labels; `"gain"`, 2^y - 1; or `"teacher"`, the softmax of y
-            over the temperature, and the labels are another model's scores, any numbers.
+        target: t is `"label"`, y; `"share"`, y divided by the sum of the labels; `"gain"`, 2^y - 1; or `"teacher"`, the softmax
+            of y divided by the temperature; the labels are then another model's scores, any numbers.
         temperature: above 0, in units of the scores.
-        against: j is `"all"` documents; or `"lower"`, i itself and those with lower labels.
-        epsilon: adds epsilon (1 - sum_i t_i q_i / sum_i t_i), >= 0; above 0 the loss is not convex.
-        divergence: whether the entropy - sum_i t_i log t_i is subtracted, so that the least value against `"all"` is 0 for t that
-            add up to 1.
+        against: the softmax is over `"all"` documents, or over i and the documents with `"lower"` labels.
+        epsilon: adds epsilon (1 - sum_i t_i q_i / sum_i t_i), >= 0; if above 0, the loss is not convex.
+        divergence: whether to subtract the entropy - sum_i t_i log t_i, so that the minimum against `"all"` is 0 for t that
+            sum to 1.
         reduction: `"mean"`, `"sum"` or `"none"`.
 
     Source: Bruch, Wang, Bendersky, Najork, "An Analysis of the Softmax Cross Entropy Loss for Learning-to-Rank with Binary
@@ -125,7 +126,7 @@ class SoftmaxLoss(RankingLoss):
 
     @property
     def convex(self) -> bool:  # type: ignore[override]
-        """Whether the loss is a convex function of the scores: without epsilon."""
+        """Whether the loss is a convex function of the scores, which it is without epsilon."""
         return self.epsilon == 0
 
     @property
@@ -134,11 +135,11 @@ class SoftmaxLoss(RankingLoss):
         return self.target == "teacher"
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        """The loss: a scalar, or one value per list with reduction `"none"`."""
         return self.evaluate(scores, labels, {**lists})
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        """One value a list."""
+        """One value per list."""
         wanted = self._target(labels, where, weights).to(scores.dtype)
         scores = scores / self.temperature
         if self.against == "all":
@@ -156,7 +157,7 @@ class SoftmaxLoss(RankingLoss):
         return torch.where(counts, value, 0.0)
 
     def curvature(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        """sum(t) q (1 - q) over the square of the temperature."""
+        """sum(t) q (1 - q), divided by the square of the temperature."""
         q = _softmax(scores / self.temperature, where)
         wanted = self._target(labels, where, weights).to(scores.dtype)
         counts = where if self.target == "teacher" else differs(labels, where).unsqueeze(-1)
@@ -166,7 +167,7 @@ class SoftmaxLoss(RankingLoss):
     def second_derivatives(
         self, scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None = None
     ) -> Tensor | None:
-        """Of the loss of each list, `[documents]`; None with epsilon, or against lower labels."""
+        """The diagonal of the Hessian of each list's loss, `[documents]`; None with epsilon, or against lower labels."""
         known = self.against == "all" and not self.epsilon
         return super().second_derivatives(scores, labels, offsets, item_weights) if known else None
 
@@ -181,7 +182,7 @@ class SoftmaxLoss(RankingLoss):
 
 
 def _against_lower(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
-    """Logarithm of exp(s_i) over its sum with those of lower labels, `[..., list_size]`; 0 in the padding."""
+    """Log softmax of each document over itself and those with lower labels, `[..., list_size]`; 0 in the padding."""
     nothing = torch.finfo(scores.dtype).min
     scores = torch.where(where, scores, nothing)
     scores = torch.where(where, scores - scores.detach().amax(-1, keepdim=True), nothing)
@@ -192,9 +193,9 @@ def _against_lower(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
 
 
 def cumulative_logsumexp(values: Tensor) -> Tensor:
-    """`values.logcumsumexp(-1)` of finite values, with finite second derivatives. O(n log n), at the cost of a sort.
+    """`values.logcumsumexp(-1)` of finite values, with finite second derivatives. O(n log n), about the cost of a sort.
 
-    torch's are NaN where a slope is 0, such as that of a document far below the others.
+    torch's second derivatives are NaN if a slope is 0, such as for a document far below the others.
 
     >>> cumulative_logsumexp(torch.tensor([0.0, 0.0, -1e4])).exp()
     tensor([1., 2., 2.])
@@ -207,11 +208,11 @@ def cumulative_logsumexp(values: Tensor) -> Tensor:
 
 
 class ListMLELoss(RankingLoss):
-    """Likelihood of the ranking by label (ListMLE): the sum over ranks r of log(sum over q >= r of exp(s_q)) - s_r.
+    """Negative log likelihood of the ranking by label (ListMLE): the sum over ranks r of log(sum over q >= r of exp(s_q)) - s_r.
 
-    Documents with equal labels stand in the order of their current scores, and of the input where those are equal too. That
-    is the likeliest of all rankings that the labels allow, so the loss does not depend on the order of the input. The item weight
-    of the document at rank r multiplies its term. O(n log n).
+    Documents with equal labels are ordered by their current scores, then by input order. That is the most likely of all rankings
+    consistent with the labels, so the loss does not depend on the input order. The item weight of the document at rank r
+    multiplies its term. O(n log n).
 
     Args:
         reduction: `"mean"`, `"sum"` or `"none"`.
@@ -225,18 +226,18 @@ class ListMLELoss(RankingLoss):
     takes_item_weights = True
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        """The loss: a scalar, or one value per list with reduction `"none"`."""
         return self.evaluate(scores, labels, {**lists})
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        """One value a list."""
+        """One value per list."""
         order, ranked, real = ranked_by_label(scores, labels, where)
         each = cumulative_logsumexp(ranked.flip(-1)).flip(-1) - ranked
         each = each if weights is None else each * weights.gather(-1, order)
         return torch.where(differs(labels, where), torch.where(real, each, 0.0).sum(-1), 0.0)
 
     def curvature(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        """The sum of q (1 - q) over the ranks at which the document is left."""
+        """The sum of q (1 - q) over the ranks up to the document's own."""
         order, ranked, real = ranked_by_label(scores, labels, where)
         ranked = ranked.double().clamp(min=torch.finfo(torch.float64).min / 4)  # which is doubled below
         rest = ranked.flip(-1).logcumsumexp(-1).flip(-1)
@@ -248,15 +249,15 @@ class ListMLELoss(RankingLoss):
 
 
 def ranked_by_label(scores: Tensor, labels: Tensor, where: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The order by label and then by score, the scores in it less the highest, and which of them are real."""
+    """The order by label and then by score, the scores in that order minus the highest, and the mask of real ones."""
     by_score = torch.where(where, scores.detach(), -torch.inf).argsort(dim=-1, descending=True, stable=True)
     graded = torch.where(where, labels, -torch.inf).gather(-1, by_score)
     order = by_score.gather(-1, graded.argsort(dim=-1, descending=True, stable=True))  # padding last
-    # Relative to the highest, which changes nothing and keeps the digits of what is close to it.
+    # Relative to the highest, which keeps the precision of scores close to it.
     ranked = scores.gather(-1, order)
     real = where.gather(-1, order)
     ranked = ranked - torch.where(real, ranked.detach(), torch.finfo(scores.dtype).min).amax(-1, keepdim=True)
-    # No more than the dtype can hold below it: what is that far behind adds nothing to a sum, but inf - inf is NaN.
+    # Clamped to the dtype's range: scores that low add nothing to a sum, but inf - inf is NaN.
     ranked = torch.where(real, ranked, -torch.inf).clamp(min=torch.finfo(scores.dtype).min)
     return order, ranked, real
 
@@ -266,14 +267,14 @@ def approximate_ranks(
 ) -> Tensor:
     """Smoothed ranks `[..., list_size]`, 1 + sum over j != i of sigmoid((s_j - s_i) / temperature), of padded lists.
 
-    With ranks `"hinge"` they are upper bounds, 1 + sum over j != i of max(0, 1 + (s_j - s_i) / temperature). What stands in the
-    padding is no rank. Time is O(n) for each document that is asked for, of the hinge O(n log n) in all, and memory O(n); on
-    other devices, under torch.func and for derivatives of higher order both are O(n^2).
+    With ranks `"hinge"` they are upper bounds, 1 + sum over j != i of max(0, 1 + (s_j - s_i) / temperature). Values in the
+    padding are arbitrary. Time is O(n) per document in `asked`, for the hinge O(n log n) in total, and memory O(n); on other
+    devices, under torch.func and for higher-order derivatives both are O(n^2).
 
     Args:
         scores, where: `[..., list_size]`.
         temperature: above 0.
-        asked: bool, documents whose ranks are needed; what stands elsewhere is no rank. All if None.
+        asked: bool, the documents whose ranks are needed; values elsewhere are arbitrary. All if None.
         ranks: `"sigmoid"` or `"hinge"`.
 
     Source: Qin, Liu, Li, Information Retrieval 2010.
@@ -291,12 +292,12 @@ def approximate_ranks(
 def _ranks_of_pairs(scores: Tensor, where: Tensor, temperature: float, hinge: bool) -> Tensor:
     ahead = (scores.unsqueeze(-2) - scores.unsqueeze(-1)) / temperature
     ahead = (1 + ahead).relu() if hinge else ahead.sigmoid()
-    # A document is once, or half, ahead of itself.
+    # A document counts as 1 (hinge) or 1/2 (sigmoid) ahead of itself.
     return (0.0 if hinge else 0.5) + torch.where(where.unsqueeze(-2), ahead, 0.0).sum(-1)
 
 
 class _SmoothedRanks(torch.autograd.Function):
-    """Smoothed ranks by a compiled loop; derivatives of higher order are those of all pairs."""
+    """Smoothed ranks by a compiled loop; higher-order derivatives use all pairs."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, where: Tensor, asked: Tensor, temperature: float, hinge: bool) -> Tensor:
@@ -320,20 +321,19 @@ class _SmoothedRanks(torch.autograd.Function):
 class ApproxNDCGLoss(GainLoss):
     """1 - nDCG at smoothed ranks (ApproxNDCG): r_i = 1 + sum over j != i of sigmoid((s_j - s_i) / temperature).
 
-    A cut-off k multiplies each document's discount by sigmoid((k + 1/2 - r_i) / temperature). As the temperature goes to 0
-    the loss goes to 1 - nDCG where no scores are equal. The gradient vanishes where all differences are large compared with the
+    A cut-off k multiplies each document's discount by sigmoid((k + 1/2 - r_i) / temperature). As the temperature goes to 0, the
+    loss tends to 1 - nDCG if no scores are equal. The gradient vanishes if all differences are large compared with the
     temperature. O(n) time for each document with a gain and O(n) memory on the CPU, O(n^2) of both elsewhere.
 
-    With measure `RR` it is ApproxMRR, 1 - the mean of 1 / r_i over the relevant documents. (Of several, only one can be first:
-    the least value is then above 0.)
+    With measure `RR` it is ApproxMRR, 1 - the mean of 1 / r_i over the relevant documents. (If there are several, only one can be
+    first, so the minimum is above 0.)
 
     With ranks `"hinge"`, r_i = 1 + sum over j != i of max(0, 1 - (s_i - s_j) / temperature), it is the hinge bound of DCG: never
-    less than 1 - nDCG, and its gradient vanishes nowhere but where documents stand apart in the right order; O(n log n) on the
-    CPU.
+    less than 1 - nDCG, and its gradient vanishes only if documents are well separated in the right order; O(n log n) on the CPU.
 
     Args:
-        measure: nDCG with any options and cut-off, or another normalised discounted gain, whose discount is taken at ranks
-            between the whole ones and has to be smooth; or `RR`.
+        measure: nDCG with any options and cut-off, or another normalised discounted gain, whose discount is evaluated at
+            fractional ranks and must be smooth; or `RR`.
         temperature: above 0, in units of the scores.
         ranks: `"sigmoid"`, or `"hinge"` for a measure without a cut-off.
         reduction: `"mean"`, `"sum"` or `"none"`.
@@ -353,22 +353,22 @@ class ApproxNDCGLoss(GainLoss):
     takes_item_weights = True
 
     def setup(self) -> None:
-        """Find the measure, and check the numbers."""
+        """Parse the measure, and check the numbers."""
         check_positive("temperature", self.temperature)
         super().setup()
         if self.ranks == "hinge" and self.gain.cutoff is not None:
-            raise ValueError(f"ranks='hinge' bounds measures without a cut-off, got {self.gain.name}")
+            raise ValueError(f"ranks='hinge' requires a measure without a cut-off, got {self.gain.name}")
 
     def checked(self, measure: Measure) -> Any:
         """A normalised discounted gain, or RR."""
         return measure if isinstance(measure, RR) else super().checked(measure)
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        """The loss: a scalar, or one value per list with reduction `"none"`."""
         return self.evaluate(scores, labels, {**lists})
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        """One value a list."""
+        """One value per list."""
         measure: DiscountedGain | RR = self.gain
         if isinstance(measure, RR):
             relevant = torch.where(where, is_relevant(labels, measure.min_relevant), False)
@@ -386,15 +386,15 @@ class ApproxNDCGLoss(GainLoss):
 
 
 class SmoothAPLoss(RankingLoss):
-    """1 - AP at smoothed ranks (Smooth-AP): the mean over relevant documents i of r+_i / r_i, taken from 1.
+    """1 - AP at smoothed ranks (Smooth-AP): 1 - the mean over relevant documents i of r+_i / r_i.
 
-    r_i = 1 + sum over j != i of sigmoid((s_j - s_i) / temperature), and r+_i is the same over relevant j alone. As the
-    temperature goes to 0 the loss goes to 1 - AP where no scores are equal; its gradient vanishes where all differences are large
-    compared with the temperature. Item weights make the mean a weighted one; ranks count documents. With p relevant documents
-    O(p n) time and O(n) memory on the CPU, O(n^2) of both elsewhere.
+    r_i = 1 + sum over j != i of sigmoid((s_j - s_i) / temperature), and r+_i is the same over relevant j only. As the temperature
+    goes to 0, the loss tends to 1 - AP if no scores are equal; its gradient vanishes if all differences are large compared with
+    the temperature. Item weights apply to the mean, not to the ranks. With p relevant documents O(p n) time and O(n) memory on
+    the CPU, O(n^2) of both elsewhere.
 
     Args:
-        temperature: above 0, in units of the scores; the paper has 0.01 for cosines.
+        temperature: above 0, in units of the scores; the paper uses 0.01 for cosine similarities.
         min_relevant: the lowest grade that counts as relevant; None for every label above 0.
         reduction: `"mean"`, `"sum"` or `"none"`.
 
@@ -414,15 +414,15 @@ class SmoothAPLoss(RankingLoss):
 
     @property
     def takes_negative_labels(self) -> bool:  # type: ignore[override]
-        """Whether `min_relevant` says which labels below 0 are relevant."""
+        """Whether `min_relevant` is 0 or less, so that labels may be negative."""
         return self.min_relevant is not None and self.min_relevant <= 0
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        """The loss: a scalar, or one value per list with reduction `"none"`."""
         return self.evaluate(scores, labels, {**lists})
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        """One value a list."""
+        """One value per list."""
         relevant = where & is_relevant(labels, self.min_relevant)
         wanted = relevant.to(scores.dtype)
         shares = _normalized(wanted, torch.ones_like(scores) if weights is None else weights)

@@ -1,10 +1,10 @@
 """NeuralSort: the permutation that sorts a list, relaxed to a matrix whose rows are softmaxes.
 
-Row i of the permutation that sorts s picks the i-th largest, which is where (n + 1 - 2i) s_j - sum_k |s_j - s_k| is largest:
+Row i of the permutation that sorts s selects the i-th largest, the one that maximises (n + 1 - 2i) s_j - sum_k |s_j - s_k|:
 
     P_ij = softmax over j of ( (n + 1 - 2i) s_j - sum_k |s_j - s_k| ) / temperature        O(n^2) time and memory
 
-As the temperature goes to 0, P becomes the permutation; the order of equal scores is shared.
+As the temperature goes to 0, P tends to the permutation; equal scores share their ranks.
 
 Source: Grover, Wang, Zweig, Ermon, "Stochastic Optimization of Sorting Networks via Continuous Relaxations", ICLR 2019.
 """
@@ -26,15 +26,15 @@ __all__ = ["NeuralNDCGLoss", "NeuralSortLoss", "neural_sort"]
 
 
 def neural_sort(scores: Tensor, where: Tensor | None = None, *, temperature: float = 1.0) -> Tensor:
-    """The logarithms of the relaxed permutation, `[..., ranks, documents]`; `exp` of each row adds up to 1.
+    """The logarithms of the relaxed permutation, `[..., ranks, documents]`; `exp` of each row sums to 1.
 
     Args:
         scores: `[..., list_size]`.
-        where: bool, the shape of `scores`, True for a real document; padding has probability 0. What stands in the rows of ranks
-            beyond the length of a list does not count.
+        where: bool, the shape of `scores`, True for a real document; padding has probability 0. Rows of ranks beyond the length
+            of a list are arbitrary.
         temperature: above 0, in units of the scores.
 
-    Source: as the module says, equation 5.
+    Source: that of the module, equation 5.
 
     >>> neural_sort(torch.tensor([0.0, 2.0, 1.0]), temperature=0.1).exp().round(decimals=3)
     tensor([[0., 1., 0.],
@@ -45,7 +45,7 @@ def neural_sort(scores: Tensor, where: Tensor | None = None, *, temperature: flo
     size = scores.shape[-1]
     real = torch.ones_like(scores, dtype=torch.bool) if where is None else where
     lowest = torch.finfo(scores.dtype).min
-    # Relative to the highest, which changes nothing and keeps the digits of what is close to it.
+    # Relative to the highest, which keeps the precision of scores close to it.
     top = torch.where(real, scores.detach(), lowest).amax(-1, keepdim=True) if size else scores
     scores = torch.where(real, scores - top, 0.0)
     apart = (scores.unsqueeze(-1) - scores.unsqueeze(-2)).abs()
@@ -59,11 +59,11 @@ def neural_sort(scores: Tensor, where: Tensor | None = None, *, temperature: flo
 class NeuralSortLoss(RankingLoss):
     """Cross entropy of NeuralSort: the mean over ranks i of - sum_j P_ij(labels) log P_ij(scores).
 
-    Documents with equal labels share their ranks. An item weight multiplies the terms of the document, and the mean is weighted
-    alike. O(n^2) time at most, O(n) memory on the CPU and O(n^2) elsewhere.
+    Documents with equal labels share their ranks. Item weights multiply the documents' terms and weight the mean. O(n^2) time at
+    most, O(n) memory on the CPU and O(n^2) elsewhere.
 
     Args:
-        temperature: of both, above 0.
+        temperature: the temperature for both labels and scores, above 0.
         reduction: `"mean"`, `"sum"` or `"none"`.
 
     Source: Grover, Wang, Zweig, Ermon, ICLR 2019, section 6.1.
@@ -83,11 +83,11 @@ class NeuralSortLoss(RankingLoss):
         check_positive("temperature", self.temperature)
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        """The loss: a scalar, or one value per list with reduction `"none"`."""
         return self.evaluate(scores, labels, {**lists})
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        """One value a list."""
+        """One value per list."""
         wanted = neural_sort(labels, where, temperature=self.temperature).exp()
         if weights is not None:
             wanted = wanted * weights.unsqueeze(-2)
@@ -106,16 +106,16 @@ class NeuralSortLoss(RankingLoss):
 
 
 class NeuralNDCGLoss(GainLoss):
-    """1 - nDCG of the gains that NeuralSort puts at each rank (NeuralNDCG, the deterministic one).
+    """1 - nDCG of the gains that NeuralSort places at each rank (deterministic NeuralNDCG).
 
-    As the temperature goes to 0 the loss goes to 1 - nDCG, which has the mean over the orders of tied documents too. O(n^2) time
-    at most; without scalings O(n) memory on the CPU, else O(n^2).
+    As the temperature goes to 0, the loss tends to 1 - nDCG, the mean over the orders of tied documents. O(n^2) time at most;
+    without scalings O(n) memory on the CPU, otherwise O(n^2).
 
     Args:
         measure: nDCG with any options and cut-off, or another normalised discounted gain.
         temperature: above 0.
-        scalings: how often columns and rows are divided by their sums (Sinkhorn), so that no document stands at more than one
-            rank in all; the paper does so up to 50 times. Each keeps a matrix in memory.
+        scalings: number of Sinkhorn iterations, which divide columns and rows by their sums, so that no document is at more than
+            one rank in total; the paper uses up to 50. Each keeps a matrix in memory.
         reduction: `"mean"`, `"sum"` or `"none"`.
 
     Source: Pobrotyn and Bialobrzeski, "NeuralNDCG: Direct Optimisation of a Ranking Metric via Differentiable Relaxation of
@@ -132,18 +132,18 @@ class NeuralNDCGLoss(GainLoss):
     takes_item_weights = True
 
     def setup(self) -> None:
-        """Check the numbers, and find the measure."""
+        """Check the numbers, and parse the measure."""
         check_positive("temperature", self.temperature)
         if isinstance(self.scalings, bool) or not isinstance(self.scalings, int) or self.scalings < 0:
             raise ValueError(f"scalings must be a whole number >= 0, got {self.scalings!r}")
         super().setup()
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        """The loss: a scalar, or one value per list with reduction `"none"`."""
         return self.evaluate(scores, labels, {**lists})
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        """One value a list."""
+        """One value per list."""
         gains, can_err = normalized_gains(self.gain, labels, where, weights)
         placed = neural_sort(scores, where, temperature=self.temperature).exp()
         placed = torch.where(_rows(where), torch.where(where.unsqueeze(-2), placed, 0.0), 0.0)
@@ -157,7 +157,7 @@ class NeuralNDCGLoss(GainLoss):
 
     @property
     def solve(self) -> Callable[..., tuple[Tensor, Tensor]] | None:  # type: ignore[override]
-        """Value and gradient by compiled loops, which do no scalings."""
+        """Value and gradient by compiled loops; None with scalings, which they do not support."""
         return None if self.scalings else self._by_loops
 
     def _by_loops(
@@ -168,6 +168,6 @@ class NeuralNDCGLoss(GainLoss):
 
 
 def _rows(where: Tensor) -> Tensor:
-    """`[..., ranks, 1]` bool: the ranks that a list has."""
+    """The ranks up to the length of each list, bool `[..., ranks, 1]`."""
     ranks = torch.arange(where.shape[-1], device=where.device)
     return (ranks < where.sum(-1, keepdim=True)).unsqueeze(-1)

@@ -1,4 +1,4 @@
-"""Typed fields as the options of a torch module: what a dataclass does, with torch's `__init__` before it."""
+"""Typed fields as the options of a torch module: like a dataclass, but calls torch's `__init__` first."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FIELDS = "_own_fields"
 
 @dataclass_transform(eq_default=False, field_specifiers=(field,))
 class WithFields(torch.nn.Module):
-    """A torch module whose typed fields, which subclasses declare, are the arguments of its constructor; then comes `setup()`."""
+    """A torch module whose typed fields, declared by subclasses, are the constructor's arguments; it calls `setup()` last."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -30,18 +30,18 @@ class WithFields(torch.nn.Module):
 
 
 def _declare_fields(kind: type) -> None:
-    """Note the fields that a class adds to those of its bases; defaults leave the class, so that buffers may have their names."""
+    """Record the fields that a class adds; defaults are removed from the class, so that buffers can have these names."""
     module = vars(sys.modules.get(kind.__module__, object))
     fields, keyword = {}, False
     for name, hint in inspect.get_annotations(kind).items():
         if isinstance(hint, str):
-            with suppress(Exception):  # a name that is not there yet; the text says enough for a signature
+            with suppress(Exception):  # a name not defined yet; the text suffices for a signature
                 hint = eval(hint, dict(module), dict(vars(kind)))
         if hint is KW_ONLY:
             keyword = True
         elif not (name.startswith("_") or get_origin(hint) is ClassVar or str(hint).startswith("ClassVar")):
             default = vars(kind).get(name, Parameter.empty)
-            if isinstance(default, Field):  # field(init=False, default=...): what a base has as an option is fixed here
+            if isinstance(default, Field):  # field(init=False, default=...) fixes an option of a base
                 setattr(kind, name, default.default)
                 continue
             order = Parameter.KEYWORD_ONLY if keyword else Parameter.POSITIONAL_OR_KEYWORD
@@ -52,9 +52,9 @@ def _declare_fields(kind: type) -> None:
 
 
 def fields_of(kind: type) -> dict[str, Parameter]:
-    """The options of a class, in the order of its signature: those of a base first, those that go by name alone last.
+    """The options of a class, in the order of its signature: those of its bases first, keyword-only ones last.
 
-    What a subclass has as an attribute or property of its own is no option any more.
+    An option that a subclass overrides with an attribute or property is removed.
     """
     found: dict[str, Parameter] = {}
     for base in reversed(kind.__mro__):
@@ -68,7 +68,7 @@ def fields_of(kind: type) -> dict[str, Parameter]:
 
 
 def _initializer(kind: type) -> Callable[..., None]:
-    """The `__init__` of a class with fields: torch's, the fields as attributes, choices checked, and the object's `setup()`."""
+    """The `__init__` of a class with fields: calls torch's, checks and sets the fields, and calls `setup()`."""
     fields = fields_of(kind)
     choices = {
         name: get_args(each.annotation) for name, each in fields.items() if get_origin(each.annotation) is Literal
@@ -97,7 +97,7 @@ def _initializer(kind: type) -> Callable[..., None]:
 
 
 def _refusing_cutoffs(begin: Callable[..., None]) -> Callable[..., None]:
-    """An `__init__` that takes a measure, and no options of any name, with the way out for who gives it k=."""
+    """Make an `__init__` with a measure, and without `**kwargs`, explain how to pass a cut-off if it gets `k=`."""
     takes = inspect.signature(begin).parameters
     other = any(each.kind is Parameter.VAR_KEYWORD for each in takes.values())
     return begin if other or "measure" not in takes else knows_cutoffs(begin)

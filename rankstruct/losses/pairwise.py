@@ -1,6 +1,6 @@
 """Pairwise losses: pairs of documents of one list whose grades differ.
 
-A list without such a pair (one document, equal labels, all padding) costs exactly 0 and has zero gradient.
+A list without such a pair (one document, equal labels, all padding) has loss exactly 0 and zero gradient.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from rankstruct.measures import DiscountedGain, Measure
 __all__ = ["CircleLoss", "FidelityLoss", "LambdaLoss", "RankNetLoss", "RankSVMLoss", "grade_pair_weights"]
 
 PairWeights = Sequence[tuple[float, float, float]]
-#: What `solve` is called with: scores, labels, where, offsets and item weights.
+#: The arguments of `solve`: scores, labels, where, offsets and item weights.
 Lists = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
 
 
 class RankSVMLoss(RankingLoss):
     """Pairwise hinge (RankSVM): the mean of max(0, margin - (s_i - s_j)) over all pairs of a list with y_i > y_j.
 
-    O(n log n) time and O(n) memory for n documents, with any number of grades on the CPU, and for each grade elsewhere; with item
-    weights O(n^2) time, and elsewhere of both. At a difference of exactly the margin the gradient is that of a pair that costs
-    nothing. On binary labels the structured hinge of AUC is twice this loss with margin 1/2.
+    O(n log n) time and O(n) memory for n documents, with any number of grades on the CPU, and per grade elsewhere; with item
+    weights O(n^2) time, and on other devices O(n^2) memory too. At a difference of exactly the margin the gradient is 0. On
+    binary labels the structured hinge of AUC is twice this loss with margin 1/2.
 
     Args:
-        margin: the difference from which a pair costs nothing, above 0.
-        pair_weights: for SVM-IR, `(higher grade, lower grade, weight)` of the pairs that count, weights >= 0, such as
-            `grade_pair_weights` finds; the cost of a pair is multiplied by it, the mean stays that over all pairs; O(n^2) time.
-            All count 1 if None. SVM-IR's query weights, by which each query counts alike however many pairs it has, are what the
-            mean does.
+        margin: the score difference above which a pair has loss 0, above 0.
+        pair_weights: for SVM-IR, `(higher grade, lower grade, weight)` of the pairs that count, weights >= 0, such as from
+            `grade_pair_weights`; the loss of a pair is multiplied by its weight, and the mean is still over all pairs; O(n^2)
+            time. If None, all pairs have weight 1. SVM-IR's query weights, which make queries count equally whatever their number
+            of pairs, are implied by the mean.
         reduction: `"mean"`, `"sum"` or `"none"`.
 
     Source: Herbrich, Graepel, Obermayer, "Large Margin Rank Boundaries for Ordinal Regression", 2000; Joachims, "Optimizing
@@ -72,11 +72,11 @@ class RankSVMLoss(RankingLoss):
             self.pair_weights = [(high, low, weight) for high, low, weight in self.pair_weights]
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        """The loss: a scalar, or one value per list with reduction `"none"`."""
         return self.evaluate(scores, labels, {**lists})
 
     def of_lists(self, scores: Tensor, labels: Tensor, **lists: Any) -> Tensor:
-        """The reduced loss, by sorted order where all pairs count alike."""
+        """The reduced loss, by sorting if all pairs have equal weight."""
         if self.pair_weights is not None or "item_weights" in lists:
             return super().of_lists(scores, labels, **lists)
         where, offsets = lists.get("where"), lists.get("offsets")
@@ -86,7 +86,7 @@ class RankSVMLoss(RankingLoss):
         return reduce_lists(with_gradient(scores, value, direction, offsets), **lists)
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        """One value a list."""
+        """One value per list."""
         costs = torch.relu(self.margin - _differences(scores))
         return _mean_over_pairs(costs, labels, where, weights, self.pair_weights)
 
@@ -98,15 +98,15 @@ class RankSVMLoss(RankingLoss):
 def _check_pair_weights(pair_weights: PairWeights) -> None:
     for each in pair_weights:
         if len(each) != 3 or not (each[0] > each[1] and 0 <= each[2] < math.inf):
-            raise ValueError(f"pair_weights must be (higher grade, lower grade, weight >= 0) each, got {each!r}")
+            raise ValueError(f"pair_weights must be tuples (higher grade, lower grade, weight >= 0), got {each!r}")
     if len({tuple(each[:2]) for each in pair_weights}) < len(pair_weights):
-        raise ValueError("pair_weights must name two grades once")
+        raise ValueError("pair_weights must have each pair of grades only once")
 
 
 def grade_pair_weights(
     labels: Tensor, offsets: Tensor, measure: str | Measure = "nDCG@10"
 ) -> list[tuple[float, float, float]]:
-    """SVM-IR's weights of pairs of grades: what a measure loses if two such documents of a perfect ranking change places.
+    """SVM-IR's weights of pairs of grades: the loss of a measure if two such documents of a perfect ranking are swapped.
 
     The mean over the documents of the two grades, in closed form, and over the lists that have both.
 
@@ -116,9 +116,9 @@ def grade_pair_weights(
         measure: nDCG with any options and cut-off, or another normalised discounted gain.
 
     Returns:
-        `(higher grade, lower grade, weight)` of each, for `RankSVMLoss(pair_weights=...)`.
+        `(higher grade, lower grade, weight)` of each pair of grades, for `RankSVMLoss(pair_weights=...)`.
 
-    Source: Cao, Xu, Liu, Li, Huang, Hon, SIGIR 2006, which draws the documents.
+    Source: Cao, Xu, Liu, Li, Huang, Hon, SIGIR 2006, which samples the documents.
 
     >>> grade_pair_weights(torch.tensor([0, 2, 1, 1, 0]), torch.tensor([0, 3, 5]), "nDCG@1")
     [(1.0, 0.0, 0.5), (2.0, 0.0, 1.0), (2.0, 1.0, 0.6666666666666667)]
@@ -144,7 +144,7 @@ def grade_pair_weights(
 class RankNetLoss(RankingLoss):
     """Pairwise logistic (RankNet): the mean of log(1 + exp(-sigma (s_i - s_j))) over all pairs of a list with y_i > y_j.
 
-    O(n^2) time; O(n) memory on the CPU, O(n^2) elsewhere and for derivatives of higher order.
+    O(n^2) time; O(n) memory on the CPU, O(n^2) elsewhere and for higher-order derivatives.
 
     Args:
         sigma: the steepness, above 0.
@@ -167,11 +167,11 @@ class RankNetLoss(RankingLoss):
         check_positive("sigma", self.sigma)
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        """The loss: a scalar, or one value per list with reduction `"none"`."""
         return self.evaluate(scores, labels, {**lists})
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        """One value a list."""
+        """One value per list."""
         return _mean_over_pairs(softplus(-self.sigma * _differences(scores)), labels, where, weights)
 
     def solve(self, *lists: Unpack[Lists]) -> tuple[Tensor, Tensor]:
@@ -181,15 +181,15 @@ class RankNetLoss(RankingLoss):
     def second_derivatives(
         self, scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None = None
     ) -> Tensor:
-        """Of the loss of each list, `[documents]`."""
+        """The diagonal of the Hessian of each list's loss, `[documents]`."""
         return _sum_over_pairs(_known(scores, labels, offsets, item_weights), "curvature", self.sigma)[1]
 
 
 class FidelityLoss(RankingLoss):
     """Fidelity (FRank): the mean of 1 - sqrt(P) over all pairs of a list with y_i > y_j, P = 1 / (1 + exp(-sigma (s_i - s_j))).
 
-    That is 1 - sqrt(P* P) - sqrt((1 - P*) (1 - P)) where the order of the pair is certain, P* = 1. At most 1 a pair, so that one
-    that is hopelessly wrong pulls no more; not convex. O(n^2) time, O(n) memory on the CPU and O(n^2) elsewhere.
+    That is 1 - sqrt(P* P) - sqrt((1 - P*) (1 - P)) with a certain order of the pair, P* = 1. At most 1 per pair, so the gradient
+    of a hopelessly wrong pair vanishes; not convex. O(n^2) time, O(n) memory on the CPU and O(n^2) elsewhere.
 
     Args:
         sigma: the steepness, above 0.
@@ -212,12 +212,12 @@ class FidelityLoss(RankingLoss):
         check_positive("sigma", self.sigma)
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        """The loss: a scalar, or one value per list with reduction `"none"`."""
         return self.evaluate(scores, labels, {**lists})
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        """One value a list."""
-        # sqrt(P) by its logarithm: neither overflows, and the slope where P is 0 is 0
+        """One value per list."""
+        # sqrt(P) by its logarithm: neither overflows, and the slope at P = 0 is 0
         costs = -torch.expm1(-0.5 * softplus(-self.sigma * _differences(scores)))
         return _mean_over_pairs(costs, labels, where, weights)
 
@@ -231,7 +231,7 @@ def _mean_over_pairs(
 ) -> Tensor:
     """The mean of costs `[..., i, j]` over the pairs of a list with y_i > y_j, by the product of their item weights.
 
-    The cost of a pair is multiplied by the weight of its grades, and 0 if they have none, where there are `pair_weights`.
+    With `pair_weights`, the cost of a pair is multiplied by the weight of its grades, 0 if they have none.
     """
     pairs = _ordered_pairs(labels, where)
     each = torch.where(pairs, costs, 0.0)
@@ -246,7 +246,7 @@ def _mean_over_pairs(
 
 
 def _weights_of_grades(better: Tensor, worse: Tensor, pair_weights: PairWeights) -> Tensor:
-    """The weight of each pair of grades, shapes that broadcast; 0 where they are not named."""
+    """The weight of each pair of grades, for shapes that broadcast; 0 for pairs without a weight."""
     found = torch.zeros_like(better) * worse
     for high, low, weight in pair_weights:
         found = torch.where((better == high) & (worse == low), weight, found)
@@ -254,9 +254,9 @@ def _weights_of_grades(better: Tensor, worse: Tensor, pair_weights: PairWeights)
 
 
 class LambdaLoss(GainLoss):
-    """LambdaLoss: the sum over pairs of w_ij log2(1 + exp(-sigma (s_i - s_j))), weighted by what the pair means for nDCG.
+    """LambdaLoss: the sum over pairs of w_ij log2(1 + exp(-sigma (s_i - s_j))), weighted by the pair's effect on nDCG.
 
-    With G_i the document's gain over the best DCG, d(r) the discount, r_i the document's rank by score and k = |r_i - r_j|:
+    With G_i the document's gain divided by the best DCG, d(r) the discount, r_i its rank by score and k = |r_i - r_j|:
 
         lambdarank   w_ij = |G_i - G_j| |d(r_i) - d(r_j)|                                y_i > y_j
         ndcg1        w_ij = G_i d(r_i)                                                   all i, j with i != j
@@ -264,17 +264,17 @@ class LambdaLoss(GainLoss):
         ndcg2++      w_ij = |G_i - G_j| (|d(r_i) - d(r_j)| + mu |d(k) - d(k + 1)|)       y_i > y_j
         uniform      w_ij = 1 over the number of pairs, whatever the measure             y_i > y_j
 
-    The ranks are those of the current scores and no gradient passes through them; equal scores rank in input order. Without
-    a cut-off, ndcg1 and ndcg2 are at least 1 - nDCG. Beyond a cut-off d(r) is 0; d(k) knows none, but a pair of documents that
-    are both beyond it weighs 0. O(n^2) time, O(n k) with a cut-off k, and O(n) memory on the CPU; O(n^2) of both elsewhere
-    and for derivatives of higher order.
+    The ranks are those of the current scores, and no gradient flows through them; equal scores rank in input order. Without a
+    cut-off, ndcg1 and ndcg2 are at least 1 - nDCG. Beyond a cut-off d(r) is 0; d(k) has no cut-off, but a pair of documents that
+    are both beyond it has weight 0. O(n^2) time, O(n k) with a cut-off k, and O(n) memory on the CPU; O(n^2) of both elsewhere
+    and for higher-order derivatives.
 
     Args:
         measure: nDCG with any options and cut-off, or another normalised discounted gain; y_i > y_j means a higher gain.
         scheme: `"ndcg1"`, `"ndcg2"`, `"ndcg2++"`, `"lambdarank"` or `"uniform"`.
         sigma: the steepness, above 0.
-        mu: the weight of the second term of `"ndcg2++"`, above 0; the others do not use it.
-        surrogate: what a pair with x = sigma (s_i - s_j) costs: `"logistic"`, log2(1 + exp(-x)); `"hinge"`, max(0, 1 - x); or
+        mu: the weight of the second term of `"ndcg2++"`, above 0; unused by the others.
+        surrogate: the loss of a pair with x = sigma (s_i - s_j): `"logistic"`, log2(1 + exp(-x)); `"hinge"`, max(0, 1 - x); or
             `"zero-one"`, sigmoid(-x), which is not convex. `LambdaLoss(scheme="uniform", surrogate="zero-one")` is the pairwise
             soft zero-one loss.
         reduction: `"mean"`, `"sum"` or `"none"`.
@@ -294,27 +294,27 @@ class LambdaLoss(GainLoss):
     takes_item_weights = True
 
     def setup(self) -> None:
-        """Check the numbers, and find the measure."""
+        """Check the numbers, and parse the measure."""
         check_positive("sigma", self.sigma)
         check_positive("mu", self.mu)
         super().setup()
 
     @property
     def convex(self) -> bool:  # type: ignore[override]
-        """Whether the loss is a convex function of the scores: with weights that no rank changes."""
+        """Whether the loss is a convex function of the scores, which it is if the weights do not depend on ranks."""
         return self.scheme == "uniform" and self.surrogate != "zero-one"
 
     @property
     def takes_negative_labels(self) -> bool:  # type: ignore[override]
-        """Whether the measure says what labels below 0 are worth, and is looked at."""
+        """Whether the measure is used and defines gains for negative labels."""
         return self.scheme != "uniform" and self.gain.takes_negative_labels
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        """The loss: a scalar, or one value per list with reduction `"none"`."""
         return self.evaluate(scores, labels, {**lists})
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        """One value a list."""
+        """One value per list."""
         costs = self._cost(_differences(scores))
         if self.scheme == "uniform":
             return _mean_over_pairs(costs, labels, where, weights)
@@ -328,7 +328,7 @@ class LambdaLoss(GainLoss):
     def second_derivatives(
         self, scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None = None
     ) -> Tensor | None:
-        """Of the loss of each list, `[documents]`, the ranks staying as they are; None but of the logistic surrogate."""
+        """The diagonal of each list's Hessian at fixed ranks, `[documents]`; None unless the surrogate is logistic."""
         if self.surrogate != "logistic":
             return None
         return self._summed(_known(scores, labels, offsets, item_weights), "curvature")[1]
@@ -339,7 +339,7 @@ class LambdaLoss(GainLoss):
         return _sum_over_pairs(lists, cost, self.sigma, self.scheme, self.mu, measure, unit=unit)
 
     def _cost(self, differences: Tensor) -> Tensor:
-        """What a pair with s_i - s_j costs, 1 where they tie (of the zero-one, 1/2)."""
+        """The loss of a pair with difference s_i - s_j; 1 for a tie (1/2 for zero-one)."""
         if self.surrogate == "hinge":
             return torch.relu(1 - self.sigma * differences)
         if self.surrogate == "zero-one":
@@ -349,7 +349,7 @@ class LambdaLoss(GainLoss):
     def _weighted_pairs(
         self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Which pairs count, `[..., i, j]` bool, their w_ij, and which lists a ranking can get wrong, `[...]` bool."""
+        """The pairs that count, `[..., i, j]` bool, their w_ij, and which lists have rankings of different value."""
         size, device = labels.shape[-1], labels.device
         gains, can_err = normalized_gains(self.gain, labels, where, weights)
         gains = gains.to(scores.dtype)
@@ -385,10 +385,10 @@ def _sum_over_pairs(
     """Sums over pairs and their gradients by the compiled loops of `pair_loss`.
 
     Args:
-        lists: what `solve` is called with.
-        cost, sigma, scheme, mu: of `pair_loss`; `measure` has gains and discounts, and is None with the scheme "uniform".
-        unit: what all is divided by.
-        pair_weights: of `RankSVMLoss`.
+        lists: the arguments of `solve`.
+        cost, sigma, scheme, mu: see `pair_loss`; `measure` defines gains and discounts, and is None with the scheme "uniform".
+        unit: divides values and gradients.
+        pair_weights: see `RankSVMLoss`.
     """
     scores, labels, where, offsets, item_weights = lists
     gains, discounts, steps, kept = labels, torch.empty(0), torch.empty(0), 0
@@ -402,7 +402,7 @@ def _sum_over_pairs(
 
 
 def _named_grades(pair_weights: PairWeights | None, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
-    """The grades that pair weights name, as labels of the dtype have them, and the weight of any two."""
+    """The grades in the pair weights, rounded like labels of the dtype, and the matrix of their weights."""
     if pair_weights is None:
         return None, None
     grades = sorted({grade for pair in pair_weights for grade in pair[:2]})
@@ -415,7 +415,7 @@ def _named_grades(pair_weights: PairWeights | None, dtype: torch.dtype) -> tuple
 
 
 def _known(scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None) -> Lists:
-    """Flat lists on the CPU as `solve` takes them; item weights may be 0."""
+    """Flat lists on the CPU as arguments of `solve`; item weights may be 0."""
     return scores.detach(), labels, None if item_weights is None else item_weights > 0, offsets, item_weights
 
 
@@ -426,18 +426,18 @@ def _steps(measure: DiscountedGain, size: int, device: torch.device | None = Non
 
 
 def _differences(values: Tensor) -> Tensor:
-    """`[..., i, j]`: value i less value j."""
+    """Value i minus value j, `[..., i, j]`."""
     return values.unsqueeze(-1) - values.unsqueeze(-2)
 
 
 def _ordered_pairs(labels: Tensor, where: Tensor) -> Tensor:
-    """`[..., i, j]` bool: both documents are real and i has the higher label."""
+    """Whether both documents are real and i has the higher label, bool `[..., i, j]`."""
     better, worse = torch.where(where, labels, -torch.inf), torch.where(where, labels, torch.inf)
     return better.unsqueeze(-1) > worse.unsqueeze(-2)
 
 
 def _products(pairs: Tensor, weights: Tensor) -> Tensor:
-    """`[..., i, j]`: what a pair weighs by the item weights of its two, over that of the heaviest; 0 for others."""
+    """The product of both item weights of each pair, relative to the largest, `[..., i, j]`; 0 for pairs that do not count."""
     weights = relative(weights)
     return torch.where(pairs, weights.unsqueeze(-1) * weights.unsqueeze(-2), 0.0)
 
@@ -447,8 +447,9 @@ class CircleLoss(RankingLoss):
 
         log(1 + sum over y_i > y_j of exp(gamma (b_j (s_j - m) - a_i (s_i - 1 + m))))
 
-    The gradient holds the weights a and b fixed, as in the paper, so that each score is pulled as hard as it is far from where
-    it should be; it is not that of the value. A shift of all scores changes the loss. O(n log n), on other devices O(n^2).
+    The gradient treats the weights a and b as constants, as in the paper, so that a score is pulled in proportion to its distance
+    from its target; it is not the gradient of the value. Shifting all scores changes the loss. O(n log n), on other devices
+    O(n^2).
 
     Args:
         gamma: the scale, above 0.
@@ -476,11 +477,11 @@ class CircleLoss(RankingLoss):
             raise ValueError(f"margin must be a finite number, got {margin!r}")
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        """The loss: a scalar, or one value per list with reduction `"none"`."""
         return self.evaluate(scores, labels, {**lists})
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        """One value a list."""
+        """One value per list."""
         pairs = _ordered_pairs(labels, where)
         fixed = scores.detach()
         up = (1 + self.margin - fixed).relu() * (scores - 1 + self.margin)

@@ -1,27 +1,28 @@
-"""Plackett-Luce policies: rankings drawn by chance, and gradients of what one expects of them.
+"""Plackett-Luce policies: random rankings, and gradients of their expected value.
 
-The policy of scores s puts document d at the next rank with probability exp(s_d) / Z, Z being the sum over all that are not
-placed. Adding Gumbel noise to the scores and sorting draws from it; so does drawing rank by rank from a tree of sums. With a_i
-what rank i is worth (the discount), the exposure of a document is the expected worth of its rank, and an expected discounted gain
-is the sum of gain times exposure.
+The policy of scores s puts document d at the next rank with probability exp(s_d) / Z, with Z the sum over all documents not yet
+placed. Sorting by the scores plus Gumbel noise samples from it; so does sampling rank by rank from a tree of sums. With discount
+a_i at rank i, the exposure of a document is the expected discount of its rank, and an expected discounted gain is the sum of gain
+times exposure.
 
-**PL-Rank-3.** For rewards b, one a document, and a drawn ranking y of the first k ranks, Z_i being Z at rank i,
+**PL-Rank-3.** For rewards b, one per document, and a sampled ranking y of the first k ranks, with Z_i the Z at rank i,
 
     d/ds_d E sum_i a_i b_y(i)  =  E [ sum_{i > r(d)} a_i b_y(i) + exp(s_d) ( b_d sum_{i <= r(d)} a_i / Z_i
                                                                         - sum_{i <= r(d)} 1 / Z_i sum_{j >= i} a_j b_y(j) ) ]
 
-where r(d) is the rank of d, and k for a document that is not placed, whose first sum is empty. Its terms are running sums over
-the ranks: O(n + k) a ranking, beside the O(n + k log n) in which it is drawn.
+where r(d) is the rank of d, or k for a document that is not placed, whose first sum is empty. The terms are cumulative sums over
+the ranks: O(n + k) per ranking, in addition to O(n + k log n) to sample it.
 
 **Second derivatives.** With p_i = exp(s_d) / Z_i, A_i = sum_{j <= i} 1 / Z_j, B_i = sum_{j <= i} 1 / Z_j^2, P_i = exp(s_d) A_i
-and Q_i = exp(s_d)^2 B_i, the chance of the first i ranks has by s_d, over itself, the second derivative f_i = P_i^2 + Q_i - P_i
-where d comes later, and from its own rank r on f*_r = 1 - 3 P_r + P_r^2 + Q_r. The gain of rank i depends on the first i alone,
-and d's own can be taken with the chance p_i that it stands there instead of where it was drawn:
+and Q_i = exp(s_d)^2 B_i, the second derivative with respect to s_d of the probability of the first i ranks, divided by that
+probability, is f_i = P_i^2 + Q_i - P_i if d comes later, and f*_r = 1 - 3 P_r + P_r^2 + Q_r from its own rank r on. The gain of
+rank i depends on the first i ranks only, and that of d can be weighted by the probability p_i of rank i instead of using its
+sampled rank:
 
     d^2/ds_d^2 E sum_i a_i b_y(i)
         =  E [ sum_{i < r} a_i b_y(i) f_i + f*_r sum_{i > r} a_i b_y(i) + b_d sum_{i <= r} a_i p_i f*_i ]
 
-These too are running sums over the ranks, of 1, A_i and A_i^2 + B_i: O(n + k) a ranking.
+These too are cumulative sums over the ranks, of 1, A_i and A_i^2 + B_i: O(n + k) per ranking.
 
 Sources: Oosterhuis, "Learning-to-Rank at the Speed of Sampling: Plackett-Luce Gradient Estimation With Minimal Computational
 Complexity", SIGIR 2022; second derivatives for boosting: Kang, de Rijke, Oosterhuis, "Estimating the Hessian Matrix of Ranking
@@ -60,27 +61,27 @@ __all__ = [
 ]
 
 
-_FEW = 2  # k log2(n) over n, up to which ranks are drawn one after another
-_GRADES = 32  # whole labels whose gains are looked up
+_FEW = 2  # k log2(n) / n, up to which ranks are sampled one by one
+_GRADES = 32  # whole labels whose gains are tabulated
 
 
 @torch.no_grad()
 def sample_rankings(scores: Tensor, where: Tensor | None = None, *, samples: int = 1, k: int | None = None) -> Tensor:
-    """Draw rankings from the Plackett-Luce policy of scores, by torch's global generator.
+    """Sample rankings from the Plackett-Luce policy of scores, with torch's global generator.
 
     Args:
         scores: `[..., list_size]`.
         where: bool, the shape of `scores`, True for a real document.
-        samples: how many rankings of each list, at least 1.
-        k: only the first ranks; all if None.
+        samples: number of rankings per list, at least 1.
+        k: number of top ranks; all if None.
 
     Returns:
-        int64 `[samples, ..., k]`, the index in its list of the document at each rank; padding stands last. O(n + k log n) each.
+        int64 `[samples, ..., k]`, the index in its list of the document at each rank; padding is last. O(n + k log n) each.
 
     Raises:
-        TypeError, ValueError: types or shapes do not fit; samples or k below 1.
+        TypeError, ValueError: wrong types or shapes; samples or k below 1.
 
-    Source: the module says.
+    Source: see the module.
 
     >>> _ = torch.manual_seed(0)
     >>> sample_rankings(torch.tensor([0.0, 50.0, 30.0]), samples=2)
@@ -116,12 +117,12 @@ def _are_few(k: int, size: int) -> bool:
 
 
 def pl_rank_gradient(scores: Tensor, where: Tensor, placed: Tensor, worth: Tensor, rewards: Tensor) -> Tensor:
-    """The mean over drawn rankings of what each estimates the gradient by, `[..., list_size]` float64; see the module.
+    """The gradient estimate, the mean over sampled rankings, `[..., list_size]` float64; see the module.
 
     Args:
-        scores, where, rewards: `[..., list_size]`; b, 0 in the padding.
+        scores, where, rewards: `[..., list_size]`; the rewards are b, 0 in the padding.
         placed: `[samples, ..., k]` indices.
-        worth: `[..., k]` or what broadcasts to it: a, 0 behind the end of a list.
+        worth: a, broadcastable to `[..., k]`, 0 after the end of a list.
     """
     if is_plain(scores):
         found = policy_gradient(scores.detach(), where, placed, worth, rewards)
@@ -130,7 +131,7 @@ def pl_rank_gradient(scores: Tensor, where: Tensor, placed: Tensor, worth: Tenso
     drawn = _by_logarithms(scores, where, placed, worth, rewards)
     to_come = drawn.gained.flip(-1).cumsum(-1).flip(-1)
     last = drawn.rank.clamp(max=placed.shape[-1] - 1)
-    # Running sums in logarithms, exp(s_d) / Z_i being at most 1.
+    # Cumulative sums in logarithms; exp(s_d) / Z_i is at most 1.
     of_worth, above, below = (
         (((each.log() - drawn.log_z).logcumsumexp(-1)).gather(-1, last) + drawn.scores).exp()
         for each in (drawn.worth, to_come.clamp(min=0), (-to_come).clamp(min=0))
@@ -140,9 +141,9 @@ def pl_rank_gradient(scores: Tensor, where: Tensor, placed: Tensor, worth: Tenso
 
 
 def pl_rank_curvature(scores: Tensor, where: Tensor, placed: Tensor, worth: Tensor, rewards: Tensor) -> Tensor:
-    """As `pl_rank_gradient`, of the second derivatives, each document's by its own score.
+    """Like `pl_rank_gradient`, but the diagonal of the Hessian.
 
-    Where the compiled loop does not go, on another device or with scores very far apart, it takes O(n k) a ranking.
+    If the compiled loop does not apply, on another device or with scores very far apart, it takes O(n k) per ranking.
     """
     if is_plain(scores):
         found = policy_curvature(scores.detach(), where, placed, worth, rewards)
@@ -162,7 +163,7 @@ def pl_rank_curvature(scores: Tensor, where: Tensor, placed: Tensor, worth: Tens
 
 
 class _Drawn(NamedTuple):
-    """Of each drawn ranking: the documents' scores; log Z, gain and worth of each rank, 0 in the padding; ranks of documents."""
+    """Per sampled ranking: scores and ranks of the documents; log Z, gain and discount of each rank, 0 in the padding."""
 
     scores: Tensor
     log_z: Tensor
@@ -172,7 +173,7 @@ class _Drawn(NamedTuple):
 
 
 def _by_logarithms(scores: Tensor, where: Tensor, placed: Tensor, worth: Tensor, rewards: Tensor) -> _Drawn:
-    """What both derivatives are made of, float64, of scores however far apart; the rank of what is not placed is k."""
+    """The terms of both derivatives, float64, for scores however far apart; unplaced documents have rank k."""
     scores = torch.where(where, scores.double(), -torch.inf)
     scores = torch.where(where, scores - scores.amax(-1, keepdim=True), -torch.inf)
     scores, rewards, real = (each.expand(*placed.shape[:-1], -1) for each in (scores, rewards.double(), where))
@@ -187,7 +188,7 @@ def _by_logarithms(scores: Tensor, where: Tensor, placed: Tensor, worth: Tensor,
 
 
 class _Exposure(torch.autograd.Function):
-    """The mean worth of each document's rank over drawn rankings; PL-Rank-3 with what comes back for rewards."""
+    """The mean discount of each document's rank over sampled rankings; backward is PL-Rank-3 with the gradient as rewards."""
 
     generate_vmap_rule = True
 
@@ -208,7 +209,7 @@ class _Exposure(torch.autograd.Function):
         return pl_rank_gradient(scores, where, placed, worth, rewards).to(scores.dtype), None, None, None
 
 
-# Found at every call else, as in `autograd`.
+# Set once, as in `autograd`.
 _Exposure.forward.__signature__ = inspect.signature(_Exposure.forward)  # type: ignore[attr-defined]
 
 
@@ -219,7 +220,7 @@ def _exposure(scores: Tensor, where: Tensor, measure: DiscountedGain, samples: i
 
 
 def _draw(scores: Tensor, where: Tensor, measure: DiscountedGain, samples: int) -> tuple[Tensor, Tensor]:
-    """The first ranks of drawn rankings, `[samples, ..., k]`, and what each is worth, `[..., k]`; no list is of length 0."""
+    """The first ranks of sampled rankings, `[samples, ..., k]`, and their discounts, `[..., k]`; lists must not be empty."""
     size = scores.shape[-1]
     k = size if measure.cutoff is None else min(measure.cutoff, size)
     placed = sample_rankings(scores.detach(), where, samples=samples, k=k)
@@ -231,21 +232,21 @@ def _draw(scores: Tensor, where: Tensor, measure: DiscountedGain, samples: int) 
 def expected_exposure(
     scores: Tensor, where: Tensor | None = None, *, measure: str | Measure = "nDCG", samples: int = 32
 ) -> Tensor:
-    """The exposure of each document under the Plackett-Luce policy of its scores, estimated from samples; differentiable.
+    """The exposure of each document under the Plackett-Luce policy of the scores, estimated from samples; differentiable.
 
-    It is the mean over drawn rankings of the measure's discount at the rank of the document. The gradient is PL-Rank-3's, for
-    whatever function of the exposures is differentiated; of a linear one it is unbiased.
+    It is the mean over sampled rankings of the measure's discount at the document's rank. The gradient of any function of the
+    exposures is by PL-Rank-3; it is unbiased for linear functions.
 
     Args:
         scores: `[..., list_size]`; where: bool, True for a real document.
-        measure: nDCG with any options and cut-off, or another normalised discounted gain: its discount.
-        samples: how many rankings are drawn of each list.
+        measure: nDCG with any options and cut-off, or another normalised discounted gain, whose discount is used.
+        samples: number of rankings sampled per list.
 
     Returns:
         `[..., list_size]`, 0 in the padding.
 
-    Source: Diaz, Mitra, Ekstrand, Biega, Carterette, "Evaluating Stochastic Rankings with Expected Exposure", CIKM 2020; and the
-    module's.
+    Source: Diaz, Mitra, Ekstrand, Biega, Carterette, "Evaluating Stochastic Rankings with Expected Exposure", CIKM 2020; and
+    those of the module.
 
     >>> _ = torch.manual_seed(0)
     >>> expected_exposure(torch.tensor([9.0, 0.0, -9.0]), measure="nDCG@2")
@@ -258,11 +259,11 @@ def expected_exposure(
 
 
 def target_exposure(labels: Tensor, where: Tensor | None = None, *, measure: str | Measure = "nDCG") -> Tensor:
-    """The exposure that documents of equal gain share alike, better ones standing first, `[..., list_size]` float64.
+    """The ideal exposure: best documents first, shared equally among documents of equal gain, `[..., list_size]` float64.
 
     Args:
         labels: `[..., list_size]`; where: bool, True for a real document.
-        measure: as in `expected_exposure`; its discount and gains.
+        measure: as in `expected_exposure`; its discount and gains are used.
 
     Source: as `expected_exposure`.
 
@@ -280,7 +281,7 @@ def target_exposure(labels: Tensor, where: Tensor | None = None, *, measure: str
 
 
 class _PolicyLoss(GainLoss):
-    """Base of the losses of a Plackett-Luce policy."""
+    """Base class of the losses of a Plackett-Luce policy."""
 
     samples: int = 32
     takes_item_weights = True
@@ -291,18 +292,18 @@ class _PolicyLoss(GainLoss):
 
 
 class PLRankLoss(_PolicyLoss):
-    """1 - the expected nDCG of rankings drawn from the Plackett-Luce policy of the scores, by PL-Rank-3.
+    """1 - the expected nDCG of rankings sampled from the Plackett-Luce policy of the scores, by PL-Rank-3.
 
-    Value and gradient are estimates from `samples` drawn rankings, from torch's global generator, in training and evaluation
-    alike; both are unbiased. As the scores are multiplied by a larger and larger number it tends to 1 - nDCG. A sample costs
-    O(n + k log n) with a cut-off k. Autograd finds no second derivatives; `PLRankLoss.second_derivatives` estimates them.
+    Value and gradient are unbiased estimates from `samples` rankings, sampled with torch's global generator in both training and
+    evaluation. If the scores are multiplied by a growing factor, the loss tends to 1 - nDCG. A sample costs O(n + k log n) with a
+    cut-off k. Autograd does not support second derivatives; `PLRankLoss.second_derivatives` estimates them.
 
     Args:
         measure: nDCG with any options and cut-off, or another normalised discounted gain.
-        samples: how many rankings are drawn of each list, at least 1.
+        samples: number of rankings sampled per list, at least 1.
         reduction: `"mean"`, `"sum"` or `"none"`.
 
-    Source: as the module says.
+    Source: see the module.
 
     >>> _ = torch.manual_seed(0)
     >>> PLRankLoss()(torch.tensor([9.0, 0.0, -9.0]), torch.tensor([0, 1, 0]))
@@ -312,22 +313,22 @@ class PLRankLoss(_PolicyLoss):
     """
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        """The loss: a scalar, or one value per list with reduction `"none"`."""
         return self.evaluate(scores, labels, {**lists})
 
     def of_lists(self, scores: Tensor, labels: Tensor, **lists: Any) -> Tensor:
-        """The reduced loss: of eager tensors in one pass, else by `per_list`, by the same numbers of the generator."""
+        """The reduced loss: for eager tensors in one pass, otherwise by `per_list`, with the same random numbers."""
         value = self._fused(scores, labels, **lists) if is_eager(scores) and takes_loops(scores) else None
         return super().of_lists(scores, labels, **lists) if value is None else value
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        """One value a list."""
+        """One value per list."""
         gains, can_err = normalized_gains(self.gain, labels, where, weights)
         exposure = _exposure(scores, where, self.gain, self.samples)
         return torch.where(can_err, 1 - (gains * exposure).sum(-1), 0.0).to(scores.dtype)
 
     def curvature(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        """An unbiased estimate from as many drawn rankings, which may be below 0."""
+        """An unbiased estimate from `samples` rankings; may be negative."""
         gains, can_err = normalized_gains(self.gain, labels, where, weights)
         found = pl_rank_curvature(scores, where, *_draw(scores, where, self.gain, self.samples), gains)
         return torch.where(can_err.unsqueeze(-1), -found, 0.0).to(scores.dtype)
@@ -343,7 +344,7 @@ class PLRankLoss(_PolicyLoss):
         item_weights: Tensor | None = None,
         reduction: Reduction = "mean",
     ) -> Tensor | None:
-        """The loss in one pass; None where a loop does not go."""
+        """The loss in one pass; None if the compiled loop does not apply."""
         if scores.dtype not in SCORES or scores.numel() == 0 or item_weights is not None:
             return None
         check_lists(scores, labels, where, offsets)
@@ -351,7 +352,7 @@ class PLRankLoss(_PolicyLoss):
         size = longest_of(scores, offsets)
         try:
             discounts, known = _tables(measure, size)
-        except TypeError:  # a measure that cannot be a key
+        except TypeError:  # an unhashable measure
             discounts, known = _tables.__wrapped__(measure, size)
         found = None if known is None else _drawn_loss(lists, measure, size, self.samples, discounts, known)
         if found is None:
@@ -369,7 +370,7 @@ class PLRankLoss(_PolicyLoss):
 
 @lru_cache(maxsize=16)
 def _tables(measure: DiscountedGain, size: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """The discounts of so many ranks, and what the first whole labels gain; None where a user's function says so."""
+    """The discounts of `size` ranks, and the gains of the first whole labels, or None if a user's function computes them."""
     ours = type(measure).__module__.startswith("rankstruct.") and not callable(getattr(measure, "gain", None))
     gains = measure.document_gains(torch.arange(_GRADES)).numpy() if ours else None
     return measure.unchecked_weights(size).numpy(), gains
@@ -383,7 +384,7 @@ def _drawn_loss(
     discounts: np.ndarray,
     gains: np.ndarray | None,
 ) -> PolicyLoss | None:
-    """`policy_loss` of what `sample_rankings` would draw; where there is none, the generator stays as it was."""
+    """`policy_loss` of the rankings that `sample_rankings` would return; if it is None, the generator's state is restored."""
     scores, offsets = lists[0], lists[3]
     k = size if measure.cutoff is None else min(measure.cutoff, size)
     few = _are_few(k, size)
@@ -397,7 +398,7 @@ def _drawn_loss(
 
 
 class _Estimate(torch.autograd.Function):
-    """Values, one a list, or the mean of so many, with the gradient of each; autograd knows no derivatives of higher order."""
+    """Values, one per list, or their mean over `lists`, with precomputed gradients; no higher-order derivatives."""
 
     @staticmethod
     def forward(
@@ -416,7 +417,7 @@ class _Estimate(torch.autograd.Function):
 
 
 class ExposureTerms(NamedTuple):
-    """What `measure_exposure` says of each list, `[...]` each."""
+    """Result of `measure_exposure`: one value per list, `[...]` each."""
 
     distance: Tensor
     disparity: Tensor
@@ -426,7 +427,7 @@ class ExposureTerms(NamedTuple):
 def _exposure_terms(
     scores: Tensor, labels: Tensor, where: Tensor, measure: DiscountedGain, samples: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """e_d^2, e_d e*_d and e*_d^2 of each document, the first two estimated from two halves of the samples."""
+    """e_d^2, e_d e*_d and e*_d^2 of each document; the first two are estimated from two halves of the samples."""
     wanted = target_exposure(labels, where, measure=measure).to(scores.dtype)
     one = _exposure(scores, where, measure, (samples + 1) // 2)
     other = _exposure(scores, where, measure, samples // 2)
@@ -442,22 +443,22 @@ def measure_exposure(
     measure: str | Measure = "nDCG",
     samples: int = 256,
 ) -> ExposureTerms:
-    """Whether a Plackett-Luce policy gives documents of equal gain equal chances to be seen, without bias from sampling.
+    """Measure whether a Plackett-Luce policy gives documents of equal gain equal exposure, without bias from sampling.
 
-    With e the exposures of the documents and e* those they should have (`expected_exposure`, `target_exposure`): the distance
-    sum_d (e_d - e*_d)^2 (EE-L), which is the disparity sum_d e_d^2 (EE-D, high where always the same are seen) less twice the
-    relevance sum_d e_d e*_d (EE-R), and a constant of the list.
+    With e the exposures of the documents and e* their targets (`expected_exposure`, `target_exposure`): the distance
+    sum_d (e_d - e*_d)^2 (EE-L), which is the disparity sum_d e_d^2 (EE-D, high if always the same documents are seen) minus twice
+    the relevance sum_d e_d e*_d (EE-R), plus a constant of the list.
 
     Args:
         scores, labels: `[..., list_size]`; where: bool, True for a real document.
-        measure: as in `expected_exposure`; its discount says how far users look, in `"nERU(d=0,half_life=2)"` a geometric one.
-        samples: how many rankings are drawn of each list, at least 2.
+        measure: as in `expected_exposure`; its discount is the browsing model, geometric for `"nERU(d=0,half_life=2)"`.
+        samples: number of rankings sampled per list, at least 2.
 
     Returns:
         `distance`, `disparity` and `relevance`, `[...]` each.
 
     Raises:
-        TypeError, ValueError: types or shapes do not fit; a measure without discount and gains; samples below 2.
+        TypeError, ValueError: wrong types or shapes; a measure without discount and gains; samples below 2.
 
     Source: Diaz, Mitra, Ekstrand, Biega, Carterette, CIKM 2020.
 
@@ -477,22 +478,22 @@ def measure_exposure(
 
 
 class ExposureLoss(_PolicyLoss):
-    """How far the exposures of documents under the Plackett-Luce policy are from those they should have: with e and e* for these,
+    """Distance between the exposures e of documents under the Plackett-Luce policy and their targets e*,
 
         sum_d (e_d^2 x disparity - 2 e_d e*_d + e*_d^2)
 
     The first term is the disparity (EE-D), the second twice the relevance (EE-R); with disparity 1 it is the squared distance
-    (EE-L). The square is estimated as a product of two independent halves of the samples, so that value and gradient are
-    unbiased, and a value may be below 0. Documents of equal gain should have the same exposure, `target_exposure`. An item weight
-    multiplies the term of its document.
+    (EE-L). The square is estimated as a product over two independent halves of the samples, so that value and gradient are
+    unbiased; a value may be negative. Documents of equal gain should have the same exposure, see `target_exposure`. Item weights
+    multiply the documents' terms.
 
     Args:
-        measure: as in `PLRankLoss`; its discount and gains.
-        samples: how many rankings are drawn of each list, at least 2.
-        disparity: what the first term weighs, >= 0.
+        measure: as in `PLRankLoss`; its discount and gains are used.
+        samples: number of rankings sampled per list, at least 2.
+        disparity: weight of the first term, >= 0.
         reduction: `"mean"`, `"sum"` or `"none"`.
 
-    Source: Diaz, Mitra, Ekstrand, Biega, Carterette, CIKM 2020; and the module's.
+    Source: Diaz, Mitra, Ekstrand, Biega, Carterette, CIKM 2020; and those of the module.
 
     >>> _ = torch.manual_seed(0)
     >>> loss = ExposureLoss()
@@ -509,11 +510,11 @@ class ExposureLoss(_PolicyLoss):
         return _check_exposure(measure, self.samples, self.disparity)
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        """The loss: a scalar, or one value per list with reduction `"none"`."""
         return self.evaluate(scores, labels, {**lists})
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        """One value a list."""
+        """One value per list."""
         spread, agreed, wanted = _exposure_terms(scores, labels, where, self.gain, self.samples)
         each = self.disparity * spread - 2 * agreed + wanted
         each = each if weights is None else each * weights
@@ -529,7 +530,7 @@ def _check_policy(measure: str | Measure, samples: int) -> DiscountedGain:
 def _check_exposure(measure: str | Measure, samples: int, disparity: float) -> DiscountedGain:
     chosen = _check_policy(measure, samples)
     if samples < 2:
-        raise ValueError(f"samples must be at least 2, for two halves of them, got {samples}")
+        raise ValueError(f"samples must be at least 2, since they are split into two halves, got {samples}")
     if isinstance(disparity, bool) or not isinstance(disparity, int | float) or not 0 <= disparity < float("inf"):
         raise ValueError(f"disparity must be a finite number >= 0, got {disparity!r}")
     return chosen

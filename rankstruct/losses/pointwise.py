@@ -1,8 +1,8 @@
-"""Pointwise losses: every document by itself, against its own label.
+"""Pointwise losses: each document's score against its own label.
 
-Unlike the losses that compare documents, these count every real document, also those of a list whose labels are all equal,
-and they change when all scores of a list are shifted; but not `ListOrdinalLoss`, whose thresholds shift with the scores.
-The value of a list is the mean over its real documents.
+Unlike losses that compare documents, these count every real document, even in a list whose labels are all equal, and they change
+if all scores of a list are shifted. `ListOrdinalLoss`, whose thresholds shift with the scores, is the exception. The value of a
+list is the mean over its real documents.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _MOST_GRADES = 2**20
 class SquaredLoss(RankingLoss):
     """Squared error of the scores as predictions of the labels: the mean of (s_i - t_i)^2 over the documents of a list.
 
-    A regression: labels may be any numbers, such as standardised ratings or the scores of a teacher, and padding has to be in
-    `where`: labels of -100, which other libraries pad with, are warned of where no other is below 0. With target `"gain"` they
-    are grades, 0 or more. On the gains this is consistent for DCG, which no convex hinge of it is.
+    This is a regression: labels may be any numbers, such as standardised ratings or the scores of a teacher. Mask padding with
+    `where`: labels of -100, which other libraries pad with, raise a warning if no other label is negative. With target `"gain"`
+    labels are grades, 0 or more. On gains this loss is consistent for DCG, unlike any convex hinge.
 
     Args:
-        target: what is predicted: `"grade"`, t = y; `"gain"`, t = 2^y - 1.
+        target: the regression target: `"grade"`, t = y; `"gain"`, t = 2^y - 1.
         reduction: `"mean"`, `"sum"` or `"none"`.
 
     Source: Cossock and Zhang, "Subset Ranking Using Regression", COLT 2006.
@@ -53,39 +53,39 @@ class SquaredLoss(RankingLoss):
 
     @property
     def takes_negative_labels(self) -> bool:  # type: ignore[override]
-        """Whether labels are any numbers."""
+        """Whether labels may be any numbers, which they may unless the target is the gain."""
         return self.target == "grade"
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        """The loss: a scalar, or one value per list with reduction `"none"`."""
         return self.evaluate(scores, labels, {**lists})
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        """One value a list."""
+        """One value per list."""
         wanted = target_of(labels, self.target).to(scores.dtype)
         return weighted_mean((scores - wanted).square(), where, weights)
 
     def second_derivatives(
         self, scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None = None
     ) -> Tensor:
-        """Of the loss of each list, `[documents]`: 2 over the length of the list, or by item weights."""
+        """The diagonal of the Hessian of each list's loss, `[documents]`: 2 over the list's length, or by item weights."""
         return 2 * _shares(scores, offsets, item_weights)
 
 
 class ClassificationLoss(RankingLoss):
-    """Classification hinge (SVMacc): is a document relevant? The mean of c_i max(0, margin - t_i (s_i - threshold)).
+    """Classification hinge (SVMacc) for binary relevance: the mean of c_i max(0, margin - t_i (s_i - threshold)).
 
-    t_i is 1 for a relevant document and -1 for another. A relevant one weighs c_i = `relevant_weight`, another 1: SVMacc2 is
-    the hinge with the data's number of irrelevant documents over that of relevant ones. With balance `"lists"` both kinds
-    of each list have the same total weight instead, whatever their numbers.
+    t_i is 1 for a relevant document and -1 for an irrelevant one; c_i is `relevant_weight` and 1, respectively. For SVMacc2 set
+    `relevant_weight` to the ratio of irrelevant to relevant documents in the data. With balance `"lists"`, both classes have the
+    same total weight in each list instead.
 
     Args:
         min_relevant: the lowest grade that counts as relevant; None for every label above 0.
-        balance: `"none"`; or `"lists"`, the average of the means over the relevant and over the irrelevant documents, or
-            the mean over what there is in a list that has only one kind.
-        relevant_weight: what a relevant document weighs, above 0; 1 with balance `"lists"`.
-        margin: how far from the threshold a score costs nothing, above 0.
-        threshold: the score that parts relevant from irrelevant.
+        balance: `"none"`; or `"lists"`, the average of the means over the relevant and the irrelevant documents, or the mean
+            over all documents of a list with only one class.
+        relevant_weight: weight of a relevant document, above 0; 1 with balance `"lists"`.
+        margin: distance from the threshold at which a score has loss 0, above 0.
+        threshold: the score that separates relevant from irrelevant.
         reduction: `"mean"`, `"sum"` or `"none"`.
 
     Source: SVMacc and SVMacc2 are the baselines of Yue, Finley, Radlinski, Joachims, SIGIR 2007, section 5.2.
@@ -114,20 +114,20 @@ class ClassificationLoss(RankingLoss):
             raise ValueError(f"threshold must be a finite number, got {threshold!r}")
         if self.balance == "lists" and self.relevant_weight != 1:
             raise ValueError(
-                f"balance='lists' sets the weights itself; leave relevant_weight at 1, got {self.relevant_weight}"
+                f"balance='lists' sets the weights; leave relevant_weight at 1, got {self.relevant_weight}"
             )
 
     @property
     def takes_negative_labels(self) -> bool:  # type: ignore[override]
-        """Whether `min_relevant` says which labels below 0 are relevant."""
+        """Whether `min_relevant` is 0 or less, so that labels may be negative."""
         return self.min_relevant is not None and self.min_relevant <= 0
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        """The loss: a scalar, or one value per list with reduction `"none"`."""
         return self.evaluate(scores, labels, {**lists})
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        """One value a list."""
+        """One value per list."""
         relevant = is_relevant(labels, self.min_relevant)
         hinge = torch.relu(self.margin - torch.where(relevant, 1.0, -1.0) * (scores - self.threshold))
         if self.balance == "none":
@@ -138,14 +138,14 @@ class ClassificationLoss(RankingLoss):
 
 
 class OrdinalLoss(RankingLoss):
-    """Ordinal regression, all thresholds: each asks whether a document's grade is above it. The mean over documents of
+    """Ordinal regression (all thresholds): a binary loss for each threshold between grades. The mean over documents of
 
-        sum over k = 0, 1, ... of phi(t_ik (s_i - theta_k)),   t_ik = 1 if y_i > k and else -1
+        sum over k = 0, 1, ... of phi(t_ik (s_i - theta_k)),   t_ik = 1 if y_i > k, otherwise -1
 
-    with phi(z) = log(1 + exp(-z)) or max(0, 1 - z). Grades y are from 0 to the number of thresholds, which all lists share and
-    which are learned together with the scorer: theta_0 is a parameter, and each next threshold is softplus(parameter) higher, so
-    that they ascend whatever is learned. They start 1 apart, around 0. Give the optimizer the parameters of the loss too;
-    `RankingModule` does.
+    with phi(z) = log(1 + exp(-z)) or max(0, 1 - z). Grades y are from 0 to the number of thresholds, which are shared by all
+    lists and learned with the scorer: theta_0 is a parameter, and each further threshold is softplus(parameter) above the
+    previous one, so they always ascend. They start 1 apart, centred at 0. Pass the parameters of the loss to the optimizer too,
+    as `RankingModule` does.
 
     Args:
         grades: the number of grades, 0 to grades - 1; at least 2.
@@ -154,7 +154,7 @@ class OrdinalLoss(RankingLoss):
 
     Raises:
         ValueError: too few grades; in a call, on the CPU, a label below 0 or above the number of thresholds (on other devices
-            its list costs NaN).
+            the loss of its list is NaN).
 
     Source: Rennie and Srebro, "Loss Functions for Preference Levels", IJCAI 2005 workshop (all-threshold losses); Chu and
     Keerthi, "New Approaches to Support Vector Ordinal Regression", ICML 2005 (hinge).
@@ -173,27 +173,27 @@ class OrdinalLoss(RankingLoss):
     takes_item_weights = True
 
     def setup(self) -> None:
-        """Check the number of grades, and make the parameters."""
+        """Check the number of grades, and create the parameters."""
         _check_grades(self.grades)
         self.first = torch.nn.Parameter(torch.tensor([1 - self.grades / 2]))
         self.steps = torch.nn.Parameter(torch.ones(self.grades - 2).expm1().log())  # softplus of it is 1
 
     def thresholds(self) -> Tensor:
-        """theta, `[grades - 1]`, ascending; theta_k parts the grades up to k from those above."""
+        """The ascending thresholds theta, `[grades - 1]`; theta_k separates the grades up to k from those above."""
         return torch.cat([self.first, softplus(self.steps)]).cumsum(0)
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        """The loss: a scalar, or one value per list with reduction `"none"`."""
         return self.evaluate(scores, labels, {**lists})
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        """One value a list."""
+        """One value per list."""
         thresholds = self.thresholds().to(scores)
         highest = thresholds.shape[0]
         labels = refuse(
             labels,
             where & ((labels < 0) | (labels > highest)),
-            f"labels must be grades from 0 to {highest}, the number of thresholds (grades= less 1)",
+            f"labels must be grades from 0 to {highest}, the number of thresholds (grades= minus 1)",
         )
         grades = torch.arange(highest, device=labels.device)
         side = torch.where(labels.unsqueeze(-1) > grades, 1.0, -1.0)
@@ -204,7 +204,7 @@ class OrdinalLoss(RankingLoss):
     def second_derivatives(
         self, scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None = None
     ) -> Tensor | None:
-        """Of the loss of each list, `[documents]`; None of the hinge."""
+        """The diagonal of the Hessian of each list's loss, `[documents]`; None for the hinge."""
         if self.surrogate == "hinge":
             return None
         above = torch.sigmoid(scores.unsqueeze(-1) - self.thresholds().detach().to(scores))
@@ -212,24 +212,24 @@ class OrdinalLoss(RankingLoss):
 
 
 class ListOrdinalLoss(RankingLoss):
-    """Ordinal hinge (all thresholds) with the best thresholds of each list, as maximum-margin matrix factorisation has them:
+    """Ordinal hinge (all thresholds) with optimal thresholds for each list, as in maximum-margin matrix factorisation:
 
         1/n min over theta of sum over documents i and k = 0, ..., grades - 2 of max(0, 1 - t_ik (s_i - theta_k))
 
-    with t_ik = 1 if y_i > k and else -1. Each theta_k is found in closed form, also for lists never seen, so that only the scorer
-    is learned; the value is a convex function of the scores and does not change when all are shifted. A list whose labels are
-    all equal costs 0. Item weights weigh the documents, also where thresholds are sought.
+    with t_ik = 1 if y_i > k, otherwise -1. Each theta_k is computed in closed form, for unseen lists too, so only the scorer is
+    learned; the value is a convex function of the scores and invariant to shifting all of them. A list whose labels are all equal
+    has loss 0. Item weights apply to the mean and to the optimal thresholds.
 
     Args:
         grades: the number of grades, 0 to grades - 1; at least 2.
         reduction: `"mean"`, `"sum"` or `"none"`.
 
     Raises:
-        ValueError: too few grades; in a call, on the CPU, a label below 0 or above `grades` - 1 (on other devices its list costs
-            NaN).
+        ValueError: too few grades; in a call, on the CPU, a label below 0 or above `grades` - 1 (on other devices the loss of its
+            list is NaN).
 
     Source: Rennie and Srebro, "Fast Maximum Margin Matrix Factorization for Collaborative Prediction", ICML 2005, where a list
-    is a user: thresholds of each user that nothing penalises.
+    is a user: per-user thresholds without regularisation.
 
     >>> loss = ListOrdinalLoss(grades=2)
     >>> loss
@@ -247,11 +247,11 @@ class ListOrdinalLoss(RankingLoss):
         _check_grades(self.grades)
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        """The loss: a scalar, or one value per list with reduction `"none"`."""
         return self.evaluate(scores, labels, {**lists})
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        """One value a list."""
+        """One value per list."""
         labels = refuse(
             labels,
             where & ((labels < 0) | (labels >= self.grades)),
@@ -260,7 +260,7 @@ class ListOrdinalLoss(RankingLoss):
         low = labels <= torch.arange(self.grades - 1, device=labels.device).unsqueeze(-1)
         kinks = scores.unsqueeze(-2) + torch.where(low, 1.0, -1.0).to(scores)  # of theta_k: [lists, grades - 1, size]
         mass = where.to(scores) if weights is None else torch.where(where, weights.to(scores), 0.0)
-        # The slope starts at -mass of the low, and each kink adds its own mass: those that lie below the best theta.
+        # The slope starts at minus the mass of the low documents, and each kink below theta adds its own mass.
         still = torch.where(where.unsqueeze(-2), kinks.detach(), 0.0)
         below = _lightest(still, where.unsqueeze(-2), mass.unsqueeze(-2), low)
         thetas = torch.where(below > 0, still, still.amin(-1, keepdim=True)).amax(-1, keepdim=True)
@@ -269,7 +269,7 @@ class ListOrdinalLoss(RankingLoss):
 
 
 def _lightest(kinks: Tensor, where: Tensor, mass: Tensor, low: Tensor) -> Tensor:
-    """The share of each document, 0 to 1, in the least kinks that together have the mass of the low documents."""
+    """The share of each document, 0 to 1, among the smallest kinks that together have the mass of the low documents."""
     order = torch.where(where, kinks, torch.inf).argsort(dim=-1, stable=True)
     sizes = mass.expand_as(kinks).gather(-1, order)
     room = (mass * low).sum(-1, keepdim=True) - (sizes.cumsum(-1) - sizes)
@@ -285,7 +285,7 @@ def _check_grades(grades: int) -> None:
 
 
 def _shares(scores: Tensor, offsets: Tensor, item_weights: Tensor | None) -> Tensor:
-    """What a document counts in the mean over its list, `[documents]`, of the dtype of the scores."""
+    """The weight of each document in the mean over its list, `[documents]`, in the dtype of the scores."""
     weights = torch.ones_like(scores) if item_weights is None else item_weights.to(scores.dtype)
     lengths = offsets.diff()
     numbers = torch.arange(len(lengths)).repeat_interleave(lengths)

@@ -1,4 +1,4 @@
-"""From one value a list to a loss."""
+"""Reduction of one value per list to a loss."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REDUCTIONS = get_args(Reduction)
 
 
 def check_reduction(reduction: str) -> None:
-    """Raise ValueError unless `reduction` is one that `reduce_lists` knows."""
+    """Raise ValueError unless `reduction` is valid for `reduce_lists`."""
     check_choice("reduction", reduction, REDUCTIONS)
 
 
@@ -35,16 +35,17 @@ def reduce_lists(
     """Weighted mean or sum over the lists that are not all padding, or the weighted values themselves.
 
     Args:
-        values: `[...]`, one a list.
-        where: `[..., list_size]` or None, as given to the loss.
-        offsets: `[lists + 1]` or None, as given to the loss.
-        weights: `[...]` or what broadcasts to it, one a list, or None for 1 each.
-        reduction: `mean` is `sum(w l) / sum(w)`, and 0 where no list is left or all weights are 0.
-        dtype: of the result; that of the values if None.
+        values: `[...]`, one per list.
+        where: `[..., list_size]` or None, as passed to the loss.
+        offsets: `[lists + 1]` or None, as passed to the loss.
+        weights: one per list, broadcastable to `[...]`; all 1 if None.
+        reduction: `mean` is `sum(w l) / sum(w)`, and 0 if no list is left or all weights are 0.
+        dtype: dtype of the result; that of the values if None.
 
     Raises:
-        ValueError: unknown reduction, weights of another shape, or (on the CPU; elsewhere the loss is NaN) below 0 or not finite;
-            a loss that the dtype cannot hold (on the CPU, outside `torch.compile` and torch.func; elsewhere it is inf or NaN).
+        ValueError: unknown reduction, weights of the wrong shape, or (on the CPU; elsewhere the loss is NaN) negative or not
+            finite; a loss that overflows the dtype (on the CPU, outside `torch.compile` and torch.func; elsewhere it is inf or
+            NaN).
     """
     check_reduction(reduction)
     dtype = values.dtype if dtype is None else dtype
@@ -65,8 +66,8 @@ def _reduced(
             weights = weights.to(values).expand(values.shape)
         except RuntimeError:
             raise ValueError(
-                f"weights must be one a list, shape {tuple(values.shape)}; got {tuple(weights.shape)} (those of documents are "
-                "item_weights)"
+                f"weights must be one per list, shape {tuple(values.shape)}; got {tuple(weights.shape)} (to weight documents, "
+                "use item_weights)"
             ) from None
         weights = refuse(weights, ~((weights >= 0) & weights.isfinite()), "weights must be finite and >= 0", "list")
     if reduction != "mean":
@@ -84,14 +85,14 @@ def _reduced(
 
 
 def mean_of_values(value: Tensor, where: Tensor | None, offsets: Tensor | None) -> tuple[float, int]:
-    """The mean over the lists that are not all padding, which costs 0, and how many there are: `reduce_lists` by NumPy."""
+    """The mean over the lists that are not all padding, and their number: `reduce_lists` by NumPy."""
     values = value.numpy()
     count = values.size
     if where is not None:
         count = max(int(np.count_nonzero(where.numpy().any(-1))), 1)
     elif offsets is not None:
         count = max(int(np.count_nonzero(np.diff(offsets.numpy()))), 1)
-    # In the order of the compiled loops, so that `mean_value` has the same to the last bit.
+    # In the order of the compiled loops, so that `mean_value` is identical to the last bit.
     mean = float(np.add.accumulate(values.ravel(), dtype=np.float64)[-1]) / count
     if not abs(mean) <= torch.finfo(value.dtype).max:
         _refuse_overflow(value.new_tensor(mean), value)
@@ -112,7 +113,7 @@ def _refuse_overflow(reduced: Tensor, values: Tensor) -> None:
 
 
 def weighted_mean(each: Tensor, chosen: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Mean over the chosen documents of a list, by their item weights if there are any; 0 if none are chosen."""
+    """Mean over the selected documents of a list, weighted by item weights if given; 0 if none are selected."""
     if weights is None:
         return torch.where(chosen, each, 0.0).sum(-1) / chosen.sum(-1).clamp(min=1)
     weights = torch.where(chosen, weights, 0.0)
@@ -121,5 +122,5 @@ def weighted_mean(each: Tensor, chosen: Tensor, weights: Tensor | None = None) -
 
 
 def relative(weights: Tensor) -> Tensor:
-    """Weights over the largest of the list, so that no product of two is too large, or too small to be told from 0."""
+    """Weights divided by the largest of the list, so that products of two neither overflow nor underflow."""
     return weights / weights.amax(-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)

@@ -1,12 +1,12 @@
 """SmoothGrad: a measure whose hard ranks are replaced by Gaussian neighbourhoods in the scores.
 
-With position j held by document pi(j) when the documents are sorted by score, discount a and gain b,
+With pi(j) the document at position j after sorting by score, discount a and gain b,
 
     h_ij = exp( -(s_i - s_pi(j))^2 / (2 sigma^2) )
     A    = sum_j a_j ( sum_i b_i h_ij ) / ( sum_i h_ij )              loss = best A - A
 
 Only positions with a discount count: O(list_size * k) time at a cut-off k, and O(list_size) memory on the CPU; elsewhere, and for
-derivatives of higher order, O(list_size * k) of both.
+higher-order derivatives, O(list_size * k) of both.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from rankstruct.measures import DiscountedGain, Measure
 
 __all__ = ["SmoothLoss"]
 
-_BLOCK = 2**24  # numbers of h that are kept for the backward pass; what is beyond is computed again there
-_NARROW = 2.0**-60  # the least sigma, over the largest score of a list
+_BLOCK = 2**24  # numbers of h stored for the backward pass; more are recomputed there
+_NARROW = 2.0**-60  # the smallest sigma, relative to the largest score of a list
 
 
 class SmoothLoss(GainLoss):
-    """SmoothGrad: the task loss of a smoothed measure, differentiable everywhere but where scores tie.
+    """SmoothGrad: the task loss of a smoothed measure, differentiable except if scores tie.
 
-    Smooth but not convex: start from a sensible scorer (regression), with a `sigma` of the size of score differences, and
-    halve it as training converges (`AnnealSigma`). Where all scores of a list tie, as those of a scorer with zero weights, the
-    gradient is zero; there that of the mean score less the mean by label is taken. As sigma goes to 0 the loss tends to the
-    measure's regret. Documents with equal scores share their ranks' gains, which is the expected value over their orders; their
-    gradient depends on which of them the sort puts first.
+    Smooth but not convex: start from a reasonable scorer (regression), with a `sigma` of the size of score differences, and
+    halve it as training converges (`AnnealSigma`). If all scores of a list tie, as for a scorer with zero weights, the gradient
+    would be zero; that of the mean score minus the label-weighted mean is used instead. As sigma goes to 0, the loss tends to the
+    measure's regret. Documents with equal scores share their ranks' gains, the expected value over their orders; their gradient
+    depends on which of them the sort puts first.
 
     Args:
         measure: a discounted gain or its name: nDCG, DCG, P, WTA, ERU, nERU, with or without a cut-off.
         sigma: the width of a document's neighbourhood, in units of the scores; in a list with scores beyond 2^60 sigma, 2^-60 of
-            the largest. It becomes a buffer, which `AnnealSigma` halves and checkpoints keep; a tensor with a gradient stays what
-            it is, so that a `torch.nn.Parameter` is learned.
+            the largest. Stored as a buffer, which `AnnealSigma` halves and checkpoints save; pass a `torch.nn.Parameter` or
+            another tensor that requires a gradient to learn it.
         reduction: `"mean"`, `"sum"` or `"none"`.
 
     Raises:
-        ValueError: a measure that is not discount times gain, or a sigma that is not above 0.
+        ValueError: a measure that is not a discounted gain, or a sigma that is not above 0.
 
     Source: Chapelle and Wu, "Gradient descent optimization of smoothed information retrieval metrics", Information Retrieval
     2010; Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures" (whose formula lacks the discount).
@@ -70,7 +70,7 @@ class SmoothLoss(GainLoss):
     takes_item_weights = True
 
     def setup(self) -> None:
-        """Find the measure, check sigma, and make it a buffer."""
+        """Parse the measure, check sigma, and store it as a buffer."""
         super().setup()
         sigma: float | Tensor = self.sigma
         check_sigma(sigma)
@@ -83,12 +83,12 @@ class SmoothLoss(GainLoss):
         """Any discounted gain."""
         if not isinstance(measure, DiscountedGain):
             raise ValueError(
-                f"{measure.name} is not discount times gain, which smoothing needs; such are nDCG, DCG, P, WTA, ERU and nERU"
+                f"{measure.name} is not a discounted gain, which smoothing requires; use nDCG, DCG, P, WTA, ERU or nERU"
             )
         return measure
 
     def with_sigma(self, sigma: float) -> Self:
-        """Another with the same options and this sigma.
+        """A copy of the loss with this sigma.
 
         >>> SmoothLoss("nDCG@10", reduction="sum").with_sigma(0.25)
         SmoothLoss(nDCG@10, sigma=0.25, reduction=sum)
@@ -96,17 +96,17 @@ class SmoothLoss(GainLoss):
         return self.with_options(sigma=float(sigma))
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        """The loss: a scalar, or one value per list with reduction `"none"`."""
         return self.evaluate(scores, labels, {**lists})
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        """One value a list."""
+        """One value per list."""
         regret = self._smoothed_regret(scores, labels, where, weights)
         return _with_a_way_out(regret, scores, labels, where)
 
     @property
     def solve(self) -> Callable[..., tuple[Tensor, Tensor]] | None:  # type: ignore[override]
-        """Value and gradient by compiled loops, where sigma is one number that may be looked at."""
+        """Value and gradient by compiled loops, if sigma is a plain number; otherwise None."""
         sigma: float | Tensor = self.sigma
         is_number = isinstance(sigma, Tensor) and sigma.numel() == 1 and not sigma.requires_grad and is_plain(sigma)
         return self._by_loops if is_number else None
@@ -139,7 +139,7 @@ class SmoothLoss(GainLoss):
 
 
 def in_sigmas(scores: Tensor, sigma: float | Tensor) -> Tensor:
-    """Scores in units of sigma, or of 2^-60 of the largest of the list, so that neither differences nor squares overflow."""
+    """Scores in units of sigma, or of 2^-60 of the list's largest, so that neither differences nor squares overflow."""
     sigma = torch.as_tensor(sigma, dtype=scores.dtype, device=scores.device)
     largest = torch.linalg.vector_norm(scores.detach(), torch.inf, dim=-1, keepdim=True)
     return scores / torch.maximum(sigma, _NARROW * largest)
@@ -148,23 +148,23 @@ def in_sigmas(scores: Tensor, sigma: float | Tensor) -> Tensor:
 def smoothed_gains(
     measure: DiscountedGain, labels: Tensor, where: Tensor, weights: Tensor | None, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`checked_gains`, gains and the best value over the latter if the measure is normalised, in the dtype of the scores."""
+    """`checked_gains` in the dtype of the scores, divided by the best value if the measure is normalised."""
     gains, best, can_err = checked_gains(measure, labels, where, weights)
-    if measure.normalized:  # in float64: the gain of label 128 is more than float32 can hold
+    if measure.normalized:  # in float64: the gain of label 128 overflows float32
         gains = gains / torch.where(can_err, best, 1.0).unsqueeze(-1)
         best = torch.ones_like(best)
     return gains.to(dtype), best.to(dtype), can_err
 
 
 def check_sigma(sigma: float | Tensor) -> None:
-    """Raise ValueError where a number is not above 0."""
+    """Raise ValueError for a number that is not above 0."""
     if not isinstance(sigma, Tensor):
         check_positive("sigma", sigma)
 
 
 def _with_a_way_out(regret: Tensor, scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
-    """Where all scores of a list tie, every ranking is as near as any other and the gradient is 0, for ever: take there that of
-    the mean score less the mean score by label. The value stays.
+    """If all scores of a list tie, the gradient is 0 and training would never start: use that of the mean score minus the
+    label-weighted mean score. The value is unchanged.
     """
     tied = ~differs(scores.detach(), where)
     if is_plain(tied) and not bool(tied.any()):  # the usual case
@@ -181,7 +181,7 @@ def _with_a_way_out(regret: Tensor, scores: Tensor, labels: Tensor, where: Tenso
 def _smoothed(scores: Tensor, gains: Tensor, where: Tensor, centres: Tensor, discounts: Tensor) -> Tensor:
     """sum_j a_j (mean gain around centre j); `[..., list_size]` documents and `[..., k]` centres in units of sqrt(2) sigma."""
     near = (scores.unsqueeze(-2) - centres.unsqueeze(-1)).square().neg_().exp_()
-    # Padding is near too, but weighs nothing.
+    # Padding is near too, but has weight 0.
     gained, total = (near @ torch.stack([gains, where.to(gains.dtype)], -1)).unbind(-1)
     mean = gained / torch.where(discounts > 0, total, 1.0)
     return torch.where(discounts > 0, discounts * mean, 0.0).sum(-1)

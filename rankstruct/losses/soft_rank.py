@@ -1,13 +1,13 @@
-"""SoftRank: the expected value of a measure where each score is the mean of a Gaussian.
+"""SoftRank: the expected value of a measure if each score is the mean of a Gaussian.
 
-Document i is above document j with probability pi_ij = Phi((s_i - s_j) / (sqrt(2) sigma)), and how many are above j, its rank
-from 0, has the distribution of a sum of coins, one a document,
+Document i is above document j with probability pi_ij = Phi((s_i - s_j) / (sqrt(2) sigma)), and the number above j, its 0-based
+rank, is distributed as a sum of independent coin flips, one per document,
 
     p_j = product over i != j of (1 - pi_ij + pi_ij z)              the coefficient of z^r: rank r; "rank-binomial"
     A   = sum_j b_j sum_r p_j(r) a_r                                loss = best A - A
 
-with discount a and gain b. A compiled loop finds value and gradient on the CPU. Elsewhere, and for derivatives of higher order,
-the factors are multiplied in pairs, then those products, in log n steps.
+with discount a and gain b. A compiled loop computes value and gradient on the CPU. Elsewhere, and for higher-order derivatives,
+the factors are multiplied in pairs, then the products, in log n steps.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ __all__ = ["SoftRankLoss", "rank_distribution"]
 
 RankModel = Literal["binomial", "normal", "joint"]
 
-_BLOCK = 2**24  # numbers that are kept for the backward pass; what is beyond is computed again there
+_BLOCK = 2**24  # numbers stored for the backward pass; more are recomputed there
 _NODES, _POINTS, _SHARES = len(NODES), NODES.tolist(), SHARES.tolist()  # as lists, which torch.compile can trace
-_LEAST_VARIANCE = 1e-4  # of a rank, whose normal distribution is then that of a whole number
+_LEAST_VARIANCE = 1e-4  # of a rank; below it, the normal distribution is on a single rank
 
 
 def rank_distribution(
@@ -45,15 +45,15 @@ def rank_distribution(
     ranks: RankModel = "binomial",
     k: int | None = None,
 ) -> Tensor:
-    """The probability of each rank of each document, `[..., documents, ranks]`, where scores are means of Gaussians.
+    """The probability of each rank for each document, `[..., documents, ranks]`, if scores are means of Gaussians.
 
-    Each row adds up to 1 over all ranks; over the documents they do so with `ranks="joint"` alone.
+    Each row sums to 1 over all ranks; columns sum to 1 over the documents only with `ranks="joint"`.
 
     Args:
         scores: `[..., list_size]`.
         where: bool, the shape of `scores`, True for a real document; rows of padding are 0.
         sigma, ranks: as in `SoftRankLoss`.
-        k: how many of the first ranks; all if None.
+        k: number of top ranks; all if None.
 
     Source: Taylor, Guiver, Robertson, Minka, WSDM 2008.
 
@@ -72,28 +72,28 @@ def rank_distribution(
 
 
 class SoftRankLoss(SmoothLoss):
-    """SoftRank: the task loss of the expected measure where each score is the mean of a Gaussian; differentiable everywhere.
+    """SoftRank: the task loss of the expected measure if each score is the mean of a Gaussian; differentiable everywhere.
 
-    Smooth but not convex: start from a sensible scorer (regression) with a `sigma` of the size of score differences, and halve
-    it as training converges (`AnnealSigma`). As sigma goes to 0 the loss tends to the measure's regret where no scores tie; with
-    `"joint"` where they do too.
+    Smooth but not convex: start from a reasonable scorer (regression) with a `sigma` of the size of score differences, and halve
+    it as training converges (`AnnealSigma`). As sigma goes to 0, the loss tends to the measure's regret if no scores tie; with
+    `"joint"` also if they do.
 
-    On the CPU O(n m min(k, sqrt n)) time, with n documents of which m have a gain and a cut-off k, without one n, and O(n min(k,
-    sqrt n)) memory; chances below 1e-20 count as none. Elsewhere, and for derivatives of higher order, O(n^2 k) time and O(n^2
-    log k) memory; long lists are then computed again in the backward pass, block by block.
+    On the CPU O(n m min(k, sqrt n)) time and O(n min(k, sqrt n)) memory, with n documents, m of them with a gain, and cut-off k
+    (n without one); probabilities below 1e-20 are treated as 0. Elsewhere, and for higher-order derivatives, O(n^2 k) time and
+    O(n^2 log k) memory; long lists are then recomputed in the backward pass, in blocks.
 
     Args:
         measure: a discounted gain or its name: nDCG, DCG, P, WTA, ERU, nERU, with or without a cut-off.
         sigma: the standard deviation of a score, above 0; in a list with scores beyond 2^60 sigma, 2^-60 of the largest. A
             buffer, or learned, as in `SmoothLoss`.
-        ranks: the distribution of a rank. `"binomial"`, as in the paper: each pair is compared by itself, as if the noise of a
-            document were drawn anew for each other one. `"normal"`: the normal distribution with the mean and variance of the
-            former, O(m (n + k)), for long lists. `"joint"`: one score a document, which gives the expected measure itself, by
-            quadrature, at 32 times the time of `"binomial"` or more.
+        ranks: the distribution of a rank. `"binomial"`, as in the paper: pairs are independent, as if a document's noise were
+            sampled again for each comparison. `"normal"`: the normal distribution of the same mean and variance, O(m (n + k)),
+            for long lists. `"joint"`: one noisy score per document, which is the exact expected measure, by quadrature; at least
+            32 times as slow as `"binomial"`.
         reduction: `"mean"`, `"sum"` or `"none"`.
 
     Raises:
-        ValueError: a measure that is not discount times gain, a sigma that is not above 0, an unknown `ranks`.
+        ValueError: a measure that is not a discounted gain, a sigma that is not above 0, an unknown `ranks`.
 
     Source: Taylor, Guiver, Robertson, Minka, "SoftRank: Optimising Non-Smooth Rank Metrics", WSDM 2008.
 
@@ -111,11 +111,11 @@ class SoftRankLoss(SmoothLoss):
     ranks: RankModel = "binomial"
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value a list with reduction `"none"`."""
+        """The loss: a scalar, or one value per list with reduction `"none"`."""
         return self.evaluate(scores, labels, {**lists})
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
-        """One value a list."""
+        """One value per list."""
         gains, best, can_err = smoothed_gains(self.gain, labels, where, weights, scores.dtype)
         return torch.where(can_err, best - self._expected(in_sigmas(scores, self.sigma), gains, where), 0.0)
 
@@ -127,7 +127,7 @@ class SoftRankLoss(SmoothLoss):
         return soft_rank(*lists, *tables, float(self.sigma), self.ranks)[1:]
 
     def _expected(self, scores: Tensor, gains: Tensor, where: Tensor) -> Tensor:
-        """The expected measure `[...]`; scores in units of sigma."""
+        """The expected measure, `[...]`; scores are in units of sigma."""
         size = scores.shape[-1]
         k = size if self.gain.cutoff is None else min(self.gain.cutoff, size)
         discounts = self.gain.unchecked_weights(size, scores.device).to(scores.dtype)[:k]
@@ -153,7 +153,7 @@ def _all_rows(scores: Tensor) -> Tensor:
 
 
 def _distribution(scores: Tensor, where: Tensor, rows: Tensor, k: int, ranks: str) -> Tensor:
-    """The chances of the first k ranks of the documents at `rows`, `[..., rows, k]`; scores in units of sigma."""
+    """The probabilities of the first k ranks for the documents at `rows`, `[..., rows, k]`; scores are in units of sigma."""
     chances = _chances(scores, where, rows, ranks)
     if ranks == "normal":
         return _normal(*chances, where.sum(-1), k)
@@ -166,9 +166,9 @@ def _mean_over_nodes(values: Tensor, side: int) -> Tensor:
 
 
 def _chances(scores: Tensor, where: Tensor, rows: Tensor, ranks: str) -> tuple[Tensor, Tensor]:
-    """That document i is above the row's, and that it is not, `[..., rows, list_size]`; padding and the row's own never are.
+    """The probabilities that document i is above the row's, and that it is not, `[..., rows, list_size]`.
 
-    With `"joint"` each document has a row for each node.
+    Padding and the row's own document are never above. With `"joint"` each document has a row for each node.
     """
     centres = scores.gather(-1, rows).unsqueeze(-1)
     if ranks == "joint":
@@ -189,14 +189,14 @@ def _normal(above: Tensor, below: Tensor, lengths: Tensor, k: int) -> Tensor:
 
 
 def _binomial(above: Tensor, below: Tensor, k: int) -> Tensor:
-    """How many of independent coins fall on `above`: the chances of 0, 1, ..., k - 1, `[..., rows, k]`."""
-    if torch.compiler.is_compiling():  # the steps are as many as the size says, which it may not know
+    """The probabilities of 0, 1, ..., k - 1 successes in independent trials, `[..., rows, k]`."""
+    if torch.compiler.is_compiling():  # the number of steps depends on the size, which may be unknown
         return _counts(above, below, k)
     return _up(above, below, k)[-1].squeeze(-2)
 
 
 def _up(above: Tensor, below: Tensor, k: int) -> list[Tensor]:
-    """Polynomials `[..., rows, factors, coefficients]`, the factors multiplied in pairs from one to the next."""
+    """Levels of polynomials `[..., rows, factors, coefficients]`, each with the products of pairs of the previous one."""
     levels = [torch.stack([below, above], -1)[..., :k]]
     while levels[-1].shape[-2] > 1:
         left, right = _pairs(levels[-1])
@@ -206,7 +206,7 @@ def _up(above: Tensor, below: Tensor, k: int) -> list[Tensor]:
 
 
 def _pairs(factors: Tensor) -> tuple[Tensor, Tensor]:
-    """Every other one, and the one after it, which is 1 where there is none."""
+    """Pairs of neighbouring factors; a last one without a partner is paired with 1."""
     left, right = factors[..., 0::2, :], factors[..., 1::2, :]
     if left.shape[-2] > right.shape[-2]:
         one = torch.zeros_like(left[..., :1, :1]) + 1
@@ -226,7 +226,7 @@ def _product(left: Tensor, right: Tensor, size: int) -> Tensor:
 
 
 def _down(slopes: Tensor, levels: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """The gradient by `below` and by `above`, of that by the polynomial on top."""
+    """The gradients with respect to `below` and `above`, from that with respect to the top polynomial."""
     slopes = slopes.unsqueeze(-2)[..., : levels[-1].shape[-1]]
     for factors in reversed(levels[:-1]):
         left, right = _pairs(factors)
@@ -237,7 +237,7 @@ def _down(slopes: Tensor, levels: list[Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def _correlation(slopes: Tensor, factors: Tensor) -> Tensor:
-    """The gradient by one factor of `_product`, of that by the product and the other factor."""
+    """The gradient with respect to one factor of `_product`, from that of the product and the other factor."""
     size = factors.shape[-1]
     slopes = pad(slopes, (0, max(0, 2 * size - 1 - slopes.shape[-1])))
     return torch.stack([(slopes[..., power : power + size] * factors).sum(-1) for power in range(size)], -1)

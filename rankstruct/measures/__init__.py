@@ -1,7 +1,7 @@
-"""Measures: what a ranking is judged by.
+"""Evaluation measures of rankings.
 
-`measure(scores, labels, where)` gives one value a list, higher is better; the last dimension is the list, all others
-are batch. Wherever a measure is taken, so is its name in ir-measures' syntax, such as `"nDCG@10"`.
+`measure(scores, labels, where)` returns one value per list, higher is better; the last dimension is the list, all others
+are batch dimensions. A measure can always be passed by name, in the syntax of ir-measures, such as `"nDCG@10"`.
 """
 
 from rankstruct.measures.auc import *

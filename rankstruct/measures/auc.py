@@ -1,4 +1,4 @@
-"""Area under the ROC curve, and the same of all grades: the share of correctly ordered pairs."""
+"""Area under the ROC curve, and its extension to grades: the share of correctly ordered pairs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ __all__ = ["AUC", "OPA"]
 @register_measure
 @dataclass(frozen=True)
 class AUC(Measure):
-    """Area under the ROC curve of each list: the share of (relevant, irrelevant) pairs in the right order; a tie is
-    half.
+    """Area under the ROC curve of each list: the share of (relevant, irrelevant) pairs in the right order; ties count half.
 
     A list all relevant or all irrelevant has no pairs and is treated as one with nothing relevant. There is no cut-off.
 
@@ -35,7 +34,7 @@ class AUC(Measure):
     takes_item_weights: ClassVar[bool] = True
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
-        """One less the share of pairs in the wrong order. All that is added are halves, so no order of adding shows."""
+        """1 - the share of pairs in the wrong order. Only halves are summed, so the order of summation does not matter."""
         relevant = lists.relevant(self.min_relevant)
         irrelevant = lists.weighted(lists.where.double() - relevant)
         relevant = lists.weighted(relevant)
@@ -49,10 +48,10 @@ class AUC(Measure):
 @register_measure
 @dataclass(frozen=True)
 class OPA(Measure):
-    """Ordered pair accuracy: the share of pairs with different labels whose higher label ranks higher; a tie is half.
+    """Ordered pair accuracy: the share of pairs with different labels whose higher label ranks higher; ties count half.
 
     With labels 0 and 1 it is `AUC`. A list whose labels are all equal is treated as one with nothing relevant. There is no
-    cut-off. O(n) for each grade that occurs.
+    cut-off. O(n) for each grade in the data.
 
     >>> OPA()([3.0, 2.0, 1.0], [1, 2, 0])  # 2 of 3 pairs
     tensor(0.6667, dtype=torch.float64)
@@ -66,7 +65,7 @@ class OPA(Measure):
     takes_item_weights: ClassVar[bool] = True
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
-        """One less the share of pairs in the wrong order: of each grade, those above it that have a lower one."""
+        """1 - the share of pairs in the wrong order: for each grade, the documents above it with a lower one."""
         wrong, pairs = lists.labels.new_zeros(2, len(lists.labels))
         for grade in lists.labels[lists.where].unique()[1:]:
             own = lists.weighted((lists.where & (lists.labels == grade)).double())

@@ -17,7 +17,7 @@ __all__ = ["AP"]
 @register_measure
 @dataclass(frozen=True)
 class AP(Measure):
-    """Average precision, AP or AP@k: divided by the number of all relevant documents, also with a cut-off.
+    """Average precision, AP or AP@k; always divided by the number of all relevant documents, even with a cut-off.
 
     Source: Buckley and Voorhees, "Evaluating Evaluation Measure Stability", SIGIR 2000; for ties McSherry and Najork,
     "Computing Information Retrieval Performance Measures Efficiently in the Presence of Tied Scores", ECIR 2008.
@@ -32,14 +32,14 @@ class AP(Measure):
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
         """Sum of precisions at relevant ranks over the number of relevant documents.
 
-        In a group of n tied documents, r of them relevant, behind R relevant ones, the i-th rank holds a relevant
-        document with probability r/n, and then R + 1 + (i-1)(r-1)/(n-1) relevant ones stand up to here in the mean.
+        In a group of n tied documents, r of them relevant, after R relevant ones, the i-th rank has a relevant document
+        with probability r/n, and then the expected number of relevant ones up to it is R + 1 + (i-1)(r-1)/(n-1).
         """
         relevant = lists.relevant(self.min_relevant)
         total = lists.total_relevant(self.min_relevant)
         if lists.weights is not None and (lists.num_relevant is not None or lists.ideal_labels is not None):
             raise ValueError(
-                "item_weights go without ideal_labels and num_relevant: documents not given have no weights"
+                "item_weights cannot be combined with ideal_labels or num_relevant: missing documents have no weights"
             )
         hits = relevant.cumsum(-1)
         ranks = lists.ranks
@@ -55,7 +55,7 @@ class AP(Measure):
             credit = tied_relevant / tied * (before + 1 + above) / ranks[kept]
         if lists.weights is None:
             return row_sums(credit) / total, total > 0
-        # Which of the tied documents stands at a rank, its precision there does not depend on.
+        # The precision at a rank does not depend on which of the tied documents is there.
         total = row_sums(relevant * lists.weights)
         shares = lists.over_ties(relevant * lists.weights) / lists.over_ties(relevant).clamp(min=1e-300)
         return row_sums(credit * shares[:, kept]) / total, total > 0

@@ -1,8 +1,8 @@
-"""What a measure is, and the names that measures go by.
+"""Base class of the measures, and their names.
 
 A measure is an immutable object; two with the same parameters are equal, and its name, in ir-measures' syntax
 (`nDCG(gain='linear')@10`), is parsed back to an equal one. A new measure is a dataclass with one method, `compute`, on
-lists in rank order; see `DiscountedGain` for the common case that needs less.
+lists in rank order; see `DiscountedGain` for a simpler common case.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ __all__ = ["Measure", "parse_measure", "parse_measures", "register_measure"]
 
 @dataclass(frozen=True)
 class Measure(ABC):
-    """Base of all measures: how good a ranking is, one value a list, higher is better.
+    """Base class of all measures: the quality of a ranking, one value per list, higher is better.
 
     Args:
-        cutoff: only the first `cutoff` ranks count, what stands below them counts 0; None for all. (A measure may take none,
-            or need one; one whose methods do not look at it takes none.)
+        cutoff: only the first `cutoff` ranks count; None for all. (A measure may not support one, or require one; if its methods
+            do not use `cutoff`, it is not supported.)
         min_relevant: the lowest grade that counts as relevant; None for every label above 0.
 
     Raises:
@@ -47,17 +47,17 @@ class Measure(ABC):
     undefined: ClassVar[str] = "nothing in it is relevant"
     """Why a list may have no value, for messages."""
     takes_groups: ClassVar[bool] = False
-    """Whether it needs `groups=`."""
+    """Whether it requires `groups=`."""
     takes_item_weights: ClassVar[bool] = False
-    """Whether `compute` looks at `lists.weights`, the `item_weights=` of documents."""
+    """Whether `compute` uses `lists.weights`, the `item_weights=` of documents."""
     under_ties: ClassVar[str] = "orders"
-    """What stands for the expected value over all orders of tied documents. `"closed form"`: `compute` takes groups of tied
-    documents. `"orders"`: `compute` knows none, and is averaged over the orders one by one, a list with too many of them
-    being an error. `"worst"`: tied documents stand lowest labels first."""
+    """How the expected value over all orders of tied documents is computed. `"closed form"`: `compute` supports groups of tied
+    documents. `"orders"`: it does not, and is averaged over the orders one by one; a list with too many of them raises an error.
+    `"worst"`: not the expected value; tied documents are ordered lowest labels first."""
 
     @property
     def takes_negative_labels(self) -> bool:
-        """Whether labels below 0 mean something to it, and are not other libraries' padding: if relevant is what is 0 or less."""
+        """Whether labels may be negative: if `min_relevant` is 0 or less, they are not other libraries' padding."""
         return self.min_relevant is not None and self.min_relevant <= 0
 
     _looks_at_cutoff: ClassVar[bool] = False
@@ -65,7 +65,7 @@ class Measure(ABC):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "compute" in vars(cls) and "under_ties" not in vars(cls):
-            cls.under_ties = "orders"  # what was said of an inherited compute does not hold for a new one
+            cls.under_ties = "orders"  # the declaration for an inherited compute does not hold for a new one
         if "compute" in vars(cls) and "takes_item_weights" not in vars(cls):
             cls.takes_item_weights = False
         cls._looks_at_cutoff = _looks_at(cls, "cutoff")
@@ -76,18 +76,18 @@ class Measure(ABC):
             check_cutoff(k, type(self).__name__)
             if not self._looks_at_cutoff:
                 raise ValueError(
-                    f"{type(self).__name__} takes no cut-off: its compute does not look at self.cutoff, got {k}"
+                    f"{type(self).__name__} does not support a cut-off, since its compute does not use self.cutoff; got {k}"
                 )
             object.__setattr__(self, "cutoff", int(k))
         if self.min_relevant is not None:
             self._check_number("min_relevant")
 
     def _check_number(self, name: str, above: float = -math.inf, most: float = math.inf) -> None:
-        """Raise ValueError unless the parameter is a finite number above a bound, and at most another."""
+        """Raise ValueError unless the parameter is a finite number greater than `above` and at most `most`."""
         value = getattr(self, name)
         if (
             isinstance(value, numbers.Integral) and abs(int(value)) > 2**53
-        ):  # which float64 does not hold, and int64 may not
+        ):  # float64 cannot represent it, int64 perhaps neither
             raise ValueError(f"{name} of {type(self).__name__} must be at most 2^53 in size, got {_shown(value)}")
         if isinstance(value, bool) or not isinstance(value, numbers.Real) or not above < float(value) < math.inf:
             bound = f" above {above:g}" if above > -math.inf else ""
@@ -108,28 +108,28 @@ class Measure(ABC):
 
     @abstractmethod
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
-        """The measure of lists in rank order: `(values [lists] float64, defined [lists] bool)`.
+        """Compute the measure of lists in rank order: `(values [lists] float64, defined [lists] bool)`.
 
-        `defined` is False where no ranking of the list is better than another because nothing (or, for AUC, everything)
-        is relevant; the value there may be anything, even NaN. A class that declares `under_ties = "closed form"` gets
-        groups of tied documents (`lists.first`, `lists.last`) and returns the mean over their orders; others get none.
+        `defined` is False for a list whose rankings are all equally good because nothing (or, for AUC, everything) is
+        relevant; its value is ignored and may be NaN. A class that declares `under_ties = "closed form"` receives groups of
+        tied documents (`lists.first`, `lists.last`) and returns the mean over their orders; others receive none.
         """
 
     def worth(self, labels: Tensor) -> Tensor:
-        """What the best ranking sorts by, from clean float64 labels: the labels themselves unless overridden."""
+        """The sort key of the best ranking, from clean float64 labels: the labels themselves unless overridden."""
         return labels
 
     def judge(self, lists: RankedLists, empty: Empty = 0) -> tuple[Tensor, Tensor]:
         """`compute` with the policies for ties and undefined lists applied; see `evaluate`.
 
         Raises:
-            ValueError: under `empty="error"`, a list that is not all padding has no value; tied documents have too many
-                orders, see `under_ties`; or item weights are given to a measure that takes none.
+            ValueError: with `empty="error"`, a list that is not all padding has no value; tied documents have too many
+                orders, see `under_ties`; or the measure does not support item weights.
         """
         if lists.weights is not None and not self.takes_item_weights:
             raise ValueError(
-                f"{self.name} takes no item_weights: it does not add up what single documents are worth; nDCG, DCG, P, RBP, ERU, "
-                "AP, AUC, OPA and ARP do"
+                f"{self.name} does not support item_weights, since it is not a sum over documents; nDCG, DCG, P, RBP, ERU, AP, "
+                "AUC, OPA and ARP support them"
             )
         if lists.first is not None and self.under_ties not in ("closed form", "worst"):
             values, defined = mean_over_orders(self.compute, lists, self.name)
@@ -140,7 +140,7 @@ class Measure(ABC):
             if bool(missing.any()):
                 number = int(lists.index[missing][0])
                 raise ValueError(
-                    f"{self.name} of list {number} is undefined: {self.undefined}; drop such lists, or pass empty=0, 1 "
+                    f"{self.name} of list {number} is undefined: {self.undefined}; remove such lists, or pass empty=0, 1 "
                     "or 'skip'"
                 )
         fill = math.nan if empty == "skip" else float(empty == 1)
@@ -152,7 +152,7 @@ class Measure(ABC):
 
     @torch.no_grad()
     def best_value(self, labels: Any, where: Any = None, *, offsets: Any = None, groups: Any = None) -> Tensor:
-        """The value of the best ranking of each list, `[...]` float64; 0 where nothing is relevant.
+        """The value of the best ranking of each list, `[...]` float64; 0 if nothing is relevant.
 
         Raises:
             TypeError, ValueError: as `evaluate`, for labels, where and offsets.
@@ -162,13 +162,13 @@ class Measure(ABC):
         check_lists(clean, clean, where, offsets)
         if where is not None:
             clean = clean.masked_fill(~where, 0)
-        # Infinite gains are the measure's own business to refuse.
+        # The measure itself rejects infinite gains.
         worth = self.worth(clean).nan_to_num()
         return measure_lists([self], worth, clean, where, offsets=offsets, ties="input", groups=groups)[0]
 
 
 def check_cutoff(cutoff: Any, whose: str) -> None:
-    """Raise ValueError unless a cut-off is a whole number from 1 to the longest that a list can be."""
+    """Raise ValueError unless a cut-off is a whole number from 1 to the maximum list length."""
     if isinstance(cutoff, bool) or not isinstance(cutoff, numbers.Integral) or int(cutoff) < 1:
         raise ValueError(f"the cut-off of {whose} must be a whole number >= 1, got {_shown(cutoff)}")
     if int(cutoff) > _GREATEST_CUTOFF:
@@ -176,12 +176,12 @@ def check_cutoff(cutoff: Any, whose: str) -> None:
 
 
 def _shown(value: Any) -> str:
-    """A value for a message; of a very large number, which may have more digits than Python prints, the number of bits."""
-    return f"one of {value.bit_length()} bits" if isinstance(value, int) and abs(value) >= 2**64 else repr(value)
+    """A value for a message; for a very large integer, which may have more digits than Python prints, the number of bits."""
+    return f"an integer of {value.bit_length()} bits" if isinstance(value, int) and abs(value) >= 2**64 else repr(value)
 
 
 class ByMeasure(dict[str, Tensor]):
-    """Values by the names of their measures, which other names of a measure find too.
+    """Values by the names of their measures; aliases of a name work too.
 
     >>> values = ByMeasure({"AP": torch.tensor(0.5)})
     >>> values, values["MAP"]
@@ -224,7 +224,7 @@ def measure_lists(
 
 
 def resolve_policies(ties: Ties, empty: Empty, convention: Convention | None) -> Ties:
-    """Check `empty` and `convention`; returns the rule for ties, which `letor` decides.
+    """Check `empty` and `convention`; returns the rule for ties, which `letor` sets.
 
     Raises:
         ValueError: an unknown policy or convention, or one that contradicts the convention.
@@ -237,14 +237,14 @@ def resolve_policies(ties: Ties, empty: Empty, convention: Convention | None) ->
         return ties
     if ties not in ("expected", "input") or empty != 0:
         raise ValueError(
-            "convention='letor' keeps the input order among ties and counts an empty list 0; leave ties and empty at "
-            f"their defaults (got ties={ties!r}, empty={empty!r}), or set the options one by one without it"
+            "convention='letor' keeps the input order among ties and counts an empty list as 0; leave ties and empty at "
+            f"their defaults (got ties={ties!r}, empty={empty!r}), or set the options individually without convention"
         )
     return "input"
 
 
 def _looks_at(kind: type[Measure], name: str) -> bool:
-    """Whether a method of a class of measures, other than those of `Measure` itself, looks at an attribute."""
+    """Whether a method of a measure class, other than those of `Measure` itself, uses an attribute."""
 
     def named(code: CodeType) -> bool:
         return name in code.co_names or any(named(each) for each in code.co_consts if isinstance(each, CodeType))
@@ -283,11 +283,11 @@ Kind = TypeVar("Kind", bound=type[Measure])
 
 
 def register_measure(kind: Kind) -> Kind:
-    """Make a measure class known to `parse_measure` under its own name; a class decorator.
+    """Class decorator that registers a measure with `parse_measure` under its class name.
 
     Raises:
         TypeError: not a subclass of `Measure`.
-        ValueError: another class has this name, or one that differs in case alone.
+        ValueError: another class has this name, up to case.
 
     >>> from dataclasses import dataclass
     >>> from rankstruct.measures import DiscountedGain
@@ -303,14 +303,14 @@ def register_measure(kind: Kind) -> Kind:
     tensor(1., dtype=torch.float64)
     """
     if not (isinstance(kind, type) and issubclass(kind, Measure)):
-        raise TypeError(f"a measure is a subclass of Measure, got {kind!r}")
+        raise TypeError(f"a measure must be a subclass of Measure, got {kind!r}")
     name = kind.__name__.lower()
     known = _REGISTRY.get(name)
     # The same class defined again, as when a notebook cell runs twice, replaces itself.
     if _plain(name) in _ALIASES or (
         known and (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__)
     ):
-        raise ValueError(f"there is a measure named {kind.__name__!r} already; choose another name")
+        raise ValueError(f"a measure named {kind.__name__!r} is already registered; use another name")
     _REGISTRY[name] = kind
     return kind
 
@@ -321,15 +321,15 @@ def register_prefix(prefix: str, make: Callable[[Measure], Measure]) -> None:
 
 
 def parse_measure(measure: str | Measure) -> Measure:
-    """A measure from its name; a measure is returned as it is.
+    """Parse the name of a measure; a measure is returned unchanged.
 
-    Names are written as in ir-measures, in any case: `AP`, `AP@10`, `nDCG(gain='linear')@10`, `ERU(d=3,half_life=5)`.
-    `MAP`, `MRR`, `recip_rank`, `F1`, `Precision`, `Recall`, `Hit`, `hit_rate`, `HR`, `ROC-AUC`, trec_eval's `ndcg_cut_10` and
-    `P_5` and MTEB's `ndcg_at_10` are known too, the parameters `rel` and `p` as `min_relevant` and `patience`, and `cutoff=10`
-    as `@10`. The prefix `diverse_` makes a measure one of diverse rankings: `diverse_RR@10`.
+    Names are written as in ir-measures, ignoring case: `AP`, `AP@10`, `nDCG(gain='linear')@10`, `ERU(d=3,half_life=5)`. `MAP`,
+    `MRR`, `recip_rank`, `F1`, `Precision`, `Recall`, `Hit`, `hit_rate`, `HR`, `ROC-AUC`, trec_eval's `ndcg_cut_10` and `P_5` and
+    MTEB's `ndcg_at_10` are accepted too, the parameters `rel` and `p` mean `min_relevant` and `patience`, and `cutoff=10` means
+    `@10`. The prefix `diverse_` makes it a measure of diverse rankings: `diverse_RR@10`.
 
     Raises:
-        ValueError: a name, parameter or value that does not exist; the message lists what does.
+        ValueError: an unknown name, parameter or value; the message lists the valid ones.
         TypeError: neither a name nor a measure.
 
     >>> parse_measure("ndcg(rel=2)@10")
@@ -340,11 +340,11 @@ def parse_measure(measure: str | Measure) -> Measure:
     if isinstance(measure, Measure):
         return measure
     if not isinstance(measure, str):
-        hint = "; a loss is given as loss=" if hasattr(measure, "reduction") else ""
-        raise TypeError(f"a measure is a name such as 'AP' or an object such as AP(), got {measure!r}{hint}")
+        hint = "; pass a loss as loss=" if hasattr(measure, "reduction") else ""
+        raise TypeError(f"a measure must be a name such as 'AP' or an object such as AP(), got {measure!r}{hint}")
     if len(measure) > _LONGEST_NAME:  # which also bounds how deep brackets and prefixes nest
         raise ValueError(
-            f"a measure's name has at most {_LONGEST_NAME} characters, got {len(measure)}, which begin {measure[:40]!r}"
+            f"a measure's name must have at most {_LONGEST_NAME} characters, got {len(measure)}: {measure[:40]!r}..."
         )
     name, arguments, cutoff = _parts_of(measure)
     kind = _REGISTRY.get(_ALIASES.get(_plain(name), name.lower()))
@@ -354,19 +354,19 @@ def parse_measure(measure: str | Measure) -> Measure:
                 return make(parse_measure(measure.lstrip()[len(prefix) :]))
         names = sorted((known.__name__ for known in _REGISTRY.values()), key=str.lower)
         there_are = ", ".join(names) + "".join(f", and any of them after {prefix}" for prefix in _PREFIXES)
-        raise ValueError(f"unknown measure {name!r}{_guess(name, _REGISTRY)}; there are: {there_are}")
+        raise ValueError(f"unknown measure {name!r}{_guess(name, _REGISTRY)}; available: {there_are}")
     options = _read_options(measure, arguments or "")
     if cutoff is not None:
         if "cutoff" in options:
-            raise ValueError(f"{measure!r} gives its cut-off twice")
+            raise ValueError(f"{measure!r} has two cut-offs")
         options["cutoff"] = int(cutoff)
     takes = {parameter.name: parameter for parameter in fields(kind) if parameter.init}
     for option in options:
         if option == "cutoff" and option not in takes:
-            raise ValueError(f"{kind.__name__} takes no cut-off, got {measure!r}")
+            raise ValueError(f"{kind.__name__} does not support a cut-off, got {measure!r}")
         if option not in takes:
             raise ValueError(
-                f"{kind.__name__} has no parameter {option!r}{_guess(option, takes)}; it takes: {', '.join(takes)}"
+                f"{kind.__name__} has no parameter {option!r}{_guess(option, takes)}; available: {', '.join(takes)}"
             )
     missing = [key for key, parameter in takes.items() if parameter.default is MISSING and key not in options]
     if missing:
@@ -394,7 +394,7 @@ def _plain(name: str) -> str:
 
 
 def parse_measures(measures: str | Measure | Iterable[str | Measure]) -> list[Measure]:
-    """One or several measures by name or object, in order, each once.
+    """Parse one or several measures, names or objects; duplicates are removed, the order is preserved.
 
     Raises:
         ValueError: as `parse_measure`; or two different measures have the same name.
@@ -405,14 +405,14 @@ def parse_measures(measures: str | Measure | Iterable[str | Measure]) -> list[Me
     for measure in map(parse_measure, measures):
         if found.setdefault(measure.name, measure) != measure:
             raise ValueError(
-                f"two different measures are named {measure.name!r}, because an option is a function; give "
-                "the functions different names"
+                f"two different measures are named {measure.name!r}, because an option is a function; give the "
+                "functions different names"
             )
     return list(found.values())
 
 
 def _read_options(measure: str, arguments: str) -> dict[str, Any]:
-    """`d=3, half_life=5` as a dictionary; literals only, nothing is executed."""
+    """Parse `d=3, half_life=5` to a dictionary; literals only, nothing is executed."""
     try:
         call = ast.parse(f"f({arguments})", mode="eval").body
         if not isinstance(call, ast.Call) or call.args or any(keyword.arg is None for keyword in call.keywords):
@@ -425,12 +425,12 @@ def _read_options(measure: str, arguments: str) -> dict[str, Any]:
         ) from None
     options = {_PARAMETER_ALIASES.get(key, key): value for key, value in pairs}
     if len(options) < len(pairs):
-        raise ValueError(f"an option is given twice in {measure!r}")
+        raise ValueError(f"an option occurs twice in {measure!r}")
     return options
 
 
 def _guess(name: str, known: Iterable[str]) -> str:
-    """A hint at the closest known name, or nothing."""
+    """A suggestion of the closest known name, or nothing."""
     close = nearest(name, known)
     if not close:
         return ""
@@ -438,7 +438,7 @@ def _guess(name: str, known: Iterable[str]) -> str:
 
 
 def _literal(value: Any) -> str:
-    """A value as a name shows it: 3.0 as 3, a function by its name."""
+    """A value as shown in a name: 3.0 as 3, a function by its name."""
     if callable(value):
         return getattr(value, "__name__", type(value).__name__)
     if isinstance(value, numbers.Real):

@@ -1,4 +1,4 @@
-"""Expected reciprocal rank: a user walks down the ranking and stops where a document satisfies."""
+"""Expected reciprocal rank: a user walks down the ranking and stops at a satisfying document."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from rankstruct.measures.rounding import by_label, elementwise, row_sums
 
 __all__ = ["ERR"]
 
-_NOTHING = 1e-20  # a probability that no sum shows
-_MANY, _FEW = 64, 32  # documents of a group and distinct grades in it, from and up to which it goes by grades
+_NOTHING = 1e-20  # a negligible probability
+_MANY, _FEW = 64, 32  # minimum documents and maximum distinct grades of a tie group that is processed by grades
 
 
 @register_measure
 @dataclass(frozen=True)
 class ERR(Measure):
-    """Expected reciprocal rank, ERR or ERR@k: the sum over ranks of 1/rank times the chance that the user stops there.
+    """Expected reciprocal rank, ERR or ERR@k: the sum over ranks of 1/rank times the probability that the user stops there.
 
-    A document of grade y satisfies with probability (2^y - 1) / 2^max_grade; who is not satisfied goes on. O(n); where documents
-    tie O(n m), m being the cut-off, or without one how many documents that may satisfy it takes until nobody goes on.
+    A document of grade y satisfies the user with probability (2^y - 1) / 2^max_grade; otherwise the user continues. O(n), with
+    ties O(n m), where m is the cut-off, or without one the number of relevant documents until the probability to continue is
+    negligible.
 
     Args:
-        max_grade: the highest grade there is, 4 in most collections. A higher label is an error.
+        max_grade: the highest possible grade, 4 in most collections. A higher label raises ValueError.
 
     Source: Chapelle, Metzler, Zhang, Grinspan, "Expected Reciprocal Rank for Graded Relevance", CIKM 2009.
 
@@ -50,10 +51,10 @@ class ERR(Measure):
         if bool((lists.labels > self.max_grade).any()):
             row, rank = (lists.labels > self.max_grade).nonzero()[0].tolist()
             raise ValueError(
-                f"labels go up to max_grade, {self.max_grade:g}, under {self.name}; {lists.place(row, rank)} has "
+                f"labels must be at most max_grade, {self.max_grade:g}, for {self.name}; {lists.place(row, rank)} has "
                 f"{float(lists.labels[row, rank]):g}; write ERR(max_grade=...)"
             )
-        # Of tied documents in the order of their labels, so that the order of the input does not show in the last bit.
+        # Tied documents in the order of their labels, so that the input order does not affect the last bit.
         ranked = lists.lowest_first()
         stops = torch.where(ranked.where, by_label(self._stop, ranked.labels), 0.0)
         if lists.first is None or lists.last is None:
@@ -70,12 +71,12 @@ class ERR(Measure):
 
 
 def _expected(stops: Tensor, first: Tensor, last: Tensor, cutoff: int | None) -> Tensor:
-    """The chance to stop at each rank up to the cut-off, `[lists, ranks]`, in the mean over all orders of the tied documents.
+    """The mean probability to stop at each rank up to the cut-off over all orders of tied documents, `[lists, ranks]`.
 
-    In a group, let E_i be the mean over its sets of i stopping documents (those that may satisfy) of the chance to pass them all.
-    The i-th of the r stopping ones is then where the user stops with probability E_(i-1) - E_i, and at which of the n ranks it
-    stands is independent of that: at the j-th with probability C(j-1, i-1) C(n-j, r-i) / C(n, r). O(n) for each i; those beyond
-    the cut-off stand behind it.
+    In a group, let E_i be the mean over its sets of i stopping documents (those that may satisfy) of the probability to pass all
+    of them. The user then stops at the i-th of the r stopping ones with probability E_(i-1) - E_i. Its rank among the n ranks is
+    independent of that: it is the j-th with probability C(j-1, i-1) C(n-j, r-i) / C(n, r). O(n) for each i; those beyond the
+    cut-off rank after it.
     """
     stopping = stops > 0
     so_far = stopping.double().cumsum(-1)
@@ -88,7 +89,7 @@ def _expected(stops: Tensor, first: Tensor, last: Tensor, cutoff: int | None) ->
     most = int((seen[:, 1] - first[seen[:, 0], seen[:, 1]]).max()) + 1 if len(seen) else 0
     whole_numbers = torch.arange(1, stops.shape[-1] + 3, dtype=torch.float64, device=stops.device)
     factorials = elementwise(torch.lgamma, whole_numbers)
-    kept = slice(None, cutoff)  # what stands behind it is not looked at
+    kept = slice(None, cutoff)
     stops, first, last, count, reached = (each[:, kept] for each in (stops, first, last, count, reached))
     size, place = last - first + 1, torch.arange(stops.shape[-1], device=stops.device) - first  # place from 0
     r = count.long()
@@ -106,16 +107,17 @@ def _expected(stops: Tensor, first: Tensor, last: Tensor, cutoff: int | None) ->
 
 
 def _falls(stops: Tensor, seen: Tensor, count: Tensor, first: Tensor, last: Tensor, cutoff: int | None) -> Tensor:
-    """E_(i-1) - E_i for i = 1, 2, ... from the first rank of each group on, `[lists, list_size]`; 0 from where they are nothing.
+    """E_(i-1) - E_i for i = 1, 2, ... from the first rank of each group on, `[lists, list_size]`; 0 once they are negligible.
 
-    One document after another: of t documents, the mean over the sets of j takes (t - j) / t of that without the new one, and
-    j / t times its chance to pass of that of j - 1. `seen` is t at each rank, `count` r. Large groups of few grades go by these.
+    Documents are added one by one: for t documents, the mean over sets of j is (t - j) / t times that without the new one, plus
+    j / t times its probability to pass times that of j - 1. `seen` is t at each rank, `count` is r. Large groups of few grades
+    are processed by grades.
     """
     stopping = stops > 0
     most = int(count.max()) if count.numel() else 0
     most = most if cutoff is None else min(most, cutoff)
     least = float(torch.where(stopping, stops, 1.0).min()) if stops.numel() else 1.0
-    if least < 1:  # what comes after is nothing
+    if least < 1:  # later terms are negligible
         most = min(most, math.ceil(math.log(_NOTHING) / math.log1p(-least)))
     falls = torch.zeros_like(stops)
     places = torch.arange(stops.shape[-1], device=stops.device)
@@ -140,7 +142,7 @@ def _falls(stops: Tensor, seen: Tensor, count: Tensor, first: Tensor, last: Tens
 
 
 def _means_by_grade(stops: Tensor, numbers: list[int], most: int) -> Tensor:
-    """E_0, E_1, ... E_most of so many documents of each chance to stop: how many of a set are of one grade is hypergeometric."""
+    """E_0, ..., E_most for `numbers` documents of each probability `stops`; the count of a grade in a set is hypergeometric."""
     factorials = torch.lgamma(torch.arange(1, sum(numbers) + 2, dtype=torch.float64, device=stops.device))
 
     def choices(n: int, k: Tensor) -> Tensor:

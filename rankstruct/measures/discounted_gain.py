@@ -1,6 +1,6 @@
-"""Measures of the form `sum over ranks of discount[rank] x gain[label]`: nDCG, DCG, P, WTA, ERU, a user's own; and their kin.
+"""Measures of the form `sum over ranks of discount[rank] x gain[label]`: nDCG, DCG, P, WTA, ERU, custom ones, and related.
 
-Under ties the expected value is exact and simple: each rank of a group of tied documents gets the group's mean gain.
+The expected value with ties is exact and simple: each rank of a group of tied documents has the group's mean gain.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ GAINS: dict[str, Function] = {"exponential": exponential_gain, "linear": Tensor.
 
 @dataclass(frozen=True)
 class DiscountedGain(Measure):
-    """Base of the measures that are declared by two functions, `discounts` and `gains`.
+    """Base class of the measures that are defined by two functions, `discounts` and `gains`.
 
-    A subclass that defines these two has everything: values, cut-off, ties, best values, and the library's oracles.
-    With `normalized = True` values are divided by that of the best ranking. Who needs the two with cut-off and
-    `min_relevant` applied, takes `position_weights` and `document_gains`.
+    A subclass needs to define only these two; values, cut-off, ties, best values and oracles follow. With `normalized = True`,
+    values are divided by that of the best ranking. `position_weights` and `document_gains` are the two functions with cut-off and
+    `min_relevant` applied.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
@@ -57,17 +57,17 @@ class DiscountedGain(Measure):
 
     @abstractmethod
     def discounts(self, ranks: Tensor) -> Tensor:
-        """What a rank is worth, elementwise: float64 ranks 1, 2, ... to finite numbers that never increase, uncut."""
+        """The discount of each rank, elementwise: float64 ranks 1, 2, ... to finite non-increasing numbers, without cut-off."""
 
     @abstractmethod
     def gains(self, labels: Tensor) -> Tensor:
-        """What a label is worth, elementwise: float64 labels to finite numbers >= 0; a gain of 0 is irrelevance."""
+        """The gain of each label, elementwise: float64 labels to finite numbers >= 0; a gain of 0 means irrelevant."""
 
     def position_weights(self, size: int, device: torch.device | None = None) -> Tensor:
-        """The discounts of ranks 1 to `size`, `[size]` float64, 0 below the cut-off.
+        """The discounts of ranks 1 to `size`, `[size]` float64, 0 after the cut-off.
 
         Raises:
-            ValueError: they increase somewhere, or are not finite.
+            ValueError: they increase, or are not finite.
         """
         weights = self.unchecked_weights(size, device)
         if not bool(weights.isfinite().all()) or bool((weights.diff() > 0).any()):
@@ -77,15 +77,15 @@ class DiscountedGain(Measure):
         return weights
 
     def unchecked_weights(self, size: int, device: torch.device | None = None) -> Tensor:
-        """`position_weights` without a look at the values, so that `torch.compile` can trace it."""
+        """`position_weights` without checking the values, so that `torch.compile` can trace it."""
         kept = size if self.cutoff is None else min(size, self.cutoff)
         ranks = torch.arange(1, kept + 1, dtype=torch.float64, device=device)
         return pad(elementwise(self.discounts, ranks), (0, size - kept))
 
     def document_gains(self, labels: Tensor) -> Tensor:
-        """The gains of labels of any shape, float64; `min_relevant` makes the labels 0 or 1 before.
+        """The gains of labels of any shape, float64; `min_relevant` first makes the labels 0 or 1.
 
-        Equal labels have equal gains, whatever tensor they stand in.
+        Equal labels have bitwise equal gains, in any tensor.
         """
         labels = labels.double()
         if self.min_relevant is not None:
@@ -118,15 +118,15 @@ class DiscountedGain(Measure):
         return lists.weighted(self._checked_gains("labels", lists.labels, lists.where, lists.place))
 
     def best_gains(self, lists: RankedLists, gains: Tensor) -> Tensor:
-        """The gains that the best ranking puts into the ranks that count, largest first; `gains` are the ranking's own.
+        """The gains of the best ranking at the ranks that count, largest first; `gains` are those of the ranking.
 
         Raises:
             ValueError: a gain of `ideal_labels` is negative or not finite; or the measure is normalised, and
-                the caller gave the number of relevant documents but not their labels.
+                `num_relevant` was passed without `ideal_labels`.
         """
         if lists.weights is not None and (lists.ideal_labels is not None or lists.num_relevant is not None):
             raise ValueError(
-                "item_weights go without ideal_labels and num_relevant: documents not given have no weights"
+                "item_weights cannot be combined with ideal_labels or num_relevant: missing documents have no weights"
             )
         if lists.ideal_labels is not None:
             ideal = lists.ideal_labels
@@ -138,7 +138,7 @@ class DiscountedGain(Measure):
             )
         elif self.normalized and lists.num_relevant is not None:
             raise ValueError(
-                f"{self.name} is divided by the value of the best ranking, which num_relevant does not tell; "
+                f"{self.name} is divided by the value of the best ranking, which num_relevant does not determine; "
                 "pass ideal_labels, the labels of all judged documents of each list"
             )
         if self.cutoff is not None and self.cutoff < gains.shape[-1]:
@@ -158,7 +158,7 @@ class DiscountedGain(Measure):
         return gains
 
     def _instead(self, label: float) -> str:
-        """What else may be done where the gain of a label is negative or too large."""
+        """Other ways to fix a gain that is negative or too large, for the message."""
         return ""
 
 
@@ -183,33 +183,33 @@ class _Graded(DiscountedGain):
     takes_item_weights: ClassVar[bool] = True
 
     def discounts(self, ranks: Tensor) -> Tensor:
-        """The chosen discount."""
+        """The selected discount."""
         return (DISCOUNTS[self.discount] if isinstance(self.discount, str) else self.discount)(ranks)
 
     def gains(self, labels: Tensor) -> Tensor:
-        """The chosen gain."""
+        """The selected gain."""
         return (GAINS[self.gain] if isinstance(self.gain, str) else self.gain)(labels)
 
     @property
     def takes_negative_labels(self) -> bool:
-        """Also under a function for a gain, which says what a label is worth."""
+        """Whether labels may be negative, which they may also if the gain is a function."""
         return not isinstance(self.gain, str) or (self.min_relevant is not None and self.min_relevant <= 0)
 
     def document_gains(self, labels: Tensor) -> Tensor:
-        """The chosen gain of labels of any shape, float64; `min_relevant` makes the labels 0 or 1 before."""
+        """The selected gain of labels of any shape, float64; `min_relevant` first makes the labels 0 or 1."""
         if not isinstance(self.gain, str):
             return super().document_gains(labels)
-        # The library's own gains depend on the label alone, and convert it themselves.
+        # The built-in gains depend on the label only, and convert it themselves.
         return self.gains(labels if self.min_relevant is None else is_relevant(labels, self.min_relevant))
 
     def _instead(self, label: float) -> str:
         if not isinstance(self.gain, str):
-            return ", or give min_relevant= to make them binary"
+            return ", or pass min_relevant= to make them binary"
         others = [replace(self, gain="linear"), replace(self, min_relevant=1)] if label >= 0 else []
-        return "".join(f", or take {other.name}" for other in others if other != self)
+        return "".join(f", or use {other.name}" for other in others if other != self)
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
-        """As every discounted gain, with the LETOR tool's rules where they are asked for."""
+        """As for every discounted gain, with the LETOR tool's rules if requested."""
         if not lists.letor:
             return super().compute(lists)
         values, relevant = DiscountedGain.compute(self.with_letor_discount(), lists)
@@ -218,7 +218,7 @@ class _Graded(DiscountedGain):
         return values, relevant
 
     def with_letor_discount(self) -> Any:
-        """The measure with the LETOR tool's discount, unless another than the default was chosen."""
+        """The measure with the LETOR tool's discount, unless a discount other than the default is set."""
         return replace(self, discount="letor") if self.discount == "log2" else self
 
 
@@ -228,9 +228,9 @@ class DCG(_Graded):
     """Discounted cumulative gain, DCG or DCG@k.
 
     Args:
-        min_relevant: labels from this grade on count 1, the others 0; None for graded labels.
-        discount: `"log2"`, 1/log2(1 + rank); `"letor"`, 1 at ranks 1 and 2 and 1/log2(rank) after; or a function of the
-            ranks 1, 2, ... in float64 that never increases.
+        min_relevant: labels from this grade on count as 1, the others as 0; None for graded labels.
+        discount: `"log2"`, 1/log2(1 + rank); `"letor"`, 1 at ranks 1 and 2 and 1/log2(rank) after; or a non-increasing
+            function of the ranks 1, 2, ... in float64.
         gain: `"exponential"`, 2^label - 1; `"linear"`, the label; or an elementwise function of float64 labels, >= 0.
 
     Source: Järvelin and Kekäläinen, "Cumulated Gain-Based Evaluation of IR Techniques", TOIS 2002; the gain is that of
@@ -259,7 +259,7 @@ class nDCG(_Graded):
 
 @dataclass(frozen=True)
 class _OfNDCG(Measure):
-    """What is made of nDCG without a cut-off: it takes nDCG's options, and none."""
+    """Base class of measures derived from nDCG without a cut-off: nDCG's options, except the cut-off."""
 
     cutoff: int | None = field(default=None, init=False)
     discount: str | Function = field(default="log2", kw_only=True)
@@ -274,24 +274,24 @@ class _OfNDCG(Measure):
         return each.with_letor_discount() if letor else each
 
     def document_gains(self, labels: Tensor) -> Tensor:
-        """The gains of labels of any shape, float64, as those of `nDCG`."""
+        """The gains of labels of any shape, float64, as for `nDCG`."""
         return self._each().document_gains(labels)
 
     worth = document_gains
 
     def ranked_gains(self, lists: RankedLists) -> Tensor:
-        """The gain at each rank, as that of `nDCG`."""
+        """The gain at each rank, as for `nDCG`."""
         return self._each().ranked_gains(lists)
 
 
 @register_measure
 @dataclass(frozen=True)
 class mWTA(_OfNDCG):
-    """Winner takes all for several grades: nDCG with a cut-off of its own for each list.
+    """Winner takes all for several grades: nDCG with a list-specific cut-off.
 
-    The cut-off is 3 if the three highest labels hold at least two different grades, otherwise the first rank, in the
-    order of the labels, at which a lower grade stands; with one grade there is none, and any ranking has the value 1. Grades
-    are told apart by their gains. The arguments are those of `DCG`, but for the cut-off.
+    The cut-off is 3 if the three highest labels include at least two different grades, otherwise the first rank, in the order of
+    the labels, with a lower grade; with a single grade there is none, and any ranking has the value 1. Grades are distinguished
+    by their gains. The arguments are those of `DCG`, except for the cut-off.
 
     Source: Le and Smola, "Direct Optimization of Ranking Measures", 2007, section 6.4.
 
@@ -306,18 +306,18 @@ class mWTA(_OfNDCG):
     under_ties: ClassVar[str] = "closed form"
 
     def unchecked_weights(self, size: int, device: torch.device | None = None) -> Tensor:
-        """The discounts of ranks 1 to `size`, `[size]` float64, before the cut-off of any list, not looked at."""
+        """The discounts of ranks 1 to `size`, `[size]` float64, without cut-off and unchecked."""
         return self._each().unchecked_weights(size, device)
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
-        """As nDCG, with what stands behind each list's cut-off left out, in the ranking and in the best one."""
+        """As nDCG with each list's cut-off, for the ranking and the best one."""
         each = self._each(lists.letor)
         gains = each.ranked_gains(lists)
         best = each.best_gains(lists, gains)
         size = max(gains.shape[-1], best.shape[-1])
         gains = pad(lists.over_ties(gains), (0, size - gains.shape[-1]))
         best = pad(best, (0, size - best.shape[-1]))
-        # As many ranks as have the highest gain, and the next one; in a list of one grade that is padding, of gain 0.
+        # The ranks with the highest gain, and the next one; in a list of one grade that is padding, with gain 0.
         highest = (best == best[:, :1]).sum(-1, keepdim=True)
         kept = torch.arange(size, device=gains.device) < (highest + 1).clamp(min=self.least_cutoff)
         weights = kept * each.position_weights(size, gains.device)
@@ -330,7 +330,7 @@ class mWTA(_OfNDCG):
 class MeanNDCG(_OfNDCG):
     """The mean of nDCG@i over i = 1, ..., n for a list of n documents, as the LETOR tool reports it.
 
-    The arguments are those of `DCG`, but for the cut-off.
+    The arguments are those of `DCG`, except for the cut-off.
 
     Source: Qin, Liu, Xu, Li, "LETOR: A Benchmark Collection for Research on Learning to Rank for Information
     Retrieval", Information Retrieval 2010.
@@ -342,7 +342,7 @@ class MeanNDCG(_OfNDCG):
     under_ties: ClassVar[str] = "closed form"
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
-        """Running sums of the ranking over running sums of the best one."""
+        """Cumulative sums of the ranking divided by cumulative sums of the best one."""
         each = self._each(lists.letor)
         gains = each.ranked_gains(lists)
         best = each.best_gains(lists, gains)
@@ -366,11 +366,11 @@ class _Hits(DiscountedGain):
         return (labels > 0).double()
 
     def document_gains(self, labels: Tensor) -> Tensor:
-        """1 for a relevant document, of labels of any shape."""
+        """1 for a relevant document, for labels of any shape."""
         return is_relevant(labels, self.min_relevant).double()
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
-        """Hits are counted whole: only of a group of tied documents that rank k divides, a share is expected."""
+        """Hits are integers, except for the expected share of a group of tied documents that rank k splits."""
         depth = self.cutoff or 1
         relevant = lists.relevant(self.min_relevant)
         defined = (relevant if lists.ideal_labels is None else is_relevant(lists.ideal_labels, self.min_relevant)) > 0
@@ -391,7 +391,7 @@ class _Hits(DiscountedGain):
 @register_measure
 @dataclass(frozen=True)
 class P(_Hits):
-    """Precision at k, P@k: the share of relevant documents in the first k ranks; divided by k also for shorter lists.
+    """Precision at k, P@k: the share of relevant documents in the first k ranks; divided by k even for shorter lists.
 
     Raises:
         ValueError: no cut-off.
@@ -410,7 +410,7 @@ class P(_Hits):
 
     def discounts(self, ranks: Tensor) -> Tensor:
         """1/k at every rank."""
-        assert self.cutoff is not None  # __post_init__ saw to it
+        assert self.cutoff is not None  # checked in __post_init__
         return torch.full_like(ranks, 1 / self.cutoff)
 
 
@@ -431,7 +431,7 @@ class Rprec(Measure):
     under_ties: ClassVar[str] = "closed form"
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
-        """The mean of relevance in a group of tied documents, added up over the first R ranks."""
+        """The mean relevance of tied documents, summed over the first R ranks."""
         relevant = lists.relevant(self.min_relevant)
         total = lists.total_relevant(self.min_relevant)
         kept = lists.ranks <= total.unsqueeze(-1)
@@ -441,10 +441,10 @@ class Rprec(Measure):
 @register_measure
 @dataclass(frozen=True)
 class RBP(_Hits):
-    """Rank-biased precision, RBP or RBP@k: (1 - p) x the sum over relevant documents of p^(rank - 1), p being the patience.
+    """Rank-biased precision, RBP or RBP@k: (1 - p) x the sum over relevant documents of p^(rank - 1), with patience p.
 
     Args:
-        patience: the chance that a user goes on to the next rank, above 0 and below 1.
+        patience: the probability that a user continues to the next rank, above 0 and below 1.
 
     Source: Moffat and Zobel, "Rank-Biased Precision for Measurement of Retrieval Effectiveness", TOIS 2008.
 
@@ -468,16 +468,16 @@ class RBP(_Hits):
         return (1 - self.patience) * self.patience ** (ranks - 1)
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
-        """As every discounted gain."""
+        """As for every discounted gain."""
         return DiscountedGain.compute(self, lists)
 
 
 @register_measure
 @dataclass(frozen=True)
 class ARP(Measure):
-    """Average relevance position with its sign turned, so that higher is better: - the mean rank, weighted by the labels.
+    """Negated average relevance position, so that higher is better: - the mean rank, weighted by the labels.
 
-    The value of the best ranking is below 0, so a list with nothing relevant, which counts 0, is better left out of means:
+    The value of the best ranking is negative, so a list with nothing relevant, which counts as 0, is better left out of means:
     `empty="skip"`. With `min_relevant` labels are 0 or 1. There is no cut-off.
 
     Source: Zhu, "Recall, Precision and Average Precision", 2004; TensorFlow Ranking's ARPMetric.
@@ -492,7 +492,7 @@ class ARP(Measure):
     takes_item_weights: ClassVar[bool] = True
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
-        """The mean gain of a group at each of its ranks."""
+        """The mean gain of tied documents at each of their ranks."""
         gains = lists.labels if self.min_relevant is None else lists.relevant(self.min_relevant)
         gains = lists.over_ties(lists.weighted(gains))
         total = row_sums(gains)
@@ -502,7 +502,7 @@ class ARP(Measure):
 @register_measure
 @dataclass(frozen=True)
 class WTA(_Hits):
-    """Winner takes all: 1 if the first document is relevant, and else 0.
+    """Winner takes all: 1 if the first document is relevant, otherwise 0.
 
     Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", 2010, section 3.
 
@@ -523,7 +523,7 @@ class ERU(DiscountedGain):
     """Expected rank utility, for ratings: sum of max(rating - d, 0) / 2^((rank - 1)/(half_life - 1)).
 
     Args:
-        d: the neutral vote; what is rated no higher gains nothing.
+        d: the neutral vote; ratings up to it have gain 0.
         half_life: the rank whose weight is one half, above 1.
 
     Source: Breese, Heckerman, Kadie, "Empirical Analysis of Predictive Algorithms for Collaborative Filtering", UAI
@@ -548,7 +548,7 @@ class ERU(DiscountedGain):
 
     @property
     def takes_negative_labels(self) -> bool:
-        """Whether votes below the neutral one may be."""
+        """Whether labels may be negative: if the neutral vote is 0 or less."""
         return self.d <= 0
 
     def gains(self, labels: Tensor) -> Tensor:
@@ -556,8 +556,8 @@ class ERU(DiscountedGain):
         return (labels - self.d).clamp(min=0)
 
     def document_gains(self, labels: Tensor) -> Tensor:
-        """What exceeds the neutral vote, of labels of any shape."""
-        return self.gains(labels.double())  # exact wherever a label stands
+        """The part of a rating above the neutral vote, for labels of any shape."""
+        return self.gains(labels.double())  # exact in any tensor
 
 
 @register_measure

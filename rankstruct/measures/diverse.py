@@ -1,9 +1,8 @@
-"""Diversity: documents carry a group (host, topic), and a good result list shows several of them.
+"""Diversity: each document has a group (host, topic), and a good result list shows several groups.
 
-`rerank_diverse` makes a list diverse at test time; `Diverse` is a measure of the list that it leaves. The measures need
-`groups=`, one id a document, in `evaluate`. Expected values over tied documents have no closed form here, so all of these
-declare `under_ties = "worst"`: under `ties="expected"`, too, tied documents stand lowest labels first, so that ties never
-flatter.
+`rerank_diverse` makes a list diverse at test time; `Diverse` measures the resulting list. These measures require `groups=`, one
+id per document, in `evaluate`. Expected values over tied documents have no closed form here, so all of them declare
+`under_ties = "worst"`: even with `ties="expected"`, tied documents are ordered lowest labels first, so that ties never help.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ __all__ = ["Diverse", "StRecall", "alpha_DCG", "alpha_nDCG", "diverse_nDCG", "re
 def rerank_diverse(
     scores: Tensor, groups: Tensor, k: int, where: Tensor | None = None, *, offsets: Tensor | None = None
 ) -> Tensor:
-    """Walk down the scores and keep the first document of each group (integers), until k >= 1 are kept.
+    """Rank by score, keeping only the first document of each group (integers), until there are k >= 1.
 
-    Of all rankings that show min(k, number of groups) documents, one of a group, this is the one that every positional feature
-    map with c > 0 up to k and 0 after it prefers. Equal scores keep their input order; padding is never shown. Lists are padded,
-    `[..., list_size]` and `where`, or flat, `[documents]` and `offsets`.
+    Of all rankings that show min(k, number of groups) documents, one per group, this one has the highest score for every
+    positional feature map with c > 0 up to k and 0 after it. Equal scores keep their input order; padding is never shown. Lists
+    are padded, `[..., list_size]` with `where`, or flat, `[documents]` with `offsets`.
 
     Returns:
-        Ranks, int64 in the shape of `scores`: 1, 2, ... for the documents that are shown, 0 for all others.
+        Ranks, int64 in the shape of `scores`: 1, 2, ... for the documents shown, 0 for all others.
 
     Raises:
-        TypeError, ValueError: types or shapes do not fit, a score is NaN, or k is below 1.
+        TypeError, ValueError: wrong types or shapes, a score that is NaN, or k below 1.
 
     Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", section 7.1.
 
@@ -50,7 +49,7 @@ def rerank_diverse(
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise ValueError(f"k must be a whole number >= 1, got {k!r}")
     if bool((scores.isnan() if where is None else scores.isnan() & where).any()):
-        raise ValueError("scores must not be NaN; padding belongs in where")
+        raise ValueError("scores must not be NaN; mask padding with where=")
     if offsets is not None:
         check_offsets(offsets, scores.shape[0])
     places = torch.arange(scores.numel(), device=scores.device)
@@ -63,7 +62,7 @@ def rerank_diverse(
 
 def _rerank(scores: Tensor, groups: Tensor, where: Tensor, k: int) -> Tensor:
     order = torch.where(where, scores, -torch.inf).argsort(dim=-1, descending=True, stable=True)
-    # Among scores of minus infinity, padding may stand before documents.
+    # Among scores of minus infinity, padding may precede documents.
     order = order.gather(-1, where.gather(-1, order).long().argsort(dim=-1, descending=True, stable=True))
     shown = first_of_groups(groups.gather(-1, order), where.gather(-1, order), k)
     ranks = torch.where(shown, shown.cumsum(-1), 0)
@@ -71,7 +70,7 @@ def _rerank(scores: Tensor, groups: Tensor, where: Tensor, k: int) -> Tensor:
 
 
 def first_of_groups(groups: Tensor, where: Tensor, k: int | None = None) -> Tensor:
-    """Which documents `[..., list_size]`, by rank, are the first real one of their group, and among the first k such ones.
+    """Whether each document, by rank, is the first real one of its group and among the first k such, `[..., list_size]`.
 
     >>> first_of_groups(torch.tensor([1, 1, 2, 3]), torch.ones(4, dtype=torch.bool), 2)
     tensor([ True, False,  True, False])
@@ -81,49 +80,49 @@ def first_of_groups(groups: Tensor, where: Tensor, k: int | None = None) -> Tens
 
 
 def _groups_of(lists: RankedLists, measure: Measure) -> Tensor:
-    """The groups of the lists, by rank; ValueError where there are none, or what does not go with them is given."""
+    """The groups of the lists, by rank; ValueError if there are none, or with incompatible arguments."""
     if lists.groups is None:
-        raise ValueError(f"{measure.name} needs groups=, one id a document: its host or topic")
+        raise ValueError(f"{measure.name} needs groups=, one id per document: its host or topic")
     if lists.letor:
-        raise ValueError(f"the LETOR tool has no {measure.name}; leave convention out")
+        raise ValueError(f"the LETOR tool has no {measure.name}; omit convention")
     if lists.num_relevant is not None or lists.ideal_labels is not None:
         raise ValueError(
-            f"{measure.name} takes its best ranking from the groups of the documents given, so num_relevant and "
-            "ideal_labels do not go with it"
+            f"{measure.name} cannot be combined with num_relevant or ideal_labels, since its best ranking depends on the "
+            "groups of the documents"
         )
     return lists.groups
 
 
 def require_diverse(measure: Measure) -> None:
-    """Refuse a measure without diverse rankings.
+    """Raise ValueError for a measure that does not support diverse rankings.
 
     Raises:
-        ValueError: it is none of the discounted gains and reciprocal ranks with a cut-off, WTA and mWTA.
+        ValueError: the measure is not a discounted gain or reciprocal rank with a cut-off, WTA or mWTA.
     """
     ends = measure.cutoff is not None or isinstance(measure, WTA | mWTA)
     if not ends or not isinstance(measure, DiscountedGain | mWTA | RR):
         raise ValueError(
-            "diverse rankings go with a discounted gain or reciprocal rank that has a cut-off k, such as nDCG@10, P@10 or "
-            f"RR@10, and with WTA and mWTA; got {measure.name}"
+            "diverse rankings require a discounted gain or reciprocal rank with a cut-off k, such as nDCG@10, P@10 or "
+            f"RR@10, or WTA or mWTA; got {measure.name}"
         )
 
 
 @dataclass(frozen=True)
 class Diverse(Measure):
-    """A measure of the list re-ranked diversely: of the first document of each group, walking down the scores.
+    """A measure of the diversified list: only the first document of each group, by score.
 
-    Where the measure is divided by the best ranking's value, that is the best diverse ranking's: it shows the best document of
-    each of the best groups. The cut-off that mWTA has for each list is, too, that of the best documents of the groups: 3 if two
-    grades are among the three best, otherwise one more than there are groups with a document of the highest grade. With groups
-    of one document it is the measure itself.
+    A normalised measure is divided by the value of the best diverse ranking, which shows the best document of each of the best
+    groups. The list-specific cut-off of mWTA is also that of the best documents of the groups: 3 if there are two grades among
+    the three best, otherwise one more than the number of groups with a document of the highest grade. With one document per group
+    it equals the measure itself.
 
-    Its name is that of the measure behind `diverse_`, such as `diverse_RR@10`.
+    Its name is `diverse_` followed by the name of the measure, such as `diverse_RR@10`.
 
     Args:
         measure: a discounted gain or `RR` with a cut-off, `WTA` or `mWTA`; or its name.
 
     Raises:
-        ValueError: another measure.
+        ValueError: an unsupported measure.
 
     Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", section 7.1.
 
@@ -149,7 +148,7 @@ class Diverse(Measure):
 
     @property
     def plain(self) -> Measure:
-        """The measure of the re-ranked list."""
+        """The measure applied to the diversified list."""
         return parse_measure(self.measure)
 
     @property
@@ -159,15 +158,15 @@ class Diverse(Measure):
 
     @property
     def takes_negative_labels(self) -> bool:
-        """Whether the plain measure does."""
+        """Whether the plain measure accepts negative labels."""
         return self.plain.takes_negative_labels
 
     def worth(self, labels: Tensor) -> Tensor:
-        """What the measure's best ranking sorts by."""
+        """The sort key of the measure's best ranking."""
         return self.plain.worth(labels)
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
-        """The measure of the documents shown, beside the best one of each group as all that there is to show."""
+        """The measure of the documents shown, relative to the best document of each group."""
         groups = _groups_of(lists, self)
         plain = self.plain
         gains = lists.relevant(plain.min_relevant) if isinstance(plain, RR) else plain.ranked_gains(lists)  # type: ignore[attr-defined]
@@ -192,7 +191,7 @@ def diverse_nDCG(
     discount: str | Function = "log2",
     gain: str | Function = "exponential",
 ) -> Diverse:
-    """`Diverse(nDCG(...))`: nDCG@k of the list re-ranked diversely, divided by the best diverse ranking's DCG@k.
+    """`Diverse(nDCG(...))`: DCG@k of the diversified list, divided by that of the best diverse ranking.
 
     The arguments are those of `nDCG`.
 
@@ -210,12 +209,12 @@ def diverse_nDCG(
 @register_measure
 @dataclass(frozen=True)
 class alpha_DCG(Measure):
-    """alpha-DCG or alpha-DCG@k: a relevant document gains (1 - alpha)^r, r being the relevant ones of its group above it.
+    """alpha-DCG or alpha-DCG@k: a relevant document has gain (1 - alpha)^r, with r relevant ones of its group above it.
 
-    The ranking judged is the one by score, as it is.
+    The ranking by score is evaluated without diversification.
 
     Args:
-        alpha: how much a repeated group loses, from 0 (DCG with gains 0 and 1) to 1 (only the first of each group counts).
+        alpha: the penalty for a repeated group, from 0 (DCG with gains 0 and 1) to 1 (only the first of each group counts).
 
     Raises:
         ValueError: alpha is not from 0 to 1.
@@ -240,10 +239,10 @@ class alpha_DCG(Measure):
             raise ValueError(f"alpha of {type(self).__name__} must be from 0 to 1, got {self.alpha!r}")
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
-        """Discounted gains, if normalised over those of the greedy ranking: all gains of all groups, the largest first."""
+        """Discounted gains, if normalised divided by those of the greedy ranking: all gains of all groups, largest first."""
         groups = _groups_of(lists, self)
         relevant = lists.relevant(self.min_relevant)
-        # A document's r does not depend on how the groups are interleaved, so neither do the gains that there are to order.
+        # A document's r does not depend on how the groups are interleaved, so neither does the set of gains.
         kept = 1.0 - self.alpha
         gains = relevant * elementwise(lambda earlier: kept**earlier, _earlier_of_group(groups, relevant))
         weights = nDCG(self.cutoff).position_weights(gains.shape[-1], gains.device)
@@ -257,8 +256,8 @@ class alpha_DCG(Measure):
 class alpha_nDCG(alpha_DCG):
     """alpha-nDCG or alpha-nDCG@k: `alpha_DCG` divided by that of the best ranking. The arguments are those of `alpha_DCG`.
 
-    The best ranking is the greedy one, as in the paper, where exact search is hard; with one group a document, as here, the
-    greedy one is the best.
+    The best ranking is the greedy one, as in the paper, where exact search is hard; with one group per document, as here, the
+    greedy ranking is optimal.
 
     Source: as `alpha_DCG`.
 
@@ -270,7 +269,7 @@ class alpha_nDCG(alpha_DCG):
 
 
 def _earlier_of_group(groups: Tensor, relevant: Tensor) -> Tensor:
-    """How many relevant documents of the same group stand above each document; `relevant` is 0 in the padding."""
+    """The number of relevant documents of the same group above each document; `relevant` is 0 in the padding."""
     alike = groups.argsort(dim=-1, stable=True)
     sorted_groups, counted = groups.gather(-1, alike), relevant.gather(-1, alike)
     above = counted.cumsum(-1) - counted
@@ -283,9 +282,9 @@ def _earlier_of_group(groups: Tensor, relevant: Tensor) -> Tensor:
 @register_measure
 @dataclass(frozen=True)
 class StRecall(Measure):
-    """Subtopic recall at k: the share of the groups with a relevant document that have one among the first k ranks.
+    """Subtopic recall at k: of the groups with a relevant document, the share with one among the first k ranks.
 
-    The ranking judged is the one by score, as it is.
+    The ranking by score is evaluated without diversification.
 
     Raises:
         ValueError: no cut-off.
@@ -306,7 +305,7 @@ class StRecall(Measure):
             raise ValueError("StRecall needs a cut-off; write StRecall(5) or 'StRecall@5'")
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
-        """First relevant documents of their groups, among the first k ranks and in all."""
+        """First relevant documents of their groups among the first k ranks, divided by their total number."""
         groups = _groups_of(lists, self)
         relevant = lists.relevant(self.min_relevant)
         first = first_of_groups(groups, relevant > 0).double()

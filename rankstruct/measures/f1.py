@@ -1,8 +1,8 @@
-"""Measures of a set of documents against the relevant ones, by their contingency table: recall, success, F, accuracy.
+"""Set measures from the contingency table of retrieved and relevant documents: recall, success, F, accuracy.
 
-The set is the first k documents of the ranking; or, of measures without a cut-off, all that score above 0. Documents of equal
-score are in it or out of it together then, so that ties do not matter. A scorer that is trained for one of these needs a
-constant to put its threshold at 0: a bias, or for `LinearRanker`, which has none, a column of ones in X.
+The set is the first k documents of the ranking; or, for measures without a cut-off, all that score above 0. Documents with equal
+scores are then either all in it or all out, so ties do not matter. A scorer trained for one of these needs a constant to place
+its threshold at 0: a bias, or for `LinearRanker`, which has none, a column of ones in X.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Accuracy", "F", "R", "Success"]
 
 @dataclass(frozen=True)
 class _AtCutoff(Measure):
-    """Base of the measures that need a cut-off."""
+    """Base class of the measures that require a cut-off."""
 
     under_ties: ClassVar[str] = "closed form"
 
@@ -36,7 +36,7 @@ class _AtCutoff(Measure):
 @register_measure
 @dataclass(frozen=True)
 class R(_AtCutoff):
-    """Recall at k, R@k: the share of the relevant documents that stand in the first k ranks.
+    """Recall at k, R@k: the share of the relevant documents that are in the first k ranks.
 
     Raises:
         ValueError: no cut-off.
@@ -50,7 +50,7 @@ class R(_AtCutoff):
     under_ties: ClassVar[str] = "closed form"
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
-        """Hits in the first ranks, of tied documents those expected, over the number of relevant documents."""
+        """Expected hits in the first ranks, divided by the number of relevant documents."""
         hits = row_sums(lists.over_ties(lists.relevant(self.min_relevant))[:, : self.cutoff])
         total = lists.total_relevant(self.min_relevant)
         return hits / total, total > 0
@@ -59,7 +59,7 @@ class R(_AtCutoff):
 @register_measure
 @dataclass(frozen=True)
 class Success(_AtCutoff):
-    """Success (hit) at k, Success@k: 1 if there is a relevant document in the first k ranks, and else 0.
+    """Success (hit) at k, Success@k: 1 if there is a relevant document in the first k ranks, otherwise 0.
 
     Raises:
         ValueError: no cut-off.
@@ -75,7 +75,7 @@ class Success(_AtCutoff):
     under_ties: ClassVar[str] = "closed form"
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
-        """The probability that the first relevant document stands in the first ranks."""
+        """The probability that the first relevant document is in the first ranks."""
         found = row_sums(first_relevant(lists, self.min_relevant, self.cutoff))
         return found, lists.total_relevant(self.min_relevant) > 0
 
@@ -85,11 +85,11 @@ class Success(_AtCutoff):
 class F(Measure):
     """F-measure of a set of documents: the weighted harmonic mean of its precision and recall; F1 by default.
 
-    With a cut-off k the set is the first k documents, all of a shorter list; without one, those that score above 0, and
-    `F1` judges a classifier. `"F1"` is another name of it.
+    With a cut-off k the set is the first k documents, or all of a shorter list; without one, those that score above 0, so that it
+    evaluates a classifier. `"F1"` is an alias.
 
     Args:
-        beta: how much recall weighs beside precision, above 0.
+        beta: the weight of recall relative to precision, above 0.
 
     Source: van Rijsbergen, "Information Retrieval", 2nd edition, Butterworths 1979; Joachims, "A Support Vector Method for
     Multivariate Performance Measures", ICML 2005.

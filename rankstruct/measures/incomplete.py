@@ -1,7 +1,7 @@
-"""Measures for incomplete judgements: what nobody judged is left out (Bpref), or inferred from a sample of a pool (infAP).
+"""Measures for incomplete judgements: unjudged documents are left out (Bpref), or inferred from a sample of a pool (infAP).
 
-`judged=` of `evaluate` says which documents somebody judged, `pooled=` which were in the pool that the judgements are a sample
-of. Without them all documents were judged. `ideal_labels=` are the labels of all judged documents, retrieved or not.
+In `evaluate`, `judged=` marks the judged documents, and `pooled=` those in the pool that the judgements sample. Without them all
+documents count as judged. `ideal_labels=` are the labels of all judged documents, retrieved or not.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from rankstruct.measures.rounding import elementwise, row_sums
 
 __all__ = ["Bpref", "infAP"]
 
-_EPSILON = 1e-5  # trec_eval's, that there is a share of relevant documents even where none was judged
+_EPSILON = 1e-5  # smoothing of trec_eval, defines the share of relevant documents even if none was judged
 
 
 @register_measure
 @dataclass(frozen=True)
 class Bpref(Measure):
-    """Binary preference: the mean over relevant documents of 1 - min(i, R) / min(N, R), i being the judged irrelevant ones above.
+    """Binary preference: the mean over relevant documents of 1 - min(i, R) / min(N, R), with i judged irrelevant ones above.
 
-    R and N are the numbers of relevant and of judged irrelevant documents; one that was not retrieved adds 0. Documents that
-    nobody judged do not count. There is no cut-off.
+    R and N are the numbers of relevant and of judged irrelevant documents; a relevant document that was not retrieved adds 0.
+    Unjudged documents do not count. There is no cut-off.
 
     Source: Buckley and Voorhees, "Retrieval Evaluation with Incomplete Information", SIGIR 2004, as trec_eval computes it.
 
@@ -42,7 +42,7 @@ class Bpref(Measure):
     under_ties: ClassVar[str] = "closed form"
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
-        """Among a tied irrelevant documents, a relevant one has 0, 1, ... or a of them above it, each as likely."""
+        """A relevant document tied with a irrelevant ones has 0, 1, ... or a of them above it, all equally likely."""
         relevant = lists.relevant(self.min_relevant)
         total = lists.total_relevant(self.min_relevant)
         bad = lists.where.double() - relevant
@@ -68,8 +68,8 @@ class Bpref(Measure):
 class infAP(Measure):
     """Inferred average precision: AP estimated where only a sample of a pool of documents was judged.
 
-    The expected precision at a relevant document counts, of the documents above it, those in the pool, in the proportion in which
-    the judged ones of them are relevant. Where all were judged it is AP, but for an epsilon of 1e-5. There is no cut-off.
+    The expected precision at a relevant document counts the documents above it that are in the pool, in the proportion of
+    relevant ones among those judged. If all documents are judged it is AP, up to an epsilon of 1e-5. There is no cut-off.
 
     Source: Yilmaz and Aslam, "Estimating Average Precision with Incomplete and Imperfect Judgments", CIKM 2006, as trec_eval
     computes it.
@@ -83,10 +83,10 @@ class infAP(Measure):
     under_ties: ClassVar[str] = "closed form"
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
-        """At each rank: the chance that its document is relevant, times the mean of what it adds over who stands above it.
+        """At each rank: the probability that its document is relevant, times its mean contribution over the documents above.
 
-        In a group of n tied documents, of which v0 were not judged, v of these are among the i - 1 above with a hypergeometric
-        probability; given v, all else that counts has a mean of its own, and what is multiplied is independent.
+        In a group of n tied documents, v0 of them unjudged, the number v of these among the i - 1 above is hypergeometric; given
+        v, the other counts are independent, and are replaced by their means.
         """
         relevant = lists.relevant(self.min_relevant)
         total = lists.total_relevant(self.min_relevant)
@@ -98,7 +98,7 @@ class infAP(Measure):
         first, last = (places, places) if lists.first is None or lists.last is None else (lists.first, lists.last)
 
         def split(values: Tensor) -> tuple[Tensor, Tensor]:
-            """How many there are before the group of each rank, and in it."""
+            """The counts before the group of each rank, and in it."""
             so_far = values.cumsum(-1)
             before = (so_far - values).gather(-1, first)
             return before, so_far.gather(-1, last) - before
@@ -122,7 +122,7 @@ class infAP(Measure):
 
 
 def _hypergeometric(hits: int, marked: Tensor, size: Tensor, drawn: Tensor) -> Tensor:
-    """The probability of `hits` marked ones among `drawn` of `size`, elementwise; 0 where that cannot be."""
+    """The probability of `hits` marked items among `drawn` of `size`, elementwise; 0 if impossible."""
     rest = size - marked
     possible = (hits <= marked) & (hits <= drawn) & (drawn - hits <= rest) & (rest >= 0)
     chosen = torch.where(possible, drawn, float(hits))

@@ -1,4 +1,4 @@
-"""The mean of any measure over all orders of tied documents, one by one, for measures that know no closed form."""
+"""The mean of a measure over all orders of tied documents, by enumeration, for measures without a closed form."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from rankstruct.measures.ranked import RankedLists
 from rankstruct.measures.rounding import row_sums
 
 MOST = 5000
-"""So many orders of one list are tried. Documents of one label and group are alike: in which order they stand, counts once."""
+"""Maximum number of orders per list. Documents with the same label and group are interchangeable: their orders count once."""
 
 
 def mean_over_orders(
     compute: Callable[[RankedLists], tuple[Tensor, Tensor]], lists: RankedLists, name: str
 ) -> tuple[Tensor, Tensor]:
-    """What `compute` returns for lists without ties, its values averaged over all orders of the tied documents.
+    """Average the values of `compute`, which does not support ties, over all orders of the tied documents.
 
     Raises:
-        ValueError: a list has more orders than are tried; the message names `name` and the ways out.
+        ValueError: a list has more than `MOST` orders; the message names the measure and the alternatives.
     """
     assert lists.first is not None
     assert lists.last is not None
@@ -39,7 +39,7 @@ def mean_over_orders(
 
 
 def _orders(lists: RankedLists, row: int, name: str) -> np.ndarray:
-    """The orders of a list's documents that differ, `[orders, list_size]`, as places in the ranking there is."""
+    """The distinct orders of a list's documents, `[orders, list_size]`, as indices into the current ranking."""
     assert lists.first is not None
     told_apart = (lists.labels, lists.groups, lists.judged, lists.pooled, lists.weights)
     alike = torch.stack([each[row].double() for each in told_apart if each is not None])
@@ -50,8 +50,8 @@ def _orders(lists: RankedLists, row: int, name: str) -> np.ndarray:
     if count > MOST:
         raise ValueError(
             f"{name} has no closed form for tied scores, and the tied documents of list {int(lists.index[row])} have "
-            f"{count:,} different orders, of which at most {MOST:,} are tried; choose ties='input', 'worst' or 'docid', or "
-            "write a compute that takes tied documents and declare under_ties = 'closed form'"
+            f"{count:,} different orders, more than the limit of {MOST:,}; choose ties='input', 'worst' or 'docid', or write a "
+            "compute that supports tied documents and declare under_ties = 'closed form'"
         )
     choices = [list(_arrangements([*block], kinds)) for block in blocks]
     return np.array([list(itertools.chain(*chosen)) for chosen in itertools.product(*choices)])
@@ -62,7 +62,7 @@ def _count(kinds: np.ndarray) -> int:
 
 
 def _arrangements(block: list[int], kinds: np.ndarray) -> Iterator[list[int]]:
-    """The places of a block in all orders in which the kinds differ."""
+    """The indices of a block in all orders that differ in their kinds."""
     alike = [place for place in block if kinds[place] == kinds[block[0]]]
     others = [place for place in block if kinds[place] != kinds[block[0]]]
     for rest in _arrangements(others, kinds) if others else [[]]:

@@ -1,8 +1,8 @@
-"""Partial area under the ROC curve: AUC against those irrelevant documents alone that a few false positives reach.
+"""Partial area under the ROC curve: AUC restricted to a range of false positive rates.
 
-With m irrelevant documents in rank order, the j-th of them stands for the false positive rates from (j - 1)/m to j/m, and
-the curve's height there is the share of the relevant documents above it. A bound may fall between: that irrelevant document
-then counts by the part of it inside.
+With m irrelevant documents in rank order, the j-th of them covers the false positive rates from (j - 1)/m to j/m, and the height
+of the curve there is the share of the relevant documents above it. A bound of the range may fall inside: that irrelevant document
+then counts fractionally.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _NARROWEST = 1e-9
 @register_measure
 @dataclass(frozen=True)
 class pAUC(Measure):
-    """Partial area under the ROC curve, between two false positive rates; over the area of the window, so that 1 is best.
+    """Partial area under the ROC curve between two false positive rates, divided by the area of the window, so that 1 is best.
 
-    In pairs: the share of (relevant, irrelevant) pairs in the right order, of the irrelevant documents at positions `low * m` to
-    `high * m` among the m irrelevant ones of the ranking, the ends by the part of a document that they cut off. `pAUC(low=0,
-    high=1)` is `AUC`. With `min_tpr` (two-way) only what lies above that true positive rate counts: of the p relevant
-    documents in rank order, those behind the first `min_tpr * p`. There is no cut-off.
+    In pairs: the share of (relevant, irrelevant) pairs in the right order, with the irrelevant documents at positions `low * m`
+    to `high * m` among the m irrelevant ones of the ranking; documents at the ends count fractionally. `pAUC(low=0, high=1)` is
+    `AUC`. With `min_tpr` (two-way), only the area above that true positive rate counts: of the p relevant documents in rank
+    order, those after the first `min_tpr * p`. There is no cut-off.
 
     Args:
         low: the lowest false positive rate.
-        high: the highest.
+        high: the highest false positive rate.
         min_tpr: the lowest true positive rate.
 
     Raises:
@@ -72,7 +72,7 @@ class pAUC(Measure):
             raise ValueError(f"min_tpr of pAUC must be at least 0 and below 1, got {self.min_tpr!r}")
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
-        """One less the part of the window, in units of documents, that lies above the curve."""
+        """1 - the share of the window above the curve."""
         relevant = lists.relevant(self.min_relevant)
         irrelevant = lists.where.double() - relevant
         p, m = relevant.sum(-1, keepdim=True), irrelevant.sum(-1, keepdim=True)
@@ -90,13 +90,13 @@ class pAUC(Measure):
 def _expected_count(
     above: Tensor, relevant: Tensor, number: Tensor, irrelevant: Tensor, first: Tensor, last: Tensor, skipped: Tensor
 ) -> Tensor:
-    """How many relevant documents stand above the irrelevant one at each rank, those up to `skipped` `[lists, 1]` left out.
+    """The number of relevant documents above the irrelevant one at each rank, without the first `skipped` `[lists, 1]`.
 
-    The mean over the orders of its group of tied documents. With r relevant and q irrelevant ones in the group, r j / (q + 1)
-    relevant ones stand before its j-th irrelevant one in the mean; where `skipped` ends within the group, behind t of its
-    relevant ones, the mean of max(X - t, 0) is wanted, X their number, which is at least c = ceil(t) with the probability that
-    the c-th relevant one comes first. By x P(X_j = x; r, q) = j r / (q + 1) P(X_(j+1) = x - 1; r - 1, q + 1) that gives the part
-    of the mean from c on too.
+    This is the mean over the orders of its group of tied documents. With r relevant and q irrelevant ones in the group, the
+    expected number X of relevant ones before its j-th irrelevant one is r j / (q + 1). If `skipped` ends within the group, after
+    t of its relevant ones, the result is the mean of max(X - t, 0); X is at least c = ceil(t) with the probability that the c-th
+    relevant one comes first. By x P(X_j = x; r, q) = j r / (q + 1) P(X_(j+1) = x - 1; r - 1, q + 1), this also determines the
+    part of the mean from c on.
     """
     before, q_before = (each.gather(-1, first) for each in (above - relevant, number - irrelevant))
     r, q = above.gather(-1, last) - before, number.gather(-1, last) - q_before
@@ -115,7 +115,7 @@ def _expected_count(
 
 
 def _leaders(y: Tensor, c: Tensor, r: Tensor, q: Tensor) -> Tensor:
-    """The probability that just y of q irrelevant documents precede the c-th of r relevant ones in a random order."""
+    """The probability that exactly y of q irrelevant documents precede the c-th of r relevant ones in a random order."""
     logarithm = _log_choose(y + c - 1, y) + _log_choose(q - y + r - c, q - y) - _log_choose(r + q, q)
     return torch.where((y >= 0) & (y <= q) & (c >= 1) & (c <= r), logarithm.exp(), 0.0)
 

@@ -1,6 +1,6 @@
-"""Lists of documents in rank order: what every measure is computed on, and the door where input is checked.
+"""Lists of documents in rank order, the input of every measure, and validation of user input.
 
-`rank_lists` takes padded lists `[..., list_size]` or flat ones with offsets, checks their values, sorts each list by
+`rank_lists` accepts padded lists `[..., list_size]` or flat ones with offsets, checks their values, sorts each list by
 its scores once for all measures, and yields `RankedLists`: two-dimensional batches with the best-scored document first.
 """
 
@@ -40,7 +40,7 @@ Convention = Literal["letor"]
 
 _CELLS = 2**21  # of a batch, padding included
 _PER_DOCUMENT = ("groups", "judged", "pooled", "weights")
-_WIDE = (torch.int64, torch.uint64)  # what may hold numbers that float64 does not
+_WIDE = (torch.int64, torch.uint64)  # dtypes with numbers that float64 does not represent
 
 
 @dataclass(frozen=True)
@@ -51,19 +51,18 @@ class RankedLists:
         labels: `[lists, list_size]`, by rank.
         where: `[lists, list_size]` bool, by rank.
         order: `[lists, list_size]`, the index in the input of the document at each rank.
-        index: `[lists]`, the number of each list in the input, leading dimensions counted as one.
-        first: `[lists, list_size]`, for each rank (from 0) the first rank of its group of tied documents; None without
-            ties, or where another rule than `expected` has ordered them.
-        last: the same for the last rank of the group.
-        letor: whether the LETOR tool's convention holds.
-        num_relevant: `[lists]` float64, the number of relevant documents where the caller gave it.
-        ideal_labels: `[lists, judged]` float64, NaN as padding, the labels of all judged documents where the caller
-            gave them.
-        groups: `[lists, list_size]` int64, by rank, the group of each document where the caller gave them.
+        index: `[lists]`, the number of each list in the input, leading dimensions flattened.
+        first: `[lists, list_size]`, for each 0-based rank the first rank of its group of tied documents; None without ties, or
+            unless `ties="expected"`.
+        last: likewise, the last rank of the group.
+        letor: whether the LETOR tool's convention applies.
+        num_relevant: `[lists]` float64, the number of relevant documents, or None.
+        ideal_labels: `[lists, judged]` float64, NaN as padding, the labels of all judged documents, or None.
+        groups: `[lists, list_size]` int64, by rank, the group of each document, or None.
         positive: `[lists]`, the number of documents that score above 0.
-        judged: `[lists, list_size]` bool, by rank, which documents were judged; None if all were. The others have label 0.
-        pooled: the same for which documents were in the pool that was to be judged; None if those that were judged.
-        weights: `[lists, list_size]` float64, by rank, the item weights where the caller gave them, 0 in the padding.
+        judged: `[lists, list_size]` bool, by rank, which documents were judged; None for all. The others have label 0.
+        pooled: likewise, which documents were in the pool; None for the judged ones.
+        weights: `[lists, list_size]` float64, by rank, the item weights, 0 in the padding, or None.
     """
 
     labels: Tensor
@@ -83,23 +82,23 @@ class RankedLists:
 
     @property
     def ranks(self) -> Tensor:
-        """1, 2, ... `[list_size]` float64."""
+        """The ranks 1, 2, ..., `[list_size]` float64."""
         return torch.arange(1, self.labels.shape[-1] + 1, dtype=torch.float64, device=self.labels.device)
 
     @property
     def lengths(self) -> Tensor:
-        """`[lists]`, the number of real documents."""
+        """The number of real documents, `[lists]`."""
         return self.where.sum(-1)
 
     def relevant(self, min_relevant: float | None) -> Tensor:
-        """`[lists, list_size]` float64, 1 for a relevant document, by rank."""
+        """1 for a relevant document, by rank, otherwise 0, `[lists, list_size]` float64."""
         return (is_relevant(self.labels, min_relevant) & self.where).double()
 
     def total_relevant(self, min_relevant: float | None) -> Tensor:
-        """`[lists]` float64, the number of relevant documents, whether in the list or not.
+        """The number of relevant documents, whether in the list or not, `[lists]` float64.
 
         Raises:
-            ValueError: the number that the caller gave is smaller than what the list holds.
+            ValueError: `num_relevant` is smaller than the number in the list.
         """
         if self.ideal_labels is not None and self.num_relevant is None:
             return is_relevant(self.ideal_labels, min_relevant).sum(-1).double()  # NaN compares as False
@@ -109,16 +108,16 @@ class RankedLists:
         if bool((here > self.num_relevant).any()):
             at = int((here > self.num_relevant).nonzero()[0])
             raise ValueError(
-                f"num_relevant counts all relevant documents of a list; it is {self.num_relevant[at]:g} for list "
-                f"{int(self.index[at])}, which holds {here[at]:g}; count by the same min_relevant, or pass ideal_labels"
+                f"num_relevant must count all relevant documents of a list; it is {self.num_relevant[at]:g} for list "
+                f"{int(self.index[at])}, which has {here[at]:g}; count with the same min_relevant, or pass ideal_labels"
             )
         return self.num_relevant
 
     def over_ties(self, values: Tensor) -> Tensor:
-        """`values` `[lists, list_size]`, functions of the labels, replaced by their means over each group of tied documents."""
+        """Replace `values` `[lists, list_size]`, functions of the labels, by their means over each group of tied documents."""
         if self.first is None or self.last is None:
             return values
-        # Sums of whole numbers are exact. Others are added in the order of the labels, not of the input.
+        # Sums of whole numbers are exact. Others are summed in the order of the labels, not of the input.
         exact = bool(((values == values.round()) & (values.abs() < 2**32)).all())
         if not exact:
             values = values.gather(-1, self._by_label)
@@ -133,41 +132,41 @@ class RankedLists:
 
     @cached_property
     def _by_label(self) -> Tensor:
-        """The places `[lists, list_size]` with each group of tied documents in the order of the labels, lowest first."""
+        """Indices `[lists, list_size]` that order each group of tied documents by label, lowest first."""
         assert self.first is not None
         order = self.labels.argsort(dim=-1, stable=True)
         return order.gather(-1, self.first.gather(-1, order).argsort(dim=-1, stable=True))
 
     def reordered(self, places: Tensor) -> RankedLists:
-        """The documents at other ranks, `places` `[lists, list_size]`, and nothing tied."""
+        """The lists reordered by the indices `places` `[lists, list_size]`, without ties."""
         given = {name: getattr(self, name) for name in ("labels", "where", "order", *_PER_DOCUMENT)}
         changed: dict[str, Any] = {name: value.gather(-1, places) for name, value in given.items() if value is not None}
         return replace(self, **changed, first=None, last=None)
 
     def lowest_first(self) -> RankedLists:
-        """Tied documents in the order of their labels, lowest first, and nothing tied."""
+        """The lists with ties broken by label, lowest first."""
         return self if self.first is None else self.reordered(self._by_label)
 
     def select(self, rows: Tensor) -> RankedLists:
-        """Some of the lists, by place; one may be taken several times."""
+        """Select lists by index; a list may be selected several times."""
         found = {each.name: getattr(self, each.name) for each in fields(self)}
         changed: dict[str, Any] = {name: value[rows] for name, value in found.items() if isinstance(value, Tensor)}
         return replace(self, **changed)
 
     def weighted(self, values: Tensor) -> Tensor:
-        """`values` `[lists, list_size]`, by rank, times the item weights, if there are any."""
+        """`values` `[lists, list_size]`, by rank, times the item weights if given."""
         return values if self.weights is None else values * self.weights
 
     def place(self, row: int, rank: int) -> str:
-        """Which document it is, in the caller's terms."""
+        """The location of a document in the input, for messages."""
         return f"list {int(self.index[row])}, document {int(self.order[row, rank])}"
 
 
 def is_relevant(labels: Any, min_relevant: float | None) -> Any:
-    """Which labels count as relevant: those above 0, or from the grade `min_relevant` on.
+    """Whether labels are relevant: above 0, or at least the grade `min_relevant`.
 
-    Labels are a tensor or an array, and so is the answer. They are compared in float32: a label 0.7 counts from 0.7 on, whatever
-    precision it came in.
+    Labels are a tensor or an array, and so is the result. They are compared in float32, so that a label 0.7 of any precision
+    reaches the grade 0.7.
     """
     if min_relevant is None:
         return labels > 0
@@ -193,10 +192,10 @@ def rank_lists(
     item_weights: Any = None,
     signed: bool = False,
 ) -> tuple[torch.Size, Iterator[RankedLists]]:
-    """Check the input and sort it; returns the shape of the lists and their batches in rank order.
+    """Check and sort the input; returns the shape of the lists and an iterator over batches in rank order.
 
     Padded input is one batch; flat input is padded in groups of similar length. See `evaluate` for the arguments and errors;
-    labels below 0 are refused unless they are `signed`. Values are checked as the batches are drawn.
+    negative labels raise ValueError unless `signed`. Values are checked during iteration.
     """
     scores, labels = _as_scores(scores, ties), as_real("labels", labels)
     where, offsets = None if where is None else as_tensor("where", where), as_offsets(offsets)
@@ -237,11 +236,11 @@ def rank_lists(
 
 
 def _ideal(labels: Any, offsets: Any, lists: torch.Size, device: torch.device, *, flat: bool) -> tuple[Any, Any]:
-    """Ideal labels as tensors, checked; None where there are none."""
+    """Ideal labels as checked tensors, or None."""
     if labels is not None:
         return _check_ideal_labels(as_real("ideal_labels", labels).to(device), as_offsets(offsets), lists, flat=flat)
     if offsets is not None:
-        raise ValueError("ideal_offsets tell the lists of flat ideal_labels; give these too")
+        raise ValueError("ideal_offsets require flat ideal_labels; pass these too")
     return None, None
 
 
@@ -255,10 +254,10 @@ def _check_ties(ties: str, docids: Any) -> None:
 def lay_out(
     scores: Tensor, where: Tensor | None, offsets: Tensor | None, others: Tensor | None = None
 ) -> Iterator[tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]]:
-    """Batches: the numbers of the lists, their mask, and how any per-document tensor becomes `[lists, list_size]`.
+    """Yield batches: list numbers, mask, and a function that arranges per-document tensors as `[lists, list_size]`.
 
-    Padded lists are one batch, flat ones a batch for each group of similar length, also by `others`, the offsets of something
-    else that lists have; none is larger than `_CELLS`, but for a list.
+    Padded lists are one batch, flat ones a batch for each group of similar length, also by other offsets of the lists, `others`;
+    none is larger than `_CELLS`, except for a single list.
     """
     if offsets is None:
         rows = (scores.shape[:-1].numel(), scores.shape[-1])
@@ -287,7 +286,7 @@ def _buckets(offsets: Tensor, others: Tensor | None) -> Iterator[Tensor]:
 
 
 def _rows_of(flat: Tensor, offsets: Tensor, index: Tensor) -> Tensor:
-    """Flat values of some lists as `[lists, longest]`, NaN as padding."""
+    """Flat values of selected lists as `[lists, longest]`, NaN as padding."""
     lengths = offsets.diff()[index].unsqueeze(1)
     columns = torch.arange(max(1, int(lengths.max())), device=flat.device)
     where = columns < lengths
@@ -298,7 +297,7 @@ def _rows_of(flat: Tensor, offsets: Tensor, index: Tensor) -> Tensor:
 def _rank(
     scores: Tensor, labels: Tensor, where: Tensor, keys: Tensor | None, index: Tensor, ties: str, signed: bool
 ) -> RankedLists:
-    """Check the values of one padded batch and sort it; `keys` orders tied documents under `docid`, highest first."""
+    """Check the values of one padded batch and sort it; `keys` orders tied documents with `docid`, highest first."""
     labels = labels.double()
     for name, values in (("labels", labels), ("scores", scores)):
         above = values > -torch.inf if signed or name == "scores" else values >= 0
@@ -308,8 +307,8 @@ def _rank(
             place, found = f"list {int(index[row])}, document {column}", float(values[row, column])
             if math.isfinite(found):
                 raise ValueError(f"{NOT_NEGATIVE}; {place} has {found:g}")
-            raise ValueError(f"{name} must be finite; {place} has {found}; repair it, or mask it as padding with where")
-    if keys is not None:  # trec_eval's, which holds scores as C floats
+            raise ValueError(f"{name} must be finite; {place} has {found}; fix it, or mask it as padding with where=")
+    if keys is not None:  # trec_eval stores scores as C floats
         scores = scores.float().clamp(torch.finfo(torch.float32).min, torch.finfo(torch.float32).max)
     if not bool(where.all()):
         scores = scores.masked_fill(~where, -torch.inf)
@@ -321,7 +320,7 @@ def _rank(
         order = keys.argsort(dim=-1, descending=True, stable=True)
     if order is not None:
         scores = scores.gather(-1, order)
-    # A stable sort keeps the order just made, or that of the input, among equal scores; padding goes last.
+    # A stable sort keeps the order from above, or the input order, among equal scores; padding is last.
     ranked_scores, by_score = scores.sort(dim=-1, descending=True, stable=True)
     order = by_score if order is None else order.gather(-1, by_score)
     where = where.gather(-1, order)
@@ -331,7 +330,7 @@ def _rank(
 
 
 def _tie_groups(scores: Tensor, where: Tensor) -> tuple[Tensor, Tensor] | tuple[None, None]:
-    """First and last rank (from 0) of each rank's group of equal scores, or Nones where no real documents tie."""
+    """First and last 0-based rank of each rank's group of equal scores, or Nones if no real documents tie."""
     same = (scores[:, 1:] == scores[:, :-1]) & where[:, 1:]
     if not bool(same.any()):
         return None, None
@@ -346,12 +345,12 @@ def _tie_groups(scores: Tensor, where: Tensor) -> tuple[Tensor, Tensor] | tuple[
 
 
 def as_tensor(name: str, values: Any) -> Tensor:
-    """Tensors as they are; arrays and sequences as tensors."""
+    """Convert arrays and sequences to tensors; tensors are returned unchanged."""
     return values if isinstance(values, Tensor) else to_tensor(as_numbers(name, values))
 
 
 def as_real(name: str, values: Any) -> Tensor:
-    """Tensors as they are; arrays and sequences as tensors, whole numbers among them as float64, which holds them."""
+    """Convert arrays and sequences to tensors, integers to float64; tensors are returned unchanged."""
     if isinstance(values, Tensor):
         if values.dtype in _WIDE:
             as_numbers(name, values)
@@ -361,32 +360,34 @@ def as_real(name: str, values: Any) -> Tensor:
 
 
 def _as_scores(values: Any, ties: str) -> Tensor:
-    """Scores as floats that tie where they do; under `docid` rounded, as all are there."""
+    """Convert scores to floats with the same ties; with `docid` they may be rounded."""
     if isinstance(values, Tensor) and (values.is_floating_point() or values.is_complex() or values.is_nested):
-        return values  # for `check_lists` to look at
+        return values  # checked by `check_lists`
     device = values.device if isinstance(values, Tensor) else None
     found = as_numbers("scores", values, exact=False).astype(np.float64) if ties == "docid" else as_scores(values)
     return to_tensor(found).to(device)
 
 
 def _docid_keys(docids: Any, scores: Tensor) -> Tensor:
-    """Integers that order as the document ids do."""
+    """Integers in the order of the document ids."""
     if not isinstance(docids, Tensor):
         names = known_ids("docids", docids)
         try:
             docids = torch.as_tensor(np.unique(names, return_inverse=True)[1].reshape(names.shape))
-        except TypeError:  # there is no order among them
-            raise TypeError("docids must be all strings or all integers, to break ties by their order") from None
+        except TypeError:  # not comparable
+            raise TypeError(
+                "docids must be all strings or all integers, since they break ties by their order"
+            ) from None
     if docids.shape != scores.shape:
         raise ValueError(
-            f"docids must have the shape of scores, one id a document; got docids {tuple(docids.shape)} "
+            f"docids must have the shape of scores, one id per document; got docids {tuple(docids.shape)} "
             f"and scores {tuple(scores.shape)}"
         )
     return docids.to(scores.device)
 
 
 def _group_numbers(groups: Any, scores: Tensor) -> Tensor:
-    """Groups as int64 in the shape of scores; names are numbered."""
+    """Convert groups to int64 in the shape of scores; names are numbered."""
     if not isinstance(groups, Tensor):
         names = known_ids("groups", groups)
         if names.dtype.kind not in "iu":
@@ -399,7 +400,7 @@ def _group_numbers(groups: Any, scores: Tensor) -> Tensor:
 
 
 def _documents(scores: Tensor, groups: Any, judged: Any, pooled: Any, item_weights: Any) -> dict[str, Tensor]:
-    """What was given of each document, in the shape of scores."""
+    """The per-document arguments that were passed, in the shape of scores."""
     found = {}
     if groups is not None:
         found["groups"] = _group_numbers(groups, scores)
@@ -412,13 +413,13 @@ def _documents(scores: Tensor, groups: Any, judged: Any, pooled: Any, item_weigh
 
 
 def _flags(name: str, flags: Any, scores: Tensor) -> Tensor:
-    """One truth value a document, in the shape of scores."""
+    """One boolean per document, in the shape of scores."""
     flags = as_tensor(name, flags).to(scores.device)
     if flags.dtype != torch.bool:
-        raise TypeError(f"{name} must be boolean, one a document, got {flags.dtype}")
+        raise TypeError(f"{name} must be boolean, one per document, got {flags.dtype}")
     if flags.shape != scores.shape:
         raise ValueError(
-            f"{name} must have the shape of scores, one a document; got {name} {tuple(flags.shape)} and scores "
+            f"{name} must have the shape of scores, one per document; got {name} {tuple(flags.shape)} and scores "
             f"{tuple(scores.shape)}"
         )
     return flags
@@ -428,7 +429,7 @@ def _item_weights(weights: Any, scores: Tensor) -> Tensor:
     weights = as_real("item_weights", weights).to(scores.device).double()
     if weights.shape != scores.shape:
         raise ValueError(
-            f"item_weights must have the shape of scores, one a document; got item_weights {tuple(weights.shape)} and scores "
+            f"item_weights must have the shape of scores, one per document; got item_weights {tuple(weights.shape)} and scores "
             f"{tuple(scores.shape)}"
         )
     return weights
@@ -447,7 +448,7 @@ def _checked_weights(weights: Tensor, real: Tensor, index: Tensor) -> Tensor:
 
 def _check_num_relevant(num_relevant: Tensor, lists: torch.Size) -> Tensor:
     if num_relevant.shape != lists:
-        raise ValueError(f"num_relevant must be one a list, shape {tuple(lists)}; got {tuple(num_relevant.shape)}")
+        raise ValueError(f"num_relevant must be one per list, shape {tuple(lists)}; got {tuple(num_relevant.shape)}")
     num_relevant = num_relevant.reshape(-1).double()
     if not bool((num_relevant >= 0).all()):
         at = int((~(num_relevant >= 0)).nonzero()[0])
@@ -461,7 +462,7 @@ def _check_ideal_labels(
     """Labels `[lists, judged]`, or flat with their offsets, in float64."""
     if offsets is not None:
         if not flat:
-            raise ValueError("ideal_offsets go with flat lists, which offsets, qid or group tell")
+            raise ValueError("ideal_offsets require flat lists, with offsets, qid or group")
         shape = (lists.numel() + 1,)
         if (
             not isinstance(offsets, Tensor)
@@ -471,23 +472,25 @@ def _check_ideal_labels(
         ):
             got = f"{tuple(offsets.shape)} {offsets.dtype}" if isinstance(offsets, Tensor) else type(offsets).__name__
             raise ValueError(
-                f"ideal_offsets must be int64 {list(shape)}, one more than there are lists, and ideal_labels flat; got {got} and "
-                f"{tuple(ideal_labels.shape)}"
+                f"ideal_offsets must be int64 {list(shape)}, one more than the number of lists, and ideal_labels flat; got {got} "
+                f"and {tuple(ideal_labels.shape)}"
             )
         check_offsets(offsets, ideal_labels.shape[0], "ideal_offsets", "ideal_labels")
         wrong = ~ideal_labels.isfinite()
         if bool(wrong.any()):
             at = int(wrong.nonzero()[0, 0])
             number = int(torch.searchsorted(offsets, at, right=True)) - 1
-            raise ValueError(f"flat ideal_labels must be finite; those of list {number} hold {float(ideal_labels[at])}")
+            raise ValueError(
+                f"flat ideal_labels must be finite; those of list {number} contain {float(ideal_labels[at])}"
+            )
         return ideal_labels.double(), offsets.to(ideal_labels.device)
     if ideal_labels.dim() != len(lists) + 1 or ideal_labels.shape[:-1] != lists:
         raise ValueError(
-            f"ideal_labels must hold the labels of all judged documents of each list, NaN as padding, shape "
+            f"ideal_labels must be the labels of all judged documents of each list, NaN as padding, shape "
             f"{(*lists, 'judged')}, or be flat, with ideal_offsets; got {tuple(ideal_labels.shape)}"
         )
     ideal_labels = ideal_labels.reshape(lists.numel(), ideal_labels.shape[-1])
     if bool(ideal_labels.isinf().any()):
         at = int(ideal_labels.isinf().nonzero()[0, 0])
-        raise ValueError(f"ideal_labels must be finite, or NaN as padding; those of list {at} hold an infinity")
+        raise ValueError(f"ideal_labels must be finite, or NaN as padding; those of list {at} contain an infinity")
     return ideal_labels.double(), None

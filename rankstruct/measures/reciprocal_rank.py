@@ -17,7 +17,7 @@ __all__ = ["RR"]
 @register_measure
 @dataclass(frozen=True)
 class RR(Measure):
-    """Reciprocal rank, RR or RR@k: 1/rank of the first relevant document, 0 if it stands below rank k.
+    """Reciprocal rank, RR or RR@k: 1/rank of the first relevant document, 0 if it is below rank k.
 
     Source: Voorhees, "The TREC-8 Question Answering Track Report", TREC 1999; for ties McSherry and Najork, ECIR 2008.
 
@@ -36,12 +36,12 @@ class RR(Measure):
 
 
 def first_relevant(lists: RankedLists, min_relevant: float | None, cutoff: int | None) -> Tensor:
-    """The probability that the first relevant document stands at a rank, up to the cut-off, `[lists, ranks]`.
+    """The probability that the first relevant document is at each rank, up to the cut-off, `[lists, ranks]`.
 
     In a group of n tied documents, r of them relevant, the i-th is irrelevant, given that those before it in the
-    group are, with probability 1 - r/(n-i+1). The running product of these, over all groups, is the probability
-    that nothing relevant came yet: it is exactly 0 from the first relevant document's group on, and only products
-    of numbers in [0, 1] are formed, so a group of any size is safe.
+    group are, with probability 1 - r/(n-i+1). The cumulative product of these, over all groups, is the probability
+    of no relevant document so far: it is exactly 0 from the first relevant document's group on, and only products
+    of numbers in [0, 1] are computed, so groups of any size are safe.
     """
     relevant = lists.relevant(min_relevant)
     kept = slice(None, cutoff)

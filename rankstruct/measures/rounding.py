@@ -1,8 +1,8 @@
-"""The same number for the same thing, to the last bit: what a measure is computed with so that equal rankings tie.
+"""Bitwise reproducible arithmetic for the measures, so that equal rankings have exactly equal values.
 
-A vectorised loop of torch leaves the end of a tensor, or of one thread's share of it, to a scalar loop that may round
-otherwise; and the order in which a row is added up depends on the shape around it. Neither may show on the CPU: labels,
-gains and values are compared by `==`. (Other devices have one function for all elements, but add up as they like.)
+A vectorised loop of torch leaves the end of a tensor, or of a thread's share of it, to a scalar loop that may round differently;
+and the order of summation in a row depends on the shape of the tensor. Neither may affect results on the CPU: labels, gains and
+values are compared by `==`. (Other devices use one function for all elements, but sum in any order.)
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from torch import Tensor
 
 from rankstruct.lists import is_plain
 
-_VECTORS, _SHARE = 64, 32768  # a whole number of vectors, however wide; what torch does not divide between threads
+_VECTORS, _SHARE = 64, 32768  # a multiple of any vector width; a size that torch does not split between threads
 
 
 def row_sums(values: Tensor) -> Tensor:
-    """The sums of the rows of `values` `[..., n]`, added from left to right, so that zeros behind a row change nothing.
+    """Sum the rows of `values` `[..., n]` from left to right, so that trailing zeros change nothing.
 
     >>> row_sums(torch.tensor([[0.5, 0.25, 0.0]]))
     tensor([0.7500])
@@ -28,7 +28,7 @@ def row_sums(values: Tensor) -> Tensor:
 
 
 def elementwise(function: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
-    """`function(values)` of any shape for an elementwise function, each result of its value alone and not of its place."""
+    """`function(values)` for an elementwise function, with results that do not depend on the position in the tensor."""
     if not is_plain(values):
         return function(values)
     flat, size = values.reshape(-1), values.numel()
@@ -41,7 +41,7 @@ def elementwise(function: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
 
 
 def by_label(function: Callable[[Tensor], Tensor], labels: Tensor) -> Tensor:
-    """`function(labels)` for an elementwise function of others, called once a distinct label; traced, as it is.
+    """`function(labels)` for a user's elementwise function, called only on distinct labels; when traced, called directly.
 
     >>> by_label(lambda labels: labels**2, torch.tensor([[0.0, 3.0], [3.0, 0.5]]))
     tensor([[0.0000, 9.0000],
@@ -62,7 +62,7 @@ def by_label(function: Callable[[Tensor], Tensor], labels: Tensor) -> Tensor:
 
 
 def exponential_gain(labels: Tensor) -> Tensor:
-    """2^label - 1 of real labels of any shape and kind, float64.
+    """2^label - 1 for real labels of any shape and dtype, float64.
 
     >>> exponential_gain(torch.tensor([0.0, 2.0]))
     tensor([0., 3.], dtype=torch.float64)
@@ -73,7 +73,7 @@ def exponential_gain(labels: Tensor) -> Tensor:
 
 
 def _exponential_gain(labels: Tensor) -> Tensor:
-    """`elementwise` of one function, in place: it stands in the hot path of losses."""
+    """`elementwise` for one function, in place: it is on the hot path of losses."""
     size = labels.numel()
     filled = labels.new_empty(size + -size % _VECTORS, dtype=torch.float64)
     gains = filled[:size].view(labels.shape).copy_(labels)
@@ -84,7 +84,7 @@ def _exponential_gain(labels: Tensor) -> Tensor:
 
 @torch.library.custom_op("rankstruct::exponential_gain", mutates_args=())
 def _traced_gain(labels: Tensor) -> Tensor:
-    """The same as an operator, which `torch.compile` leaves as it is."""
+    """The same as an operator, which `torch.compile` leaves unchanged."""
     return _exponential_gain(labels)
 
 

@@ -1,8 +1,8 @@
-"""Scorers: features `[..., list_size, d]` to scores `[..., list_size]`; each document is scored by itself.
+"""Scorers: features `[..., list_size, d]` to scores `[..., list_size]`; each document is scored independently.
 
-A `PreparedScorer` takes raw features, whose preparation may look at whole lists. All are called alike: which documents are real
-is `where`, or where the lists of flat features `[documents, d]` begin is `offsets`, and who scores each document by itself does
-not look at them.
+A `PreparedScorer` accepts raw features, whose preparation may depend on complete lists. All scorers have the same signature:
+`where` marks real documents, or `offsets` separates the lists of flat features `[documents, d]`; scorers of independent
+documents ignore both.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ __all__ = [
 ]
 
 
-_TREE_NODES = 2**20  # of documents and trees, that are looked at together
-_LIGHTGBM_ZERO = 1.0000000180025095e-35  # 1e-35 in float32; what is as small is a zero
+_TREE_NODES = 2**20  # documents times trees per block
+_LIGHTGBM_ZERO = 1.0000000180025095e-35  # 1e-35 in float32; smaller values count as zero
 
 
 class Scorer(nn.Module):
-    """Base of the scorers. Calling one gives a tensor, which type checkers are not told by torch."""
+    """Base of the scorers, with a typed `__call__`."""
 
     __call__: Callable[..., Tensor]
 
 
 class _Several(Scorer):
-    """What is made of several scorers, `scorers`, one at least."""
+    """Base of combinations of one or more `scorers`."""
 
     def __init__(self, scorers: Sequence[nn.Module]) -> None:
         super().__init__()
         if not scorers:
-            raise ValueError("scorers must be one or more")
+            raise ValueError("scorers must not be empty")
         self.scorers = nn.ModuleList(scorers)
 
 
 class LinearScorer(Scorer):
-    """Scores `<w, x>`, without a bias, which no ranking would see.
+    """A linear scorer `<w, x>`, without a bias, which does not affect rankings.
 
     Args:
         num_features: d, the number of features of a document.
 
-    The weights start at zero, where all documents tie and a convex objective has its reference value.
+    The weights are initialised to zero, where all documents tie and a convex objective has its reference value.
 
     >>> import torch
     >>> LinearScorer(3)(torch.ones(2, 5, 3)).shape
@@ -68,19 +68,19 @@ class LinearScorer(Scorer):
         nn.init.zeros_(self.linear.weight)
 
     def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
-        """Scores `[..., list_size]` of features `[..., list_size, d]`; raises ValueError, or TypeError for another dtype."""
+        """Return scores `[..., list_size]` of features `[..., list_size, d]`; raises ValueError, or TypeError for the dtype."""
         _check_features(features, self.num_features, next(self.parameters(), None))
         return self.linear(features).squeeze(-1)
 
 
 class MLPScorer(Scorer):
-    """Scores by a multilayer perceptron, the same for every document.
+    """An MLP that scores each document.
 
     Args:
         num_features: d, the number of features of a document.
-        hidden: the widths of the hidden layers; a number is that of a single one.
-        dropout: the probability that a hidden unit is left out in training.
-        normalize: whether the features pass a layer norm first.
+        hidden: the widths of the hidden layers; a number for a single one.
+        dropout: the dropout probability of hidden units.
+        normalize: whether to apply a layer norm to the features first.
 
     >>> import torch
     >>> MLPScorer(3, hidden=(8, 4))(torch.ones(2, 5, 3)).shape
@@ -93,8 +93,8 @@ class MLPScorer(Scorer):
         super().__init__()
         self.num_features = num_features
         self.hidden = widths(hidden)
-        if dropout is None or not 0 <= dropout < 1:  # a config may say null
-            raise ValueError(f"dropout must be from 0 to below 1, got {dropout}")
+        if dropout is None or not 0 <= dropout < 1:  # null in a config
+            raise ValueError(f"dropout must be in [0, 1), got {dropout}")
         self.dropout = dropout
         self.normalize = normalize
         layers: list[nn.Module] = [nn.LayerNorm(num_features)] if normalize else []
@@ -108,23 +108,23 @@ class MLPScorer(Scorer):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
-        """Scores `[..., list_size]` of features `[..., list_size, d]`; raises ValueError, or TypeError for another dtype."""
+        """Return scores `[..., list_size]` of features `[..., list_size, d]`; raises ValueError, or TypeError for the dtype."""
         _check_features(features, self.num_features, next(self.parameters(), None))
         return self.layers(features).squeeze(-1)
 
 
 class KernelScorer(Scorer):
-    """Scores `sum_j c_j k(x_j, x)` over basis rows x_j, in float64; the dtype of the scores is that of the features.
+    """A kernel scorer `sum_j c_j k(x_j, x)` over basis rows x_j, in float64; scores have the dtype of the features.
 
     Args:
         num_features: d, the number of features of a document.
-        num_basis: how many basis rows there are.
+        num_basis: number of basis rows.
         kernel: `"rbf"`, exp(-gamma ||x - y||^2); `"polynomial"`, (gamma <x, y> + offset)^degree; or `"linear"`, <x, y>.
         gamma: 1 / d if None.
         degree: of the polynomial.
         offset: of the polynomial.
 
-    Rows and coefficients are buffers, 0 at first; `KernelRanker.to_scorer` fills them.
+    Rows and coefficients are buffers, initially 0; `KernelRanker.to_scorer` fills them.
 
     >>> import torch
     >>> KernelScorer(3, num_basis=10)(torch.ones(2, 5, 3)).shape
@@ -154,7 +154,7 @@ class KernelScorer(Scorer):
         self.register_buffer("coefficients", torch.zeros(num_basis, dtype=torch.float64))
 
     def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
-        """Scores `[..., list_size]` of features `[..., list_size, d]`; raises ValueError for another d."""
+        """Return scores `[..., list_size]` of features `[..., list_size, d]`; raises ValueError for another d."""
         _check_features(features, self.num_features)
         rows = features.to(self.basis.dtype)
         values = rows @ self.basis.T
@@ -167,20 +167,20 @@ class KernelScorer(Scorer):
 
 
 class TreeScorer(Scorer):
-    """The sum of binary trees, evaluated as the library that grew them does, in float64.
+    """A sum of binary trees, evaluated in float64 exactly as by the library that grew them.
 
-    A document goes to the left where its feature is not above the threshold, and with a missing feature (NaN) to the side that
-    the node says. Where a node takes zeros or no values for missing ones, that is as in LightGBM.
+    A document goes left if its feature is not above the threshold; with a missing feature (NaN) it goes to the default side of
+    the node. As in LightGBM, a node may also treat zeros as missing, or nothing.
 
     Args:
         num_features: d, the number of features of a document.
-        num_trees: how many trees there are.
-        num_nodes: the most inner nodes of a tree, at least 1.
-        depth: the most steps from a root to a leaf.
-        single: whether features are rounded to float32 first, as XGBoost does.
+        num_trees: number of trees.
+        num_nodes: the maximum number of inner nodes of a tree, at least 1.
+        depth: the maximum number of steps from a root to a leaf.
+        single: whether features are rounded to float32 first, as in XGBoost.
 
     Nodes are buffers: `feature`, `threshold`, `below` (left and right: an inner node from 0, or a leaf as -1, -2, ...),
-    `missing` (0 nothing, a NaN being a zero; 1 zeros and NaN; 2 NaN), `to_left` (where missing ones go) and the `leaves`.
+    `missing` (0 nothing, with NaN as zero; 1 zeros and NaN; 2 NaN), `to_left` (whether missing ones go left) and the `leaves`.
     `BoostedRanker.to_scorer` fills them.
 
     >>> import torch
@@ -208,10 +208,10 @@ class TreeScorer(Scorer):
         self.register_buffer("leaves", torch.zeros(num_trees, num_nodes + 1, dtype=torch.float64))
 
     def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
-        """Scores `[..., list_size]` of features `[..., list_size, d]`; raises ValueError for another d."""
+        """Return scores `[..., list_size]` of features `[..., list_size, d]`; raises ValueError for another d."""
         _check_features(features, self.num_features)
         rows = features.reshape(-1, self.num_features)
-        if torch.compiler.is_compiling():  # where their number may not be known
+        if torch.compiler.is_compiling():  # their number may be unknown
             found = self._sums(rows)
         else:
             step = max(1, _TREE_NODES // max(self.num_trees, 1))
@@ -219,12 +219,12 @@ class TreeScorer(Scorer):
         return found.reshape(features.shape[:-1]).to(features.dtype)
 
     def reached(self, rows: Tensor) -> Tensor:
-        """The leaf of each tree that each of `[documents, d]` falls into, from 0: int64 `[documents, num_trees]`."""
+        """Return the leaf of each tree that each of the rows `[documents, d]` reaches, from 0: int64 `[documents, num_trees]`."""
         rows = (rows.float() if self.single else rows).to(self.threshold.dtype)
         first = torch.arange(self.num_trees, device=rows.device) * self.num_nodes
         at = torch.zeros((rows.shape[0], self.num_trees), dtype=torch.int64, device=rows.device)
         for _ in range(self.depth):
-            node = at.clamp(min=0) + first  # who is at a leaf stays there
+            node = at.clamp(min=0) + first  # documents at a leaf stay there
             value = rows.gather(-1, self.feature.flatten()[node])
             missing, unknown = self.missing.flatten()[node], value.isnan()
             none = unknown if self.single else unknown | (value.abs() <= _LIGHTGBM_ZERO)
@@ -243,7 +243,7 @@ class SumScorer(_Several):
     """The sum of the scores of several scorers.
 
     Args:
-        scorers: of the same features.
+        scorers: scorers of the same features.
 
     >>> import torch
     >>> SumScorer([MLPScorer(3), LinearScorer(3)])(torch.ones(2, 5, 3)).shape
@@ -251,7 +251,7 @@ class SumScorer(_Several):
     """
 
     def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
-        """Scores `[..., list_size]` of features `[..., list_size, d]`; lists as in `PreparedScorer`."""
+        """Return scores `[..., list_size]` of features `[..., list_size, d]`; lists as in `PreparedScorer`."""
         return torch.stack([_asked(scorer, features, where, offsets) for scorer in self.scorers]).sum(0)
 
 
@@ -259,7 +259,7 @@ class MeanScorer(_Several):
     """The mean score of several scorers.
 
     Args:
-        scorers: of the same features.
+        scorers: scorers of the same features.
 
     >>> import torch
     >>> MeanScorer([MLPScorer(3), MLPScorer(3)])(torch.ones(2, 5, 3)).shape
@@ -267,16 +267,16 @@ class MeanScorer(_Several):
     """
 
     def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
-        """Scores `[..., list_size]` of features `[..., list_size, d]`; lists as in `PreparedScorer`."""
+        """Return scores `[..., list_size]` of features `[..., list_size, d]`; lists as in `PreparedScorer`."""
         return torch.stack([_asked(scorer, features, where, offsets) for scorer in self.scorers]).mean(0)
 
 
 class PreparedScorer(Scorer):
-    """A scorer with the preparation that it was trained behind: it takes raw features.
+    """A scorer together with its preparation, for raw features.
 
     Args:
-        scorer: prepared features `[..., list_size, any]` to scores `[..., list_size]`.
-        preparation: as fitted to the training data.
+        scorer: maps prepared features `[..., list_size, any]` to scores `[..., list_size]`.
+        preparation: fitted to the training data.
 
     >>> import torch
     >>> preparation = Preparation.fit(["standardize"], torch.randn(9, 3).numpy())
@@ -289,23 +289,23 @@ class PreparedScorer(Scorer):
         self.scorer, self.preparation = scorer, preparation
 
     def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
-        """Scores `[..., list_size]` of raw features `[..., list_size, d]`.
+        """Return scores `[..., list_size]` of raw features `[..., list_size, d]`.
 
-        Where the preparation looks at lists (`preparation.by_list`), `where` says which documents are real, or `offsets` where
-        the lists of flat features `[documents, d]` begin; without both the last dimension but one is the list.
+        If the preparation depends on complete lists (`preparation.by_list`), `where` marks real documents, or `offsets` separates
+        the lists of flat features `[documents, d]`; without both, the last dimension but one is the list.
 
         Raises:
-            ValueError: another number of features, or shapes that do not fit.
+            ValueError: a different number of features, or inconsistent shapes.
         """
         return _asked(self.scorer, self.preparation(features, where=where, offsets=offsets), where, offsets)
 
 
 class EnsembleScorer(_Several):
-    """A weighted mean of several scorers, each standardised within each list: its mean is 0 and its standard deviation 1.
+    """The weighted mean of several scorers, each standardised to mean 0 and standard deviation 1 within each list.
 
     Args:
-        scorers: of the same features.
-        weights: one a scorer, with sum 1; all equal if None. A scorer whose weight is 0 is not asked.
+        scorers: scorers of the same features.
+        weights: one per scorer, scaled to sum 1; all equal if None. Scorers of weight 0 are not evaluated.
 
     >>> import torch
     >>> EnsembleScorer([MLPScorer(3), LinearScorer(3)])(torch.ones(2, 5, 3)).shape
@@ -317,13 +317,13 @@ class EnsembleScorer(_Several):
         self.weights = check_weights(weights, len(scorers))
 
     def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
-        """Scores `[..., list_size]` of features `[..., list_size, d]`.
+        """Return scores `[..., list_size]` of features `[..., list_size, d]`.
 
-        `where` says which documents are real, or `offsets` where the lists of flat features `[documents, d]` begin; without both
-        the last dimension but one is the list. Padding scores 0.
+        `where` marks real documents, or `offsets` separates the lists of flat features `[documents, d]`; without both, the last
+        dimension but one is the list. Padding scores 0.
 
         Raises:
-            ValueError: shapes that do not fit.
+            ValueError: inconsistent shapes.
         """
         check_exported(where, offsets)
         asked = zip(self.scorers, self.weights, strict=True)
@@ -343,15 +343,14 @@ class EnsembleScorer(_Several):
 
 
 def _asked(scorer: nn.Module, features: Tensor, where: Tensor | None, offsets: Tensor | None) -> Tensor:
-    """Scores of a scorer, which is told the lists; one of another kind, the user's, knows of none."""
+    """Scores of a scorer; one that is not a `Scorer` is called without the lists."""
     return scorer(features, where=where, offsets=offsets) if isinstance(scorer, Scorer) else scorer(features)
 
 
 def mean_of_z_scores(scores: Tensor, weights: Sequence[float], lengths: Tensor) -> Tensor:
     """The weighted mean `[documents]` of scores `[documents, members]`, each standardised within each list of these lengths.
 
-    A member that scores all documents of a list alike adds 0 to them. A score that is not finite, of a feature that is not, makes
-    those of its list NaN.
+    A member whose scores are all equal in a list contributes 0. A nonfinite score makes all scores of its list NaN.
 
     >>> mean_of_z_scores(torch.tensor([[0.0, 7.0], [1.0, 7.0]]), [0.5, 0.5], torch.tensor([2]))
     tensor([-0.5000,  0.5000])
@@ -361,28 +360,30 @@ def mean_of_z_scores(scores: Tensor, weights: Sequence[float], lengths: Tensor) 
 
 
 def widths(hidden: int | Sequence[int]) -> tuple[int, ...]:
-    """Those of hidden layers, of which there may be one; raises ValueError for what is no width."""
+    """The widths of one or more hidden layers; raises ValueError for invalid ones."""
     found = tuple(hidden) if isinstance(hidden, Iterable) else (hidden,)
     if not all(isinstance(each, Integral) and 0 < each < 2**31 for each in found):
-        raise ValueError(f"hidden must be whole numbers from 1 to {2**31 - 1}, got {hidden!r}")
+        raise ValueError(f"hidden must be integers from 1 to {2**31 - 1}, got {hidden!r}")
     return found
 
 
 def check_weights(weights: Sequence[float] | None, members: int) -> tuple[float, ...]:
-    """One weight a member, scaled to sum 1; raises ValueError unless they are as many, 0 or more, and not all 0."""
+    """One weight per member, scaled to sum 1; raises ValueError for a wrong number, negative ones, or only zeros."""
     found = [1.0] * members if weights is None else [float(each) for each in weights]
     if len(found) != members or not all(0 <= each < float("inf") for each in found) or not sum(found):
-        raise ValueError(f"weights must be {members} numbers, 0 or more and not all 0, one a member; got {weights!r}")
+        raise ValueError(
+            f"weights must be {members} nonnegative numbers, one per member and not all 0; got {weights!r}"
+        )
     return tuple(each / sum(found) for each in found)
 
 
 def with_preparation(scorer: nn.Module, preparation: Preparation) -> nn.Module:
-    """A scorer that takes what the preparation does; the scorer itself where there is no step."""
+    """The scorer with its preparation, or the scorer itself if there is no step."""
     return PreparedScorer(scorer, preparation) if preparation.names else scorer
 
 
 def split_preparation(scorer: nn.Module) -> tuple[nn.Module, Preparation]:
-    """The scorer of prepared features, and the preparation, which may have no step."""
+    """The scorer of prepared features and the preparation, which may have no step."""
     return (scorer.scorer, scorer.preparation) if isinstance(scorer, PreparedScorer) else (scorer, Preparation())
 
 
@@ -390,7 +391,7 @@ def _check_features(features: Tensor, num_features: int, weights: Tensor | None 
     check_tensor("features", features)
     if features.dim() < 1 or features.shape[-1] != num_features:
         raise ValueError(
-            f"features must have shape [..., list_size, {num_features}], the scorer's number of features last; "
+            f"features must have shape [..., list_size, {num_features}], with the scorer's number of features last; "
             f"got {tuple(features.shape)}"
         )
     if weights is None or features.dtype == weights.dtype or is_under_autocast(features):

@@ -1,6 +1,6 @@
-"""Oracles: the most violated ranking of a list, exactly, for each (measure, feature map) pair."""
+"""Oracles: the exact most violated ranking of a list, for each (measure, feature map) pair."""
 
-from rankstruct.oracles import (  # noqa: F401  # they register their oracles
+from rankstruct.oracles import (  # noqa: F401  # imported to register their oracles
     diverse,
     f1,
     pairwise,

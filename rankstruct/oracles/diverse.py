@@ -1,16 +1,16 @@
-"""Oracle of diverse rankings: documents carry a group (host, topic), and the first k hold at most one of each.
+"""Oracle of diverse rankings: each document has a group (host, topic), and the first k include at most one of each.
 
     maximise over diverse rankings   sum_{i <= m} ( c_i s_{r(i)} - a_i b_{r(i)} ),   m = min(k, number of groups)
 
 with the decay c of the positional map, cut to 0 after k, and the discount a and gains b of a measure with a cut-off k. A diverse
-ranking shows exactly m documents, one of a group; the rest has no rank. The reference, the best value and the argmax all range
-over diverse rankings. With groups of one document this is the positional map with the decay cut to 0 after k.
+ranking shows exactly m documents, one per group; the others have no rank. The reference, the best value and the argmax are all
+over diverse rankings. With one document per group this is the positional map with the decay cut to 0 after k.
 
-The argmax is an assignment of ranks to groups, where the value of (rank i, group) is the best over the group's documents of
+The argmax is an assignment of ranks to groups, where the value of (rank i, group) is the maximum over the group's documents of
 c_i s - a_i b; solved by exchanges, rarely by shortest augmenting paths, at worst O(n m + m^2 G) for n documents in G groups.
-Where the measure's discount reaches 0 before its cut-off, or it is WTA, k is the last rank with a discount; that of mWTA is for
-each list as `Diverse` says. Reciprocal rank takes the best of m + 1 assignments, in which 0 to m irrelevant documents lead:
-O(n m + m^3 G).
+If the measure's discount reaches 0 before its cut-off, or it is WTA, k is the last rank with a discount; for mWTA it depends on
+the list, see `Diverse`. Reciprocal rank uses the best of m + 1 assignments, with 0 to m leading irrelevant documents: O(n m + m^3
+G).
 
 Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", section 7.1.
 

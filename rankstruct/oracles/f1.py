@@ -1,14 +1,14 @@
-"""Oracles of measures of a contingency table: F, recall, precision, success, accuracy (error rate), break-even point.
+"""Oracles of contingency-table measures: F, recall, precision, success, accuracy (error rate), break-even point.
 
-An answer labels documents positive: k of them under a measure with a cut-off k, any number otherwise. `ideal` takes the relevant
-documents, then others, by input order; `ideal-tied` of the best labellings the one that the scores like best, which for measures
-without a cut-off is the same; `predicted` the k highest scores, or those above 0.
+A solution labels documents positive: k of them for a measure with a cut-off k, otherwise any number. `ideal` selects the relevant
+documents, then others, by input order; `ideal-tied` the best labelling with the highest score, which for measures without a
+cut-off is the same; `predicted` the k highest scores, or those above 0.
 
-The published argmax tries all contingency tables, O(n^2). For each number of positive documents the best number of relevant ones
-among them never falls with it, so one walk finds all: O(n) after the sort.
+The published argmax tries all contingency tables, O(n^2). Here, the best number of relevant documents among the positive ones
+never decreases with the number of positive ones, so a single pass finds all: O(n) after the sort.
 
-Source: Joachims, "A Support Vector Method for Multivariate Performance Measures", ICML 2005. His coding of labels by 1 and -1
-instead of 1 and 0 is this with scores of twice the size.
+Source: Joachims, "A Support Vector Method for Multivariate Performance Measures", ICML 2005. His labels 1 and -1 instead of 1
+and 0 are equivalent to scores twice as large.
 
 >>> import torch
 >>> import rankstruct as rs
@@ -49,7 +49,7 @@ _contingency = binary_kernel(
 
 
 def contingency_oracle(kind: int) -> Oracle:
-    """The oracle of a measure, by its number in `kernels.f1_device`."""
+    """The oracle of a measure, given its number in `kernels.f1_device`."""
 
     def options(measure: Measure, feature_map: FeatureMap, reference: str) -> tuple[int, int, float, int]:
         return kind, measure.cutoff or 0, float(getattr(measure, "beta", 1.0)), REFERENCES.index(reference)

@@ -1,4 +1,4 @@
-"""What documents gain by their labels, which a measure says in torch: once for each whole grade, then from a table."""
+"""Gains of documents for the oracles: computed by the measure once for each whole grade, then looked up in a table."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _GRADES = 256
 
 
 def known_gains(measure: Measure) -> np.ndarray | None:
-    """The table of a measure, float64 `[grades]`, NaN where a grade has not been seen; None where a grade may gain this and that.
+    """The table of a measure, float64 `[grades]`, NaN for grades not seen yet; None if the gain of a grade may vary.
 
-    A function of a user's, or a measure, may remember, and may equal another.
+    A user's function or measure may be stateful, or compare equal to another.
     """
     if not type(measure).__module__.startswith("rankstruct.") or callable(getattr(measure, "gain", None)):
         return None
     try:
         return _table(measure)
-    except TypeError:  # a measure that cannot be a key
+    except TypeError:  # an unhashable measure
         return None
 
 
@@ -41,9 +41,9 @@ def solve_gains(
     lists: Sequence[Any],
     options: Sequence[Any],
 ) -> Answer:
-    """The answer of an operator whose labels are gains, for `lists` with labels, which `gains` makes float64 gains of.
+    """Call an operator on gains, for `lists` with labels, which `gains` converts to float64 gains.
 
-    Labels below 0 that the measure gives no meaning are refused.
+    Negative labels raise an error unless the measure supports them.
     """
     scores, labels, where, *rest = lists
     known = known_gains(measure) if is_eager(scores) and is_eager(labels) else None

@@ -1,4 +1,4 @@
-"""The most violated ranking of each list: one call for every measure and feature map that have an oracle."""
+"""The most violated ranking of each list, for every measure and feature map with an oracle."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ def most_violated(
     where: Tensor | None = None,
     offsets: Tensor | None = None,
 ) -> MostViolated:
-    """The ranking with the highest task loss plus score, for each list: exact, by combinatorial search.
+    """Find the ranking with the highest task loss plus score for each list: exact, by combinatorial search.
 
     Args:
         scores: `[..., list_size]`, or `[documents]` with `offsets`; any real numbers.
-        labels: graded relevance, 0 or more, the shape of `scores`; below 0 where the measure's `min_relevant` says what that is.
+        labels: graded relevance, 0 or more, the shape of `scores`; negative only if the measure's `min_relevant` is 0 or less.
         measure: a measure or its name; its regret is the task loss.
-        feature_map: how a ranking scores; the measure's own default if None.
+        feature_map: defines the score F of a ranking; the measure's default if None.
         reference: the ranking r* that `value` and `direction` are relative to: `"ideal"`, by label and input order;
-            `"ideal-tied"`, of the best ones the one that F prefers; `"predicted"`, the one that F prefers of all. Where F prefers
-            several, the one with the best documents first. `"below-window"`, for pAUC under the partial pairwise map: the most
-            violated ranking of the area from 0 to `low`, and the result is that of the area from 0 to `high` less that, by the
-            width of each (see `rankstruct.oracles.partial_auc`).
-        reference_scores: scores that choose r* instead of `scores`, the shape of `scores`, for all references but the first: r*
-            is then fixed, as a round of DC programming wants it.
-        groups: integers, the shape of `scores`, for measures of diverse rankings such as `"diverse_nDCG@5"`: documents of a list
-            with the same number are of one group. All rankings are then diverse ones. Other measures ignore it.
-        where: bool, the shape of `scores`, True for a real document; all are if None. Padding may hold anything.
+            `"ideal-tied"`, the best ranking with the highest F; `"predicted"`, the ranking with the highest F. Ties of F are
+            resolved with the best documents first. `"below-window"`, for pAUC with the partial pairwise map: the most violated
+            ranking of the area from 0 to `low`; the result is that of the area from 0 to `high` minus that one, each weighted by
+            its width (see `rankstruct.oracles.partial_auc`).
+        reference_scores: scores that determine r* instead of `scores`, the shape of `scores`, for all references except
+            `"ideal"`: r* is then fixed, as in an iteration of DC programming.
+        groups: integers, the shape of `scores`, for diversity measures such as `"diverse_nDCG@5"`: documents of a list with the
+            same number are in one group. All rankings are then diverse. Ignored by other measures.
+        where: bool, the shape of `scores`, True for a real document; all are real if None. Padding may have any value.
         offsets: int64 `[lists + 1]` or a list, for flat input: list i is `[offsets[i], offsets[i + 1])`.
 
     Returns:
-        `MostViolated(task_loss, value, direction)` with the dtype and device of `scores`. A list that no ranking can get
-        wrong (one document, nothing relevant or nothing irrelevant, only padding) has zeros everywhere.
+        `MostViolated(task_loss, value, direction)` with the dtype and device of `scores`. A list whose rankings are all equally
+        good (one document, nothing relevant or nothing irrelevant, only padding) has zeros everywhere.
 
     Raises:
-        TypeError, ValueError: types or shapes do not fit; the pair has no oracle, or needs groups; on the CPU, a score or label
-            that is not finite, or a label below 0 (on other devices the list's loss and value are NaN, since reading it back
+        TypeError, ValueError: wrong types or shapes; the pair has no oracle, or requires groups; on the CPU, a score or label
+            that is not finite, or a negative label (on other devices the list's loss and value are NaN, since reading them back
             would stall).
 
     Source: Tsochantaridis, Joachims, Hofmann, Altun, "Large Margin Methods for Structured and Interdependent Output

@@ -1,12 +1,12 @@
 """Oracles of the pairwise feature map: merging two sorted lists.
 
-Documents of the same label never need to be swapped, so a ranking is the number of irrelevant documents above each relevant
-one, b_1 <= ... <= b_p, and with S(b) the sum of the b highest irrelevant scores and s_i the i-th highest relevant one
+Documents of the same label never need to be swapped, so a ranking is determined by the number of irrelevant documents above each
+relevant one, b_1 <= ... <= b_p, and with S(b) the sum of the b highest irrelevant scores and s_i the i-th highest relevant one
 
     Delta + F(r) - F(r*) = Delta + 2/(p m) sum_i ( S(b_i) - b_i s_i )
 
-`ideal` and `ideal-tied` are the same reference here: everything relevant first, and F does not see the order within. The
-ranking that F prefers is by score.
+`ideal` and `ideal-tied` are the same reference here: relevant documents first, since F does not depend on the order within each
+class. The ranking with the highest F is by score.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _FIRST = Method(
 
 
 def least_label(measure: Measure) -> float:
-    """The lowest label that a measure gives a meaning."""
+    """The lowest label that a measure supports."""
     return -np.inf if measure.takes_negative_labels else 0.0
 
 
@@ -56,11 +56,11 @@ def binary_oracle(
     """The oracle of an operator of `kernels.binary`.
 
     Args:
-        operator: what `binary_kernel` made.
+        operator: the result of `binary_kernel`.
         options: `(measure, feature_map, reference)` to the options of the operator.
         explain: `(measure, list_size)` to the method.
-        references: those that it knows.
-        chosen: `(reference)` to whether scores choose it; `"predicted"` alone if None.
+        references: the supported references.
+        chosen: `(reference)` to whether it depends on scores; only `"predicted"` if None.
     """
     by_scores = chosen or (lambda reference: reference == "predicted")
 
@@ -116,14 +116,14 @@ def _discounted_method(
     longest: int, weights: Tensor, normalized: bool, predicted: bool
 ) -> tuple[Method, tuple[Any, ...]]:
     table = discount_table(weights, longest)
-    # A discount may be 0 from some rank on without a cut-off.
+    # A discount may be 0 after some rank without a cut-off.
     options = (table, len(table), int(np.count_nonzero(table)), normalized, predicted)
     return (_CONVEX if _falls_ever_more_slowly(table) else _ANY_DISCOUNT), options
 
 
 def _falls_ever_more_slowly(weights: np.ndarray) -> bool:
     """Whether a discount `[ranks]` is convex, so that the divide and conquer is exact."""
-    # Rounding makes equal falls differ by as much as the last digit of the weights themselves.
+    # By rounding, equal differences may differ in the last digit of the weights.
     return bool((np.diff(weights, 2) >= -4e-16 * weights[:1].sum()).all())
 
 
@@ -156,7 +156,7 @@ _graded_auc = ListOperator("graded_auc", "Tensor thresholds, Tensor weights", _s
 
 
 def _auc_oracle() -> Oracle:
-    """That of AUC, which has a faster way for all thresholds against the ideal ranking."""
+    """The oracle of AUC, with a faster method for all thresholds if the reference is ideal."""
     oracle = binary_oracle(_auc, _predicted, lambda measure, size: _AUC)
     one_by_one, prepare_one = oracle.solve_grades, oracle.prepare
     assert one_by_one is not None

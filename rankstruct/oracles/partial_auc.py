@@ -1,10 +1,11 @@
 """Oracles of the partial ROC area: SVMpAUC and its tighter bound.
 
-Under the pairwise map, where all pairs vote, this is SVMpAUC; under the partial pairwise map, where those of the window alone do,
+With the pairwise map, where all pairs vote, this is SVMpAUC; with the partial pairwise map, where only pairs of the window vote,
 SVMpAUC^tight. `ideal` and `ideal-tied` are the same reference in both. `predicted`, the ranking by score, is the tightest, a
-difference of convex functions. `below-window`, of the partial pairwise map, is the most violated ranking of the area from 0 to
-`low`, times low / (high - low) as that of the area from 0 to `high` is times high / (high - low): the mean over the window's own
-pairs of `max(0, 1 - 2 (difference of scores))`, a difference of convex functions too. With `low=0` it is `ideal`.
+difference of convex functions. `below-window`, for the partial pairwise map, is the most violated ranking of the area from 0 to
+`low`, weighted by low / (high - low), while that of the area from 0 to `high` is weighted by high / (high - low): the mean over
+the pairs of the window of `max(0, 1 - 2 (difference of scores))`, a difference of convex functions too. With `low=0` it is
+`ideal`.
 
 Source: Narasimhan and Agarwal, "A Structural SVM Based Approach for Optimizing Partial AUC", ICML 2013; "SVM_pAUC^tight: A New
 Support Vector Method for Optimizing Partial AUC Based on a Tight Convex Upper Bound", KDD 2013; "Support Vector Algorithms for
@@ -60,5 +61,5 @@ def _by_scores(reference: str) -> bool:
 
 _oracle = binary_oracle(_partial_area, _window, lambda measure, size: _METHOD, chosen=_by_scores)
 register_oracle(pAUC, Pairwise, _oracle)
-# Where a linear scorer separates little, the convex bounds are lowest at w = 0: see the documentation's results.
+# If a linear scorer separates poorly, the convex bounds are minimal at w = 0: see the results in the documentation.
 register_oracle(pAUC, PartialPairwise, replace(_oracle, references=(*REFERENCES, _BELOW)), default="predicted")

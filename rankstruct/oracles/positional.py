@@ -1,11 +1,11 @@
-"""Oracles of the positional map (DORM, ORM): a rank-two assignment problem, solved by its structure.
+"""Oracles of the positional map (DORM, ORM): a rank-two assignment problem, solved by exploiting its structure.
 
     maximise over rankings   sum_i ( c_i s_{r(i)} - a_i b_{r(i)} )
 
-with the decay c of the map, the discount a and the gains b of the measure. Documents of one gain stay in score order. The
-method is chosen list by list: sorting where c is proportional to a; the residual sweep of a few gains, of the ranks up to the
-cut-off; prices of the positions for many, or for few documents. Those that no best ranking has before the cut-off keep their
-ranks by score, and are not looked at.
+with the decay c of the map, the discount a and the gains b of the measure. Documents of equal gain stay in score order. The
+method is selected for each list: sorting if c is proportional to a; a residual sweep of the ranks up to the cut-off for a few
+distinct gains; prices of the positions for many gains, or few documents. Documents that are after the cut-off in every optimal
+ranking keep their ranks by score, and are skipped.
 
 Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures" (equations 20 to 22 for the references); Le and Smola,
 "Direct Optimization of Ranking Measures", 2007.
@@ -40,7 +40,7 @@ class RankMethod(NamedTuple):
     cost: str
 
 
-# In the order of their numbers in positional.hpp; the first is for lists that no ranking can get wrong.
+# In the order of their numbers in positional.hpp; the first is for lists whose rankings are all equally good.
 _METHODS = (
     RankMethod("nothing to solve", "O(n)"),
     RankMethod("sort by s - b a / c", "O(n log n)"),
@@ -58,7 +58,7 @@ _RECIPROCAL = _METHODS[-1]
 
 
 def rank_oracle(loop: core.Loop, explain: Callable[..., RankMethod]) -> Oracle:
-    """The oracle of a loop that knows rankings by their ranks; its operator has the loop's name. It has no twin in torch."""
+    """The oracle of a compiled loop over ranks; its operator has the loop's name. There is no implementation in torch."""
 
     def compiled(longest: int, decay: Tensor, weights: Tensor, least: int, *kind: Any) -> Call:
         c, a = discount_table(decay, longest), discount_table(weights, longest)
@@ -109,7 +109,7 @@ def rank_oracle(loop: core.Loop, explain: Callable[..., RankMethod]) -> Oracle:
 
 
 class RankTables(NamedTuple):
-    """Of a measure and a map, `[longest list]`."""
+    """Decay of a feature map and discounts of a measure, `[longest list]` each."""
 
     decay: Tensor
     weights: Tensor
@@ -117,20 +117,20 @@ class RankTables(NamedTuple):
 
 _TABLES: OrderedDict[tuple[Measure, Positional, int], RankTables] = OrderedDict()
 _MOST_TABLES = 16
-_LARGEST_TABLE = 10_000  # ranks; making a longer one is little beside the sort of the list
+_LARGEST_TABLE = 10_000  # ranks; computing a longer one is cheap compared with sorting the list
 
 
 def rank_tables(measure: Measure, feature_map: Positional, scores: Tensor) -> RankTables:
-    """Discounts and decay for lists as long as `scores` `[..., list_size]`, kept from one call to the next."""
+    """Discounts and decay for lists as long as `scores` `[..., list_size]`, cached between calls."""
     size = max(scores.shape[-1], 1)
-    # Tensors of a tracer, a fake device, inference mode or torch.func must not outlive the call that they were made for.
+    # Tensors of a tracer, a fake device, inference mode or torch.func must not outlive the call.
     plain = type(scores) is Tensor and not torch.compiler.is_compiling() and not torch.is_inference_mode_enabled()
     if not plain or size > _LARGEST_TABLE:
         return _make_tables(measure, feature_map, size)
     key = (measure, feature_map, size)
     try:
         tables = _TABLES.get(key)
-    except TypeError:  # a measure or decay that cannot be a key
+    except TypeError:  # an unhashable measure or decay
         return _make_tables(measure, feature_map, size)
     if tables is None:
         tables = _make_tables(measure, feature_map, size)
@@ -156,9 +156,9 @@ def _make_tables(measure: Measure, feature_map: Positional, size: int) -> RankTa
 
 
 def _gains(measure: Measure, labels: Tensor) -> Tensor:
-    """What each document gains, float64: of reciprocal rank 1 or 0, NaN where the label is not finite."""
+    """The gain of each document, float64; for reciprocal rank 1 or 0, NaN if the label is not finite."""
     if not isinstance(measure, RR):
-        assert isinstance(measure, DiscountedGain | mWTA)  # what is registered below
+        assert isinstance(measure, DiscountedGain | mWTA)  # those registered below
         return measure.document_gains(labels).double()
     gains = is_relevant(labels, measure.min_relevant).double()
     return torch.where(torch.isfinite(labels), gains, torch.nan) if labels.dtype.is_floating_point else gains
@@ -170,7 +170,7 @@ def _explain(measure: Measure, feature_map: FeatureMap, list_size: int, grades: 
     assert isinstance(measure, DiscountedGain | mWTA)
     assert isinstance(feature_map, Positional)
     a = measure.unchecked_weights(list_size).numpy()
-    if isinstance(measure, mWTA):  # for the usual list, in which two grades are among the three highest
+    if isinstance(measure, mWTA):  # for typical lists, with two grades among the three highest labels
         a[mWTA.least_cutoff :] = 0
     c = feature_map.unchecked_weights(list_size, torch.from_numpy(a), measure.cutoff).numpy()
     proportional = bool((c * a[0] == a * c[0]).all() and c[0] > 0)

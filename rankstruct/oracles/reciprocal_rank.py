@@ -1,8 +1,8 @@
 """Oracle of the first-relevant feature map: reciprocal rank (SVMmrr).
 
 Only the irrelevant documents above the top-ranked relevant one matter, and that one should score low: for each r, the r
-highest irrelevant documents and then the lowest relevant one. `ideal` and `ideal-tied` are the same reference, psi(r*) = 0; F
-itself prefers the lowest relevant document with all irrelevant ones that score above it in front.
+highest irrelevant documents and then the lowest relevant one. `ideal` and `ideal-tied` are the same reference, psi(r*) = 0; F is
+highest with the lowest relevant document after all irrelevant ones that score above it.
 """
 
 from __future__ import annotations
@@ -28,5 +28,5 @@ def _options(measure: Measure, feature_map: FeatureMap, reference: str) -> tuple
 
 
 # SVMmrr: Chakrabarti, Khanna, Sawant, Bhattacharyya, "Structured Learning for Non-Smooth Ranking Losses", KDD 2008; the loss
-# at rank r + 1 is 1 - 1/(1 + r), and fewer than k irrelevant documents are no exception here.
+# at rank r + 1 is 1 - 1/(1 + r), even with fewer than k irrelevant documents.
 register_oracle(RR, FirstRelevant, binary_oracle(_reciprocal_rank, _options, lambda measure, size: _METHOD))

@@ -1,4 +1,4 @@
-"""Which (measure, feature map) pairs have an oracle, and which map and reference a measure takes where none are named."""
+"""Registry of the oracles of (measure, feature map) pairs, and of each measure's default map and reference."""
 
 from __future__ import annotations
 
@@ -17,21 +17,23 @@ from rankstruct.measures import Measure, parse_measure
 __all__ = ["Explanation", "MostViolated", "Oracle", "explain_oracle", "register_oracle", "set_default_bound"]
 
 Reference = Literal["ideal", "ideal-tied", "predicted", "below-window"]
-REFERENCES = get_args(Reference)[:3]  # the last one is of partial ROC areas alone
-_WAY_OUT = "a measure that is discount times gain has one as a DiscountedGain, any other can be watched while another is trained"
+REFERENCES = get_args(Reference)[:3]  # the last one is for partial ROC areas only
+_WAY_OUT = (
+    "subclass DiscountedGain for a measure that is discount times gain; otherwise train on another and monitor this one"
+)
 
 
-_MOST_PREPARED = 64  # sizes of lists of one loss
+_MOST_PREPARED = 64  # list sizes cached per loss
 
 
 class MostViolated(NamedTuple):
     """The most violated ranking r^ of each list, against the reference ranking r*.
 
     Attributes:
-        task_loss: `[...]`, the measure of the best ranking less that of r^.
+        task_loss: `[...]`, the measure of the best ranking minus that of r^.
         value: `[...]`, task_loss + F(r^) - F(r*), the structured hinge; never negative.
-        direction: `[..., list_size]`, psi(r^) - psi(r*), the gradient of `value` with respect to the scores; among documents of
-            one label and one score the mean over their orders, but for a fixed ideal ranking and diverse ones.
+        direction: `[..., list_size]`, psi(r^) - psi(r*), the gradient of `value` with respect to the scores; for documents of
+            equal label and score the mean over their orders, except for a fixed ideal ranking and diverse ones.
     """
 
     task_loss: Tensor
@@ -44,18 +46,18 @@ class Oracle:
     """An exact argmax for one kind of measure and one kind of feature map.
 
     Attributes:
-        solve: `(scores, labels, where, offsets, measure, feature_map, reference)`, the latter by name, to `(task_loss, value,
-            direction)`; input was checked for types and shapes, and `scores` has no gradient. Beside these it gets `groups=`
-            if the measure takes groups, and `reference_scores=` if there are any.
-        explain: `(measure, feature_map, list_size, grades)` to something with a `name` and a `cost`, in words.
-        references: those of `ideal`, `ideal-tied`, `predicted` and `below-window` that `solve` knows.
-        takes_reference_scores: whether it knows `reference_scores=`, which choose the reference instead of the scores.
-        refuses_negative: whether it looks itself for labels below 0, which measures give no meaning.
-        prepare: `(measure, feature_map, reference, longest)` to a call of a compiled loop, for eager lists of the CPU of at most
-            so many documents; and with the two of `solve_grades` for its sum. None where there is more to do than that.
-        solve_grades: `solve`, with `thresholds=` of the labels, float64 and ascending, and `weights=` of them too, to what it
-            finds where labels from a threshold on are relevant, summed over them; None, also beside a `solve` of one's own:
-            they are solved one by one.
+        solve: `(scores, labels, where, offsets, measure, feature_map, reference)`, with the name of the reference, to
+            `(task_loss, value, direction)`. Types and shapes have been checked, and `scores` is detached. It also receives
+            `groups=` if the measure requires them, and `reference_scores=` if given.
+        explain: `(measure, feature_map, list_size, grades)` to an object with `name` and `cost`, in words.
+        references: the references that `solve` supports: `ideal`, `ideal-tied`, `predicted`, `below-window`.
+        takes_reference_scores: whether `solve` accepts `reference_scores=`, which determine the reference instead of the scores.
+        refuses_negative: whether `solve` itself rejects negative labels if the measure does not support them.
+        prepare: `(measure, feature_map, reference, longest)` to a call of a compiled loop, for eager CPU lists of at most
+            `longest` documents; with thresholds and weights too, for the sum of `solve_grades`. None if there is no such call.
+        solve_grades: like `solve`, with `thresholds=` of the labels, float64 and ascending, and their `weights=`: the results
+            with labels from each threshold on as relevant, summed. If None, as for a custom `solve`, thresholds are solved one
+            by one.
     """
 
     solve: Callable[..., tuple[Tensor, Tensor, Tensor]]
@@ -69,7 +71,7 @@ class Oracle:
 
 @dataclass(frozen=True)
 class Resolved:
-    """A measure and a feature map that go together, with the oracle of the pair; `signed` says whether labels may be below 0."""
+    """A measure, a compatible feature map and the oracle of the pair; `signed` is whether labels may be negative."""
 
     measure: Measure
     feature_map: FeatureMap
@@ -82,11 +84,11 @@ class Resolved:
         object.__setattr__(self, "_prepared", {})
 
     def __reduce__(self) -> tuple[Callable[..., Resolved], tuple[Measure, FeatureMap]]:
-        # What an oracle is made of does not pickle; who loads it finds it in the registry.
+        # Oracles cannot be pickled; they are looked up in the registry when loaded.
         return resolve, (self.measure, self.feature_map)
 
     def prepared(self, reference: str, longest: int, grades: int = 0) -> Prepared | None:
-        """`Oracle.prepare`, or for the sum over the first so many whole grades, kept for the sizes of lists that came last."""
+        """`Oracle.prepare`, or for the sum over the whole grades up to `grades`; cached for recent list sizes."""
         key = reference, longest, grades
         if key in self._prepared:
             return self._prepared[key]
@@ -102,7 +104,7 @@ class Resolved:
         return found
 
     def reference(self, named: str | None) -> str:
-        """The reference that was named, or else the measure's own; raises ValueError unless the oracle knows it."""
+        """The reference `named`, or the measure's default; raises ValueError unless the oracle supports it."""
         reference = _default(self.measure)[1] if named is None else named
         if named is None and reference not in self.oracle.references:
             return self.oracle.references[0]
@@ -124,12 +126,12 @@ class Resolved:
         reference_scores: Tensor | None = None,
         groups: Tensor | None = None,
     ) -> MostViolated:
-        """`most_violated` for lists that were checked; measures that take no groups ignore those of several lists."""
+        """`most_violated` for checked lists; measures that do not use groups ignore those of several lists."""
         more: dict[str, Tensor] = {}
         if self.measure.takes_groups:
             if groups is None:
                 raise ValueError(
-                    f"{self.measure.name} needs groups=, one whole number a document, such as its host or topic"
+                    f"{self.measure.name} needs groups=, one whole number per document, such as its host or topic"
                 )
             check_groups(groups, scores)
             more["groups"] = groups
@@ -144,17 +146,17 @@ class Resolved:
         return MostViolated(*self.oracle.solve(*lists, self.measure, self.feature_map, reference, **more))
 
     def checked_reference_scores(self, reference_scores: Tensor, scores: Tensor, reference: str) -> Tensor:
-        """Them without their gradient; raises TypeError, ValueError where they do not go with the scores or the reference."""
+        """Detach the reference scores; raises TypeError or ValueError if they do not match the scores or the reference."""
         if not isinstance(reference_scores, Tensor):
             raise TypeError(f"reference_scores must be a torch.Tensor, got {type(reference_scores).__name__}")
         if reference == "ideal":
             raise ValueError(
-                "reference 'ideal' does not depend on scores; reference_scores go with 'predicted' or 'ideal-tied'"
+                "reference 'ideal' does not depend on scores; use reference_scores with 'predicted' or 'ideal-tied'"
             )
         if not self.oracle.takes_reference_scores:
             raise ValueError(
-                f"the oracle of {self.measure.name} with the {self.feature_map.name} feature map takes no reference_scores; "
-                "see Oracle"
+                f"the oracle of {self.measure.name} with the {self.feature_map.name} feature map does not support "
+                "reference_scores; see Oracle"
             )
         if not reference_scores.dtype.is_floating_point:
             raise TypeError(f"reference_scores must be floating point, got {reference_scores.dtype}")
@@ -173,14 +175,13 @@ _DEFAULTS: dict[type[Measure], tuple[FeatureMap, str]] = {}
 def register_oracle(
     measure: type[Measure], feature_map: type[FeatureMap], oracle: Oracle, *, default: str | None = None
 ) -> None:
-    """Register the oracle of a kind of measure and a kind of feature map, in place of an earlier one.
+    """Register the oracle of a measure class and a feature map class, replacing an earlier one.
 
     Args:
-        measure: a measure class; its subclasses are served too unless they have an oracle of their own.
+        measure: a measure class; also used for its subclasses unless they have their own oracle.
         feature_map: a feature map class.
-        oracle: what solves it.
-        default: a reference; this map (which must need no arguments) and that reference are then taken for the measure where
-            none are named.
+        oracle: the oracle of the pair.
+        default: a reference; it and this map (which must not require arguments) become the defaults of the measure.
     """
     _ORACLES[measure, feature_map] = oracle
     if default is not None:
@@ -188,9 +189,9 @@ def register_oracle(
 
 
 def set_default_bound(measure: type[Measure], feature_map: FeatureMap, reference: str) -> None:
-    """Take this feature map and this reference for a kind of measure, and its subclasses, where none are named.
+    """Set the default feature map and reference of a measure class and its subclasses.
 
-    What the oracle of the pair does not know is refused where the bound is made. For those that are there:
+    A reference that the oracle does not support raises an error when the bound is created.
 
     >>> import rankstruct as rs
     >>> set_default_bound(rs.AP, rs.Pairwise(), "ideal")
@@ -202,11 +203,11 @@ def _default(measure: Measure) -> tuple[FeatureMap, str]:
     for kind in type(measure).__mro__:
         if kind in _DEFAULTS:
             return _DEFAULTS[kind]
-    raise ValueError(f"{measure.name} has no oracle; there are: {_listing()}; {_WAY_OUT}")
+    raise ValueError(f"{measure.name} has no oracle; available: {_listing()}; {_WAY_OUT}")
 
 
 def find_oracle(measure: Measure, feature_map: FeatureMap) -> Oracle:
-    """The oracle of a pair; raises ValueError with a list of what exists if there is none.
+    """The oracle of a pair; if there is none, raises ValueError with a list of the available ones.
 
     >>> import rankstruct as rs
     >>> find_oracle(rs.AP(), rs.Pairwise()).references
@@ -217,7 +218,7 @@ def find_oracle(measure: Measure, feature_map: FeatureMap) -> Oracle:
         if oracle is not None:
             return oracle
     raise ValueError(
-        f"{measure.name} with the {feature_map.name} feature map has no oracle; there are: {_listing()}; {_WAY_OUT}"
+        f"{measure.name} with the {feature_map.name} feature map has no oracle; available: {_listing()}; {_WAY_OUT}"
     )
 
 
@@ -226,14 +227,14 @@ def _listing() -> str:
 
 
 def resolve(measure: str | Measure, feature_map: str | FeatureMap | None = None) -> Resolved:
-    """Measure, feature map and oracle from what a user wrote; raises ValueError where they do not go together."""
+    """Resolve measure, feature map and oracle from user input; raises ValueError if they are incompatible."""
     measure = parse_measure(measure)
     feature_map = _default(measure)[0] if feature_map is None else parse_feature_map(feature_map)
     return Resolved(measure, feature_map, find_oracle(measure, feature_map))
 
 
 class Explanation(NamedTuple):
-    """Which method an oracle takes, and what it costs, in words; n documents, p relevant, m not, L grades, cut-off k."""
+    """Method and cost of an oracle, in words; n documents, p relevant and m irrelevant, L grades, cut-off k."""
 
     method: str
     cost: str
@@ -242,7 +243,7 @@ class Explanation(NamedTuple):
 def explain_oracle(
     measure: str | Measure, feature_map: str | FeatureMap | None = None, *, list_size: int = 1000, grades: int = 2
 ) -> Explanation:
-    """How the most violated ranking of lists of `list_size` documents with so many grades is found, and at what cost.
+    """Explain how the most violated ranking is found for lists of `list_size` documents with `grades` grades, and its cost.
 
     Raises:
         ValueError: the pair has no oracle.

@@ -1,12 +1,10 @@
-"""Recommenders: ratings, their files and splits, factorisations, exact training in turns, the best items of a user.
+"""Recommenders: ratings, their files and splits, matrix factorisation, alternating exact training, top items of users.
 
-`rankstruct.recommenders.training` trains factorisations with Lightning; it is imported by name alone.
+`rankstruct.recommenders.training` trains factorisations with Lightning; it must be imported explicitly.
 """
 
 from rankstruct.recommenders.alternating import *
 from rankstruct.recommenders.factorization import *
-from rankstruct.recommenders.gaussian import *
-from rankstruct.recommenders.perceptron import *
 from rankstruct.recommenders.ratings import *
 from rankstruct.recommenders.reading import *
 from rankstruct.recommenders.recommendation import *

@@ -1,14 +1,13 @@
-"""Exact training of factorisations in turns of users and items, and the factors of new users.
+"""Alternating exact training of matrix factorisations, and factors of new users.
 
     objective(U, V) = sum over users of loss(scores of the rated items) + lambda_U/2 ||U||^2 + lambda_V/2 ||V||^2
 
-With V fixed the users are problems of their own, solved side by side; with U fixed it is one convex problem in V, for the bundle
-method. V has the items' biases as a further column, for which every user has a 1.
+With V fixed, the problem separates into independent problems of the users, solved in parallel; with U fixed, it is a convex
+problem in V, solved by the bundle method. V has the item biases as an additional column, for which every user has a 1.
 
-What arguments mean here: `scorer` is the factorisation; `lists` have one list a user, as `Ratings.to_lists` makes them; `loss` is
-a loss module, the one it is or was trained with, whose reduction does not count; `regularization` is lambda_U, above 0; `method`
-is that of `solve_users`; `tolerance` is the relative gap at which a problem counts as solved. An option outside its range raises
-ValueError.
+Common arguments: `scorer` is the factorisation; `lists` have one list per user, see `Ratings.to_lists`; `loss` is the loss module
+used in training, whose reduction is ignored; `regularization` is lambda_U, above 0; `method` is that of `solve_users`;
+`tolerance` is the relative gap at which a problem counts as solved. Options out of range raise ValueError.
 """
 
 from __future__ import annotations
@@ -40,12 +39,12 @@ _DC_ROUNDS = 5
 
 @dataclass(frozen=True, eq=False)
 class Alternation:
-    """What `alternate` did; the factors are in the scorer.
+    """The result of `alternate`; the factors are in the scorer.
 
     Attributes:
-        objectives: before the first round, and after each half of a round, in float64; they never increase.
-        user_gaps: certified relative gap of the users' problems, a round each.
-        item_gaps: certified relative gap of the problem in V, a round each.
+        objectives: the objective before the first round and after each half round, in float64, which never increases.
+        user_gaps: certified relative gap of the users' problems, per round.
+        item_gaps: certified relative gap of the problem in V, per round.
     """
 
     objectives: list[float]
@@ -65,14 +64,14 @@ def alternate(
     tolerance: float = 1e-2,
     max_iterations: int = 50,
 ) -> Alternation:
-    """Train the factors, in float64 and in place: all users with V fixed, then V with the users fixed, and again.
+    """Train the factors, in float64 and in place, alternating between all users with V fixed and V with the users fixed.
 
-    Factors that start at 0 stay so. `item_regularization` is lambda_V, as lambda_U if None; `labels` is what the loss, convex in
-    the scores, sees: `"grade"`, `"rating"`, or a function of the ratings; `max_iterations` are those of the users' and of V's
-    bundle method, each round.
+    Factors that start at 0 remain 0. `item_regularization` is lambda_V, lambda_U if None; `labels` are the labels for the loss,
+    which must be convex in the scores: `"grade"`, `"rating"`, or a function of the ratings; `max_iterations` limits the bundle
+    method of users and of V in each round.
 
     Raises:
-        ValueError: a loss that is not convex, or a scorer with biases of users or of another size.
+        ValueError: the loss is not convex, or the scorer has user biases or another size.
 
     Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", section 7.2; Weimer, Karatzoglou, Le, Smola, "CoFiRank",
     NIPS 2007.
@@ -87,7 +86,7 @@ def alternate(
     def keep(changed: MatrixFactorization) -> None:
         nonlocal exact
         value = _objective(changed, lists, loss, *penalties)
-        if value <= found.objectives[-1]:  # else the step moved nothing but rounding
+        if value <= found.objectives[-1]:  # otherwise the step only changed rounding
             exact = changed
         found.objectives.append(min(value, found.objectives[-1]))
 
@@ -112,7 +111,7 @@ def _check_alternation(
         raise ValueError(f"regularization must be above 0, got {penalties[0]} and {penalties[1]}")
     check_least(1, rounds=rounds)
     if scorer.user_offsets is not None:
-        raise ValueError("the alternating scheme takes no biases of users; use MatrixFactorization(user_bias=False)")
+        raise ValueError("alternating training does not support user biases; use MatrixFactorization(user_bias=False)")
     if (scorer.num_users, scorer.num_items) != (ratings.num_users, ratings.num_items):
         raise ValueError(
             f"the scorer has {scorer.num_users} users and {scorer.num_items} items, the ratings {ratings.num_users} and "
@@ -124,7 +123,7 @@ def _check_alternation(
 def _solve_items(
     scorer: MatrixFactorization, lists: RankingData, loss: nn.Module, regularization: float, solver: Bundle
 ) -> float:
-    """Put the best V, with the users fixed, into the scorer; returns the certified gap."""
+    """Set the scorer's V to the optimum with the users fixed; returns the certified gap."""
     before = _item_matrix(scorer)
     risk = ranking_risk(loss, _item_features(scorer, lists), lists.labels.astype(np.float64), lists.offsets)
     solution = solver.minimise(risk, lists.num_lists / regularization, warm_start=before.ravel())
@@ -142,18 +141,18 @@ def solve_users(
     tolerance: float = 1e-3,
     max_iterations: int = 60,
 ) -> SeparableSolution:
-    """The best factor u of every user, which minimises loss + lambda_U/2 ||u||^2 with the items fixed; the scorer is not changed.
+    """The optimal factor u of each user, minimising loss + lambda_U/2 ||u||^2 with the items fixed; the scorer is not changed.
 
-    Methods are `"bundle"` for convex losses, with a certified gap; `"dc"` for a hinge whose reference the scores choose, in
-    rounds of the bundle method with the reference held; `"lbfgs"` for smooth losses. The last two have no certificate (the lower
-    bound is 0), and leave no user worse than it began in the scorer. `user_method` says which one fits. `max_iterations` are
-    evaluations of the loss at most, those of a round with `"dc"`.
+    Methods are `"bundle"` for convex losses, with a certified gap; `"dc"` for a hinge whose reference depends on the scores, by
+    rounds of the bundle method with the reference fixed; `"lbfgs"` for smooth losses. The last two have no certificate (the lower
+    bound is 0), but no objective exceeds its initial value in the scorer. `user_method` selects one. `max_iterations` limits the
+    evaluations of the loss, per round for `"dc"`.
 
     Returns:
-        `w` is `[lists, rank]`, one factor a list, or `[lists, rank + 1]` if users have biases, the bias last.
+        `w` is `[lists, rank]`, one factor per list, or `[lists, rank + 1]` if users have biases, the bias last.
 
     Raises:
-        ValueError: a loss that is not convex for the bundle method, or one whose reference the scores do not choose for `"dc"`.
+        ValueError: the loss is not convex, for `"bundle"`, or its reference does not depend on the scores, for `"dc"`.
     """
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}, got {method!r}")
@@ -168,7 +167,7 @@ def solve_users(
         return problems.solve(problems.start)
     if not takes_reference_scores(loss):
         raise ValueError(
-            f"method 'dc' needs a loss whose reference the scores choose, reference='predicted'; got {loss!r}"
+            f"method 'dc' requires a loss whose reference depends on the scores, reference='predicted'; got {loss!r}"
         )
     start, iterations = problems.start, 0
     for _ in range(_DC_ROUNDS):
@@ -182,7 +181,7 @@ def solve_users(
 
 
 class _UserProblems:
-    """One problem a user: its factor w, `[rank]` or with the bias as a further entry, against fixed items, in float64."""
+    """The problems of the users: factors w, `[rank]` or with the bias as an additional entry, for fixed items, in float64."""
 
     def __init__(
         self,
@@ -209,21 +208,21 @@ class _UserProblems:
                 self.start = torch.cat([self.start, scorer.user_offsets.weight.double()[users]], 1)
 
     def scores(self, w: Tensor, rows: Tensor, sizes: Tensor) -> Tensor:
-        """Of the ratings `rows`, which belong to users with so many of them each."""
+        """The scores of the ratings `rows`, of which each user has `sizes`."""
         return (self.factors[rows] * w.repeat_interleave(sizes, 0)).sum(-1) + self.biases[rows]
 
     def losses(self, w: Tensor, rows: Tensor, sizes: Tensor, reference: Tensor | None = None) -> Tensor:
-        """One a user, the reference held where it is given."""
+        """The loss of each user, with a fixed reference if given."""
         held = {} if reference is None else {"reference_scores": reference[rows]}
         offsets = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
         return self.loss(self.scores(w, rows, sizes), self.labels[rows], offsets=offsets, **held)
 
     def objectives(self, w: Tensor) -> Tensor:
-        """The regularised value of each user."""
+        """The regularised objective of each user."""
         return self.losses(w, self.every, self.lengths) + 0.5 * self.regularization * w.square().sum(1)
 
     def solve(self, start: Tensor, reference: Tensor | None = None) -> SeparableSolution:
-        """The bundle method from `start`."""
+        """Run the bundle method from `start`."""
 
         def oracle(w: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             chosen = torch.zeros(len(self.lengths), dtype=torch.bool)
@@ -257,10 +256,10 @@ def adopt_users(
     regularization: float = 1.0,
     method: Method | None = None,
 ) -> None:
-    """Give users that were not trained the factors that are best for some of their ratings, in place; items stay.
+    """Fit the factors of users not seen in training to some of their ratings, in place, with the items fixed.
 
-    This is strong generalisation: the users have rows in the scorer, whose values do not count. The arguments are those of
-    `solve_users`; a method of None is `user_method(loss)`.
+    This is strong generalisation: the users have rows in the scorer, whose values are replaced. Arguments are those of
+    `solve_users`; `method` None is `user_method(loss)`.
     """
     users = _users(lists)
     _put_users(scorer, np.zeros((1, scorer.rank + 1)), users)
@@ -280,10 +279,10 @@ def new_user(
     regularization: float = 1.0,
     method: Method = "bundle",
 ) -> Tensor:
-    """The factor `[rank]` of a user that is not in the scorer, from some ratings; see `solve_users`.
+    """Fit the factor `[rank]` of a user that is not in the scorer to some ratings; see `solve_users`.
 
-    Its scores of all items are `scorer.factor_scores(factor)`. `items` are `[rated]`, their numbers, and `labels` `[rated]`, what
-    the loss sees of the ratings; the other arguments are those of `solve_users`.
+    The scores of all items are `scorer.factor_scores(factor)`. `items` `[rated]` are item indices, and `labels` `[rated]` the
+    labels for the loss; the other arguments are those of `solve_users`.
     """
     if not len(items):
         return torch.zeros(scorer.rank)
@@ -298,13 +297,13 @@ def new_user(
 def _check_convex(loss: nn.Module) -> None:
     if not is_convex(loss):
         raise ValueError(
-            f"the bundle method needs a loss that is convex in the scores, got {loss!r}; take reference='ideal', or train with "
-            "FactorizationModule, or for users alone another method, see user_method(loss)"
+            f"the bundle method requires a loss that is convex in the scores, got {loss!r}; use reference='ideal', or train with "
+            "FactorizationModule, or for users only another method, see user_method(loss)"
         )
 
 
 def _each_list(loss: nn.Module) -> nn.Module:
-    """The loss with one value a list."""
+    """The loss without reduction."""
     loss = copy.deepcopy(loss)
     loss.reduction = "none"  # type: ignore[assignment]
     return loss
@@ -328,13 +327,13 @@ def _objective(
 
 
 def _item_matrix(scorer: MatrixFactorization) -> np.ndarray:
-    """V, float64 `[items, rank]`, with the biases as a further column if there are some."""
+    """V, float64 `[items, rank]`, with the biases, if any, as an additional column."""
     parts = [part.weight.detach() for part in (scorer.item_factors, scorer.item_offsets) if part is not None]
     return torch.cat(parts, 1).double().numpy()
 
 
 def _item_features(scorer: MatrixFactorization, lists: RankingData) -> sp.csr_array:
-    """`[ratings, items * width]`: a rating's row has its user's factor, and 1 for the bias, at the place of its item."""
+    """`[ratings, items * width]`: the row of a rating has its user's factor, and 1 for the bias, in the columns of its item."""
     user, item = lists.features.T.astype(np.int64)
     values = scorer.user_factors.weight.detach().double().numpy()[user]
     if scorer.item_offsets is not None:
@@ -348,7 +347,7 @@ def _item_features(scorer: MatrixFactorization, lists: RankingData) -> sp.csr_ar
 def _put(
     factors: nn.Embedding, biases: nn.Embedding | None, values: np.ndarray, rows: np.ndarray | slice = slice(None)
 ) -> None:
-    """Put values into some rows, the biases' into theirs as the further column, if there are biases."""
+    """Set rows of the factors and, if any, of the biases, which are the last column of `values`."""
     rank = factors.embedding_dim
     with torch.no_grad():
         for embedding, columns in ((factors, values[:, :rank]), (biases, values[:, rank:])):
@@ -361,7 +360,7 @@ def _put_users(scorer: MatrixFactorization, values: np.ndarray, users: np.ndarra
 
 
 def _descend(problems: _UserProblems) -> SeparableSolution:
-    """L-BFGS on the sum of all problems, which shares its line search among them; no problem ends worse than it began."""
+    """L-BFGS on the sum of all problems, with a common line search; no objective exceeds its initial value."""
     start = problems.start
     w = start.clone().requires_grad_()
     optimizer = torch.optim.LBFGS([w], max_iter=problems.options["max_iterations"], line_search_fn="strong_wolfe")

@@ -1,4 +1,4 @@
-"""Scorers of recommenders: the features of a document are two numbers, those of its user and its item."""
+"""Scorers of recommenders: the features of a document are the indices of its user and item."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ __all__ = ["ItemScorer", "MatrixFactorization"]
 
 
 class MatrixFactorization(Scorer):
-    """Scores `<u, v> + biases` from a factor u of the user and v of the item.
+    """Matrix factorisation: scores `<u, v> + biases` with factors u of the user and v of the item.
 
-    Features are `[..., 2]`, the numbers of user and item, as `Ratings.to_lists` makes them. A list of one user ranks items.
+    Features are `[..., 2]`, the indices of user and item, see `Ratings.to_lists`. A list ranks the items of one user.
 
     Args:
         num_users: number of users.
         num_items: number of items.
-        rank: the length of a factor.
-        user_bias: a number for each user; no ranking sees it, but losses that predict ratings do.
-        item_bias: a number for each item.
-        sparse: whether the gradient holds the rows of a batch alone, for `torch.optim.SGD` or `SparseAdam` and many items.
-        scale: the standard deviation of the factors at the start; biases start at 0.
-        seed: of the factors at the start.
+        rank: dimension of the factors.
+        user_bias: whether users have biases, which do not affect rankings, but losses that predict ratings.
+        item_bias: whether items have biases.
+        sparse: whether gradients are sparse, with the rows of a batch only, for `torch.optim.SGD` or `SparseAdam` and many items.
+        scale: standard deviation of the initial factors; biases are initialised to 0.
+        seed: seed of the initial factors.
 
     Raises:
-        ValueError: a number below 1.
+        ValueError: `num_users`, `num_items` or `rank` is below 1.
 
     Source: Weimer, Karatzoglou, Le, Smola, "CoFiRank", NIPS 2007; Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures",
     section 7.2.
@@ -69,13 +69,13 @@ class MatrixFactorization(Scorer):
         """Scores `[..., list_size]` of features `[..., list_size, 2]`.
 
         Raises:
-            ValueError: features of another width.
-            IndexError: on the CPU, a user or item that does not exist.
+            ValueError: features have another shape.
+            IndexError: on the CPU, a user or item does not exist.
         """
         check_tensor("features", features)
         if features.dim() < 1 or features.shape[-1] != 2:
             raise ValueError(
-                f"features must have shape [..., list_size, 2], user and item; got {tuple(features.shape)}"
+                f"features must have shape [..., list_size, 2], user and item, got {tuple(features.shape)}"
             )
         user, item = features.long().unbind(-1)
         scores = (self.user_factors(user) * self.item_factors(item)).sum(-1)
@@ -86,21 +86,21 @@ class MatrixFactorization(Scorer):
         return scores
 
     def factor_scores(self, factors: Tensor) -> Tensor:
-        """Scores of all items, `[..., items]`, for factors of users `[..., rank]`, known or not; without the users' biases."""
+        """Scores of all items, `[..., items]`, for user factors `[..., rank]`, possibly of new users; without user biases."""
         scores = factors @ self.item_factors.weight.T
         return scores if self.item_offsets is None else scores + self.item_offsets.weight.squeeze(-1)
 
     def item_scores(self, users: Tensor) -> Tensor:
-        """Scores of all items, `[..., items]`, for the users with numbers `[...]`."""
+        """Scores of all items, `[..., items]`, for users given by index `[...]`."""
         scores = self.factor_scores(self.user_factors(users))
         return scores if self.user_offsets is None else scores + self.user_offsets(users)
 
 
 class ItemScorer(Scorer):
-    """The same score of an item for every user, such as its popularity or its mean rating.
+    """A scorer of items independent of the user, such as by popularity or mean rating.
 
     Args:
-        num_items: number of items; their scores, in the buffer `scores`, start at 0.
+        num_items: number of items; their scores, in the buffer `scores`, are initialised to 0.
 
     >>> ItemScorer(3)(torch.tensor([[0.0, 2.0]]))
     tensor([0.])
@@ -118,5 +118,5 @@ class ItemScorer(Scorer):
         return self.scores[features[..., 1].long()]
 
     def item_scores(self, users: Tensor) -> Tensor:
-        """Scores of all items, `[..., items]`, for the users with numbers `[...]`."""
+        """Scores of all items, `[..., items]`, for users given by index `[...]`."""
         return self.scores.expand(*users.shape, self.num_items)

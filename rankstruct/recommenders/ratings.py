@@ -1,12 +1,12 @@
-"""Ratings of items by users: checked, merged, and turned into one list a user over the items that it rated.
+"""Ratings of items by users: validation, merging, and conversion to one list per user of the rated items.
 
-Labels of ranking measures are grades from 0, and 2^grade - 1 is their gain; ratings are not. Each scale says how they become
-grades, and which rating is neutral (the vote d of expected rank utility):
+Labels of ranking measures are grades from 0, with gain 2^grade - 1; ratings are not. Each scale defines the grade of a rating,
+and the neutral rating (the vote d of expected rank utility):
 
-- `"stars"`, ratings 1 to 5 (MovieLens): grade = rating - 1, so the gains are 0, 1, 3, 7, 15. As they come, 2^rating - 1, even the
-  worst rating would gain, and no item would be irrelevant. Neutral is 3.
-- `"centred"`, ratings in [-10, 10] (Jester): 0 up to rating 0, then one grade for each 2.5 begun, so (0, 2.5] is 1 and (7.5, 10]
-  is 4. What is disliked gains nothing, gains are again 0, 1, 3, 7, 15, and there are few different ones, as fast oracles like it.
+- `"stars"`, ratings 1 to 5 (MovieLens): grade = rating - 1, so the gains are 0, 1, 3, 7, 15. With raw ratings, 2^rating - 1, even
+  the worst rating would have a gain, and no item would be irrelevant. Neutral is 3.
+- `"centred"`, ratings in [-10, 10] (Jester): 0 up to rating 0, then one grade per 2.5, rounded up, so (0, 2.5] is 1 and (7.5, 10]
+  is 4. Disliked items have no gain, gains are again 0, 1, 3, 7, 15, and there are few distinct ones, which keeps oracles fast.
   Neutral is 0.
 - `"binary"`, ratings 0 and 1 (implicit feedback): grade = rating. Neutral is 0.
 """
@@ -28,7 +28,7 @@ Labels = Literal["grade", "rating"] | Callable[[np.ndarray], np.ndarray]
 
 
 class Scale(NamedTuple):
-    """What ratings mean: the least and the greatest, the one that says neither yes nor no, and all to grades from 0."""
+    """A rating scale: the least, the greatest and the neutral rating, and the map from ratings to grades."""
 
     lowest: float
     highest: float
@@ -45,18 +45,18 @@ SCALES = {
 
 @dataclass(frozen=True, eq=False)
 class Ratings:
-    """Ratings in order of users; checked when made, never changed afterwards.
+    """Ratings sorted by user; validated on creation and immutable.
 
     Args:
-        user: `[ratings]` int64, the number of the user, never decreasing; a user may have none.
-        item: `[ratings]` int64, the number of the item; a user rates an item once.
+        user: `[ratings]` int64, user indices in nondecreasing order; users without ratings are allowed.
+        item: `[ratings]` int64, item indices; a user rates an item at most once.
         rating: `[ratings]` float32, finite and within the scale.
-        user_names: `[users]` strings, all different; kept as `rankstruct.data.Names`.
-        item_names: `[items]` strings, all different; likewise.
-        scale: `"stars"`, `"centred"` or `"binary"`; see the module for what they are.
+        user_names: `[users]` unique strings, stored as `rankstruct.data.Names`.
+        item_names: `[items]` unique strings, likewise.
+        scale: `"stars"`, `"centred"` or `"binary"`, as described in the module.
 
     Raises:
-        DataError: one of these does not hold.
+        DataError: one of these conditions is violated.
 
     >>> ratings = Ratings.from_arrays(["ann", "bob", "ann"], ["x", "x", "y"], [5, 3, 1], scale="stars")
     >>> ratings.num_users, ratings.num_items, ratings.offsets, ratings.grades()
@@ -77,18 +77,18 @@ class Ratings:
             raise DataError(f"scale must be one of {', '.join(SCALES)}, got {self.scale!r}")
         if not len(self.user) == len(self.item) == len(self.rating):
             raise DataError(
-                f"user, item and rating must have one entry a rating; "
+                f"user, item and rating must have one entry per rating; "
                 f"got {len(self.user)}, {len(self.item)}, {len(self.rating)}"
             )
         for name, values, names in (("user", self.user, self.user_names), ("item", self.item, self.item_names)):
             if len(values) and not (values.min() >= 0 and values.max() < len(names)):
                 raise DataError(
-                    f"{name} must be numbers from 0 to {len(names) - 1}, got {values.min()} to {values.max()}"
+                    f"{name} must be indices from 0 to {len(names) - 1}, got {values.min()} to {values.max()}"
                 )
             if names.repeated() is not None:
-                raise DataError(f"{name}_names must be all different")
+                raise DataError(f"{name}_names must be unique")
         if (np.diff(self.user) < 0).any():
-            raise DataError("user must never decrease; Ratings.from_arrays sorts")
+            raise DataError("user must be sorted; use Ratings.from_arrays, which sorts")
         lowest, highest = SCALES[self.scale][:2]
         wrong = ~((self.rating >= lowest) & (self.rating <= highest))
         if wrong.any():
@@ -96,17 +96,17 @@ class Ratings:
             raise DataError(
                 f"ratings on the scale {self.scale!r} must be from {lowest} to {highest}; "
                 f"user {shortened(self.user_names[self.user[at]])} gave item {shortened(self.item_names[self.item[at]])} "
-                f"{self.rating[at]:g}; choose another scale, or rescale them"
+                f"{self.rating[at]:g}; use another scale, or rescale the ratings"
             )
         if self.scale == "stars" and (self.rating % 1 != 0).any():
             value = self.rating[self.rating % 1 != 0][0]
-            raise DataError(f"ratings on the scale 'stars' must be whole, got {value:g}; double them, or round")
+            raise DataError(f"ratings on the scale 'stars' must be integers, got {value:g}; double or round them")
         if self.scale == "binary" and not np.isin(self.rating, (0, 1)).all():
-            raise DataError("ratings on the scale 'binary' must be 0 or 1; implicit(ratings, threshold) makes them so")
+            raise DataError("ratings on the scale 'binary' must be 0 or 1; use implicit(ratings, threshold) to convert")
         twice = _first_repeated(self.user, self.item, self.num_items)
         if twice is not None:
             raise DataError(
-                f"a user rates an item once; user {shortened(self.user_names[self.user[twice]])} rated "
+                f"a user may rate an item only once; user {shortened(self.user_names[self.user[twice]])} rated "
                 f"{shortened(self.item_names[self.item[twice]])} twice"
             )
 
@@ -121,32 +121,32 @@ class Ratings:
         user_names: Names | np.ndarray | None = None,
         item_names: Names | np.ndarray | None = None,
     ) -> Ratings:
-        """Ratings from names, one entry a rating in any order; names are numbered in order, whole numbers by size.
+        """Build ratings from names, one entry per rating in any order; names are sorted, integers by value.
 
-        Names are anything that has a string; `user_names` and `item_names` have them in their order, and may hold more than
-        occur; None finds them.
+        Names may be of any type that converts to strings; `user_names` and `item_names` define their order and may have
+        additional names; None collects them from the ratings.
 
         Raises:
-            DataError: a name is not among those given, or what `Ratings` refuses.
+            DataError: a name is not among those given, or as `Ratings`.
         """
         user, user_names = _number_names("users", users, user_names)
         item, item_names = _number_names("items", items, item_names)
         values = np.asarray(ratings, np.float32)
         if not len(user) == len(item) == len(values):
             raise DataError(
-                f"users, items and ratings must have one entry a rating; got {len(user)}, {len(item)}, {len(values)}"
+                f"users, items and ratings must have one entry per rating; got {len(user)}, {len(item)}, {len(values)}"
             )
         order = np.argsort(user, kind="stable")
         return cls(user[order], item[order], values[order], user_names, item_names, scale)
 
     @property
     def num_users(self) -> int:
-        """Number of users, those without ratings too."""
+        """Number of users, including those without ratings."""
         return len(self.user_names)
 
     @property
     def num_items(self) -> int:
-        """Number of items, those without ratings too."""
+        """Number of items, including those without ratings."""
         return len(self.item_names)
 
     @property
@@ -161,20 +161,20 @@ class Ratings:
 
     @property
     def neutral(self) -> float:
-        """The neutral vote of the scale."""
+        """The neutral rating of the scale."""
         return SCALES[self.scale].neutral
 
     @property
     def num_grades(self) -> int:
-        """Number of grades of the scale, those that nobody gave too."""
+        """Number of grades of the scale, including unused ones."""
         return int(SCALES[self.scale].grades(np.array(SCALES[self.scale].highest))) + 1
 
     def grades(self) -> np.ndarray:
-        """`[ratings]` float32, the ratings as grades from 0."""
+        """The ratings as grades from 0, `[ratings]` float32."""
         return SCALES[self.scale].grades(self.rating).astype(np.float32)
 
     def labels(self, kind: Labels = "grade") -> np.ndarray:
-        """`[ratings]` float32: grades, ratings as they are, or a function of the ratings; raises ValueError for another kind."""
+        """Labels `[ratings]` float32: grades, raw ratings, or a function of the ratings; raises ValueError for another kind."""
         if callable(kind):
             return np.asarray(kind(self.rating), np.float32)
         if kind == "grade":
@@ -184,18 +184,18 @@ class Ratings:
         raise ValueError(f"labels must be 'grade', 'rating' or a function of the ratings, got {kind!r}")
 
     def select(self, chosen: np.ndarray) -> Ratings:
-        """Some of the ratings, by a bool mask `[ratings]`; users and items keep their numbers."""
+        """Select ratings by a boolean mask `[ratings]`; user and item indices are unchanged."""
         return replace(self, user=self.user[chosen], item=self.item[chosen], rating=self.rating[chosen])
 
     def select_users(self, users: np.ndarray) -> Ratings:
-        """All ratings of some users; users and items keep their numbers."""
+        """Select all ratings of some users; user and item indices are unchanged."""
         return self.select(np.isin(self.user, users))
 
     def to_lists(self, labels: Labels = "grade") -> RankingData:
-        """One list for each user with a rating, its documents the rated items.
+        """Convert to one list per user with ratings, whose documents are the rated items.
 
-        The features of a document are the numbers of its user and item, what `MatrixFactorization` scores. `qids` and
-        `docids` are the names. More than 2^24 users or items, numbers that float32 does not hold, raise DataError.
+        The features of a document are the indices of its user and item, the input of `MatrixFactorization`. `qids` and `docids`
+        are the names. More than 2^24 users or items, whose indices are not exact in float32, raise DataError.
 
         >>> Ratings.from_arrays(["ann", "bob", "ann"], ["x", "x", "y"], [5, 3, 1], scale="stars").to_lists().features
         array([[0., 0.],
@@ -203,7 +203,7 @@ class Ratings:
                [1., 0.]], dtype=float32)
         """
         if max(self.num_users, self.num_items) > 2**24:
-            raise DataError(f"at most 2^24 users and items; got {self.num_users} and {self.num_items}")
+            raise DataError(f"expected at most 2^24 users and items, got {self.num_users} and {self.num_items}")
         offsets = self.offsets
         rated = np.flatnonzero(np.diff(offsets))
         return RankingData(
@@ -216,7 +216,7 @@ class Ratings:
 
 
 def implicit(ratings: Ratings, threshold: float) -> Ratings:
-    """Ratings of at least `threshold` as 1, the others as 0.
+    """Binarise ratings: 1 from `threshold`, 0 below.
 
     >>> implicit(Ratings.from_arrays(["ann", "ann"], ["x", "y"], [5, 3], scale="stars"), 4).rating
     array([1., 0.], dtype=float32)
@@ -225,13 +225,13 @@ def implicit(ratings: Ratings, threshold: float) -> Ratings:
 
 
 def with_negatives(ratings: Ratings, number: int, *, seed: int = 0) -> Ratings:
-    """Add items that a user did not rate, as 0: up to `number` for each user with a rating, drawn at random.
+    """Add random unrated items with rating 0: up to `number` for each user with ratings.
 
-    For feedback that has no dislikes, such as clicks; raises DataError where the scale is not `"binary"`.
+    For feedback without negatives, such as clicks; raises DataError unless the scale is `"binary"`.
     """
     if ratings.scale != "binary":
         raise DataError(
-            f"negatives are for the scale 'binary', got {ratings.scale!r}; use implicit(ratings, threshold)"
+            f"negatives require the scale 'binary', got {ratings.scale!r}; use implicit(ratings, threshold)"
         )
     rng = np.random.default_rng(seed)
     offsets = ratings.offsets
@@ -246,9 +246,9 @@ def with_negatives(ratings: Ratings, number: int, *, seed: int = 0) -> Ratings:
 
 
 def merge(parts: Sequence[Ratings]) -> Ratings:
-    """The ratings of all parts, which have one numbering, as `align` and the splits give it.
+    """Merge parts with the same user and item indices, such as those of splits or `align`.
 
-    Parts with different numberings or scales, or a user and item that are in two, raise DataError.
+    Different indices or scales, or a rating of the same user and item in two parts, raise DataError.
 
     >>> ratings = synthetic_ratings(users=5, rated=10)
     >>> merge([ratings.select_users([0, 1]), ratings.select_users([4])]).num_ratings
@@ -258,23 +258,25 @@ def merge(parts: Sequence[Ratings]) -> Ratings:
     for part in parts[1:]:
         same = np.array_equal(part.user_names, first.user_names) and np.array_equal(part.item_names, first.item_names)
         if not same or part.scale != first.scale:
-            raise DataError("parts must have one numbering and one scale; align(parts) gives one numbering")
+            raise DataError(
+                "parts must have the same user and item names and the same scale; use align(parts) for common names"
+            )
     return _joined(first, *([getattr(part, name) for part in parts] for name in ("user", "item", "rating")))
 
 
 def _joined(
     like: Ratings, users: Sequence[np.ndarray], items: Sequence[np.ndarray], ratings: Sequence[np.ndarray]
 ) -> Ratings:
-    """Ratings in pieces, in the order of users, with the numbering and the scale of `like`."""
+    """Concatenate ratings and sort them by user, with the names and the scale of `like`."""
     user = np.concatenate(users)
     order = np.argsort(user, kind="stable")
     return replace(like, user=user[order], item=np.concatenate(items)[order], rating=np.concatenate(ratings)[order])
 
 
 def standardised(ratings: Ratings) -> Callable[[np.ndarray], np.ndarray]:
-    """A function for `labels` that gives these ratings mean 0 and variance 1, and others by the same measure.
+    """A function for `labels` that standardises ratings by the mean and standard deviation of these.
 
-    Without ratings, or where all are equal, this raises DataError.
+    No ratings, or equal ones, raise DataError.
 
     >>> ratings = Ratings.from_arrays(["ann", "bob"], ["x", "y"], [5, 3], scale="stars")
     >>> ratings.labels(standardised(ratings))
@@ -282,14 +284,14 @@ def standardised(ratings: Ratings) -> Callable[[np.ndarray], np.ndarray]:
     """
     mean, deviation = (float(ratings.rating.mean()), float(ratings.rating.std())) if ratings.num_ratings else (0.0, 0.0)
     if not deviation:
-        raise DataError(f"ratings that are all equal cannot be standardised; got {ratings.num_ratings} of them")
+        raise DataError(f"expected ratings with different values to standardise, got {ratings.num_ratings} equal ones")
     return lambda rating: (rating - mean) / deviation
 
 
 def align(parts: Sequence[Ratings]) -> list[Ratings]:
-    """The same ratings with one numbering of users and items for all parts; raises DataError if these differ in scale."""
+    """Convert parts to common user and item indices; raises DataError if their scales differ."""
     if len({part.scale for part in parts}) > 1:
-        raise DataError(f"parts must be on one scale, got {', '.join(part.scale for part in parts)}")
+        raise DataError(f"parts must be on the same scale, got {', '.join(part.scale for part in parts)}")
     names = {
         kind: _ordered([name for part in parts for name in getattr(part, kind)])
         for kind in ("user_names", "item_names")
@@ -305,11 +307,11 @@ def align(parts: Sequence[Ratings]) -> list[Ratings]:
 def synthetic_ratings(
     *, users: int = 300, items: int = 120, rank: int = 4, rated: int = 40, noise: float = 0.5, seed: int = 0
 ) -> Ratings:
-    """Ratings from 1 to 5 of a known factorisation plus noise.
+    """Synthetic ratings from 1 to 5, from a known factorisation plus noise.
 
-    User and item factors are standard normal; the utility of an item is their product over sqrt(rank), plus how much everybody
-    likes it (standard deviation 0.5), plus noise. Every user has habits of its own: its utilities are stretched and shifted
-    before they are cut into stars, so that one user's 3 is another's 5. Well-liked items are rated more often.
+    User and item factors are standard normal; the utility of an item is their inner product over sqrt(rank), plus a popularity
+    (standard deviation 0.5), plus noise. Users rate differently: the utilities of each are scaled and shifted before they are
+    rounded to stars, so that one user's 3 is another's 5. Popular items are rated more often.
 
     Raises:
         ValueError: a number below 1, more rated than there are items, or negative noise.
@@ -335,7 +337,7 @@ def synthetic_ratings(
 
 
 def _ordered(names: Sequence[str]) -> Names:
-    """Different names in order: by size if all are whole numbers, else as strings."""
+    """The unique names, sorted: by value if all are integers, otherwise as strings."""
     different = sorted(set(names))
     plain = all(name.isascii() and name.isdigit() and len(name) < 19 for name in different)
     return Names.of(sorted(different, key=int) if plain else different)
@@ -344,7 +346,7 @@ def _ordered(names: Sequence[str]) -> Names:
 def _number_names(
     what: str, given: Sequence | np.ndarray | Names, names: Names | np.ndarray | None
 ) -> tuple[np.ndarray, Names]:
-    """Numbers of names, and the names in order."""
+    """The indices of names, and the unique names in order."""
     strings = Names.of(given).tolist()
     names = _ordered(strings) if names is None else Names.of(names)
     numbers = {name: number for number, name in enumerate(names)}
@@ -355,7 +357,7 @@ def _number_names(
 
 
 def _first_repeated(user: np.ndarray, item: np.ndarray, num_items: int) -> int | None:
-    """Where a user rates an item again for the first time, or None."""
+    """The index of the first repeated pair of user and item, or None."""
     pairs = user * max(num_items, 1) + item
     again = np.setdiff1d(np.arange(len(pairs)), np.unique(pairs, return_index=True)[1])
     return int(again[0]) if len(again) else None

@@ -1,11 +1,12 @@
-"""Files of ratings: formats, and one description of where ratings come from and how they are split."""
+"""Files of ratings: their formats, and the source of ratings with its split."""
 
 from __future__ import annotations
 
 import csv
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -15,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rankstruct.data import DataError
+from rankstruct.data.delimited import SEPARATORS, decoded_lines, read_header
 from rankstruct.data.errors import shortened
 from rankstruct.data.text import SPACE, Separator, field_rows, parse_number, split_at, text_lines
 from rankstruct.recommenders.ratings import SCALES, Ratings, align, synthetic_ratings
@@ -32,15 +34,16 @@ __all__ = [
 
 SPLITS = ("weak", "strong", "fold")
 BUILTIN_RATINGS = ("synthetic",)
+_ROLES = ("user", "item", "rating")
 
 
 class RatingsFormat(NamedTuple):
-    """How a file of ratings is read.
+    """A format of files of ratings.
 
     Attributes:
-        rows: from a path to `(line number, user, item, rating)`, all but the first as text, one for each rating.
-        scale: what the ratings mean, see `Ratings`; None where the user has to say it.
-        names: patterns of file names that say this format, such as `"*.csv"`; one without `*` is looked for in a folder.
+        rows: a function from a path to an iterator of `(line number, user, item, rating)`, the last three as text.
+        scale: the rating scale, see `Ratings`; None if the user must specify it.
+        names: file name patterns of the format, such as `"*.csv"`; folders are searched for those without `*`.
     """
 
     rows: Callable[[Path], Iterator[tuple[int, str, str, str]]]
@@ -48,32 +51,36 @@ class RatingsFormat(NamedTuple):
     names: tuple[str, ...] = ()
 
 
-def _lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
-    """Numbers and content of the lines that are not empty."""
+def _lines(path: Path, encoding: str | None = "utf-8") -> Iterator[tuple[int, str]]:
+    """The stripped nonempty lines with their numbers; `encoding` None for that of the byte order mark."""
     if not path.exists():
-        raise DataError(f"{path}: No such file or directory; give a file of ratings")
-    for number, line in text_lines(path, encoding, newline=""):
+        raise DataError(f"{path}: no such file; give a file of ratings")
+    lines = (
+        enumerate(decoded_lines(path, read_header(path).encoding), 1)
+        if encoding is None
+        else text_lines(path, encoding, newline="")
+    )
+    for number, line in lines:
         if stripped := line.strip(SPACE):
             yield number, stripped
 
 
 def _delimited(path: Path, separator: str | None, *counts: int) -> Iterator[tuple[int, str, str, str]]:
-    """Rows of as many fields as the first, one of `counts`: user, item, rating first, or where the first line of CSV says."""
-    lines, columns = _lines(path), " ".join(("user", "item", "rating", "time")[: max(counts)])
+    """Rows with the number of fields of the first, one of `counts`: user, item, rating first, or as in the header of CSV."""
+    columns = " ".join(("user", "item", "rating", "time")[: max(counts)])
     where: tuple[int, ...] = (0, 1, 2)
     if separator == ",":
-        lines, header = _header(lines)
+        lines, separator, header = _header(_lines(path, None), counts)
         if header:
             columns, counts = " ".join(header), (len(header),)
-            where = tuple(header.index(name) for name in ("user", "item", "rating"))
+            where = tuple(header.index(name) for name in _ROLES)
+        split: Separator | None = Separator(f"{SEPARATORS[separator]}s", partial(_cells, separator=separator))
+    else:
+        lines, split = _lines(path), _SEPARATORS[separator]
 
     def fits(fields: list[str]) -> bool:
-        try:
-            return math.isfinite(parse_number(fields[where[2]]))
-        except ValueError:
-            return False
+        return _is_number(fields[where[2]])
 
-    split = _SEPARATORS[separator]
     for number, parts in field_rows(path, lines, columns, fits, counts=counts, separator=split):
         user, item, rating = (parts[i] for i in where)
         if not user or not item:
@@ -81,31 +88,42 @@ def _delimited(path: Path, separator: str | None, *counts: int) -> Iterator[tupl
         yield number, user, item, rating
 
 
-def _header(lines: Iterator[tuple[int, str]]) -> tuple[Iterator[tuple[int, str]], list[str]]:
-    """The lines of a CSV file but for names of columns and remarks before them, and the names; or all, and none."""
+def _header(
+    lines: Iterator[tuple[int, str]], counts: Collection[int]
+) -> tuple[Iterator[tuple[int, str]], str, list[str]]:
+    """The rows of a CSV file, its separator, and the column names, if any; `counts` are the numbers of fields without names."""
     before = []
     for number, line in lines:
         before.append((number, line))
-        if line[0] != "#":
-            try:
-                names = [name.lower() for name in _cells(line)]
-            except csv.Error:  # who reads the rows says what is wrong
-                break
-            if {"user", "item", "rating"} <= set(names):
-                return lines, names
-            break
-    return chain(before, lines), []
+        if line[0] == "#":
+            continue
+        with suppress(csv.Error):  # reported with the rows
+            found = {each: _cells(line, each) for each in SEPARATORS}
+            for separator, cells in found.items():
+                names = [name.lower() for name in cells]
+                if set(_ROLES) <= set(names):
+                    return lines, separator, names
+            rows = (each for each, cells in found.items() if len(cells) in counts and _is_number(cells[2]))
+            return chain(before, lines), next(rows, ","), []
+        break
+    return chain(before, lines), ",", []
 
 
-def _cells(line: str) -> list[str]:
-    return [part.strip(SPACE) for part in next(csv.reader([line]))]
+def _is_number(word: str) -> bool:
+    try:
+        return math.isfinite(parse_number(word))
+    except ValueError:
+        return False
+
+
+def _cells(line: str, separator: str) -> list[str]:
+    return [part.strip(SPACE) for part in next(csv.reader([line], delimiter=separator))]
 
 
 _SEPARATORS = {
     None: None,
     "\t": Separator("tabs", split_at),
     "::": Separator("'::'", partial(split_at, separator="::")),
-    ",": Separator("commas", _cells),
 }
 
 
@@ -125,17 +143,17 @@ FORMATS = {
 
 
 def register_ratings_format(name: str, form: RatingsFormat) -> None:
-    """Let `format=name`, in Python and in configs, mean a format of one's own; raises ValueError for a name that is taken."""
+    """Register a custom format as `format=name`, in Python and in configs; raises ValueError if the name is in use."""
     if name in FORMATS:
-        raise ValueError(f"name must be none of {', '.join(FORMATS)}, which are taken; got {name!r}")
+        raise ValueError(f"name must differ from {', '.join(FORMATS)}, which are in use; got {name!r}")
     FORMATS[name] = form
 
 
 def find_ratings(path: str | os.PathLike[str], format: str | None = None, scale: str | None = None) -> tuple[Path, str]:
-    """The file with the ratings and its format, by what names say if `format` is None, else `"text"` if there is a scale.
+    """Find the file of ratings and its format, inferred from its name if `format` is None, or `"text"` if a scale is given.
 
-    A folder is searched for the files that formats name, such as `u.data` (MovieLens 100K) and `ratings.dat` (1M), then for
-    `ratings.csv` and `ratings.txt`. Where there is no such file, or it does not say its format, this raises DataError.
+    A folder is searched for the file names of the formats, such as `u.data` (MovieLens 100K) and `ratings.dat` (1M), then for
+    `ratings.csv` and `ratings.txt`. If there is no such file, or the format is unknown, this raises DataError.
     """
     path = Path(path)
     if not path.exists():
@@ -150,27 +168,27 @@ def find_ratings(path: str | os.PathLike[str], format: str | None = None, scale:
     told = [name for name, form in FORMATS.items() if any(map(path.match, form.names))]
     if not (format or told or scale):
         raise DataError(
-            f"{path}: its name does not say its format; give data.format, such as jester, or text with data.scale"
+            f"{path}: cannot infer the format from the file name; set data.format, such as jester, or text with data.scale"
         )
     return path, format or (*told, "text")[0]
 
 
 def read_ratings(path: str | os.PathLike[str], format: str | None = None, *, scale: str | None = None) -> Ratings:
-    r"""Read a file with one rating a line: user, item, rating, and for some a time, which is not kept.
+    r"""Read a file with one rating per line: user, item, rating, and optionally a time, which is ignored.
 
     Args:
-        path: the file, UTF-8, or a folder with `u.data`, `ratings.dat`, `ratings.csv` or `ratings.txt`. Blank lines say nothing,
-            nor do those of `#` and a blank, unless they have all fields and a number as rating. All lines have as many fields.
-        format: `"movielens100k"` (tabs: `u.data`, `u1.base`), `"movielens1m"` (`::`), `"jester"` and `"text"` (tabs or blanks,
-            as the first line has),
-            `"csv"` (commas; a first line with `user`, `item` and `rating` tells where they are, and without it they come first),
-            or one of `register_ratings_format`; None to tell it from the file's name, or `"text"` where that says
-            none and there is a scale.
-        scale: what ratings mean, see `Ratings`; MovieLens' are `"stars"`, Jester's `"centred"`, others need to be told.
+        path: the file, UTF-8, or a folder with `u.data`, `ratings.dat`, `ratings.csv` or `ratings.txt`. Blank lines are ignored,
+            and lines that start with `#` and a blank unless they have all fields and a number as rating. All lines have the same
+            number of fields.
+        format: `"movielens100k"` (tabs: `u.data`, `u1.base`), `"movielens1m"` (`::`), `"jester"` and `"text"` (tabs or blanks, as
+            in the first line), `"csv"` (commas, semicolons, tabs or bars; without a header with `user`, `item` and `rating`,
+            these are the first columns), or one of `register_ratings_format`; None infers it from the file name, or is `"text"`
+            if that is unknown and a scale is given.
+        scale: the rating scale, see `Ratings`; `"stars"` for MovieLens and `"centred"` for Jester, required for other formats.
 
     Raises:
-        DataError: the file is absent or has no rating, or a line breaks the format; the message has file and line.
-        ValueError: an unknown format, or no scale where it is needed.
+        DataError: the file is missing or has no ratings, or a line is malformed; the message has file and line.
+        ValueError: an unknown format, or a missing scale.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -201,7 +219,7 @@ def read_ratings(path: str | os.PathLike[str], format: str | None = None, *, sca
             expected = f"a rating from {lowest} to {highest} (scale {scale!r})"
             raise DataError(f"{path}, line {line}: expected {expected}, got {shortened(text).strip(chr(39))}")
         if (user, item) in seen:
-            raise DataError(f"{path}, line {line}: user {shortened(user)} rates item {shortened(item)} again")
+            raise DataError(f"{path}, line {line}: user {shortened(user)} rates item {shortened(item)} more than once")
         seen.add((user, item))
     _, users, items, _ = zip(*rows, strict=True)
     try:
@@ -211,16 +229,16 @@ def read_ratings(path: str | os.PathLike[str], format: str | None = None, *, sca
 
 
 def read_movielens_fold(folder: str | os.PathLike[str], fold: int) -> tuple[Ratings, Ratings]:
-    """`(base, test)` of MovieLens 100K, `u<fold>.base` and `u<fold>.test`, with one numbering; raises as `read_ratings` does."""
+    """Read `(base, test)` of MovieLens 100K, `u<fold>.base` and `u<fold>.test`, aligned; raises as `read_ratings` does."""
     base, test = align([read_ratings(Path(folder) / f"u{fold}.{part}", "movielens100k") for part in ("base", "test")])
     return base, test
 
 
 def read_titles(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Names of the films of MovieLens, by item: lines `item|title|...` (`u.item`) or `item::title::...` (`movies.dat`).
+    """Read the film titles of MovieLens, by item: lines `item|title|...` (`u.item`) or `item::title::...` (`movies.dat`).
 
     Raises:
-        DataError: the file is absent, or a line has no title.
+        DataError: the file is missing, or a line has no title.
     """
     found = {}
     for number, line in _lines(Path(path), "latin-1"):
@@ -234,14 +252,14 @@ def read_titles(path: str | os.PathLike[str]) -> dict[str, str]:
 
 
 def read_genres(path: str | os.PathLike[str], items: Iterable[str]) -> np.ndarray:
-    """Genres of the films of MovieLens 100K, `[items, 19]` of 0 and 1: lines `item|title|date|date|address|0|1|...` (`u.item`).
+    """Read film genres of MovieLens 100K, `[items, 19]` of 0 and 1: lines `item|title|date|date|address|0|1|...` (`u.item`).
 
     Args:
         path: the file.
-        items: names, such as the `item_names` of ratings; one that is not in the file has no genre.
+        items: item names, such as the `item_names` of ratings; items missing in the file have no genres.
 
     Raises:
-        DataError: the file is absent, or a line does not end with 19 fields of 0 or 1.
+        DataError: the file is missing, or a line does not end with 19 fields of 0 or 1.
     """
     found = {}
     for number, line in _lines(Path(path), "latin-1"):
@@ -249,29 +267,31 @@ def read_genres(path: str | os.PathLike[str], items: Iterable[str]) -> np.ndarra
             continue
         parts = line.split("|")
         if len(parts) != 24 or not set(parts[5:]) <= {"0", "1"}:
-            raise DataError(f"{path}, line {number}: expected 24 fields, the last 19 of 0 or 1, got {shortened(line)}")
+            raise DataError(
+                f"{path}, line {number}: expected 24 fields, the last 19 of them 0 or 1, got {shortened(line)}"
+            )
         found[parts[0]] = [float(part) for part in parts[5:]]
     return np.array([found.get(item, [0.0] * 19) for item in items]).reshape(-1, 19)
 
 
 @dataclass(frozen=True)
 class RatingsSource:
-    """Where ratings come from, and how they are split.
+    """The source of ratings, and their split.
 
     Args:
-        path: the ratings: a file, or a folder with `u.data` (MovieLens 100K), `ratings.dat` (1M) or `ratings.csv`; or give
+        path: a file of ratings, or a folder with `u.data` (MovieLens 100K), `ratings.dat` (1M) or `ratings.csv`; or set
             `builtin`.
-        builtin: `"synthetic"`, ratings of a known factorisation, which needs no file.
-        format: see `read_ratings`; None to tell it from the file's name.
-        scale: what ratings mean: `"stars"` (1 to 5), `"centred"` (-10 to 10) or `"binary"`; None where the format says it.
-        split: `"weak"`: of each user `num_train` ratings are known and the others tested. `"strong"`: tested are new users, of
-            whom `num_train` ratings are given. `"fold"`: the files `u<fold>.base` and `u<fold>.test` of a folder.
-        fold: for the split `"fold"` alone.
-        num_train: N, ratings a user that are known; as `min_test` and `new_users` not for the split `"fold"`.
+        builtin: `"synthetic"`, ratings from a known factorisation, which needs no file.
+        format: see `read_ratings`; None infers it from the file name.
+        scale: the rating scale: `"stars"` (1 to 5), `"centred"` (-10 to 10) or `"binary"`; None for that of the format.
+        split: `"weak"`: `num_train` ratings of each user are known, and the others are for the test. `"strong"`: the test is on
+            new users, of whom `num_train` ratings are known. `"fold"`: the files `u<fold>.base` and `u<fold>.test` of a folder.
+        fold: the fold number, for the split `"fold"` only.
+        num_train: N, number of known ratings per user; like `min_test` and `new_users` not for the split `"fold"`.
         min_test: users with fewer than `num_train + min_test` ratings are left out, and counted.
-        validation: the share of a user's known ratings that steer the training; not for the split `"strong"`.
-        new_users: the share of users that are new at the test, and as many at validation, in the split `"strong"`.
-        seed: of the built-in set and of the split.
+        validation: fraction of a user's known ratings for validation; not for the split `"strong"`.
+        new_users: fraction of users that are new in the test, and in validation, for the split `"strong"`.
+        seed: seed of the built-in set and of the split.
 
     >>> RatingsSource(builtin="synthetic").read().train.num_users
     400
@@ -290,15 +310,15 @@ class RatingsSource:
     seed: int = 0
 
     def check(self) -> None:
-        """Look, without reading, whether this can be read.
+        """Validate the options and the path without reading data.
 
         Raises:
-            ValueError: options that do not fit together, an unknown name, or a path that does not exist; one line.
+            ValueError: inconsistent options, an unknown name, or a missing path; the message is one line.
         """
         if (self.path is None) == (self.builtin is None):
             raise ValueError(
-                f"give data.path (ratings, such as u.data of MovieLens or a CSV file) or data.builtin "
-                f"({', '.join(BUILTIN_RATINGS)}), one of them; got path {self.path!r} and builtin {self.builtin!r}"
+                f"give either data.path (ratings, such as u.data of MovieLens or a CSV file) or data.builtin "
+                f"({', '.join(BUILTIN_RATINGS)}); got path {self.path!r} and builtin {self.builtin!r}"
             )
         for name, value, known in (
             ("builtin", self.builtin, (None, *BUILTIN_RATINGS)),
@@ -310,15 +330,15 @@ class RatingsSource:
                 raise ValueError(f"data.{name} must be one of {', '.join(filter(None, known))}, got {value!r}")
         if (self.split == "fold") != (self.fold is not None):
             raise ValueError(
-                f"data.fold goes with data.split fold, and with it alone; got fold {self.fold!r}, split {self.split!r}"
+                f"data.fold is for data.split fold only, which requires it; got fold {self.fold!r}, split {self.split!r}"
             )
         if self.split == "fold" and self.path is None:
-            raise ValueError("data.split fold needs data.path, the folder of MovieLens 100K")
+            raise ValueError("data.split fold requires data.path, the folder of MovieLens 100K")
         if self.path is not None and self.split != "fold":
             find_ratings(self.path, self.format, self.scale)
 
     def read(self) -> RatingsParts:
-        """Ratings that learn, steer and judge; raises as `check`, `read_ratings` and `divide` do."""
+        """Read training, validation and test ratings; raises as `check`, `read_ratings` and `divide` do."""
         self.check()
         if self.path is not None and self.fold is not None:
             base, test = read_movielens_fold(self.path, self.fold)
@@ -329,10 +349,10 @@ class RatingsSource:
         return self.divide(read_ratings(self.path, self.format, scale=self.scale))
 
     def divide(self, ratings: Ratings) -> RatingsParts:
-        """Ratings split as this says, for training with validation.
+        """Split ratings for training, validation and test.
 
         Raises:
-            ValueError: another split than weak and strong, a number outside its range, or no user has enough ratings.
+            ValueError: another split than weak and strong, a number out of range, or no user with enough ratings.
 
         >>> parts = RatingsSource(split="strong", num_train=10).divide(synthetic_ratings(users=20, rated=30))
         >>> parts.test_given.num_ratings, parts.test.num_ratings, parts.train.num_ratings
@@ -346,7 +366,7 @@ class RatingsSource:
         if self.split != "strong":
             raise ValueError(f"split must be 'weak' or 'strong' to divide ratings, got {self.split!r}")
         if not 0 < self.new_users < 0.5:
-            raise ValueError(f"new_users must be a share above 0 and below 0.5, got {self.new_users}")
+            raise ValueError(f"new_users must be a fraction above 0 and below 0.5, got {self.new_users}")
         judged = strong_split(ratings, test_users=self.new_users, **counts)
         steered = strong_split(judged.train, test_users=self.new_users / (1 - self.new_users), **counts)
         return RatingsParts(steered.train, steered.given, steered.test, judged.given, judged.test, judged.left_out)

@@ -1,4 +1,4 @@
-"""The best items of a user, and baselines: popularity and mean ratings."""
+"""Top-k recommendation, and baselines: popularity and mean ratings."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ __all__ = ["Recommender", "item_means", "popularity", "recommend"]
 
 
 class Recommender(Protocol):
-    """What `recommend` needs: `MatrixFactorization`, the baselines, or a class of your own."""
+    """The interface required by `recommend`: `MatrixFactorization`, the baselines, or a custom class."""
 
     def item_scores(self, users: Tensor) -> Tensor:
-        """Scores of all items, `[users, items]`, for the users with numbers `[users]`."""
+        """Scores of all items, `[users, items]`, for users given by index `[users]`."""
 
 
 def recommend(
     model: Recommender, users: int | Sequence[int] | Tensor, k: int = 10, *, exclude: Ratings | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The k items of highest score for each user, given by number, `[users]` or one, best first.
+    """The k items with the highest scores for one or more users, given by index `[users]`, best first.
 
-    The items of the ratings `exclude`, such as those trained on, are not recommended to the users who gave them.
+    Items that a user rated in `exclude`, such as the training ratings, are not recommended to that user.
 
     Returns:
-        `(items, scores)`, both `[users, k]`, or `[k]` for one user. Where fewer are left, items end with -1 and scores with -inf.
+        `(items, scores)`, both `[users, k]`, or `[k]` for one user; padded with -1 and -inf if fewer items are left.
 
     Raises:
         ValueError: k is below 1, or a user is not in `exclude`.
@@ -63,7 +63,7 @@ def recommend(
 
 
 def popularity(ratings: Ratings) -> ItemScorer:
-    """Each item's number of ratings as its score.
+    """Score items by their number of ratings.
 
     >>> popularity(Ratings.from_arrays(["ann", "bob"], ["x", "x"], [1, 1], scale="stars")).scores
     tensor([2.])
@@ -74,7 +74,7 @@ def popularity(ratings: Ratings) -> ItemScorer:
 
 
 def item_means(ratings: Ratings, *, prior: float = 5.0) -> ItemScorer:
-    """Each item's mean rating as its score, drawn to the mean of all as by `prior` >= 0 further ratings of that size.
+    """Score items by their mean rating, shrunk towards the global mean by `prior` >= 0 pseudo-ratings.
 
     >>> item_means(Ratings.from_arrays(["ann", "bob"], ["x", "y"], [5, 3], scale="stars"), prior=1.0).scores
     tensor([4.5000, 3.5000])

@@ -1,4 +1,4 @@
-"""Training of recommenders: ratings in batches of users, a module with the Frobenius norms of the factors, recommendations."""
+"""Lightning training of recommenders: data modules of ratings, a module with factor norms, and recommendations."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ _PRIOR = 5.0  # ratings
 
 
 class RatingsDataModule(ListsDataModule):
-    """Ratings in batches of users, one list a user over its rated items.
+    """Ratings in batches of users, one list of rated items per user.
 
-    Users that are validated or tested without having been trained on are given some ratings, `vali_given` and `test_given`;
-    `FactorizationModule` finds their factors with the items fixed (strong generalisation).
+    Validation and test users that are not in training have known ratings, `vali_given` and `test_given`, to which
+    `FactorizationModule` fits their factors with the items fixed (strong generalisation).
 
     Args:
-        train: ratings to learn from.
-        vali: ratings that steer the training; None for none, with `Trainer(limit_val_batches=0)`.
-        test: ratings to be judged by; None for none.
-        vali_given: what is known of validation users that are not in `train`; None for nothing.
-        test_given: as `vali_given`, of the test users.
-        users_per_batch: how many users a training batch holds.
-        labels: what training predicts: `"grade"`, `"rating"`, `"standardised"` (ratings less their mean over `train`, by their
-            standard deviation there; below 0 for some, which `SquaredLoss` alone takes), or a function of the ratings.
-        measured_labels: what validation and test measure: `"grade"`, `"rating"` or a function of the ratings.
-        max_items: of users with more ratings so many are sampled, anew each epoch.
-        recommend: how many items `predict` recommends to each user.
-        seed: of shuffling and sampling.
+        train: training ratings.
+        vali: validation ratings; None for none, with `Trainer(limit_val_batches=0)`.
+        test: test ratings; None for none.
+        vali_given: known ratings of validation users that are not in `train`; None for none.
+        test_given: as `vali_given`, for the test users.
+        users_per_batch: number of users per training batch.
+        labels: training labels: `"grade"`, `"rating"`, `"standardised"` (by mean and standard deviation over `train`; some are
+            negative, which only `SquaredLoss` accepts), or a function of the ratings.
+        measured_labels: validation and test labels: `"grade"`, `"rating"` or a function of the ratings.
+        max_items: number of ratings sampled, differently in each epoch, from users with more.
+        recommend: number of items that `predict` recommends to each user.
+        seed: seed of shuffling and sampling.
     """
 
     def __init__(
@@ -72,9 +72,9 @@ class RatingsDataModule(ListsDataModule):
         measured, given = {"vali": vali, "test": test}, {"vali": vali_given, "test": test_given}
         self._parts = {stage: part.to_lists(measured_labels) for stage, part in measured.items() if part is not None}
         self._parts["train"] = train.to_lists(labels)
-        #: What is known of new users, by stage.
+        #: Known ratings of new users, by stage.
         self.given = {stage: part.to_lists(labels) for stage, part in given.items() if part is not None}
-        #: All ratings but those of the test: what a user is not recommended.
+        #: All ratings except those of the test, which are not recommended.
         self.known = merge([part for part in (train, vali_given, vali, test_given) if part is not None])
         self.item_counts = np.bincount(train.item, minlength=train.num_items)
         self.recommend = recommend
@@ -86,7 +86,7 @@ class RatingsDataModule(ListsDataModule):
 
     @property
     def num_users(self) -> int:
-        """Number of users, new ones too."""
+        """Number of users, including new ones."""
         return self.known.num_users
 
     @property
@@ -95,39 +95,39 @@ class RatingsDataModule(ListsDataModule):
         return self.known.num_items
 
     def part(self, name: str) -> RankingData:
-        """The lists of `"train"`, `"vali"` or `"test"`; raises ValueError where there are no such ratings."""
+        """The lists of `"train"`, `"vali"` or `"test"`; raises ValueError if there are none."""
         if name not in self._parts:
             raise ValueError(
-                f"RatingsDataModule was given no {name} ratings; give some, or train with Trainer(limit_val_batches=0)"
+                f"RatingsDataModule has no {name} ratings; pass some, or train with Trainer(limit_val_batches=0)"
             )
         return self._parts[name]
 
     @property
     def splits(self) -> Splits:
-        """Training, validation and test lists; ValueError where one of them was not given."""
+        """Training, validation and test lists; raises ValueError if one is missing."""
         return Splits(*map(self.part, Splits._fields))
 
     @property
     def data_name(self) -> str:
-        """What the data are called in reports."""
+        """The name of the data in reports."""
         return "ratings"
 
 
 class SplitRatingsDataModule(RatingsDataModule):
-    """Ratings from a file or built in, split for training, validation and test, in batches of users; what configs name.
+    """Ratings from a file or built in, split for training, validation and test, in batches of users; for configs.
 
     Args:
-        path: the ratings: a file, or a folder with `u.data` (MovieLens 100K) or `ratings.dat` (1M); or give `builtin`.
-        builtin: `"synthetic"`, ratings of a known factorisation, which needs no file.
-        users_per_batch: how many users a training batch holds.
-        labels: what training predicts: `"grade"`, `"rating"` or `"standardised"`; see `RatingsDataModule`.
-        max_items: of users with more ratings so many are sampled, anew each epoch.
-        recommend: how many items `predict` recommends to each user.
-        seed: of the built-in set, the split, shuffling and sampling.
-        source: how the ratings are read and split, more arguments of `RatingsSource`.
+        path: a file of ratings, or a folder with `u.data` (MovieLens 100K) or `ratings.dat` (1M); or set `builtin`.
+        builtin: `"synthetic"`, ratings from a known factorisation, which needs no file.
+        users_per_batch: number of users per training batch.
+        labels: training labels: `"grade"`, `"rating"` or `"standardised"`; see `RatingsDataModule`.
+        max_items: number of ratings sampled, differently in each epoch, from users with more.
+        recommend: number of items that `predict` recommends to each user.
+        seed: seed of the built-in set, the split, shuffling and sampling.
+        source: further arguments of `RatingsSource`, for reading and splitting.
 
     Raises:
-        ValueError: options that do not fit together, or a file that breaks its format; the message has file and line.
+        ValueError: inconsistent options, or a malformed file; the message has file and line.
 
     >>> SplitRatingsDataModule(builtin="synthetic").splits.test.num_lists
     400
@@ -153,47 +153,47 @@ class SplitRatingsDataModule(RatingsDataModule):
 
     @property
     def data_name(self) -> str:
-        """What the data are called in reports: the built-in set's name or that of the file or folder."""
+        """The name of the data in reports: that of the built-in set, file or folder."""
         return self.source.builtin or Path(str(self.source.path)).resolve().name
 
     def describe(self) -> dict[str, Any]:
-        """What a report says of the data."""
+        """Parameters of the data for reports."""
         names = ("split", "fold" if self.source.split == "fold" else "num_train")
         return super().describe() | {name: getattr(self.source, name) for name in names}
 
     def remarks(self) -> list[str]:
-        """How many users were left out."""
+        """A note on the number of users left out."""
         few = f"{self.source.num_train} + {self.source.min_test}"
-        return [f"{self.left_out} users have fewer than {few} ratings and are not judged"] if self.left_out else []
+        return [f"{self.left_out} users have fewer than {few} ratings and are left out"] if self.left_out else []
 
 
 class FactorizationModule(RankingModule):
     """Train a factorisation to minimise `(sum over users of the loss + lambda_U/2 ||U||^2 + lambda_V/2 ||V||^2) / users`.
 
-    U and V have the biases of users and items as a further column. A step takes the norms of the batch's users, and with
-    sparse factors those of the batch's items, each weighted by one over the number of users that rated it, so that the mean over
-    all batches is the objective's.
+    U and V have the biases of users and items as an additional column. A step uses the norms of the batch's users and, with
+    sparse factors, of the batch's items, each weighted by one over the number of users that rated it, so that the mean over all
+    batches is that of the objective.
 
-    Before validation, test and prediction, users that the data module gives ratings of, without training on them, get the
-    factors that are best with the items fixed; see `adopt_users`.
+    Before validation, test and prediction, the factors of users with known ratings that are not in training are fitted with the
+    items fixed; see `adopt_users`.
 
     Args:
         scorer: the factorisation.
         loss: called as `loss(scores, labels, where=where)`, a mean over users.
-        measures: what validation and test report; training is steered by the first.
+        measures: measures of validation and test; the first one is monitored.
         regularization: lambda_U.
-        item_regularization: lambda_V; as lambda_U if None.
-        start_from: the folder of a run, or a file of `save_scorer`, with the factorisation that training starts from, such as one
-            trained on the squared loss; biases that one of the two lacks are left as they are. Validation and test values mean
-            something only if it was trained on the same split, with the same seed. None starts from `scorer`.
-        item_means: whether the items' biases start at their mean labels, less the mean of all and drawn to 0 as by five further
-            ratings; a hinge that learns from few items of a list needs it, or `start_from`.
-        optimizer: from parameters to an optimizer; AdamW with learning rate 0.01 and no weight decay if None. Sparse factors
-            need `torch.optim.SGD` or `SparseAdam`.
+        item_regularization: lambda_V; lambda_U if None.
+        start_from: the folder of a run, or a file of `save_scorer`, with the initial factorisation, such as one trained on the
+            squared loss; biases that one of the two lacks are unchanged. Validation and test measures are only meaningful if it
+            was trained on the same split, with the same seed. None starts from `scorer`.
+        item_means: whether item biases are initialised to mean labels, minus the global mean and shrunk to 0 by five
+            pseudo-ratings; a hinge that learns from few items of a list requires this, or `start_from`.
+        optimizer: a function from parameters to an optimizer; AdamW with learning rate 0.01 and no weight decay if None. Sparse
+            factors require `torch.optim.SGD` or `SparseAdam`.
 
     Raises:
-        ValueError: a negative regularization; item means without biases of items, or with `start_from`; at validation or test,
-            no regularization for the factors of new users; when training starts, a factorisation of another size in
+        ValueError: a negative regularization; `item_means` without item biases, or with `start_from`; at validation or test, no
+            regularization for the factors of new users; at the start of training, a factorisation of another size in
             `start_from`.
 
     >>> import rankstruct as rs
@@ -221,22 +221,22 @@ class FactorizationModule(RankingModule):
                 f"regularization must be >= 0, got {regularization} and item_regularization {item_regularization}"
             )
         if item_means and (start_from is not None or scorer.item_offsets is None):
-            raise ValueError("item_means needs a scorer with item_bias, and no start_from")
+            raise ValueError("item_means requires a scorer with item_bias, and no start_from")
         self.start_from, self.item_means = start_from, item_means
         self._users = 0
         self._item_weights: Tensor | None = None
 
     def as_input(self, features: Tensor) -> Tensor:
-        """Users and items as they are: bfloat16 does not tell 257 from 256."""
+        """Keep the indices of users and items: bfloat16 cannot represent 257."""
         return features
 
     def norms(self, users: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """||U||^2, of some users or all, and ||V||^2, with the biases."""
+        """||U||^2, of some or all users, and ||V||^2, including biases."""
         of_users = _squared(self.scorer.user_factors, self.scorer.user_offsets, users).sum()
         return of_users, _squared(self.scorer.item_factors, self.scorer.item_offsets).sum()
 
     def objective(self, batches: Iterable[Batch], metric: RankingMetric | None = None) -> float:
-        """What training minimises, over all users of `batches`; a metric takes their scores in too."""
+        """The training objective over all users of `batches`; their scores also update a metric, if given."""
         batches = list(batches)
         users = torch.cat([torch.zeros(0), *(batch.features[:, 0, 0].cpu() for batch in batches)]).long()
         with torch.no_grad():
@@ -245,7 +245,7 @@ class FactorizationModule(RankingModule):
         return self.mean_loss(batches, metric=metric) + 0.5 * float(penalty) / max(len(users), 1)
 
     def describe(self) -> dict[str, Any]:
-        """What a report says of the module."""
+        """Parameters of the module for reports."""
         return {
             **super().describe(),
             "rank": self.scorer.rank,
@@ -255,15 +255,15 @@ class FactorizationModule(RankingModule):
         }
 
     def on_validation_start(self) -> None:
-        """Find the factors of new users."""
+        """Fit the factors of new users."""
         self._adopt("vali")
 
     def on_test_start(self) -> None:
-        """Find the factors of new users."""
+        """Fit the factors of new users."""
         self._adopt("test")
 
     def on_predict_start(self) -> None:
-        """Find the factors of all new users."""
+        """Fit the factors of all new users."""
         self._adopt("vali")
         self._adopt("test")
 
@@ -274,16 +274,16 @@ class FactorizationModule(RankingModule):
             return
         if not self.user_regularization > 0:
             raise ValueError(
-                f"the factors of new users need regularization above 0, got {self.user_regularization}; without it, split weakly"
+                f"the factors of new users require regularization above 0, got {self.user_regularization}; or use the weak split"
             )
         adopt_users(self.scorer, lists, self.loss, regularization=self.user_regularization)
 
     def on_fit_start(self) -> None:
-        """Look how many users there are, and how many of them rated each item; start from where it was asked for."""
+        """Count users and the ratings of each item, and initialise the factors by `start_from` and `item_means`."""
         super().on_fit_start()
         data = getattr(self.trainer, "datamodule", None)
         if not isinstance(data, RatingsDataModule):
-            raise ValueError(f"FactorizationModule needs a RatingsDataModule to fit, got {type(data).__name__}")
+            raise ValueError(f"FactorizationModule requires a RatingsDataModule, got {type(data).__name__}")
         self._users = data.lists.num_lists
         counts = torch.from_numpy(data.item_counts).to(self.device)
         self._item_weights = 1 / counts.clamp(min=1)
@@ -298,7 +298,7 @@ class FactorizationModule(RankingModule):
                 self.scorer.item_offsets.weight[:, 0] = torch.from_numpy(sums).to(self.device) / (counts + _PRIOR)
 
     def penalty(self, batch: Batch) -> Tensor:
-        """Of a batch of users, the part of the objective that is not the loss; in the mean over batches, all of it."""
+        """The regularisation of a batch of users; its mean over batches is that of the objective."""
         scorer, size = self.scorer, len(batch.labels)
         user = batch.features[:, 0, 0].long()
         total = 0.5 * self.user_regularization / size * _squared(scorer.user_factors, scorer.user_offsets, user).sum()
@@ -318,12 +318,12 @@ class FactorizationModule(RankingModule):
 
 
 class RecommendationWriter(pl.Callback):
-    """After `predict`, write `recommendations.csv`: user, rank, item, score, the best items that a user has not rated.
+    """After `predict`, write `recommendations.csv`: user, rank, item and score of the top unrated items of each user.
 
-    The items of test ratings count as not rated.
+    Test ratings count as unrated.
 
     Args:
-        folder: where to write; the run's folder if None.
+        folder: the output folder; the run's folder if None.
     """
 
     def __init__(self, folder: str | None = None) -> None:
@@ -334,7 +334,7 @@ class RecommendationWriter(pl.Callback):
         data = trainer.datamodule  # type: ignore[attr-defined]
         assert isinstance(data, RatingsDataModule)
         assert isinstance(pl_module, FactorizationModule)
-        folder = Path(self.folder or trainer.log_dir or trainer.default_root_dir)  # all processes must ask
+        folder = Path(self.folder or trainer.log_dir or trainer.default_root_dir)  # all processes must evaluate this
         if not trainer.is_global_zero:
             return
         known = data.known
@@ -351,7 +351,7 @@ class RecommendationWriter(pl.Callback):
                         written[at] += 1
                         writer.writerow([known.user_names[user], rank, known.item_names[item], f"{value:.6g}"])
         fewer = int((written < data.recommend).sum())
-        note = f", fewer for {fewer}, who have rated all others" if fewer else ""
+        note = f", fewer for {fewer} users, who rated all others" if fewer else ""
         print(f"{data.recommend} items for each of {len(users) - fewer} users{note}: {path}")
 
 
@@ -360,13 +360,13 @@ def _copy_factors(source: nn.Module, target: MatrixFactorization, name: str) -> 
     found = tuple(getattr(source, attribute, None) for attribute in ("num_users", "num_items", "rank"))
     if found != wanted:
         raise ValueError(
-            f"{name} has a {type(source).__name__} of users, items and rank {found}; training from it needs {wanted}"
+            f"{name} has a {type(source).__name__} with users, items and rank {found}; start_from requires {wanted}"
         )
     weights = target.state_dict()
     target.load_state_dict({**weights, **{key: w for key, w in source.state_dict().items() if key in weights}})
 
 
 def _squared(factors: nn.Embedding, biases: nn.Embedding | None, rows: Tensor | None = None) -> Tensor:
-    """Squared norms of some rows, or all, with the biases as a further column."""
+    """Squared norms of some or all rows, including biases."""
     found = [part.weight if rows is None else part(rows) for part in (factors, biases) if part is not None]
     return torch.stack([values.square().sum(-1) for values in found]).sum(0)

@@ -1,9 +1,9 @@
-"""Solvers of regularised convex risks, with a certified gap; they know nothing of ranking.
+"""Solvers for regularised convex risks with a certified gap, independent of ranking.
 
     minimise  1/(2 C) ||w - w0||^2 + R(w),      R(w) = (1/Q) sum_q h_q(w), each h_q convex and piecewise linear
 
-A solver is an object of options: `Bundle(tolerance=1e-4).minimise(risk, C=100.0)` returns a `Solution` with
-`lower_bound <= optimum <= objective`. `DC` and `Annealing` are for what is not convex, and certify nothing.
+A solver is an object with options: `Bundle(tolerance=1e-4).minimise(risk, C=100.0)` returns a `Solution` with
+`lower_bound <= optimum <= objective`. `DC` and `Annealing` are for nonconvex risks, without certificate.
 `minimise_separable` is a bundle method for many small problems at once.
 """
 

@@ -1,13 +1,13 @@
-"""Smooth objectives by L-BFGS, and annealing: a sequence of ever less smooth ones, each from where the last one ended.
+"""L-BFGS for smooth objectives, with annealing: a sequence of less and less smooth objectives, each warm-started.
 
     minimise  1/(2 C) ||w - w0||^2 + S_sigma(w)      for sigma, sigma/2, sigma/4, ...
 
-S_sigma need not be convex; so there is no lower bound, and where one ends depends on the start. A flat S_sigma, of a large sigma,
-may lead to a point where the gradients of all its successors are 0, such as w = 0 where all scores tie; so a stage begins a
-little on the way back to the very start.
+S_sigma need not be convex, so there is no lower bound, and the result depends on the start. A flat S_sigma, for a large sigma,
+may lead to a point where the gradients of all its successors are 0, such as w = 0, where all scores tie; so each stage starts
+slightly moved back towards the initial point.
 
 Source: Le and Smola, "Direct Optimization of Ranking Measures", 2007, section 5 (annealing); Liu and Nocedal, "On the
-Limited Memory BFGS Method for Large Scale Optimization", Mathematical Programming 1989, as SciPy has it.
+Limited Memory BFGS Method for Large Scale Optimization", Mathematical Programming 1989, as implemented in SciPy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Annealing"]
 
 SmoothRisk = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
-_NUDGE = 1 / 16  # of the way back to the start
+_NUDGE = 1 / 16  # of the distance back to the start
 
 
 class _OutOfTime(Exception):
@@ -40,13 +40,13 @@ class Annealing(Method):
 
     Args:
         sigma: of the first stage.
-        stages: how many; sigma is halved between two of them. One is plain L-BFGS.
-        tolerance: a stage ends when the largest entry of its gradient is below this, or the relative fall of the objective
+        stages: number of stages; sigma is halved between them. One is plain L-BFGS.
+        tolerance: a stage ends when the largest entry of its gradient is below this, or the relative decrease of the objective
             below its square.
-        max_iterations: of L-BFGS, a stage.
-        max_seconds: stop after the evaluation at which so many have passed.
-        memory: pairs of vectors that L-BFGS keeps.
-        progress: as in every `Method`, and so is `callback`, a stage being an iteration.
+        max_iterations: of L-BFGS, per stage.
+        max_seconds: time limit, checked after each evaluation.
+        memory: number of vector pairs that L-BFGS stores.
+        progress: as in `Method`, like `callback`, with a stage as an iteration.
 
     >>> def make_smooth(sigma):                           # sqrt((w - 1)^2 + sigma^2)
     ...     def smooth(w):
@@ -93,16 +93,17 @@ class Annealing(Method):
         """Minimise `1/(2 C) ||w - w0||^2 + S_sigma(w)` for every sigma in turn.
 
         Args:
-            make_smooth: sigma to a function of w `[d]` that returns S_sigma(w) and its gradient `[d]`.
+            make_smooth: maps sigma to a function of w `[d]` that returns S_sigma(w) and its gradient `[d]`.
             C: positive, 1/lambda.
-            w0: `[d]`, where the regulariser is 0.
-            start: `[d]`, where to begin; None for w0.
-            true_risk: what S_sigma tends to. If given, the best end of a stage (or the start) under it, regularised, is returned.
+            w0: `[d]`, the centre of the regulariser.
+            start: `[d]`, the initial point; None for w0.
+            true_risk: the limit of S_sigma. If given, it selects the result among the start and the ends of the stages.
 
         Returns:
-            The best of the start and the ends of all stages by the last stage's objective, from which L-BFGS then goes on if it
-            is not the last one; or the best by `true_risk`, regularised. `objective` is that one, whenever it stops. `iterations`
-            are those of L-BFGS; `history` has one record a stage. There is no lower bound.
+            The best of the start and the ends of all stages by the last stage's objective, followed by L-BFGS if it is not the
+            end of the last stage; or the best by the regularised `true_risk`. `objective` is the value of the deciding objective,
+            even if stopped early. `iterations` are those of L-BFGS; `history` has one record per stage. There is no lower
+            bound.
         """
         w0 = check_point("w0", w0, len(np.asarray(w0)))
         start = w0.copy() if start is None else check_point("start", start, len(w0))
@@ -118,7 +119,7 @@ class Annealing(Method):
         last = make_smooth(self.last_sigma)
 
         def judge(w: np.ndarray) -> bool:
-            """Whether w is the best so far by the objective that decides: the last stage's, or the true one."""
+            """Whether w is the best so far by the deciding objective: the last stage's, or the true one."""
             before = problem.objective
             return problem.observe(w, _finite(last(w)[0] if true_risk is None else true_risk(w))) < before
 
@@ -132,13 +133,13 @@ class Annealing(Method):
                 problem.status = descent.status
             yield 0
         assert problem.w is not None
-        judge(descent(last, problem.w, problem.w))  # an earlier point is better: go on from there
+        judge(descent(last, problem.w, problem.w))  # an earlier point is better: continue from there
         problem.status = descent.status
         yield 0
 
 
 class _Descent:
-    """L-BFGS from stage to stage: how it ended so far, and how many iterations it took."""
+    """L-BFGS over the stages, with its status and number of iterations so far."""
 
     def __init__(self, options: Annealing, problem: Problem) -> None:
         self.options, self.problem = options, problem

@@ -1,4 +1,4 @@
-"""What all solvers of a convex risk share: options, the clock, the best point, the bound, and why to stop.
+"""Common parts of the solvers: options, timing, the best point, the lower bound and stopping criteria.
 
 minimise  1/(2 C) ||w - w0||^2 + R(w)
 """
@@ -26,7 +26,7 @@ Callback = Callable[[Record, np.ndarray], object]
 
 
 class Problem:
-    """One problem while it is being solved: asks the risk, and remembers the best point and the highest bound."""
+    """The state of a problem being solved: evaluates the risk, and records the best point and the highest bound."""
 
     def __init__(self, risk: Any, C: float, w0: np.ndarray) -> None:
         if not (isinstance(C, int | float | np.number) and math.isfinite(C) and C > 0):
@@ -34,15 +34,15 @@ class Problem:
         self.risk, self.C, self.w0 = risk, float(C), w0
         self.w: np.ndarray | None = None
         self.objective, self._bound = math.inf, -math.inf
-        self.status: Status | None = None  # set by a method that knows why to stop
-        self.planes: Callable[[], Planes | None] = lambda: None  # what the method holds, for a later warm start
-        self.shown: dict[str, str] = {}  # in the bar, beside objective and gap
+        self.status: Status | None = None  # set by a method that stops by itself
+        self.planes: Callable[[], Planes | None] = lambda: None  # the method's planes, for a later warm start
+        self.shown: dict[str, str] = {}  # in the progress bar, in addition to objective and gap
         self.start = time.perf_counter()
         self.oracle_seconds = self.qp_seconds = self.passes = 0.0
         self.history: list[Record] = []
 
     def evaluate(self, w: np.ndarray) -> tuple[float, np.ndarray, float]:
-        """R(w), a subgradient and the objective at w."""
+        """Return R(w), a subgradient and the objective at w."""
         with self.timed("oracle"):
             value, gradient = self.risk(w)
         self.passes += 1
@@ -51,7 +51,7 @@ class Problem:
         return value, gradient, self.observe(w, value)
 
     def evaluate_terms(self, w: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """h_q(w) `[k]` and subgradients `[k, d]` of some terms."""
+        """Return h_q(w) `[k]` and subgradients `[k, d]` of some terms."""
         with self.timed("oracle"):
             values, gradients = self.risk.term_planes(w, indices)
         self.passes += len(indices) / self.risk.terms
@@ -59,45 +59,45 @@ class Problem:
         return values, _checked("subgradients of terms", gradients, (len(indices), len(w)))
 
     def regularised(self, w: np.ndarray, risk: float) -> float:
-        """The objective at w, whose risk is known."""
+        """Return the objective at w, given its risk."""
         away = w - self.w0
         return float(away @ away) / (2 * self.C) + risk
 
     def observe(self, w: np.ndarray, risk: float) -> float:
-        """The objective at w, whose risk is known; kept if it is the best so far."""
+        """Return the objective at w, given its risk, and record w if it is the best so far."""
         objective = self.regularised(w, risk)
         if objective < self.objective:
             self.w, self.objective = w.copy(), objective
         return objective
 
     def raise_bound(self, lower_bound: float) -> None:
-        """Take in a lower bound of the optimum."""
+        """Record a lower bound of the optimum."""
         self._bound = max(self._bound, lower_bound)
 
     @property
     def lower_bound(self) -> float:
-        """The highest so far; one that rounding put above the best objective is cut."""
+        """The highest lower bound so far, at most the best objective in spite of rounding."""
         return min(self._bound, self.objective)
 
     @property
     def gap(self) -> float:
-        """Of the best point, relative."""
+        """The relative gap of the best point."""
         return relative_gap(self.objective, self.lower_bound)
 
     @property
     def seconds(self) -> float:
-        """Since the start."""
+        """Seconds since the start."""
         return time.perf_counter() - self.start
 
     def note(self, held: int) -> Record:
-        """Add the state, with so many planes held, to the history."""
+        """Append the state, with the number of planes held, to the history."""
         clocks = self.oracle_seconds, self.qp_seconds, self.passes
         self.history.append(Record(self.seconds, self.objective, self.lower_bound, held, *clocks))
         return self.history[-1]
 
     @contextmanager
     def timed(self, whose: str) -> Iterator[None]:
-        """Count the time as that of the `"oracle"` or of the quadratic programme, `"qp"`."""
+        """Measure time spent in the `"oracle"` or in the quadratic programme, `"qp"`."""
         clock, start = f"{whose}_seconds", time.perf_counter()
         try:
             yield
@@ -107,13 +107,13 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """What every way to minimise shares: when to stop, and what to show. It holds no state.
+    """Common options of all methods: stopping criteria and progress. Methods are stateless.
 
     Args:
-        tolerance: when to stop; what it is relative to, each method says.
-        max_seconds: stop after the iteration in which so many have passed.
-        progress: show a bar with the objective, and the gap where there is one.
-        callback: called with `(record, w)` after every iteration, w the best so far, not to be changed; a true answer stops.
+        tolerance: when to stop; each method defines what it is relative to.
+        max_seconds: time limit, checked after each iteration.
+        progress: show a progress bar with the objective, and the gap if there is one.
+        callback: called with `(record, w)` after every iteration, with w the best so far (read-only); a true return value stops.
     """
 
     tolerance: float = 1e-3
@@ -122,7 +122,7 @@ class Method:
     callback: Callback | None = None
 
     _least: ClassVar[dict[str, int]] = {}
-    """Options that are counted, and the lowest count."""
+    """Integer options and their minimum."""
     _may_be_zero: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
@@ -135,9 +135,9 @@ class Method:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
 
     def _drive(self, problem: Problem, steps: Iterator[int], limit: int, unit: str) -> Solution:
-        """Take steps, each of which yields the number of planes held, until something says to stop.
+        """Take steps, each of which yields the number of planes held, until a stopping criterion holds.
 
-        `problem.status` is why the method stops by itself; without one, the end of `steps` means that no progress is possible.
+        If the method stops by itself, `problem.status` is the reason; without one, no progress is possible.
         """
         count = 0
         with Progress(disable=not self.progress, unit=unit, desc=f"C = {problem.C:g}") as bar:
@@ -161,7 +161,7 @@ class Method:
         return Solution(*best, count, status, history, problem.planes())
 
     def _reason(self, problem: Problem, record: Record, last: bool) -> Status | None:
-        """Why to stop after this iteration, if there is a reason."""
+        """The reason to stop after this iteration, if any."""
         if problem.status is Status.INTERRUPTED:
             return problem.status
         if self.callback is not None and self.callback(record, problem.w):  # type: ignore[arg-type]
@@ -177,12 +177,12 @@ class Method:
 
 @dataclass(frozen=True, kw_only=True)
 class Solver(Method, ABC):
-    """A method for convex risks with its options; one object may solve many problems.
+    """A method for convex risks with its options; one object can solve many problems.
 
     Args:
         tolerance: the relative gap `(objective - lower_bound) / |objective|` to stop at.
-        max_iterations: stop after so many.
-        max_seconds: as in every `Method`, and so are `progress` and `callback`.
+        max_iterations: the maximum number of iterations.
+        max_seconds: as in `Method`, like `progress` and `callback`.
     """
 
     max_iterations: int = 10_000
@@ -197,13 +197,13 @@ class Solver(Method, ABC):
         Args:
             risk: R, convex; see `Risk`.
             C: positive, 1/lambda.
-            w0: `[d]`, where the regulariser is 0; None for 0.
-            warm_start: where to begin: a point `[d]`, or a solution of a problem with the same risk, whatever its C and w0, whose
-                planes are taken over where the method can use them. None begins at w0.
+            w0: `[d]`, the centre of the regulariser; None for 0.
+            warm_start: the initial point `[d]`, or a solution for the same risk with any C and w0, whose planes are reused if the
+                method supports it. None starts at w0.
 
         Returns:
             The best point found, with `lower_bound <= optimum <= objective`. A `KeyboardInterrupt` ends the search and
-            returns what was found, if anything was.
+            returns the best point so far, if there is one.
 
         Raises:
             ValueError: C or a shape is wrong, or the risk returned something that is not finite.
@@ -222,14 +222,14 @@ class Solver(Method, ABC):
 
     @abstractmethod
     def _steps(self, problem: Problem, start: np.ndarray, planes: Planes | None) -> Iterator[int]:
-        """One iteration a step, which yields the number of planes held; it ends where no progress is possible.
+        """Yield the number of planes held after each iteration; ends if no progress is possible.
 
-        It tells `problem` of points, bounds and planes.
+        Points, bounds and planes are recorded in `problem`.
         """
 
 
 def start_qp(problem: Problem, groups: int, planes: Planes | None) -> PlaneQP:
-    """The programme of a problem, `groups` groups of mass 1/groups, with the planes of an earlier solution if they fit."""
+    """The quadratic programme of a problem, with `groups` groups of mass 1/groups and, if they fit, planes of a solution."""
     qp = PlaneQP(len(problem.w0), np.full(groups, 1 / groups))
     if planes is not None and planes.num_groups == groups:
         qp.add(planes.gradients, planes.intercepts, planes.groups)
@@ -241,7 +241,7 @@ def start_qp(problem: Problem, groups: int, planes: Planes | None) -> PlaneQP:
 
 
 def check_point(name: str, point: np.ndarray, dimension: int) -> np.ndarray:
-    """`point` as float64 `[dimension]`; raises ValueError for another shape or a number that is not finite."""
+    """`point` as float64 `[dimension]`; raises ValueError for another shape or a nonfinite number."""
     values = np.array(point, float)
     if values.shape != (dimension,):
         raise ValueError(f"{name} must have shape [d] = ({dimension},), got {values.shape}")

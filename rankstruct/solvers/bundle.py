@@ -1,15 +1,15 @@
-"""The bundle method, or one-slack cutting plane: planes of the whole risk, one more an iteration.
+"""The bundle method, or one-slack cutting plane: one plane of the complete risk per iteration.
 
     model(w) = 1/(2 C) ||w - w0||^2 + max_i ( b_i + <g_i, w> )  <=  objective(w)
 
-The model's minimum is a lower bound. Its minimiser v by itself is a poor next point, since it jumps about while there
-are few planes; so the risk is evaluated at `best + step (v - best)`, step <= 1. It grows after a better point and shrinks
-after a worse one. A worse point still raises the model at v: along the line from best, where the new plane (with the
-regulariser) is at most the best objective, to the point, where it is higher, it is convex, so at v it is no lower.
+The model's minimum is a lower bound. Its minimiser v is a poor next point, since it oscillates while there are few planes; so
+the risk is evaluated at `best + step (v - best)`, step <= 1. The step grows after a better point and shrinks after a worse one.
+A worse point still raises the model at v: along the line from best, where the new plane (with the regulariser) is at most the
+best objective, to the point, where it is higher, it is convex, so at v it is no lower.
 
 Source: Teo, Vishwanathan, Smola, Le, "Bundle Methods for Regularized Risk Minimization", JMLR 2010; Joachims, Finley, Yu,
-"Cutting-Plane Training of Structural SVMs", Machine Learning 2009; the point between from Franc and Sonnenburg, "Optimized
-Cutting Plane Algorithm for Large-Scale Risk Minimization", JMLR 2009, with a step that adapts.
+"Cutting-Plane Training of Structural SVMs", Machine Learning 2009; the intermediate point from Franc and Sonnenburg, "Optimized
+Cutting Plane Algorithm for Large-Scale Risk Minimization", JMLR 2009, with an adaptive step.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ __all__ = ["Bundle"]
 
 _STEP, _GROW, _SHRINK, _SHORTEST = 0.3, 1.5, 0.7, 0.02
 _NOTHING = 1e-15  # of the objective: no progress
-_PATIENCE = 100  # iterations without any progress, after which rounding is to blame
+_PATIENCE = 100  # iterations without progress, after which it is limited by rounding
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bundle(Solver):
-    """Bundle method; one evaluation of the risk an iteration.
+    """Bundle method; one evaluation of the risk per iteration.
 
     Args:
-        max_planes: where there are more, and more than twice the support, those not used for longest are removed. The support
-            always stays; it has at most d + 1 planes.
+        max_planes: above this number, and above twice the support, the least recently used planes are removed. The support, of
+            at most d + 1 planes, always stays.
 
-    A warm start with the planes of an earlier solution of the same risk makes a path of values of C cheap. The other
-    arguments are those of `Solver`.
+    A warm start with the planes of a solution for the same risk makes a path over C cheap. The other arguments are those of
+    `Solver`.
 
     >>> class Absolute:                                   # R(w) = |w - 1|
     ...     terms, dimension = 1, 1

@@ -1,10 +1,10 @@
-"""The n-slack cutting plane method: every term has a slack and a working set of planes of its own.
+"""The n-slack cutting plane method, with a slack and a working set of planes per term.
 
     model(w) = 1/(2 C) ||w - w0||^2 + (1/Q) sum_q max_{i in W_q} ( b_i + <g_i, w> )
 
-At the model's minimiser, a term gets a new plane where it exceeds its slack by epsilon. Where none does, the gap is at
-most epsilon, here half the tolerance times the objective. It takes far fewer passes over the data than one slack,
-but each pass can add Q planes, and the quadratic programme grows with them: for cheap oracles take the bundle method.
+At the model's minimiser, each term that exceeds its slack by epsilon gets a new plane. If none does, the gap is at most
+epsilon, here half the tolerance times the objective. It needs far fewer passes over the data than one slack, but each pass
+can add Q planes, and the quadratic programme grows with them: for cheap oracles use the bundle method.
 
 Source: Tsochantaridis, Joachims, Hofmann, Altun, JMLR 2005; Yue, Finley, Radlinski, Joachims, SIGIR 2007, Algorithm 1.
 """
@@ -23,16 +23,16 @@ from rankstruct.solvers.solution import Planes
 
 __all__ = ["CuttingPlane"]
 
-_PATIENCE = 100  # iterations without any progress, after which rounding is to blame
+_PATIENCE = 100  # iterations without progress, after which it is limited by rounding
 
 
 @dataclass(frozen=True, kw_only=True)
 class CuttingPlane(Solver):
-    """n-slack cutting plane method; one evaluation of all terms an iteration.
+    """n-slack cutting plane method; one evaluation of all terms per iteration.
 
     Args:
-        planes_per_term: where there are more on average, those not used for longest are removed; those in use
-            stay, at most Q + d.
+        planes_per_term: above this number on average, the least recently used planes are removed; those in use, at most Q + d,
+            stay.
 
     The other arguments are those of `Solver`.
     """

@@ -4,8 +4,9 @@ At a point v the concave part is linearised, N(w) >= N(v) + <g, w - v> with g a 
 
     1/(2 C) ||w - w0||^2 + P(w) - N(v) - <g, w - v>
 
-from w = v on. That lies above the true objective and touches it at v, so the objective never increases. For ranking, g comes from
-the rankings that v predicts, held as the reference. Planes of P serve every round: only the linear term changes.
+starting at w = v. This is an upper bound of the true objective, tight at v, so the objective never increases. For ranking, g
+comes from the rankings that v predicts, fixed as the reference. Planes of P are reused in every round: only the linear term
+changes.
 
 Source: Le and Smola, "Direct Optimization of Ranking Measures", 2007, Algorithm 2; Yuille and Rangarajan, "The Concave-Convex
 Procedure", Neural Computation 2003.
@@ -35,10 +36,10 @@ class DC(Method):
     """Rounds of convex problems, each solved by `solver`.
 
     Args:
-        solver: of the convex problems.
-        tolerance: stop after a round that lowers the objective by no more than this share of it; 0 is allowed.
-        max_rounds: stop after so many.
-        max_seconds: as in every `Method`, and so are `progress` and `callback`, a round being an iteration.
+        solver: for the convex problems.
+        tolerance: stop after a round that lowers the objective by no more than this fraction of it; 0 is allowed.
+        max_rounds: the maximum number of rounds.
+        max_seconds: as in `Method`, like `progress` and `callback`, with a round as an iteration.
     """
 
     solver: Solver = field(default_factory=Bundle)
@@ -54,13 +55,13 @@ class DC(Method):
 
         Args:
             convex: P.
-            concave: w to N(w) and a subgradient `[d]` of the convex N.
+            concave: maps w to N(w) and a subgradient `[d]` of the convex N.
             C: positive, 1/lambda.
-            w0: `[d]`, where the regulariser is 0; None for 0.
-            start: `[d]`, where to begin; None for w0. Least-squares regression on the gains is a good one.
+            w0: `[d]`, the centre of the regulariser; None for 0.
+            start: `[d]`, the initial point; None for w0. Least-squares regression on the gains is a good one.
 
         Returns:
-            The best point; `iterations` counts rounds, `history` has one record a round, after the one of the start. There is no
+            The best point; `iterations` counts rounds, `history` has one record for the start and one per round. There is no
             lower bound: another start may lead to a better point.
 
         >>> class Distance:                               # |w| - |w - 1| / 2, lowest at 0, and at every start to its left
@@ -103,7 +104,7 @@ class DC(Method):
 
 
 def _linearise(problem: Problem, concave: Concave, w: np.ndarray) -> tuple[float, np.ndarray]:
-    """N and its subgradient at w; the problem is told of the objective there."""
+    """N and its subgradient at w; records the objective there in the problem."""
     with problem.timed("oracle"):
         value, gradient = concave(w)
         risk = problem.risk(w)[0] - float(value)
@@ -116,7 +117,7 @@ def _linearise(problem: Problem, concave: Concave, w: np.ndarray) -> tuple[float
 
 
 class _Tilted:
-    """P(w) - <g, w> - intercept, and planes there and back."""
+    """P(w) - <g, w> - intercept, and the conversion of planes."""
 
     def __init__(self, risk: Risk, gradient: np.ndarray, intercept: float) -> None:
         self.risk, self.gradient, self.intercept = risk, gradient, intercept
@@ -131,7 +132,7 @@ class _Tilted:
         return values - float(self.gradient @ w) - self.intercept, gradients - self.gradient
 
     def moved(self, planes: Planes | None, sign: float) -> Planes | None:
-        """Planes of P as planes of this, sign -1; and back, sign 1."""
+        """Convert planes of P to planes of this (sign -1) or back (sign 1)."""
         if planes is None:
             return None
         gradients, intercepts = planes.gradients + sign * self.gradient, planes.intercepts + sign * self.intercept

@@ -1,6 +1,6 @@
-"""Block-coordinate Frank-Wolfe on the dual: a few terms a step, each step of the best length in closed form.
+"""Block-coordinate Frank-Wolfe on the dual: a few terms per step, with the optimal step length in closed form.
 
-With one averaged plane (u_q, l_q) a term, masses 1/Q inside, the dual is
+With one averaged plane (u_q, l_q) per term, which includes the mass 1/Q, the dual is
 
     D = sum_q l_q - C/2 ||sum_q u_q||^2,      w = w0 - C sum_q u_q      (l_q is the plane's value at w0)
 
@@ -8,8 +8,8 @@ A step moves (u_q, l_q) of a block towards the planes (u', l') of these terms at
 
     gamma = clip( sum ( l' - l + <u' - u, w - w0> ) / (C ||sum (u' - u)||^2), 0, 1 )
 
-and never lowers D. After each pass over the terms the objective at w, and at the average of the w's weighted by their
-step's number, gives the exact gap to D.
+and never lowers D. After each pass over the terms, the objective at w and at the average of the iterates weighted by step number
+give the exact gap to D.
 
 Source: Lacoste-Julien, Jaggi, Schmidt, Pletscher, "Block-Coordinate Frank-Wolfe Optimization for Structural SVMs", ICML 2013.
 """
@@ -32,15 +32,15 @@ __all__ = ["FrankWolfe"]
 
 @dataclass(frozen=True, kw_only=True)
 class FrankWolfe(Solver):
-    """Block-coordinate Frank-Wolfe; a pass over all terms and an evaluation of the risk, twice, an iteration.
+    """Block-coordinate Frank-Wolfe; an iteration is a pass over all terms and two evaluations of the risk.
 
-    It holds one d-vector a term. It needs many passes where C is large.
+    It stores one d-vector per term, and needs many passes if C is large.
 
     Args:
-        block_size: terms a step.
-        seed: of the order in which the terms are taken, anew in every pass.
+        block_size: terms per step.
+        seed: of the order of the terms, which is shuffled in every pass.
 
-    The other arguments are those of `Solver`. A warm start takes over planes of terms, from this method or from `CuttingPlane`.
+    The other arguments are those of `Solver`. A warm start reuses planes of terms, from this method or from `CuttingPlane`.
     """
 
     block_size: int = 1

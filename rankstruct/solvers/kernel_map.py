@@ -1,7 +1,7 @@
-"""Kernels as features: with K = Z Z^T, a linear problem in Z is the kernel problem, and ||w|| its norm.
+"""Kernels as features: with K = Z Z^T, a linear problem in Z is the kernel problem, with norm ||w||.
 
-Exact: Z = U L^(1/2) from the eigendecomposition K = U L U^T over all training rows. Nystroem: the same over some
-landmark rows M, and k(x, M) U L^(-1/2) for every row x, training rows too. Both are functions
+Exact: Z = U L^(1/2) from the eigendecomposition K = U L U^T over all training rows. Nystroem: the same over
+landmark rows M, and k(x, M) U L^(-1/2) for every row x, including training rows. Both are functions
 
     score(x) = <w, z(x)> = sum_j alpha_j k(x_j, x),      alpha = U L^(-1/2) w
 
@@ -14,6 +14,7 @@ Nystroem Method to Speed Up Kernel Machines", NIPS 2000.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ import scipy.sparse as sp
 __all__ = ["Kernel", "KernelMap"]
 
 KERNELS = ("linear", "rbf", "polynomial", "precomputed")
-_BLOCK = 2**22  # kernel values computed at a time: 32 MiB
+_BLOCK = 2**22  # kernel values per block: 32 MiB
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,9 @@ class Kernel:
 
     Args:
         name: `linear` <x, y>; `rbf` exp(-gamma ||x - y||^2); `polynomial` (gamma <x, y> + offset)^degree; `precomputed`,
-            where rows hold the kernel values.
+            with rows of kernel values.
         gamma: positive; None for 1 / number of features.
-        degree: of the polynomial, an integer from 1.
+        degree: of the polynomial, a positive integer.
         offset: of the polynomial, >= 0.
 
     >>> Kernel("rbf", gamma=0.5)(np.array([[0.0], [1.0]]), np.array([[1.0]])).round(4)
@@ -53,18 +54,18 @@ class Kernel:
         number = isinstance(self.gamma, int | float | np.number)
         if self.gamma is not None and not (number and np.isfinite(self.gamma) and self.gamma > 0):
             raise ValueError(f"gamma must be positive, or None for 1 / number of features, got {self.gamma!r}")
-        if self.degree != int(self.degree) or self.degree < 1:
-            raise ValueError(f"degree must be an integer from 1, got {self.degree}")
+        if not (isinstance(self.degree, Real) and 1 <= self.degree < 2**31 and self.degree == int(self.degree)):
+            raise ValueError(f"degree must be a positive integer, got {self.degree!r}")
         if not self.offset >= 0:
-            raise ValueError(f"offset must be >= 0, or the kernel is not one; got {self.offset}")
+            raise ValueError(f"offset must be >= 0 for a positive semidefinite kernel, got {self.offset}")
 
     def __call__(self, X: Any, Y: Any) -> np.ndarray:
-        """Kernel values `[rows of X, rows of Y]`, float64, of arrays or CSR arrays with the same columns."""
+        """Return kernel values `[rows of X, rows of Y]`, float64, of arrays or CSR arrays with the same columns."""
         if self.name == "precomputed":
-            raise ValueError("a precomputed kernel has no function; its values are given as X")
+            raise ValueError("a precomputed kernel is not a function; pass its values as X")
         if X.shape[1] != Y.shape[1]:
             raise ValueError(f"rows must have the same number of features, got {X.shape[1]} and {Y.shape[1]}")
-        from sklearn.metrics.pairwise import pairwise_kernels  # scikit-learn takes long to import
+        from sklearn.metrics.pairwise import pairwise_kernels  # slow to import
 
         options = {"gamma": self.gamma, "degree": int(self.degree), "coef0": self.offset}
         return pairwise_kernels(_float64(X), _float64(Y), metric=self.name, filter_params=True, **options)
@@ -72,13 +73,13 @@ class Kernel:
 
 @dataclass(frozen=True)
 class KernelMap:
-    """Features whose inner products are kernel values; made by `KernelMap.fit`.
+    """Features whose inner products are kernel values; created by `KernelMap.fit`.
 
     Attributes:
         kernel: the kernel.
         basis: the rows x_j of the representer form; None for a precomputed kernel.
-        indices: which of the training rows they are.
-        projection: `[basis, r]`, U L^(-1/2); z(x) = k(x, basis) projection. None of a map that is for `scores` alone.
+        indices: their indices among the training rows.
+        projection: `[basis, r]`, U L^(-1/2); z(x) = k(x, basis) projection. None if loaded from a file, for `scores` only.
         exact: whether every training row is in the basis.
 
     >>> X = np.random.default_rng(0).normal(size=(20, 3))
@@ -105,15 +106,15 @@ class KernelMap:
         seed: int = 0,
         tolerance: float = 1e-10,
     ) -> KernelMap:
-        """The map of training rows.
+        """Fit the map to training rows.
 
         Args:
             kernel: the kernel.
             X: `[n, d]`, an array or a CSR array; for a precomputed kernel the symmetric `[n, n]` values.
-            exact_up_to: with so many rows or fewer all are in the basis, which costs O(n^3) time and O(n^2) memory.
-            landmarks: with more rows, how many of them are drawn for Nystroem.
-            seed: of that draw.
-            tolerance: eigenvalues below this share of the largest are left out.
+            exact_up_to: the most rows for which all are in the basis, at O(n^3) time and O(n^2) memory.
+            landmarks: number of rows sampled for Nystroem if there are more.
+            seed: of the sample.
+            tolerance: eigenvalues below this fraction of the largest are dropped.
 
         Raises:
             ValueError: no rows, wrong shapes, or kernel values that are not finite or have a clearly negative eigenvalue.
@@ -140,13 +141,13 @@ class KernelMap:
         largest = max(float(eigenvalues[-1]), 0.0)
         if eigenvalues[0] < -1e-5 * max(largest, size):
             raise ValueError(
-                f"kernel values must be positive semidefinite, got an eigenvalue {eigenvalues[0]:g} beside {largest:g}"
+                f"kernel values must be positive semidefinite, got eigenvalues from {eigenvalues[0]:g} to {largest:g}"
             )
         kept = eigenvalues > tolerance * largest
         return cls(kernel, basis, indices, vectors[:, kept] / np.sqrt(eigenvalues[kept]), exact)
 
     def values(self, X: Any) -> np.ndarray:
-        """k(x, x_j) `[rows, basis]`; for a precomputed kernel the columns of the basis in X `[rows, n]`."""
+        """Return k(x, x_j) `[rows, basis]`; for a precomputed kernel, the columns of the basis in X `[rows, n]`."""
         if self.kernel.name != "precomputed":
             return self.kernel(X, self.basis)
         if X.shape[1] <= self.indices[-1]:
@@ -154,20 +155,22 @@ class KernelMap:
         return np.asarray(X[:, self.indices], np.float64)
 
     def __call__(self, X: Any) -> np.ndarray:
-        """z(x) `[rows, r]`, float64, of training or of new rows."""
+        """Return z(x) `[rows, r]`, float64, for training or new rows."""
         return self._by_blocks(X, self._projection())
 
     def representer(self, w: np.ndarray) -> np.ndarray:
-        """The alpha `[basis]` with <w, z(x)> = sum_j alpha_j k(x_j, x)."""
+        """Return the alpha `[basis]` with <w, z(x)> = sum_j alpha_j k(x_j, x)."""
         return self._projection() @ w
 
     def _projection(self) -> np.ndarray:
         if self.projection is None:
-            raise ValueError("this kernel map came from a file, which keeps what scores need and no more: fit it again")
+            raise ValueError(
+                "this kernel map was loaded from a file, which stores only what scoring needs: fit it again"
+            )
         return self.projection
 
     def scores(self, X: Any, alpha: np.ndarray) -> np.ndarray:
-        """Scores sum_j alpha_j k(x_j, x) `[rows]`, the representer form."""
+        """Return scores sum_j alpha_j k(x_j, x) `[rows]`, the representer form."""
         return self._by_blocks(X, alpha)
 
     def _by_blocks(self, X: Any, right: np.ndarray) -> np.ndarray:

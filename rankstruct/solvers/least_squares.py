@@ -1,4 +1,4 @@
-"""Least squares on differences within groups: a start for what is not convex, and a baseline."""
+"""Least squares on differences within groups: a start for nonconvex methods, and a baseline."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rankstruct.solvers.shared import Team
 
 __all__ = ["group_regression"]
 
-_BLOCK = 2**20  # numbers that are converted to float64 at a time
+_BLOCK = 2**20  # numbers converted to float64 per block
 
 
 def group_regression(
@@ -22,17 +22,17 @@ def group_regression(
     team: Team | None = None,
     weights: np.ndarray | None = None,
 ) -> np.ndarray:
-    """The w `[d]` that minimises the squares of `X w - targets`, both relative to their mean in the group.
+    """Return the w `[d]` that minimises the squares of `X w - targets`, both centred within each group.
 
     Args:
         X: `[documents, d]`, an array or a CSR array, float32 or float64; converted in blocks.
         targets: `[documents]`.
         offsets: `[groups + 1]`, group i is `[offsets[i], offsets[i + 1])`.
         team: the processes that hold the other groups, all of which must call this; see `solve_together`.
-        weights: `[groups]`, how much the squares of a group count; 1 each if None.
+        weights: `[groups]`, the weights of the groups; 1 each if None.
 
     Returns:
-        The shortest solution if there are several. O(documents d^2) time, O(d^2) memory.
+        The solution, of minimum norm if there are several. O(documents d^2) time, O(d^2) memory.
 
     >>> X = np.array([[0.0], [1.0], [5.0], [7.0]])
     >>> group_regression(X, np.array([0.0, 2.0, 100.0, 104.0]), np.array([0, 2, 4])).round(6)
@@ -41,8 +41,8 @@ def group_regression(
     offsets = np.asarray(offsets, np.intp)
     size = int(X.shape[1])
     gram, moment = np.zeros((size, size)), np.zeros(size)
-    # sum over a group of (x - mean)(x - mean)^T = sum of x x^T - n mean mean^T, but rounding would spoil the difference:
-    # so groups are centred, as many as fit into a block at a time.
+    # sum over a group of (x - mean)(x - mean)^T = sum of x x^T - n mean mean^T, but the difference suffers from cancellation:
+    # so groups are centred explicitly, in blocks.
     widest = max(1, _BLOCK // max(1, size))
     first, groups = 0, len(offsets) - 1
     while first < groups:

@@ -1,25 +1,25 @@
-"""The quadratic programme of every cutting-plane method here, by an exact active-set method.
+"""The quadratic programme of the cutting-plane methods, solved by an exact active-set method.
 
-The planes are split in groups g, each with a mass m_g > 0. Primal and dual, with C = 1/lambda:
+Planes are in groups g, each with a mass m_g > 0. Primal and dual, with C = 1/lambda:
 
     minimise  1/(2 C) ||w - w0||^2 + sum_g m_g max_{i in g} ( b_i + <g_i, w> )
     maximise  sum_i a_i (b_i + <g_i, w0>) - C/2 ||sum_i a_i g_i||^2     a >= 0, sum_{i in g} a_i = m_g
     w = w0 - C sum_i a_i g_i
 
-One group is the bundle method's programme over the simplex, a group a term that of the n-slack method. With v_i =
-b_i + <g_i, w> the values of the planes at w, primal less dual is `sum_g m_g max_{i in g} v_i - sum_i a_i v_i`: a feasible `a`
-certifies itself, and its dual value is a lower bound however far the method came.
+One group is the bundle method's programme over the simplex, one group per term that of the n-slack method. With v_i =
+b_i + <g_i, w> the values of the planes at w, the duality gap is `sum_g m_g max_{i in g} v_i - sum_i a_i v_i`: the dual value of
+any feasible `a` is a lower bound, even before convergence.
 
-Every support holds one reference plane a group; D has a column g_i - g_ref for each other one. The columns are kept
-linearly independent, so there are at most d of them, and factorised, D = Q R, which does not square their condition as
+The support has one reference plane per group; D has a column g_i - g_ref for each other plane in it. The columns are kept
+linearly independent, so there are at most d of them, and factorised, D = Q R, which does not square their condition number as
 the matrix of inner products would. A step is one of
 
-- the optimum over the support: R^T R p = (v_i - v_ref)/C, cut where a multiplier would fall below 0, which leaves the support;
-- a plane enters, the one that the model misses by most;
-- if its column depends on the others, multipliers are exchanged with w held, as in the simplex method, until one is 0.
+- the optimum over the support: R^T R p = (v_i - v_ref)/C, cut where a multiplier reaches 0, whose plane leaves the support;
+- a plane enters, the one most violated by the model;
+- if its column depends on the others, multipliers are exchanged with w fixed, as in the simplex method, until one is 0.
 
-With many features, gradients are held as coordinates in an orthonormal basis of those seen, so that the cost of a step
-depends on the number of planes instead of d; the memory is that of one d-vector a plane.
+With many features, gradients are stored as coordinates in an orthonormal basis of those seen, so that the cost of a step
+depends on the number of planes instead of d; the memory is one d-vector per plane.
 
 Source of the method: Wolfe, "Finding the nearest point in a polytope", Mathematical Programming 11, 1976, with a linear term.
 """
@@ -36,18 +36,18 @@ from rankstruct.solvers.risk import SUM_ERROR
 
 __all__ = ["PlaneQP", "QPResult"]
 
-_DEPENDENT = 1e-9  # a column this close to the span of the others, relative to its length, counts as one of the span
+_DEPENDENT = 1e-9  # a column this close to the span of the others, relative to its length, counts as dependent
 _SPANNED = 1e-14  # a gradient this close to the span of the basis, relative to its length, is in it
 _ROUNDING = 1e-15  # of the dual, relative to the planes' values
-_PATIENCE = 20  # steps without progress, beyond two a group
-_WIDE = 128  # features from which on gradients are held in a basis of their own
-_ARRAYS = ("_gradients", "_intercepts", "_groups", "_multipliers", "_used")  # of PlaneQP, one entry a plane
+_PATIENCE = 20  # steps without progress, beyond two per group
+_WIDE = 128  # number of features from which gradients are stored in an orthonormal basis
+_ARRAYS = ("_gradients", "_intercepts", "_groups", "_multipliers", "_used")  # of PlaneQP, one entry per plane
 
 
 def certain_dual(levels: np.ndarray, gradients: np.ndarray, combined: np.ndarray, C: float) -> float:
-    """`sum of levels - C/2 ||sum of gradients||^2`, less what rounding may have added; terms carry their multipliers.
+    """`sum of levels - C/2 ||sum of gradients||^2`, minus a bound on the rounding error; terms include their multipliers.
 
-    Levels are `[planes]`, gradients `[planes, d]`, and `combined` `[d]` is the sum of these, however it was computed.
+    Levels are `[planes]`, gradients `[planes, d]`, and `combined` `[d]` is the sum of the latter, computed in any way.
     """
     error = SUM_ERROR * float(np.linalg.norm(gradients, axis=1).sum())
     length = float(np.linalg.norm(combined))
@@ -58,13 +58,13 @@ def certain_dual(levels: np.ndarray, gradients: np.ndarray, combined: np.ndarray
 
 @dataclass(frozen=True)
 class QPResult:
-    """What `PlaneQP.solve` found.
+    """The result of `PlaneQP.solve`.
 
     Attributes:
         w: `[d]`, the minimiser.
         value: the primal value at `w`.
-        lower_bound: the dual value, less what rounding may have added to it.
-        steps: how many the active-set method took.
+        lower_bound: the dual value, minus a bound on the rounding error.
+        steps: number of steps of the active-set method.
     """
 
     w: np.ndarray
@@ -74,7 +74,7 @@ class QPResult:
 
 
 class PlaneQP:
-    """Planes, their multipliers and the support between one solve and the next, so that each starts where the last ended.
+    """A quadratic programme over planes, with multipliers and support kept between solves for warm starts.
 
     Args:
         dimension: d.
@@ -92,7 +92,7 @@ class PlaneQP:
         if dimension < 0 or self.masses.ndim != 1 or not (self.masses > 0).all():
             raise ValueError(f"a PlaneQP needs masses [groups] above 0, got dimension {dimension}, masses {masses}")
         self._dimension = dimension
-        # With a basis, gradients are coordinates in its first _rank columns, and 0 in the rest.
+        # With a basis, gradients are coordinates in its first _rank columns, followed by zeros.
         self._basis = np.zeros((dimension, 16), order="F") if dimension > _WIDE else None
         self._rank = 0
         width = dimension if self._basis is None else 16
@@ -100,10 +100,10 @@ class PlaneQP:
         self._intercepts = np.empty(16)
         self._groups = np.empty(16, np.intp)
         self._multipliers = np.empty(16)
-        # The last solve after which a plane was in the support, or that it came before.
+        # The last solve after which a plane was in the support, or the last one before it was added.
         self._used = np.empty(16, np.intp)
         self._solves = self._size = 0
-        self._reference = np.full(len(self.masses), -1)  # of each group, the plane its columns are relative to
+        self._reference = np.full(len(self.masses), -1)  # the reference plane of each group
         self._columns: list[int] = []  # the other planes of the support, in the order of Q R
         self._q = np.empty((width, 0), order="F")
         self._r = np.empty((0, 0), order="F")
@@ -114,32 +114,32 @@ class PlaneQP:
 
     @property
     def gradients(self) -> np.ndarray:
-        """`[planes, d]`; not to be changed."""
+        """`[planes, d]`; read-only."""
         if self._basis is None:
             return self._gradients[: self._size]
         return self._gradients[: self._size] @ self._basis.T
 
     @property
     def intercepts(self) -> np.ndarray:
-        """`[planes]`, each plane's value at w = 0; a view, not to be changed."""
+        """`[planes]`, each plane's value at w = 0; a read-only view."""
         return self._intercepts[: self._size]
 
     @property
     def groups(self) -> np.ndarray:
-        """`[planes]`, the group of each plane; a view, not to be changed."""
+        """`[planes]`, the group of each plane; a read-only view."""
         return self._groups[: self._size]
 
     @property
     def multipliers(self) -> np.ndarray:
-        """`[planes]`, >= 0, those of a group add up to its mass; a view, not to be changed."""
+        """`[planes]`, >= 0, with sum m_g over each group; a read-only view."""
         return self._multipliers[: self._size]
 
     def values(self, w: np.ndarray) -> np.ndarray:
-        """The planes' values `[planes]` at w `[d]`."""
+        """Return the planes' values `[planes]` at w `[d]`."""
         return self.intercepts + self._gradients[: self._size] @ (w if self._basis is None else self._basis.T @ w)
 
     def add(self, gradients: np.ndarray, intercepts: np.ndarray, groups: np.ndarray | int = 0) -> None:
-        """Append planes `intercepts[i] + <gradients[i], w>`; the first plane of a group takes the group's mass.
+        """Append planes `intercepts[i] + <gradients[i], w>`; the first plane of a group gets the group's mass.
 
         Gradients are `[k, d]`, intercepts `[k]`, and groups `[k]` or one group for all.
         """
@@ -168,7 +168,7 @@ class PlaneQP:
                 self._multipliers[i] = self.masses[group]
 
     def _coordinates(self, gradient: np.ndarray) -> np.ndarray:
-        """Coordinates `[rank]` in the basis, which grows by one where need be."""
+        """Coordinates `[rank]` in the basis, which is extended if necessary."""
         assert self._basis is not None
         rank = self._rank
         coordinates, rest = _project(self._basis[:, :rank], gradient)
@@ -185,7 +185,7 @@ class PlaneQP:
         return np.append(coordinates, length)
 
     def _shrink_basis(self) -> None:
-        """A basis of the planes that are left, where that is smaller."""
+        """Recompute the basis from the remaining planes, if that is smaller."""
         if self._basis is None or self._size >= self._rank:
             return
         turn, coordinates = np.linalg.qr(self._gradients[: self._size].T)
@@ -196,9 +196,9 @@ class PlaneQP:
         self._q = np.asfortranarray(turn.T @ self._q)
 
     def restore(self, multipliers: np.ndarray) -> None:
-        """Begin from the multipliers `[planes]` of an earlier solve of the same planes, in whatever programme that was.
+        """Start from the multipliers `[planes]` of an earlier solve with the same planes, in any programme.
 
-        If their support does not fit here, each group begins from its plane with the largest multiplier.
+        If their support is not valid here, each group starts from its plane with the largest multiplier.
         """
         alpha = np.maximum(multipliers, 0)
         order = np.argsort(-alpha, kind="stable")
@@ -236,7 +236,7 @@ class PlaneQP:
         self._shrink_basis()
 
     def forget(self, limit: int) -> None:
-        """Where there are more than `limit` planes and twice the support, keep half as many, those last used, and the support."""
+        """Above `limit` planes and twice the support, keep the support and the `limit // 2` most recently used planes."""
         limit = max(limit, 2 * (len(self._columns) + len(self.masses)))
         if self._size > limit:
             wanted = np.zeros(self._size, bool)
@@ -251,14 +251,14 @@ class PlaneQP:
         Args:
             C: positive.
             w0: `[d]`; 0 if None.
-            tolerance: of primal less dual, relative to the size of the planes' values at w0 and at w.
-            max_steps: of the active-set method; 50 (planes + groups) if None. What is reached by then is returned.
+            tolerance: of the duality gap, relative to the size of the planes' values at w0 and at w.
+            max_steps: of the active-set method; 50 (planes + groups) if None. The point reached by then is returned.
 
         Raises:
             ValueError: a group has no plane.
         """
         if (self._reference < 0).any():
-            raise ValueError(f"group {int(np.argmin(self._reference))} has no plane; add one a group before solving")
+            raise ValueError(f"group {int(np.argmin(self._reference))} has no plane; add one per group before solving")
         gradients, alpha = self._gradients[: self._size], self.multipliers
         shift = self.values(w0) if w0 is not None else self.intercepts
         limit = 50 * (self._size + len(self.masses)) if max_steps is None else max_steps
@@ -275,7 +275,7 @@ class PlaneQP:
             gap = float(self.masses @ worst)
             size = float(np.abs(shift[self._support()]).max() + np.abs(mean).max()) * float(self.masses.sum())
             dual = float(move @ move) / (2 * C) + float(self.masses @ mean)
-            # Every step raises the dual, which rounding hides at the end; exchanges between degenerate supports do not.
+            # Every step raises the dual, up to rounding at the end; exchanges between degenerate supports do not.
             stalled = 0 if gap < best_gap or dual > best_dual + _ROUNDING * size else stalled + 1
             best_gap, best_dual = min(gap, best_gap), max(dual, best_dual)
             if gap <= tolerance * size or steps >= limit or stalled > 2 * len(self.masses) + _PATIENCE:
@@ -284,7 +284,7 @@ class PlaneQP:
             steps += 1
             if not self._enter(entering, values) or not missed[entering] > 0:
                 break
-        # The multipliers of a group add up to its mass but for rounding, which would grow from solve to solve.
+        # The multipliers of a group add up to its mass up to rounding, which would accumulate over solves.
         alpha *= (self.masses / self._by_group(self.groups, alpha))[self.groups]
         self._solves += 1
         self._used[self._support()] = self._solves
@@ -306,8 +306,8 @@ class PlaneQP:
     def _move(self, C: float, shift: np.ndarray) -> np.ndarray:
         """The move w - w0 `[d]` to the optimum over the support.
 
-        Not as -C sum_i a_i g_i, whose terms cancel: that would be exact to C |g| eps only. In the span of D it follows from the
-        planes of the support being equal; across it, all planes of a group have the same gradient.
+        Not as -C sum_i a_i g_i, whose terms cancel: its error would be C |g| eps. In the span of D it follows from the equality
+        of the planes of the support; orthogonal to it, all planes of a group have the same gradient.
         """
         columns = np.array(self._columns, np.intp)
         references = self._reference[self._groups[columns]]
@@ -322,11 +322,11 @@ class PlaneQP:
         return self._by_group(self._groups[support], self._multipliers[support] * values[support]) / self.masses
 
     def _by_group(self, groups: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """The sums of values `[k]` of planes of `groups` `[k]`, `[groups]`."""
+        """The sum per group, `[groups]`, of values `[k]` of planes in `groups` `[k]`."""
         return np.bincount(groups, values, len(self.masses))
 
     def _optimise_support(self, C: float, shift: np.ndarray, limit: int) -> int:
-        """To the optimum over the support, which shrinks where multipliers reach 0; returns the number of steps."""
+        """Move to the optimum over the support, dropping planes whose multiplier reaches 0; returns the number of steps."""
         steps = 0
         while self._columns and steps < limit:
             steps += 1
@@ -354,14 +354,14 @@ class PlaneQP:
         return steps
 
     def _enter(self, plane: int, values: np.ndarray) -> bool:
-        """Take a plane into the support; False if nothing can be gained."""
+        """Add a plane to the support; returns False if nothing can be gained."""
         group = self._groups[plane]
         if plane == self._reference[group] or plane in self._columns:
             return False
         coefficients = self._append(plane)
         if coefficients is None:
             return True
-        # The column is D u: a unit of this plane for u of the others (and their references) leaves w where it is.
+        # The column is D u: exchanging u of the others (and their references) for a unit of this plane leaves w unchanged.
         columns = np.array(self._columns, np.intp)
         exchange = -dtrtrs(self._r, coefficients)[0] if len(columns) else np.empty(0)
         against = -self._by_group(self._groups[columns], exchange)
@@ -390,7 +390,7 @@ class PlaneQP:
         return True
 
     def _append(self, plane: int) -> np.ndarray | None:
-        """Take a plane's column into Q R; if it depends on the others, its coefficients in Q instead."""
+        """Append a plane's column to Q R; if it depends on the others, return its coefficients in Q instead."""
         gradient, reference = self._gradients[plane], self._gradients[self._reference[self._groups[plane]]]
         coefficients, rest = _project(self._q, gradient - reference)
         length = float(np.linalg.norm(rest))
@@ -409,7 +409,7 @@ class PlaneQP:
         group = self._groups[plane]
         if plane == self._reference[group]:
             others = [i for i in self._columns if self._groups[i] == group]
-            # A reference leaves only while another plane of its group takes over what it had.
+            # A reference leaves only if another plane of its group replaces it.
             self._reference[group] = max(others, key=lambda i: self._multipliers[i])
             self._columns.remove(self._reference[group])
             self._factorise()
@@ -423,14 +423,14 @@ class PlaneQP:
             self._q, self._r = q[:, : len(self._columns)], r[: len(self._columns)]  # a square Q stays square
 
     def _factorise(self) -> None:
-        """Q R of the columns from the beginning; a column that depends on others is left out, its mass exchanged."""
+        """Recompute Q R; a column that depends on others is dropped, with its mass exchanged."""
         columns = np.array(self._columns, np.intp)
         d = self._gradients[columns] - self._gradients[self._reference[self._groups[columns]]]
         self._q, self._r = np.linalg.qr(d.T) if len(columns) else (np.empty((d.shape[1], 0)), np.empty((0, 0)))
 
 
 def _project(q: np.ndarray, column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Coefficients in the basis q, and what is left, by Gram and Schmidt, twice."""
+    """Coefficients in the basis q and the remainder, by Gram-Schmidt with reorthogonalisation."""
     coefficients = column @ q
     rest = column - q @ coefficients
     again = rest @ q

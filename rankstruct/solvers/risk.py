@@ -1,8 +1,8 @@
-"""What the solvers minimise: the mean of convex, piecewise linear terms of w.
+"""Risks for the solvers: the mean of convex, piecewise linear terms of w.
 
     R(w) = (1/Q) sum_q h_q(w),      h_q(w) = max_i ( b_qi + <g_qi, w> )
 
-A subgradient at v makes a plane, `h_q(w) >= h_q(v) + <g, w - v>` for all w, on which the certified gaps rest.
+A subgradient at v defines a plane, `h_q(w) >= h_q(v) + <g, w - v>` for all w, the basis of the certified gaps.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import scipy.sparse as sp
 
 __all__ = ["LinearRisk", "Risk", "RowsOf", "linear_scores"]
 
-SUM_ERROR = 16 * np.finfo(np.float64).eps  # of a sum, relative to the sum of its terms' sizes
-_BLOCK = 2**18  # numbers that are converted to float64 at a time: 2 MiB
+SUM_ERROR = 16 * np.finfo(np.float64).eps  # error of a sum, relative to the sum of absolute values
+_BLOCK = 2**18  # numbers converted to float64 per block: 2 MiB
 
 
 @runtime_checkable
 class Risk(Protocol):
     """A convex risk; all arrays are float64.
 
-    `__call__` is all that the bundle method needs. `term_planes` is needed by the n-slack and the Frank-Wolfe methods.
+    The bundle method needs only `__call__`; the n-slack and Frank-Wolfe methods also need `term_planes`.
     """
 
     @property
@@ -35,12 +35,12 @@ class Risk(Protocol):
         """d, the length of w."""
 
     def __call__(self, w: np.ndarray) -> tuple[float, np.ndarray]:
-        """R(w) and a subgradient `[d]` of R at w; neither may alias what a later call changes."""
+        """Return R(w) and a subgradient `[d]` of R at w; neither may alias memory that a later call changes."""
 
     def term_planes(self, w: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """h_q(w) `[k]` and subgradients `[k, d]` of the terms q in `indices` `[k]`, distinct, in their order.
+        """Return h_q(w) `[k]` and subgradients `[k, d]` of the terms q in `indices` `[k]`, distinct, in their order.
 
-        Not divided by Q: the means over all terms are what `__call__` returns.
+        They are not divided by Q: `__call__` returns their means over all terms.
         """
 
 
@@ -49,7 +49,7 @@ TermOracle = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 class RowsOf:
-    """Some rows of an array, gathered where they are asked for: what a large or mapped `X` has in place of a copy.
+    """A lazy selection of rows, gathered on access, to avoid a copy of a large or memory-mapped `X`.
 
     >>> RowsOf(np.eye(3), np.array([2, 0]))[0:1]
     array([[0., 0., 1.]])
@@ -65,26 +65,26 @@ class RowsOf:
 
 
 class LinearRisk:
-    """The risk of a linear model whose terms are functions of the scores `X w` of their own documents.
+    """The risk of a linear model whose terms are functions of the scores `X w` of their documents.
 
-    h_q(w) = weight_q f_q(s_q), s_q the scores of documents [offsets[q], offsets[q + 1]), each f_q convex. `X` is held as
-    it is, without a copy; products are accumulated in float64, `X` of float32 being converted in blocks.
+    h_q(w) = weight_q f_q(s_q), s_q the scores of documents [offsets[q], offsets[q + 1]), each f_q convex. `X` is not copied;
+    products are accumulated in float64, with float32 `X` converted in blocks.
 
     Args:
         X: `[documents, d]`, a NumPy array or a SciPy sparse CSR array, float32 or float64; an array may be float16, and may be
             `RowsOf` another.
         offsets: `[Q + 1]` integers from 0 to the number of documents; a term may be empty.
-        oracle: scores float64 `[documents]` to `(values [Q], direction [documents])`: f_q and a subgradient of
-            each f_q with respect to its scores.
+        oracle: maps scores float64 `[documents]` to `(values [Q], direction [documents])`: f_q and a subgradient of each f_q
+            with respect to its scores.
         weights: `[Q]`, >= 0, or None for 1 each. The mean divides by Q, not by their sum.
-        term_oracle: `(scores, indices)` to the same for the terms in `indices` alone; `scores` are those of their documents,
-            one term after another. If None, `term_planes` asks `oracle` about all documents.
+        term_oracle: maps `(scores, indices)` to the same for only the terms in `indices`; `scores` are those of their documents,
+            concatenated. If None, `term_planes` calls `oracle` with all documents.
 
     Raises:
-        TypeError, ValueError: what is given does not fit together.
+        TypeError, ValueError: invalid or inconsistent arguments.
 
     >>> X = np.array([[1.0], [3.0], [2.0]], np.float32)
-    >>> def oracle(scores):                               # max(0, 1 - s) a document, two terms
+    >>> def oracle(scores):                               # max(0, 1 - s) per document, two terms
     ...     values = np.maximum(0, 1 - scores)
     ...     return np.array([values[:2].sum(), values[2]]), np.where(scores < 1, -1.0, 0.0)
     >>> risk = LinearRisk(X, [0, 2, 3], oracle)
@@ -99,7 +99,7 @@ class LinearRisk:
     ) -> None:
         if sp.issparse(X):
             if X.format != "csr":
-                raise TypeError(f"X must be an array or in CSR form, got {X.format.upper()} form; use X.tocsr()")
+                raise TypeError(f"X must be an array or in CSR format, got {X.format.upper()} format; use X.tocsr()")
         elif not isinstance(X, np.ndarray | RowsOf):
             raise TypeError(f"X must be a NumPy array or a SciPy CSR array, got {type(X).__name__}; use np.asarray(X)")
         if X.ndim != 2 or X.dtype not in (np.float32, np.float64, np.float16):
@@ -131,7 +131,7 @@ class LinearRisk:
         return int(self.X.shape[1])
 
     def scores(self, w: np.ndarray) -> np.ndarray:
-        """X w, float64 `[documents]`."""
+        """Return X w, float64 `[documents]`."""
         if self._whole:
             return self.X @ w
         result = np.empty(self.X.shape[0])
@@ -145,7 +145,7 @@ class LinearRisk:
         return self.X.dtype == np.float64 and not isinstance(self.X, RowsOf)
 
     def __call__(self, w: np.ndarray) -> tuple[float, np.ndarray]:
-        """R(w) and a subgradient `[d]`."""
+        """Return R(w) and a subgradient `[d]`."""
         values, direction = self._ask(self.scores(w))
         if self.weights is not None:
             values = values * self.weights
@@ -159,7 +159,7 @@ class LinearRisk:
         return float(values.mean()), gradient / self.terms
 
     def term_planes(self, w: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """h_q(w) `[k]` and subgradients `[k, d]` of the terms in `indices`; see `Risk`."""
+        """Return h_q(w) `[k]` and subgradients `[k, d]` of the terms in `indices`; see `Risk`."""
         indices = np.asarray(indices, np.intp)
         starts, lengths = self.offsets[indices], np.diff(self.offsets)[indices]
         bounds = np.concatenate([[0], np.cumsum(lengths)])
@@ -221,7 +221,7 @@ class LinearRisk:
 
 
 def linear_scores(X: Any, w: np.ndarray) -> np.ndarray:
-    """X w, float64 `[documents]`; an `X` of float32 or float16 is converted in blocks.
+    """Return X w, float64 `[documents]`; a float32 or float16 `X` is converted in blocks.
 
     >>> linear_scores(np.ones((2, 3), np.float32), np.array([0.1, 0.2, 0.3])).round(9)
     array([0.6, 0.6])
@@ -232,9 +232,9 @@ def linear_scores(X: Any, w: np.ndarray) -> np.ndarray:
 
 
 def certain_levels(values: np.ndarray, gradients: np.ndarray, point: np.ndarray, origin: Any = 0.0) -> np.ndarray:
-    """Values at `origin` of planes with `values` and `gradients` at `point`, less what rounding may have added to them.
+    """Values at `origin` of planes with `values` and `gradients` at `point`, minus a bound on the rounding error.
 
-    The difference of large numbers can be wrong by more than the risk itself; a plane that is too low still bounds it.
+    The error of a difference of large numbers can exceed the risk; a plane that is too low is still a lower bound.
 
     >>> certain_levels(np.array([3.0]), np.array([[1.0, 2.0]]), np.array([1.0, 1.0])).round(9) + 0.0
     array([0.])

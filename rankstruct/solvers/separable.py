@@ -1,9 +1,9 @@
-"""Many small convex problems at once: a bundle method in which each step of the method is one step for all of them.
+"""Many small convex problems at once, by a batched bundle method.
 
-    minimise  lambda/2 ||w_q||^2 + f_q(w_q)      for q = 1..Q, each by itself
+    minimise  lambda/2 ||w_q||^2 + f_q(w_q)      independently for q = 1..Q
 
-Each problem has its own planes; the quadratic programmes of all, over the simplex in the dual, are solved side by side by exact
-steps between two multipliers. Any multipliers give a lower bound, so the gap is certified however far these went.
+Each problem has its own planes; all quadratic programmes, over the simplex in the dual, are solved in parallel by exact steps
+between two multipliers. Any multipliers give a lower bound, so the gap is certified even before these converge.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class SeparableSolution:
     Attributes:
         w: `[Q, d]` float64.
         objective: `[Q]`, the regularised values at `w`.
-        lower_bound: `[Q]`; no point of a problem has a lower objective.
-        iterations: evaluations of the oracle.
+        lower_bound: `[Q]`, lower bounds of the optima.
+        iterations: number of evaluations of the oracle.
     """
 
     w: np.ndarray = field(repr=False)
@@ -54,11 +54,11 @@ def minimise_separable(
     """Minimise `regularization/2 ||w_q||^2 + f_q(w_q)` for every q.
 
     Args:
-        oracle: `(w [k, d], indices [k])` to values `[k]` of the convex f_q >= 0 of these problems and subgradients `[k, d]`.
-        start: `[Q, d]`, where to begin; what is returned is no worse.
+        oracle: maps `(w [k, d], indices [k])` to values `[k]` of the convex f_q >= 0 of these problems and subgradients `[k, d]`.
+        start: `[Q, d]`, the initial points; the result is no worse.
         regularization: lambda, above 0.
-        tolerance: a problem is solved when its objective less its lower bound is at most this share of the objective.
-        max_iterations: evaluations of the oracle at most.
+        tolerance: a problem is solved when the gap of its objective is at most this fraction of the objective.
+        max_iterations: the maximum number of evaluations of the oracle.
 
     Raises:
         ValueError: an option outside its range.
@@ -91,7 +91,7 @@ def minimise_separable(
 
 
 class _Models:
-    """The planes of all problems, as many a problem, and their multipliers."""
+    """The planes of all problems, the same number for each, and their multipliers."""
 
     def __init__(self, shape: tuple[int, ...], most: int, regularization: float) -> None:
         problems, dimension = shape
@@ -103,7 +103,7 @@ class _Models:
         self.multipliers = np.zeros((problems, most))
 
     def add(self, at: np.ndarray, slopes: np.ndarray, intercepts: np.ndarray) -> None:
-        """One plane more for the problems `at`."""
+        """Add a plane to each of the problems `at`."""
         new, self.planes = self.planes, self.planes + 1
         self.gradients[at, new], self.intercepts[at, new] = slopes, intercepts
         inner = np.einsum("qid,qd->qi", self.gradients[at, : self.planes], slopes) / self.regularization
@@ -112,7 +112,7 @@ class _Models:
             self.multipliers[at, 0] = 1.0
 
     def solve(self, at: np.ndarray, precision: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Lower bounds of the problems `at`, and the points where their models are lowest."""
+        """Lower bounds of the problems `at`, and the minimisers of their models."""
         held = slice(self.planes)
         chosen = self.multipliers[at, held]
         bounds = _solve_duals(self.products[at, held, held], self.intercepts[at, held], chosen, precision)
@@ -125,8 +125,8 @@ def _solve_duals(
 ) -> np.ndarray:
     """Maximise `<linear, a> - 1/2 <a, products a>` over the simplex for each problem, in place; returns the values reached.
 
-    A step moves mass from the multiplier of least slope to that of greatest, as far as is best: O(planes) a problem. What is
-    missing is at most the difference of these slopes.
+    A step moves the optimal mass from the multiplier of least slope to that of greatest: O(planes) per problem. The
+    suboptimality is at most the difference of these slopes.
     """
     rows = np.arange(len(linear))
     reached = np.einsum("qij,qj->qi", products, multipliers)

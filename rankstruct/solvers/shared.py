@@ -1,10 +1,10 @@
-"""A risk whose terms several processes hold, some each.
+"""A risk whose terms are distributed over several processes.
 
     R(w) = (1/Q) sum_p Q_p R_p(w),      Q = sum_p Q_p
 
-The first process runs the solver. Where it asks for R at a point, it sends the point, each evaluates its own terms there, and the
-values and subgradients are added up: vectors of length d go round and nothing else. So what decides when to stop, a clock, a
-callback or the last bit of a sum, decides once, and every solver that asks for the whole risk works as it is.
+The first process runs the solver. To evaluate R at a point, it sends the point, each process evaluates its own terms, and the
+values and subgradients are summed: only vectors of length d are communicated. Stopping criteria, such as time limits, callbacks
+and rounding, are therefore decided in one place, and every solver that evaluates the complete risk works unchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FOUND, _FAILED = -1.0, -2.0  # in place of the number of a risk
 
 
 class Team(Protocol):
-    """Processes that do the same calls in the same order; see `rankstruct.processes.Team`."""
+    """Processes that make the same calls in the same order; see `rankstruct.processes.Team`."""
 
     @property
     def rank(self) -> int:
@@ -31,13 +31,13 @@ class Team(Protocol):
 
     @property
     def world_size(self) -> int:
-        """How many there are."""
+        """The number of processes."""
 
     def sum(self, vector: np.ndarray) -> np.ndarray:
-        """The sum of a float64 vector over all processes, the same on all."""
+        """Return the sum of a float64 vector over all processes."""
 
     def hand_out(self, value: Any) -> Any:
-        """What the first process gave."""
+        """Return the value of the first process."""
 
 
 class NoTerms:
@@ -49,20 +49,20 @@ class NoTerms:
         self.dimension = dimension
 
     def __call__(self, w: np.ndarray) -> tuple[float, np.ndarray]:
-        """Nothing, to be added to what others have."""
+        """Return zeros, the contribution of this process."""
         return 0.0, np.zeros(self.dimension)
 
 
 def solve_together(risks: Sequence[Any], solve: Callable[[Sequence[Any]], Solution], team: Team) -> Solution:
-    """Let the first process run `solve` on the risks over the terms of all processes; its solution is returned in each.
+    """Let the first process run `solve` on the risks over the terms of all processes; each process returns its solution.
 
     Args:
-        risks: each a `Risk` of this process' own terms, or `NoTerms`; in all processes as many, of one dimension.
-        solve: called in the first process alone, with as many risks over all terms, which have no `term_planes`.
+        risks: each a `Risk` of this process's terms, or `NoTerms`; the same number in all processes, of the same dimension.
+        solve: called only in the first process, with the same number of risks over all terms, which have no `term_planes`.
         team: the processes, all of which must call this; `rankstruct.processes.find_team()`.
 
     Returns:
-        The solution; without planes but in the first process.
+        The solution; with planes only in the first process.
 
     Raises:
         ValueError: `solve` failed, or a risk in any of the processes.
@@ -91,14 +91,14 @@ def solve_together(risks: Sequence[Any], solve: Callable[[Sequence[Any]], Soluti
 
 
 class _Shared:
-    """The risk over all terms, for the first process to ask; and this process' part in the answer."""
+    """The risk over all terms, called in the first process, and the contribution of this process."""
 
     def __init__(self, number: int, own: Any, terms: float, team: Team) -> None:
         self.number, self.own, self.team = number, own, team
         self.terms, self.dimension = int(terms), own.dimension
 
     def send(self, number: float, w: np.ndarray | None) -> np.ndarray:
-        """What the first process wants: the number of a risk and the point; the others send nothing to be added to it."""
+        """The request of the first process, a risk number and a point, as a sum to which the others contribute zeros."""
         message = np.zeros(self.dimension + 1)
         if w is not None:
             message[1:] = w
@@ -106,7 +106,7 @@ class _Shared:
         return self.team.sum(message)
 
     def answer(self, w: np.ndarray) -> tuple[np.ndarray, BaseException | None]:
-        """Sums of values and subgradients; NaN where a process failed, with the error if it was this one."""
+        """Sums of values and subgradients; NaN if a process failed, with the error if it was this one."""
         answer, failed = np.full(self.dimension + 1, np.nan), None
         try:
             value, gradient = self.own(w)
@@ -121,15 +121,17 @@ class _Shared:
         if failed is not None:
             raise failed
         if not np.isfinite(total).all():
-            raise ValueError("the risk is not finite, or could not be evaluated, in one of the processes")
+            raise ValueError("the risk is not finite or could not be evaluated in one of the processes")
         return float(total[0]) / self.terms, total[1:] / self.terms
 
     def term_planes(self, w: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        raise ValueError("several processes are asked for the whole risk alone, as the bundle method does; take that")
+        raise ValueError(
+            "with several processes, only solvers that evaluate the complete risk are supported; use the bundle method"
+        )
 
 
 def _serve(shared: Sequence[_Shared], team: Team) -> Solution:
-    """Answer the first process until it has solved the problem."""
+    """Serve the first process until it has solved the problem."""
     failed: BaseException | None = None
     while True:
         message = shared[0].send(0.0, None)

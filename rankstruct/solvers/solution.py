@@ -1,4 +1,4 @@
-"""What every solver returns."""
+"""The result of a solver."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Planes", "Record", "Solution", "Status"]
 
 
 class Status(str, Enum):
-    """Why a solver stopped; `str()` adds what to do about it.
+    """Why a solver stopped; `str()` adds advice.
 
     >>> str(Status.ITERATIONS)
     'iteration limit: raise max_iterations or loosen tolerance'
@@ -30,7 +30,7 @@ class Status(str, Enum):
 
     @property
     def advice(self) -> str:
-        """What to do about it; empty if nothing needs to be done."""
+        """What to do about it; empty if converged."""
         return _ADVICE.get(self, "")
 
     def __str__(self) -> str:
@@ -40,11 +40,11 @@ class Status(str, Enum):
 _ADVICE = {
     Status.ITERATIONS: "raise max_iterations or loosen tolerance",
     Status.TIME: "raise max_seconds or loosen tolerance",
-    Status.INTERRUPTED: "best so far; pass this solution as warm_start to go on",
-    Status.CALLBACK: "best so far; pass this solution as warm_start to go on",
-    Status.STALLED: "rounding hides any further progress; loosen tolerance, scale the features, or lower C",
-    Status.NO_BETTER_THAN_ZERO: "take reference='ideal-tied' or 'predicted', several C with validation lists to choose by, or a "
-    "CombinedLoss with GradedLoss('AUC'); of F1 and Accuracy, which look at the sign of scores, give X a column of ones",
+    Status.INTERRUPTED: "best so far; pass this solution as warm_start to continue",
+    Status.CALLBACK: "best so far; pass this solution as warm_start to continue",
+    Status.STALLED: "progress is limited by rounding; loosen tolerance, scale the features, or lower C",
+    Status.NO_BETTER_THAN_ZERO: "use reference='ideal-tied' or 'predicted', several C selected on validation lists, or a "
+    "CombinedLoss with GradedLoss('AUC'); for F1 and Accuracy, which depend on the sign of scores, add a column of ones to X",
 }
 
 
@@ -54,7 +54,7 @@ class Record(NamedTuple):
     Attributes:
         seconds: since the start.
         objective: the best so far.
-        lower_bound: the highest so far; -inf where there is none.
+        lower_bound: the highest so far; -inf if there is none.
         planes: number of planes held.
         oracle_seconds: spent in the risk so far.
         qp_seconds: spent in the quadratic programme so far.
@@ -71,13 +71,13 @@ class Record(NamedTuple):
 
 
 class Planes(NamedTuple):
-    """Planes `intercepts + gradients w` that no term of the risk falls below anywhere, whatever C and w0.
+    """Planes `intercepts + gradients w`, lower bounds of the terms of the risk for any C and w0.
 
     Attributes:
         gradients: `[planes, d]`.
         intercepts: `[planes]`, the values at w = 0.
         groups: `[planes]`, the term each belongs to; all 0 for planes of the whole risk.
-        multipliers: `[planes]`, >= 0, the dual solution; those of a group add up to 1 / number of groups.
+        multipliers: `[planes]`, >= 0, the dual solution, with sum 1 / number of groups over each group.
         num_groups: number of terms, or 1.
     """
 
@@ -90,18 +90,18 @@ class Planes(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Solution:
-    """The best point found, and what is known about it.
+    """The best point found, with certificate and history.
 
     Attributes:
         w: `[d]` float64.
         objective: the regularised risk at `w`.
-        lower_bound: no point has a lower objective; -inf where the problem is not convex.
+        lower_bound: a lower bound of the optimum; -inf if the problem is not convex.
         gap: `(objective - lower_bound) / |objective|`.
         iterations: of the outermost loop.
-        status: why it stopped; `str(status)` says what to do about it. `CONVERGED` without a lower bound is a point where the
-            method gains no more; another start may end lower.
-        history: one `Record` an iteration.
-        planes: for a warm start on the same risk; None from solvers that have none.
+        status: why the solver stopped; `str(status)` adds advice. `CONVERGED` without a lower bound is a point where the method
+            makes no more progress; another start may lead to a lower objective.
+        history: one `Record` per iteration.
+        planes: for a warm start with the same risk; None from solvers without planes.
 
     >>> Solution(np.zeros(2), 0.5, -float("inf"), float("inf"), 4, Status.CONVERGED)
     Solution(objective=0.5, no lower bound, iterations=4, status=converged)

@@ -1,6 +1,6 @@
-"""Neural re-rankers and retrievers of text: the losses in other trainers, collections of text, and a model for `rankstruct fit`.
+"""Neural text re-rankers and retrievers: ranking losses for other trainers, text collections, and a model for `rankstruct fit`.
 
-An extra: `pip install 'rankstruct[text]'`. Nothing is fetched from a hub unless it is asked for.
+Needs `pip install 'rankstruct[text]'`. Nothing is downloaded from a hub unless requested.
 """
 
 from rankstruct.text import _needed as _needed  # before what needs it

@@ -1,4 +1,4 @@
-"""Imported first: says in one line what to install where something of the extra is missing."""
+"""Imported first, to report in one line if dependencies of the extra are missing."""
 
 from importlib.util import find_spec
 

@@ -1,4 +1,4 @@
-"""Any loss of lists in the trainers of text models: sentence-transformers, Hugging Face's Trainer, a loop of one's own."""
+"""Any ranking loss in the trainers of text models: sentence-transformers, Hugging Face's Trainer, or a custom loop."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from rankstruct.scoring import sliced_scores
 
 __all__ = ["ListCollator", "RerankerLoss", "RetrievalLoss", "TrainerLoss"]
 
-PADDING = -100  # among labels, as the trainers of text models have it
+PADDING = -100  # of labels, as in the trainers of text models
 
 
 class RerankerLoss(nn.Module):
-    """Any loss of lists with the contract of sentence-transformers' `CrossEncoder` losses.
+    """Any ranking loss with the interface of sentence-transformers' `CrossEncoder` losses.
 
-    A list may have any length: its documents are scored in slices, and the backward pass goes through one slice at a time (see
-    `sliced_scores`), so that a list of 1,000 passages takes the memory of one slice.
+    Lists may have any length: documents are scored in slices, and the backward pass processes one slice at a time (see
+    `sliced_scores`), so that a list of 1,000 passages needs the memory of one slice.
 
     Args:
         model: a `CrossEncoder` with one output.
-        loss: of lists; the structured hinge of AP if None.
+        loss: a ranking loss; the structured hinge of AP if None.
         activation_fn: applied to the model's outputs; none if None.
-        mini_batch_size: how many documents are scored at once. All if None, which for long lists is faster and takes more memory.
-        in_batch_negatives: how many documents of the batch's other queries join each list, with label 0; drawn anew each time, by
-            torch's global generator, from those that are not in the list already.
+        mini_batch_size: number of documents scored at once. All if None, which is faster for long lists but needs more memory.
+        in_batch_negatives: number of documents of the batch's other queries added to each list with label 0, sampled on each call
+            with torch's global generator from those that are not in the list.
 
     Raises:
-        TypeError: the loss was given in place of the model.
-        ValueError: a model with several outputs; (called) inputs that are no queries with lists, or labels that do not fit.
+        TypeError: the loss was passed in place of the model.
+        ValueError: a model with several outputs; (on call) inputs that are not queries with lists, or labels that do not match.
 
     Inputs are (query, [document, ...]), labels [grade, ...], as in the `"labeled-list"` format of `mine_hard_negatives`.
 
@@ -54,10 +54,12 @@ class RerankerLoss(nn.Module):
     ) -> None:
         super().__init__()
         if not hasattr(model, "num_labels"):
-            raise TypeError(f"RerankerLoss takes a CrossEncoder and a loss, in this order; got {type(model).__name__}")
+            raise TypeError(
+                f"RerankerLoss expects a CrossEncoder and a loss, in this order; got {type(model).__name__}"
+            )
         if model.num_labels != 1:
             raise ValueError(
-                f"RerankerLoss takes a model with one output, CrossEncoder(..., num_labels=1); got {model.num_labels}"
+                f"RerankerLoss expects a model with one output, CrossEncoder(..., num_labels=1); got {model.num_labels}"
             )
         check_least(1, mini_batch_size=mini_batch_size)
         check_least(0, in_batch_negatives=in_batch_negatives)
@@ -69,18 +71,18 @@ class RerankerLoss(nn.Module):
     def forward(
         self, inputs: Sequence[Any], labels: Sequence[Tensor], prompt: str | None = None, task: str | None = None
     ) -> Tensor:
-        """The loss of a batch.
+        """Compute the loss of a batch.
 
         Args:
-            inputs: queries, and for each a list of its documents.
-            labels: for each query a grade a document.
-            prompt, task: handed on to the model's preprocessing.
+            inputs: queries, and a list of documents per query.
+            labels: per query, a grade per document.
+            prompt, task: passed to the model's preprocessing.
         """
         queries, lists = _checked(inputs, labels)
         lists, labels = _with_negatives(lists, labels, self.in_batch_negatives)
         pairs = [(query, document) for query, documents in zip(queries, lists, strict=True) for document in documents]
         order = list(range(len(pairs)))
-        if self.mini_batch_size is not None:  # neighbours in length have little padding
+        if self.mini_batch_size is not None:  # similar lengths need little padding
             order.sort(key=lambda at: sum(map(len, map(str, pairs[at]))))
         scores = sliced_scores(
             lambda part: self._scored([pairs[at] for at in part], prompt, task),
@@ -101,7 +103,7 @@ class RerankerLoss(nn.Module):
         )["scores"].view(-1)
 
     def get_config_dict(self) -> dict[str, Any]:
-        """What a model card says of the loss."""
+        """Return the options for the model card."""
         return {
             "loss": repr(self.loss),
             "activation_fn": type(self.activation_fn).__name__,
@@ -111,24 +113,24 @@ class RerankerLoss(nn.Module):
 
     @property
     def citation(self) -> str:
-        """BibTeX of what the loss is from."""
+        """BibTeX entry for the model card."""
         return CITATION
 
 
 class RetrievalLoss(nn.Module):
-    """Any loss of lists with the contract of sentence-transformers' losses of a bi-encoder.
+    """Any ranking loss with the interface of sentence-transformers' bi-encoder losses.
 
     Inputs are (query, document), with more columns for hard negatives: the document of the first column is relevant to its query,
     all others of the batch are not. `MultipleNegativesRankingLoss` is this with `SoftmaxLoss()`.
 
     Args:
         model: a `SentenceTransformer`.
-        loss: of lists; the structured hinge of AP if None.
+        loss: a ranking loss; the structured hinge of AP if None.
         options: of `rankstruct.SimilarityLoss`: temperature, gather and so on.
 
     Raises:
-        TypeError: a CrossEncoder, or what is no loss.
-        ValueError: options that `SimilarityLoss` refuses; (called) a single column.
+        TypeError: a CrossEncoder, or a loss that is not a module.
+        ValueError: options that `SimilarityLoss` refuses; (on call) a single column.
 
         loss = rs.text.RetrievalLoss(model, rs.StructuredHingeLoss("RR@10"), learn_temperature=True)
         SentenceTransformerTrainer(model=model, train_dataset=dataset, loss=loss).train()
@@ -138,36 +140,36 @@ class RetrievalLoss(nn.Module):
         super().__init__()
         if hasattr(model, "num_labels"):
             raise TypeError(
-                f"RetrievalLoss takes a SentenceTransformer; got {type(model).__name__}, for which there is RerankerLoss"
+                f"RetrievalLoss expects a SentenceTransformer; got {type(model).__name__}: use RerankerLoss"
             )
         self.model, self.similarity_loss = model, SimilarityLoss(loss, **options)
 
     def forward(self, sentence_features: Sequence[Mapping[str, Tensor]], labels: Tensor | None = None) -> Tensor:
-        """The loss of a batch; `sentence_features` has a column each, `labels` are not looked at."""
+        """Compute the loss of a batch; `sentence_features` has one entry per column, `labels` are ignored."""
         queries, *documents = [self.model(dict(each))["sentence_embedding"] for each in sentence_features]
         if not documents:
-            raise ValueError("RetrievalLoss takes columns (query, document) at least; got one column")
+            raise ValueError("RetrievalLoss needs at least the columns (query, document); got one column")
         return self.similarity_loss(queries, torch.cat(documents))
 
     def get_config_dict(self) -> dict[str, Any]:
-        """What a model card says of the loss."""
+        """Return the options for the model card."""
         return {"loss": repr(self.similarity_loss.loss), "temperature": self.similarity_loss.temperature}
 
     @property
     def citation(self) -> str:
-        """BibTeX of what the loss is from."""
+        """BibTeX entry for the model card."""
         return CITATION
 
 
 class ListCollator:
-    """Lists of text as one batch of tokens, for Hugging Face's `Trainer` or a loop of one's own.
+    """Collate lists of text into one batch of tokens, for Hugging Face's `Trainer` or a custom loop.
 
-    Called with examples `{"query": text, "docs": [text, ...], "labels": [grade, ...]}`, it gives what the tokenizer makes of all
-    pairs, `[pairs, tokens]`, and `labels` `[lists, longest list]` with -100 behind the end of a list.
+    Called with examples `{"query": text, "docs": [text, ...], "labels": [grade, ...]}`, it returns the tokenizer's output for all
+    pairs, `[pairs, tokens]`, and `labels` `[lists, longest list]`, padded with -100.
 
     Args:
         tokenizer: of transformers.
-        max_length: tokens of a pair, from which on documents are cut; the tokenizer's own if None.
+        max_length: maximum number of tokens of a pair, beyond which documents are truncated; the tokenizer's default if None.
         in_batch_negatives: as in `RerankerLoss`.
 
         trainer = Trainer(model, args, train_dataset=examples, data_collator=rs.text.ListCollator(tokenizer),
@@ -179,12 +181,12 @@ class ListCollator:
         self.tokenizer, self.max_length, self.in_batch_negatives = tokenizer, max_length, in_batch_negatives
 
     def __call__(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
-        """The batch."""
+        """Return the batch."""
         for at, example in enumerate(examples):
             if missing := {"query", "docs", "labels"} - set(example):
                 raise ValueError(
-                    f"each example has a query, docs and labels; that of place {at} has no {', '.join(sorted(missing))} "
-                    "(Trainer takes away what the model does not name unless remove_unused_columns=False)"
+                    f"each example must have query, docs and labels; example {at} has no {', '.join(sorted(missing))} "
+                    "(Trainer removes columns that are not arguments of the model unless remove_unused_columns=False)"
                 )
         given = [torch.as_tensor(example["labels"], dtype=torch.float32) for example in examples]
         asked, lists = _checked(([str(each["query"]) for each in examples], [each["docs"] for each in examples]), given)
@@ -194,24 +196,24 @@ class ListCollator:
         options = {"padding": True, "truncation": "only_second", "max_length": self.max_length, "return_tensors": "pt"}
         try:
             tokens = self.tokenizer(queries, documents, **options)
-        except Exception as error:  # of the tokenizer's own kind where nothing of the document is left
-            raise ValueError(f"the tokenizer cannot make pairs of these: {error}; give a larger max_length?") from error
+        except Exception as error:  # a tokenizer's own type, if truncation leaves nothing of the document
+            raise ValueError(f"the tokenizer cannot encode these pairs: {error}; try a larger max_length") from error
         labels = torch.nn.utils.rnn.pad_sequence(grades, batch_first=True, padding_value=PADDING)
         return {**tokens, "labels": labels}
 
 
 class TrainerLoss(nn.Module):
-    """Any loss of lists as `compute_loss_func` of Hugging Face's `Trainer`, or called with a model's outputs in one's own loop.
+    """Any ranking loss as `compute_loss_func` of Hugging Face's `Trainer`, or for the outputs of a model in a custom loop.
 
     Args:
-        loss: of lists; the structured hinge of AP if None.
+        loss: a ranking loss; the structured hinge of AP if None.
 
     Raises:
-        ValueError: (called) as many outputs as documents are wanted.
+        ValueError: (on call) the model does not have one output per document.
 
     >>> import rankstruct as rs
     >>> loss = TrainerLoss(rs.StructuredHingeLoss("AP"))
-    >>> outputs = {"logits": torch.tensor([[2.0], [0.0], [1.0]])}  # of two lists, the second with one document
+    >>> outputs = {"logits": torch.tensor([[2.0], [0.0], [1.0]])}  # two lists, the second with one document
     >>> loss(outputs, torch.tensor([[1.0, 0.0], [1.0, -100.0]]))
     tensor(0.)
     """
@@ -221,12 +223,12 @@ class TrainerLoss(nn.Module):
         self.loss = loss_of_lists(loss)
 
     def forward(self, outputs: Any, labels: Tensor, num_items_in_batch: Any = None) -> Tensor:
-        """The loss of a batch: `outputs` with `logits` `[pairs, 1]`, or these; labels as `ListCollator` gives them."""
+        """Compute the loss of `outputs` with `logits` `[pairs, 1]`, or of the logits; labels as from `ListCollator`."""
         logits = outputs if isinstance(outputs, Tensor) else outputs["logits"]
         where = labels != PADDING
         if logits.numel() != int(where.sum()):
             raise ValueError(
-                f"the model must have one output a document; got {tuple(logits.shape)} for {int(where.sum())} documents"
+                f"the model must have one output per document; got {tuple(logits.shape)} for {int(where.sum())} documents"
             )
         return _of_lists(self.loss, logits.reshape(-1).float(), torch.where(where, labels, 0), where)
 
@@ -240,7 +242,7 @@ def _of_lists(loss: nn.Module, scores: Tensor, labels: Tensor, where: Tensor) ->
 def _with_negatives(
     lists: Sequence[Sequence[Any]], labels: Sequence[Any], count: int
 ) -> tuple[Sequence[Sequence[Any]], list[Tensor]]:
-    """Lists with `count` documents of the others behind, or all there are, and labels with 0 for these."""
+    """Append `count` documents of the other lists to each, or all there are, with label 0."""
     grades = [torch.as_tensor(each).flatten() for each in labels]
     if not count:
         return lists, grades
@@ -256,21 +258,21 @@ def _with_negatives(
 
 
 def _checked(inputs: Sequence[Any], labels: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Sequence[Any]]]:
-    """Queries and lists of documents, which have a label a document."""
+    """Check queries, lists of documents and one label per document."""
     if isinstance(labels, Tensor) or len(inputs) != 2:
         raise ValueError(
-            f"each sample is a query, a list of documents and a list of labels; got {len(inputs)} columns and labels of type "
-            f"{type(labels).__name__}"
+            f"each sample must be a query, a list of documents and a list of labels; got {len(inputs)} columns and labels of "
+            f"type {type(labels).__name__}"
         )
     queries, lists = inputs
     if any(isinstance(each, str) for each in lists):
-        raise ValueError("each query has a list of documents; got a text in its place (for one document write [text])")
+        raise ValueError("each query must have a list of documents; got a string (for one document, pass [text])")
     if not any(len(each) for each in lists):
-        raise ValueError(f"a batch must have a document; all {len(lists)} lists of documents are empty")
+        raise ValueError(f"a batch must have at least one document; all {len(lists)} lists are empty")
     sizes, told = [len(each) for each in lists], [len(each) for each in labels]
     if sizes != told:
         at = next((at for at, (size, number) in enumerate(zip(sizes, told, strict=False)) if size != number), -1)
-        raise ValueError(f"each document has a label; list {at} has {sizes[at]} documents and {told[at]} labels")
+        raise ValueError(f"each document must have a label; list {at} has {sizes[at]} documents, but {told[at]} labels")
     return queries, lists
 
 

@@ -1,4 +1,4 @@
-"""Where lists of text come from: a collection, a first stage, an encoder's tokens."""
+"""Candidate lists of text: a collection, a first-stage ranker and an encoder's tokens."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ _PARTS = 5
 
 @dataclass(frozen=True)
 class TextSource:
-    """What a first stage finds for each query of a collection, as lists of pairs in an encoder's tokens.
+    """The first-stage results for the queries of a collection, as lists of tokenized query-document pairs.
 
-    Training lists have the relevant documents that the first stage did not find too; validation and test lists have what it found
-    alone, so that measures of them are of the re-ranking (`rankstruct evaluate run.txt --qrels FILE` counts what was not found).
+    Training lists also have the relevant documents that the first stage missed; validation and test lists have only those it
+    found, so their measures evaluate re-ranking (`rankstruct evaluate run.txt --qrels FILE` counts the missed documents too).
 
     Args:
-        path: a folder in BEIR's form, see `rankstruct.text.read_collection`; or give `builtin`. With one `qrels.tsv` its queries
-            are divided into five parts. Without `qrels_vali.tsv`, a fifth of the training queries is for validation.
-        builtin: `"questions"`, a small made-up collection.
-        encoder: whose tokenizer makes the tokens, a local folder or the name in a hub; None is a tiny untrained one, for
+        path: a folder in BEIR's format, see `rankstruct.text.read_collection`; or set `builtin`. The queries of a single
+            `qrels.tsv` are split into five folds. Without `qrels_vali.tsv`, a fifth of the training queries is for validation.
+        builtin: `"questions"`, a small synthetic collection.
+        encoder: the encoder whose tokenizer is used, a local folder or a name in a hub; None is a tiny untrained one, for
             `builtin`.
-        run: a TREC run of all queries in place of BM25.
-        depth: how many documents of the first stage are in a list.
-        max_length: tokens of a pair; what is longer loses the end of the document.
-        fold: which of the five parts of a `qrels.tsv` is for test, from 1.
-        fetch: whether an encoder that is not here is fetched from the hub.
-        seed: of dividing.
+        run: a TREC run of all queries, instead of BM25.
+        depth: number of first-stage documents in a list.
+        max_length: maximum number of tokens of a pair; the document is truncated.
+        fold: the test fold of a single `qrels.tsv`, from 1 to 5.
+        fetch: whether to download an encoder that is not available locally.
+        seed: of the splits.
     """
 
     path: str | None = None
@@ -59,20 +59,18 @@ class TextSource:
     seed: int = 0
 
     def check(self) -> None:
-        """Look, without reading, whether this can be read.
+        """Check the options without reading any file.
 
         Raises:
-            ValueError: options that do not fit together, or a path that does not exist; one line.
+            ValueError: inconsistent options, or a path that does not exist; one line.
         """
         self._check_lists()
         if self.encoder is None and self.builtin is None:
-            raise ValueError("data.encoder: give the encoder, a local folder or the name of a model in a hub")
+            raise ValueError("data.encoder is missing: set it to a local folder or the name of a model in a hub")
 
     def _check_lists(self) -> None:
         if (self.path is None) == (self.builtin is None):
-            raise ValueError(
-                f"give data.path or data.builtin, one of them; got path {self.path!r} and builtin {self.builtin!r}"
-            )
+            raise ValueError(f"give data.path or data.builtin; got path {self.path!r} and builtin {self.builtin!r}")
         if self.builtin not in (None, "questions"):
             raise ValueError(f"data.builtin must be 'questions', got {self.builtin!r}")
         for name, given in (("path", self.path), ("run", self.run)):
@@ -84,12 +82,12 @@ class TextSource:
             raise ValueError(f"data.fold must be from 1 to {_PARTS}, got {self.fold}")
 
     def read(self) -> TextLists:
-        """Everything that is read from it, each when it is first asked for; raises ValueError as `check` does."""
+        """Return the data, which are read lazily; raises ValueError as `check` does."""
         self.check()
         return TextLists(self)
 
     def read_terms(self) -> Splits:
-        """The lists with the features of `rankstruct.text.TermFeatures`, for rankers of features; no encoder is needed.
+        """Return the lists with the features of `rankstruct.text.TermFeatures`, for feature-based rankers, without an encoder.
 
         >>> train, vali, test = TextSource(builtin="questions", depth=12).read_terms()
         >>> test.features.shape
@@ -100,7 +98,7 @@ class TextSource:
 
 
 class TextLists:
-    """What was read from a `TextSource`; raises DataError for files that are missing or broken.
+    """The data of a `TextSource`, read lazily; raises DataError for files that are missing or invalid.
 
     >>> lists = TextLists(TextSource(builtin="questions", depth=12, max_length=48))
     >>> lists.splits.test.num_lists, lists.found
@@ -117,7 +115,7 @@ class TextLists:
 
     @cached_property
     def encoder(self) -> str:
-        """The encoder's folder or name; a tiny one is made at first use, and is gone with this object."""
+        """The encoder's folder or name; a tiny one is created on first use and deleted with this object."""
         if self.source.encoder is not None:
             return self.source.encoder
         scratch = tempfile.mkdtemp(prefix="rankstruct-")
@@ -136,18 +134,20 @@ class TextLists:
 
     @cached_property
     def run(self) -> Run:
-        """What the first stage found for all of them."""
+        """The first-stage results for all of them."""
         queries = [query for part in self.judged for query in part]
         if self.source.run is None:
             return bm25_run(self.collection, queries, self.source.depth)
         run = read_run(self.source.run)
         if missing := [query for query in queries if query not in run]:
             raise DataError(
-                f"{self.source.run}: the run has no query {missing[0]!r}, which is judged ({len(missing)} such)"
+                f"{self.source.run}: the run has no results for the judged query {missing[0]!r} ({len(missing)} missing)"
             )
         for query in queries:
             if unknown := next((name for name in run[query] if name not in self.collection.documents), None):
-                raise DataError(f"{self.source.run}: the corpus has no document {unknown!r}, found for query {query!r}")
+                raise DataError(
+                    f"{self.source.run}: the corpus has no document {unknown!r}, retrieved for query {query!r}"
+                )
         return run
 
     @cached_property
@@ -166,7 +166,7 @@ class TextLists:
 
     @property
     def found(self) -> float:
-        """The share of the relevant documents of the test queries that the first stage found."""
+        """The first stage's recall of relevant documents on the test queries."""
         wanted = {(query, name) for query, judged in self.judged[2].items() for name in judged if judged[name] > 0}
         lists = candidate_lists(self.judged[2], self.run, self.source.depth)
         listed = {(query, name) for query, names in zip(lists[0], lists[1], strict=True) for name in names}
@@ -196,15 +196,15 @@ class TextLists:
 def candidate_lists(
     qrels: Run, run: Run, depth: int = 100, *, add_relevant: bool = False
 ) -> tuple[list[str], list[list[str]], list[list[float]]]:
-    """Queries, their documents and grades: the first `depth` of a run, less those whose grade is below 0.
+    """Return queries, their documents and grades: the top `depth` of a run, without documents of a grade below 0.
 
-    A query of which nothing was found is left out.
+    Queries without results are skipped.
 
     Args:
-        qrels: `{query: {document: grade}}`; a document that is not there has grade 0.
-        run: `{query: {document: score}}`; scores order a list, equal ones stay in the run's order.
-        depth: how many documents of the run are in a list.
-        add_relevant: whether relevant documents that are not among them are in the list too.
+        qrels: `{query: {document: grade}}`; unjudged documents have grade 0.
+        run: `{query: {document: score}}`; ties stay in the order of the run.
+        depth: number of documents of the run in a list.
+        add_relevant: whether to add the relevant documents that are missing.
 
     >>> candidate_lists({"q": {"a": 1, "b": -1, "z": 2}}, {"q": {"c": 2.0, "a": 3.0, "b": 1.0}}, 3, add_relevant=True)
     (['q'], [['a', 'c', 'z']], [[1.0, 0.0, 2.0]])

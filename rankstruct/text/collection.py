@@ -1,20 +1,20 @@
-"""Collections of text: documents, queries, judgements, in BEIR's form; the candidates that a first stage finds in them."""
+"""Text collections in BEIR's format, with documents, queries and judgements; first-stage retrieval with BM25."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rankstruct.configs import load_json
 from rankstruct.data import DataError, read_qrels
 from rankstruct.data.errors import check_least, shortened
 from rankstruct.data.text import SPACE, text_lines
 
 __all__ = ["Collection", "bm25_run", "read_collection"]
 
-#: Files of judgements by part; the first that is there is read. What has one file for all is divided by its reader.
+#: Judgement files by part; the first that exists is read. A single file for all parts is split by the caller.
 _QRELS = {
     "train": ("qrels_train.tsv", "qrels/train.tsv"),
     "vali": ("qrels_vali.tsv", "qrels_dev.tsv", "qrels/dev.tsv"),
@@ -27,13 +27,13 @@ Run = dict[str, dict[str, float]]
 
 @dataclass(frozen=True)
 class Collection:
-    """Text to be searched, and what is known to be relevant.
+    """Documents, queries and relevance judgements.
 
     Args:
-        documents: text by name; of a title and a text, both.
+        documents: text by name; title and text are joined.
         queries: text by name.
-        judgements: by part (`"train"`, `"vali"`, `"test"`, or `"all"` where it is not divided), `{query: {document: grade}}`;
-            grades below 0 say that the document is not to be judged.
+        judgements: by part (`"train"`, `"vali"`, `"test"`, or `"all"` without a split), `{query: {document: grade}}`; documents
+            with grades below 0 are excluded from evaluation.
     """
 
     documents: dict[str, str]
@@ -44,23 +44,25 @@ class Collection:
         for part, qrels in self.judgements.items():
             for query, judged in qrels.items():
                 if query not in self.queries:
-                    raise DataError(f"the judgements of {part} have a query {shortened(query)} that queries have not")
+                    raise DataError(
+                        f"the judgements of {part} have a query {shortened(query)} that is not in the queries"
+                    )
                 if unknown := [name for name in judged if name not in self.documents]:
                     raise DataError(
-                        f"the judgements of query {shortened(query)} ({part}) have a document {shortened(unknown[0])} that the "
-                        "corpus has not"
+                        f"the judgements of query {shortened(query)} ({part}) have a document {shortened(unknown[0])} that is "
+                        "not in the corpus"
                     )
 
 
 def read_collection(folder: str | Path) -> Collection:
-    """Read `corpus.jsonl`, `queries.jsonl` and judgements from a folder in BEIR's form.
+    """Read `corpus.jsonl`, `queries.jsonl` and judgements from a folder in BEIR's format.
 
-    A line of the first two is `{"_id": name, "title": text, "text": text}`, the title being optional. Judgements are read by
-    `rankstruct.data.read_qrels` from `qrels_train.tsv`, `qrels_test.tsv` and, if it is there, `qrels_vali.tsv` (or
-    `qrels_dev.tsv`; or all of them in a folder `qrels`, as BEIR has them), or else from one `qrels.tsv`.
+    A line of the first two is `{"_id": name, "title": text, "text": text}`, with an optional title. Judgements are read by
+    `rankstruct.data.read_qrels` from `qrels_train.tsv`, `qrels_test.tsv` and, if it exists, `qrels_vali.tsv` (or
+    `qrels_dev.tsv`; or all of them in a folder `qrels`, as in BEIR), otherwise from one `qrels.tsv`.
 
     Raises:
-        DataError: a file is missing or breaks its format, or judgements name what is not there.
+        DataError: a file is missing or invalid, or judgements have unknown queries or documents.
     """
     folder = Path(folder)
     documents, queries = (dict(_texts(folder / name)) for name in ("corpus.jsonl", "queries.jsonl"))
@@ -81,25 +83,28 @@ def _texts(file: Path) -> Iterator[tuple[str, str]]:
         if not line.strip(SPACE):
             continue
         try:
-            entry = json.loads(line)
-            name, title, text = str(entry["_id"]), str(entry.get("title") or ""), str(entry["text"])
+            entry = load_json(line)
+            name, title, text = entry["_id"], entry.get("title") or "", entry["text"]
+            if type(name) not in (str, int) or not isinstance(title, str) or not isinstance(text, str):
+                raise TypeError
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise DataError(
-                f'{file}:{number}: expected {{"_id": ..., "text": ...}}, got {shortened(line.strip())}'
+                f'{file}:{number}: expected {{"_id": ..., "text": ...}}, strings, each once, got {shortened(line.strip())}'
             ) from None
+        name = str(name)
         if name in known:
             raise DataError(f"{file}:{number}: expected each _id once, got {shortened(name)} again")
         known.add(name)
         yield name, f"{title} {text}".strip()
     if not known:
-        raise DataError(f"{file}: expected texts, one a line, got an empty file")
+        raise DataError(f"{file}: expected texts, one per line, got an empty file")
 
 
 def bm25_run(collection: Collection, queries: list[str], depth: int = 100) -> Run:
-    """The `depth` documents that BM25 ranks first for some queries, by name: `{query: {document: score}}`, best first.
+    """Return the top `depth` documents by BM25 for queries, given by name: `{query: {document: score}}`, best first.
 
-    English stop words are left out and words stemmed (k1 = 1.5, b = 0.75), by the library bm25s. Documents that share no word
-    with the query are not found.
+    English stop words are removed and words stemmed (k1 = 1.5, b = 0.75), with the library bm25s. Documents that share no word
+    with the query are not retrieved.
 
     Raises:
         ValueError: a depth below 1.
@@ -118,7 +123,7 @@ def bm25_run(collection: Collection, queries: list[str], depth: int = 100) -> Ru
 
 
 def split_words(texts: Iterable[str]) -> list[list[str]]:
-    """The words of texts, without English stop words and stemmed, by bm25s."""
+    """Return the stemmed words of texts, without English stop words, by bm25s."""
     import bm25s
     from Stemmer import Stemmer
 
@@ -127,7 +132,7 @@ def split_words(texts: Iterable[str]) -> list[list[str]]:
 
 
 def bm25_index(words: list[list[str]]) -> Any:
-    """An index of bm25s over documents that were split into words, k1 = 1.5 and b = 0.75."""
+    """Return a bm25s index over documents split into words, with k1 = 1.5 and b = 0.75."""
     import bm25s
 
     index = bm25s.BM25(k1=1.5, b=0.75)

@@ -1,7 +1,7 @@
-"""A cross-encoder as a scorer: pairs of query and document as rows of tokens, which any list of the library can hold.
+"""A cross-encoder as a scorer of query-document pairs, which are stored as rows of tokens in the library's lists.
 
-A token of a row is `id + 2^22 segment`, -1 behind the end: whole numbers that float32 holds exactly. So lists of text are lists
-of features as any other, and everything that reads, samples, batches and scores lists takes them.
+A token of a row is `id + 2^22 segment`, padded with -1: integers that float32 represents exactly. Lists of text are therefore
+ordinary lists of features for all code that reads, samples, batches and scores them.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from rankstruct.scoring import sliced_scores
 __all__ = ["CrossEncoderScorer", "encode_pairs", "load_tokenizer"]
 
 _SEGMENT = 2**22
-_TOKENIZED = 8192  # pairs at a time
+_TOKENIZED = 8192  # pairs per call
 
 
 def load_tokenizer(encoder: str | Path, *, fetch: bool = False) -> Any:
-    """The tokenizer of an encoder: a local folder, or the name of one in a hub.
+    """Load the tokenizer of an encoder, given by a local folder or a name in a hub.
 
     Raises:
-        ValueError: it is not here, and `fetch` does not ask to fetch it.
+        ValueError: it is not available locally, and `fetch` is False.
     """
     return _loaded("AutoTokenizer", encoder, fetch)
 
 
 def encode_pairs(tokenizer: Any, queries: Sequence[str], documents: Sequence[str], max_length: int = 128) -> np.ndarray:
-    """Pairs as rows of tokens, `[pairs, longest pair]` float32; see the module. Longer pairs lose the end of the document.
+    """Encode pairs as rows of tokens, `[pairs, longest pair]` float32; see the module. Documents are truncated to `max_length`.
 
     Raises:
-        ValueError: the vocabulary is too large to be held so, or a query alone fills a pair.
+        ValueError: the vocabulary is too large for this encoding, or a query alone fills a pair.
     """
     check_least(8, max_length=max_length)
     if len(tokenizer) >= _SEGMENT:
-        raise ValueError(f"a vocabulary may have at most {_SEGMENT} tokens here, got {len(tokenizer)}")
+        raise ValueError(f"the vocabulary must have at most {_SEGMENT} tokens, got {len(tokenizer)}")
     rows = np.full((len(queries), max_length), -1, np.float32)
     longest = 1
     for first in range(0, len(queries), _TOKENIZED):
@@ -48,8 +48,8 @@ def encode_pairs(tokenizer: Any, queries: Sequence[str], documents: Sequence[str
         told = {"truncation": "only_second", "max_length": max_length, "return_attention_mask": False}
         try:
             found = tokenizer(list(queries[part]), list(documents[part]), **told)
-        except Exception as error:  # of the tokenizer's own kind where nothing of the document is left
-            raise ValueError(f"a query has {max_length} tokens or more; give a larger max_length") from error
+        except Exception as error:  # a tokenizer's own type, if truncation leaves nothing of the document
+            raise ValueError(f"a query has {max_length} tokens or more; use a larger max_length") from error
         segments = found.get("token_type_ids") or [None] * len(found["input_ids"])
         for at, (ids, types) in enumerate(zip(found["input_ids"], segments, strict=True), first):
             rows[at, : len(ids)] = np.asarray(ids) + _SEGMENT * np.asarray(0 if types is None else types)
@@ -58,24 +58,24 @@ def encode_pairs(tokenizer: Any, queries: Sequence[str], documents: Sequence[str
 
 
 class CrossEncoderScorer(nn.Module):
-    """A transformer that reads query and document together and gives one score.
+    """A transformer that encodes query and document jointly and returns one score.
 
     Args:
-        encoder: a local folder or the name in a hub of a model of transformers, whose head is taken if it has one with one output
-            and made anew otherwise; or the content of its `config.json`, for weights to be loaded into.
-        documents_at_once: how many documents are scored at once: in training memory is that of so many, at the cost of one more
-            forward pass (see `rankstruct.sliced_scores`); all at once if None.
-        frozen_layers: how many of the first layers, and with any the embeddings, are not trained.
-        fetch: whether a model that is not here is fetched from the hub.
+        encoder: a transformers model, as a local folder or a name in a hub, whose head is used if it has a single output and
+            newly initialised otherwise; or the content of its `config.json`, to load weights into.
+        documents_at_once: number of documents scored at once, which bounds the memory of training at the cost of one more forward
+            pass (see `rankstruct.sliced_scores`); all if None.
+        frozen_layers: number of first layers that are not trained, and with any, the embeddings.
+        fetch: whether to download a model that is not available locally.
 
     Raises:
-        ValueError: there is no such model here, or it has fewer layers.
+        ValueError: the model is not available, or has fewer layers.
 
-    Shapes: rows of tokens `[..., list_size, tokens]`, as `encode_pairs` makes them, to scores `[..., list_size]`; a row without a
+    Shapes: rows of tokens `[..., list_size, tokens]`, as from `encode_pairs`, to scores `[..., list_size]`; a row without a
     token, which is padding, has score 0.
     """
 
-    #: What it scores are no quantities that could be rounded.
+    #: Inputs are tokens, which must not be rounded.
     takes_tokens = True
 
     def __init__(
@@ -96,7 +96,7 @@ class CrossEncoderScorer(nn.Module):
 
     @property
     def encoder(self) -> dict[str, Any]:
-        """What the same architecture is made from, without weights."""
+        """The configuration that builds the same architecture, without weights."""
         described: dict[str, Any] = self.model.config.to_dict()
         return described
 
@@ -105,17 +105,19 @@ class CrossEncoderScorer(nn.Module):
         stacks = [each for each in body.modules() if isinstance(each, nn.ModuleList)]
         known = list(max(stacks, key=len, default=[]))
         if len(known) < layers:
-            raise ValueError(f"frozen_layers must be at most {len(known)}, the model's layers; got {layers}")
+            raise ValueError(
+                f"frozen_layers must be at most {len(known)}, the number of layers of the model; got {layers}"
+            )
         embeddings = [each for name, each in body.named_children() if "embed" in name]
         for part in [*embeddings, *known[:layers]]:
             part.requires_grad_(False)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Scores `[..., list_size]`."""
+        """Return scores `[..., list_size]` of rows of tokens `[..., list_size, tokens]`."""
         flat = rows.reshape(-1, rows.shape[-1])
         lengths = (flat >= 0).sum(-1)
         real = (lengths > 0).nonzero().squeeze(-1)
-        order = real[lengths[real].argsort()]  # neighbours in length have little padding
+        order = real[lengths[real].argsort()]  # similar lengths need little padding
         scores = flat.new_zeros(len(flat), dtype=torch.float32)
         if len(order):
             found = sliced_scores(self._of_some, flat[order], self.documents_at_once, self.model.parameters())
@@ -132,7 +134,7 @@ class CrossEncoderScorer(nn.Module):
         return self.model(**given).logits.squeeze(-1)
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write the model as transformers and sentence-transformers' `CrossEncoder(folder)` read it."""
+        """Save the model in a format that transformers and sentence-transformers' `CrossEncoder(folder)` read."""
         quietly(self.model.save_pretrained, folder)
 
 
@@ -157,12 +159,12 @@ def _loaded(kind: str, encoder: str | Path, fetch: bool, **options: Any) -> Any:
         return quietly(getattr(transformers, kind).from_pretrained, str(encoder), local_files_only=not fetch, **options)
     except (OSError, ValueError) as error:
         told = " ".join(str(error).split())[:200]
-        way_out = "" if fetch else "; give a local folder, or fetch=True (data.fetch) to fetch it from the hub"
-        raise ValueError(f"{encoder}: no model of transformers can be read there{way_out} ({told})") from error
+        way_out = "" if fetch else "; use a local folder, or fetch=True (data.fetch) to download it from the hub"
+        raise ValueError(f"{encoder}: cannot load a transformers model{way_out} ({told})") from error
 
 
 def quietly(call: Any, *args: Any, **options: Any) -> Any:
-    """Call without transformers' bars and reports of the head that is made anew."""
+    """Call a function without transformers' progress bars and warnings about a newly initialised head."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

@@ -1,4 +1,4 @@
-"""The Lightning data module of text: what `task: text` trains on."""
+"""The Lightning data module for text, used by `task: text`."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from rankstruct.training.datamodule import ListsDataModule
 
 __all__ = ["TextDataModule"]
 
-_MEASURED = 64  # training lists of which the objective is shown
+_MEASURED = 64  # training lists for the logged objective
 
 
 class TextDataModule(ListsDataModule):
-    """Candidates of a first stage, in tokens, as lists; what configs name.
+    """Lists of tokenized first-stage candidates, as configured.
 
     Args:
-        path: a folder with `corpus.jsonl`, `queries.jsonl` and `qrels*.tsv`, BEIR's form; or give `builtin`.
-        builtin: `"questions"`, a small made-up collection.
-        encoder: a local folder or the name in a hub of a model of transformers; None is a tiny untrained one, for `builtin`.
-        lists_per_batch: how many lists a training batch holds.
-        max_list_size: longer training lists are sampled down to it, anew each epoch: the relevant documents and, as negatives,
-            some that the first stage mistook.
-        keep_relevant: whether such a sample has all relevant documents; else it is even.
-        seed: of dividing, shuffling and sampling.
+        path: a folder with `corpus.jsonl`, `queries.jsonl` and `qrels*.tsv`, BEIR's format; or set `builtin`.
+        builtin: `"questions"`, a small synthetic collection.
+        encoder: a transformers model, as a local folder or a name in a hub; None is a tiny untrained one, for `builtin`.
+        lists_per_batch: lists per training batch.
+        max_list_size: longer training lists are subsampled to this size in each epoch: the relevant documents and, as hard
+            negatives, some first-stage results.
+        keep_relevant: whether such a sample has all relevant documents; otherwise it is uniform.
+        seed: of the splits, shuffling and sampling.
         source: more arguments of `rankstruct.text.TextSource`: `run`, `depth`, `max_length`, `fold`, `fetch`.
 
     Raises:
-        ValueError: options that do not fit together, or a path that does not exist; one line.
+        ValueError: inconsistent options, or a path that does not exist; one line.
     """
 
     evaluation_documents = 4096
@@ -65,30 +65,30 @@ class TextDataModule(ListsDataModule):
 
     @property
     def fetch(self) -> bool:
-        """Whether an encoder that is not here is fetched from the hub."""
+        """Whether to download an encoder that is not available locally."""
         return self.lists.source.fetch
 
     @property
     def data_name(self) -> str:
-        """The collection's name: the built-in one's or the folder's."""
+        """The name of the collection in reports: that of the built-in one or the folder."""
         source = self.lists.source
         return source.builtin or Path(str(source.path)).resolve().name
 
     def describe(self) -> dict[str, Any]:
-        """What a report says of the data."""
+        """Return a description of the data for reports."""
         source = self.lists.source
         fold = {} if source.fold is None else {"fold": source.fold}
         return {**super().describe(), "encoder": source.encoder or "tiny", "depth": source.depth, **fold}
 
     def remarks(self) -> list[str]:
-        """How much of what is relevant the first stage found."""
+        """Report the recall of the first stage."""
         stage = "BM25" if self.lists.source.run is None else "the run"
         return [
-            f"{stage} found {self.lists.found:.1%} of the test queries' relevant documents; what it found is ranked here"
+            f"{stage} retrieved {self.lists.found:.1%} of the relevant documents of the test queries; only these are ranked"
         ]
 
     def keep(self, scorer: nn.Module, folder: Path) -> str:
-        """Write model and tokenizer as transformers and sentence-transformers read them."""
+        """Save model and tokenizer in a format that transformers and sentence-transformers read."""
         if not isinstance(scorer, CrossEncoderScorer):
             return ""
         scorer.save_pretrained(folder / "model")
@@ -96,7 +96,7 @@ class TextDataModule(ListsDataModule):
         return f"for sentence-transformers: CrossEncoder({str(folder / 'model')!r})"
 
     def objective_batches(self) -> BatchLoader:
-        """Some training lists in fixed order: to score all of them would take longer than to train on them."""
+        """Return a sample of training lists in fixed order, since scoring all would take longer than training on them."""
         lists: RankingData = self.part("train")
         some = np.sort(np.random.default_rng(self.seed).permutation(lists.num_lists)[:_MEASURED])
         size = self.training["max_list_size"]

@@ -1,4 +1,4 @@
-"""A small collection and a small encoder, made on the spot: to see everything work in seconds, without a network."""
+"""A small synthetic collection and a small encoder, to try everything in seconds, without a network."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PLACES = [
 ]
 _NAMES = ("Anna Berg", "Otto Lind", "Ines Faro", "Karl Moss", "Mira Vance", "Jon Ekman", "Lea Prior", "Tom Haro")
 _RIVERS = ("Oda", "Lim", "Vere", "Tarn", "Isk", "Nor")
-#: What is asked of a thing, and what answers it.
+#: Questions about a building, and sentences that answer them.
 _KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "time": (
         ("when was the {it} finished ?", "in which year did the {it} open ?"),
@@ -45,11 +45,11 @@ _KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 
 def questions(seed: int = 0) -> Collection:
-    """A collection of 96 buildings with 8 sentences each, and 192 questions on them, of which two sentences each are answers.
+    """A collection of 96 buildings with 8 sentences each, and 192 questions about them, each answered by two sentences.
 
-    All sentences on a building share its name with the question, so that BM25 finds them and cannot tell which answer: a model
-    has to learn what kind of sentence answers what kind of question. Half of the questions are for training, a quarter each for
-    validation and test, on other buildings.
+    All sentences about a building share its name with the question, so that BM25 finds them all but cannot identify the answers:
+    a model has to learn which kind of sentence answers which kind of question. Half of the questions are for training, a quarter
+    each for validation and test, about different buildings.
 
     >>> collection = questions()
     >>> len(collection.documents), {part: len(each) for part, each in collection.judgements.items()}
@@ -81,7 +81,7 @@ def questions(seed: int = 0) -> Collection:
 
 
 def tiny_encoder(collection: Collection, folder: str | Path, seed: int = 0) -> Path:
-    """Write an untrained encoder of two small layers, whose words are those of a collection, where transformers can read it."""
+    """Save an untrained encoder with two small layers and the vocabulary of a collection, in transformers' format."""
     import torch
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast

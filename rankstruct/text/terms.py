@@ -1,4 +1,4 @@
-"""What the words that a query and a document share say of them: the base functions of feature-based ranking."""
+"""Term-matching features of query-document pairs, for feature-based rankers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rankstruct.text.collection import Collection, bm25_index, split_words
 
 __all__ = ["TERM_FEATURES", "TermFeatures"]
 
-#: The columns of `TermFeatures`, in their order.
+#: The columns of `TermFeatures`, in order.
 TERM_FEATURES = (
     *("matched words", "term frequency", "tf-idf", "length", "BM25"),
     *("language model, absolute discount", "language model, Dirichlet", "language model, Jelinek-Mercer"),
@@ -21,20 +21,20 @@ _DISCOUNT, _MU, _LAMBDA = 0.7, 2000.0, 0.1
 
 
 class TermFeatures:
-    """Features of query-document pairs of a collection from the words they share, for linear and other rankers of features.
+    """Term-matching features of query-document pairs of a collection, for linear and other feature-based rankers.
 
-    Of the words w of a query, c(w) times in a document of |d| words, u(w) of them different, and with the share p(w) in the
-    whole collection: how many are in the document; sum log(1 + c); sum log(1 + c) log(N / documents with w); log(1 + |d|);
+    For the words w of a query, with c(w) occurrences in a document of |d| words, u of them distinct, and frequency p(w) in the
+    collection: the number of words in the document; sum log(1 + c); sum log(1 + c) log(N / documents with w); log(1 + |d|);
     BM25 (k1 = 1.5, b = 0.75, by bm25s); and the log likelihood of the query under three smoothed language models of the document,
 
         absolute discount   (max(c - 0.7, 0) + 0.7 u p) / |d|
         Dirichlet           (c + 2000 p) / (|d| + 2000)
         Jelinek-Mercer      0.9 c / |d| + 0.1 p
 
-    Words that no document has do not count.
+    Words that occur in no document are ignored.
 
     Args:
-        collection: whose documents are counted, once, at the first call.
+        collection: the collection, whose words are counted once, on the first call.
 
     Source: Zhai and Lafferty, "A Study of Smoothing Methods for Language Models", SIGIR 2001 (the models); Qin, Liu, Xu, Li,
     "LETOR", Information Retrieval 2010 (as features).
@@ -50,13 +50,13 @@ class TermFeatures:
         self.collection = collection
 
     def __call__(self, queries: Sequence[str], documents: Sequence[str]) -> np.ndarray:
-        """Features float32 `[pairs, 8]`, see `TERM_FEATURES`, of pairs of names.
+        """Return the features, float32 `[pairs, 8]`, see `TERM_FEATURES`, of pairs of names.
 
         Raises:
-            ValueError: the collection has no such query or document, or there is not one document for each query.
+            ValueError: an unknown query or document, or different numbers of queries and documents.
         """
         if len(queries) != len(documents):
-            raise ValueError(f"a pair is a query and a document; got {len(queries)} and {len(documents)}")
+            raise ValueError(f"pairs need as many queries as documents; got {len(queries)} and {len(documents)}")
         for what, names, known in (
             ("query", queries, self.collection.queries),
             ("document", documents, self.collection.documents),
@@ -83,7 +83,7 @@ class TermFeatures:
             (counts + _MU * p) / (length + _MU),
             (1 - _LAMBDA) * counts / there + _LAMBDA * p,
         )
-        # A document without a word discounts nothing: as likely as a word of the whole collection.
+        # A document without words discounts nothing: words are as likely as in the collection.
         likelihoods = [np.log(np.where(length > 0, model, p)).sum(1) for model in models]
         seen = np.log1p(counts)
         bm25 = self._bm25.get_scores(words)[rows] if words else np.zeros(len(rows))

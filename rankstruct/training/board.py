@@ -1,9 +1,10 @@
-"""What a run shows in TensorBoard: curves of training and validation, what came out, how the test lists differ."""
+"""TensorBoard logging of a run: training and validation curves, results, and differences between test lists."""
 
 from __future__ import annotations
 
 import itertools
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -33,13 +34,38 @@ _HISTOGRAM_SCORES = 100_000
 _SHOWN_LISTS = 10  # of the worst, and of the best
 
 
-class Board(TensorBoardLogger):
-    """TensorBoard's log of a run.
+class _LastingFile:
+    """A file that TensorBoard writes, begun again with its folder if that is deleted meanwhile."""
 
-    Training, validation and test stand in one chart: `train/loss` and `val/loss` are the chart `curves/loss` of two runs within
-    the run, named `train` and `val`; there are also `test` and `best`, the best of validation. Loss and first measure, which
-    steers, are the first charts; the other measures are `measures/...`. Whatever has another name keeps it. The number of the
-    epoch is no chart.
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def write(self, content: bytes) -> None:
+        try:
+            self._file.write(content)
+        except FileNotFoundError:
+            Path(os.fsdecode(self._file.filename)).parent.mkdir(parents=True, exist_ok=True)
+            self._file.write(content)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+def _lasting(writer: SummaryWriter) -> SummaryWriter:
+    """The same writer, for which a folder that is deleted while it writes is no error, which would end the run."""
+    if isinstance(writer, SummaryWriter):  # processes but the first have none
+        records = writer._get_file_writer().event_writer._async_writer._writer
+        if not isinstance(records._writer, _LastingFile):
+            records._writer = _LastingFile(records._writer)
+    return writer
+
+
+class Board(TensorBoardLogger):
+    """A TensorBoard logger that shows training, validation and test in one chart.
+
+    `train/loss` and `val/loss` become the chart `curves/loss` of two subruns, `train` and `val`; others are `test` and `best`,
+    the best of validation. The loss and the first measure, which controls training, come first; the other measures are
+    `measures/...`. Other names stay unchanged. The epoch number is not logged.
 
     Args:
         folder: of the run.
@@ -54,25 +80,30 @@ class Board(TensorBoardLogger):
         self._writers: dict[str, SummaryWriter] = {}
         self._resumed = False
 
+    @property
+    def experiment(self) -> SummaryWriter:
+        """The writer of the run's own folder."""
+        return _lasting(super().experiment)
+
     def _tag(self, part: str, name: str) -> str:
         return f"{'curves' if part == 'train' or name in ('loss', self._measure) else 'measures'}/{name}"
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
-        """Add a point to each chart."""
+        """Log a value of each metric."""
         for name, value in metrics.items():
             part, _, rest = name.partition("/")
             if part in self._PARTS:
                 if part not in self._writers:
                     again = step if self._resumed else None
                     self._writers[part] = SummaryWriter(str(Path(self.log_dir) / part), purge_step=again)
-                self._writers[part].add_scalar(self._tag(part, rest), float(value), step)
+                _lasting(self._writers[part]).add_scalar(self._tag(part, rest), float(value), step)
             elif name != "epoch":
                 super().log_metrics({name: value}, step)
 
     @rank_zero_only
     def resume(self, step: int) -> None:
-        """Leave out what an earlier part of the run wrote of this step and later ones: they come again."""
+        """Discard values of this step and later ones from before the run was resumed, since they will be logged again."""
         self._resumed = True
         for writer in (self.experiment, *self._writers.values()):
             again = Event(step=step, session_log=SessionLog(status=SessionLog.START))
@@ -80,12 +111,12 @@ class Board(TensorBoardLogger):
 
     @rank_zero_only
     def log_result(self, parameters: Mapping[str, Any], measures: Mapping[str, Mapping[str, float]], step: int) -> None:
-        """What came out, as this run's line in the table of runs, and as points of the curves.
+        """Log the results as this run's row in the table of runs, and as points of the curves.
 
         Args:
-            parameters: the columns that tell runs apart.
+            parameters: hyperparameters, the columns of the table.
             measures: by part, such as `{"best": {"AP": 0.5}, "test": {"AP": 0.4}}`, and name.
-            step: of the weights that were measured.
+            step: of the evaluated weights.
         """
         named = {f"{part}/{name}": value for part, values in measures.items() for name, value in values.items()}
         self.log_metrics(named, step)
@@ -93,7 +124,7 @@ class Board(TensorBoardLogger):
         about, *session = hparams({**parameters, **texts}, named)
         place = about.value[0].metadata.plugin_data
         data = HParamsPluginData.FromString(place.content)
-        for info in data.experiment.metric_infos:  # which torch takes to be in the run itself
+        for info in data.experiment.metric_infos:  # torch assumes that they are in the run itself
             part, _, name = info.name.tag.partition("/")
             info.name.group, info.name.tag, info.display_name = part, self._tag(part, name), f"{part} {name}"
         place.content = data.SerializeToString()
@@ -103,30 +134,30 @@ class Board(TensorBoardLogger):
 
     @rank_zero_only
     def save(self) -> None:
-        """Write what is not yet on the disk."""
+        """Flush to disk."""
         super().save()
         for writer in self._writers.values():
             writer.flush()
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
-        """Write it and close the files, which open again if there is more."""
+        """Flush and close the files, which are reopened if needed."""
         super().finalize(status)
         for writer in self._writers.values():
             writer.close()
 
 
 class TrainingBoard(pl.Callback):
-    """Log what tells whether a run learns: loss and first measure of training and validation, objective, weights, scores, nDCG.
+    """Log the progress of training: loss and first measure of training and validation, objective, weights, scores, nDCG.
 
-    At each validation, with the weights that are validated: over `objective_batches` (all training lists, whole) the exact
-    objective, the same relative to w = 0, where a run that is stuck stays at 1, and the first measure; the loss of the
-    validation lists; ||w||^2; the distribution of the validation scores (of several processes, those of the first one's
-    lists); and, every `figure_every` epochs, a figure of nDCG@1..10. Where the data module says that the labels are others in
-    training, the training lists are not measured, and the validation lists have no loss.
+    Each validation logs, for the validated weights: over `objective_batches` (all complete training lists) the exact objective,
+    its ratio to that at w = 0, which stays at 1 if nothing is learned, and the first measure; the validation loss; ||w||^2; the
+    distribution of the validation scores (with several processes, of the first one's lists); and, every `figure_every` epochs,
+    a figure of nDCG@1..10. If the data module has different labels for training (`same_labels` is False), the training measure
+    and the validation loss are omitted.
 
     Args:
-        objective_batches: the training lists in any order; None leaves objective and training measure out.
+        objective_batches: the training lists in any order; None omits objective and training measure.
         figure_every: epochs between figures and histograms.
     """
 
@@ -139,7 +170,7 @@ class TrainingBoard(pl.Callback):
         self._loss = torch.zeros(2, dtype=torch.float64)  # of the validation lists so far: sum, number
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Measure the objective at w = 0."""
+        """Compute the objective at w = 0."""
         assert isinstance(pl_module, RankingModule)
         if isinstance(trainer.logger, Board) and trainer.global_step:
             trainer.logger.resume(trainer.global_step)
@@ -150,7 +181,7 @@ class TrainingBoard(pl.Callback):
     def on_validation_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Batch, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        """Before the first batch: objective, measure and ||w||^2 of the weights that are validated."""
+        """Before the first batch, log objective, measure and ||w||^2 of the validated weights."""
         if batch_idx > 0 or dataloader_idx > 0 or trainer.state.fn != "fit":
             return
         assert isinstance(pl_module, RankingModule)
@@ -172,12 +203,12 @@ class TrainingBoard(pl.Callback):
     def on_validation_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Batch, *args: Any
     ) -> None:
-        """Collect the loss, scores and the curve."""
+        """Accumulate loss, scores and the nDCG curve."""
         assert isinstance(pl_module, RankingModule)
         if trainer.state.fn == "fit" and self._comparable and (lists := int(batch.where.any(-1).sum())):
             try:
                 self._loss += torch.tensor([float(pl_module.slack(outputs, batch)) * lists, lists], dtype=torch.float64)
-            except ValueError as error:  # such as a grade that no training list has
+            except ValueError as error:  # such as a grade absent from training
                 self._loss[0] = math.nan
                 rank_zero_warn(f"the validation lists have no loss: {error}")
         if self._draws(trainer):
@@ -186,7 +217,7 @@ class TrainingBoard(pl.Callback):
                 self._scores.append(outputs[batch.where].detach().float().cpu())
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Log the loss, draw the figure and the histogram."""
+        """Log the loss, the figure and the histogram."""
         total, lists = summed(self._loss).tolist()
         self._loss.zero_()
         if lists and not math.isnan(total):
@@ -211,7 +242,7 @@ class TrainingBoard(pl.Callback):
 
 
 def _cutoff_figure(values: list[float]) -> Figure:
-    """A curve of nDCG at the cut-offs 1, 2, ...; `values` are its means, in order."""
+    """A curve of mean nDCG at the cut-offs 1, 2, ..."""
     figure = Figure(figsize=(5, 3), layout="constrained")
     axes = figure.add_subplot()
     axes.plot(range(1, len(values) + 1), values, marker="o")
@@ -221,15 +252,15 @@ def _cutoff_figure(values: list[float]) -> Figure:
 
 
 def log_test_lists(board: SummaryWriter, lists: RankingData, scores: Tensor, measure: Measure) -> None:
-    """Show how the test lists differ: the worst and the best, the distribution of the measure, the scores by grade.
+    """Log how the test lists differ: the worst and the best, the distribution of the measure, the scores by grade.
 
     Args:
-        board: where to.
+        board: the writer to log to.
         lists: the test lists.
-        scores: `[documents]`, of all of them; NaN for lists that were not tested.
-        measure: what is looked at.
+        scores: `[documents]`; NaN for lists that were not tested.
+        measure: the measure to show.
     """
-    if bool((unseen := scores.isnan()).any()):  # a part was tested
+    if bool((unseen := scores.isnan()).any()):  # only some lists were tested
         tested = np.bincount(lists.list_numbers, unseen.numpy(), lists.num_lists) == 0
         lists, scores = lists.select(np.flatnonzero(tested)), scores[torch.from_numpy(tested[lists.list_numbers])]
     given: dict[str, Any] = {"offsets": lists.offsets, "groups": lists.groups, "empty": "skip"}
@@ -249,7 +280,7 @@ def log_test_lists(board: SummaryWriter, lists: RankingData, scores: Tensor, mea
 
 
 def _distribution_figure(values: np.ndarray, name: str) -> Figure:
-    """How a measure is distributed over lists, `[lists]`."""
+    """Histogram of a measure over lists, `[lists]`."""
     figure = Figure(figsize=(5, 3), layout="constrained")
     axes = figure.add_subplot()
     axes.hist(values, bins=20, range=(min(0.0, values.min()), max(1.0, values.max())))
@@ -261,7 +292,7 @@ def _distribution_figure(values: np.ndarray, name: str) -> Figure:
 
 
 def _grades_figure(lists: RankingData, scores: np.ndarray) -> Figure:
-    """Scores less the mean of their list, by label: quartiles, whiskers from 5 to 95 %; many labels are put into ten ranges."""
+    """Box plot of centred scores by label, with whiskers from 5 to 95 %; more than ten labels are binned into ten ranges."""
     means = np.bincount(lists.list_numbers, scores, lists.num_lists) / np.maximum(lists.lengths, 1)
     centred, labels = scores - means[lists.list_numbers], lists.labels
     grades = np.unique(labels)
@@ -276,6 +307,6 @@ def _grades_figure(lists: RankingData, scores: np.ndarray) -> Figure:
     axes.boxplot(boxes, whis=(5, 95), showfliers=False)
     counted = [f"{name}\n{len(box)}" for name, box in zip(names, boxes, strict=True)]
     axes.set_xticks(range(1, len(names) + 1), counted, fontsize=9 if len(names) < 6 else 7)
-    axes.set(xlabel="label, number of documents", ylabel="score less its list's mean", title="test documents")
+    axes.set(xlabel="label, number of documents", ylabel="score minus its list's mean", title="test documents")
     axes.grid(alpha=0.3, axis="y")
     return figure

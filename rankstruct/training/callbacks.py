@@ -1,4 +1,4 @@
-"""What a run says and writes: bars or lines, predictions; and checkpoints that are whole or absent."""
+"""Lightning callbacks: progress output, atomic checkpoints, interruption and predictions."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ __all__ = ["AtomicCheckpoints", "AverageWeights", "PredictionWriter"]
 
 
 def is_trial(trainer: pl.Trainer) -> bool:
-    """Whether `trainer.fast_dev_run` is set: nothing is kept."""
+    """Whether `trainer.fast_dev_run` is set, so that nothing is saved."""
     return bool(getattr(trainer, "fast_dev_run", False))
 
 
 class AtomicCheckpoints(TorchCheckpointIO):
-    """Checkpoints written beside their place, flushed to the disk and renamed; a killed run leaves the one before."""
+    """Checkpoints written to a temporary file, flushed and renamed, so that a killed run leaves the previous one intact."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
         """Write `checkpoint` to `path`."""
@@ -43,10 +43,10 @@ class AtomicCheckpoints(TorchCheckpointIO):
 
 
 class AverageWeights(WeightAveraging):
-    """Validate, test and save an average of the weights over all steps, not the last ones.
+    """Validate, test and save an average of the weights over all steps instead of the last ones.
 
-    Late iterates count more: iterate t enters with weight (decay + 1) / (t + decay), so the bad first ones fade without
-    a start epoch to be tuned (Shamir and Zhang, "Stochastic Gradient Descent for Non-smooth Optimization", ICML 2013).
+    Late iterates weigh more: iterate t has weight (decay + 1) / (t + decay), so poor early ones fade without a tuned start epoch
+    (Shamir and Zhang, "Stochastic Gradient Descent for Non-smooth Optimization", ICML 2013).
 
     Args:
         decay: how fast early iterates fade; 0 is the plain mean.
@@ -58,25 +58,25 @@ class AverageWeights(WeightAveraging):
         )
 
     def on_load_checkpoint(self, trainer: pl.Trainer, *args: Any) -> None:
-        """Restore both sets of weights for training; a test after it keeps the average, which was just loaded."""
+        """Restore both sets of weights for training; for testing, keep the average, which was just loaded."""
         if trainer.state.fn == "fit":
             super().on_load_checkpoint(trainer, *args)
 
 
 class ProgressBar(TQDMProgressBar):
-    """A bar with the loss of the last step and the first validation measure, narrow enough for 80 columns."""
+    """A progress bar with the loss of the last step and the first validation measure, for 80 columns."""
 
     def get_metrics(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Any]:
-        """The two numbers."""
+        """Return both values."""
         metrics = super().get_metrics(trainer, pl_module)
         return {name.removeprefix("optimisation/"): value for name, value in metrics.items() if name != "v_num"}
 
 
 class EpochLines(pl.Callback):
-    """In place of bars, one line an epoch on stderr: the mean training loss, two validation measures, seconds."""
+    """One line per epoch on stderr instead of progress bars: mean training loss, two validation measures, seconds."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Look at the clock; a run that goes on within an epoch does not start that one."""
+        """Start the clock; on_train_epoch_start is not called when resuming within an epoch."""
         self._start = time.perf_counter()
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -95,19 +95,19 @@ class EpochLines(pl.Callback):
 
 
 class LastCheckpoint(ModelCheckpoint):
-    """Save `last.ckpt` after each epoch or validation, and where training ends between two of them."""
+    """Save `last.ckpt` after each epoch or validation, and at the end of training."""
 
     def __init__(self) -> None:
         super().__init__(filename="last", enable_version_counter=False)
         self._trained = False
 
     def on_train_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
-        """Know that there is something to save."""
+        """Record that there is something to save."""
         self._trained = True
         super().on_train_batch_end(trainer, *args)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Save what was trained since."""
+        """Save the final weights, if they have not been saved."""
         super().on_train_end(trainer, pl_module)
         unsaved = self._trained and trainer.global_step != self._last_global_step_saved
         if unsaved and not is_trial(trainer):
@@ -115,10 +115,10 @@ class LastCheckpoint(ModelCheckpoint):
 
 
 class StepCheckpoint(ModelCheckpoint):
-    """Save `last.ckpt` every so many `steps`, but not at an epoch's last one.
+    """Save `last.ckpt` every `steps` steps, except at the last step of an epoch.
 
-    A run that is resumed from there would not validate that epoch, and so not know its best one; the checkpoint that
-    follows the validation is near.
+    A run resumed from there would not validate that epoch, and so might miss the best one; a checkpoint follows right after the
+    validation.
     """
 
     def __init__(self, steps: int) -> None:
@@ -131,61 +131,61 @@ class StepCheckpoint(ModelCheckpoint):
 
 
 class StaysStopped(pl.Callback):
-    """A run that early stopping has ended trains no more when it is resumed; Lightning would take another epoch each time."""
+    """Keep a run that early stopping has ended stopped on resuming; Lightning would train another epoch each time."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Ask the state that came with the checkpoint."""
+        """Check the state from the checkpoint."""
         stopping = trainer.early_stopping_callback
         if isinstance(stopping, EarlyStopping) and stopping.stopped_epoch:
             trainer.should_stop = True
 
 
 class Validated(pl.Callback):
-    """Refuse, before anything is trained, a run that would end before its first validation, which chooses the best checkpoint."""
+    """Refuse, before training, a run that would end before its first validation, which selects the best checkpoint."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Count the steps up to it, and the batches of the test."""
+        """Count the steps until validation, and the test batches."""
         if is_trial(trainer) or trainer.global_step:
             return
         steps_of_epoch = math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches)
         limits = trainer.max_steps, (trainer.max_epochs or -1) * steps_of_epoch
         most = min((limit for limit in limits if limit >= 0), default=math.inf)
-        if trainer.val_check_batch is not None:  # else by the clock
+        if trainer.val_check_batch is not None:  # otherwise time-based
             first = math.ceil(trainer.val_check_batch / trainer.accumulate_grad_batches)
             first += ((trainer.check_val_every_n_epoch or 1) - 1) * steps_of_epoch
             if most < first:
                 raise ValueError(
-                    f"the run ends after {most} steps, before the first validation, which comes after {first} and chooses the "
-                    "best checkpoint; train longer (trainer.max_epochs, trainer.max_steps), or validate earlier "
+                    f"the run ends after {most} steps, before the first validation after {first} steps, which selects the best "
+                    "checkpoint; train longer (trainer.max_epochs, trainer.max_steps), or validate earlier "
                     "(trainer.val_check_interval, trainer.check_val_every_n_epoch)"
                 )
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         batches, share = len(data.test_dataloader()), trainer.limit_test_batches
         if isinstance(share, float) and 0 < share * batches < 1:
             raise ValueError(
-                f"trainer.limit_test_batches must be at least {1 / batches:g}, one of {batches} batches, or 0 for no test, got "
+                f"trainer.limit_test_batches must be at least {1 / batches:g}, one of {batches} batches, or 0 for no test; got "
                 f"{share:g}"
             )
 
 
 class Farewell(pl.Callback):
-    """When a run is interrupted, say how to go on with it."""
+    """When a run is interrupted, print how to resume it."""
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        """Print the command, if there is a checkpoint to go on from."""
+        """Print the command, if there is a checkpoint to resume from."""
         if not trainer.is_global_zero:
             return
-        # trainer.log_dir would ask the other processes, which may be gone.
+        # trainer.log_dir would communicate with the other processes, which may be gone.
         folder = Path((trainer.logger and trainer.logger.log_dir) or trainer.default_root_dir)
         if (folder / "checkpoints" / "last.ckpt").is_file():
-            print(f"\nstopped in epoch {trainer.current_epoch}; to go on: rankstruct fit --run {folder}", flush=True)
+            print(f"\nstopped in epoch {trainer.current_epoch}; to resume: rankstruct fit --run {folder}", flush=True)
 
 
 class Stoppable(pl.Callback):
-    """Ctrl-C ends a run before its next batch; pressed again, at once.
+    """Ctrl-C ends a run before its next batch; pressed again, immediately.
 
-    Answered wherever it comes, it now and then breaks TensorBoard's queue, whose end is then awaited for ever, or a checkpoint
-    that is being written.
+    Interrupting at arbitrary points occasionally breaks TensorBoard's queue, so that closing it hangs, or a checkpoint being
+    written.
     """
 
     def __init__(self) -> None:
@@ -198,23 +198,21 @@ class Stoppable(pl.Callback):
         self._pressed = True
         if self._speaks:
             with suppress(OSError):  # print() may be what was interrupted
-                os.write(2, b"\nstopping before the next batch; Ctrl-C again stops at once\n")
+                os.write(2, b"\nstopping before the next batch; press Ctrl-C again to stop immediately\n")
 
     def _stop(self, *args: Any, **options: Any) -> None:
         if self._pressed:
             raise KeyboardInterrupt
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Answer Ctrl-C until Lightning brings back what answered it before, as it does at the end with all signals."""
+        """Handle Ctrl-C until Lightning restores the previous signal handlers at the end."""
         usual = signal.getsignal(signal.SIGINT)
         if threading.current_thread() is threading.main_thread() and callable(usual) and usual != self._press:
             self._usual, self._pressed, self._speaks = usual, False, trainer.is_global_zero
             signal.signal(signal.SIGINT, self._press)
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        """Say why, where another of several processes was stopped first and this one waited for it: the commands answer an
-        error of that cause as Ctrl-C.
-        """
+        """Set the cause of an error that followed because another process stopped first: commands treat it like Ctrl-C."""
         if self._pressed and trainer.world_size > 1 and isinstance(exception, RuntimeError):
             exception.__cause__ = KeyboardInterrupt()
 
@@ -223,10 +221,10 @@ class Stoppable(pl.Callback):
 
 
 class Terminable(pl.Callback):
-    """Let SIGTERM end each of several processes at once; Lightning's answer waits for the others, and may wait for ever."""
+    """Let SIGTERM end each of several processes immediately; Lightning's handler waits for the others, possibly forever."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """When Lightning has set its answer."""
+        """Replace the handler that Lightning has set."""
         environment = getattr(trainer.strategy, "cluster_environment", None)
         if trainer.world_size > 1 and isinstance(environment, LightningEnvironment | TorchElasticEnvironment):
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -235,17 +233,17 @@ class Terminable(pl.Callback):
 
 
 class _Scores:
-    """Scores of documents, gathered batch by batch."""
+    """Scores of documents, collected batch by batch."""
 
     def __init__(self) -> None:
         self._batches: list[tuple[Tensor, Tensor]] = []
 
     def add(self, positions: Tensor, scores: Tensor) -> None:
-        """Take in a batch, both `[documents]`."""
+        """Add a batch, both `[documents]`."""
         self._batches.append((positions.cpu(), scores.detach().float().cpu()))
 
     def take(self, documents: int) -> Tensor:
-        """The scores of all processes, `[documents]`, NaN where there is none; begins anew."""
+        """Return the scores of all processes, `[documents]`, NaN for missing ones, and reset."""
         scores, seen = torch.zeros(2, documents)
         for positions, found in self._batches:
             scores[positions], seen[positions] = found, 1.0
@@ -256,7 +254,7 @@ class _Scores:
 
 
 class TestScores(pl.Callback):
-    """Keep the scores of the test documents in `scores`, `[documents]`, in the order of the data."""
+    """Collect the scores of the test documents in `scores`, `[documents]`, in the order of the data."""
 
     scores: Tensor
 
@@ -270,15 +268,15 @@ class TestScores(pl.Callback):
         self._found.add(batch.positions[batch.where], outputs[batch.where])
 
     def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Put them together."""
+        """Combine the batches."""
         self.scores = self._found.take(trainer.datamodule.part("test").num_documents)  # type: ignore[attr-defined]
 
 
 class PredictionWriter(pl.Callback):
-    """After `predict`, write `scores.txt` (one number a line, in the order of the data) and `run.txt` (TREC format).
+    """After `predict`, write `scores.txt` (one number per line, in the order of the data) and `run.txt` (TREC format).
 
     Args:
-        folder: where to write; the run's folder if None.
+        folder: the output folder; the run's folder if None.
     """
 
     def __init__(self, folder: str | None = None) -> None:
@@ -295,7 +293,7 @@ class PredictionWriter(pl.Callback):
         """Write both files."""
         data = trainer.datamodule.predict_data  # type: ignore[attr-defined]
         scores = self._found.take(data.num_documents)
-        folder = Path(self.folder or trainer.log_dir or trainer.default_root_dir)  # all processes must ask
+        folder = Path(self.folder or trainer.log_dir or trainer.default_root_dir)  # all processes must evaluate this
         if not trainer.is_global_zero:
             return
         for line in write_predictions(folder, data, scores.numpy()):

@@ -1,4 +1,4 @@
-"""The Lightning data module: files or built-in sets, prepared, in batches of similar length."""
+"""The Lightning data module: prepared lists from files or built-in sets, in batches of similar length."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["RankingDataModule"]
 
 
 class ListsDataModule(pl.LightningDataModule):
-    """Training, validation and test lists in batches; a module of one's own says how they are read, in `splits`.
+    """Training, validation and test lists in batches; a custom module implements `splits`.
 
     Args:
-        training: options of the training `BatchLoader`, but for `shuffle`, `seed`, `rank` and `world_size`.
-        seed: of shuffling and sampling, which depend on it and the epoch alone.
+        training: options of the training `BatchLoader`, except `shuffle`, `seed`, `rank` and `world_size`.
+        seed: of shuffling and sampling, which depend only on it and the epoch.
     """
 
-    evaluation_documents = 50_000  # a batch where nothing is learned
-    #: Whether the labels that are learned are those that are measured.
+    evaluation_documents = 50_000  # per evaluation batch
+    #: Whether training and evaluation use the same labels.
     same_labels = True
 
     def __init__(self, training: dict[str, Any], seed: int) -> None:
@@ -38,7 +38,7 @@ class ListsDataModule(pl.LightningDataModule):
         raise NotImplementedError
 
     def part(self, name: str) -> RankingData:
-        """The lists of `"train"`, `"vali"` or `"test"`."""
+        """Return the lists of `"train"`, `"vali"` or `"test"`."""
         lists: RankingData = getattr(self.splits, name)
         return lists
 
@@ -49,23 +49,23 @@ class ListsDataModule(pl.LightningDataModule):
 
     @property
     def data_name(self) -> str:
-        """What the data are called in reports."""
+        """The name of the data in reports."""
         raise NotImplementedError
 
     def describe(self) -> dict[str, Any]:
-        """What a report says of the data."""
+        """Return a description of the data for reports."""
         return {"data": self.data_name, "seed": self.seed}
 
     def remarks(self) -> list[str]:
-        """What a reader of the test measures has to know of the data."""
+        """Return comments on the data that matter for interpreting the test measures."""
         return []
 
     def keep(self, scorer: nn.Module, folder: Path) -> str:
-        """Write what users of the trained scorer need beside the checkpoints into the run's folder; returns what to say of it."""
+        """Save files that users of the scorer need in addition to checkpoints; returns a message about them."""
         return ""
 
     def train_dataloader(self) -> BatchLoader:
-        """Shuffled batches; their order depends on the seed and the epoch alone.
+        """Return shuffled batches, whose order depends only on the seed and the epoch.
 
         Raises:
             ValueError: no training list is left.
@@ -74,31 +74,31 @@ class ListsDataModule(pl.LightningDataModule):
         loader = BatchLoader(lists, shuffle=True, seed=self.seed, **self._place(), **self.training)
         if len(loader) == 0 and loader.left_out < lists.num_lists:
             raise ValueError(
-                f"{self.data_name} has {lists.num_lists - loader.left_out} training lists that a ranking can get wrong, fewer "
-                f"than the {loader.world_size} processes; train with so many, or give trainer.devices"
+                f"{self.data_name} has {lists.num_lists - loader.left_out} training lists with different labels, fewer than the "
+                f"{loader.world_size} processes; reduce the number of processes, for example with trainer.devices"
             )
         if len(loader) == 0:
             raise ValueError(
-                f"{self.data_name} has no training list that a ranking can get wrong: {loader.left_out} of "
-                f"{lists.num_lists} were left out, because all of a list's labels are equal"
+                f"no training list of {self.data_name} can be learned from: {loader.left_out} of {lists.num_lists} were skipped, "
+                "because all labels of a list are equal"
             )
         return loader
 
     def objective_batches(self) -> BatchLoader:
-        """The training lists in large batches, whole and in fixed order, the same ones that training sees."""
+        """Return the lists used for training, complete, in large batches and in fixed order."""
         dropped = {name: value for name, value in self.training.items() if name == "drop_empty"}
         return BatchLoader(self.part("train"), documents_per_batch=self.evaluation_documents, **dropped)
 
     def val_dataloader(self) -> BatchLoader:
-        """All validation lists, each once; of several processes this one's share of them."""
+        """Return all validation lists once; with several processes, this process's share of them."""
         return self._evaluated(self.part("vali"))
 
     def test_dataloader(self) -> BatchLoader:
-        """All test lists, each once; of several processes this one's share of them."""
+        """Return all test lists once; with several processes, this process's share of them."""
         return self._evaluated(self.part("test"))
 
     def predict_dataloader(self) -> BatchLoader:
-        """All lists to predict, each once; of several processes this one's share of them."""
+        """Return all lists to predict once; with several processes, this process's share of them."""
         return self._evaluated(self.predict_data)
 
     def _evaluated(self, lists: RankingData) -> BatchLoader:
@@ -109,24 +109,24 @@ class ListsDataModule(pl.LightningDataModule):
 
 
 class RankingDataModule(ListsDataModule):
-    """Lists from a folder of files, or from a built-in set; what configs name.
+    """Lists from a folder of files, or from a built-in set, as configured.
 
     Args:
         path: a folder with `train.txt`, `vali.txt` and `test.txt` (or another suffix, see `read_lists`), or with `Fold1` and so
-            on; or give `builtin`.
-        fold: which `Fold<n>` of the folder, where it has them.
+            on; or set `builtin`.
+        fold: the number n of the subfolder `Fold<n>`, if there are any.
         builtin: `"digits"` (real), `"synthetic"` or `"synthetic-groups"` (with groups), which need no files.
-        lists_per_batch: how many lists a training batch holds, 8 by default; or give `documents_per_batch`.
-        documents_per_batch: how many documents, padding included, a training batch may hold.
-        max_list_size: longer training lists are sampled down to it, anew each epoch; how many is said in the test report.
-        keep_relevant: whether such a sample has all relevant documents; else it is even.
-        drop_empty: leave out training lists that no ranking can get wrong.
+        lists_per_batch: lists per training batch, 8 by default; or set `documents_per_batch`.
+        documents_per_batch: the maximum number of documents per training batch, including padding.
+        max_list_size: longer training lists are subsampled to this size in each epoch; the test report includes their number.
+        keep_relevant: whether such a sample has all relevant documents; otherwise it is uniform.
+        drop_empty: skip training lists whose labels are all equal.
         predict_path: a file to predict; the test part if None.
-        seed: of shuffling and sampling, which depend on it and the epoch alone, and of `source`.
+        seed: of shuffling and sampling, which depend only on it and the epoch, and of `source`.
         source: more arguments of `rankstruct.data.Source`.
 
     Raises:
-        ValueError: options that do not fit together, an unknown name, or a path that does not exist; one line.
+        ValueError: inconsistent options, an unknown name, or a path that does not exist; one line.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class RankingDataModule(ListsDataModule):
         self.source = Source(path=path, fold=fold, builtin=builtin, seed=seed, **source)
         self.source.check()
         if lists_per_batch is not None and documents_per_batch is not None:
-            raise ValueError("give lists_per_batch or documents_per_batch, not both")
+            raise ValueError("set lists_per_batch or documents_per_batch, not both")
         if lists_per_batch is None and documents_per_batch is None:
             lists_per_batch = 8
         size = {"lists_per_batch": lists_per_batch, "documents_per_batch": documents_per_batch}
@@ -156,24 +156,24 @@ class RankingDataModule(ListsDataModule):
 
     @cached_property
     def splits(self) -> Splits:
-        """Training, validation and test lists, read and prepared at first use."""
+        """Training, validation and test lists, read and prepared on first use."""
         splits, self._steps = self.source.prepare_splits(self.source.read_raw())
         return splits
 
     @property
     def preparation(self) -> Preparation:
-        """What raw features go through, as fitted to the training lists or taken by `use_preparation`."""
-        _ = self.splits  # which are what it is fitted to
+        """The preparation of raw features, fitted to the training lists or set by `use_preparation`."""
+        _ = self.splits  # fits it
         return self._steps.preparation
 
     def use_preparation(self, preparation: Preparation | None) -> None:
-        """Prepare the lists as a model's were; None is that of an earlier version, of which a checkpoint does not tell.
+        """Use the preparation of a trained model; None for a checkpoint of an earlier version, which does not contain it.
 
         Raises:
-            ValueError: it has other steps than the data.
+            ValueError: its steps differ from those of the data.
         """
         mine = self.preparation
-        if preparation is None:  # where a logarithm's unit was 1
+        if preparation is None:  # the unit of the logarithm was 1 then
             names = [name.replace(full_name("log"), "log:1") for name in mine.names]
             preparation = Preparation(names, mine.num_features, mine.fitted)
         if preparation.equals(mine):
@@ -183,30 +183,30 @@ class RankingDataModule(ListsDataModule):
 
     @property
     def data_name(self) -> str:
-        """What the data are called in reports: the built-in set's name or the folder's."""
+        """The name of the data in reports: that of the built-in set or the folder."""
         return self.source.builtin or Path(str(self.source.path)).resolve().name
 
     def describe(self) -> dict[str, Any]:
-        """What a report says of the data."""
+        """Return a description of the data for reports."""
         return super().describe() | ({} if self.source.fold is None else {"fold": self.source.fold})
 
     def remarks(self) -> list[str]:
-        """How many of the lists that are trained on were sampled."""
+        """Report how many training lists were subsampled."""
         most, train = self.training["max_list_size"], self.part("train")
         lengths = train.lengths[~train.same_labels()] if self.training["drop_empty"] else train.lengths
         longer = 0 if most is None else int((lengths > most).sum())
-        kept = "all relevant documents among them" if self.training["keep_relevant"] else "evenly"
-        told = f"{longer} of {len(lengths)} training lists have more than {most} documents and were sampled each epoch, {kept}"
+        kept = "keeping all relevant documents" if self.training["keep_relevant"] else "uniformly"
+        told = f"{longer} of {len(lengths)} training lists have more than {most} documents and were subsampled each epoch, {kept}"
         return [told] if longer else []
 
     @property
     def num_features(self) -> int:
-        """d, the number of features of a prepared document."""
+        """d, the number of prepared features."""
         return self.splits.train.num_features
 
     @cached_property
     def predict_data(self) -> RankingData:
-        """The lists that `predict` scores: `predict_path`, or else the test part."""
+        """The lists that `predict` scores: `predict_path`, or the test part."""
         if self.predict_path is None:
             return self.splits.test
         num_features = self.preparation.num_features or self.splits.train.num_features

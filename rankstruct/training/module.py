@@ -1,4 +1,4 @@
-"""The Lightning module: a scorer, a loss, measures; nothing here knows a measure by name."""
+"""The Lightning module: trains a scorer on a loss and evaluates measures."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ def _adamw(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
 class RankingModule(pl.LightningModule):
     """Train a scorer to minimise `regularization / 2 ||w - w0||^2 + mean over lists of the loss`.
 
-    Under several processes measures and objectives are those of all lists, each counted once, if the lists come from a data
-    module of rankstruct or a `BatchLoader`; of another loader Lightning's sampler repeats some so that all have the same number.
+    With several processes, measures and objectives are over all lists, each counted once, if the lists come from a data module of
+    rankstruct or a `BatchLoader`; with other loaders, Lightning's sampler repeats some lists to equalise the shares.
 
     Args:
-        scorer: features `[..., list_size, d]` to scores `[..., list_size]`.
-        loss: called as `loss(scores, labels, where=where)`, with `groups=` if it takes them, a mean over lists; SVMmap's if None.
-        measures: what validation and test report; training is steered by the first.
+        scorer: maps features `[..., list_size, d]` to scores `[..., list_size]`.
+        loss: called as `loss(scores, labels, where=where)`, with `groups=` if it needs them; returns a mean over lists. SVMmap's
+            loss if None.
+        measures: measures for validation and test; the first controls training.
         regularization: lambda of the objective, applied to all weights of the scorer. KDD 2008's C is 1 / lambda.
-        optimizer: from parameters to an optimizer; AdamW with learning rate 0.01 and no weight decay if None.
-        schedule: `"constant"` keeps the optimizer's learning rate; `"online"` takes eta_t = 1 / (lambda (t + t0)) at
-            step t, for SGD (Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", section 4.4).
+        optimizer: maps parameters to an optimizer; AdamW with learning rate 0.01 and no weight decay if None.
+        schedule: `"constant"` keeps the optimizer's learning rate; `"online"` is eta_t = 1 / (lambda (t + t0)) at step t, for SGD
+            (Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", section 4.4).
         t0: the offset of the online schedule, which bounds its first steps.
-        start: `"given"` starts from the scorer as it comes; `"regression"` from least squares on the gains, those of the loss'
-            measure if it has some and 2^label - 1 otherwise; see `fit_regression`.
-        regularize_towards: w0 of the objective: `"zero"`, or the `"start"`, which suits losses that are not convex.
+        start: `"given"` starts from the scorer's weights; `"regression"` from least squares on the gains, those of the loss's
+            measure if it has gains and 2^label - 1 otherwise; see `fit_regression`.
+        regularize_towards: w0 of the objective: `"zero"`, or the `"start"`, which suits nonconvex losses.
 
     Raises:
-        ValueError: a regularization that is not finite and >= 0, or an online schedule without one; no measure; an unknown
-            option.
+        ValueError: a regularization that is not finite and >= 0, or 0 with the online schedule; no measure; an unknown option.
 
     >>> import rankstruct as rs
     >>> module = RankingModule(rs.LinearScorer(3), rs.StructuredHingeLoss("AP"), regularization=0.1)
@@ -76,7 +76,7 @@ class RankingModule(pl.LightningModule):
         if not 0 <= regularization < math.inf:
             raise ValueError(f"regularization must be >= 0 and finite, got {regularization}")
         if not measures:
-            raise ValueError("measures must name one at least: the first steers the training")
+            raise ValueError("measures must not be empty: the first one controls training")
         for name, value, known in (
             ("schedule", schedule, ("constant", "online")),
             ("start", start, ("given", "regression")),
@@ -92,47 +92,47 @@ class RankingModule(pl.LightningModule):
         self.scorer = scorer
         self.loss = StructuredHingeLoss("AP") if loss is None else loss
         self.regularization, self.schedule, self.t0, self.start = regularization, schedule, t0, start
-        #: The regulariser's w0, one tensor a weight of the scorer; none stands for zero.
+        #: The regulariser's w0, one tensor per parameter of the scorer; empty for zero.
         self.anchor = nn.ParameterList()
         if regularize_towards == "start":
             self.anchor.extend(nn.Parameter(w.detach().clone(), requires_grad=False) for w in scorer.parameters())
-        self._reference: list[nn.Module] = []  # in a list, so that it is no part of the module
+        self._reference: list[nn.Module] = []  # in a list, so that it is not registered as a submodule
         self._optimizer = _adamw if optimizer is None else optimizer
         self.validation_metric = RankingMetric(list(measures))
         self.test_metric = RankingMetric(list(measures))
-        #: For each stage and measure, how many lists it was not defined for at the last evaluation.
+        #: By stage and measure, the number of lists it was not defined for in the last evaluation.
         self.empty_lists: dict[str, dict[str, int]] = {}
         self.stuck: dict[str, bool] = {}  # by stage, whether the scores of every list tied
-        self.judged: dict[str, int] = {}  # by stage, how many lists were measured
-        self._apart: Tensor | float = 0.0  # lists whose scores did not, of this stage so far
-        self._judged: Tensor | float = 0.0  # lists, of this stage so far
+        self.judged: dict[str, int] = {}  # by stage, the number of evaluated lists
+        self._apart: Tensor | float = 0.0  # lists without all scores tied, in this stage so far
+        self._judged: Tensor | float = 0.0  # lists in this stage so far
         self._random_state: Tensor | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RankingModule:
-        """A copy without a trainer; the optimizer's factory is shared, since that of a config holds the whole program."""
+        """Copy without the trainer; the optimizer factory is shared, since one from a config refers to the complete program."""
         copied = memo[id(self)] = type(self).__new__(type(self))
         memo[id(self._optimizer)] = self._optimizer
         copied.__setstate__(copy.deepcopy(self.__getstate__(), memo))
         return copied
 
     def describe(self) -> dict[str, Any]:
-        """What a report says of the module."""
+        """Return a description of the module for reports."""
         described = {"loss": repr(self.loss), "scorer": type(self.scorer).__name__}
         return {**described, "regularization": self.regularization, "schedule": self.schedule}
 
     def forward(self, features: Tensor) -> Tensor:
-        """Scores `[..., list_size]` of features `[..., list_size, d]`."""
+        """Return scores `[..., list_size]` of features `[..., list_size, d]`."""
         return self.scorer(self.as_input(features))
 
     def as_input(self, features: Tensor) -> Tensor:
-        """Features in the precision of the scorer's weights, which `Trainer(precision=...)` chooses; tokens as they are."""
+        """Convert features to the dtype of the scorer's weights, set by `Trainer(precision=...)`; tokens are unchanged."""
         if getattr(self.scorer, "takes_tokens", False):
             return features
         weight = next((weight for weight in self.scorer.parameters() if weight.is_floating_point()), features)
         return features.to(weight.dtype) if features.is_floating_point() else features
 
     def squared_norm(self) -> Tensor:
-        """||w - w0||^2 over all weights of the scorer, a scalar; w0 is 0 unless `regularize_towards` says otherwise."""
+        """Return ||w - w0||^2 over all weights of the scorer, a scalar; w0 is 0 unless `regularize_towards="start"`."""
         weights = list(self.scorer.parameters())
         if len(self.anchor):
             weights = [weight - start for weight, start in zip(weights, self.anchor, strict=True)]
@@ -144,10 +144,10 @@ class RankingModule(pl.LightningModule):
         score: Callable[[Tensor], Tensor] | None = None,
         metric: RankingMetric | None = None,
     ) -> float:
-        """The mean loss over all lists of `batches`, without the regulariser, references not frozen.
+        """Return the mean loss over all lists of `batches`, without the regulariser and without frozen references.
 
-        What scores them is the module's scorer, unless `score` is given; a metric takes the scores in too. Several processes
-        must all call this; they share a `BatchLoader` of all lists.
+        Scores are those of the module unless `score` is given; `metric` is updated with them. With several processes, all must
+        call this; they share a `BatchLoader` of all lists.
         """
         if isinstance(batches, BatchLoader) and batches.world_size == 1:
             batches = batches.share(*find_team())
@@ -166,22 +166,22 @@ class RankingModule(pl.LightningModule):
         return total / max(lists, 1)
 
     def objective(self, batches: Iterable[Batch], metric: RankingMetric | None = None) -> float:
-        """What training minimises, over all lists of `batches`; a metric takes their scores in too."""
+        """Return the training objective over all lists of `batches`; `metric` is updated with their scores."""
         with torch.no_grad():
             return self.mean_loss(batches, metric=metric) + 0.5 * self.regularization * float(self.squared_norm())
 
     def objective_at_zero(self, batches: Iterable[Batch]) -> float:
-        """The same where all weights, and so all scores, are 0."""
+        """Return the training objective if all weights, and therefore all scores, are 0."""
         anchor = sum(float(start.square().sum()) for start in self.anchor)
         slack = self.mean_loss(batches, lambda features: features.new_zeros(features.shape[:-1]))
         return slack + 0.5 * self.regularization * anchor
 
     def freeze_reference(self, scorer: nn.Module | None) -> None:
-        """Let a copy of `scorer` choose the loss' reference rankings from now on; the current scores again if None."""
+        """Determine the reference rankings of the loss by a copy of `scorer`, or by the current scores if None."""
         self._reference = [] if scorer is None else [copy.deepcopy(scorer).eval().requires_grad_(False)]
 
     def on_fit_start(self) -> None:
-        """Fit the start, unless the run goes on from a checkpoint."""
+        """Fit the start, unless the run is resumed from a checkpoint."""
         if self.trainer.ckpt_path is None:
             if self.start == "regression":
                 measure = getattr(self.loss, "measure", None)
@@ -194,7 +194,7 @@ class RankingModule(pl.LightningModule):
                     start.copy_(weight)
 
     def training_lists(self) -> Iterable[Batch]:
-        """All training lists, whole and in fixed order where the trainer's data module knows them so."""
+        """Return all training lists, complete and in fixed order if the data module supports it."""
         data = getattr(self.trainer, "datamodule", None)
         if data is not None and hasattr(data, "objective_batches"):
             return data.objective_batches()
@@ -203,7 +203,7 @@ class RankingModule(pl.LightningModule):
         return loader
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """The regularised loss of one batch."""
+        """Return the regularised loss of one batch."""
         chosen = {}
         if self._reference:
             with torch.no_grad():
@@ -217,26 +217,26 @@ class RankingModule(pl.LightningModule):
         return slack + 0.5 * self.regularization * self.squared_norm() if self.regularization else slack
 
     def slack(self, scores: Tensor, batch: Batch, **chosen: Tensor) -> Tensor:
-        """The loss of a batch with these scores, `[lists, list_size]`, without the regulariser; a scalar."""
+        """Return the loss of a batch with scores `[lists, list_size]`, without the regulariser; a scalar."""
         if not takes_groups(self.loss):
             return self.loss(scores, batch.labels, where=batch.where, **chosen)
         if batch.groups is None:
             raise ValueError(
-                f"{type(self.loss).__name__} needs groups and the data have none; give data.groups, a regular expression "
-                "for the comments or the number of a column"
+                f"{type(self.loss).__name__} needs groups, but the data have none; set data.groups to a regular expression for "
+                "the comments or to a column number"
             )
         return self.loss(scores, batch.labels, groups=batch.groups, where=batch.where, **chosen)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Update the measures; returns the scores for whoever watches."""
+        """Update the measures; returns the scores for callbacks."""
         return self._evaluate(batch, self.validation_metric)
 
     def on_validation_epoch_end(self) -> None:
-        """Log every measure, the first one in the progress bar too."""
+        """Log every measure, and the first one in the progress bar."""
         self._log_measures("val", self.validation_metric)
 
     def test_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Update the measures; returns the scores for whoever watches."""
+        """Update the measures; returns the scores for callbacks."""
         return self._evaluate(batch, self.test_metric)
 
     def on_test_epoch_end(self) -> None:
@@ -244,7 +244,7 @@ class RankingModule(pl.LightningModule):
         self._log_measures("test", self.test_metric)
 
     def predict_step(self, batch: Batch, batch_idx: int) -> tuple[Tensor, Tensor]:
-        """`(positions, scores)` of the real documents of a batch, both flat."""
+        """Return `(positions, scores)` of the real documents of a batch, both flat."""
         scores = self(batch.features)
         return batch.positions[batch.where], scores[batch.where]
 
@@ -265,12 +265,12 @@ class RankingModule(pl.LightningModule):
         metric.reset()
 
     def on_train_end(self) -> None:
-        """Warn where nothing was learned."""
+        """Warn if nothing was learned."""
         if self.stuck.get("val"):
             rank_zero_warn(STUCK)
 
     def optimizer_step(self, epoch: int, batch_idx: int, optimizer: Any, *args: Any, **options: Any) -> None:
-        """Take the step; an optimizer that cannot is named with its learning rate."""
+        """Take an optimizer step; an error of the optimizer is reported with its learning rate."""
         try:
             super().optimizer_step(epoch, batch_idx, optimizer, *args, **options)
         except RuntimeError as error:
@@ -278,25 +278,25 @@ class RankingModule(pl.LightningModule):
             while frame is not None and frame.tb_next is not None:
                 frame = frame.tb_next
             if frame is None or not frame.tb_frame.f_globals.get("__name__", "").startswith("torch.optim."):
-                raise  # of the loss or the scorer
+                raise  # an error of the loss or the scorer
             name, rate = type(getattr(optimizer, "optimizer", optimizer)).__name__, optimizer.param_groups[0]["lr"]
             raise ValueError(f"{name} with learning rate {rate:g} cannot take a step: {error}") from error
 
     def configure_optimizers(self) -> Any:
-        """The optimizer, with the online schedule if asked for."""
+        """Return the optimizer, with the online schedule if configured."""
         try:
             optimizer = self._optimizer([*self.scorer.parameters(), *self.loss.parameters()])
-        except TypeError as error:  # of an option that torch compares with a number
-            raise ValueError(f"the optimizer cannot be made: {error}") from error
+        except TypeError as error:  # such as a string for a number
+            raise ValueError(f"the optimizer cannot be created: {error}") from error
         if self.schedule == "constant":
             return optimizer
-        for group in optimizer.param_groups:  # the schedule multiplies, so that it alone decides
+        for group in optimizer.param_groups:  # the schedule multiplies the learning rate
             group["lr"] = 1.0 / self.regularization
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0 / (step + self.t0))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add scorer and preparation as `load_scorer` reads them, and torch's random states, which dropout draws from."""
+        """Add scorer and preparation, for `load_scorer`, and torch's random states, which dropout uses."""
         data = getattr(self.trainer, "datamodule", None)
         checkpoint.update(describe_scorer(self.scorer, getattr(data, "preparation", None)))
         checkpoint["random_state"], *others = find_team().gathered(torch.get_rng_state())
@@ -304,7 +304,7 @@ class RankingModule(pl.LightningModule):
             checkpoint["random_states_of_others"] = others
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Remember this process' random state until training starts; the data are prepared as those of the checkpoint were."""
+        """Store the random state of this process until training starts, and use the checkpoint's preparation for the data."""
         data: Any = getattr(self.trainer, "datamodule", None)
         if hasattr(data, "use_preparation"):
             data.use_preparation(described_preparation(checkpoint))
@@ -313,7 +313,7 @@ class RankingModule(pl.LightningModule):
         self._random_state = states[rank if rank < len(states) else 0]
 
     def on_train_start(self) -> None:
-        """Go on with the random state of the checkpoint, if there was one."""
+        """Restore the random state of the checkpoint, if there is one."""
         if self._random_state is not None:
             torch.set_rng_state(self._random_state.cpu())
             self._random_state = None

@@ -17,26 +17,26 @@ __all__ = ["AnnealSigma", "DCRounds"]
 
 
 class DCRounds(pl.Callback):
-    """DC programming (the concave-convex procedure) in rounds: hold the reference rankings, train, look again.
+    """DC programming (the concave-convex procedure) in rounds: fix the reference rankings, train, update them.
 
-    At the start of a round a copy of the scorer chooses every list's reference ranking; the loss, with
-    `reference="predicted"`, is then convex in the scores and lies above the nonconvex objective, which it touches at the copy.
-    After `epochs` the round ends with the best weights seen at the end of an epoch, the round's start included, so that the
-    nonconvex objective never increases from round to round. Without this callback the reference is looked up anew at each
-    step (online DC programming). Works with any scorer.
+    At the start of a round, a copy of the scorer determines the reference ranking of every list; the loss, with
+    `reference="predicted"`, is then convex in the scores and bounds the nonconvex objective from above, with equality at the
+    copy. After `epochs` the round ends with the best weights at the end of an epoch or at the start of the round, so the
+    nonconvex objective never increases between rounds. Without this callback the reference is updated at each step (online DC
+    programming). Works with any scorer.
 
-    Logged to TensorBoard as `dc/objective` (nonconvex, over all training lists, at each epoch's end), `dc/before` and
+    Logs `dc/objective` to TensorBoard (nonconvex, over all training lists, at the end of each epoch), and `dc/before` and
     `dc/after` of each round.
 
     Args:
-        epochs: epochs of a round.
-        tolerance: training stops when a round lowers the objective by less than this share of it.
+        epochs: epochs per round.
+        tolerance: training stops when a round lowers the objective by less than this fraction of it.
 
     Attributes:
-        history: a row a finished round, `{"round", "before", "after"}`.
+        history: a row per finished round, `{"round", "before", "after"}`.
 
     Raises:
-        ValueError: epochs below 1 or a negative tolerance; when training starts, a loss whose reference is not chosen by
+        ValueError: epochs below 1 or a negative tolerance; when training starts, a loss whose reference does not depend on the
             scores.
 
     Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", Algorithm 2; Yuille and Rangarajan, "The
@@ -46,25 +46,25 @@ class DCRounds(pl.Callback):
     10
     """
 
-    _state = ("history", "_epoch", "_before", "_best", "_weights", "_reference")  # all of a round
+    _state = ("history", "_epoch", "_before", "_best", "_weights", "_reference")  # the state of a round
 
     def __init__(self, epochs: int = 5, tolerance: float = 1e-3) -> None:
         if epochs < 1 or epochs != int(epochs) or not tolerance >= 0:
             raise ValueError(f"epochs must be >= 1 and tolerance >= 0, got {epochs} and {tolerance}")
         self.epochs, self.tolerance = epochs, tolerance
         self.history: list[dict[str, float]] = []
-        self._epoch = 0  # of this round
+        self._epoch = 0  # in this round
         self._before, self._best = math.nan, math.inf
         self._weights: dict[str, Tensor] = {}
         self._reference: dict[str, Tensor] = {}
-        self._loaded = False  # from a checkpoint, and not begun yet
+        self._loaded = False  # from a checkpoint, and not resumed yet
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Begin the first round, or go on with that of the checkpoint."""
+        """Start the first round, or resume that of the checkpoint."""
         assert isinstance(pl_module, RankingModule)
         if not takes_reference_scores(pl_module.loss):
             raise ValueError(
-                "DCRounds needs a loss whose reference the scores choose, reference='predicted' or 'ideal-tied'; "
+                "DCRounds needs a loss whose reference depends on the scores, reference='predicted' or 'ideal-tied'; "
                 f"got {pl_module.loss}"
             )
         if self._loaded:
@@ -77,12 +77,12 @@ class DCRounds(pl.Callback):
             self._begin(pl_module, self._objective(pl_module))
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Let the scores choose the reference again."""
+        """Let the current scores determine the reference again."""
         assert isinstance(pl_module, RankingModule)
         pl_module.freeze_reference(None)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Keep the best weights; at the round's end begin the next one from them, or stop."""
+        """Record the best weights; at the end of a round, start the next one from them, or stop."""
         assert isinstance(pl_module, RankingModule)
         objective = self._objective(pl_module)
         if objective < self._best:
@@ -112,31 +112,31 @@ class DCRounds(pl.Callback):
         return objective
 
     def state_dict(self) -> dict[str, Any]:
-        """All of a round, for the checkpoint."""
+        """Return the state of the round, for the checkpoint."""
         return {name.lstrip("_"): getattr(self, name) for name in self._state}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on with the round of a checkpoint."""
+        """Restore the round of a checkpoint."""
         for name in self._state:
             setattr(self, name, state_dict[name.lstrip("_")])
         self._loaded = True
 
 
 class AnnealSigma(pl.Callback):
-    """Halve the sigma of a `SmoothLoss` or `SoftRankLoss` each time training has converged or had its epochs, and stop at last.
+    """Halve the sigma of a `SmoothLoss` or `SoftRankLoss` when training has converged or used its epochs; finally stop.
 
-    Converged means: for `patience` epochs the mean training loss did not fall by more than `tolerance` of itself. Early stopping
-    waits anew at each halving, so that it does not end a run whose next sigma would be better. Logged as `optimisation/sigma`.
+    Training has converged if the mean training loss did not fall by a fraction `tolerance` for `patience` epochs. The patience of
+    early stopping is reset at each halving, since the next sigma may be better. Logged as `optimisation/sigma`.
 
     Args:
         patience: epochs without progress before the next halving.
         tolerance: the smallest relative progress that counts.
-        epochs: the most at one sigma; small steps may go on to lower the loss a little for hundreds.
-        factor: what sigma is multiplied by, between 0 and 1.
-        lowest: training stops instead of taking sigma below it.
+        epochs: the maximum at one sigma; small steps may lower the loss slightly for hundreds of epochs.
+        factor: the factor for sigma, between 0 and 1.
+        lowest: training stops instead of decreasing sigma below this.
 
     Raises:
-        ValueError: an argument out of its range; when training starts, a loss that is no `SmoothLoss`.
+        ValueError: an argument out of its range; when training starts, a loss that is not a `SmoothLoss`.
 
     Source: Chapelle and Wu, Information Retrieval 2010; Le, Smola, Chapelle, Teo, Algorithm 4 (annealing by halving).
 
@@ -167,7 +167,7 @@ class AnnealSigma(pl.Callback):
             raise ValueError(f"AnnealSigma needs a SmoothLoss, got {type(pl_module.loss).__name__}")
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Halve sigma if it is time."""
+        """Halve sigma, or stop, if it is time."""
         loss = pl_module.loss
         assert isinstance(loss, SmoothLoss)
         sigma = loss.get_buffer("sigma")
@@ -190,10 +190,10 @@ class AnnealSigma(pl.Callback):
             callback.wait_count = 0
 
     def state_dict(self) -> dict[str, Any]:
-        """How long it has waited, for the checkpoint; sigma is in the loss."""
+        """Return the counters, for the checkpoint; sigma is saved with the loss."""
         return {"best": self._best, "waited": self._waited, "epoch": self._epoch}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on waiting."""
+        """Restore the counters."""
         self._best, self._waited = state_dict["best"], state_dict["waited"]
         self._epoch = state_dict.get("epoch", 0)  # absent in checkpoints of earlier versions

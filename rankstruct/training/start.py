@@ -1,4 +1,4 @@
-"""Least-squares regression on gains: the start of methods that are not convex."""
+"""Least-squares regression on gains, as a start for nonconvex methods."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rankstruct.solvers import group_regression
 
 __all__ = ["fit_regression"]
 
-_MOST_FEATURES = 5000  # of a closed form: a matrix of 200 MB
+_MOST_FEATURES = 5000  # for the closed form: a matrix of 200 MB
 
 
 def fit_regression(
@@ -24,15 +24,15 @@ def fit_regression(
     epochs: int = 20,
     learning_rate: float = 0.01,
 ) -> None:
-    """Fit a scorer, in place, so that score differences within a list are those of the gains, by least squares.
+    """Fit a scorer in place by least squares, so that score differences within a list approximate those of the gains.
 
-    Scores and gains are taken relative to their list's mean, since no ranking sees a constant. A `LinearScorer` gets the exact
-    solution, the shortest one if there are several; any other scorer a short run of Adam.
+    Scores and gains are centred within each list, since a constant does not affect rankings. A `LinearScorer` is fitted exactly,
+    to the minimum-norm solution if there are several; any other scorer by a short run of Adam.
 
     Args:
-        scorer: features `[..., list_size, d]` to scores `[..., list_size]`.
-        batches: the training lists; they are gone through once for a linear scorer, `epochs` times for another.
-        gains: what a label is worth, such as `rankstruct.nDCG().document_gains`.
+        scorer: maps features `[..., list_size, d]` to scores `[..., list_size]`.
+        batches: the training lists; read once for a linear scorer, `epochs` times for another.
+        gains: maps labels to gains, such as `rankstruct.nDCG().document_gains`.
         epochs: passes over the batches.
         learning_rate: of Adam.
 
@@ -42,7 +42,7 @@ def fit_regression(
     weight = next(scorer.parameters())
     batches = [batch.to(weight.device) for batch in batches]
     if not batches:
-        raise ValueError("there is no list to fit the regression on")
+        raise ValueError("there is no list to fit the regression to")
     if isinstance(scorer, LinearScorer) and scorer.num_features <= _MOST_FEATURES:
         _solve(scorer, batches, gains)
         return
@@ -68,6 +68,6 @@ def _solve(scorer: LinearScorer, batches: list[Batch], gains: Callable[[Tensor],
 
 
 def _centred(values: Tensor, where: Tensor) -> Tensor:
-    """Less the list's mean; 0 in the padding."""
+    """Values minus the mean of their list; 0 in the padding."""
     mean = torch.where(where, values, 0.0).sum(-1, keepdim=True) / where.sum(-1, keepdim=True).clamp(min=1)
     return torch.where(where, values - mean, 0.0)

@@ -5,15 +5,15 @@ import json
 import pytest
 import torch
 
-from rankstruct.benchmarks import device
-from rankstruct.cli import main
+from benchmark import main as benchmark
+from benchmarks import device
 
 
 @pytest.mark.slow
 def test_rows_cover_losses_shapes_and_precisions(tmp_path, capsys):
     out = tmp_path / "device.json"
     options = ["--shapes", "2x7", "3x5", "--rounds", "3", "--losses", "AP", "squared", "--json", str(out)]
-    assert main(["benchmark", "device", "--device", "cpu", *options]) == 0
+    assert benchmark(["device", "--device", "cpu", *options]) == 0
     assert "losses on cpu" in capsys.readouterr().out
     found = json.loads(out.read_text())
     keys = [(each["loss"], each["shape"], each["precision"]) for each in found["timings"]]

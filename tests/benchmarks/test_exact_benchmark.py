@@ -5,8 +5,8 @@ import json
 import pytest
 
 import rankstruct as rs
-from rankstruct.benchmarks.exact import LIGHTGBM, RANKERS, benchmark_exact
-from rankstruct.cli import main
+from benchmark import main as benchmark
+from benchmarks.exact import LIGHTGBM, RANKERS, benchmark_exact
 from rankstruct.data import digits
 
 pytestmark = pytest.mark.slow
@@ -37,7 +37,7 @@ def test_every_ranker_fits(name):
 
 
 def test_command(tmp_path, capsys):
-    assert main(["benchmark", "exact", "--data", str(tmp_path)]) == 1
+    assert benchmark(["exact", "--data", str(tmp_path)]) == 1
     assert "Fold1" in capsys.readouterr().err
     with pytest.raises(ValueError, match="unknown ranker 'x'; there are: AP"):
         benchmark_exact([], ["x"])

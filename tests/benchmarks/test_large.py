@@ -2,7 +2,7 @@
 
 import pytest
 
-from rankstruct.benchmarks import large
+from benchmarks import large
 from rankstruct.data import read_svmlight, write_web_lists
 
 

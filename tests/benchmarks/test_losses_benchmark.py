@@ -6,8 +6,8 @@ import sys
 import pytest
 import torch
 
-from rankstruct.benchmarks.losses import LOSSES, benchmark_losses, both_ways, draw, peak_megabytes
-from rankstruct.cli import main
+from benchmark import main as benchmark
+from benchmarks.losses import LOSSES, benchmark_losses, both_ways, draw, peak_megabytes
 
 
 @pytest.mark.slow
@@ -42,7 +42,7 @@ def test_memory_is_that_of_the_loss():
 def test_command_prints_a_table_and_writes_json(tmp_path, capsys):
     target = tmp_path / "losses.json"
     brief = ["--shape", "2", "20", "--relevant", "0.3", "--rounds", "2", "--no-memory", "--json", str(target)]
-    assert main(["benchmark", "losses", "--losses", "RankSVM", "ListMLE", *brief]) == 0
+    assert benchmark(["losses", "--losses", "RankSVM", "ListMLE", *brief]) == 0
     assert "ListMLE" in capsys.readouterr().out
     report = json.loads(target.read_text())
     assert report["machine"]["torch"] == torch.__version__
@@ -51,7 +51,7 @@ def test_command_prints_a_table_and_writes_json(tmp_path, capsys):
     assert table["header"] == ["loss", "over sort, 30% relevant", "over squared, 30% relevant", "peak MB"]
     assert [row[0] for row in table["rows"]] == ["torch.sort", "RankSVM", "ListMLE"]
     assert table["rows"][1][1] == f"{report['timings'][1]['median']:.2f}"
-    assert main(["benchmark", "losses", "--losses", "nothing"]) == 1
+    assert benchmark(["losses", "--losses", "nothing"]) == 1
     assert "unknown loss 'nothing'; there are: AP" in capsys.readouterr().err
     assert [t["over_squared"] for t in report["timings"]] == [None] * 3
 

@@ -6,7 +6,8 @@ import json
 import pytest
 import torch
 
-from rankstruct.benchmarks.oracles import (
+from benchmark import main as benchmark
+from benchmarks.oracles import (
     DENSE,
     as_rows,
     benchmark_assignment,
@@ -15,7 +16,7 @@ from rankstruct.benchmarks.oracles import (
     benchmark_oracles,
     by_case,
 )
-from rankstruct.benchmarks.timing import interleaved_ratios
+from benchmarks.timing import interleaved_ratios
 from rankstruct.cli import main
 
 
@@ -40,12 +41,11 @@ def test_calls_are_interleaved():
 
 @pytest.mark.slow
 def test_command_prints_a_table_and_writes_json(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("rankstruct.benchmarks.oracles.SHAPES", ((2, 20),))
+    monkeypatch.setattr("benchmarks.oracles.SHAPES", ((2, 20),))
     target = tmp_path / "b.json"
     assert (
-        main(
+        benchmark(
             [
-                "benchmark",
                 "oracles",
                 "--rounds",
                 "2",
@@ -76,7 +76,7 @@ def test_command_prints_a_table_and_writes_json(tmp_path, capsys, monkeypatch):
 
 
 def test_what_needs_too_much_memory_is_a_dash(monkeypatch):
-    monkeypatch.setattr("rankstruct.benchmarks.oracles.MOST_DENSE_BYTES", 16 * 2 * 20**2)
+    monkeypatch.setattr("benchmarks.oracles.MOST_DENSE_BYTES", 16 * 2 * 20**2)
     timings = benchmark_oracles(["AUC"], shapes=[(2, 20), (2, 21)], shares=[0.5], threads=[1], rounds=1)
     small, large = (t for t in timings if t.what == DENSE)
     assert small.median is not None
@@ -109,4 +109,4 @@ def test_unknown_command_and_help(capsys):
     assert "cross-validate" in capsys.readouterr().out
     assert main(["--version"]) == 0
     with pytest.raises(SystemExit):
-        main(["benchmark", "everything"])
+        benchmark(["everything"])

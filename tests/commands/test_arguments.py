@@ -13,6 +13,7 @@ import torch
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from programs import SCRIPTS, main, shown
 from pytorch_lightning import Callback
 
 import rankstruct as rs
@@ -42,7 +43,7 @@ def outcome(args, capsys):
     """The exit status and the lines on stderr, but for what Lightning says of every run."""
     capsys.readouterr()
     try:
-        status = cli.main(args)
+        status = main(args)
     except SystemExit as end:
         status = end.code
     lines = capsys.readouterr().err.splitlines()
@@ -71,7 +72,7 @@ def outcome(args, capsys):
         ("trainer.max_epochs", ["0"], "max_epochs"),
         ("trainer.max_steps", ["0", "3"], "trainer.max_steps"),
         ("trainer.max_time", ["00:00:00:00"], "trainer.max_time"),
-        ("trainer.check_val_every_n_epoch", ["2"], "before the first validation, which comes after 26 "),
+        ("trainer.check_val_every_n_epoch", ["2"], "before the first validation after 26 steps"),
         ("trainer.val_check_interval", ["0"], "val_check_interval"),
         ("trainer.gradient_clip_val", ["-1", ".nan"], "gradient_clip_val"),
         ("trainer.enable_checkpointing", ["false"], "enable_checkpointing"),
@@ -156,11 +157,11 @@ def test_runs_without_a_test_or_a_best_checkpoint_say_so_and_keep_what_was_train
 
     text = told([*FIT, "--output", str(tmp_path), "--checkpoint.save_top_k", "0"], capsys)
     last = tmp_path / "version_1" / "checkpoints" / "last.ckpt"
-    assert f"there is no best one and no test; the last weights are in {last}" in text
+    assert f"there is no best one to test; the last weights are in {last}" in text
     assert torch.load(last, weights_only=False)["global_step"] == 13
 
     text = told([*FIT, "--output", str(tmp_path), "--trainer.fast_dev_run", "true"], capsys)
-    assert "nothing is kept" in text
+    assert "nothing is saved" in text
     assert not list((tmp_path / "version_2").rglob("*.*t*"))  # checkpoints, events
 
 
@@ -282,13 +283,13 @@ def test_configs_that_explode_when_they_are_read(tmp_path, capsys):
             status, lines = outcome(args, capsys)
             assert status == 1
             assert len(lines) == 1
-            assert re.search(rf"{name}(/config)?\.yaml is no config: ", lines[0])
+            assert re.search(rf"{name}(/config)?\.yaml is not a config: ", lines[0])
     assert not (tmp_path / "out").exists()
     fine = tmp_path / "fine.yaml"
     fine.write_text("a: &a [1, 2]\nb: [*a, *a]\n<<: {c: 1}\n")
     check_config(fine)
     status, lines = outcome(["fit", "--config", str(tmp_path / "broken.yaml")], capsys)
-    assert re.search(r"broken.yaml is no config: not YAML \(.*, line 2, column \d+\)$", lines[0])
+    assert re.search(r"broken.yaml is not a config: not valid YAML \(.*, line 2, column \d+\)$", lines[0])
 
 
 @st.composite
@@ -325,20 +326,20 @@ def test_a_key_that_is_twice_is_named_with_both_lines_wherever_it_stands(content
     ]
     again = deeper[0] if deeper else len(lines)
     lines.insert(again, f"{' ' * len(before)}{name}: 1")
-    with pytest.raises(ValueError, match=rf"{name} is there twice, in lines {at + 1} and {again + 1}: "):
+    with pytest.raises(ValueError, match=rf"duplicate key (\S+\.)?{name} on lines {at + 1} and {again + 1}: "):
         load_yaml("\n".join(lines))
 
 
 @pytest.mark.parametrize(
     ("text", "name"),
     [
-        ("{a: 1, 'a': 2}", "a is there twice, in line 1"),
-        ('{"a": {"b": 1, "c": 2, "b": 3}}', "a.b is there twice, in line 1"),
-        ("1: x\n0x1: y", "1 is there twice, in lines 1 and 2"),
-        ("a:\n  b: 1\na.b: 2", "a.b is there twice, in lines 2 and 3"),
-        ("a.b: 1\na: {b: 2}", "a.b is there twice, in lines 1 and 2"),
-        ("x: [{k: 1}, {k: 1,\n k: 2}]", "x.1.k is there twice, in lines 1 and 2"),
-        ("a: &a {b: 1}\nc: {<<: *a, b: 1,\n b: 2}", "c.b is there twice, in lines 2 and 3"),
+        ("{a: 1, 'a': 2}", "duplicate key a on line 1"),
+        ('{"a": {"b": 1, "c": 2, "b": 3}}', "duplicate key a.b on line 1"),
+        ("1: x\n0x1: y", "duplicate key 1 on lines 1 and 2"),
+        ("a:\n  b: 1\na.b: 2", "duplicate key a.b on lines 2 and 3"),
+        ("a.b: 1\na: {b: 2}", "duplicate key a.b on lines 1 and 2"),
+        ("x: [{k: 1}, {k: 1,\n k: 2}]", "duplicate key x.1.k on lines 1 and 2"),
+        ("a: &a {b: 1}\nc: {<<: *a, b: 1,\n b: 2}", "duplicate key c.b on lines 2 and 3"),
     ],
 )
 def test_keys_that_say_the_same_are_twice(text, name):
@@ -353,7 +354,7 @@ def test_a_key_may_be_replaced_of_what_is_merged_and_stand_in_other_mappings():
 
 def test_an_object_of_json_says_nothing_twice():
     assert load_json('{"a": [{"b": 1}, {"b": 2}]}') == {"a": [{"b": 1}, {"b": 2}]}
-    with pytest.raises(ValueError, match="'b' is there twice"):
+    with pytest.raises(ValueError, match="duplicate key 'b'"):
         load_json('{"a": [{"b": 1, "c": 0, "b": 2}]}')
 
 
@@ -376,11 +377,11 @@ def test_a_config_that_says_something_twice_is_refused_by_every_command(tmp_path
     ):
         status, lines = outcome(args, capsys)
         assert (status, len(lines)) == (1, 1)
-        assert f"{path}: trainer is there twice, in lines 2 and 5" in lines[0]
-    for value, where in ((str(part), "in lines 1 and 2"), ("{max_epochs: 1, max_epochs: 2}", "in line 1")):
+        assert f"{path}: duplicate key trainer on lines 2 and 5" in lines[0]
+    for value, where in ((str(part), "on lines 1 and 2"), ("{max_epochs: 1, max_epochs: 2}", "on line 1")):
         status, lines = outcome([*FIT, "--trainer", value, *out], capsys)
         assert (status, len(lines)) == (1, 1)
-        assert f"max_epochs is there twice, {where}" in lines[0]
+        assert f"max_epochs {where}" in lines[0]
     assert not (tmp_path / "out").exists()
 
 
@@ -403,7 +404,11 @@ def test_shipped_configs_say_nothing_twice_and_read_as_they_did():
         ("lr", "model.optimizer.lr"),
         ("batch_size", "data.lists_per_batch"),
         ("seed", "seed_everything"),
+        ("modle.loss.init_args.measure", "model.loss"),
+        ("trianer.of.one.sort", "trainer"),
         ("zzz.qqq", ""),
+        ("zzz.qqq.rrr", ""),
+        ("model.zzz.init_args.measure", ""),
         ("zzz", ""),
     ],
 )
@@ -447,6 +452,22 @@ def test_the_option_that_is_meant(wrong, right):
             "fit-exact",
             "ranker:\n  class_path: LinearRanker\n  init_args: {tolerence: 1}",
             "3: ranker: LinearRanker has no option 'tolerence'; did you mean tolerance",
+        ),
+        ("fit-exact", "rannker:\n  init_args: {measure: AP}", "2: there is no option 'rannker.*; did you mean ranker"),
+        (
+            "fit-exact",
+            "ranker: {clas_path: rankstruct.LinearRanker}",
+            "1: ranker: there is no key 'clas_path'; did you mean class_path",
+        ),
+        (
+            "fit",
+            "model:\n  loss: {class_path: ListNetLoss, intit_args: {}}",
+            "2: model.loss: there is no key 'intit_args'; did you mean init_args",
+        ),
+        (
+            "experiment",
+            "trainrs: {a b: {trainer: hinge}}",
+            "1: there is no option 'trainrs.a b'; did you mean trainers",
         ),
         (
             "fit-exact",
@@ -595,7 +616,7 @@ def test_a_damaged_checkpoint_is_named_by_every_command(run, tmp_path, capsys):
         ):
             status, lines = outcome([command, "--run", str(run), *([] if command == "certify" else QUIET)], capsys)
             assert (status, len(lines)) == (1, 1)
-            assert f"{name}.ckpt is not a checkpoint that can be read" in lines[0]
+            assert f"{name}.ckpt is not a readable checkpoint" in lines[0]
             assert "checksum" in lines[0]
     finally:
         for path, content in whole.items():
@@ -686,12 +707,12 @@ def test_no_memory_is_one_line_and_another_error_of_torch_is_not_hidden(message,
             "rankstruct.commands.tune.different_names",
         ),
         (["fit-exact", "--config", "./x"], "rankstruct.commands.fit_exact.different_names"),
-        (["experiment", "--config", "./x"], "rankstruct.commands.experiment.read_plan"),
+        (["experiment", "--config", "./x"], "papers.plan.read_plan"),
         (["evaluate", "x", "--labels", "x"], "rankstruct.commands.evaluate.evaluate_scores"),
         (["convert", "x"], "rankstruct.commands.convert.convert_lists"),
         (["configs", "quickstart"], "rankstruct.commands.configs.shipped_configs"),
         (["cache", "--clear"], "rankstruct.commands.cache.evict"),
-        (["benchmark", "oracles"], "rankstruct.commands.benchmark._oracles"),
+        (["benchmark", "oracles"], "benchmark._oracles"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
@@ -707,10 +728,10 @@ def test_ctrl_c_is_one_line_in_every_command(args, where, run, tmp_path, capsys,
     status, lines = outcome(args, capsys)
     assert status == 130
     assert [line for line in lines if line.strip() and "Detected KeyboardInterrupt" not in line] == [
-        f"rankstruct {args[0]}: stopped"
+        f"{shown(args[0])}: stopped"
     ]
 
 
 def test_every_command_is_interrupted_above():
     marks = test_ctrl_c_is_one_line_in_every_command.pytestmark[0].args[1]
-    assert {args[0] for args, _ in marks} == set(cli.COMMANDS)
+    assert {args[0] for args, _ in marks} == {*cli.COMMANDS, *SCRIPTS}

@@ -5,6 +5,7 @@ import functools
 import numpy as np
 import pytest
 import pytorch_lightning as pl
+from programs import main
 
 import rankstruct as rs
 from rankstruct.cli import main as rankstruct
@@ -70,12 +71,12 @@ def test_labels_that_a_measure_does_not_take_are_found_before_training(command, 
     with monkeypatch.context() as patch:
         patch.setattr(pl.Trainer, "fit", refusing(pl.Trainer.fit))
         patch.setattr(LinearRanker, "fit", refusing(LinearRanker.fit))
-        assert rankstruct(args) == 1
+        assert main(args) == 1
     message = capsys.readouterr().err
     assert "query '1', document 2 of it has label 2000 with gain inf" in message
     assert "or take nDCG(gain='linear')@10" in message
     with_measure(folder, "'nDCG(gain=''linear'')@10'")  # which is what it says
-    assert rankstruct([*args[:-1], str(folder / "other")]) == 0
+    assert main([*args[:-1], str(folder / "other")]) == 0
 
 
 @pytest.mark.usefixtures("no_pictures_here")

@@ -7,6 +7,7 @@ import types
 from pathlib import Path
 
 import pytest
+from programs import SCRIPTS, main, shown
 
 from rankstruct import cli
 from rankstruct.commands.fit import _check_processes
@@ -69,6 +70,14 @@ def test_an_unknown_command_says_what_was_meant(name, meant, capsys):
     )
 
 
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_of_the_repository_is_named(name, capsys):
+    assert cli.main([name, "--help"]) == 2
+    said = f"rankstruct: unknown command '{name}'; it is a script of the repository: python scripts/{name}.py\n"
+    assert capsys.readouterr().err == said
+    assert Path(SCRIPTS[name].__file__) == CONFIGS.parent / "scripts" / f"{name}.py"
+
+
 def test_more_processes_than_cores_are_refused_unless_asked_for(tmp_path, capsys):
     given = ["fit", "--config", "quickstart", "--output", str(tmp_path), "--trainer.accelerator", "cpu"]
     assert cli.main([*given, "--trainer.devices", "9999"]) == 1
@@ -79,10 +88,10 @@ def test_more_processes_than_cores_are_refused_unless_asked_for(tmp_path, capsys
         _check_processes({"strategy": "auto", "accelerator": "cpu", **config})
 
 
-@pytest.mark.parametrize("name", [name for name in cli.COMMANDS if name != "validate"])
+@pytest.mark.parametrize("name", [name for name in (*cli.COMMANDS, *SCRIPTS) if name != "validate"])
 def test_wrong_usage_ends_with_2(name, capsys):
     with pytest.raises(SystemExit) as end:
-        cli.main([name, *{"cache": ["--limit"], "configs": ["--output"]}.get(name, [])])  # which need nothing
+        main([name, *{"cache": ["--limit"], "configs": ["--output"]}.get(name, [])])  # which need nothing
     assert end.value.code == 2
     assert "Traceback" not in capsys.readouterr().err
 
@@ -107,10 +116,10 @@ def test_help_and_version_start_without_torch():
 def test_data_that_are_not_there_are_said_before_anything_runs(command, tmp_path, capsys):
     output = tmp_path / "out"
     for path in ("/nowhere/letor", str(tmp_path)):
-        assert cli.main([*command, "--output", str(output), "--data.path", path]) == 1
+        assert main([*command, "--output", str(output), "--data.path", path]) == 1
         errors = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("[1/1]")]
         assert len(errors) == 1
-        assert errors[0].startswith(f"rankstruct {command[0]}: ")
+        assert errors[0].startswith(f"{shown(command[0])}: ")
         assert path in errors[0]
     assert not list(output.rglob("request.json"))
     assert not list(output.rglob("re*"))

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+import experiment
 from rankstruct import cli
-from rankstruct.commands._arguments import as_typed, find_configs, shipped_configs
+from rankstruct.commands._arguments import as_typed, find_configs, shipped_configs, with_names
 
 FOLDER = Path(__file__).parents[2] / "configs"
 
@@ -34,13 +35,30 @@ def test_names_patterns_and_files(tmp_path, monkeypatch):
         assert find_configs(["fit", "--config", unchanged]) == ["fit", "--config", unchanged]
 
 
+def test_an_experiment_is_found_by_the_script_alone(monkeypatch, capsys):
+    with pytest.raises(ValueError, match="neither a file nor a config listed by `rankstruct configs`"):
+        find_configs(["fit", "--config", "experiment-wins"])
+    got = []
+    monkeypatch.setattr(
+        "papers.plan.read_plan", lambda config, rest: got.append(config) or (_ for _ in ()).throw(ValueError)
+    )
+    assert experiment.main(["--config", "experiment-wins"]) == 1
+    assert got == [str(FOLDER / "experiment-wins.yaml")]
+    assert experiment.main(["--config", "experimnt-wins"]) == 1
+    assert "experimnt-wins is neither a file nor one of this command's configs; did you mean experiment-wins" in (
+        capsys.readouterr().err
+    )
+    typed = ["--config", "experiment-wins", "--output", "runs/a"]
+    assert with_names(find_configs(typed, experiment.CONFIGS), experiment.CONFIGS) == typed
+
+
 def test_an_unknown_name_is_refused_with_the_nearest(capsys):
     with pytest.raises(ValueError, match=r"neither a file nor a config .* did you mean quickstart"):
         find_configs(["fit", "--config", "quikstart"])
     assert cli.main(["cross-validate", "--config", "zzzzzz"]) == 1
     assert (
         capsys.readouterr().err
-        == "rankstruct cross-validate: zzzzzz is neither a file nor a config of `rankstruct configs`\n"
+        == "rankstruct cross-validate: zzzzzz is neither a file nor a config listed by `rankstruct configs`\n"
     )
 
 
@@ -50,7 +68,7 @@ def test_the_list_has_every_config_and_what_it_does(capsys):
     assert (
         [row.split()[0] for row in rows]
         == list(shipped_configs())
-        == sorted(path.stem for path in FOLDER.glob("*.yaml"))
+        == sorted(path.stem for path in FOLDER.glob("*.yaml") if not path.stem.startswith("experiment-"))
     )
     assert all(len(row.split(maxsplit=1)) == 2 and "rankstruct" not in row and "#" not in row for row in rows)
 
@@ -66,7 +84,7 @@ def test_one_is_printed_or_copied_but_never_over_a_file(tmp_path, capsys):
     assert cli.main(["configs", "quickstart", "--output", str(target)]) == 1
     assert target.read_text() == "mine"
     assert cli.main(["configs", "nothing"]) == 1
-    assert "no config 'nothing'" in capsys.readouterr().err
+    assert "unknown config 'nothing'" in capsys.readouterr().err
 
 
 def test_a_result_file_has_the_command_as_it_was_typed():

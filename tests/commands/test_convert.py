@@ -43,8 +43,8 @@ def scores(folder):
     [
         (["absent.txt"], "absent.txt: expected a file that can be read"),
         (["bad.txt"], "bad.txt:1: expected a finite number"),
-        (["good.txt", "--output", "good.bin"], "target must end in .rankdata"),
-        (["good.txt", "--label", "y"], "there is no option 'label' for a .txt file"),
+        (["good.txt", "--output", "good.bin"], "target must have the suffix .rankdata"),
+        (["good.txt", "--label", "y"], "unknown option 'label' for a .txt file"),
         (["good.txt", "--num-features", "1"], "good.txt:1: expected feature ids up to 1"),
         (["good.txt", "--output", "good.txt/x.rankdata"], "good.txt"),
         ([".", "--output", "out"], "expected train.txt, vali.txt, test.txt"),
@@ -91,7 +91,7 @@ def test_the_cache_is_shown_bounded_and_cleared(tmp_path, monkeypatch, capsys):
     assert sorted(path.name for path in folder.iterdir()) == ["mine.txt"]
     for limit in ("much", "-1", "9" * 5000):
         assert main(["cache", f"--limit={limit}"]) == 1
-        assert "a size is a number and K, M, G or T" in capsys.readouterr().err
+        assert "expected a number with K, M, G or T as size" in capsys.readouterr().err
     monkeypatch.setenv("RANKSTRUCT_CACHE_SIZE", "plenty")
     assert main(["cache"]) == 1
     assert "RANKSTRUCT_CACHE_SIZE: a size is" in capsys.readouterr().err

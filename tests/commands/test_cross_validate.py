@@ -113,7 +113,7 @@ def test_selects_by_validation_and_reuses_finished_cells(folder, capsys):
     checkpoint = str(folder / "out" / "fold1_regularization=0.01" / "run" / "checkpoints" / "best.ckpt")
     for given in (["--ckpt_path", checkpoint], ["--grid", f"ckpt_path={checkpoint}"]):
         assert main([*arguments[:-1], str(folder / "again"), "--data.path", str(folder), *given]) == 1
-        assert "ckpt_path must be left out where many runs are trained and compared, got " in capsys.readouterr().err
+        assert "ckpt_path must not be set when many runs are trained and compared, got " in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -219,7 +219,7 @@ def test_a_run_that_fails_is_named_after_the_others(folder, tmp_path, capsys):
     grid = ["--grid", "model.regularization=-1,0.1", "--data.path", str(folder)]
     assert main([*arguments, *grid]) == 1
     error = capsys.readouterr().err
-    assert "1 of 2 cells failed; the others are kept" in error
+    assert "1 of 2 cells failed; the others are saved" in error
     assert "fold1_regularization=-1: ValueError: regularization must be >= 0" in error
     assert (tmp_path / "out" / "fold1_regularization=0.1" / "result.json").is_file()
 
@@ -265,7 +265,7 @@ def test_a_folder_that_another_process_writes_to_is_left_alone(folder, tmp_path,
     with locked(tmp_path / "out"):
         assert main(["--config", config, *arguments]) == 1
         assert compare(["--configs", config, *arguments]) == 1
-    assert capsys.readouterr().err.count("another process is writing to it; wait, or choose another --output") == 2
+    assert capsys.readouterr().err.count("another process is writing to it; wait, or use another --output") == 2
     assert main(["--config", config, *arguments]) == 0
     with locked(tmp_path / "out" / "fold1" / "run"):  # a cell is a run, which `fit` may go on with
         assert rankstruct(["fit", "--run", str(tmp_path / "out" / "fold1" / "run")]) == 1

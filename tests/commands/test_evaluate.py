@@ -36,9 +36,9 @@ def test_scores_against_labels(folder, capsys):
 def test_run_against_qrels_counts_what_was_not_retrieved(folder, capsys):
     assert main(["evaluate", str(folder / "run"), "--qrels", str(folder / "qrels"), "--measures", "AP"]) == 0
     out = capsys.readouterr().out
-    assert "1 of 4 documents have no judgement" in out
-    assert "1 queries that only the run has are left out" in out
-    assert "1 queries that only the qrels has are left out" in out
+    assert "1 of 4 documents are not judged" in out
+    assert "1 queries that occur only in the run are left out" in out
+    assert "1 queries that occur only in the qrels are left out" in out
     assert out.splitlines()[-1].split() == ["AP", "0.5000", "2"]  # 1/2 in each: one of two retrieved; rank 2 of one
 
 
@@ -71,7 +71,7 @@ def test_two_systems_side_by_side_with_files(folder, capsys):
         (["good", "--labels", "nothing"], "nothing"),
         (["run", "--qrels", "labels.txt"], "labels.txt"),
         (["good", "--labels", "labels.txt", "--measures", "nDCQ@10"], "nDCQ"),
-        (["short", "--labels", "labels.txt"], "expected 4 scores, one a document of"),
+        (["short", "--labels", "labels.txt"], "expected 4 scores, one per document of"),
         (["good", "--labels", "labels.txt", "--convention", "letor", "--ties", "worst"], "letor"),
     ],
 )
@@ -136,8 +136,8 @@ def test_every_count_is_that_of_the_queries_that_entered_the_figure(folder, caps
     for name, count in counts.items():
         (line,) = (line.split() for line in out.splitlines() if line.startswith(f"{name} "))
         assert line[4:7] == [str(count), "0", "0"]
-    assert f"{runs[0]}: 2 queries that {runs[1]} lacks are left out" in out
-    assert f"{runs[1]}: 1 queries that {runs[0]} lacks are left out" in out
+    assert f"{runs[0]}: 2 queries missing in {runs[1]} are left out" in out
+    assert f"{runs[1]}: 1 queries missing in {runs[0]} are left out" in out
     assert not re.search(r"over \d", out)
     report = json.loads((folder / "r.json").read_text())
     assert {row["measure"]: row["queries"] for row in report["comparison"]} == counts
@@ -165,3 +165,16 @@ def test_ids_with_blanks_between_tabs(folder, capsys):
     (folder / "run").write_text("1 Q0 New York 1 9.5 s\n1 Q0 Rome 2 8.5 s\n")
     assert main(arguments) == 1
     assert f"{folder / 'run'}:1: expected 6 columns" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--measure", "AP"], "unrecognized arguments: --measure; did you mean --measures?"),
+        (["--empty", "0", "--empty", "1"], "--empty is given twice; give it once"),
+    ],
+)
+def test_options_are_written_in_full_and_once(folder, capsys, more, message):
+    with pytest.raises(SystemExit):
+        main(["evaluate", str(folder / "good"), "--labels", str(folder / "labels.txt"), *more])
+    assert message in capsys.readouterr().err

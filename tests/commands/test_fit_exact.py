@@ -156,7 +156,7 @@ def test_diverse_rankings_from_a_config(tmp_path, capsys):
     value = ranker.score(test.features, test.labels, test.list_numbers, groups=test.groups)
     assert [row["test"]["diverse_nDCG@5"] for row in path if row["chosen"]] == [pytest.approx(value)]
     assert main(["--config", config, "--output", str(tmp_path / "none"), "--data.builtin", "synthetic"]) == 1
-    assert "StructuredHingeLoss needs groups and the data have none; give data.groups" in capsys.readouterr().err
+    assert "StructuredHingeLoss needs groups, but the data have none; set data.groups" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -200,7 +200,7 @@ def test_certificate_of_a_run(tmp_path, capsys):
     certificate, _ = certify(exact.to_scorer(), rs.StructuredHingeLoss("AP"), data, 0.01)
     assert certificate.gap <= 1.1e-3
     assert rankstruct(["certify", "--run", str(tmp_path)]) == 1
-    assert "holds no run" in capsys.readouterr().err
+    assert "config.yaml is missing" in capsys.readouterr().err
 
 
 def test_certificate_of_a_run_with_groups(tmp_path):
@@ -262,8 +262,8 @@ def test_lists_that_do_not_count_are_told(tmp_path, capsys):
     arguments = ["--config", str(tmp_path / "c.yaml"), "--output", str(tmp_path / "out")]
     assert main(arguments) == 0
     out = capsys.readouterr().out
-    assert "training lists left out, since all their labels are equal: 2 of 9" in out
-    assert "C counts as 1.29 C" in out
+    assert "training lists left out, since all of their labels are equal: 2 of 9" in out
+    assert "C corresponds to 1.29 C" in out
     cell = tmp_path / "out" / "c" / "all"
     result = json.loads((cell / "result.json").read_text())
     assert (result["left_out"], result["lists"]) == (2, 9)
@@ -312,7 +312,7 @@ def test_two_processes_fit_what_one_does(tmp_path):
         one = fit_exact(given[2:-1], folds=None, output=tmp_path / "one", processes=0)
         printed, errors = two.communicate(timeout=240)
     assert two.returncode == 0, errors
-    assert printed.count("C chosen on validation") == 1
+    assert printed.count("C selected on validation data") == 1
     found = json.loads((tmp_path / "two" / "exact.json").read_text())["configs"]
     for name in texts:
         (cell,), (wanted,) = found[name], one[name]

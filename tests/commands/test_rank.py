@@ -96,16 +96,16 @@ def test_what_makes_a_test_say_less_than_it_seems_to_is_remarked(data, finished,
     printed, card = capsys.readouterr().out, (tmp_path / "out" / "README.md").read_text()
     assert f"\n{SELECTION}\n" in printed
     for remark in (
-        "2 of 4 test lists are lists that were trained on",
-        "features 6, 8 are the same wherever it was trained",
+        "2 of 4 test lists are also training lists",
+        "features 6, 8 are constant in the training data",
     ):
-        assert f"beware: {remark}" in printed
-        assert f"**Beware**: {remark}" in card
+        assert f"warning: {remark}" in printed
+        assert f"**Warning**: {remark}" in card
     (tmp_path / "test.txt").write_text("\n".join(wider).replace(" 8:2", "") + "\n")
     assert rankstruct(["rank", *given, *QUICK, "--output", str(tmp_path / "none")]) == 0
     printed = capsys.readouterr().out
-    assert "beware: feature 6 is the same wherever it was trained" in printed
-    assert "beware: no test document is relevant" in printed
+    assert "warning: feature 6 is constant in the training data" in printed
+    assert "warning: no test document is relevant" in printed
     assert "test lists are" not in printed
 
 
@@ -121,7 +121,7 @@ def test_remarks_are_the_same_of_sparse_features():
     for train in (dense, sparse):
         first, second = rank._remarks({"train": train, "test": other})
         assert first.startswith("7 of 8 test lists")
-        assert second.startswith("feature 4 is the same")
+        assert second.startswith("feature 4 is constant")
     # documents in another order, and numbers of half the size
     order, given = np.tile([4, 2, 0, 1, 3], 8) + np.repeat(np.arange(8) * 5, 5), (given[0], given[1])
     halves = RankingData.from_arrays(np.round(X, 2).astype(np.float16), *given)
@@ -145,7 +145,7 @@ def test_the_folder_is_taken_by_predict(finished, data, tmp_path, capsys):
         rankstruct(["predict", "--run", str(folder)])
     assert "required: --data.predict_path" in capsys.readouterr().err
     assert rankstruct(["test", "--run", str(folder)]) == 1
-    assert f"rankstruct predict takes it, and rs.load_scorer('{folder}') is its scorer" in capsys.readouterr().err
+    assert f"use it with rankstruct predict or rs.load_scorer('{folder}')" in capsys.readouterr().err
 
 
 def test_lists_are_scored_in_parts(finished, data, tmp_path, monkeypatch):
@@ -185,24 +185,24 @@ def test_a_finished_one_is_read_and_another_is_refused(finished, data, capsys, m
         assert rankstruct(given) == 0
     shown = capsys.readouterr().out
     assert "linear, graded AUC" in shown
-    assert "nDCG@10 is what chooses for graded labels; --select takes another measure" in shown
+    assert "selected by nDCG@10, the default for graded labels; --select sets another measure" in shown
     assert "select nDCG@10, " in (finished / "README.md").read_text()
-    assert "nothing was trained, the same request had been finished: " in shown
+    assert "nothing was trained, the same request was finished before: " in shown
     assert rankstruct([*given, "--seed", "1"]) == 1
-    assert "differs in options.random_state; choose another --output" in capsys.readouterr().err
+    assert "differs in options.random_state; use another --output" in capsys.readouterr().err
     assert contents(finished) == before
 
 
 def test_one_list_is_no_estimate_for_others(data, tmp_path, capsys):
     lines = (data / "Fold1" / "train.txt").read_text()
     (tmp_path / "train.txt").write_text(re.sub(r"qid:\d+", "qid:1", lines))
-    with pytest.warns(UserWarning, match="give more lists"):
+    with pytest.warns(UserWarning, match="pass more lists"):
         assert rankstruct(["rank", "--train", f"{tmp_path}/train.txt", *QUICK, "--output", f"{tmp_path}/a"]) == 0
-    said = "there is one list, which was divided by its documents, so that this is no estimate for new lists"
+    said = "the only list was split by its documents, so this does not estimate performance on new lists"
     assert said in capsys.readouterr().out
     card = (tmp_path / "a" / "README.md").read_text()
     assert said in card
-    assert "The documents of the one list were dealt into parts; each chose settings" in card
+    assert "The documents of the one list were split into folds; hyperparameters" in card
 
 
 def test_tables_of_lists_give_the_same(data, finished, tmp_path):
@@ -221,9 +221,9 @@ def test_ap_chooses_where_labels_are_not_graded_and_who_says_so_chooses(data, tm
     (tmp_path / "train.txt").write_text("\n".join(re.sub("^[12]", "1", line) for line in lines))
     given = ["rank", "--train", str(tmp_path / "train.txt"), *QUICK, "--output"]
     assert rankstruct([*given, str(tmp_path / "a")]) == 0
-    assert "AP is what chooses for labels of one grade above 0" in capsys.readouterr().out
+    assert "selected by AP, the default for binary labels" in capsys.readouterr().out
     assert rankstruct([*given, str(tmp_path / "b"), "--select", "RR"]) == 0
-    assert "--select takes" not in capsys.readouterr().out
+    assert "--select sets" not in capsys.readouterr().out
     chosen = [json.loads((tmp_path / name / "result.json").read_text())["select"] for name in "ab"]
     assert chosen == ["AP", "RR"]
 
@@ -231,7 +231,7 @@ def test_ap_chooses_where_labels_are_not_graded_and_who_says_so_chooses(data, tm
 def test_a_folder_with_other_things_is_left_alone(data, capsys):
     before = contents(data / "Fold1")
     assert rankstruct(["rank", str(data), "--fold", "1", *QUICK, "--output", str(data / "Fold1")]) == 1
-    assert "no result of this command" in capsys.readouterr().err
+    assert "files that this command did not write" in capsys.readouterr().err
     assert contents(data / "Fold1") == before
 
 
@@ -263,8 +263,8 @@ def with_labels(path, target, change):
     return str(target)
 
 
-LARGE = "query '1', document 2 of it has label 2000 with gain inf; shift the labels, or take nDCG(gain='linear')@10"
-IN_TRAINING = "got 2000 in query '1': give grades, such as 0 to 4"
+LARGE = "query '1', document 2 has label 2000 with gain inf; shift the labels, or take nDCG(gain='linear')@10"
+IN_TRAINING = "got 2000 in query '1': use grades, such as 0 to 4"
 
 
 @pytest.mark.parametrize(
@@ -275,9 +275,9 @@ IN_TRAINING = "got 2000 in query '1': give grades, such as 0 to 4"
         ("train", ["--select", "AP"], IN_TRAINING),
         ("train", ["--select", "nDCG(gain='linear')@10", "--measures", "AP"], IN_TRAINING),
         ("test", [], LARGE),
-        ("test", ["--measures", "AP", "DCG"], "under DCG; query '1', document 2 of it has label 2000"),
-        ("", ["--measures", "ERR(max_grade=1)"], "labels go up to max_grade, 1, under ERR(max_grade=1); query '"),
-        ("", ["--select", "ERR(max_grade=1)"], "labels go up to max_grade, 1, under ERR(max_grade=1); query '"),
+        ("test", ["--measures", "AP", "DCG"], "under DCG; query '1', document 2 has label 2000"),
+        ("", ["--measures", "ERR(max_grade=1)"], "labels must be at most max_grade, 1, for ERR(max_grade=1); query '"),
+        ("", ["--select", "ERR(max_grade=1)"], "labels must be at most max_grade, 1, for ERR(max_grade=1); query '"),
         (
             "",
             ["--measures", "alpha_nDCG@5"],
@@ -322,7 +322,9 @@ def test_what_was_trained_is_kept_where_the_end_fails(error, broken, data, finis
         patch.setattr(rank, broken, fail)
         assert rankstruct(given) == 1
     message = capsys.readouterr().err
-    assert f"the scorer is trained and kept, {tmp_path}/scorer.pt; the same command goes on from there, and" in message
+    assert (
+        f"the scorer is trained and saved in {tmp_path}/scorer.pt; the same command resumes from there, and" in message
+    )
     assert set(contents(tmp_path)) == {".lock", "request.json", "scorer.pt", "ranker.pkl", "trained.json"}
     test = str(data / "Fold1" / "test.txt")
     if broken == "_tested":  # it is one to predict with
@@ -349,7 +351,7 @@ def test_a_scorer_without_the_pickle_of_its_ranker_is_one_to_predict_with(data, 
         assert rankstruct(given) == 1
     message = capsys.readouterr().err
     assert (
-        f"'{tmp_path}/ranker.pkl'; the scorer is trained and kept, {tmp_path}/scorer.pt; the same command trains"
+        f"'{tmp_path}/ranker.pkl'; the scorer is trained and saved in {tmp_path}/scorer.pt; the same command trains"
         in message
     )
     test = str(data / "Fold1" / "test.txt")
@@ -362,7 +364,7 @@ def test_a_disk_without_room_is_found_before_training(data, tmp_path, monkeypatc
     monkeypatch.setattr(rank.AutoRanker, "fit", None)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9, 1000))
     assert rankstruct(["rank", str(data), "--fold", "1", *QUICK, "--output", str(tmp_path / "out")]) == 1
-    assert "out: expected room for 1.4 MB on its disk, got 0.0 MB" in capsys.readouterr().err
+    assert "out: expected 1.4 MB of free disk space, got 0.0 MB" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("output", ["{data}/Fold1/test.txt", "{data}/Fold1/test.txt/deeper"])
@@ -382,7 +384,7 @@ def test_ctrl_c_says_that_nothing_is_finished(data, tmp_path, monkeypatch, capsy
     with monkeypatch.context() as patch:
         patch.setattr(rank, "save_scorer", stop)
         assert rankstruct(given) == 130
-    assert "is not finished, the same command begins it again" in capsys.readouterr().err
+    assert "is incomplete, the same command starts again" in capsys.readouterr().err
     assert set(contents(tmp_path)) == {".lock", "request.json"}
     with monkeypatch.context() as patch:
         patch.setattr(rank, "_tested", stop)
@@ -397,9 +399,7 @@ def test_files_without_validation_and_test(data, tmp_path):
     result = json.loads((tmp_path / "a" / "result.json").read_text())
     assert (result["test"], result["validation_lists"], result["lists"]) == ({}, 30, {"train": [30, 180]})
     card = (tmp_path / "a" / "README.md").read_text()
-    assert (
-        "The 30 lists were dealt into parts; each chose settings and recipe of models that the others trained." in card
-    )
+    assert "The 30 lists were split into folds; hyperparameters and model were selected by cross-validation." in card
     assert f"{SELECTION[1:]}." in card
     assert "There were no test lists." in card
     test = ["--test", str(data / "Fold1" / "test.txt")]
@@ -412,15 +412,15 @@ def test_files_without_validation_and_test(data, tmp_path):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["{data}"], "has Fold1: choose one, such as --fold 1"),
+        (["{data}"], "has Fold1: select one, such as --fold 1"),
         (["{data}", "--fold", "7"], "Fold7: expected a folder with train.txt, vali.txt, test.txt, got none"),
-        (["{data}/Fold1", "--fold", "1"], "Fold1 has no folds but the files themselves: leave out --fold"),
+        (["{data}/Fold1", "--fold", "1"], "Fold1 has train, vali and test files instead of folds: remove --fold"),
         (
             ["{data}/nowhere"],
             "nowhere: no such folder; give --train FILE, or a folder with train.txt, vali.txt and test.txt",
         ),
         (["{data}/Fold1/train.txt"], "train.txt: a file; give --train "),
-        (["{data}", "--train", "x.txt"], "not both"),
+        (["{data}", "--train", "x.txt"], "give either FOLDER"),
         (["--train", "{data}/none.txt"], "none.txt: no such file"),
         (["{data}", "--fold", "1", "--measures", "quality"], "quality"),
         (["{data}", "--fold", "1", "--select", "quality"], "quality"),
@@ -467,7 +467,7 @@ def test_columns_are_found_by_their_names(data, tmp_path, capsys):
     capsys.readouterr()
     text = (tmp_path / "same.csv").read_text()
     for changed, said in (
-        (text.replace("f00", "new"), "it lacks 'f00', and it has also 'new'"),
+        (text.replace("f00", "new"), "missing: 'f00', unknown: 'new'"),
         (text.replace("label", "relevance"), "expected one column 'label'"),
     ):
         (tmp_path / "wrong.csv").write_text(changed)
@@ -485,4 +485,4 @@ def test_a_table_with_another_number_of_features_is_refused(finished, data, tmp_
     folder = tmp_path / "model"
     shutil.copytree(finished, folder)
     assert rankstruct(["predict", "--run", str(folder), "--data.predict_path", str(tmp_path / "few.csv")]) == 1
-    assert "as many as the model was trained on, got 2: 'a, b'" in capsys.readouterr().err
+    assert "as in training, got 2: 'a, b'" in capsys.readouterr().err

@@ -132,14 +132,14 @@ def kinds():
     yield "integers", table, {"change": lambda X, part: (10 * X).astype(int)}, {}
     yield "nulls", table, {"columns": with_gaps}, {}
     yield "queries with blanks", table, {"qid": "New York {}".format, "docid": "Area {}".format}, {}
-    yield "queries with tabs", table, {"qid": "a\t{}".format}, {"run": "no place for the query 'a\\t0'"}
-    yield "queries with line ends", table, {"qid": "a\n{}".format}, {"run": "no place for the query 'a\\n0'"}
+    yield "queries with tabs", table, {"qid": "a\t{}".format}, {"run": "cannot represent the query 'a\\t0'"}
+    yield "queries with line ends", table, {"qid": "a\n{}".format}, {"run": "cannot represent the query 'a\\n0'"}
     yield "numbers as names", table, {"qid": int, "docid": int}, {}
     yield "columns in another order", table, {"columns": in_other_order}, {}
     more = {"columns": lambda found, part: found | ({"more": found["f0"]} if part == "new" else {})}
-    yield "a column more", table, more, {"predict": "it has also 'more'"}
+    yield "a column more", table, more, {"predict": "unknown: 'more'"}
     less = {"columns": lambda found, part: {k: v for k, v in found.items() if part != "new" or k != "f2"}}
-    yield "a column less", table, less, {"predict": "it lacks 'f2'"}
+    yield "a column less", table, less, {"predict": "missing: 'f2'"}
     yield "CSV", table, csv, {}
     yield "CSV, queries with commas", table, csv | {"qid": 'a, "b" {}'.format}, {}
     yield "CSV, Unicode names", table, csv | {"names": ["ä b", "日", "c,d", 'e"f']}, {}
@@ -151,19 +151,19 @@ def kinds():
         "longer vectors later",
         vectors,
         {"change": wide(5)},
-        {"predict": "expected 4 features, as many as in training, got 5"},
+        {"predict": "expected 4 features, as in training, got 5"},
     )
     yield (
         "shorter vectors later",
         vectors,
         {"change": wide(3)},
-        {"predict": "expected 4 features, as many as in training, got 3"},
+        {"predict": "expected 4 features, as in training, got 3"},
     )
     yield (
         "shorter test vectors",
         vectors,
         {"change": wide(3, "test")},
-        {"rank": "expected 4 features, as many as other files have, got 3"},
+        {"rank": "expected 4 features, as in the other files, got 3"},
     )
     yield "mapped", converted, {}, {}
     yield "mapped float16", converted, {"dtype": "float16"}, {}
@@ -179,14 +179,14 @@ def kinds():
         "a test table with fewer columns",
         short,
         {},
-        {"rank": "expected 4 features, as many as other files have, got 3"},
+        {"rank": "expected 4 features, as in the other files, got 3"},
     )
     long = mixed(table, lambda path, part: svmlight(path, part, change=wide(8, part)), "test")
     yield (
         "a test file with more features than columns",
         long,
         {},
-        {"rank": "test.txt: expected 4 features, as many as "},
+        {"rank": "test.txt: expected 4 features, as in "},
     )
 
 
@@ -332,7 +332,7 @@ def test_files_without_labels_to_speak_of_are_predicted(tmp_path, quick, capsys)
     (tmp_path / "none.txt").write_text("\n".join(line.partition(" ")[2] for line in text.splitlines()))
     status, told = said(capsys, "predict", "--run", tmp_path / "out", "--data.predict_path", tmp_path / "none.txt")
     assert status == 1
-    assert "none.txt:1: expected a finite number (of float32's range) as label, got 'qid:0'; put one in front" in told
+    assert "none.txt:1: expected a finite number (of float32's range) as label, got 'qid:0'; add one in front" in told
 
 
 @pytest.mark.parametrize(
@@ -377,7 +377,7 @@ def test_feature_ids_from_0_are_kept_in_mind(tmp_path, quick, capsys):
     assert np.array_equal(*found)
     status, told = said(capsys, "rank", "--zero-based", *given)  # of the ones from 1
     assert status == 1
-    assert "differs in zero_based; choose another --output" in told
+    assert "differs in zero_based; use another --output" in told
     status, told = said(capsys, "predict", "--run", folder / "out", "--data.predict_path", tmp_path / "0" / "new.txt")
     assert status == 1
     assert "new.txt:1: expected feature ids from 1, got '0:" in told

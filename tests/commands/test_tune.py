@@ -139,12 +139,15 @@ def test_trials_that_cannot_be_trained_do_not_end_the_search(config, tmp_path, c
     found = tune(config, space, output=tmp_path / "some", trials=3, processes=0)
     states = {(each["point"]["model.regularization"], each["state"]) for each in found["trials"]}
     assert states == {("-1", "failed"), ("0.1", "complete")}
-    with pytest.raises(ValueError, match="none of the first 2 trials could be trained: regularization must be >= 0"):
+    with pytest.raises(ValueError, match="all of the first 2 trials failed: regularization must be >= 0"):
         tune(config, ["model.regularization=uniform:-2,-1"], output=tmp_path / "none", trials=2, processes=0)
 
 
 @pytest.mark.parametrize("key", ["a", ""])
-@pytest.mark.parametrize("rest", ["", "log:1", "log:1,2,3", "int:1,x", "lg:1,2", "choice:", "choice:[1", "choice:1,1"])
+@pytest.mark.parametrize(
+    "rest",
+    ["", "log:1", "log:1,2,3", "int:1,x", "lg:1,2", "choice:", "choice:[1", "choice:1,1", "choice:{a: 1, a: 2}"],
+)
 def test_malformed_spaces_are_refused(key, rest):
     with pytest.raises(ValueError, match="--space takes KEY=log:LOW,HIGH"):
         parse_space([f"{key}={rest}"])
@@ -179,11 +182,11 @@ def test_wrong_usage_is_said_in_one_line(config, tmp_path, capsys, monkeypatch):
     assert "trainer.max_epochs: expected int or null, got many" in message(
         "--space", "trainer.max_epochs=choice:1,many", code=2
     )
-    assert "there is nothing to search" in message()
+    assert "empty search space" in message()
     good = ["--space", "model.regularization=log:1,2"]
     assert "trials must be at least 1, got 0" in message(*good, "--trials", "0")
     assert "no such file or folder" in message(*good, "--data.builtin", "null", "--data.path", str(tmp_path / "none"))
-    assert "a key is given once" in message(*good, *good)
+    assert "expected a new key with values" in message(*good, *good)
     assert not (tmp_path / "out").exists()
     monkeypatch.setitem(sys.modules, "optuna", None)
     assert "pip install 'rankstruct[tune]'" in message(*good)

@@ -108,15 +108,15 @@ def test_a_csv_table_of_lists(tmp_path, monkeypatch, name):
     [
         (
             "x,y,kind\n1,2,good\n",
-            "file without a column 'qid' has rows with a class each; .* has columns qid, label and",
+            "file without a column 'qid' has got classification data; .* has columns qid, label and",
         ),
         ("", "file without a column 'qid'"),
         ("qid,x\n1,2\n", "expected one column 'label', got 'qid, x'"),
-        ("qid,label,x\n", "expected documents, one a row, got none"),
+        ("qid,label,x\n", "expected documents, one per row, got none"),
         ("a;b;kind\n1;2;good\n", "columns qid, label and features; this one has 'a, b, kind'"),
         ("QID,Qid,label,x\n1,1,0,1\n", "without a column 'qid' .*; this one has 'QID, Qid, label, x'"),
         ("qid,LABEL,Label,x\n1,1,0,1\n", "expected one column 'label', got 'qid, LABEL, Label, x'"),
-        ("qid,label,x\n1,0,a\n", "row 1: expected a number in column 'x', got 'a'; .* numbers but 'qid' and 'docid'"),
+        ("qid,label,x\n1,0,a\n", "row 1: expected a number in column 'x', got 'a'; .* except 'qid' and 'docid'"),
         ("qid,label,when\n1,0,2024-01-01\n", "row 1: expected a number in column 'when', got '2024-01-01'"),
         ("qid;label;x\n1;0;1\n1;0;0,5\n", "row 2: expected a number in column 'x', got '0,5'; .* decimal point"),
         (
@@ -131,14 +131,17 @@ def test_a_csv_table_of_lists(tmp_path, monkeypatch, name):
         ("qid;label;x\n1;0;1;7\n", "row 1: expected 3 cells between semicolons, .*, got 4: '1;0;1;7'"),
         ("qid,label,x\n1,,1\n", "row 1: expected a number in column 'label', got none; where nothing is known, give 0"),
         ("qid,docid,label,x\n1,,1,2\n", "row 1: expected a name in column 'docid', got none"),
-        ("qid,label,x\n1,16777217,1\n", "row 1: expected a grade that float32 holds, up to 16777216, .*got 16777217"),
+        (
+            "qid,label,x\n1,16777217,1\n",
+            "row 1: expected a grade that is exact in float32, up to 16777216, .*got 16777217",
+        ),
         ("qid,label,x\n1,1,1e39\n", "row 1: expected finite numbers .*float32's range.* in 'x'"),
-        ("Unnamed: 0,qid,label,x\n0,1,1,2\n", "got 'Unnamed: 0' for number 1; a row's number .* is no feature"),
-        ("q\0i\0d\0", "expected text in UTF-8, got zero characters, as in UTF-16 without a byte order mark; save"),
+        ("Unnamed: 0,qid,label,x\n0,1,1,2\n", "got 'Unnamed: 0' for column 1; the row number .* is not a feature"),
+        ("q\0i\0d\0", "expected text in UTF-8, got null characters, as in UTF-16 without a byte order mark; save"),
         ("qid,label,x\n1,-1,1\n", "row 1: expected a grade, an integer from 0 in column 'label'"),
-        ("qid,label,x\n1,0,1\n2,0,1\n1,0,1\n", "row 3: expected the documents of a query to be neighbours"),
+        ("qid,label,x\n1,0,1\n2,0,1\n1,0,1\n", "row 3: expected contiguous documents of each query"),
         ("qid,label,x\n,0,1\n", "row 1: expected a name in column 'qid'"),
-        (",qid,label,x\n0,1,0,1\n", "got '' for number 1; a row's number .* is no feature"),
+        (",qid,label,x\n0,1,0,1\n", "got '' for column 1; the row number .* is not a feature"),
         ("qid,label,x,x\n1,0,1,2\n", "got 'x' for number 4"),
     ],
 )
@@ -197,7 +200,7 @@ def test_missing_values_are_told_once_a_reading_by_column(tmp_path, monkeypatch,
         ({"label": None}, "expected one column 'label', got 'qid, x"),
         ({"label": [*[1] * 499, 0.5]}, r"row 500: expected a grade, an integer from 0 in column 'label'"),
         ({"label": [*[1] * 80, None, *[1] * 419]}, r"row 81: expected a number in column 'label'"),
-        ({"qid": [*range(499), 7]}, r"row 500: expected the documents of a query to be neighbours, got qid:7 again, .* row 8"),
+        ({"qid": [*range(499), 7]}, r"row 500: expected contiguous documents of each query, got qid:7 again, .* row 8"),
         ({"qid": [*range(499), None]}, r"row 500: expected a name in column 'qid'"),
         ({"x": [*[0.0] * 300, float("nan"), *[0.0] * 199]}, r"row 301: expected finite numbers .* in 'x'"),
         ({"x": [*[0.0] * 300, 1e39, *[0.0] * 199]}, r"row 301: expected finite numbers"),
@@ -207,8 +210,8 @@ def test_missing_values_are_told_once_a_reading_by_column(tmp_path, monkeypatch,
         ({"x": [*[[1.0, 2.0]] * 80, *[[1.0]] * 420], "y": None, "z": None}, "row 81: .* length, 2 as in row 1, in column 'x'"),
         ({"x": [*[[1.0, 2.0]] * 499, None], "y": None, "z": None}, "row 500: expected a list of numbers in column 'x', got none"),
         ({"x": [[]] * 500, "y": None, "z": None}, "expected lists of numbers in column 'x', got empty ones"),
-        ({"__index_level_0__": list(range(500))}, "got '__index_level_0__' for number 6; a row's number .* is no feature"),
-        ({"x": None, "y": None, "z": None}, "expected columns of features beside label, qid, docid, got none"),
+        ({"__index_level_0__": list(range(500))}, "got '__index_level_0__' for column 6; the row number .* is not a feature"),
+        ({"x": None, "y": None, "z": None}, "expected feature columns in addition to label, qid, docid, got none"),
         ({name: [] for name in COLUMNS}, "expected"),
     ],
 )  # fmt: skip
@@ -232,13 +235,22 @@ def test_no_such_files_and_no_pyarrow(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(
         DataError,
-        match=r"a.parquet: Parquet, Arrow and CSV files of lists are read by pyarrow, which is not installed; pip",
+        match=r"a.parquet: Parquet, Arrow and CSV files of lists require pyarrow, which is not installed; pip",
     ):
         read_lists(tmp_path / "a.parquet", cache=False)
 
 
 TEXT = "qid,label,x,y,z\nq 1,1,0.5,True,2\nq 1,0,1.5,FALSE,3\nNA,2.0,2.5,,4\n"
 PACKINGS = {"": lambda data: data, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+
+
+@pytest.mark.parametrize("cut", [-1, 5])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
+def test_csv_whose_bytes_are_not_of_the_encoding_of_its_mark(tmp_path, encoding, cut):
+    content = TEXT.encode(encoding)
+    (tmp_path / "a.csv").write_bytes(content[:-1] if cut < 0 else content + b"\xff" * cut)
+    with pytest.raises(DataError, match=rf"a.csv: expected {encoding.upper()} text, by its byte order mark, got: "):
+        read_lists(tmp_path / "a.csv", cache=False)
 
 
 @pytest.mark.parametrize("packed", PACKINGS)
@@ -254,7 +266,7 @@ def test_csv_of_every_form(tmp_path, caplog, separator, encoding, packed):
         assert data.features.tolist() == [[0.5, 1, 2], [1.5, 0, 3], [2.5, 0, 4]]
         assert (data.labels.tolist(), data.qids.tolist()) == ([1, 0, 2], ["q 1", "NA"])
         said = [each.message for each in caplog.records]
-        capitals = [f"{path}: column 'Label' is taken for 'label'", f"{path}: column 'QID' is taken for 'qid'"]
+        capitals = [f"{path}: column 'Label' is used as 'label'", f"{path}: column 'QID' is used as 'qid'"]
         assert said[:-1] == (capitals if names != "qid,label" else [])
         assert said[-1] == f"{path}: 1 missing value (empty, null or NaN) was read as 0: 1 in column 'y'"
         assert feature_names(path) == ["x", "y", "z"]
@@ -314,7 +326,7 @@ TYPES = {
         of("float64", [1, math.nan, 2]),
         "row 2: .*got nan",
         "row 2: .*, got nan",
-        "row 2: .*got NaN; make it null",
+        "row 2: .*got NaN; use null",
     ),
     "nulls": (of("float64", [1, None, 2]), "row 2: .*, got none", "row 2: .*, got none", [1, 0, 2]),
     "nulls, float16": (
@@ -337,18 +349,18 @@ TYPES = {
         [0.5] * 3,
     ),
     **{
-        kind: (of(kind, ["1.0", "1", "2"]), WHOLE, ["1.0", "1", "2"], f"got {kind}; make numbers of them, or leave")
+        kind: (of(kind, ["1.0", "1", "2"]), WHOLE, ["1.0", "1", "2"], f"got {kind}; convert it to numbers, or remove")
         for kind in ("string", "large_string", "string_view")
     },
     "names": (
         of("string", ["a", "a", "b"]),
         "row 1: expected a number in column 'c', got 'a'",
         ["a", "a", "b"],
-        "got string; make",
+        "got string; convert",
     ),
     "no name": (of("string", ["1", "", "2"]), "row 2: .*, got ''", "row 2: expected a name", "got string"),
     **{
-        kind: (of(kind, [b"a", b"a", b"b"]), f"got {kind}", ["a", "a", "b"], f"got {kind}; leave")
+        kind: (of(kind, [b"a", b"a", b"b"]), f"got {kind}", ["a", "a", "b"], f"got {kind}; remove")
         for kind in ("binary", "large_binary", "binary_view")
     },
     "fixed bytes": (
@@ -368,7 +380,7 @@ TYPES = {
             of(kind, DAYS),
             "got date",
             [str(day) for day in DAYS],
-            "got date.*; make a number of each, such as the days",
+            "got date.*; convert it to numbers, such as days",
         )
         for kind in ("date32", "date64")
     },
@@ -377,7 +389,7 @@ TYPES = {
             of("timestamp", NOON, unit),
             "got timestamp",
             [f"2024-01-01 12:00:00{rest}"] * 3,
-            "got timestamp.*; make",
+            "got timestamp.*; convert",
         )
         for unit, rest in (("ms", ".000"), ("us", ".000000"), ("ns", ".000000000"))
     },
@@ -385,39 +397,49 @@ TYPES = {
         of("timestamp", NOON, "ms", "UTC"),
         "got timestamp",
         ["2024-01-01 12:00:00.000Z"] * 3,
-        "got timestamp.*; make",
+        "got timestamp.*; convert",
     ),
     "time32": (
         of("time32", [datetime.time(1)] * 3, "ms"),
         "got time32",
         ["01:00:00.000"] * 3,
-        "got time32.*; make a number of each",
+        "got time32.*; convert it to numbers",
     ),
     "time64": (
         of("time64", [datetime.time(1)] * 3, "us"),
         "got time64",
         ["01:00:00.000000"] * 3,
-        "got time64.*; make a number",
+        "got time64.*; convert it to numbers",
     ),
     "duration": (
         of("duration", [datetime.timedelta(1)] * 3, "s"),
         "got duration",
         ["86400"] * 3,
-        "got duration.*; make a number",
+        "got duration.*; convert it to numbers",
     ),
     "interval": (
         of("month_day_nano_interval", [(1, 1, 1)] * 3),
         "got month_day",
         "got month_day",
-        "got month_day.*; make",
+        "got month_day.*; convert",
     ),
     "dictionary": (pa.array(WHOLE).dictionary_encode(), WHOLE, NAMES, WHOLE),
     "dictionary, nulls": (pa.array([1, None, 2]).dictionary_encode(), "row 2: .*none", "row 2: .*none", [1, 0, 2]),
+    **{
+        f"dictionary of {kind}": (
+            pa.array(["a", "a", "b"], getattr(pa, kind)()).dictionary_encode(),
+            "expected a number|got dictionary",
+            ["a", "a", "b"],
+            "got dictionary<",
+        )
+        for kind in ("string_view", "binary_view")
+        if hasattr(pa, kind)
+    },
     "dictionary of strings": (
         pa.array(NAMES).dictionary_encode(),
         WHOLE,
         NAMES,
-        "got dictionary<.*; make numbers of them",
+        "got dictionary<.*; convert it to numbers",
     ),
     "runs": (pa.RunEndEncodedArray.from_arrays([2, 3], [1, 2]), WHOLE, NAMES, WHOLE),
     "list": (of("list_", LISTS, pa.int64()), "got list", "got list", LISTS),
@@ -437,13 +459,18 @@ TYPES = {
         "got list",
         [[1, 0], [1, 2], [3, 4]],
     ),
-    "list of strings": (of("list_", [["a"]] * 3, pa.string()), "got list", "got list", "got string; make numbers"),
+    "list of strings": (
+        of("list_", [["a"]] * 3, pa.string()),
+        "got list",
+        "got list",
+        "got string; convert it to numbers",
+    ),
     "list of lists": (of("list_", [[[1]]] * 3, pa.list_(pa.int64())), "got list", "got list", "got list"),
     "ragged": (
         of("list_", [[1, 1], [1], [1]], pa.int64()),
         "got list",
         "got list",
-        "row 2: .*lists of one length, 2 as in row 1",
+        "row 2: .*lists of the same length, 2 as in row 1",
     ),
     "no list": (
         of("list_", [[1, 1], None, [1, 1]], pa.int64()),
@@ -455,13 +482,13 @@ TYPES = {
         of("struct", [{"a": 1}] * 3, [("a", pa.int64())]),
         "got struct",
         "got struct",
-        "got struct.*; leave the column out",
+        "got struct.*; remove the column",
     ),
     "map": (
         of("map_", [[("a", 1)]] * 3, pa.string(), pa.int64()),
         "got map",
         "got map",
-        "got map.*; leave the column out",
+        "got map.*; remove the column",
     ),
     "union": (
         pa.UnionArray.from_sparse(pa.array([0] * 3, pa.int8()), [pa.array(WHOLE)]),
@@ -483,7 +510,7 @@ TYPES = {
     ),
     "large decimals": (
         of("decimal128", [D(12345678901234567890)] * 3, 20, 0),
-        "row 1: expected a grade that float32 holds",
+        "row 1: expected a grade that is exact in float32",
         ["12345678901234567890"] * 3,
         [12345678901234567890] * 3,
     ),

@@ -346,7 +346,7 @@ def test_what_is_evaluated_is_there_once(world, sizes, lists):
     ("options", "message"),
     [
         ({}, "lists_per_batch or documents_per_batch"),
-        ({"lists_per_batch": 2, "documents_per_batch": 2}, "one of them"),
+        ({"lists_per_batch": 2, "documents_per_batch": 2}, "give either lists_per_batch"),
         ({"lists_per_batch": 0}, "lists_per_batch must be at least 1, got 0"),
         ({"documents_per_batch": -1}, "documents_per_batch must be at least 1"),
         ({"lists_per_batch": 1, "max_list_size": 1}, "max_list_size must be at least 2, got 1"),

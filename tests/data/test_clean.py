@@ -149,7 +149,7 @@ def test_the_form_of_a_csv_file_of_classes_is_found(tmp_path, separator, encodin
     ("row", "message"),
     [
         ("1,x,a", "line 3: expected numbers, got 'x' in column 'area'"),
-        ("1,,a", "line 3: expected numbers, got '' in column 'area'; fill it in, or leave the row out"),
+        ("1,,a", "line 3: expected numbers, got '' in column 'area'; fill it in, or remove the row"),
         ("1e39,1,a", "line 3: expected finite numbers .* got '1e39' in column 'side'"),
         ("1,2", "line 3: expected 3 values, got 2"),
     ],

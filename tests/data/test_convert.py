@@ -101,7 +101,7 @@ def test_pieces_make_what_one_reading_makes(tmp_path, monkeypatch, pieces, kind,
 BROKEN = {
     "1 qid:q9 1:1 2:x 3:1": r":301: expected .*value of feature 2, got 'x'",
     "1 1:1 2:1 3:1": r":301: expected qid:<query> after the label, as on the lines before, got '1:1'",
-    "1 qid:q0 1:1 2:1 3:1": r":301: expected the documents of a query to be neighbours, got qid:q0 again, which began on line 1;",
+    "1 qid:q0 1:1 2:1 3:1": r":301: expected contiguous documents of each query, got qid:q0 again, which started on line 1;",
     "1 qid:z 1:1 2:0": r":301: expected features 1 to 3, as on most lines of this file, .*got 2 features, the last with id 2",
     "0.5 qid:z 1:1 2:0 3:1": r":301: expected a grade",
     "1 qid:z 1:1 2:0 3:1 # docid = \udcff": r":301: expected a docid in UTF-8",
@@ -149,9 +149,9 @@ def test_folders_formats_and_refusals(tmp_path):
     source = tmp_path / "set" / "Fold1" / "train.txt"
     for options, message in (
         ({"dtype": "float64"}, "dtype must be one of float32, float16"),
-        ({"target": tmp_path / "train.bin"}, "target must end in .rankdata"),
-        ({"target": made[0], "source": made[0]}, "two files"),
-        ({"dtype": "float16"}, "float16 is for dense features"),
+        ({"target": tmp_path / "train.bin"}, "target must have the suffix .rankdata"),
+        ({"target": made[0], "source": made[0]}, "different files"),
+        ({"dtype": "float16"}, "float16 requires dense features"),
         ({"source": tmp_path / "absent.txt"}, "absent.txt: expected a file that can be read"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -59,7 +59,7 @@ def test_concatenate_refuses(data):
         concatenate([])
     with pytest.raises(DataError, match=r"same number of features, got \[2, 1\].*num_features="):
         concatenate([data, RankingData.from_arrays([[1.0]], [0], ["z"])])
-    with pytest.raises(DataError, match="'a' returns at list 3"):
+    with pytest.raises(DataError, match="'a' is repeated at list 3"):
         concatenate([data, data])
 
 
@@ -141,11 +141,11 @@ NAMES = np.array(["a", "b", "c"])
         ((X, Y[:5], OFFSETS, NAMES), "got 5 labels, 6 rows"),
         (
             (X, Y, np.array([0, 3, 2, 6]), NAMES),
-            r"offsets must rise from 0 to the number of documents, 6; got \[0 3 2 6",
+            r"offsets must increase from 0 to the number of documents, 6; got \[0 3 2 6",
         ),
-        ((X, Y, np.array([0, 3, 5]), NAMES[:2]), "offsets must rise from 0"),
+        ((X, Y, np.array([0, 3, 5]), NAMES[:2]), "offsets must increase from 0"),
         ((X, Y, OFFSETS, NAMES[:2]), r"qids must have shape \[lists\] = \(3,\), got \(2,\)"),
-        ((X, Y, OFFSETS, np.array(["a", "b", "a"])), "qids must be all different; 'a' returns at list 2"),
+        ((X, Y, OFFSETS, np.array(["a", "b", "a"])), "qids must be unique; 'a' is repeated at list 2"),
         ((X, Y, OFFSETS, NAMES, NAMES), r"docids must have shape \[documents\] = \(6,\), got \(3,\)"),
     ],
 )
@@ -155,7 +155,7 @@ def test_refused(args, message):
 
 
 def test_from_arrays_refuses():
-    with pytest.raises(DataError, match="'a' returns at list 2; sort by qid"):
+    with pytest.raises(DataError, match="'a' is repeated at list 2; sort by qid"):
         RankingData.from_arrays(X, Y, ["a", "a", "b", "b", "a", "a"])
     with pytest.raises(DataError, match=r"y and qid must have shape \[documents\].*\(6,\) and \(5,\)"):
         RankingData.from_arrays(X, Y, QID[:5])

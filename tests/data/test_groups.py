@@ -48,8 +48,8 @@ def test_from_comments(tmp_path):
     assert data.grouped_by(r"host = (\S+)").groups.tolist() == [1, 0, 1]
     assert data.with_groups(data.comment_values("host")).groups.tolist() == [1, 0, 1]
     for expression, message in (
-        (r"url = \S+/(x|y)", r"finds nothing in the comment of document 1 \(list '1'\).*1 such in all"),
-        ("host", "one pair of parentheses"),
+        (r"url = \S+/(x|y)", r"does not match the comment of document 1 \(list '1'\).*1 comments do not match"),
+        ("host", "one capture group"),
         ("(", "must be a regular expression"),
     ):
         with pytest.raises(DataError, match=message):
@@ -59,10 +59,10 @@ def test_from_comments(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "give groups, comment= or column=, one of them"),
-        ({"groups": [1, 2, 3, 4], "column": 0}, "one of them"),
+        ({}, "give exactly one of groups, comment= and column="),
+        ({"groups": [1, 2, 3, 4], "column": 0}, "exactly one of"),
         ({"groups": [1, 2]}, r"groups must have shape \[documents\] = \(4,\), got \(2,\)"),
-        ({"column": 1}, "column must be a feature, 0 to 0; got 1"),
+        ({"column": 1}, "column must be a feature index from 0 to 0; got 1"),
         ({"comment": "(x)"}, "no document has a comment"),
     ],
 )

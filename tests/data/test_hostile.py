@@ -170,7 +170,7 @@ def test_group_files_that_overflow(tmp_path, sizes):
 
 def test_offsets_that_overflow_are_refused():
     offsets = np.array([0, 2**63 - 1, -(2**63), -2, 3])  # whose differences rise
-    with pytest.raises(DataError, match="offsets must rise from 0 to the number of documents, 3"):
+    with pytest.raises(DataError, match="offsets must increase from 0 to the number of documents, 3"):
         RankingData(np.zeros((3, 1), np.float32), np.zeros(3, np.float32), offsets, np.array(["a", "b", "c", "d"]))
 
 
@@ -183,7 +183,7 @@ def test_gzip_bombs(tmp_path, monkeypatch):
         refused(
             read_svmlight,
             path,
-            "bomb.txt.gz: expected a gzip file of lines, got one of .* unpacks to more",
+            "bomb.txt.gz: expected a gzip file of lines, got one of .* decompresses to more",
             cache=False,
         )
     write(path, gzip.compress(b"1 qid:a 1:1\n0 qid:a 1:2\n"))
@@ -237,7 +237,7 @@ def test_crafted_headers(tmp_path, caplog, header):
     assert load_arrays(path) is None
     assert "crafted.rankdata is damaged" in caplog.text
     assert "\n" not in caplog.records[0].getMessage()
-    refused(read_lists, path, "crafted.rankdata is damaged or no file of this version")
+    refused(read_lists, path, "crafted.rankdata is damaged or not from this version")
     path.write_bytes(struct.pack("<8sIQ", b"rankdat2", zlib.crc32(struct.pack("<Q", 2**63)), 2**63))
     refused(read_lists, path, "crafted.rankdata is damaged")
 
@@ -291,7 +291,7 @@ def test_a_dense_array_that_no_memory_holds(tmp_path, monkeypatch):
     refused(
         read_svmlight,
         path,
-        "more numbers than there is memory for, features 2 x 2147483646; give sparse=True",
+        "not enough memory for features 2 x 2147483646; use sparse=True",
         sparse=False,
         cache=False,
     )
@@ -347,10 +347,10 @@ def test_one_file_with_any_line_ends_and_marks(reader, tmp_path):
     }.items():
         found = told(reader, write(tmp_path / f"{name}.csv", other))
         assert np.array_equal(found, expected) if isinstance(found, np.ndarray) else found == expected, name
-    for code in () if reader is read_csv else ("utf-16", "utf-16-le", "utf-16-be", "utf-32"):
+    for code in () if reader in (read_csv, read_csv_ratings) else ("utf-16", "utf-16-le", "utf-16-be", "utf-32"):
         path = write(tmp_path / f"{code}.csv", text.encode(code))
         refused(
-            reader, path, r"expected text in UTF-8, got UTF-16 or UTF-32, as its first bytes say \(.*\); save the file"
+            reader, path, r"expected text in UTF-8, got UTF-16 or UTF-32, by its first bytes \(.*\); save the file"
         )
     if reader is not read_arff:
         refused(
@@ -377,10 +377,10 @@ def test_packed_files_are_read_or_their_damage_is_named(reader, suffix, tmp_path
     ]
     for content in damaged[:2] if suffix == ".zst" else damaged:  # which has no checksum here
         refused(
-            reader, write(path, content), f"packed{suffix}: expected a whole {kind} file, as its first bytes say, got: "
+            reader, write(path, content), f"packed{suffix}: expected a complete {kind} file, as its first bytes indicate, got: "
         )
     monkeypatch.setattr(text_module, "_UNPACKED", 10**5)
-    refused(reader, write(path, pack(b"\n" * 10**7)), f"expected a {kind} file of lines, got one of .* unpacks to more")
+    refused(reader, write(path, pack(b"\n" * 10**7)), f"expected a {kind} file of lines, got one of .* decompresses to more")
 
 
 def test_zstandard_without_a_library(tmp_path, monkeypatch):
@@ -390,7 +390,7 @@ def test_zstandard_without_a_library(tmp_path, monkeypatch):
     refused(
         read_run,
         path,
-        r"run.zst: Zstandard files are read by Python 3.14, or by the package zstandard, .*; pip install zstandard",
+        r"run.zst: Zstandard files require Python 3.14 or the package zstandard, .*; pip install zstandard",
     )
 
 

@@ -71,7 +71,7 @@ def test_only_ascii_blanks_separate(file):
 def test_names_that_begin_as_remarks_do(file, caplog):
     text = "# a remark\n##\n#301 0 d 1\n# 302 0 d 2\n# 0 e 2\n"
     assert read_qrels(file(text)) == {"#301": {"d": 1}, "#": {"e": 2}}
-    assert "2 lines that begin with # are read" in caplog.text
+    assert "2 lines that start with # are read" in caplog.text
     with pytest.raises(DataError, match=r"file.txt:2: expected 4 columns.*put a blank after the # of a comment"):
         read_qrels(file("1 0 a 1\n#2 a 1\n"))
 
@@ -87,18 +87,18 @@ def test_names_that_begin_as_remarks_do(file, caplog):
         (
             read_qrels,
             "7 0 a b 1\n",
-            "file.txt:1: expected 4 columns.* tabs or blanks; got 5.* a name with blanks needs tabs",
+            "file.txt:1: expected 4 columns.* tabs or blanks; got 5.* names with blanks require tabs",
         ),
-        (read_qrels, "7\t0\ta\t1\n7\t\ta\t1\n", "file.txt:2: expected 4 columns.* got 4, one of them empty"),
+        (read_qrels, "7\t0\ta\t1\n7\t\ta\t1\n", "file.txt:2: expected 4 columns.* got 4, one of which is empty"),
         (read_qrels, "7 0 a 9007199254740993\n", "file.txt:1: expected an integer as label"),
         (read_qrels, "query-id corpus-id score\nq a 0.5\n", "file.txt:2: expected an integer as label, got '0.5'"),
         (
             read_qrels,
             "7 0 a 1\n\ufeff8 0 a 1\n",
-            r"file.txt:2: expected a byte order mark \(U\+FEFF\) at the beginning",
+            r"file.txt:2: expected a byte order mark \(U\+FEFF\) only at the start",
         ),
         (read_run, "q Q0 New York 1 9.5 s\n", "file.txt:1: expected 6 columns.*; got 7, 'q Q0 New York 1 9.5 s'"),
-        (read_scores, "0.5\n0.5 # 3\n", "file.txt:2: expected 1 words, the last of them a score, as on line 1, got 3"),
+        (read_scores, "0.5\n0.5 # 3\n", "file.txt:2: expected 1 words, the last one a score, as on line 1, got 3"),
         (read_qrels, "7 0 a 0.5\n", "file.txt:1: expected an integer as label, got '0.5'"),
         (
             read_qrels,
@@ -142,18 +142,18 @@ def test_join(caplog):
     assert joined.judged.tolist() == [False, True, True, False]
     assert joined.pooled.tolist() == [False, True, True, True]
     assert (joined.only_in_run, joined.only_in_qrels) == (("9",), ("3",))
-    assert "1 queries that only the run has are left out: 9" in caplog.text
-    assert "1 queries that only the qrels has are left out: 3" in caplog.text
+    assert "1 queries that occur only in the run are left out: 9" in caplog.text
+    assert "1 queries that occur only in the qrels are left out: 3" in caplog.text
     with pytest.raises(DataError, match="queries in common; got run queries 9 and qrels queries 1, 2, 3"):
         join_run({"9": {"a": 1.0}}, qrels)
 
 
 def test_names_of_two_types_are_no_names_in_common():
     with pytest.raises(
-        DataError, match=r"names of queries must be of one type in run and qrels, got int .* and str in the qrels"
+        DataError, match=r"names of queries must be of the same type in run and qrels, got int .* and str in the qrels"
     ):
         join_run({1: {"a": 1.0}}, {"1": {"a": 1}})
-    with pytest.raises(DataError, match="names of documents must be of one type in run and qrels, got int"):
+    with pytest.raises(DataError, match="names of documents must be of the same type in run and qrels, got int"):
         join_run({"1": {7: 1.0}}, {"1": {"7": 1}})
     with pytest.raises(DataError, match="queries in common; got run queries 1 and qrels queries 2"):
         join_run({1: {"a": 1.0}}, {2: {"a": 1}})
@@ -215,15 +215,15 @@ def test_writing_refuses_and_leaves_the_old_file(tmp_path):
     path = tmp_path / "run.txt"
     path.write_text("old")
     for name in ("b\tc", "b\n", "b\r", " b", "b ", "\ud800"):
-        with pytest.raises(ValueError, match=r"a run has no place for the document .*; rename it"):
+        with pytest.raises(ValueError, match=r"a run cannot represent the document .*; rename it"):
             write_run(path, replace(data, docids=Names.of(["a", name])), [2, 1])
-        with pytest.raises(ValueError, match=r"a run has no place for the query .*; rename it"):
+        with pytest.raises(ValueError, match=r"a run cannot represent the query .*; rename it"):
             write_run(path, replace(data, qids=Names.of([name])), [2, 1])
-    with pytest.raises(ValueError, match=r"a run has no place for the query '\\ufeffq'"):
+    with pytest.raises(ValueError, match=r"a run cannot represent the query '\\ufeffq'"):
         write_run(path, replace(data, qids=Names.of(["\ufeffq"])), [2, 1])
     with pytest.raises(ValueError, match="a run has no place for the tag ''"):
         write_run(path, data, [2, 1], tag="")
-    with pytest.raises(ValueError, match="a document once in a query, got 5-1 again in query 5"):
+    with pytest.raises(ValueError, match="each document once in a query, got 5-1 again in query 5"):
         write_run(path, replace(data, docids=Names.of(["", "5-1"])), [2, 1])
     with pytest.raises(ValueError, match=r"scores must have shape \[documents\] = \(2,\), got \(3,\)"):
         write_run(path, data, [1, 2, 3])
@@ -239,7 +239,7 @@ def test_a_name_with_blanks_is_written_between_tabs(tmp_path, caplog):
     data = RankingData.from_arrays(np.zeros((2, 1)), np.zeros(2), ["q", "q 2"], docids=["a", "New York"])
     write_run(tmp_path / "run.txt", data, [2.0, 1.0])
     assert (tmp_path / "run.txt").read_text() == "q\tQ0\ta\t1\t2.0\trankstruct\nq 2\tQ0\tNew York\t1\t1.0\trankstruct\n"
-    assert "columns are separated by tabs, for names that have blanks, which trec_eval does not read" in caplog.text
+    assert "columns are separated by tabs since names contain blanks; trec_eval cannot read this" in caplog.text
     assert read_run(tmp_path / "run.txt") == {"q": {"a": 2.0}, "q 2": {"New York": 1.0}}
 
 

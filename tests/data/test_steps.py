@@ -49,7 +49,9 @@ def test_what_a_model_carries_takes_the_place_of_what_was_fitted():
     taken = fits[0].with_preparation(fits[1].preparation)
     assert not taken.preparation.equals(fits[0].preparation)
     np.testing.assert_array_equal(taken(test).features, fits[1](test).features)
-    with pytest.raises(ValueError, match=r"trained behind \['standardize'\].*by \['append-log:0.001', 'standardize'\]"):
+    with pytest.raises(
+        ValueError, match=r"trained with preparation \['standardize'\].* data have \['append-log:0.001', 's"
+    ):
         fits[0].with_preparation(fit_preparation(["standardize"], test)[0].preparation)
 
 
@@ -63,8 +65,8 @@ def test_names():
     assert full_names(["binarize:2", "log", "unlabelled-as-bad"]) == ["binarize:2", "log:0.001", "unlabelled-as-bad"]
     for names, message in (
         (["binarize:x"], "expected a number"),
-        (["clean"], "unknown preparation step 'clean'; known are query-minmax, .*append-log, .*binarize"),
-        (["remove-zero-rows:3"], "remove-zero-rows takes no number"),
+        (["clean"], "unknown preparation step 'clean'; known steps are query-minmax, .*append-log, .*binarize"),
+        (["remove-zero-rows:3"], "remove-zero-rows does not accept a number"),
         (["log:0"], "above 0"),
         ("log", r"write \['log'\]"),
     ):

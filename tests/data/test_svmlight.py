@@ -135,7 +135,7 @@ def test_omitted_features_of_a_file_that_writes_zeros(read):
 
 GOOD = "1 qid:1 1:0.5 2:1\n0 qid:1 1:2 2:1\n"
 BAD_LINES = {
-    "label missing": ("qid:1 1:2\n", "finite number .* as label, got 'qid:1'; put one in front"),
+    "label missing": ("qid:1 1:2\n", "finite number .* as label, got 'qid:1'; add one in front"),
     "label no number": ("x qid:1 1:2\n", "as label, got 'x'"),
     "label NaN": ("nan qid:1 1:2\n", "as label, got 'nan'"),
     "label huge": ("1e39 qid:1 1:2\n", "as label, got '1e39'"),
@@ -143,9 +143,9 @@ BAD_LINES = {
     "label fractional": ("0.5 qid:1 1:2\n", "a grade .*got '0.5'; labels='real'"),
     "qid missing": ("1 1:2\n", "qid:<query> after the label, as on the lines before, got '1:2'"),
     "qid empty": ("1 qid: 1:2\n", "a name after qid:, got nothing"),
-    "qid with #": ("1 qid:a#b 1:2\n", "a query's name without #, which begins a remark, got 'qid:a#b'"),
-    "qid before NBSP": ("1 qid:1\u00a01:2 2:1\n", r"blanks or tabs around the qid, got U\+00A0 in '1\\xa01:2', which does not"),
-    "qid at NBSP": ("1 qid:7\u00a0 1:2\n", r"blanks or tabs around the qid, got U\+00A0 in '7\\xa0', which does not"),
+    "qid with #": ("1 qid:a#b 1:2\n", "a query name without #, which starts a comment, got 'qid:a#b'"),
+    "qid before NBSP": ("1 qid:1\u00a01:2 2:1\n", r"blanks or tabs around the qid, got U\+00A0 in '1\\xa01:2', which is not"),
+    "qid at NBSP": ("1 qid:7\u00a0 1:2\n", r"blanks or tabs around the qid, got U\+00A0 in '7\\xa0', which is not"),
     "qid at vertical tab": ("1 qid:\x0b7 1:2\n", r"blanks or tabs around the qid, got U\+000B"),
     "label before NBSP": ("1\u00a0qid:1 1:2\n", r"as label, got '1\\xa0qid:1'"),
     "value before NBSP": ("1 qid:1 1:2\u00a02:1\n", "value of feature 1, got '2\\\\xa02:1'"),
@@ -166,8 +166,8 @@ BAD_LINES = {
     "value huge": ("1 qid:1 1:1 2:1e39\n", "value of feature 2, got '1e39'"),
     "value enormous": ("1 qid:1 2:-1e9999999999\n", "value of feature 2, got '-1e9999999999'"),
     "id zero": ("1 qid:1 0:1\n", "feature ids from 1, got '0:1'; zero_based=True"),
-    "id twice": ("1 qid:1 1:1 1:2\n", "ids that rise along the line, got '1:2'"),
-    "id falls": ("1 qid:1 2:1 1:2\n", "ids that rise along the line, got '1:2'"),
+    "id twice": ("1 qid:1 1:1 1:2\n", "increasing feature ids on the line, got '1:2'"),
+    "id falls": ("1 qid:1 2:1 1:2\n", "increasing feature ids on the line, got '1:2'"),
     "id enormous": ("1 qid:1 99999999999999999999:1\n", "a feature as id:value"),
     "id large": ("1 qid:1 2147483648:1\n", "ids up to 2147483646, got '2147483648:1'; renumber"),
 }  # fmt: skip
@@ -186,28 +186,28 @@ def test_bad_files(read, tmp_path):
         read("")
     with pytest.raises(DataError, match="only blank lines and comments"):
         read("\n# nothing\n")
-    with pytest.raises(DataError, match="got none in the whole file"):
+    with pytest.raises(DataError, match="got none in the file"):
         read("1 qid:1\n0 qid:1\n")
     with pytest.raises(DataError, match=r"absent.txt: expected a file that can be read, got: No such file"):
         read_svmlight(tmp_path / "absent.txt", cache=False)
-    with pytest.raises(DataError, match="expected a whole gzip file"):
+    with pytest.raises(DataError, match="expected a complete gzip file"):
         read(gzip.compress(GOOD.encode() * 50)[:-12])
     with pytest.raises(DataError, match=r"train.txt:1: expected qid:<query> after the label, got none; .*group_file="):
         read("1 1:2\n")
-    with pytest.raises(DataError, match=r"train.txt:1: .*got 'qid:1'; put one in front, such as 0"):
+    with pytest.raises(DataError, match=r"train.txt:1: .*got 'qid:1'; add one in front, such as 0"):
         read("qid:1 1:2\n")
     with pytest.raises(DataError, match=r"train.txt:2: expected no qid:, as on the lines before"):
         read("1 1:2\n1 qid:1 1:2\n")
 
 
 def test_returning_query_names_both_lines(read):
-    with pytest.raises(DataError, match=r"train.txt:4: .*got qid:1 again, which began on line 1; sort the file by qid"):
+    with pytest.raises(DataError, match=r"train.txt:4: .*got qid:1 again, which started on line 1; sort the file by qid"):
         read("1 qid:1 1:1\n0 qid:2 1:1\n\n1 qid:1 1:1\n")
 
 
 def test_feature_beyond_num_features(read):
     with pytest.raises(
-        DataError, match=r"train.txt:1: expected feature ids up to 1, got '2:1'; pass a greater num_feat"
+        DataError, match=r"train.txt:1: expected feature ids up to 1, got '2:1'; increase num_feat"
     ):
         read(GOOD, num_features=1)
     with pytest.raises(DataError, match="ids up to 1, got '2:1'"):
@@ -233,7 +233,7 @@ def test_bad_group_files(tmp_path):
         read_svmlight(path, group_file=tmp_path / "nowhere", cache=False)
     sizes.write_text("3\n")
     path.write_text("0 qid:1 1:1\n")
-    with pytest.raises(DataError, match=r"rank.train:1: expected lines without qid:.*leave group_file out"):
+    with pytest.raises(DataError, match=r"rank.train:1: expected lines without qid:.*remove group_file"):
         read_svmlight(path, group_file=sizes, cache=False)
 
 

@@ -9,14 +9,16 @@ from itertools import dropwhile
 from pathlib import Path
 
 import pytest
+from programs import SCRIPTS
+from programs import main as program
 from scripts_by_path import script
 
+from papers.plan import read_plan
 from rankstruct.cli import COMMANDS, main
 from rankstruct.commands import fit_exact
 from rankstruct.commands._arguments import find_configs
 from rankstruct.commands.fit import complete_config
 from rankstruct.data import digits
-from rankstruct.experiments.plan import read_plan
 
 pytestmark = pytest.mark.usefixtures("no_pictures_here")
 
@@ -126,6 +128,10 @@ def test_a_command_on_a_page_is_understood(words, run, monkeypatch):
     words = list(dropwhile(lambda word: re.fullmatch(r"[A-Z_]+=.*", word), words))  # of the environment
     if words[0] == "torchrun":
         words = ["rankstruct", *words[words.index("rankstruct") + 1 :]]
+    if words[0] == "python" and (name := Path(words[1]).stem) in SCRIPTS:
+        assert words[1] == f"scripts/{name}.py"
+        check_rest(name, *options_of(lambda: program([name, *words[2:]])))
+        return
     if words[0] == "python":
         assert (ROOT / words[1]).is_file()
         if words[1] != "scripts/ray_train.py":  # Ray is not there
@@ -151,6 +157,7 @@ def test_pages_have_commands_of_all_kinds():
         "test",
         "configs",
     }
+    assert {words[1] for _, words in WRITTEN if words[0] == "python"} >= {f"scripts/{name}.py" for name in SCRIPTS}
 
 
 @pytest.fixture

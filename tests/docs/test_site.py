@@ -233,6 +233,7 @@ def test_papers_are_written_and_what_is_not_there_is_said(tmp_path, capsys):
         ({"results": {"r": ["c"]}}, "no page shows the table r: c"),
         ({"found": "{r: a b; x, y; RR}"}, "the columns are loss, AP"),
         ({"command": "rankstruct guess --config x"}, "no such command or script: rankstruct guess"),
+        ({"command": "rankstruct experiment --config x"}, "no such command or script: rankstruct experiment"),
         ({"command": "python scripts/nothing.py"}, "no such command or script: python"),
         ({"command": "rankstruct fit --config y"}, "no config y"),
         ({"state": "not run"}, "expected results, or a state"),
@@ -245,6 +246,18 @@ def test_papers_are_written_and_what_is_not_there_is_said(tmp_path, capsys):
         assert said in error
     assert write_results.main([*paper_page(tmp_path / "key", measured="AP"), "--check"]) == 2
     assert "unexpected keyword argument 'measured'" in capsys.readouterr().err
+
+
+def test_what_makes_a_result_is_its_script_with_its_package_and_its_config():
+    named = ["scripts/experiment.py", "scripts/papers", "configs/experiment-wins.yaml"]
+    assert write_results.makers("python scripts/experiment.py --config experiment-wins", ROOT) == named
+    assert write_results.makers("python scripts/benchmark.py oracles", ROOT) == [
+        "scripts/benchmark.py",
+        "scripts/benchmarks",
+    ]
+    assert all((ROOT / each).exists() for each in write_results.PACKAGES.values())
+    with pytest.raises(ValueError, match="no config experiment-win:"):
+        write_results.makers("python scripts/experiment.py --config experiment-win", ROOT)
 
 
 def test_a_result_older_than_its_config_is_stale(tmp_path, capsys, monkeypatch):

@@ -218,7 +218,7 @@ def test_where_somebody_looks_on_it_is_not_taken(short):
         ({"where": torch.tensor([1, 1, 0])}, "where must be boolean"),
         ({"where": torch.tensor([True, False])}, "where must have the shape of scores"),
         ({"where": [True, True, True]}, "where must be a torch.Tensor"),
-        ({"mask": torch.tensor([True, True, True])}, "there is no mask=; give where="),
+        ({"mask": torch.tensor([True, True, True])}, "there is no mask=; pass where="),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("measure", ["AP", "nDCG", "F1"])

@@ -310,7 +310,7 @@ def test_weights_and_reductions(its):
     torch.testing.assert_close(its.make(reduction="sum")(scores, labels, **keep), each @ weights)
     torch.testing.assert_close(its.make(reduction="none")(scores, labels, **keep), each * weights)
     assert its.make()(scores, labels, weights=torch.zeros(6), **its.groups()) == 0
-    with pytest.raises(ValueError, match=r"weights must be one a list, shape \(6,\); got \(5,\)"):
+    with pytest.raises(ValueError, match=r"weights must be one per list, shape \(6,\); got \(5,\)"):
         its.make()(scores, labels, weights=torch.ones(5), **its.groups())
     for wrong, shown in ((-0.5, "-0.5"), (float("nan"), "nan"), (float("inf"), "inf")):
         bad = torch.ones(6).index_fill(0, torch.tensor([2]), wrong)
@@ -489,7 +489,7 @@ def test_what_1e38_and_labels_of_1000_gave_as_nan():
     each = rs.SquaredLoss(reduction="none")(torch.full((4, 1), 1.2e19), torch.zeros(4, 1))
     assert each.isfinite().all()
     with pytest.raises(
-        ValueError, match="labels go up to 1e\\+09, too large to take every grade for a threshold; give grades="
+        ValueError, match="labels go up to 1e\\+09, too many grades to use each as a threshold; pass grades="
     ):
         rs.GradedLoss("AP")(torch.zeros(2), torch.tensor([0, 10**9]))
 
@@ -518,7 +518,7 @@ def test_item_weights_of_1_change_nothing_and_0_leaves_a_document_out(its):
     scores, labels, where = draw()
     loss = its.make(reduction="none")
     if not its.item_weights:
-        with pytest.raises(TypeError, match="this loss takes no item_weights"):
+        with pytest.raises(TypeError, match="this loss does not support item_weights"):
             loss(scores, labels, where=where, item_weights=torch.ones(6, 12), **its.groups())
         expected = loss(scores, labels, where=where, **its.groups())
         assert torch.equal(loss(scores, labels, where=where, item_weights=None, **its.groups()), expected)
@@ -585,7 +585,7 @@ def test_item_weights_are_checked(its):
             ValueError, match=rf"item_weights must be finite and >= 0; that of document \[2, 3\] is {shown}"
         ):
             loss(scores, labels, item_weights=each)
-    with pytest.raises(ValueError, match=r"item_weights must be one a document, shape \(6, 12\) on cpu; got \(6,\)"):
+    with pytest.raises(ValueError, match=r"item_weights must be one per document, shape \(6, 12\) on cpu; got \(6,\)"):
         loss(scores, labels, item_weights=torch.ones(6))
     with pytest.raises(TypeError, match=r"item_weights must be a torch.Tensor, got list"):
         loss(scores, labels, item_weights=[1.0])
@@ -690,7 +690,7 @@ def test_labels_below_0_are_refused_with_the_way_out(its, padding):
         torch.testing.assert_close(its.make()(scores, given, where=given >= 0, **its.groups()), expected)
         if its.signed:
             with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message=".* labels are -100 and no other is below 0")
+                warnings.filterwarnings("ignore", message=".* labels are -100 and no other is negative")
                 assert its.make()(scores, given) != expected
             continue
         with pytest.raises(ValueError, match=rf"{way_out} \[{row}, {column}\] is {padding}$"):
@@ -722,18 +722,18 @@ def test_offsets_may_be_a_list_and_a_mask_is_refused_by_the_name_of_where(its):
     tensor = its.make()(scores[0], labels[0], offsets=torch.tensor([0, 5, 12]), **groups)
     for ends in ([0, 5, 12], np.array([0, 5, 12])):
         assert torch.equal(its.make()(scores[0], labels[0], offsets=ends, **groups), tensor)
-    with pytest.raises(TypeError, match="there is no mask=; give where=, True for a real document"):
+    with pytest.raises(TypeError, match="there is no mask=; pass where=, True for a real document"):
         its.make()(scores, labels, mask=where, **its.groups())
-    with pytest.raises(TypeError, match="there is no indexes=, the list of each document; give offsets="):
+    with pytest.raises(TypeError, match="there is no indexes=, the list of each document; pass offsets="):
         its.make()(scores[0], labels[0], indexes=torch.zeros(12).long(), **groups)
-    with pytest.raises(TypeError, match="there is no group=, the size of each list; give offsets="):
+    with pytest.raises(TypeError, match="there is no group=, the size of each list; pass offsets="):
         its.make()(scores[0], labels[0], group=[5, 7], **groups)
 
 
 @pytest.mark.parametrize("make", [rs.StructuredHingeLoss, rs.SmoothLoss, rs.GradedLoss, rs.DirectLoss, rs.LambdaLoss])
 @pytest.mark.parametrize("name", ["k", "top_k", "at"])
 def test_a_cut_off_is_asked_for_by_the_measures_name(make, name):
-    with pytest.raises(TypeError, match=f"there is no {name}=; a cut-off goes behind the measure, such as 'nDCG@10'"):
+    with pytest.raises(TypeError, match=f"there is no {name}=; append the cut-off to the measure's name, such as 'nDCG@10'"):
         make("nDCG", **{name: 10})
 
 
@@ -835,7 +835,7 @@ def test_what_is_no_argument_is_refused_by_name():
     scores, labels, where = draw(dtype=torch.float32)
     for loss in (rs.StructuredHingeLoss("AP"), rs.ListNetLoss(), rs.LambdaLoss()):
         with pytest.raises(
-            TypeError, match="unexpected keyword argument 'were'; beside the lists this loss takes where, offsets"
+            TypeError, match="unexpected keyword argument 'were'; in addition to scores and labels, this loss accepts where"
         ):
             loss(scores, labels, were=where)
         with pytest.raises(TypeError, match="positional arguments"):

@@ -108,7 +108,7 @@ def test_graded_is_the_sum_over_thresholds(measure, reference, loops, monkeypatc
 
 def test_graded_refusals():
     scores, labels, _ = make()
-    with pytest.raises(ValueError, match="take the place of min_relevant"):
+    with pytest.raises(ValueError, match="the thresholds replace min_relevant"):
         rs.GradedLoss("nDCG(min_relevant=1)@10")
     with pytest.raises(ValueError, match="grade_weights must be 2 numbers"):
         rs.GradedLoss("AP", grades=[1, 2], grade_weights=[1.0])

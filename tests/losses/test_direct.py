@@ -78,12 +78,12 @@ def test_what_is_refused():
         rs.DirectLoss("AP", reference="ideal")
     scores, labels = torch.zeros(2, 3), torch.zeros(2, 3)
     for lists, message in (
-        ({"mask": labels > 0}, "there is no mask=; give where="),
+        ({"mask": labels > 0}, "there is no mask=; pass where="),
         ({"wheer": labels > 0}, "'wheer'"),
     ):
         with pytest.raises(TypeError, match=message):
             rs.PerturbedLoss(rs.StructuredHingeLoss("AP"))(scores, labels, **lists)
-    with pytest.raises(TypeError, match="this loss takes no item_weights"):
+    with pytest.raises(TypeError, match="this loss does not support item_weights"):
         rs.PerturbedLoss(rs.StructuredHingeLoss("AP"))(scores, labels, item_weights=torch.ones(2, 3))
 
 

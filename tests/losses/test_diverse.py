@@ -138,7 +138,7 @@ def test_a_diverse_measure_goes_by_its_name_wherever_a_measure_does(reference):
 
 def test_missing_groups_are_asked_for():
     scores, labels = torch.randn(4, 9), torch.randint(0, 2, (4, 9))
-    message = "diverse_nDCG@5 needs groups=, one whole number a document"
+    message = "diverse_nDCG@5 needs groups=, one whole number per document"
     with pytest.raises(ValueError, match=message):
         rs.most_violated(scores, labels, "diverse_nDCG@5")
     with pytest.raises(ValueError, match=message):
@@ -154,5 +154,5 @@ def test_direct_and_graded_losses_of_diverse_measures():
     torch.testing.assert_close(graded(scores, labels, groups=groups), predicted)
     offsets, flat = torch.tensor([0, 9, 18, 27, 36]), (scores.flatten(), labels.flatten())
     torch.testing.assert_close(graded(*flat, groups=groups.flatten(), offsets=offsets), predicted)
-    with pytest.raises(TypeError, match="takes no reference_scores"):
+    with pytest.raises(TypeError, match="does not accept reference_scores"):
         rs.DirectLoss("AP")(scores, labels, reference_scores=scores)

@@ -157,5 +157,5 @@ def test_all_grades_of_the_labels_compile_and_map(measure, options):
         each = rs.GradedLoss(measure, reduction="none", **options)
         mapped = torch.func.vmap(lambda s, y, w, each=each: each(s, y, where=w))(scores, labels, where)
         torch.testing.assert_close(mapped, each(scores, labels, where=where))
-    with pytest.raises(ValueError, match="give grades="):
+    with pytest.raises(ValueError, match="pass grades="):
         torch.func.vmap(loss)(scores, labels + 10**6)

@@ -91,7 +91,7 @@ def test_options_are_checked():
         rs.ListNetLoss("label")
     with pytest.raises(ValueError, match="temperature must be a finite number above 0, got -1"):
         rs.ApproxNDCGLoss(temperature=-1)
-    with pytest.raises(ValueError, match="ApproxNDCGLoss takes nDCG or another normalised discounted gain, got DCG"):
+    with pytest.raises(ValueError, match="ApproxNDCGLoss requires nDCG or another normalised discounted gain, got DCG"):
         rs.ApproxNDCGLoss("DCG")
     with pytest.raises(ValueError, match=r"labels must be 0 or more .*; that of document 1 is -1"):
         rs.ApproxNDCGLoss()(torch.zeros(2), torch.tensor([1, -1]))

@@ -156,7 +156,7 @@ def test_options_are_checked():
         rs.RankNetLoss(sigma=math.nan)
     with pytest.raises(ValueError, match=r"scheme must be one of 'ndcg1', 'ndcg2', .* got 'ndcg3'"):
         rs.LambdaLoss(scheme="ndcg3")
-    with pytest.raises(ValueError, match="LambdaLoss takes nDCG or another normalised discounted gain, got AP"):
+    with pytest.raises(ValueError, match="LambdaLoss requires nDCG or another normalised discounted gain, got AP"):
         rs.LambdaLoss("AP")
     with pytest.raises(ValueError, match=r"labels must be 0 or more .*; that of document 1 is -1"):
         rs.LambdaLoss()(torch.zeros(2), torch.tensor([1, -1]))

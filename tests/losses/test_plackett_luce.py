@@ -451,7 +451,7 @@ def test_options_are_checked():
     with pytest.raises(ValueError, match="disparity must be a finite number >= 0, got -1"):
         rs.ExposureLoss(disparity=-1)
     with pytest.raises(
-        ValueError, match="a Plackett-Luce policy takes nDCG or another normalised discounted gain, got AP"
+        ValueError, match="a Plackett-Luce policy requires nDCG or another normalised discounted gain, got AP"
     ):
         rs.PLRankLoss("AP")
     with pytest.raises(ValueError, match="k must be a whole number >= 1, got 0"):

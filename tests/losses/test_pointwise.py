@@ -127,7 +127,7 @@ def test_options_and_labels_are_checked():
 
 def test_labels_of_minus_100_are_warned_of_where_they_look_like_padding():
     scores = torch.zeros(2, 3)
-    warned = r"^2 labels are -100 and no other is below 0: .* leave it out with where=labels >= 0$"
+    warned = r"^2 labels are -100 and no other is negative: .* mask it with where=labels >= 0$"
     labels = torch.tensor([[2, 1, -100], [0, -100, -100]])
     real = torch.tensor([[True, True, True], [True, True, False]])
     for kind in (torch.int64, torch.float32, torch.float64):

@@ -129,7 +129,7 @@ def test_sigma_is_saved_and_what_is_refused():
     other = rs.SmoothLoss("nDCG@10")
     other.load_state_dict(loss.state_dict())
     assert other.sigma == 0.25
-    with pytest.raises(ValueError, match="AP is not discount times gain"):
+    with pytest.raises(ValueError, match="AP is not a discounted gain"):
         rs.SmoothLoss("AP")
     with pytest.raises(ValueError, match="sigma must be a finite number above 0, got 0"):
         rs.SmoothLoss("nDCG", sigma=0)

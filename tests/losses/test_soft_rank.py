@@ -235,7 +235,7 @@ def test_sigma_is_saved_and_what_is_refused():
     assert repr(rs.SoftRankLoss("P@3", ranks="normal").with_sigma(0.5)) == (
         "SoftRankLoss(P@3, sigma=0.5, ranks=normal, reduction=mean)"
     )
-    with pytest.raises(ValueError, match="AP is not discount times gain"):
+    with pytest.raises(ValueError, match="AP is not a discounted gain"):
         rs.SoftRankLoss("AP")
     with pytest.raises(ValueError, match="sigma must be a finite number above 0, got 0"):
         rs.SoftRankLoss(sigma=0)

@@ -131,7 +131,7 @@ def test_weights_and_reductions():
     torch.testing.assert_close(loss(scores, labels, **keep, reduction="none"), each * weights)
     zero = rs.StructuredHingeLoss("AP")(scores, labels, weights=torch.zeros(6))
     assert zero == 0
-    with pytest.raises(ValueError, match=r"weights must be one a list, shape \(6,\); got \(5,\)"):
+    with pytest.raises(ValueError, match=r"weights must be one per list, shape \(6,\); got \(5,\)"):
         rs.StructuredHingeLoss("AP")(scores, labels, weights=torch.ones(5))
     with pytest.raises(ValueError, match="reduction must be one of 'mean', 'sum', 'none', got 'avg'"):
         rs.StructuredHingeLoss("AP", reduction="avg")

@@ -174,8 +174,8 @@ def test_an_exact_fit_learns_and_is_certified():
     ("options", "message"),
     [
         ({"measure": "AP"}, "discounted gains, got AP"),
-        ({"measure": "RR@10"}, "for RR take P@1"),
-        ({"measure": "nDCG@10", "rescaling": "slack"}, "as in P@k and WTA, not for nDCG@10; take rescaling='margin'"),
+        ({"measure": "RR@10"}, "for RR use P@1"),
+        ({"measure": "nDCG@10", "rescaling": "slack"}, "as in P@k and WTA, got nDCG@10; use rescaling='margin'"),
         ({"measure": "P@10", "rescaling": "both"}, "rescaling must be one of 'margin', 'slack', got 'both'"),
         ({"measure": "P@10", "kind": "ramp"}, "kind must be one of 'average', 'max', got 'ramp'"),
     ],
@@ -187,6 +187,6 @@ def test_what_it_does_not_take_is_refused(options, message):
 
 def test_several_gains_are_refused_by_place():
     with pytest.raises(
-        ValueError, match=r"one gain under nDCG@10: give it min_relevant=.*; that of document \[0, 1\] is 1"
+        ValueError, match=r"one gain under nDCG@10: set min_relevant=.*; that of document \[0, 1\] is 1"
     ):
         rs.TopSurrogateLoss("nDCG@10")(torch.zeros(1, 3), torch.tensor([[0, 1, 2]]))

@@ -56,7 +56,7 @@ def test_negative_labels_where_grades_are_needed():
         evaluate(SCORES, labels, name, where=labels >= 0)
     with pytest.raises(ValueError, match=way_out):  # all of them have to know what it means
         evaluate(SCORES, labels, ["AP(min_relevant=-1)", "AP"])
-    with pytest.raises(ValueError, match=r"list 1, document 0 has label -1 with gain -0.5.*give min_relevant="):
+    with pytest.raises(ValueError, match=r"list 1, document 0 has label -1 with gain -0.5.*pass min_relevant="):
         evaluate(SCORES, labels, nDCG(gain=lambda y: torch.exp2(y) - 1))
     where = torch.ones_like(labels, dtype=torch.bool)
     where[1, 0] = False
@@ -86,20 +86,20 @@ def test_labels_too_large_for_the_exponential_gain():
         ({"empty": 2}, "empty must be one of"),
         ({"convention": "trec"}, "convention must be None or 'letor', got 'trec'"),
         ({"convention": "letor", "ties": "worst"}, "convention='letor' keeps the input order"),
-        ({"convention": "letor", "empty": "skip"}, "counts an empty list 0"),
+        ({"convention": "letor", "empty": "skip"}, "counts an empty list as 0"),
         ({"where": torch.ones(3, dtype=torch.bool)}, "where must have the shape of scores"),
         ({"where": torch.ones(2, 3, dtype=torch.bool), "offsets": torch.tensor([0, 6])}, "not both"),
         ({"offsets": [0, 3, 6]}, "with offsets, scores must be flat"),
-        ({"num_relevant": [3]}, r"num_relevant must be one a list, shape \(2,\); got \(1,\)"),
+        ({"num_relevant": [3]}, r"num_relevant must be one per list, shape \(2,\); got \(1,\)"),
         ({"num_relevant": [3, -1]}, "num_relevant must be counts >= 0; list 1 has -1"),
         ({"num_relevant": [3, math.nan]}, "num_relevant must be counts >= 0; list 1 has nan"),
-        ({"num_relevant": [2, 1]}, "it is 1 for list 1, which holds 2; count by the same min_relevant"),
-        ({"ideal_labels": [1, 2]}, r"ideal_labels must hold .* got \(2,\)"),
-        ({"ideal_labels": [[1.0], [math.inf]]}, "those of list 1 hold an infinity"),
-        ({"ideal_offsets": [0, 1, 2]}, "ideal_offsets tell the lists of flat ideal_labels; give these too"),
+        ({"num_relevant": [2, 1]}, "it is 1 for list 1, which has 2; count with the same min_relevant"),
+        ({"ideal_labels": [1, 2]}, r"ideal_labels must be .* got \(2,\)"),
+        ({"ideal_labels": [[1.0], [math.inf]]}, "those of list 1 contain an infinity"),
+        ({"ideal_offsets": [0, 1, 2]}, "ideal_offsets require flat ideal_labels; pass these too"),
         (
             {"ideal_labels": [1.0, 1.0], "ideal_offsets": [0, 1, 2]},
-            "ideal_offsets go with flat lists, which offsets, qid or",
+            "ideal_offsets require flat lists, with offsets, qid or",
         ),
     ],
 )
@@ -120,7 +120,7 @@ def test_flat_input():
 @pytest.mark.parametrize(
     ("ideal", "offsets", "message"),
     [
-        ([1.0, 1.0], [0, 2], r"ideal_offsets must be int64 \[3\], one more than there are lists, .* got \(2,\)"),
+        ([1.0, 1.0], [0, 2], r"ideal_offsets must be int64 \[3\], one more than the number of lists, .* got \(2,\)"),
         (
             [[1.0], [1.0]],
             [0, 1, 2],
@@ -128,7 +128,7 @@ def test_flat_input():
         ),
         ([1.0, 1.0], [0, 1, 3], "ideal_offsets must start at 0 and end at the number of ideal_labels, 2; got 0 to 3"),
         ([1.0, 1.0], [0, 3, 2], r"ideal_offsets must not decrease; ideal_offsets\[1\] = 3 > ideal_offsets\[2\] = 2"),
-        ([1.0, math.nan], [0, 1, 2], "flat ideal_labels must be finite; those of list 1 hold nan"),
+        ([1.0, math.nan], [0, 1, 2], "flat ideal_labels must be finite; those of list 1 contain nan"),
     ],
 )
 def test_flat_ideal_labels(ideal, offsets, message):
@@ -180,5 +180,5 @@ def test_a_cut_off_that_compute_does_not_look_at_is_refused():
 
     assert Deaf().cutoff is None
     assert Heeding(2).cutoff == Heir(2).cutoff == 2
-    with pytest.raises(ValueError, match=r"Deaf takes no cut-off: its compute does not look at self\.cutoff, got 2"):
+    with pytest.raises(ValueError, match=r"Deaf does not support a cut-off, since its compute does not use self\.cutoff; got 2"):
         Deaf(2)

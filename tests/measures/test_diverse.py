@@ -199,11 +199,11 @@ def test_ties_never_flatter_unless_input_order_is_asked_for():
 @pytest.mark.parametrize("name", NAMES)
 def test_refusals(name):
     lists = ([2.0, 1.0], [1, 0], [name])
-    with pytest.raises(ValueError, match=r"needs groups=, one id a document"):
+    with pytest.raises(ValueError, match=r"needs groups=, one id per document"):
         rs.evaluate(*lists)
     with pytest.raises(ValueError, match="LETOR tool has no"):
         rs.evaluate(*lists, groups=[0, 1], convention="letor")
-    with pytest.raises(ValueError, match="ideal_labels do not go with it"):
+    with pytest.raises(ValueError, match="cannot be combined with num_relevant or ideal_labels"):
         rs.evaluate(*lists, groups=[0, 1], ideal_labels=[1, 0])
     with pytest.raises(ValueError, match="groups must have the shape of scores"):
         rs.evaluate(*lists, groups=[0, 1, 2])
@@ -213,9 +213,9 @@ def test_options_that_are_refused():
     with pytest.raises(ValueError, match="StRecall needs a cut-off"):
         rs.StRecall()
     for name in ("nDCG", "RR", "AP@5", "AUC", "MeanNDCG", "diverse_nDCG@3"):
-        with pytest.raises(ValueError, match=r"diverse rankings go with .* that has a cut-off k, such as nDCG@10"):
+        with pytest.raises(ValueError, match=r"diverse rankings require .* with a cut-off k, such as nDCG@10"):
             rs.Diverse(name)
-    with pytest.raises(ValueError, match=r"diverse rankings go with .*; got nDCG$"):
+    with pytest.raises(ValueError, match=r"diverse rankings require .*; got nDCG$"):
         rs.diverse_nDCG()
     with pytest.raises(ValueError, match=r"unknown measure 'foo'.*, and any of them after diverse_$"):
         rs.parse_measure("diverse_foo@3")

@@ -152,25 +152,25 @@ def test_measures_differ_by_class_and_parameters():
 @pytest.mark.parametrize(
     ("written", "message"),
     [
-        ("nDCX@10", r"unknown measure 'nDCX' \(did you mean nDCG\?\); there are: Accuracy, alpha_DCG, "),
-        ("hello", "unknown measure 'hello'; there are: Accuracy, alpha_DCG, "),
-        ("AUC@10", "AUC takes no cut-off"),
+        ("nDCX@10", r"unknown measure 'nDCX' \(did you mean nDCG\?\); available: Accuracy, alpha_DCG, "),
+        ("hello", "unknown measure 'hello'; available: Accuracy, alpha_DCG, "),
+        ("AUC@10", "AUC does not support a cut-off"),
         ("R", r"R needs a cut-off; write R\(10\) or 'R@10'"),
         ("Success", r"Success needs a cut-off"),
         ("F(beta=0)", "beta of F must be a finite number above 0"),
-        ("Accuracy@3", "Accuracy takes no cut-off"),
-        ("pAUC(high=0.1)@3", "pAUC takes no cut-off"),
+        ("Accuracy@3", "Accuracy does not support a cut-off"),
+        ("pAUC(high=0.1)@3", "pAUC does not support a cut-off"),
         ("pAUC", r"pAUC needs high; write pAUC\(high=...\)"),
         ("pAUC(low=0.1,high=0.1)", "pAUC needs 0 <= low < high <= 1, got low=0.1 and high=0.1"),
         ("pAUC(high=1.1)", "pAUC needs 0 <= low < high <= 1, got low=0.0 and high=1.1"),
         ("pAUC(low=-0.1,high=1)", "pAUC needs 0 <= low < high <= 1"),
         ("pAUC(high='a')", "high of pAUC must be a finite number"),
         ("pAUC(high=0.5,min_tpr=1)", "min_tpr of pAUC must be at least 0 and below 1, got 1"),
-        ("WTA@1", "WTA takes no cut-off"),
-        ("mWTA@3", "mWTA takes no cut-off"),
+        ("WTA@1", "WTA does not support a cut-off"),
+        ("mWTA@3", "mWTA does not support a cut-off"),
         ("mWTA(gain='square')", "gain of nDCG must be"),
-        ("MeanNDCG(cutoff=3)", "MeanNDCG takes no cut-off"),
-        ("AP(gain='linear')", "AP has no parameter 'gain'; it takes: cutoff, min_relevant"),
+        ("MeanNDCG(cutoff=3)", "MeanNDCG does not support a cut-off"),
+        ("AP(gain='linear')", "AP has no parameter 'gain'; available: cutoff, min_relevant"),
         ("nDCG(gian='linear')", r"no parameter 'gian' \(did you mean gain\?\)"),
         ("ERU(d=3,half_life=5,min_relevant=2)", "ERU has no parameter 'min_relevant'"),
         ("ERU(d=3)", "ERU needs half_life"),
@@ -184,8 +184,8 @@ def test_measures_differ_by_class_and_parameters():
         ("nDCG(gain=linear)", "cannot read the options .* quoted"),
         ("AP(min_relevant=__import__('os'))", "cannot read the options"),
         ("AP(**{'cutoff': 3})", "cannot read the options"),
-        ("AP(cutoff=3)@3", "gives its cut-off twice"),
-        ("AP(rel=1,min_relevant=1)", "an option is given twice"),
+        ("AP(cutoff=3)@3", "has two cut-offs"),
+        ("AP(rel=1,min_relevant=1)", "an option occurs twice"),
         ("AP(cutoff=2.5)", "must be a whole number >= 1, got 2.5"),
         ("AP(cutoff=True)", "must be a whole number"),
         ("AP(min_relevant='high')", "min_relevant of AP must be a finite number, got 'high'"),
@@ -202,7 +202,7 @@ def test_what_is_not_understood(written, message):
 
 
 def test_neither_name_nor_measure():
-    with pytest.raises(TypeError, match=r"a measure is a name such as 'AP' or an object such as AP\(\), got 10"):
+    with pytest.raises(TypeError, match=r"a measure must be a name such as 'AP' or an object such as AP\(\), got 10"):
         parse_measure(10)
     with pytest.raises(TypeError, match=r"got <class .*AP'>"):
         parse_measure(AP)
@@ -270,15 +270,15 @@ def test_a_measure_of_ones_own(registry):
 
 
 def test_a_name_is_given_once(registry):
-    with pytest.raises(ValueError, match="a measure named 'ap' already"):
+    with pytest.raises(ValueError, match="a measure named 'ap' is already registered"):
 
         @register_measure
         class ap(AP):
             pass
 
-    with pytest.raises(ValueError, match="a measure named 'MAP' already"):
+    with pytest.raises(ValueError, match="a measure named 'MAP' is already registered"):
         register_measure(type("MAP", (AP,), {}))
-    with pytest.raises(TypeError, match="a measure is a subclass of Measure"):
+    with pytest.raises(TypeError, match="a measure must be a subclass of Measure"):
         register_measure(int)
     again = type("AP", (Measure,), {"__module__": AP.__module__, "compute": AP.compute})
     assert register_measure(again) is again
@@ -351,11 +351,11 @@ def test_values_are_found_by_the_name_that_was_given():
 
 def test_groups_and_other_libraries_names_are_answered():
     scores, labels, qid = torch.tensor([0.3, 0.2, 0.1, 0.0]), torch.tensor([0, 1, 1, 0]), torch.tensor([1, 1, 2, 2])
-    with pytest.raises(ValueError, match=r"groups= are hosts or topics.* give qid="):
+    with pytest.raises(ValueError, match=r"groups= are hosts or topics.* pass qid="):
         rs.evaluate(scores, labels, "AP", groups=qid)
     assert rs.evaluate(scores, labels, ["AP", "diverse_nDCG@2"], groups=qid)["AP"].shape == ()
     assert rs.evaluate(scores, labels, "AP", groups=qid, offsets=[0, 2, 4])["AP"].shape == (2,)
-    with pytest.raises(TypeError, match="there is no indexes=; give qid=, the list of each document"):
+    with pytest.raises(TypeError, match="there is no indexes=; pass qid=, the list of each document"):
         rs.evaluate(scores, labels, "AP", indexes=qid)
 
 
@@ -386,22 +386,22 @@ def test_lists_are_told_by_ids_in_any_order_or_by_sizes():
 def test_ids_of_lists_that_fit_nothing_are_refused():
     scores, labels = torch.tensor([0.3, 0.2, 0.1]), torch.tensor([0, 1, 1])
     for wrong, said in (
-        ({"qid": [1, 2]}, r"one entry a document, with scores \[documents\]; got \(2,\) and \(3,\)"),
+        ({"qid": [1, 2]}, r"one entry per document, with scores \[documents\]; got \(2,\) and \(3,\)"),
         ({"qid": [1, 1, float("nan")]}, "qid must not be missing; that of document 2 is"),
         ({"group": [2, 2]}, "add up to 3 documents; got 2 of sum 4"),
         ({"group": [2**62, 2**62, 2**62, 2**62 + 3]}, "add up to 3 documents; got 4 of sum 1.8"),
         ({"group": ["2", "1"]}, "add up to 3 documents; got 2, such as"),
         ({"qid": [1, 1, 2], "group": [2, 1]}, "not both"),
         ({"qid": [1, 2, 1], "groups": ["a", float("nan"), "b"]}, "groups must not be missing; that of document 1 is"),
-        ({"qid": [1, 2, 1], "docids": ["a", "b"]}, r"docids must be one a document, shape \(3,\); got \(2,\)"),
-        ({"qid": [1, 1, 2], "offsets": [0, 2, 3]}, "give qid or group, where, or offsets"),
+        ({"qid": [1, 2, 1], "docids": ["a", "b"]}, r"docids must be one per document, shape \(3,\); got \(2,\)"),
+        ({"qid": [1, 1, 2], "offsets": [0, 2, 3]}, "pass only one of qid or group, where, and offsets"),
     ):
         with pytest.raises(ValueError, match=said):
             rs.evaluate(scores, labels, "AP", **wrong)
     for wrong in ([0, 1], [0, 1, 1, 1], 0, [[0, 1, 1]]):
-        with pytest.raises(ValueError, match="labels must be one a document"):
+        with pytest.raises(ValueError, match="labels must be one per document"):
             rs.evaluate(scores, wrong, "AP", qid=[1, 2, 1])
-    with pytest.raises(ValueError, match="one entry a document"):
+    with pytest.raises(ValueError, match="one entry per document"):
         rs.evaluate(scores[None], labels[None], "AP", qid=[1])
     assert rs.evaluate(scores, labels, "AP", qid=[1, "1", 1])["AP"].tolist() == [0.5, 1.0]
     assert rs.evaluate(scores, labels, "AP", group=[2, 0, 1])["AP"].tolist() == [0.5, 0.0, 1.0]
@@ -424,7 +424,7 @@ def test_the_greatest_cut_off_is_none_and_a_greater_one_is_refused_by_name(kind,
         with pytest.raises(ValueError, match=rf"the cut-off of {name} must be at most 2147483647, got "):
             kind(cutoff=cutoff, **more)
     if not more:
-        with pytest.raises(ValueError, match=rf"the cut-off of {name} must be at most 2147483647, got one of 67 bits"):
+        with pytest.raises(ValueError, match=rf"the cut-off of {name} must be at most 2147483647, got an integer of 67 bits"):
             parse_measure(f"{name}@{'9' * 20}")
         with pytest.raises(ValueError, match=rf"the cut-off of {name} must be at most 2147483647"):
             rs.StructuredHingeLoss(f"{name}@{'9' * 20}")
@@ -435,7 +435,7 @@ def test_the_greatest_cut_off_is_none_and_a_greater_one_is_refused_by_name(kind,
     [
         ("ERR(max_grade=1e300)", "max_grade of ERR must be at most 1023"),
         ("F(beta=1e300)", r"beta of F must be at most 9.0072e\+15"),
-        (f"RBP(p={10**20})", r"patience of RBP must be at most 2\^53 in size, got one of 67 bits"),
+        (f"RBP(p={10**20})", r"patience of RBP must be at most 2\^53 in size, got an integer of 67 bits"),
         (f"AP(rel={-(10**20)})", r"min_relevant of AP must be at most 2\^53 in size"),
     ],
 )

@@ -15,7 +15,8 @@ SHORTER = {
     "08-text-re-ranker": {"epochs=6": "epochs=2"},
     "09-retrieval-with-a-memory-bank": {"range(3)": "range(2)"},
 }
-NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
 @pytest.mark.slow
@@ -33,7 +34,10 @@ def test_notebook_runs(path, tmp_path, monkeypatch):
     for cell in notebook.cells:
         for long, short in SHORTER.get(path.stem, {}).items():
             cell.source = cell.source.replace(long, short)
-    client = NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}})
+    folder = tmp_path / "notebooks"
+    folder.mkdir()
+    (tmp_path / "scripts").symlink_to(ROOT / "scripts")  # which are beside the notebooks
+    client = NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(folder)}})
     client.execute()  # raises at the first cell that fails
     errors = [o for cell in notebook.cells for o in cell.get("outputs", []) if o.get("name") == "stderr"]
     assert not errors, errors[0]["text"]

@@ -171,7 +171,7 @@ def test_pairs_without_an_oracle_are_refused_with_a_list():
     pairs = (("AP", "positional"), ("AUC", "first-relevant"), ("MeanNDCG", "pairwise"), ("mWTA", "pairwise"))
     for measure, feature_map in pairs:
         with pytest.raises(
-            ValueError, match=r"has no oracle; there are: .*AUC with Pairwise, .*DiscountedGain with Positional"
+            ValueError, match=r"has no oracle; available: .*AUC with Pairwise, .*DiscountedGain with Positional"
         ):
             rs.most_violated(torch.zeros(2), torch.tensor([0, 1]), measure, feature_map=feature_map)
 

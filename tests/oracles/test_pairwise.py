@@ -255,11 +255,11 @@ def test_leading_dimensions_and_dtypes_are_kept():
             "where .padded lists. or offsets",
         ),
         ({"measure": "APX"}, ValueError, "APX"),
-        ({"measure": "MeanNDCG"}, ValueError, "MeanNDCG has no oracle; there are: .*AUC with Pairwise"),
+        ({"measure": "MeanNDCG"}, ValueError, "MeanNDCG has no oracle; available: .*AUC with Pairwise"),
         (
             {"feature_map": "triplet"},
             ValueError,
-            "unknown feature map 'triplet'; there are: first-relevant, pairwise, partial-pairwise, pos",
+            "unknown feature map 'triplet'; available: first-relevant, pairwise, partial-pairwise, pos",
         ),
         ({"feature_map": 3}, TypeError, "feature_map must be a name or a FeatureMap"),
         ({"reference": "best"}, ValueError, "reference must be one of 'ideal', 'ideal-tied'"),

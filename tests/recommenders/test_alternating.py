@@ -151,8 +151,8 @@ def test_baselines():
 @pytest.mark.parametrize(
     ("scorer", "options", "message"),
     [
-        (rs.MatrixFactorization(40, 30), {"loss": rs.SmoothLoss("nDCG@10")}, "needs a loss that is convex"),
-        (rs.MatrixFactorization(40, 30, user_bias=True), {}, "no biases of users"),
+        (rs.MatrixFactorization(40, 30), {"loss": rs.SmoothLoss("nDCG@10")}, "requires a loss that is convex"),
+        (rs.MatrixFactorization(40, 30, user_bias=True), {}, "does not support user biases"),
         (rs.MatrixFactorization(40, 31), {}, "40 users and 31 items, the ratings 40 and 30"),
         (rs.MatrixFactorization(40, 30), {"regularization": 0.0}, "regularization must be above 0"),
         (rs.MatrixFactorization(40, 30), {"rounds": 0}, "rounds must be"),
@@ -202,7 +202,7 @@ def test_the_method_of_a_loss_lowers_every_users_objective(loss, method):
 
 
 def test_dc_needs_a_reference_that_scores_choose():
-    with pytest.raises(ValueError, match="method 'dc' needs a loss whose reference the scores choose"):
+    with pytest.raises(ValueError, match="method 'dc' requires a loss whose reference depends on the scores"):
         solve_users(rs.MatrixFactorization(40, 30), small().to_lists(), rs.ListNetLoss(), method="dc")
 
 

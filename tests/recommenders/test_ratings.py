@@ -80,9 +80,9 @@ def test_centred_grades(tmp_path):
         ("movielens100k", "1\t2\tgood\t0\n", "line 1: expected a number as rating, got 'good'"),
         ("movielens100k", "1\t2\t6\t0\n", "line 1: expected a rating from 1 to 5"),
         ("movielens100k", "1\t2\tnan\t0\n", "line 1: expected a rating from 1 to 5"),
-        ("movielens100k", "1\t2\t2.5\t0\n", "must be whole, got 2.5"),
+        ("movielens100k", "1\t2\t2.5\t0\n", "must be integers, got 2.5"),
         ("jester", "1 2 -11\n", "line 1: expected a rating from -10 to 10"),
-        ("jester", "1 2 3\n2 2 3\n\n1 2 4\n", "line 4: user '1' rates item '2' again"),
+        ("jester", "1 2 3\n2 2 3\n\n1 2 4\n", "line 4: user '1' rates item '2' more than once"),
         ("jester", "# nothing\n", "has no ratings"),
         ("jester", "\xff", "is not UTF-8"),
     ],
@@ -95,7 +95,7 @@ def test_broken_files_are_named_with_their_line(tmp_path, format, text, message)
 
 
 def test_what_a_reader_needs(tmp_path):
-    with pytest.raises(DataError, match=r"absent: No such file"):
+    with pytest.raises(DataError, match=r"absent: no such file"):
         read_ratings(tmp_path / "absent", "jester")
     with pytest.raises(ValueError, match="scale must be one of stars, centred, binary for the format 'csv', got None"):
         read_ratings(tmp_path / "absent", "csv")
@@ -109,7 +109,7 @@ def test_what_a_reader_needs(tmp_path):
         ([7, 1], "stars", "from 1 to 5; user 'a' gave item 'x' 7"),
         ([0.5, 1], "binary", "must be 0 or 1"),
         ([1, 1], "thumbs", "scale must be one of"),
-        ([1], "stars", "one entry a rating"),
+        ([1], "stars", "one entry per rating"),
     ],
 )
 def test_arrays_that_are_no_ratings(values, scale, message):
@@ -160,7 +160,7 @@ def test_weak_split(number):
     assert sorted(triples(split.train) + triples(split.test)) == triples(few.select(few.user >= 4))
     assert triples(split.test) == triples(weak_split(few, number, seed=3).test)
     assert triples(split.test) != triples(weak_split(few, number, seed=4).test)
-    with pytest.raises(ValueError, match=r"no user has 50 \+ 10"):
+    with pytest.raises(ValueError, match=r"expected users with 50 \+ 10"):
         weak_split(few, 50)
 
 
@@ -188,7 +188,7 @@ def test_align():
     first, second = align([one, two])
     assert first.user_names.tolist() == second.user_names.tolist() == ["2", "10"]
     assert (first.item.tolist(), second.item.tolist()) == ([1], [0])
-    with pytest.raises(DataError, match="one scale"):
+    with pytest.raises(DataError, match="on the same scale"):
         align([one, implicit(two, 2)])
 
 

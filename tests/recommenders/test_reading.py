@@ -1,5 +1,6 @@
 """From what a config says to ratings: files found, splits of users, errors."""
 
+import csv
 import os
 import tracemalloc
 
@@ -48,7 +49,7 @@ def test_strong_parts_have_users_of_their_own():
         assert set(given.user.tolist()) == set(judged.user.tolist())
         assert np.diff(given.offsets).max() == 10
     assert pairs(merge(parts[:5])) == pairs(ratings)
-    with pytest.raises(ValueError, match="new_users must be a share"):
+    with pytest.raises(ValueError, match="new_users must be a fraction"):
         RatingsSource(split="strong", new_users=0.5).divide(ratings)
 
 
@@ -56,7 +57,7 @@ def test_merge_refuses_what_does_not_belong_together():
     ratings = synthetic_ratings(users=5, rated=10)
     train, held = hold_out(ratings, 0.3)
     assert pairs(merge([held, train])) == pairs(ratings)
-    with pytest.raises(DataError, match="one numbering"):
+    with pytest.raises(DataError, match="the same user and item names"):
         merge([ratings, synthetic_ratings(users=6, rated=10)])
     with pytest.raises(DataError, match="twice"):
         merge([ratings, held])
@@ -66,7 +67,7 @@ def test_standardised_takes_mean_and_deviation_from_its_ratings_alone():
     ratings = Ratings.from_arrays(["a", "b", "c"], ["x", "y", "x"], [1, 5, 5], scale="stars")
     labels = standardised(ratings.select(np.array([True, True, False])))
     np.testing.assert_allclose(ratings.labels(labels), [-1, 1, 1])
-    with pytest.raises(DataError, match="cannot be standardised; got 1"):
+    with pytest.raises(DataError, match="to standardise, got 1"):
         standardised(ratings.select(np.array([True, False, False])))
 
 
@@ -79,7 +80,7 @@ def test_formats_are_told_by_names(tmp_path):
     assert find_ratings(tmp_path / "movielens100k") == (tmp_path / "movielens100k" / "u.data", "movielens100k")
     (tmp_path / "ratings.txt").touch()
     assert find_ratings(tmp_path, "jester") == (tmp_path / "ratings.txt", "jester")
-    with pytest.raises(DataError, match=r"its name does not say its format; give data\.format"):
+    with pytest.raises(DataError, match=r"cannot infer the format from the file name; set data\.format"):
         find_ratings(tmp_path)
     with pytest.raises(DataError, match=r"has none of u\.data, ratings\.dat"):
         find_ratings(tmp_path / "csv")
@@ -98,7 +99,7 @@ def test_genres_are_those_of_the_items_asked_for(tmp_path):
     assert [np.flatnonzero(row).tolist() for row in found] == [[0], [], [3, 4]]
     assert read_genres(path, []).shape == (0, 19)
     path.write_text(lines[0] + "\n" + lines[1][:-2])
-    with pytest.raises(DataError, match="line 2: expected 24 fields, the last 19 of 0 or 1"):
+    with pytest.raises(DataError, match="line 2: expected 24 fields, the last 19 of them 0 or 1"):
         read_genres(path, ["1"])
 
 
@@ -116,14 +117,14 @@ def test_a_csv_file_and_a_fold_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "give data.path"),
-        ({"path": "x", "builtin": "synthetic"}, "one of them"),
+        ({}, "give either data.path"),
+        ({"path": "x", "builtin": "synthetic"}, "give either data.path"),
         ({"builtin": "movielens"}, "data.builtin must be one of synthetic, got 'movielens'"),
         ({"builtin": "synthetic", "split": "random"}, "data.split must be one of weak, strong, fold"),
-        ({"builtin": "synthetic", "fold": 1}, "data.fold goes with data.split fold"),
-        ({"builtin": "synthetic", "split": "fold"}, "data.fold goes with data.split fold"),
-        ({"builtin": "synthetic", "split": "fold", "fold": 1}, "needs data.path"),
-        ({"builtin": "synthetic", "num_train": 100}, "no user has 100 \\+ 10 ratings"),
+        ({"builtin": "synthetic", "fold": 1}, "data.fold is for data.split fold only"),
+        ({"builtin": "synthetic", "split": "fold"}, "data.fold is for data.split fold only"),
+        ({"builtin": "synthetic", "split": "fold", "fold": 1}, "requires data.path"),
+        ({"builtin": "synthetic", "num_train": 100}, "expected users with 100 \\+ 10 ratings"),
         ({"path": "/nowhere/u.data"}, "/nowhere/u.data: no such file"),
     ],
 )
@@ -155,14 +156,14 @@ def test_a_format_of_ones_own_serves_files_and_configs(tmp_path, monkeypatch):
     assert read_ratings(tmp_path).num_ratings == read_ratings(tmp_path / "clicks.txt", "pairs").num_ratings == 30
     data = SplitRatingsDataModule(path=str(tmp_path), num_train=4, min_test=2)
     assert data.splits.test.num_documents == 10
-    with pytest.raises(ValueError, match="which are taken; got 'pairs'"):
+    with pytest.raises(ValueError, match="which are in use; got 'pairs'"):
         register_ratings_format("pairs", RatingsFormat(rows))
 
 
 def test_a_text_file_needs_its_scale_alone(tmp_path):
     (tmp_path / "mine").write_text("a x 5\na y 1\n")
     assert read_ratings(tmp_path / "mine", scale="stars").num_ratings == 2
-    with pytest.raises(DataError, match="does not say its format"):
+    with pytest.raises(DataError, match="cannot infer the format"):
         read_ratings(tmp_path / "mine")
 
 
@@ -172,6 +173,23 @@ def test_ratings_are_numbers_in_ascii_digits(tmp_path, rating):
     with pytest.raises(DataError, match=r"r.txt, line 2: expected a number as rating, got") as found:
         read_ratings(tmp_path / "r.txt", scale="centred")
     assert len(str(found.value)) < 300
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_csv_files_have_any_separator_and_encoding(tmp_path, separator, encoding):
+    path = tmp_path / "r.csv"
+    for names, rows in (
+        (["Rating", "User", "Item"], [["5", "ann", "x;y"], ["2.0", "bob", "a, b"]]),
+        (None, [["ann", "x;y", "5"], ["bob", "a, b", "2.0"]]),
+    ):
+        with open(path, "w", encoding=encoding, newline="") as file:
+            if names:
+                file.write("# made by hand; a, b\n")
+            csv.writer(file, delimiter=separator).writerows([names, *rows] if names else rows)
+        found = read_ratings(path, scale="stars")
+        assert (found.user_names.tolist(), found.item_names.tolist()) == (["ann", "bob"], ["a, b", "x;y"])
+        assert found.rating.tolist() == [5.0, 2.0]
 
 
 def test_hostile_files_of_ratings(tmp_path):
@@ -190,7 +208,7 @@ def test_hostile_files_of_ratings(tmp_path):
     assert len(str(found.value)) < 400
     path.unlink()
     os.mkfifo(path)
-    with pytest.raises(DataError, match="got: a pipe; write what it gives to a file first"):
+    with pytest.raises(DataError, match="got: a pipe; write its content to a file first"):
         read_ratings(path, scale="stars")
 
 

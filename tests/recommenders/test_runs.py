@@ -86,7 +86,7 @@ def test_test_and_predict_use_a_run(finished, capsys):
     assert not rated & {(int(row["user"]), int(row["item"])) for row in rows}
     scores = rs.load_scorer(folder).item_scores(torch.tensor([0])).detach()[0].numpy()
     main(["predict", "--run", str(folder), "--data.recommend", "121", *QUIET])  # of 120 that they have not rated
-    assert "121 items for each of 0 users, fewer for 400, who have rated all others" in capsys.readouterr().out
+    assert "121 items for each of 0 users, fewer for 400 users, who rated all others" in capsys.readouterr().out
     open_items = np.setdiff1d(np.arange(150), data.known.item[data.known.user == 0])
     best = open_items[np.argsort(-scores[open_items])[:3]]
     assert [int(row["item"]) for row in rows[:3]] == best.tolist()
@@ -123,7 +123,7 @@ def test_training_starts_from_another_run(finished, tmp_path):
     found = [json.loads((run / "metrics.json").read_text()) for run in (tmp_path / "version_0", finished[0])]
     assert found[0]["test"] == found[1]["test"]
     with pytest.raises(
-        ValueError, match=r"of users, items and rank \(400, 150, 4\); training from it needs \(400, 150, 5\)"
+        ValueError, match=r"with users, items and rank \(400, 150, 4\); start_from requires \(400, 150, 5\)"
     ):
         main(["fit", *CONFIG, *start, *options, "--model.scorer.init_args.rank", "5"])
 
@@ -166,9 +166,9 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--data.path", "/nowhere/u.data"], "one of them"),
+        (["--data.path", "/nowhere/u.data"], "give either data.path"),
         (["--data.builtin", "null", "--data.path", "/nowhere/u.data"], "/nowhere/u.data: no such file"),
-        (["--data.num_train", "100"], "no user has 100 + 10 ratings"),
+        (["--data.num_train", "100"], "expected users with 100 + 10 ratings"),
         (["--data.lists_per_batch", "8"], "lists_per_batch"),
         (["--data.format", "netflix"], "netflix"),
         (["--model.regularization", "-1"], "regularization must be >= 0"),
@@ -190,5 +190,5 @@ def test_a_broken_file_is_named_with_its_line(tmp_path):
 
 def test_new_users_need_regularization(tmp_path):
     options = ["--data.split", "strong", "--model.regularization", "0", "--trainer.max_epochs", "1", *QUIET]
-    with pytest.raises(ValueError, match="factors of new users need regularization above 0"):
+    with pytest.raises(ValueError, match="factors of new users require regularization above 0"):
         main(["fit", *CONFIG, "--output", str(tmp_path), *options])

@@ -107,7 +107,7 @@ def test_sparse_factors_train():
 def test_errors():
     with pytest.raises(ValueError, match="regularization must be >= 0"):
         FactorizationModule(rs.MatrixFactorization(2, 2), regularization=-1.0)
-    with pytest.raises(ValueError, match="needs a RatingsDataModule"):
+    with pytest.raises(ValueError, match="requires a RatingsDataModule"):
         trainer(1).fit(FactorizationModule(rs.MatrixFactorization(2, 2)), RankingDataModule(builtin="synthetic"))
 
 
@@ -118,7 +118,7 @@ def test_item_means_start_the_biases():
     trainer(1).fit(module, RatingsDataModule(train))
     means = item_means(train, prior=5.0).scores - float(train.rating.mean())
     torch.testing.assert_close(scorer.item_offsets.weight[:, 0].detach(), means)
-    with pytest.raises(ValueError, match="item_means needs a scorer with item_bias"):
+    with pytest.raises(ValueError, match="item_means requires a scorer with item_bias"):
         FactorizationModule(rs.MatrixFactorization(2, 2, item_bias=False), item_means=True)
 
 

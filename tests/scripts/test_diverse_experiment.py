@@ -75,7 +75,7 @@ def test_hosts_of_a_file_are_groups(tmp_path):
     data = read_hosts(tmp_path / "a.txt")
     assert data.groups.max() == 2
     assert data.labels.max() == 2.0
-    with pytest.raises(DataError, match="finds nothing in the comment"):
+    with pytest.raises(DataError, match="does not match the comment"):
         read_hosts(tmp_path / "a.txt", "site = (.*)")
 
 

@@ -1,4 +1,4 @@
-"""The lowest versions that a wheel says it takes; the README's test command is that of the Makefile."""
+"""What a wheel holds, and the lowest versions that it says it takes; the README's test command is that of the Makefile."""
 
 import zipfile
 from pathlib import Path
@@ -25,6 +25,16 @@ def test_lowest_versions_are_read_from_a_wheel(tmp_path):
     lowest = script("try_wheel").lowest_versions
     assert lowest(wheel) == ["torch==2.13", "jsonargparse==4.40"]
     assert lowest(wheel, "test") == ["torch==2.13", "jsonargparse==4.40", "pytest==8", "sphinx==8"]
+
+
+def test_a_wheel_holds_the_package_alone(tmp_path):
+    wheel = tmp_path / "x-1-py3-none-any.whl"
+    mine = ["rankstruct/cli.py", "rankstruct/configs/quickstart.yaml", "rankstruct-1.dist-info/METADATA"]
+    others = ["scripts/experiment.py", "papers/plan.py", "rankstruct/configs/experiment-wins.yaml"]
+    with zipfile.ZipFile(wheel, "w") as file:
+        for name in mine + others:
+            file.writestr(name, "")
+    assert script("try_wheel").strangers(wheel) == others
 
 
 def test_the_readme_runs_what_continuous_integration_runs():

@@ -74,7 +74,14 @@ def test_nystroem_is_drawn_by_seed_and_exact_with_enough_landmarks():
 
 
 def test_errors():
-    for options in ({"name": "sigmoid"}, {"gamma": 0.0}, {"degree": 1.5}, {"offset": -1.0}):
+    for options in (
+        {"name": "sigmoid"},
+        {"gamma": 0.0},
+        {"degree": 1.5},
+        {"degree": np.inf},
+        {"degree": "3"},
+        {"offset": -1.0},
+    ):
         with pytest.raises(ValueError, match=next(iter(options)).replace("name", "kernel")):
             Kernel(**options)
     with pytest.raises(ValueError, match="at least one training row"):

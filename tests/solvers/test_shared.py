@@ -171,7 +171,7 @@ def test_an_error_anywhere_ends_all():
     found = together(
         2, lambda team: solve_together([absolute(PAIRS)], lambda risks: CuttingPlane().minimise(risks[0], 10.0), team)
     )
-    assert all("asked for the whole risk alone" in str(error) for error in found)
+    assert all("only solvers that evaluate the complete risk" in str(error) for error in found)
 
 
 def test_regression_over_all_groups():

@@ -17,7 +17,7 @@ def test_a_run_is_trained_used_continued_and_taken_elsewhere(tmp_path, capsys):
     quiet = ("--trainer.enable_progress_bar", "false")
     options = ["--config", "text-rerank-tiny", "--output", str(tmp_path), "--trainer.max_epochs", "2", *quiet]
     assert main(["fit", *options]) == 0
-    assert "BM25 found 100.0% of the test queries' relevant documents" in capsys.readouterr().out
+    assert "BM25 retrieved 100.0% of the relevant documents of the test queries" in capsys.readouterr().out
     run = tmp_path / "version_0"
     first = json.loads((run / "metrics.json").read_text())["test"]
     assert main(["test", "--run", str(run), *quiet]) == 0
@@ -45,7 +45,7 @@ def test_what_is_missing_is_said_in_one_line(tmp_path, capsys):
     assert main(command) == 1
     assert (
         capsys.readouterr().err
-        == "rankstruct fit: give data.path or data.builtin, one of them; got path None and builtin None\n"
+        == "rankstruct fit: give data.path or data.builtin; got path None and builtin None\n"
     )
     assert main([*command, "--data.path", str(tmp_path)]) == 1
-    assert "data.encoder: give the encoder" in capsys.readouterr().err
+    assert "data.encoder is missing: set it" in capsys.readouterr().err

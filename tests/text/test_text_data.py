@@ -47,14 +47,19 @@ def test_parts_have_files_of_their_own(folder):
         ("corpus.jsonl", "{not json", r"corpus.jsonl:1: expected \{\"_id\""),
         ("corpus.jsonl", '{"_id": "a"}', r"corpus.jsonl:1: expected"),
         ("corpus.jsonl", '["a"]', r"corpus.jsonl:1: expected"),
+        ("corpus.jsonl", '{"_id": "a", "text": "b", "text": "c"}', r"corpus.jsonl:1: expected .*each once, got"),
+        ("corpus.jsonl", '{"_id": null, "text": "b"}', r"corpus.jsonl:1: expected .* strings"),
+        ("corpus.jsonl", '{"_id": "a", "text": null}', r"corpus.jsonl:1: expected .* strings"),
+        ("queries.jsonl", '{"_id": "a", "title": 7, "text": "b"}', r"queries.jsonl:1: expected .* strings"),
+        ("corpus.jsonl", '{"_id": "a", "text": "b", "text": "c"}', r"corpus.jsonl:1: expected"),
         (
             "queries.jsonl",
             '{"_id": "a", "text": ""}\n{"_id": "a", "text": ""}',
             "queries.jsonl:2: expected each _id once",
         ),
         ("queries.jsonl", "", "got an empty file"),
-        ("qrels.tsv", "query-id\tcorpus-id\tscore\nq1\td99\t1\n", "document 'd99' that the corpus has not"),
-        ("qrels.tsv", "query-id\tcorpus-id\tscore\nq99\td1\t1\n", "query 'q99' that queries have not"),
+        ("qrels.tsv", "query-id\tcorpus-id\tscore\nq1\td99\t1\n", "document 'd99' that is not in the corpus"),
+        ("qrels.tsv", "query-id\tcorpus-id\tscore\nq99\td1\t1\n", "query 'q99' that is not in the queries"),
         ("qrels.tsv", "query-id\tcorpus-id\tscore\nq1\td1\n", "qrels.tsv:2: expected 3 columns"),
     ],
 )
@@ -143,9 +148,7 @@ def test_frozen_layers_are_not_trained(encoder):
 
 
 def test_nothing_is_fetched_unasked():
-    with pytest.raises(
-        ValueError, match=r"no model of transformers can be read there; give a local folder, or fetch=True"
-    ):
+    with pytest.raises(ValueError, match=r"cannot load a transformers model; use a local folder, or fetch=True"):
         rs.text.load_tokenizer("nobody/has-this-model")
 
 
@@ -154,7 +157,7 @@ def test_nothing_is_fetched_unasked():
     [
         ({}, "give data.path or data.builtin"),
         ({"builtin": "answers"}, "must be 'questions'"),
-        ({"path": "."}, "data.encoder: give the encoder"),
+        ({"path": "."}, "data.encoder is missing: set it"),
         ({"path": "nowhere", "encoder": "x"}, "nowhere: no such file or folder"),
         ({"builtin": "questions", "run": "nowhere"}, r"nowhere: .*data.run"),
         ({"builtin": "questions", "depth": 0}, "depth must be at least 1"),
@@ -184,7 +187,7 @@ def test_a_run_takes_the_place_of_bm25(folder, encoder):
     test = source.read().splits.test
     assert test.docids.tolist() == ["d0", "d1", "d2"] * test.num_lists
     (folder / "run.txt").write_text("\n".join(lines[:6]) + "\n")
-    with pytest.raises(DataError, match="the run has no query"):
+    with pytest.raises(DataError, match="the run has no results for the judged query"):
         _ = source.read().run
     (folder / "run.txt").write_text("\n".join([*lines, "q3 Q0 d77 4 1.0 mine"]) + "\n")
     with pytest.raises(DataError, match="the corpus has no document 'd77'"):

@@ -117,13 +117,13 @@ def test_memory_is_that_of_a_slice(encoder):
 
 def test_the_model_comes_first(model):
     with pytest.raises(
-        TypeError, match=r"RetrievalLoss takes a SentenceTransformer; .* for which there is RerankerLoss"
+        TypeError, match=r"RetrievalLoss expects a SentenceTransformer; .* use RerankerLoss"
     ):
         rs.text.RetrievalLoss(model)
     for adapter in (rs.text.RerankerLoss, rs.text.TrainerLoss):
-        with pytest.raises(TypeError, match=r"loss must be a loss of lists, such as .*; got 'AP'"):
+        with pytest.raises(TypeError, match=r"loss must be a ranking loss, such as .*; got 'AP'"):
             adapter(*((model,) if adapter is rs.text.RerankerLoss else ()), "AP")
-    with pytest.raises(TypeError, match="takes a CrossEncoder and a loss, in this order"):
+    with pytest.raises(TypeError, match="expects a CrossEncoder and a loss, in this order"):
         rs.text.RerankerLoss(rs.ListNetLoss(), model)
 
 
@@ -132,10 +132,10 @@ def test_the_model_comes_first(model):
     [
         ([QUERIES, LISTS], torch.zeros(3), "a query, a list of documents and a list of labels"),
         ([QUERIES], LABELS, "got 1 columns"),
-        ([QUERIES[:2], ["a", "b"]], LABELS[2:] * 2, r"got a text in its place \(for one document write \[text\]\)"),
-        ([QUERIES[:2], [[], []]], [torch.zeros(0)] * 2, "all 2 lists of documents are empty"),
-        ([[], []], [], "a batch must have a document"),
-        ([QUERIES, LISTS], [*LABELS[:2], torch.zeros(2)], "list 2 has 1 documents and 2 labels"),
+        ([QUERIES[:2], ["a", "b"]], LABELS[2:] * 2, r"got a string \(for one document, pass \[text\]\)"),
+        ([QUERIES[:2], [[], []]], [torch.zeros(0)] * 2, "all 2 lists are empty"),
+        ([[], []], [], "a batch must have at least one document"),
+        ([QUERIES, LISTS], [*LABELS[:2], torch.zeros(2)], "list 2 has 1 documents, but 2 labels"),
     ],
 )
 def test_inputs_that_are_no_lists_are_refused(model, inputs, labels, message):
@@ -168,15 +168,15 @@ def test_a_trainer_loss_is_that_of_the_scores(model, encoder, loss):
 
 def test_what_a_collator_refuses(encoder):
     collate = rs.text.ListCollator(rs.text.load_tokenizer(encoder))
-    with pytest.raises(ValueError, match="place 0 has no docs, query"):
+    with pytest.raises(ValueError, match="example 0 has no docs, query"):
         collate([{"labels": [1]}])
-    with pytest.raises(ValueError, match="list 1 has 1 documents and 2 labels"):
+    with pytest.raises(ValueError, match="list 1 has 1 documents, but 2 labels"):
         collate([{"query": "a", "docs": ["b"], "labels": [1]}, {"query": "a", "docs": ["b"], "labels": [1, 0]}])
-    with pytest.raises(ValueError, match="a batch must have a document"):
+    with pytest.raises(ValueError, match="a batch must have at least one document"):
         collate([])
-    with pytest.raises(ValueError, match=r"cannot make pairs of these: .*; give a larger max_length"):
+    with pytest.raises(ValueError, match=r"cannot encode these pairs: .*; try a larger max_length"):
         collate([{"query": "a " * 400, "docs": ["b"], "labels": [1]}])
-    with pytest.raises(ValueError, match="one output a document"):
+    with pytest.raises(ValueError, match="one output per document"):
         rs.text.TrainerLoss()(torch.zeros(3, 2), torch.zeros(1, 3))
 
 

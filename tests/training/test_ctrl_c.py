@@ -51,9 +51,9 @@ def test_a_checkpoint_that_is_being_written_is_finished(tmp_path, monkeypatch, c
         with pytest.raises(KeyboardInterrupt):
             main([*FIT, "--output", str(tmp_path / "stopped")])
     said = capfd.readouterr()
-    assert "stopping before the next batch; Ctrl-C again stops at once" in said.err
+    assert "stopping before the next batch; press Ctrl-C again to stop immediately" in said.err
     run, whole = tmp_path / "stopped" / "version_0", tmp_path / "whole" / "version_0"
-    assert f"to go on: rankstruct fit --run {run}" in said.out
+    assert f"to resume: rankstruct fit --run {run}" in said.out
     last = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)
     assert last["epoch"] == 0
     assert not list(run.glob("checkpoints/*tmp*"))

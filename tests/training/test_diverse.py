@@ -70,7 +70,7 @@ def test_groups_from_comments_and_columns(tmp_path):
 
 def test_data_without_groups_are_an_error_that_says_so(tmp_path):
     module = RankingModule(rs.LinearScorer(20), rs.StructuredHingeLoss("diverse_nDCG@5"))
-    with pytest.raises(ValueError, match=r"StructuredHingeLoss needs groups and the data have none; give data.groups"):
+    with pytest.raises(ValueError, match=r"StructuredHingeLoss needs groups, but the data have none; set data.groups"):
         trainer(tmp_path, 1).fit(module, RankingDataModule(builtin="synthetic"))
 
 
@@ -92,7 +92,7 @@ def test_the_exact_solvers_take_groups_through_the_risk():
     solutions = [kind(tolerance=1e-2).minimise(risk, 1.0) for kind in (Bundle, CuttingPlane)]
     assert solutions[0].objective == pytest.approx(solutions[1].objective, rel=0.03)
     assert all(solution.objective < risk(np.zeros(10))[0] for solution in solutions)
-    with pytest.raises(ValueError, match=r"StructuredHingeLoss needs groups=, one id a document"):
+    with pytest.raises(ValueError, match=r"StructuredHingeLoss needs groups=, one id per document"):
         ranking_risk(rs.StructuredHingeLoss("diverse_nDCG@5"), data.features, data.labels, data.offsets)
 
 

@@ -176,7 +176,7 @@ def test_the_objective_is_that_of_all_lists(data, tmp_path):
 def test_fewer_lists_than_processes_are_named(data):
     lists = RankingDataModule(path=str(data), lists_per_batch=1)
     lists.trainer = type("Trainer", (), {"global_rank": 0, "world_size": 50})()
-    with pytest.raises(ValueError, match=r"training lists that a ranking can get wrong, fewer than the 50 processes"):
+    with pytest.raises(ValueError, match=r"training lists with different labels, fewer than the 50 processes"):
         lists.train_dataloader()
     assert [len(lists.val_dataloader()), len(lists.test_dataloader())] == [1, 1]
 

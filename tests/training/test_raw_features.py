@@ -126,7 +126,7 @@ def test_an_estimator_takes_raw_features_however_it_was_saved(name, tmp_path):
         found = scorer(torch.tensor(more.features), offsets=torch.tensor(more.offsets)).numpy()
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
     if ranker.preparation_.by_list:
-        with pytest.raises(ValueError, match=r"looks at whole lists.*give qid="):
+        with pytest.raises(ValueError, match=r"needs complete lists.*pass qid="):
             ranker.predict(X)
 
 

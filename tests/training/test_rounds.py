@@ -126,7 +126,7 @@ def test_the_reference_is_that_of_the_rounds_start(monkeypatch):
 
 def test_callbacks_refuse_losses_they_cannot_serve():
     data = small_data()
-    with pytest.raises(ValueError, match="DCRounds needs a loss whose reference the scores choose"):
+    with pytest.raises(ValueError, match="DCRounds needs a loss whose reference depends on the scores"):
         fit(RankingModule(rs.LinearScorer(5)), data, [DCRounds()])
     with pytest.raises(ValueError, match="AnnealSigma needs a SmoothLoss, got StructuredHingeLoss"):
         fit(RankingModule(rs.LinearScorer(5)), data, [AnnealSigma()])

@@ -11,8 +11,8 @@ def test_samples_keep_the_relevant_and_are_counted():
     longer = int((kept > 10).sum())
     assert len(kept) == 91
     assert longer < (train.lengths > 10).sum()
-    told = f"{longer} of {len(kept)} training lists have more than 10 documents and were sampled each epoch"
-    assert data.remarks() == [f"{told}, all relevant documents among them"]
+    told = f"{longer} of {len(kept)} training lists have more than 10 documents and were subsampled each epoch"
+    assert data.remarks() == [f"{told}, keeping all relevant documents"]
     loader = data.train_dataloader()
     assert loader.keep_relevant
     assert loader.sampled == longer
@@ -20,5 +20,5 @@ def test_samples_keep_the_relevant_and_are_counted():
     assert every.remarks()[0].startswith(f"{(train.lengths > 10).sum()} of 100 training lists")
     assert max(batch.where.shape[1] for batch in loader) == 10
     assert max(batch.where.shape[1] for batch in data.test_dataloader()) > 10
-    assert "evenly" in RankingDataModule(builtin="synthetic", max_list_size=10, keep_relevant=False).remarks()[0]
+    assert "uniformly" in RankingDataModule(builtin="synthetic", max_list_size=10, keep_relevant=False).remarks()[0]
     assert RankingDataModule(builtin="synthetic").remarks() == []

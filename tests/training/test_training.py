@@ -318,6 +318,21 @@ def test_a_board_that_goes_on_with_nothing_leaves_what_there_is(tmp_path):
     assert sorted(found["val/curves/loss"]) == sorted(found["./optimisation/objective"]) == [0, 7]
 
 
+@pytest.mark.parametrize("deleted", ["train", "."])
+def test_a_board_whose_folder_is_deleted_goes_on(tmp_path, deleted):
+    board = Board(tmp_path / "run", "AP")
+    board.log_metrics({"train/loss": 0.5, "other": 1.0}, 0)
+    board.save()
+    shutil.rmtree(tmp_path / "run" / deleted)
+    for step in (1, 2):
+        board.log_metrics({"train/loss": 0.25, "other": 2.0}, step)
+        board.save()
+    board.finalize("success")
+    found = _steps(tmp_path / "run")
+    assert found["train/curves/loss"] == [1, 2]
+    assert found["./other"] == ([1, 2] if deleted == "." else [0, 1, 2])
+
+
 def _steps(run):
     """The steps of each chart and histogram of a run."""
     found = {}
@@ -356,7 +371,7 @@ def test_a_damaged_checkpoint_is_named(quickstart, tmp_path):
     run = shutil.copytree(quickstart[0], tmp_path / "copy")
     whole = (run / "checkpoints" / "best.ckpt").read_bytes()
     (run / "checkpoints" / "best.ckpt").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match=r"best\.ckpt is not a checkpoint that can be read"):
+    with pytest.raises(ValueError, match=r"best\.ckpt is not a readable checkpoint"):
         main(["test", "--run", str(run)])
 
 
@@ -364,7 +379,7 @@ def test_lists_that_teach_nothing_are_an_error():
     data = RankingDataModule(builtin="synthetic")
     train = data.splits.train
     data.splits = data.splits._replace(train=dataclasses.replace(train, labels=np.zeros_like(train.labels)))
-    with pytest.raises(ValueError, match="no training list that a ranking can get wrong: 100 of 100"):
+    with pytest.raises(ValueError, match="can be learned from: 100 of 100"):
         data.train_dataloader()
 
 
@@ -379,7 +394,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
         time.sleep(0.05)
     run.send_signal(signal.SIGINT)
     out, _ = run.communicate(timeout=60)
-    assert f"to go on: rankstruct fit --run {tmp_path / 'version_0'}" in out
+    assert f"to resume: rankstruct fit --run {tmp_path / 'version_0'}" in out
     assert run.returncode == 130
 
 
@@ -478,9 +493,9 @@ def test_average_weights_fade_out_early_iterates():
     ("arguments", "message"),
     [
         (["--data.builtin", "digits", "--model.regularisation", "0.1"], "regularisation"),
-        (["--data.builtin", "digits", "--data.path", "somewhere"], "one of them"),
+        (["--data.builtin", "digits", "--data.path", "somewhere"], "give either data.path"),
         (["--data.builtin", "letters"], "letters"),
-        ([], "give data.path"),
+        ([], "give either data.path"),
         (["--data.path", "/nowhere"], "nowhere"),
         (["--data.builtin", "digits", "--model.measures", "[APX]"], "APX"),
         (["--data.builtin", "digits", "--model.regularization", "-1"], "regularization must be >= 0"),
@@ -531,7 +546,7 @@ def test_a_run_that_learned_nothing_says_so(tmp_path, capsys):
     with pytest.warns(UserWarning, match="no better than w = 0, where all documents tie"):
         main(["fit", *given, *loss, *still, "--trainer.enable_progress_bar", "false"])
     assert (
-        "the model is no better than w = 0, where all documents tie: take reference='ideal-tied'"
+        "the model is no better than w = 0, where all documents tie: use reference='ideal-tied'"
         in capsys.readouterr().out
     )
     events = EventAccumulator(str(tmp_path / "version_0"), {"tensors": 0})

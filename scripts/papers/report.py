@@ -25,9 +25,9 @@ import numpy as np
 import yaml
 from matplotlib.figure import Figure
 
+from papers.page import Section, figure, page
+from papers.plan import Plan
 from rankstruct.diagnostics import draw_paths, panels
-from rankstruct.experiments.page import Section, figure, page
-from rankstruct.experiments.plan import Plan
 from rankstruct.files import versions, whole_file, write_result, write_text
 from rankstruct.statistics import PairedComparison, Spread, bootstrap_interval, compare_paired, holm, spread, stars
 from rankstruct.tables import escape_markdown, format_table

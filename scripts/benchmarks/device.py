@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rankstruct.benchmarks.losses import LOSSES, draw
-from rankstruct.benchmarks.oracles import MEASURES
-from rankstruct.benchmarks.timing import both_ways, check_known, interleaved_ratios
+from benchmarks.losses import LOSSES, draw
+from benchmarks.oracles import MEASURES
+from benchmarks.timing import both_ways, check_known, interleaved_ratios
 from rankstruct.losses import StructuredHingeLoss
 from rankstruct.progress import Progress
 

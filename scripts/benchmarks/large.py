@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rankstruct.benchmarks.timing import check_known, peak_kilobytes
+from benchmarks.timing import check_known, environment, peak_kilobytes
 from rankstruct.data import BatchLoader, convert_lists, read_lists, write_web_lists
 from rankstruct.progress import Progress
 
@@ -137,7 +137,7 @@ def benchmark_large(
     check_known("stage", stages, STAGES)
     rows = []
     options = {"C": C, "tolerance": tolerance}
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}
+    variables = environment(OMP_NUM_THREADS=str(threads), OPENBLAS_NUM_THREADS=str(threads))
     with Progress(total=len(scales) * len(stages), desc="benchmark", unit="stage", leave=False) as bar:
         for scale, stage in itertools.product(scales, stages):
             text = Path(folder) / f"web-{scale:.3f}-{seed}.txt"
@@ -146,8 +146,8 @@ def benchmark_large(
                 write_web_lists(text, scale, seed)
             bar.set_postfix_str(f"{LABELS[stage]}, scale {scale:g}")
             load = os.getloadavg()[0]
-            command = [sys.executable, "-m", __name__, stage, str(text), json.dumps(options)]
-            run = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+            command = [sys.executable, "-m", "benchmarks.large", stage, str(text), json.dumps(options)]
+            run = subprocess.run(command, capture_output=True, text=True, env=variables, check=False)
             if run.returncode:
                 raise RuntimeError(f"{stage} at scale {scale:g}: {(run.stderr.strip().splitlines() or ['killed'])[-1]}")
             rows.append({"stage": stage, "scale": scale, "load": load, **json.loads(run.stdout.splitlines()[-1])})

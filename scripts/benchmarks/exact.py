@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.timing import check_known
 from rankstruct import losses as rl
-from rankstruct.benchmarks.timing import check_known
 from rankstruct.data import Splits
 from rankstruct.diagnostics import arrays_of, fit_path, mean_measures
 from rankstruct.estimators import LinearRanker

@@ -16,6 +16,12 @@ from torch import Tensor
 from rankstruct.messages import did_you_mean
 
 
+def environment(**variables: str) -> dict[str, str]:
+    """The environment of a process that imports these benchmarks, with the variables given."""
+    path = filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")])
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path), **variables}
+
+
 def interleaved_ratios(
     calls: Mapping[str, Callable[[], object]], base: str, rounds: int
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:

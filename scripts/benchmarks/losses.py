@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from benchmarks.timing import both_ways, check_known, environment, figures, interleaved_ratios
 from rankstruct import losses as rl
-from rankstruct.benchmarks.timing import both_ways, check_known, figures, interleaved_ratios
 from rankstruct.kernels.threads import threads_of_torch
 from rankstruct.measures import nDCG
 from rankstruct.progress import Progress
@@ -97,8 +97,8 @@ LOSSES: dict[str, Callable[[], nn.Module]] = {
 _PEAK = """
 import contextlib, json, sys, torch
 from pathlib import Path
-from rankstruct.benchmarks import losses as b
-from rankstruct.benchmarks.timing import peak_kilobytes
+from benchmarks import losses as b
+from benchmarks.timing import peak_kilobytes
 name, lists, size, share, seed, grades = json.loads(sys.argv[1])
 torch.set_num_threads(1)
 b.both_ways(b.LOSSES[name](), *b.draw(2, 20, share, seed, grades))
@@ -151,7 +151,8 @@ def peak_megabytes(name: str, lists: int, size: int, share: float, seed: int = 0
     0 where it stays under the peak of the start.
     """
     given = json.dumps([name, lists, size, share, seed, grades])
-    done = subprocess.run([sys.executable, "-c", _PEAK, given], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", _PEAK, given]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), check=True)
     kilobytes = int(done.stdout.split()[-1])
     return kilobytes / (1024 * 1024 if sys.platform == "darwin" else 1024)
 

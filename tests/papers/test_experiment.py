@@ -16,13 +16,10 @@ import pytest
 import scipy.stats
 import yaml
 
-from rankstruct.cli import main
-from rankstruct.commands.cells import CellsFailed
-from rankstruct.commands.experiment import read_results, run_experiment
-from rankstruct.data import Source
-from rankstruct.experiments.baselines import make_trainer, mean_measure
-from rankstruct.experiments.plan import Plan, PlanCell, Sets, Vary, read_plan, run_cell
-from rankstruct.experiments.report import (
+from experiment import main as experiment
+from papers.baselines import make_trainer, mean_measure
+from papers.plan import Plan, PlanCell, Sets, Vary, read_plan, run_cell
+from papers.report import (
     Gathered,
     Table,
     difference_table,
@@ -35,6 +32,9 @@ from rankstruct.experiments.report import (
     win_table,
     write_report,
 )
+from papers.run import read_results, run_experiment
+from rankstruct.commands.cells import CellsFailed
+from rankstruct.data import Source
 from rankstruct.statistics import bootstrap_interval
 
 CONFIG = """
@@ -49,7 +49,8 @@ trainers:
   regression: {trainer: regression, alpha: 1.0}
   chance: {trainer: random}
 """
-CONFIGS = Path(__file__).parents[2] / "configs"
+ROOT = Path(__file__).parents[2]
+CONFIGS = ROOT / "configs"
 HERE = ["--processes", "0"]
 TABLES = ["curves", "differences", "intervals", "measures", "split", "times", "wins"]
 
@@ -58,14 +59,14 @@ TABLES = ["curves", "differences", "intervals", "measures", "split", "times", "w
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("experiment")
     (folder / "small.yaml").write_text(CONFIG)
-    assert main([*command(folder, folder / "out")[3:], *HERE]) == 0
+    assert experiment([*command(folder, folder / "out")[2:], *HERE]) == 0
     plan = read_plan(folder / "small.yaml")
     return folder, plan, read_results(folder / "out", plan).records
 
 
 def command(folder, output):
     config = str(folder / "small.yaml")
-    return [sys.executable, "-m", "rankstruct", "experiment", "--config", config, "--output", str(output)]
+    return [sys.executable, str(ROOT / "scripts" / "experiment.py"), "--config", config, "--output", str(output)]
 
 
 def test_runs_every_cell_once_and_keeps_values_by_query(finished):
@@ -115,7 +116,7 @@ def test_writes_tables_plots_and_a_page(finished, capsys, request):
     assert page.index('class="found">SVMmap (') < page.index("<nav") < page.index("<svg")
     assert "src=" not in page  # nothing is loaded
     result = json.loads((out / "tables.json").read_text())
-    assert result["command"].startswith("rankstruct experiment --config ")
+    assert result["command"].startswith("python scripts/experiment.py --config ")
     assert [row[0] for row in next(iter(result["tables"].values()))["rows"]]
     assert "chosen by fold" in page
     assert "seeds: 3" in page
@@ -123,7 +124,7 @@ def test_writes_tables_plots_and_a_page(finished, capsys, request):
     assert len(rows) == 3 * 2
     # A second run has nothing to do and says so quickly.
     request.getfixturevalue("no_pictures")
-    assert main(["experiment", "--config", str(folder / "small.yaml"), "--output", str(out)]) == 0
+    assert experiment(["--config", str(folder / "small.yaml"), "--output", str(out)]) == 0
     assert "SVMmap" in capsys.readouterr().out
     assert len((out / "results.jsonl").read_text().splitlines()) == len(plan.cells())
 
@@ -325,7 +326,7 @@ def test_a_killed_experiment_loses_no_finished_cell_and_ends_with_the_same_table
         with results.open("ab") as file:  # as if it had been killed inside a write
             file.write(b'{"cell": ["", "SVM')
     assert len(kept) > 0
-    assert main([*command(folder, output)[3:], *HERE]) == 0
+    assert experiment([*command(folder, output)[2:], *HERE]) == 0
     lines = results.read_bytes().splitlines(keepends=True)
     assert lines[: len(kept)] == kept
     assert sorted(json.loads(line)["cell"] for line in lines) == sorted(list(cell.key) for cell in plan.cells())
@@ -344,10 +345,10 @@ def test_another_request_is_run_anew_and_the_old_cells_are_kept(tmp_path, capsys
     config.write_text(
         "{data: {builtin: synthetic, folds: [1]}, measures: [AP], trainers: {r: {trainer: regression, alpha: 1.0}}}"
     )
-    given = ["experiment", "--config", str(config), "--output", out, *HERE]
-    assert main(given) == 0
+    given = ["--config", str(config), "--output", out, *HERE]
+    assert experiment(given) == 0
     assert "other requests" not in capsys.readouterr().out
-    assert main([*given, "--measures", "[AP, RR]"]) == 0
+    assert experiment([*given, "--measures", "[AP, RR]"]) == 0
     assert "1 finished cells of other requests" in capsys.readouterr().out
 
 
@@ -365,13 +366,13 @@ def test_a_cell_that_fails_is_named_and_the_others_are_kept_and_reported(tmp_pat
     trainers = {"r": {"trainer": "regression", "alpha": 1.0}, "x": {"trainer": "feature", "feature": 99}}
     plan = Plan(trainers, Sets(builtin="synthetic", folds=[1]))
     with pytest.raises(
-        CellsFailed, match=r"1 of 2 cells failed; .*what is missing:  x null 1 0: .*from 0 to 19, got 99"
+        CellsFailed, match=r"1 of 2 cells failed; .*the missing ones:  x null 1 0: .*from 0 to 19, got 99"
     ):
         run_experiment(plan, tmp_path, processes=0)
     assert len(read_results(tmp_path, plan).records) == 1
     config = tmp_path / "a.yaml"
     config.write_text(yaml.safe_dump({"trainers": trainers, "data": {"builtin": "synthetic", "folds": [1]}}))
-    assert main(["experiment", "--config", str(config), "--output", str(tmp_path / "out"), *HERE]) == 1
+    assert experiment(["--config", str(config), "--output", str(tmp_path / "out"), *HERE]) == 1
     printed = capsys.readouterr()
     assert "Left out, since cells are missing: x." not in printed.out  # it has none at all
     assert "r " in printed.out
@@ -515,12 +516,12 @@ def test_fold_means_can_be_paired(finished):
         (("seeds: 3", "vary: {option: alhpa, values: [1]}"), "no trainer has the option 'alhpa'"),
         (("seeds: 3", "vary: {option: alpha, values: []}"), "one or more different values"),
         (("seeds: 3", "vary: {option: lists, values: [-3]}"), "whole numbers above 0"),
-        (("builtin: synthetic, ", "builtin: synthetic, protocol: trials, "), "goes with data.path"),
+        (("builtin: synthetic, ", "builtin: synthetic, protocol: trials, "), "requires data.path"),
     ],
 )
 def test_wrong_configs_are_refused_in_one_line(change, message, tmp_path, capsys):
     (tmp_path / "wrong.yaml").write_text(CONFIG.replace(*change))
-    assert main(["experiment", "--config", str(tmp_path / "wrong.yaml"), "--output", str(tmp_path / "out")]) == 1
+    assert experiment(["--config", str(tmp_path / "wrong.yaml"), "--output", str(tmp_path / "out")]) == 1
     error = capsys.readouterr().err
     assert message in error
     assert not (tmp_path / "out").exists()

@@ -12,7 +12,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from rankstruct.benchmarks.timing import both_ways, figures, interleaved_ratios
+from benchmarks.timing import both_ways, figures, interleaved_ratios
 from rankstruct.feature_maps import Positional
 from rankstruct.kernels.threads import threads_of_torch
 from rankstruct.losses import StructuredHingeLoss

@@ -1,4 +1,4 @@
-"""`rankstruct experiment`: whole experiments from one config, with tables, plots and a report.
+"""Runs of an experiment: cells that are not finished, several at once, and what is kept of them.
 
 When a cell is done, one line with the test values of every query is appended to `results.jsonl`. What is written does not depend
 on the order in which cells end, nor on earlier kills.
@@ -6,19 +6,13 @@ on the order in which cells end, nor on earlier kills.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rankstruct.commands._arguments import CommandParser, as_typed
-from rankstruct.commands.cells import Cell, CellLines, CellsFailed
+from papers.plan import Plan, PlanCell, run_cell
+from rankstruct.commands.cells import Cell, CellLines
 from rankstruct.configs import load_json
 from rankstruct.data.source import content_digest
-from rankstruct.experiments.plan import Plan, PlanCell, read_plan, run_cell
-from rankstruct.experiments.report import write_report
-from rankstruct.messages import did_you_mean
 
 __all__ = ["Results", "read_results", "run_experiment"]
 
@@ -87,48 +81,3 @@ def _unchanged(cell: Cell) -> bool:
     plan, asked = cell.arguments
     source = plan.data.of(asked.set_name, asked.fold)
     return bool(source.digest(now=True) == source.digest())
-
-
-def main(args: Sequence[str]) -> None:
-    """Run, print the tables, write them, plots and `report.html`."""
-    parser = CommandParser(
-        prog="rankstruct experiment",
-        description="Run an experiment from a config: trainers over folds and seeds, tables with significance, plots, a report. "
-        "Finished cells are kept: after a kill the same command goes on. "
-        "Options that are not listed here replace values of the config, such as --data.path FOLDER.",
-    )
-    parser.add_argument("--config", required=True, help="config of the experiment")
-    parser.add_argument("--output", help="folder of results (default: runs/<name of the config>)")
-    parser.add_argument(
-        "--processes", type=int, default=1, help="cells at once, one thread each (default: %(default)s)"
-    )
-    only = "only these, and the config's baselines and reference"
-    parser.add_argument("--trainers", nargs="+", metavar="NAME", help=only)
-    options, rest = parser.parse_known_args(args[1:])
-    output = Path(options.output or Path("runs") / Path(options.config).stem)
-    start, failure = time.perf_counter(), None
-    plan = read_plan(options.config, rest)
-    if options.trainers:
-        plan = _only(plan, options.trainers)
-    try:
-        results = run_experiment(plan, output, processes=options.processes)
-    except CellsFailed as error:
-        failure, results = error, read_results(output, plan)
-    print(write_report(plan, results.records, output, title=Path(options.config).stem, command=as_typed(args)))
-    if results.unused:
-        print(f"{results.unused} finished cells of other requests are in {output / 'results.jsonl'} and not used")
-    training = sum(record["seconds"] for record in results.records.values())
-    took = f"took {time.perf_counter() - start:.0f} s; training took {training:.0f} s"
-    print(f"{took}, summed over {len(results.records)} cells")
-    print(f"written: {output / 'report.html'}, {output / 'tables'}, {output / 'figures'}")
-    if failure is not None:
-        raise failure
-
-
-def _only(plan: Plan, names: Sequence[str]) -> Plan:
-    for name in names:
-        if name not in plan.trainers:
-            hint = did_you_mean(name, plan.trainers)
-            raise ValueError(f"--trainers: {name!r} is none of {', '.join(plan.trainers)}{hint}")
-    kept = {name: entry for name, entry in plan.trainers.items() if name in (*names, *plan.baselines, plan.reference)}
-    return replace(plan, trainers=kept)

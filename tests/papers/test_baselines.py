@@ -10,9 +10,7 @@ import scipy.sparse as sp
 import torch
 
 import rankstruct as rs
-from rankstruct.data import synthetic
-from rankstruct.estimators import auto
-from rankstruct.experiments.baselines import (
+from papers.baselines import (
     TRAINERS,
     AllPairsLoss,
     HeldOut,
@@ -29,6 +27,8 @@ from rankstruct.experiments.baselines import (
     mean_measure,
     path_of,
 )
+from rankstruct.data import synthetic
+from rankstruct.estimators import auto
 
 SMALL = {
     "mcrank": {"rounds": 10, "leaves": 4},

@@ -12,18 +12,14 @@ import json
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import jsonargparse
 import numpy as np
 
-from rankstruct.configs import HelpfulParser
-from rankstruct.data import RankingData, Source, Splits, check_preparation, shuffle_documents
-from rankstruct.data.steps import full_names
-from rankstruct.diagnostics import arrays_of, check_measures
-from rankstruct.experiments.baselines import (
+from papers.baselines import (
     CHANGED_DEFAULTS,
     choice_of,
     is_stochastic,
@@ -31,6 +27,10 @@ from rankstruct.experiments.baselines import (
     path_of,
     trainer_options,
 )
+from rankstruct.configs import HelpfulParser
+from rankstruct.data import RankingData, Source, Splits, check_preparation, shuffle_documents
+from rankstruct.data.steps import full_names
+from rankstruct.diagnostics import arrays_of, check_measures
 from rankstruct.measures import evaluate, parse_measure
 from rankstruct.messages import did_you_mean
 from rankstruct.statistics import TESTS, Test
@@ -179,6 +179,15 @@ class Plan:
         """Look whether the data are there; raises ValueError or OSError in one line if not."""
         for set_name, fold in itertools.product(self.data.sets or ("",), self.data.folds):
             self.data.of(set_name, fold).check()
+
+    def only(self, names: Sequence[str]) -> Plan:
+        """The plan with these trainers alone, and its baselines and its reference; raises ValueError for an unknown name."""
+        for name in names:
+            if name not in self.trainers:
+                hint = did_you_mean(name, self.trainers)
+                raise ValueError(f"--trainers: {name!r} is none of {', '.join(self.trainers)}{hint}")
+        asked = (*names, *self.baselines, self.reference)
+        return replace(self, trainers={name: entry for name, entry in self.trainers.items() if name in asked})
 
     @property
     def all_measures(self) -> list[str]:

@@ -16,9 +16,9 @@ from scipy import sparse
 from sklearn.metrics.pairwise import cosine_similarity, pairwise_kernels
 from torch import Tensor
 
+from papers.gaussian import Kernel, kernel_mean
 from rankstruct.data.errors import check_least
 from rankstruct.models.scorers import Scorer
-from rankstruct.recommenders.gaussian import Kernel, kernel_mean
 from rankstruct.recommenders.ratings import Ratings
 
 __all__ = ["OrdinalScorer", "joint_kernels", "jrank", "prank"]

@@ -1,1 +1,0 @@
-"""The papers' experiments: plans, baselines, tables and plots."""
