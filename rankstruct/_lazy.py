@@ -57,20 +57,13 @@ def _hint(package: str, name: str, known: Iterable[str]) -> str:
     """What may be meant by an unknown name."""
     if name == "DiverseHingeLoss":
         return "; diverse measures are measures of StructuredHingeLoss, such as StructuredHingeLoss('diverse_nDCG@5')"
-    for module in (
-        "measures",
-        "losses",
-        "models",
-        "oracles",
-        "feature_maps",
-        "boosting",
-        "data",
-        "statistics",
-        "solvers",
-    ):
+    if near := did_you_mean(f"{name}Loss", known, least=0.95) or did_you_mean(name, known, least=0.9):
+        return near  # before anything is imported
+    modules = ("measures", "losses", "models", "oracles", "feature_maps", "boosting", "data", "statistics", "solvers")
+    for module in modules:
         if name in public_names(import_module(f"{package}.{module}")):
             return f", but {package}.{module} has"
-    if near := did_you_mean(f"{name}Loss", known, least=0.95) or did_you_mean(name, known, least=0.75):
+    if near := did_you_mean(name, known, least=0.75):
         return near
     with suppress(ValueError):
         return f"; measures go by name, such as {import_module(f'{package}.measures').parse_measure(name).name!r}"
