@@ -293,7 +293,7 @@ def _diverse(rng: np.random.Generator) -> Iterator[Check]:
         expected = reciprocal_hinges(scores, labels, groups, k)
         yield _solved(rng, lists, ("groups",), [expected], [1.0], measure, decay, tuple(expected))
         plain, lists, expected, sizes = rs.parse_measure(str(rng.choice(DIVERSE))), [], [], []
-        chooses = rng.random() < 0.2 and not isinstance(plain, rs.mWTA)
+        chooses = rng.random() < 0.2 and not isinstance(plain, rs.measures.mWTA)
         for _ in range(rng.choice([1, 1, 3])):
             scores, labels, groups, size = draw_grouped(rng)
             other = rng.permutation(len(scores)).astype(float)

@@ -87,7 +87,8 @@ def test_every_recipe_is_measured_on_validation(fitted):
     assert fitted.recipe_ in fitted.reason_
     selection = found[fitted.recipe_]["AP"]
     assert (
-        f"its selection AP is {selection:.4f} (optimistic: the same lists selected C, epoch and model)" in fitted.reason_
+        f"its selection AP is {selection:.4f} (optimistic: the same lists selected C, epoch and model)"
+        in fitted.reason_
     )
     assert fitted.score(*make(seed=5)) > 0.75
     assert found[auto.WEIGHTED]["AP"] >= found[auto.ENSEMBLE]["AP"]

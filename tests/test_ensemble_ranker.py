@@ -243,7 +243,7 @@ def test_every_way_to_keep_it_gives_the_same_scores_of_raw_features(prepare, tmp
 @pytest.mark.parametrize("broken", [float("nan"), float("inf")])
 def test_a_feature_that_is_not_finite_is_not_scored_zero(broken):
     torch.manual_seed(0)
-    scorer = rs.EnsembleScorer([rs.MLPScorer(3), rs.MLPScorer(3)])
+    scorer = rs.models.EnsembleScorer([rs.MLPScorer(3), rs.MLPScorer(3)])
     features = torch.randn(2, 4, 3)
     whole = scorer(features)
     features[1, 2, 0] = broken
@@ -255,7 +255,7 @@ def test_a_feature_that_is_not_finite_is_not_scored_zero(broken):
 
 
 def test_a_scorer_lets_gradients_through():
-    scorer = rs.EnsembleScorer([rs.MLPScorer(3), rs.MLPScorer(3)]).double()
+    scorer = rs.models.EnsembleScorer([rs.MLPScorer(3), rs.MLPScorer(3)]).double()
     features = torch.randn(2, 4, 3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(scorer, features)
 

@@ -41,7 +41,9 @@ def test_public_names_exist():
     assert {"AP", "StructuredHingeLoss", "LinearRanker", "MatrixFactorization", "RankingMetric", "__version__"} <= set(
         dir(rs)
     )
+    assert len(rs.__all__) == len(set(rs.__all__)) <= 90
     assert all(hasattr(rs, name) for name in rs.__all__)
+    assert (rs.AP, rs.RR, rs.nDCG) == (rs.MAP, rs.MRR, rs.NDCG)  # as other libraries spell them
     assert rs.data.RankingData is importlib.import_module("rankstruct.data").RankingData
 
 
@@ -53,8 +55,9 @@ def test_public_names_exist():
         ("ApproxNDCG", "; did you mean ApproxNDCGLoss?"),
         ("read_lists", ", but rankstruct.data has"),
         ("RankingModule", ", but rankstruct.training has"),
-        ("MRR", "; measures go by name, such as 'RR'"),
-        ("NDCG", "; measures go by name, such as 'nDCG'"),
+        ("mWTA", ", but rankstruct.measures has"),
+        ("EnsembleScorer", ", but rankstruct.models has"),
+        ("ndcg_cut_10", "; measures go by name, such as 'nDCG@10'"),
         ("quicksort", ""),
         ("_ListNet", ""),
     ],

@@ -226,7 +226,9 @@ def test_names_of_other_libraries_are_answered(lists):
             call(scores, target=labels)
         with pytest.raises(ValueError, match="groups= are hosts or topics"):
             call(scores[where], labels[where], groups=where.nonzero()[:, 0])
-    with pytest.raises(TypeError, match="there is no top_k=; append the cut-off to the measure's name, such as 'nDCG@10'"):
+    with pytest.raises(
+        TypeError, match="there is no top_k=; append the cut-off to the measure's name, such as 'nDCG@10'"
+    ):
         RankingMetric("nDCG", top_k=10)
     together = MetricCollection([metric])  # which hands on what a metric takes
     together.update(scores, labels, where=where, preds=None)

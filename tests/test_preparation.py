@@ -177,7 +177,7 @@ def test_half_precision_and_mapped_features_are_widened(tmp_path):
 
 def test_steps_without_lists_are_exported():
     X, offsets = draw()
-    scorer = rs.PreparedScorer(
+    scorer = rs.models.PreparedScorer(
         rs.MLPScorer(20, hidden=(4,)),
         rs.Preparation.fit(["append-log", "quantile", "append-standardize"], X, offsets),
     ).eval()

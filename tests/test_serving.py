@@ -28,7 +28,7 @@ def prepared(*steps):
     X, _, qid = draw()
     offsets = np.concatenate([[0], np.bincount(qid).cumsum()])
     preparation = rs.Preparation.fit(steps, X, offsets)
-    return rs.PreparedScorer(randomised(rs.MLPScorer(preparation.transform(X, offsets).shape[1])), preparation)
+    return rs.models.PreparedScorer(randomised(rs.MLPScorer(preparation.transform(X, offsets).shape[1])), preparation)
 
 
 def randomised(scorer):
@@ -53,7 +53,7 @@ SCORERS = {
     "linear": lambda: randomised(rs.LinearScorer(3)),
     "mlp": lambda: randomised(rs.MLPScorer(3, normalize=True)),
     "default of MLPRanker": lambda: prepared("append-quantile", "standardize"),
-    "mean": lambda: rs.MeanScorer([randomised(rs.MLPScorer(3)), randomised(rs.MLPScorer(3))]),
+    "mean": lambda: rs.models.MeanScorer([randomised(rs.MLPScorer(3)), randomised(rs.MLPScorer(3))]),
     "kernel": lambda: rs.KernelRanker(prepare=["standardize"]).fit(*draw()).to_scorer(),
     "trees": boosted,
     "trees on a start": lambda: boosted(start=rs.LinearRanker(prepare=["log"])),
@@ -85,7 +85,7 @@ def test_every_scorer_is_called_alike(make, tmp_path):
 def test_a_mean_tells_its_scorers_the_lists():
     features, offsets = other_sizes()[0].flatten(0, 1), torch.tensor([0, 4, 21])
     of_lists, alone = prepared("query-zscore"), torch.nn.Sequential(torch.nn.Linear(3, 1), torch.nn.Flatten(-2))
-    mean = rs.MeanScorer([of_lists, alone])(features, offsets=offsets)
+    mean = rs.models.MeanScorer([of_lists, alone])(features, offsets=offsets)
     torch.testing.assert_close(mean, (of_lists(features, offsets=offsets) + alone(features)) / 2)
 
 

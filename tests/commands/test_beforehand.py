@@ -73,7 +73,7 @@ def test_labels_that_a_measure_does_not_take_are_found_before_training(command, 
         patch.setattr(LinearRanker, "fit", refusing(LinearRanker.fit))
         assert main(args) == 1
     message = capsys.readouterr().err
-    assert "query '1', document 2 of it has label 2000 with gain inf" in message
+    assert "query '1', document 2 has label 2000 with gain inf" in message
     assert "or take nDCG(gain='linear')@10" in message
     with_measure(folder, "'nDCG(gain=''linear'')@10'")  # which is what it says
     assert main([*args[:-1], str(folder / "other")]) == 0

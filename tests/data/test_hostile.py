@@ -349,9 +349,7 @@ def test_one_file_with_any_line_ends_and_marks(reader, tmp_path):
         assert np.array_equal(found, expected) if isinstance(found, np.ndarray) else found == expected, name
     for code in () if reader in (read_csv, read_csv_ratings) else ("utf-16", "utf-16-le", "utf-16-be", "utf-32"):
         path = write(tmp_path / f"{code}.csv", text.encode(code))
-        refused(
-            reader, path, r"expected text in UTF-8, got UTF-16 or UTF-32, by its first bytes \(.*\); save the file"
-        )
+        refused(reader, path, r"expected text in UTF-8, got UTF-16 or UTF-32, by its first bytes \(.*\); save the file")
     if reader is not read_arff:
         refused(
             reader, write(tmp_path / "two.csv", f"{text}\ufeff{text}"), "two.csv:?.*(byte order mark|as label, got)"
@@ -377,10 +375,14 @@ def test_packed_files_are_read_or_their_damage_is_named(reader, suffix, tmp_path
     ]
     for content in damaged[:2] if suffix == ".zst" else damaged:  # which has no checksum here
         refused(
-            reader, write(path, content), f"packed{suffix}: expected a complete {kind} file, as its first bytes indicate, got: "
+            reader,
+            write(path, content),
+            f"packed{suffix}: expected a complete {kind} file, as its first bytes indicate, got: ",
         )
     monkeypatch.setattr(text_module, "_UNPACKED", 10**5)
-    refused(reader, write(path, pack(b"\n" * 10**7)), f"expected a {kind} file of lines, got one of .* decompresses to more")
+    refused(
+        reader, write(path, pack(b"\n" * 10**7)), f"expected a {kind} file of lines, got one of .* decompresses to more"
+    )
 
 
 def test_zstandard_without_a_library(tmp_path, monkeypatch):

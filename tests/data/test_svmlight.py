@@ -201,14 +201,14 @@ def test_bad_files(read, tmp_path):
 
 
 def test_returning_query_names_both_lines(read):
-    with pytest.raises(DataError, match=r"train.txt:4: .*got qid:1 again, which started on line 1; sort the file by qid"):
+    with pytest.raises(
+        DataError, match=r"train.txt:4: .*got qid:1 again, which started on line 1; sort the file by qid"
+    ):
         read("1 qid:1 1:1\n0 qid:2 1:1\n\n1 qid:1 1:1\n")
 
 
 def test_feature_beyond_num_features(read):
-    with pytest.raises(
-        DataError, match=r"train.txt:1: expected feature ids up to 1, got '2:1'; increase num_feat"
-    ):
+    with pytest.raises(DataError, match=r"train.txt:1: expected feature ids up to 1, got '2:1'; increase num_feat"):
         read(GOOD, num_features=1)
     with pytest.raises(DataError, match="ids up to 1, got '2:1'"):
         read("1 qid:1 0:1 1:1 2:1\n", num_features=2, zero_based=True)

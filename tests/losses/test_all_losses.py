@@ -733,7 +733,9 @@ def test_offsets_may_be_a_list_and_a_mask_is_refused_by_the_name_of_where(its):
 @pytest.mark.parametrize("make", [rs.StructuredHingeLoss, rs.SmoothLoss, rs.GradedLoss, rs.DirectLoss, rs.LambdaLoss])
 @pytest.mark.parametrize("name", ["k", "top_k", "at"])
 def test_a_cut_off_is_asked_for_by_the_measures_name(make, name):
-    with pytest.raises(TypeError, match=f"there is no {name}=; append the cut-off to the measure's name, such as 'nDCG@10'"):
+    with pytest.raises(
+        TypeError, match=f"there is no {name}=; append the cut-off to the measure's name, such as 'nDCG@10'"
+    ):
         make("nDCG", **{name: 10})
 
 
@@ -835,7 +837,8 @@ def test_what_is_no_argument_is_refused_by_name():
     scores, labels, where = draw(dtype=torch.float32)
     for loss in (rs.StructuredHingeLoss("AP"), rs.ListNetLoss(), rs.LambdaLoss()):
         with pytest.raises(
-            TypeError, match="unexpected keyword argument 'were'; in addition to scores and labels, this loss accepts where"
+            TypeError,
+            match="unexpected keyword argument 'were'; in addition to scores and labels, this loss accepts where",
         ):
             loss(scores, labels, were=where)
         with pytest.raises(TypeError, match="positional arguments"):

@@ -240,7 +240,7 @@ def test_learns_which_section_of_a_page_an_article_belongs_to():
 
 def test_convex_part_of_the_predicted_reference():
     scores, cost = torch.tensor([[0.5, 0.0], [1.0, 0.3]]), torch.tensor([[0.0, 1.0], [2.0, 0.0]])
-    part = rs.convex_part(rs.AssignmentHingeLoss(reference="predicted"))
+    part = rs.losses.convex_part(rs.AssignmentHingeLoss(reference="predicted"))
     assert part.convex
     assert torch.equal(part(scores, cost), rs.AssignmentHingeLoss()(scores, cost))
 

@@ -14,7 +14,7 @@ PAIRS = [
     (rs.nDCG(), rs.Positional("i^-1/2")),
     (rs.nDCG(2), rs.Positional("i^-1/2")),
     (rs.DCG(3), rs.Positional("discount")),
-    (rs.WTA(), rs.Positional("1/log2(i+1)")),
+    (rs.measures.WTA(), rs.Positional("1/log2(i+1)")),
 ]
 
 

@@ -105,10 +105,10 @@ def test_a_drawn_ranking_is_that_of_the_noise(k, dtype, monkeypatch):
     scores = torch.where(where, scores, torch.nan)
     given = {"samples": 400, "k": k}
     torch.manual_seed(1)
-    found = rs.sample_rankings(scores, where, **given)
+    found = rs.losses.sample_rankings(scores, where, **given)
     monkeypatch.setattr(plackett_luce, "draw_rankings", lambda *given: None)
     torch.manual_seed(1)
-    sorted_ = rs.sample_rankings(scores, where, **given)
+    sorted_ = rs.losses.sample_rankings(scores, where, **given)
     real = where.expand(400, -1, -1, -1)
     listed = real.gather(-1, sorted_)
     assert torch.equal(real.gather(-1, found), listed)
@@ -126,7 +126,7 @@ def test_the_compiled_derivatives_are_those_in_logarithms(name, monkeypatch):
         where[0], where[1, 1:] = False, False
         scores, rewards = torch.where(where, scores, torch.nan), torch.randn(8, size, generator=generator)
         rewards = torch.where(where, rewards, 0.0)
-        placed = rs.sample_rankings(scores, where, samples=samples, k=k)
+        placed = rs.losses.sample_rankings(scores, where, samples=samples, k=k)
         worth = torch.where(torch.arange(k) < where.sum(-1, keepdim=True), 1 / torch.arange(2, k + 2).log2(), 0.0)
         given = scores, where, placed, worth, rewards
         compiled = estimate(*given)
@@ -157,7 +157,7 @@ def test_a_ranking_of_few_ranks_has_each_document_once_and_padding_last(k, dtype
     scores = 30 * torch.randn(3, 7, 100, generator=generator, dtype=dtype)
     where = torch.rand(3, 7, 100, generator=generator) < 0.3
     where[0, 0], where[0, 1, 1:], where[0, 2] = False, False, True
-    found = rs.sample_rankings(torch.where(where, scores, torch.nan), where, samples=50, k=k)
+    found = rs.losses.sample_rankings(torch.where(where, scores, torch.nan), where, samples=50, k=k)
     assert found.shape == (50, 3, 7, k)
     assert (found.sort(-1).values.diff(dim=-1) > 0).all()
     listed = where.expand(50, -1, -1, -1).gather(-1, found)
@@ -168,27 +168,27 @@ def test_a_ranking_of_few_ranks_has_each_document_once_and_padding_last(k, dtype
     assert (where.expand(50, -1, -1, -1).gather(-1, ends).sum(-1) == where.sum(-1).clamp(max=k)).all()
     assert (ends.sort(-1).values.diff(dim=-1) > 0).all()
     far = torch.linspace(0, 590, 100, dtype=torch.float64)  # as far apart as the loop goes: by score, all but surely
-    assert (rs.sample_rankings(far, samples=20, k=k) // 10 >= 9 - (torch.arange(k) + 5) // 10).all()
+    assert (rs.losses.sample_rankings(far, samples=20, k=k) // 10 >= 9 - (torch.arange(k) + 5) // 10).all()
 
 
 def test_rankings_are_drawn_as_often_as_the_policy_says():
     torch.manual_seed(0)
     scores = torch.tensor([0.5, -0.3, 1.0, 9.0])
     where = torch.tensor([True, True, True, False])
-    drawn = rs.sample_rankings(scores, where, samples=20_000)
+    drawn = rs.losses.sample_rankings(scores, where, samples=20_000)
     assert drawn.shape == (20_000, 4)
     assert (drawn[:, 3] == 3).all()
     for order in itertools.permutations(range(3)):
         share = (drawn[:, :3] == torch.tensor(order)).all(-1).double().mean()
         assert share.item() == pytest.approx(probability(order, scores[:3].double()).item(), abs=0.02)
     for k in (1, 2):
-        firsts = rs.sample_rankings(scores, where, samples=20_000, k=k)
+        firsts = rs.losses.sample_rankings(scores, where, samples=20_000, k=k)
         for order in itertools.permutations(range(3), k):
             share = (firsts == torch.tensor(order)).all(-1).double().mean()
             assert share.item() == pytest.approx(probability(order, scores[:3].double()).item(), abs=0.02)
-    batch = rs.sample_rankings(torch.randn(2, 3, 7), samples=5, k=4)
+    batch = rs.losses.sample_rankings(torch.randn(2, 3, 7), samples=5, k=4)
     assert batch.shape == (5, 2, 3, 4)
-    assert rs.sample_rankings(torch.zeros(2, 0), samples=3).shape == (3, 2, 0)
+    assert rs.losses.sample_rankings(torch.zeros(2, 0), samples=3).shape == (3, 2, 0)
 
 
 @pytest.mark.parametrize("measure", ["nDCG", "nDCG@2"])
@@ -242,7 +242,7 @@ def test_expected_exposure_of_padded_lists():
     torch.manual_seed(0)
     scores = torch.tensor([[0.4, 0.2, 0.9, math.nan], [0.0, math.nan, math.nan, math.nan]], dtype=torch.float64)
     where = ~scores.isnan()
-    found = rs.expected_exposure(scores, where, samples=20_000)
+    found = rs.losses.expected_exposure(scores, where, samples=20_000)
     worth = [1 / math.log2(2 + i) for i in range(3)]
     for document in range(3):
         exact = enumerated(scores[0, :3], worth, [float(d == document) for d in range(3)])
@@ -250,7 +250,7 @@ def test_expected_exposure_of_padded_lists():
     assert found[1].tolist() == [1, 0, 0, 0]
     assert found[0, 3] == 0
     leaf = scores.nan_to_num().requires_grad_()
-    rs.expected_exposure(leaf, where).square().sum().backward()
+    rs.losses.expected_exposure(leaf, where).square().sum().backward()
     assert (leaf.grad[~where] == 0).all()
     assert leaf.grad.isfinite().all()
 
@@ -259,11 +259,11 @@ def test_target_exposure_is_the_mean_over_the_best_rankings():
     labels = [2.0, 0.0, 1.0, 1.0, 0.0]
     best = [o for o in itertools.permutations(range(5)) if [labels[d] for d in o] == sorted(labels, reverse=True)]
     for measure, k in (("nDCG", 5), ("nDCG@3", 3)):
-        found = rs.target_exposure(torch.tensor(labels), measure=measure)
+        found = rs.losses.target_exposure(torch.tensor(labels), measure=measure)
         for document in range(5):
             worth = [1 / math.log2(2 + o.index(document)) if o.index(document) < k else 0 for o in best]
             assert found[document].item() == pytest.approx(sum(worth) / len(worth))
-    padded = rs.target_exposure(torch.tensor([9.0, 1.0, 0.0]), torch.tensor([False, True, True]))
+    padded = rs.losses.target_exposure(torch.tensor([9.0, 1.0, 0.0]), torch.tensor([False, True, True]))
     assert padded.tolist() == pytest.approx([0, 1, 1 / math.log2(3)])
 
 
@@ -274,8 +274,8 @@ def test_exposure_is_measured_as_the_enumeration_says(measure):
     labels = torch.tensor([[0.1, 1.5, 0.1, 1.5], [1.0, 0.0, 0.0, 0.0]], dtype=torch.float64)
     where = ~scores.isnan()
     torch.manual_seed(3)
-    found = rs.measure_exposure(scores, labels, where, measure=measure, samples=200_000)
-    wanted = rs.target_exposure(labels, where, measure=measure)
+    found = rs.losses.measure_exposure(scores, labels, where, measure=measure, samples=200_000)
+    wanted = rs.losses.target_exposure(labels, where, measure=measure)
     discounts = plackett_luce.normalized_measure(measure, "the test").unchecked_weights(4)
     for row, size in enumerate((4, 2)):
         exposure = torch.zeros(4, dtype=torch.float64)
@@ -294,7 +294,7 @@ def test_exposure_loss_is_unbiased():
     worth = [1 / math.log2(2 + i) for i in range(3)]
     each = torch.stack([enumerated(leaf, worth, [float(d == at) for d in range(3)]) for at in range(3)])
     for disparity in (1.0, 0.5):
-        target = rs.target_exposure(labels)
+        target = rs.losses.target_exposure(labels)
         exact = (disparity * each.square() - 2 * each * target + target.square()).sum()
         (slope,) = torch.autograd.grad(exact, leaf, retain_graph=True)
         many = scores.expand(20_000, 3).clone().requires_grad_()
@@ -455,6 +455,6 @@ def test_options_are_checked():
     ):
         rs.PLRankLoss("AP")
     with pytest.raises(ValueError, match="k must be a whole number >= 1, got 0"):
-        rs.sample_rankings(scores, k=0)
+        rs.losses.sample_rankings(scores, k=0)
     with pytest.raises(TypeError, match="scores must be floating point"):
-        rs.expected_exposure(labels)
+        rs.losses.expected_exposure(labels)

@@ -72,13 +72,15 @@ def test_value_and_gradient_are_those_of_what_is_drawn(model, drawn, count):
 def test_the_ranks_of_a_document_add_up_to_1(model, dtype):
     scores, _, where = draw(9, dtype=dtype)
     for given, sigma in ((scores, 0.5), (scores.round(), 1e-3), (scores, 50.0)):
-        found = rs.rank_distribution(given, where, sigma=sigma, ranks=model)
+        found = rs.losses.rank_distribution(given, where, sigma=sigma, ranks=model)
         assert found.dtype == dtype
         assert (found > -1e-6).all()
         torch.testing.assert_close(found.sum(-1), where.to(dtype))
         beyond = torch.arange(9) >= where.sum(-1, keepdim=True)
         assert (found[beyond.unsqueeze(-2).expand(found.shape)] == 0).all()
-        torch.testing.assert_close(rs.rank_distribution(given, where, sigma=sigma, ranks=model, k=4), found[..., :4])
+        torch.testing.assert_close(
+            rs.losses.rank_distribution(given, where, sigma=sigma, ranks=model, k=4), found[..., :4]
+        )
         if model == "joint":  # some document is at each rank
             torch.testing.assert_close(found.sum(-2), (~beyond).to(dtype), atol=1e-3, rtol=0)
 

@@ -180,5 +180,7 @@ def test_a_cut_off_that_compute_does_not_look_at_is_refused():
 
     assert Deaf().cutoff is None
     assert Heeding(2).cutoff == Heir(2).cutoff == 2
-    with pytest.raises(ValueError, match=r"Deaf does not support a cut-off, since its compute does not use self\.cutoff; got 2"):
+    with pytest.raises(
+        ValueError, match=r"Deaf does not support a cut-off, since its compute does not use self\.cutoff; got 2"
+    ):
         Deaf(2)

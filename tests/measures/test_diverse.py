@@ -128,7 +128,7 @@ def test_alpha_ndcg_equals_its_definition_and_its_best_is_that_of_all_orders(alp
             dcg(alpha_gains(relevant, groups, order, alpha)[:k]) for order in itertools.permutations(range(len(scores)))
         )
         expected = dcg(alpha_gains(relevant, groups, by_score, alpha)[:k]) / best if best else 0.0
-        measure = rs.alpha_nDCG(k, alpha=alpha)
+        measure = rs.measures.alpha_nDCG(k, alpha=alpha)
         assert measure(scores, labels, groups=groups).item() == pytest.approx(expected)
 
 
@@ -139,7 +139,7 @@ def test_alpha_dcg_equals_its_definition():
         alpha, k = float(rng.choice([0.0, 0.3, 0.5, 1.0])), int(rng.integers(1, 6))
         order = np.argsort(-scores)
         expected = dcg(alpha_gains(labels > 0, groups, order, alpha)[:k])
-        found = rs.alpha_DCG(k, alpha=alpha)(scores, labels, groups=groups)
+        found = rs.measures.alpha_DCG(k, alpha=alpha)(scores, labels, groups=groups)
         assert found.item() == pytest.approx(expected if (labels > 0).any() else 0.0)
 
 
@@ -211,12 +211,12 @@ def test_refusals(name):
 
 def test_options_that_are_refused():
     with pytest.raises(ValueError, match="StRecall needs a cut-off"):
-        rs.StRecall()
+        rs.measures.StRecall()
     for name in ("nDCG", "RR", "AP@5", "AUC", "MeanNDCG", "diverse_nDCG@3"):
         with pytest.raises(ValueError, match=r"diverse rankings require .* with a cut-off k, such as nDCG@10"):
             rs.Diverse(name)
     with pytest.raises(ValueError, match=r"diverse rankings require .*; got nDCG$"):
-        rs.diverse_nDCG()
+        rs.measures.diverse_nDCG()
     with pytest.raises(ValueError, match=r"unknown measure 'foo'.*, and any of them after diverse_$"):
         rs.parse_measure("diverse_foo@3")
     with pytest.raises(
@@ -226,7 +226,7 @@ def test_options_that_are_refused():
     with pytest.raises(ValueError, match=r"labels must be 0 or more .*; list 0, document 1 has -1"):
         rs.Diverse("DCG@1")([2.0, 1.0], [1, -1], groups=[0, 0])
     with pytest.raises(ValueError, match="alpha of alpha_nDCG must be from 0 to 1"):
-        rs.alpha_nDCG(alpha=1.5)
+        rs.measures.alpha_nDCG(alpha=1.5)
 
 
 @pytest.mark.parametrize(

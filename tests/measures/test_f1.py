@@ -19,7 +19,12 @@ def slow(kind, scores, good, beta=1.0):
 @pytest.mark.parametrize("lists", [1, 2, 7, 300])
 def test_equals_the_definition(lists, dtype):
     rng = np.random.default_rng(lists)
-    measures = {rs.F(): 1.0, rs.F(beta=2): 2.0, rs.F(beta=0.5, min_relevant=0.7): 0.5, rs.Accuracy(): None}
+    measures = {
+        rs.measures.F(): 1.0,
+        rs.measures.F(beta=2): 2.0,
+        rs.measures.F(beta=0.5, min_relevant=0.7): 0.5,
+        rs.measures.Accuracy(): None,
+    }
     for _ in range(20):
         size = int(rng.integers(1, 12))
         scores = np.round(rng.normal(size=(lists, size)) * rng.choice([1, 3, 100]))
@@ -42,7 +47,13 @@ def test_flat_lists_and_best_values():
     values = rs.evaluate(scores, labels, ["F1", "Accuracy", "F(beta=2)"], offsets=offsets)
     assert values["F1"].tolist() == pytest.approx([0, 2 / 3])
     assert values["Accuracy"].tolist() == [0, 0.5]
-    for measure in (rs.F(), rs.Accuracy(), rs.F(1), rs.F(min_relevant=2), rs.Accuracy(min_relevant=2)):
+    for measure in (
+        rs.measures.F(),
+        rs.measures.Accuracy(),
+        rs.measures.F(1),
+        rs.measures.F(min_relevant=2),
+        rs.measures.Accuracy(min_relevant=2),
+    ):
         every = [
             measure(torch.tensor([a, b]), labels[2:]).item()
             for a, b in [(1.0, 1.5), (1.0, -1.0), (-1.0, 1.0), (-1.0, -1.5)]

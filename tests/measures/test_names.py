@@ -424,7 +424,9 @@ def test_the_greatest_cut_off_is_none_and_a_greater_one_is_refused_by_name(kind,
         with pytest.raises(ValueError, match=rf"the cut-off of {name} must be at most 2147483647, got "):
             kind(cutoff=cutoff, **more)
     if not more:
-        with pytest.raises(ValueError, match=rf"the cut-off of {name} must be at most 2147483647, got an integer of 67 bits"):
+        with pytest.raises(
+            ValueError, match=rf"the cut-off of {name} must be at most 2147483647, got an integer of 67 bits"
+        ):
             parse_measure(f"{name}@{'9' * 20}")
         with pytest.raises(ValueError, match=rf"the cut-off of {name} must be at most 2147483647"):
             rs.StructuredHingeLoss(f"{name}@{'9' * 20}")

@@ -35,7 +35,7 @@ def layouts(value):
     "measure",
     [
         rs.nDCG(10),
-        rs.mWTA(),
+        rs.measures.mWTA(),
         rs.DCG(gain=lambda labels: torch.exp2(labels) - 1),
         rs.nDCG(gain=lambda labels: labels**1.7),
     ],
@@ -94,10 +94,10 @@ def test_lists_of_one_fractional_grade_cost_nothing(size, grade):
 def test_mwta_of_one_fractional_grade():
     labels = torch.tensor([0.5] * 10 + [0.0] * 10)
     for scale in (0.5, 1.0, 3.0):  # with one grade the gain cancels
-        values = rs.mWTA()(torch.arange(20.0).flip(0), labels * 2 * scale)
+        values = rs.measures.mWTA()(torch.arange(20.0).flip(0), labels * 2 * scale)
         assert values == 1
     scores = torch.randn(20, generator=torch.Generator().manual_seed(0))
-    assert rs.mWTA()(scores, labels).item() == pytest.approx(rs.mWTA()(scores, labels * 2).item())
+    assert rs.measures.mWTA()(scores, labels).item() == pytest.approx(rs.measures.mWTA()(scores, labels * 2).item())
 
 
 def random_list(draw):
@@ -168,9 +168,9 @@ def test_precision_is_hits_over_k_also_where_the_tied_hits_are_known():
         falling, steps = [float(-i) for i in range(12)], [float(-(i >= hits) - (i >= 10)) for i in range(12)]
         for scores in (falling, steps):
             for ties in ("expected", "input"):
-                assert rs.P(10)(scores, labels, ties=ties).item() == hits / 10
+                assert rs.measures.P(10)(scores, labels, ties=ties).item() == hits / 10
     # A group that rank k divides: 2 of its 3 documents count, in the mean.
-    assert rs.P(3)([2.0, 1.0, 1.0, 1.0], [1, 1, 0, 1]).item() == pytest.approx((1 + 4 / 3) / 3)
+    assert rs.measures.P(3)([2.0, 1.0, 1.0, 1.0], [1, 1, 0, 1]).item() == pytest.approx((1 + 4 / 3) / 3)
 
 
 def test_a_tie_of_equal_documents_is_no_tie():

@@ -54,7 +54,12 @@ def test_one_hidden_layer_may_be_a_number():
 
 @pytest.mark.parametrize(
     "scorer",
-    [rs.LinearScorer(3), rs.MLPScorer(3), rs.EnsembleScorer([rs.LinearScorer(3)]), rs.SumScorer([rs.LinearScorer(3)])],
+    [
+        rs.LinearScorer(3),
+        rs.MLPScorer(3),
+        rs.models.EnsembleScorer([rs.LinearScorer(3)]),
+        rs.models.SumScorer([rs.LinearScorer(3)]),
+    ],
 )
 def test_features_of_another_kind_are_named_with_the_way_out(scorer):
     with pytest.raises(
@@ -74,7 +79,9 @@ def test_features_of_another_kind_are_named_with_the_way_out(scorer):
     assert again(torch.zeros(2, 3).double()).dtype == torch.float64
 
 
-@pytest.mark.parametrize("scorer", [rs.KernelScorer(3, 5), rs.TreeScorer(3, 2, 4, 2), rs.MatrixFactorization(3, 3)])
+@pytest.mark.parametrize(
+    "scorer", [rs.models.KernelScorer(3, 5), rs.models.TreeScorer(3, 2, 4, 2), rs.MatrixFactorization(3, 3)]
+)
 def test_scorers_that_take_any_dtype_still_want_tensors(scorer):
     width = 2 if isinstance(scorer, rs.MatrixFactorization) else 3
     assert scorer(torch.zeros(4, width).double()).shape == scorer(torch.zeros(4, width)).shape == (4,)

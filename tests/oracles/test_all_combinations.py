@@ -82,7 +82,9 @@ def test_pairwise_equals_the_programme_on_long_lists(measure, feature_map, monke
 
 
 POSITIONAL = [
-    (m, f) for m, f in COMBINATIONS if isinstance(f, rs.Positional) and isinstance(m, rs.DiscountedGain | rs.mWTA)
+    (m, f)
+    for m, f in COMBINATIONS
+    if isinstance(f, rs.Positional) and isinstance(m, rs.DiscountedGain | rs.measures.mWTA)
 ]
 
 
@@ -101,7 +103,7 @@ def test_positional_equals_scipys_assignment_by_value(kind):
         scores = np.round(scores) if kind == "tied" else scores
         a = measure.unchecked_weights(n).numpy()
         c = feature_map.weights(n, torch.tensor(a), measure.cutoff).numpy()
-        if isinstance(measure, rs.mWTA):
+        if isinstance(measure, rs.measures.mWTA):
             a = np.where(np.arange(n) < list_cutoff(labels), a, 0)
         gains = measure.document_gains(torch.tensor(labels)).numpy()
         best = a @ np.sort(gains)[::-1]
@@ -243,7 +245,7 @@ def test_users_own_measure_has_every_oracle():
 def test_oracles_and_measures_agree_on_fractional_thresholds(dtype):
     labels, scores = torch.tensor([0.7, 0.3, 0.1], dtype=dtype), torch.tensor([0.0, 0.1, 0.2])
     for threshold in (0.7, 0.3, 0.1):
-        measure = rs.P(1, min_relevant=threshold)
+        measure = rs.measures.P(1, min_relevant=threshold)
         count = sum(float(rs.evaluate(-(torch.arange(3.0) - i).abs(), labels, measure)[measure.name]) for i in range(3))
         assert count == {0.7: 1, 0.3: 2, 0.1: 3}[threshold]
         wrong = rs.most_violated(1000 * scores, labels, measure)  # the ranking by score

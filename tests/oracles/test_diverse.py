@@ -93,7 +93,7 @@ def test_references_that_other_scores_choose_equal_enumeration():
 @pytest.mark.parametrize("kind", ["random", "tied", "many grades", "all one group"])
 def test_long_lists_equal_scipys_assignment_by_value(kind, reference):
     rng = np.random.default_rng(2)
-    for measure in (rs.nDCG(10), rs.DCG(40), rs.P(7), rs.ERU(12, d=0, half_life=4), rs.WTA()):
+    for measure in (rs.nDCG(10), rs.DCG(40), rs.measures.P(7), rs.ERU(12, d=0, half_life=4), rs.measures.WTA()):
         n = int(rng.integers(50, 200))
         labels = (
             rng.random(n) * 3 if kind == "many grades" else rng.choice(5, size=n, p=[0.5, 0.2, 0.1, 0.1, 0.1]) * 1.0
@@ -221,7 +221,10 @@ def test_extremes_that_leave_nothing_to_choose_from():
     given = torch.tensor([3.0, 2.0, 1.0, 0.0], dtype=torch.float64), own[0, :4]
     values = [
         most_violated_diverse(
-            given[0], torch.tensor([0, 0, gain, 0], dtype=torch.float64), rs.nERU(3, d=0, half_life=3), groups=given[1]
+            given[0],
+            torch.tensor([0, 0, gain, 0], dtype=torch.float64),
+            rs.measures.nERU(3, d=0, half_life=3),
+            groups=given[1],
         ).value
         for gain in (1e-310, 1.0)
     ]

@@ -16,7 +16,7 @@ def all_tables(measure, good, scores) -> float:
     """The hinge, reference `predicted`, by trying every table."""
     first, second = np.sort(scores[good])[::-1], np.sort(scores[~good])[::-1]
     p, m, k = len(first), len(second), measure.cutoff
-    k = p if isinstance(measure, rs.Rprec) else k
+    k = p if isinstance(measure, rs.measures.Rprec) else k
     best_value, most, liked = -np.inf, -np.inf, -np.inf
     for a in range(p + 1):
         for b in range(m + 1):

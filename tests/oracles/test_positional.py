@@ -231,7 +231,7 @@ def test_a_measure_that_cannot_be_a_key_is_served():
 
 
 def test_a_cut_off_of_its_own_decides_under_a_constant_discount():
-    measure = rs.mWTA(discount=torch.ones_like)
+    measure = rs.measures.mWTA(discount=torch.ones_like)
     found = rs.most_violated(torch.zeros(4), torch.tensor([0, 0, 0, 1]), measure, reference="predicted")
     assert (found.task_loss.item(), found.value.item()) == (1.0, 1.0)
     same = rs.most_violated(torch.zeros(3), torch.tensor([0, 0, 1]), measure, reference="predicted")

@@ -76,7 +76,7 @@ def test_files_from_before_the_move_are_read(scorer, module, tmp_path):
     rs.save_scorer(scorer, tmp_path / "new.pt")
     content = torch.load(tmp_path / "new.pt", weights_only=True)
     name = content["rankstruct_scorer"]["class"]
-    assert name in ("rankstruct.MatrixFactorization", "rankstruct.ItemScorer")  # names that are kept
+    assert name in ("rankstruct.MatrixFactorization", "rankstruct.recommenders.ItemScorer")  # names that are kept
     content["rankstruct_scorer"]["class"] = f"{module}.{type(scorer).__name__}"
     torch.save(content, tmp_path / "old.pt")
     pairs = torch.tensor([[1.0, 2.0], [0.0, 1.0]])

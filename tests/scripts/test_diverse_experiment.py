@@ -17,7 +17,7 @@ make_ranker, read_hosts, report_rows = diverse.make_ranker, diverse.read_hosts, 
 def test_every_list_is_tested_once_by_weights_of_the_others():
     data, _ = synthetic_groups(lists=12, documents=(6, 10), groups=(2, 4), features=4, seed=1)
     losses = build_losses(2, "ideal")
-    measures = [rs.diverse_nDCG(2), rs.StRecall(2)]
+    measures = [rs.measures.diverse_nDCG(2), rs.measures.StRecall(2)]
     found = compare_losses(data, losses, measures, costs=[1.0], folds=3)
     assert list(found) == ["diverse", "without groups", "without groups, decay not cut"]
     for values in found.values():
@@ -37,7 +37,9 @@ def test_more_cost_means_less_loss(reference):
     data, _ = synthetic_groups(lists=20, seed=2)
     lists = data.features, data.labels, data.list_numbers
     for loss in build_losses(5, reference).values():
-        fits = [make_ranker(loss, rs.diverse_nDCG(5), [C]).fit(*lists, groups=data.groups) for C in (0.1, 10.0)]
+        fits = [
+            make_ranker(loss, rs.measures.diverse_nDCG(5), [C]).fit(*lists, groups=data.groups) for C in (0.1, 10.0)
+        ]
         values = [ranker.mean_loss(ranker.coef_, *lists, groups=data.groups) for ranker in fits]
         assert values[1] < values[0]
         assert (fits[0].w0_ == 0).all() == (reference == "ideal")

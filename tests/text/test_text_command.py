@@ -43,9 +43,6 @@ def test_a_run_is_trained_used_continued_and_taken_elsewhere(tmp_path, capsys):
 def test_what_is_missing_is_said_in_one_line(tmp_path, capsys):
     command = ["fit", "--config", "text-rerank-ap", "--output", str(tmp_path)]
     assert main(command) == 1
-    assert (
-        capsys.readouterr().err
-        == "rankstruct fit: give data.path or data.builtin; got path None and builtin None\n"
-    )
+    assert capsys.readouterr().err == "rankstruct fit: give data.path or data.builtin; got path None and builtin None\n"
     assert main([*command, "--data.path", str(tmp_path)]) == 1
     assert "data.encoder is missing: set it" in capsys.readouterr().err

@@ -116,9 +116,7 @@ def test_memory_is_that_of_a_slice(encoder):
 
 
 def test_the_model_comes_first(model):
-    with pytest.raises(
-        TypeError, match=r"RetrievalLoss expects a SentenceTransformer; .* use RerankerLoss"
-    ):
+    with pytest.raises(TypeError, match=r"RetrievalLoss expects a SentenceTransformer; .* use RerankerLoss"):
         rs.text.RetrievalLoss(model)
     for adapter in (rs.text.RerankerLoss, rs.text.TrainerLoss):
         with pytest.raises(TypeError, match=r"loss must be a ranking loss, such as .*; got 'AP'"):
