@@ -66,10 +66,10 @@ _ADVICE: tuple[tuple[str, Mapping[str, str]], ...] = (
     ),
     (r"; give fold \(--data\.fold\) to select one", {"convert": "; give --folds"}),
     (
-        r"requires groups=, one (?:id|whole number) per document, such as its host or topic",
+        r"(?:needs|requires) groups=, one [\w ]+ per document[:,] (?:such as )?its host or topic",
         {
-            **_configs("requires groups of documents; set data.groups"),
-            _ANY: "requires groups, which this command does not support",
+            **_configs("needs groups of documents; set data.groups"),
+            _ANY: "needs groups, which this command does not support",
         },
     ),
     (
@@ -79,7 +79,7 @@ _ADVICE: tuple[tuple[str, Mapping[str, str]], ...] = (
     (r"pass empty=0, 1 or 'skip'", {"evaluate": "give --empty 0, 1 or skip"}),
     (r"use ties='input', 'worst' or 'docid'.*", {"evaluate": "use --ties input, worst or docid"}),
     (
-        r"convention='letor' (orders .*); leave ties and empty at their defaults \(.*?\), or .*",
+        r"convention='letor' (.*); leave ties and empty at their defaults \(.*?\)(?:, or .*)?",
         {"evaluate": r"--convention letor \1; remove --ties and --empty, or --convention"},
     ),
 )

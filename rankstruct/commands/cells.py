@@ -351,6 +351,10 @@ def _workers(processes: int) -> Iterator[ProcessPoolExecutor]:
             yield pool
         except BaseException:
             ours.close()
+            for worker in list(
+                (pool._processes or {}).values()
+            ):  # one that is still importing does not watch the pipe yet
+                worker.kill()
             pool.shutdown(cancel_futures=True)
             raise
 

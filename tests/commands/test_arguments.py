@@ -84,7 +84,7 @@ def outcome(args, capsys):
         ("checkpoint.mode", ["min"], "checkpoint.mode must be max"),
         ("early_stopping.mode", ["min"], "early_stopping.mode must be max"),
         ("early_stopping.patience", ["-1"], "early_stopping.patience"),
-        ("checkpoint.monitor", ["val/loss"], "checkpoint.monitor follows model.measures"),
+        ("checkpoint.monitor", ["val/loss"], "checkpoint.monitor is set by model.measures"),
         ("model.optimizer", ["torch.optim.SparseAdam"], "SparseAdam with learning rate 0.001 cannot take a step: "),
         ("model.measures", ["[P@99999999999999999999]"], "the cut-off of P must be at most 2147483647"),
         ("save_every_steps", ["-1"], "every_n_train_steps"),

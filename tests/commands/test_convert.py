@@ -94,4 +94,4 @@ def test_the_cache_is_shown_bounded_and_cleared(tmp_path, monkeypatch, capsys):
         assert "expected a number with K, M, G or T as size" in capsys.readouterr().err
     monkeypatch.setenv("RANKSTRUCT_CACHE_SIZE", "plenty")
     assert main(["cache"]) == 1
-    assert "RANKSTRUCT_CACHE_SIZE: a size is" in capsys.readouterr().err
+    assert "RANKSTRUCT_CACHE_SIZE: expected a number" in capsys.readouterr().err

@@ -263,7 +263,7 @@ def with_labels(path, target, change):
     return str(target)
 
 
-LARGE = "query '1', document 2 has label 2000 with gain inf; shift the labels, or take nDCG(gain='linear')@10"
+LARGE = "query '1', document 2 has label 2000 with gain inf; shift the labels, or use nDCG(gain='linear')@10"
 IN_TRAINING = "got 2000 in query '1': use grades, such as 0 to 4"
 
 
@@ -281,7 +281,7 @@ IN_TRAINING = "got 2000 in query '1': use grades, such as 0 to 4"
         (
             "",
             ["--measures", "alpha_nDCG@5"],
-            "alpha_nDCG@5 needs groups, which lists of this command have not (--measures",
+            "alpha_nDCG@5 needs groups, which this command does not support (--measures",
         ),
     ],
 )
@@ -389,7 +389,7 @@ def test_ctrl_c_says_that_nothing_is_finished(data, tmp_path, monkeypatch, capsy
     with monkeypatch.context() as patch:
         patch.setattr(rank, "_tested", stop)
         assert rankstruct(given) == 130
-    assert "is not finished, the same command tests what was trained" in capsys.readouterr().err
+    assert "is incomplete, the same command tests the trained model" in capsys.readouterr().err
     assert rankstruct(given) == 0
 
 
@@ -419,7 +419,7 @@ def test_files_without_validation_and_test(data, tmp_path):
             ["{data}/nowhere"],
             "nowhere: no such folder; give --train FILE, or a folder with train.txt, vali.txt and test.txt",
         ),
-        (["{data}/Fold1/train.txt"], "train.txt: a file; give --train "),
+        (["{data}/Fold1/train.txt"], "train.txt: not a folder but a file; give --train "),
         (["{data}", "--train", "x.txt"], "give either FOLDER"),
         (["--train", "{data}/none.txt"], "none.txt: no such file"),
         (["{data}", "--fold", "1", "--measures", "quality"], "quality"),

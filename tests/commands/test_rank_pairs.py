@@ -338,11 +338,15 @@ def test_files_without_labels_to_speak_of_are_predicted(tmp_path, quick, capsys)
 @pytest.mark.parametrize(
     ("write", "then", "said_of"),
     [
-        (table, converted, "new.rankdata: features are taken in their order, by the names in training: f0, f1, f2, f3"),
+        (
+            table,
+            converted,
+            "new.rankdata: features are matched by order; they have names in training, and the file has none: f0, f1, f2, f3",
+        ),
         (
             svmlight,
             table,
-            "new.parquet: features are taken in their order, by the names there, which training had not: f0",
+            "new.parquet: features are matched by order; they have names in the file, and the model has none: f0",
         ),
         (svmlight, vectors, None),
         (table, table, None),
@@ -353,7 +357,7 @@ def test_an_order_that_no_names_confirm_is_told(write, then, said_of, tmp_path, 
     assert said(capsys, "rank", "--train", train, "--output", tmp_path / "out")[0] == 0
     new = then(tmp_path / "new", "new")
     assert said(capsys, "predict", "--run", tmp_path / "out", "--data.predict_path", new)[0] == 0
-    messages = [each.getMessage() for each in caplog.records if "in their order" in each.getMessage()]
+    messages = [each.getMessage() for each in caplog.records if "matched by order" in each.getMessage()]
     assert len(messages) == (said_of is not None)
     assert said_of is None or said_of in messages[0]
 

@@ -221,7 +221,7 @@ def test_writing_refuses_and_leaves_the_old_file(tmp_path):
             write_run(path, replace(data, qids=Names.of([name])), [2, 1])
     with pytest.raises(ValueError, match=r"a run cannot represent the query '\\ufeffq'"):
         write_run(path, replace(data, qids=Names.of(["\ufeffq"])), [2, 1])
-    with pytest.raises(ValueError, match="a run has no place for the tag ''"):
+    with pytest.raises(ValueError, match="a run cannot represent the tag ''"):
         write_run(path, data, [2, 1], tag="")
     with pytest.raises(ValueError, match="each document once in a query, got 5-1 again in query 5"):
         write_run(path, replace(data, docids=Names.of(["", "5-1"])), [2, 1])
@@ -229,7 +229,7 @@ def test_writing_refuses_and_leaves_the_old_file(tmp_path):
         write_run(path, data, [1, 2, 3])
     with pytest.raises(ValueError, match=r"scores must be finite, got nan at scores\[1\]"):
         write_run(path, data, [1, np.nan])
-    with pytest.raises(ValueError, match="scores must be flat"):
+    with pytest.raises(ValueError, match="scores must have shape"):
         write_scores(path, [[1.0]])
     assert path.read_text() == "old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["run.txt"]
