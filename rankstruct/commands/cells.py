@@ -182,6 +182,10 @@ class Cells(ABC):
                 try:
                     with _stopped_for_good():
                         outcome = work(*cell.arguments)
+                except SystemExit as end:  # Lightning answers Ctrl-C by exit(1)
+                    if end.code != 1:
+                        raise
+                    raise KeyboardInterrupt from None
                 except Exception as error:
                     outcome = error
                 yield cell, outcome
@@ -351,9 +355,7 @@ def _workers(processes: int) -> Iterator[ProcessPoolExecutor]:
             yield pool
         except BaseException:
             ours.close()
-            for worker in list(
-                (pool._processes or {}).values()
-            ):  # one that is still importing does not watch the pipe yet
+            for worker in [*(pool._processes or {}).values()]:  # during import they do not watch the pipe yet
                 worker.kill()
             pool.shutdown(cancel_futures=True)
             raise

@@ -74,7 +74,7 @@ def test_labels_that_a_measure_does_not_take_are_found_before_training(command, 
         assert main(args) == 1
     message = capsys.readouterr().err
     assert "query '1', document 2 has label 2000 with gain inf" in message
-    assert "or take nDCG(gain='linear')@10" in message
+    assert "or use nDCG(gain='linear')@10" in message
     with_measure(folder, "'nDCG(gain=''linear'')@10'")  # which is what it says
     assert main([*args[:-1], str(folder / "other")]) == 0
 
@@ -91,7 +91,7 @@ def test_a_checkpoint_is_named_where_the_test_fails(folder, monkeypatch, capsys)
     args = [each.format(folder=folder) for each in COMMANDS["fit"]]
     assert rankstruct(["fit", *args, "--output", str(folder / "out")]) == 1
     path = folder / "out" / "version_0" / "checkpoints" / "best.ckpt"
-    assert f"No space left on device; the model is trained and kept, {path}" in capsys.readouterr().err
+    assert f"No space left on device; the model is trained and saved in {path}" in capsys.readouterr().err
     assert rs.load_scorer(path)
 
 
