@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -36,3 +37,13 @@ def best_so_far(folder):
 def deaf(_):
     """Whether Ctrl-C was out of this process' hearing before it could be told to ignore it."""
     return {"deaf": signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())}
+
+
+def begin_slowly(alive):
+    """A worker that imports for long before it can watch its parent."""
+    time.sleep(60)
+
+
+def answer_ctrl_c():
+    """As Lightning answers it."""
+    sys.exit(1)

@@ -322,5 +322,5 @@ def test_ids_are_told_apart_and_never_missing():
 
 def test_missing_features_of_a_frame_are_named():
     frame_ = pd.DataFrame({"price": [1.0, None, None], "length": [1.0, 2.0, 3.0], "width": [None, 2.0, 3.0]})
-    with pytest.raises(ValueError, match="Missing are 2 in column 'price', 1 in column 'width'"):
+    with pytest.raises(ValueError, match="Missing: 2 in column 'price', 1 in column 'width'"):
         rs.LinearRanker("AP", C=1.0).fit(frame_, [0, 1, 1], [1, 1, 1])

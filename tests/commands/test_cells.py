@@ -5,12 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
-from cell_works import best_so_far, deaf, square
+from cell_works import answer_ctrl_c, begin_slowly, best_so_far, deaf, square
 
+from rankstruct.commands import cells as module
 from rankstruct.commands.cells import Cell, CellFolders, CellLines, CellsFailed, _deaf, different_names, locked
 
 
@@ -165,7 +167,8 @@ def sleepers(tmp_path):
         "import sys\n"
         f"sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
         "from cell_works import sleep\n"
-        "from rankstruct.commands.cells import Cell, CellFolders\n"
+        "from rankstruct.commands import cells as module
+from rankstruct.commands.cells import Cell, CellFolders\n"
         "if __name__ == '__main__':\n"
         f"    folder = {str(tmp_path)!r}\n"
         "    with CellFolders(folder) as store:\n"
@@ -237,3 +240,17 @@ def test_a_cell_does_not_leave_the_folder(tmp_path):
                 store.run(square, [Cell(name, {}, (1, str(tmp_path)))], processes=0)
         assert store.run(square, [Cell("fold1_path=a/b", {}, (1, str(tmp_path)))], processes=0).reused == 0
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["out"]
+
+
+def test_ctrl_c_does_not_wait_for_workers_that_still_import(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_begin_worker", begin_slowly)
+    threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt, match="0 of 1 cells are finished"), CellFolders(tmp_path) as store:
+        store.run(answer_ctrl_c, [Cell("a", {}, ())], processes=1)
+    assert time.monotonic() - begun < 30
+
+
+def test_a_cell_that_ctrl_c_ends_by_exit_says_what_is_kept(tmp_path):
+    with pytest.raises(KeyboardInterrupt, match="0 of 1 cells are finished"), CellFolders(tmp_path) as store:
+        store.run(answer_ctrl_c, [Cell("a", {}, ())], processes=0)
