@@ -51,7 +51,7 @@ def help_of(command):
     import io
 
     shown = ""
-    groups = ("", "data.", "trainer.", "checkpoint.", "early_stopping.") if COMMANDS[command][0] == "train" else ("",)
+    groups = ("", "data.", "trainer.", "checkpoint.", "early_stopping.") if COMMANDS[command][0] == "fit" else ("",)
     for group in groups:
         out = io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):

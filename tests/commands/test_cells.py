@@ -167,8 +167,7 @@ def sleepers(tmp_path):
         "import sys\n"
         f"sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
         "from cell_works import sleep\n"
-        "from rankstruct.commands import cells as module
-from rankstruct.commands.cells import Cell, CellFolders\n"
+        "from rankstruct.commands.cells import Cell, CellFolders\n"
         "if __name__ == '__main__':\n"
         f"    folder = {str(tmp_path)!r}\n"
         "    with CellFolders(folder) as store:\n"
