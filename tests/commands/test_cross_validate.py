@@ -191,7 +191,7 @@ def test_compare_has_a_line_for_each_config(folder, capsys):
     again.parent.mkdir()
     again.write_text(CONFIG)
     assert compare(["--configs", str(folder / "config.yaml"), str(again), "--output", str(folder / "x")]) == 1
-    assert "there are several of config" in capsys.readouterr().err
+    assert "several are named config" in capsys.readouterr().err
 
 
 @pytest.mark.slow
