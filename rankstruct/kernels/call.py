@@ -40,6 +40,18 @@ class Call(NamedTuple):
     threshold_weights: Tensor | None = None
     check: Callable[[Any], None] | None = None
 
+    def threshold_tables(self) -> tuple[Tensor, Tensor, int] | None:
+        """Thresholds and weights as the loops read them, and how many there are; None without thresholds.
+
+        Each has one number more: an empty tensor has no address, and without one the loops would take `min_relevant`.
+        """
+        if self.thresholds is None or self.threshold_weights is None:
+            return None
+        thresholds, weights = (
+            torch.nn.functional.pad(each.double(), (0, 1)) for each in (self.thresholds, self.threshold_weights)
+        )
+        return thresholds, weights, len(self.thresholds)
+
 
 def longest_list(offsets: Tensor, documents: int) -> int:
     """The size of the longest list; raises ValueError where offsets are not in order."""

@@ -121,14 +121,13 @@ def solve(
     if documents and value.numel():
         call = compiled(longest, *options)
         order = _order(scores, where, offsets)
-        thresholds = [
-            None if given is None else _there(given, device) for given in (call.thresholds, call.threshold_weights)
-        ]
+        *known, count = call.threshold_tables() or (None, None, 0)
+        thresholds = [None if table is None else _there(table, device) for table in known]
         given = scores, labels, where, offsets, chosen, groups, None, *thresholds, item_weights
         kept = *given, task_loss, value, direction
         batch = core.Batch(
             *(None if each is None else each.data_ptr() for each in kept),
-            *(value.numel(), longest if offsets is None else 0, 0, 0 if thresholds[0] is None else len(thresholds[0])),
+            *(value.numel(), longest if offsets is None else 0, 0, count),
             *(call.min_relevant, least_label, SCORES[scores.dtype], LABELS[labels.dtype]),
         )
         batch.order = order.data_ptr()

@@ -87,12 +87,10 @@ def mean_value(
 
 def _set_thresholds(batch: core.Batch, call: Call) -> None:
     """Give a batch the thresholds of a call, if there are any, as the loops read them; it keeps them."""
-    if call.thresholds is None or call.threshold_weights is None:
-        return
-    thresholds, weights = (each.double().contiguous() for each in (call.thresholds, call.threshold_weights))
-    batch.thresholds, batch.threshold_weights = thresholds.data_ptr(), weights.data_ptr()
-    batch.threshold_count = len(thresholds)
-    batch.kept = thresholds, weights
+    if (tables := call.threshold_tables()) is not None:
+        thresholds, weights, batch.threshold_count = tables
+        batch.thresholds, batch.threshold_weights = thresholds.data_ptr(), weights.data_ptr()
+        batch.kept = thresholds, weights
 
 
 _CPU = torch.device("cpu")

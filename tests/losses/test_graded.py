@@ -159,3 +159,19 @@ def test_all_grades_of_the_labels_compile_and_map(measure, options):
         torch.testing.assert_close(mapped, each(scores, labels, where=where))
     with pytest.raises(ValueError, match="pass grades="):
         torch.func.vmap(loss)(scores, labels + 10**6)
+
+
+@pytest.mark.parametrize("device", [False, True])
+@pytest.mark.parametrize("measure", ["AP", "AUC", "RR", "P@3", "F1", "nDCG@3", "pAUC(high=0.5)"])
+def test_without_a_threshold_there_is_nothing_to_sum(measure, device, monkeypatch):
+    """No grades, or labels of which none reaches the first whole one."""
+    monkeypatch.setattr(dispatch, "has_loops", lambda place: not device)
+    scores, where = torch.randn(4, 6, requires_grad=True), torch.rand(4, 6) < 0.9
+    for reference in (None, "predicted"):
+        for options, labels in (({"grades": []}, torch.randint(0, 3, (4, 6))), ({}, torch.rand(4, 6))):
+            loss = rs.GradedLoss(measure, reference=reference, reduction="none", **options)
+            for given in ({}, {"where": where}):
+                value = loss(scores, labels, **given)
+                assert not value.any()
+                assert not torch.autograd.grad(value.sum(), scores)[0].any()
+            assert loss(scores.flatten(), labels.flatten(), offsets=[0, 6, 24]).tolist() == [0, 0]
