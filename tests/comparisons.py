@@ -680,7 +680,7 @@ COMPARISONS = {
     "thresholds": Comparison(
         _by_turns(_weighted_thresholds, _fractional_thresholds),
         400,
-        ("pairwise_auc", "pairwise_average_precision", "pairwise_precision_at_cutoff", "graded_auc"),
+        ("pairwise_auc", "pairwise_average_precision", "pairwise_precision_at_cutoff"),
     ),
     "partial area": Comparison(
         _by_turns(
@@ -694,7 +694,7 @@ COMPARISONS = {
     "contingency": Comparison(_enumerated(_SETS, [rs.PredictedPositive()], 6), 800, ("contingency",)),
     "first relevant": Comparison(_enumerated(["RR", "RR@2", "RR@3"], [rs.FirstRelevant()]), 400, ("first_relevant",)),
     "surrogates": Comparison(_surrogates, 400, ("top_surrogate",)),
-    "graded AUC": Comparison(_graded_auc, 300, ("graded_auc",)),
+    "graded AUC": Comparison(_graded_auc, 300, ("pairwise_auc",)),
     "ranksvm": Comparison(_ranksvm, 150, ("pairwise_hinge",)),
     "positional": Comparison(
         _by_turns(

@@ -131,7 +131,6 @@ _DISCOUNTED = {"discounts": _TABLE, "longest": _COUNT, "cutoff": _COUNT, "normal
 pairwise_convex_discount = Loop("pairwise_convex_discount", "PairwiseConvexDiscount", **_DISCOUNTED)
 pairwise_discount_at_cutoff = Loop("pairwise_discount_at_cutoff", "PairwiseDiscountAtCutoff", **_DISCOUNTED)
 pairwise_reciprocal_rank = Loop("pairwise_reciprocal_rank", "PairwiseReciprocalRank", cutoff=_COUNT, predicted=_FLAG)
-graded_auc = Loop("graded_auc", "GradedAuc")
 _WINDOW = {"low": _REAL, "high": _REAL, "min_tpr": _REAL, "predicted": _FLAG}
 partial_area = Loop("partial_area", "PartialArea", **_WINDOW)
 partial_area_of_window = Loop("partial_area_of_window", "PartialAreaOfWindow", **_WINDOW, below=_FLAG)

@@ -20,7 +20,7 @@ struct GradedAUC {
 
     bool predicted;
 
-    KERNEL explicit GradedAUC(const Batch& batch, bool predicted = false)
+    KERNEL GradedAUC(const Batch& batch, bool predicted)
         : thresholds{batch.thresholds, batch.threshold_count}, weights{batch.threshold_weights, thresholds.size}, predicted(predicted) {}
 
     using Sums = double[block];

@@ -37,9 +37,6 @@ EXPORT Index rankstruct_pairwise_discount_at_cutoff(Batch* b, Index first, Index
 EXPORT Index rankstruct_pairwise_reciprocal_rank(Batch* b, Index first, Index last, const PairwiseReciprocalRank* loop) {
     return solve(b, first, last, loop);
 }
-EXPORT Index rankstruct_graded_auc(Batch* b, Index first, Index last, const GradedAuc* loop) {
-    return solve(b, first, last, loop);
-}
 EXPORT Index rankstruct_partial_area(Batch* b, Index first, Index last, const PartialArea* loop) {
     return solve(b, first, last, loop);
 }

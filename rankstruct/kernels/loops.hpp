@@ -82,10 +82,6 @@ struct PairwiseReciprocalRank {
     KERNEL auto kernel(const Batch& batch) const { return pairwise(batch, PlaceFirst{cutoff}, predicted); }
 };
 
-struct GradedAuc {
-    KERNEL auto kernel(const Batch& batch) const { return GradedAUC(batch); }
-};
-
 struct PartialArea {
     double low, high, min_tpr;
     Index predicted;

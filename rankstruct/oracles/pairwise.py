@@ -11,7 +11,6 @@ class. The ranking with the highest F is by score.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,8 @@ from torch import Tensor
 
 from rankstruct.feature_maps import FeatureMap, Pairwise
 from rankstruct.kernels import core, pairwise_device
-from rankstruct.kernels.binary import NO_CUTOFF, Method, binary_kernel, sum_over_thresholds
-from rankstruct.kernels.dispatch import Answer, Call, ListOperator, PaddedLists, Prepared, discount_table
+from rankstruct.kernels.binary import NO_CUTOFF, Method, binary_kernel
+from rankstruct.kernels.dispatch import Answer, ListOperator, Prepared, discount_table
 from rankstruct.measures import AP, AUC, RR, DiscountedGain, Measure
 from rankstruct.oracles.gains import known_gains, solve_gains
 from rankstruct.oracles.registry import REFERENCES, Oracle, register_oracle
@@ -143,41 +142,6 @@ def _cutoff_and_predicted(measure: Measure, feature_map: FeatureMap, reference: 
     return measure.cutoff, reference == "predicted"
 
 
-def _sum_thresholds(longest: int, thresholds: Tensor, weights: Tensor) -> Call:
-    return Call(core.graded_auc, core.graded_auc.options(), thresholds=thresholds, threshold_weights=weights)
-
-
-def _sum_thresholds_padded(lists: PaddedLists, thresholds: Tensor, weights: Tensor) -> Answer:
-    return sum_over_thresholds(_AUC, (False,), lists, thresholds, weights)
-
-
-#: AUC's most violated rankings at every threshold of graded labels, summed: by one sweep over all of them.
-_graded_auc = ListOperator("graded_auc", "Tensor thresholds, Tensor weights", _sum_thresholds, _sum_thresholds_padded)
-
-
-def _auc_oracle() -> Oracle:
-    """The oracle of AUC, with a faster method for all thresholds if the reference is ideal."""
-    oracle = binary_oracle(_auc, _predicted, lambda measure, size: _AUC)
-    one_by_one, prepare_one = oracle.solve_grades, oracle.prepare
-    assert one_by_one is not None
-    assert prepare_one is not None
-
-    def prepare(
-        measure: Measure, feature_map: FeatureMap, reference: str, longest: int, *thresholds: Tensor
-    ) -> Prepared | None:
-        if not thresholds or reference == "predicted":
-            return prepare_one(measure, feature_map, reference, longest, *thresholds)
-        return Prepared(_graded_auc.call(longest, *thresholds), 0.0)
-
-    def solve_grades(*given: Any, thresholds: Tensor, weights: Tensor, **more: Tensor) -> Answer:
-        *lists, _, _, reference = given
-        if reference == "predicted":
-            return one_by_one(*given, thresholds=thresholds, weights=weights, **more)
-        return _graded_auc(*lists, None, None, -np.inf, thresholds, weights)
-
-    return replace(oracle, solve_grades=solve_grades, prepare=prepare)
-
-
 def _solve_discounted(
     scores: Tensor,
     labels: Tensor,
@@ -216,7 +180,7 @@ def _explain_discounted(measure: Measure, feature_map: FeatureMap, list_size: in
 
 
 # SVMauc: Joachims, "A Support Vector Method for Multivariate Performance Measures", ICML 2005.
-register_oracle(AUC, Pairwise, _auc_oracle(), default="ideal")
+register_oracle(AUC, Pairwise, binary_oracle(_auc, _predicted, lambda measure, size: _AUC), default="ideal")
 # SVMmap: Yue, Finley, Radlinski, Joachims, "A Support Vector Method for Optimizing Average Precision", SIGIR 2007.
 register_oracle(
     AP,

@@ -101,7 +101,7 @@ def test_answers_are_those_of_the_cpu(known, library, monkeypatch):
     monkeypatch.setattr(cuda, "is_known", lambda offsets: known)
     found = answers()
     assert_same(found, expected)
-    assert {loop.name for loop in LOOPS} - set(called) <= {"graded_auc", "pairwise_hinge", "top_surrogate", *OF_PAIRS}
+    assert {loop.name for loop in LOOPS} - set(called) <= {"pairwise_hinge", "top_surrogate", *OF_PAIRS}
     for batch, here, there in zip(batches(), found, expected, strict=True):
         if batch["feature_map"] != "positional" and (known or "offsets" not in batch):
             assert all(map(torch.equal, here, there))
@@ -145,7 +145,7 @@ def test_losses_equal_those_of_the_cpu(library, monkeypatch):
     expected = list(gradients())
     called = emulate(library, monkeypatch.setattr)
     torch.testing.assert_close(list(gradients()), expected, rtol=1e-12, atol=1e-12)
-    assert {"pairwise_hinge", "top_surrogate", "graded_auc", "positional"} <= set(called)
+    assert {"pairwise_hinge", "top_surrogate", "pairwise_auc", "positional"} <= set(called)
 
 
 #: Loops of losses that sum up pairs of documents, which devices take in torch, all pairs at once.
