@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import ArrayLike
 
 from rankstruct.data.dataset import RankingData
-from rankstruct.data.errors import DataError, shortened
+from rankstruct.data.errors import DataError
 from rankstruct.data.formats import feature_names, options_for_model, read_lists
 from rankstruct.data.runs import write_run, write_scores
 
@@ -56,20 +55,7 @@ def write_predictions(folder: Path, data: RankingData, scores: ArrayLike) -> lis
     write_scores(folder / "scores.txt", scores)
     told = [f"scores of {data.num_documents} documents: {folder / 'scores.txt'}"]
     try:
-        _check_documents(data)
         write_run(run, data, scores, tag="rankstruct")
     except ValueError as error:
         return [*told, f"no TREC run: {error}"]
     return [*told, f"TREC run of {data.num_lists} lists: {run}"]
-
-
-def _check_documents(data: RankingData) -> None:
-    """Raise DataError for a document repeated in a list, which runs do not allow."""
-    if data.docids is None:
-        return
-    for qid, (first, last) in zip(data.qids.tolist(), pairwise(data.offsets.tolist()), strict=True):
-        seen: set[str] = set()
-        for name in filter(None, data.docids[first:last].tolist()):
-            if name in seen:
-                raise DataError(f"document {shortened(name)} is in query {shortened(qid)} more than once")
-            seen.add(name)

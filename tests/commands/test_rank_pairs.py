@@ -110,7 +110,7 @@ def kinds():
     csv = {"suffix": ".csv"}
     yield "svmlight", svmlight, {}, {}
     yield "names of documents", svmlight, {"docid": "d{}".format}, {}
-    yield "the same name twice", svmlight, {"docid": lambda at: "same"}, {"run": "is in query '0' more than once"}
+    yield "the same name twice", svmlight, {"docid": lambda at: "same"}, {"run": "got same again in query 0"}
     yield "Unicode queries", svmlight, {"qid": "日本-Ä-{}".format}, {}
     yield "tabs and CR LF", svmlight, {"between": "\t", "end": "\r\n"}, {}
     yield "a side file", svmlight, {"side": True}, {}
