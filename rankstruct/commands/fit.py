@@ -30,6 +30,7 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_only
 
 from rankstruct import models
+from rankstruct.arrays import LARGEST
 from rankstruct.commands import rank
 from rankstruct.commands._arguments import configs_in
 from rankstruct.commands._help import Parser, library_losses, library_scorers, with_full_losses
@@ -557,7 +558,7 @@ def _check_options(config: Any, command: str) -> None:
 
 def _check_numbers(config: Any, name: str = "") -> None:
     """Raise ValueError for an integer that is not exact in float64."""
-    if isinstance(config, int) and abs(config) > 2**53:
+    if isinstance(config, int) and abs(config) > LARGEST:
         raise ValueError(f"{name} must be at most 2^53 in absolute value, got an integer of {config.bit_length()} bits")
     if isinstance(config, dict | Namespace):
         for key, each in dict(config.items() if isinstance(config, dict) else vars(config)).items():

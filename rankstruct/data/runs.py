@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rankstruct.arrays import as_numbers, as_scores
+from rankstruct.arrays import LARGEST, as_numbers, as_scores
 from rankstruct.data.dataset import RankingData
 from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.names import Names
@@ -36,7 +36,6 @@ __all__ = ["JoinedRun", "join_run", "read_qrels", "read_run", "read_scores", "wr
 
 _log = logging.getLogger(__name__)
 
-_MOST = 2**53  # the largest label: float64 is not exact for all integers above
 
 _NOT_READ_BACK = re.compile(r"\A\Z|\A | \Z|[\t\r\n\ud800-\udfff]")
 
@@ -317,7 +316,7 @@ def _read_table(
 
 def _finite(value: float) -> float:
     """Return a number; raises ValueError if it is not finite, or an integer that may not be exact in float64."""
-    if not -math.inf < value < math.inf or (isinstance(value, int) and abs(value) > _MOST):
+    if not -math.inf < value < math.inf or (isinstance(value, int) and abs(value) > LARGEST):
         raise ValueError
     return value
 

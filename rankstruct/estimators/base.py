@@ -19,7 +19,7 @@ from typing_extensions import Self
 
 from rankstruct import losses
 from rankstruct._lazy import public_names
-from rankstruct.arrays import as_array, as_numbers
+from rankstruct.arrays import LARGEST, as_array, as_numbers
 from rankstruct.lists import group_documents, ids_of_sizes, list_ids, numbered_ids, refuse_other_names, refusing
 from rankstruct.losses import takes_groups
 from rankstruct.measures import AP, Diverse, Measure, evaluate, parse_measure
@@ -568,7 +568,7 @@ def is_number(value: Any, least: float) -> bool:
     >>> is_number(3, 1), is_number("3", 1), is_number(float("nan"), 0)
     (True, False, False)
     """
-    if isinstance(value, Integral) and abs(int(value)) > 2**53:  # which may be more than a float
+    if isinstance(value, Integral) and abs(int(value)) > LARGEST:  # which may be more than a float
         return False
     return isinstance(value, Real) and float(value) >= least
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rankstruct.arrays import LARGEST
 from rankstruct.lists import NOT_NEGATIVE, batch_first, check_offsets, is_plain
 
 _PADDING = -100  # torch's ignore_index
@@ -17,7 +18,7 @@ _PADDING = -100  # torch's ignore_index
 
 def check_size(name: str, value: Any) -> None:
     """Raise ValueError for a finite float that overflows float32, or an integer that float64 does not represent."""
-    if isinstance(value, int) and abs(value) > 2**53:
+    if isinstance(value, int) and abs(value) > LARGEST:
         raise ValueError(f"{name} must be at most 2^53 in size, got an integer of {value.bit_length()} bits")
     if isinstance(value, float) and torch.finfo(torch.float32).max < abs(value) < math.inf:
         raise ValueError(f"{name} must be at most {torch.finfo(torch.float32).max:.3g} in size, got {value:g}")

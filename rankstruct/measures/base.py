@@ -20,6 +20,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 
+from rankstruct.arrays import LARGEST
 from rankstruct.lists import as_offsets, check_lists
 from rankstruct.measures.orders import mean_over_orders
 from rankstruct.measures.ranked import Convention, Empty, RankedLists, Ties, as_real, as_tensor, rank_lists
@@ -86,7 +87,7 @@ class Measure(ABC):
         """Raise ValueError unless the parameter is a finite number greater than `above` and at most `most`."""
         value = getattr(self, name)
         if (
-            isinstance(value, numbers.Integral) and abs(int(value)) > 2**53
+            isinstance(value, numbers.Integral) and abs(int(value)) > LARGEST
         ):  # float64 cannot represent it, int64 perhaps neither
             raise ValueError(f"{name} of {type(self).__name__} must be at most 2^53 in size, got {_shown(value)}")
         if isinstance(value, bool) or not isinstance(value, numbers.Real) or not above < float(value) < math.inf:
