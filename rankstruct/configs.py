@@ -7,8 +7,11 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
+from operator import or_
 from pathlib import Path
-from typing import Any, NoReturn
+from types import UnionType
+from typing import Any, NoReturn, Union, get_args, get_origin
 
 import jsonargparse
 import yaml
@@ -199,7 +202,11 @@ class HelpfulParser(jsonargparse.ArgumentParser):
     def add_class_arguments(self, theclass: type, nested_key: str | None = None, **options: Any) -> list[str]:
         """Add the options of a class."""
         self._made = "" if nested_key else theclass.__name__
-        return super().add_class_arguments(theclass, nested_key, **options)
+        added = super().add_class_arguments(theclass, nested_key, **options)
+        for action in self._actions:
+            if action.dest in added and hasattr(action, "_typehint"):
+                action._typehint = _integers_first(action._typehint)
+        return added
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Raise `jsonargparse.ArgumentError` with a readable message, or exit with it."""
@@ -299,6 +306,17 @@ _OF_CLASS = re.compile(
     r"^( *)(?:- )?(?:Problem with given class_path '(.*)':\n((?:\1 +.*\n?)+)|.* a callable class: (.*?)(?:\. Got value: .*)?$)",
     re.MULTILINE,
 )
+
+
+def _integers_first(hint: Any) -> Any:
+    """`int | float` for `float | int`: of two equal unions typing returns the one that was built first.
+
+    The first type that fits is taken, and for `trainer.limit_test_batches` 1 is a batch, 1.0 is all of them.
+    """
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else ()
+    if not {int, float} <= set(kinds) or kinds.index(int) < kinds.index(float):
+        return hint
+    return reduce(or_, sorted(kinds, key=lambda kind: kind is float))
 
 
 def misused(message: str) -> NoReturn:

@@ -19,7 +19,7 @@ from pytorch_lightning import Callback
 import rankstruct as rs
 from rankstruct import cli
 from rankstruct.commands._arguments import CommandParser, find_configs, shipped_configs
-from rankstruct.configs import check_config, load_json, load_yaml, meant_option, read_config
+from rankstruct.configs import HelpfulParser, check_config, load_json, load_yaml, meant_option, read_config
 from rankstruct.files import naming, whole_file
 from rankstruct.training.datamodule import ListsDataModule
 
@@ -194,6 +194,21 @@ def test_the_count_that_is_printed_is_that_of_the_lists_that_were_tested(tmp_pat
                 rf"means over (\d+) {part} lists", told([command, "--run", str(run), *QUIET, *more], capsys)
             )
             assert (int(found[1]) == count) if command == "test" or limit == "1.0" else 0 < int(found[1]) < 100
+
+
+class Limited:
+    """Takes a number of batches or a share of them."""
+
+    def __init__(self, limit: float | int | None = None):
+        self.limit = limit
+
+
+def test_a_whole_number_stays_one_whatever_the_order_of_the_types():
+    parser = HelpfulParser()
+    parser.add_class_arguments(Limited, "data")
+    for said, value in (("1", 1), ("1.0", 1.0), ("0.5", 0.5), ("null", None)):
+        found = parser.parse_args(["--data.limit", said]).data.limit
+        assert (found, type(found)) == (value, type(value))
 
 
 @pytest.mark.parametrize("grade", [0, 1])
