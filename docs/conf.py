@@ -37,7 +37,8 @@ html_theme_options = {"navigation_with_keys": True}
 pygments_style = "default"
 
 myst_heading_anchors = 3
-myst_enable_extensions = ["colon_fence", "deflist"]
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+html_math_renderer = "mathml"  # by docutils: MathJax would be loaded from the network
 nb_execution_mode = "off"  # the notebooks hold their outputs, and the tests run them
 nb_ipywidgets_js = {}  # nothing is loaded from elsewhere
 nb_merge_streams = True
@@ -55,13 +56,13 @@ copybutton_prompt_is_regexp = True
 
 
 def _as_page(app, page, text):
-    """A page of the checkout as one of the site: notebooks are among the pages, snippets end with their last line."""
+    """A page of the checkout as one of the site, with links to the copied notebooks and no blank line at a snippet's end."""
     there = re.sub(r"\]\(((\.\./)*)\.\./notebooks/", r"](\1notebooks/", text.pop())
-    text.append(there.replace("\n\n```\n", "\n```\n"))  # doctest needs an empty line after what is printed
+    text.append(there.replace("\n\n```\n", "\n```\n"))  # doctest needs an empty line after output
 
 
 def setup(app):
-    """Put the notebooks, which live beside the documentation, among its pages."""
+    """Copy the notebooks among the pages."""
     app.connect("source-read", _as_page)
     pages = HERE / "notebooks"
     for notebook in (HERE.parent / "notebooks").glob("*.ipynb"):

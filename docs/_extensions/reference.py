@@ -1,6 +1,6 @@
-"""The reference from the docstrings: a directive that documents the public names of a room, and Markdown as Sphinx reads it.
+"""What Sphinx needs beyond its own extensions: the reference from the docstrings, and formulas without a script from the network.
 
-.. room:: rankstruct.losses
+`.. module-reference:: rankstruct.losses` documents the public names of a module.
 """
 
 from __future__ import annotations
@@ -10,17 +10,19 @@ import inspect
 import re
 from functools import cache
 
+from docutils import nodes
 from docutils.statemachine import StringList
+from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.util.docutils import SphinxDirective
 
 import rankstruct
 from rankstruct._lazy import public_names
 
-#: The rooms with a page of the reference; names that `rankstruct` has too are documented as its own.
-ROOMS = (
+#: The modules in the reference; names that `rankstruct` exports too are documented as its own.
+MODULES = (
     *(
-        f"rankstruct.{room}"
-        for room in (
+        f"rankstruct.{module}"
+        for module in (
             *("measures", "feature_maps", "oracles", "losses", "models", "preparation", "estimators", "boosting"),
             *("metric", "recommenders", "data", "solvers", "training", "recommenders.training", "diagnostics"),
             *("statistics", "kernels", "scoring", "embeddings", "text", "text.loading", "processes", "progress"),
@@ -34,24 +36,24 @@ _SECTION = re.compile(r"(Args|Arguments|Attributes|Returns|Raises|Yields|Warns):
 
 @cache
 def documented() -> dict[str, str]:
-    """Where each public name is documented, such as `AP` at `rankstruct.AP`; of equal names the first room's."""
+    """Where each public name is documented, such as `AP` at `rankstruct.AP`; the first module wins if several have the name."""
     found: dict[str, str] = {}
-    for room in ROOMS:
-        for name in public_names(importlib.import_module(room)):
-            found.setdefault(name, f"rankstruct.{name}" if name in rankstruct.__all__ else f"{room}.{name}")
+    for module in MODULES:
+        for name in public_names(importlib.import_module(module)):
+            found.setdefault(name, _home(name, module))
     return found
 
 
-class Room(SphinxDirective):
-    """A table of what a room exports, and each name's documentation."""
+class ModuleReference(SphinxDirective):
+    """A table of the names that a module exports, and the documentation of each."""
 
     required_arguments = 1
 
     def run(self):
-        """The nodes of the whole room."""
-        room = self.arguments[0]
-        module = importlib.import_module(room)
-        places = [place for name in public_names(module) if (place := documented()[name]).startswith(_home(name, room))]
+        """The nodes of the whole module."""
+        module = self.arguments[0]
+        names = public_names(importlib.import_module(module))
+        places = [place for name in names if (place := documented()[name]).startswith(_home(name, module))]
         lines = [".. autosummary::", "   :nosignatures:", "", *(f"   ~{place}" for place in places), ""]
         for place in places:
             thing = getattr(importlib.import_module(place.rpartition(".")[0]), place.rpartition(".")[2])
@@ -64,12 +66,12 @@ class Room(SphinxDirective):
         )
 
 
-def _home(name: str, room: str) -> str:
-    return f"rankstruct.{name}" if name in rankstruct.__all__ else f"{room}.{name}"
+def _home(name: str, module: str) -> str:
+    return f"rankstruct.{name}" if name in rankstruct.__all__ else f"{module}.{name}"
 
 
 def as_rst(lines: list[str]) -> list[str]:
-    """A docstring of the house, which is Markdown with the sections that napoleon knows, as reStructuredText."""
+    """A docstring in Markdown, with the sections that napoleon knows, as reStructuredText."""
     found: list[str] = []
     prose: list[str] = []
     state, base = "prose", 0
@@ -120,18 +122,29 @@ def _escaped(text: str) -> str:
     return "".join(parts)
 
 
-def _code(code: str, behind: str) -> str:
+def _code(code: str, following: str) -> str:
     name = code.removeprefix("rs.").removesuffix("()")
     name = name.rpartition(".")[2] if name.startswith("rankstruct.") else name
-    end = r"\ " if behind.isalnum() else ""
+    end = r"\ " if following.isalnum() else ""
     if name in documented():
         return f":py:obj:`{code} <{documented()[name]}>`{end}"
     return f"``{' '.join(code.split())}``{end}"
 
 
+def _inline(writer, node: nodes.math) -> None:
+    writer.body.append(str(tex2mathml(node.astext())))
+    raise nodes.SkipNode
+
+
+def _block(writer, node: nodes.math_block) -> None:
+    writer.body.append(str(tex2mathml(node.astext(), as_block=True)))
+    raise nodes.SkipNode
+
+
 def setup(app):
-    """Register both."""
-    app.add_directive("room", Room)
+    """Register the directive, the docstrings' conversion and MathML for formulas."""
+    app.add_directive("module-reference", ModuleReference)
+    app.add_html_math_renderer("mathml", (_inline, None), (_block, None))
 
     def process(app, what, name, obj, options, lines):
         lines[:] = as_rst(lines)

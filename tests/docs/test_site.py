@@ -91,6 +91,13 @@ def test_the_site_loads_nothing_from_elsewhere(site):
 
 
 @pytest.mark.slow
+def test_formulas_are_mathml(site):
+    text = (site[0] / "mathematics.html").read_text(encoding="utf-8")
+    assert text.count("<math") > 100
+    assert not re.search(r"\\frac|\\sum|\$", text)
+
+
+@pytest.mark.slow
 def test_every_public_name_is_in_the_reference(site):
     html, pages = site
     anchors = {anchor for path, page in pages.items() if path.parent == html / "reference" for anchor in page.anchors}
