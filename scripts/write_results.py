@@ -1,25 +1,25 @@
-"""Write the figures of the README and of the documentation's pages from the result files in `docs/results`.
+"""Write the figures in the README and the documentation from the result files in `docs/results`.
 
 A result file is JSON with `date`, `versions`, `command` and `tables`, as `scripts/benchmark.py` and the long commands write
-it; `origin` says where figures come from whose own file is lost. Pages name what is to stand between two comments:
+it; `origin` is the source of figures whose own file was lost. Pages mark the places to fill by comments:
 
     <!-- table FILE: TABLE -->                 the table of this name of FILE.json
-    <!-- table FILE: TABLE; across COLUMN -->  one column of rows "trainer, option=value": a row a trainer
+    <!-- table FILE: TABLE; across COLUMN -->  one column of rows "trainer, option=value", one row per trainer
     <!-- table FILE: TABLE; C=100; A, B -->    the rows with this value of a column; these columns
-    <!-- note FILE: TABLE -->                  what the file says of the table
-    <!-- figure FILE: TABLE; ROW; COLUMN -->   one cell; of ROW the first cells, with / between them
-    <!-- source FILE -->                       by which command it was measured, when, with what
-    <!-- papers PAPER -->                      the tables and figures of a paper, a row each, from `papers.yaml` there
+    <!-- note FILE: TABLE -->                  the file's note on the table
+    <!-- figure FILE: TABLE; ROW; COLUMN -->   one cell; ROW is the row's first cells, separated by /
+    <!-- source FILE -->                       the command, date and versions
+    <!-- papers PAPER -->                      the tables and figures of a paper, one row each, from `papers.yaml`
     <!-- end -->
 
-`papers.yaml` has for each table and figure of a paper what it shows, and the result files and tables that answer it, or a state
-and why there are none; `{FILE: TABLE; ROW; COLUMN}` in its sentences is one cell. The commands are the result files' own. That
-commands, configs, scripts, files and tables exist is checked. `stale.yaml` says which results are older, by days of git's
-history, than the config, script or command that makes them; nothing writes it but `--stale`.
+`papers.yaml` says what each table and figure of a paper shows, and which result files and tables correspond to it, or gives a
+state and a reason; `{FILE: TABLE; ROW; COLUMN}` in its text is one cell. Commands come from the result files. Commands, configs,
+scripts, files and tables must exist. `stale.yaml` lists the results that are older than the last commit of their config, script
+or command; only `--stale` writes it.
 
     python scripts/write_results.py            # write the pages
-    python scripts/write_results.py --check    # exit code 1 where a page is not what the files say
-    python scripts/write_results.py --stale    # look which results are stale, then write the pages
+    python scripts/write_results.py --check    # exit code 1 if a page does not agree with the files
+    python scripts/write_results.py --stale    # find stale results, then write the pages
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from rankstruct.tables import markdown_table
 
 ROOT = Path(__file__).parents[1]
 PLACE = re.compile(r"(<!-- (table|note|figure|source|papers) ([^>]*?) -->).*?(<!-- end -->)", re.DOTALL)
-PAPERS = ["number", "shows", "made by", "measured", "what came out", "why it differs, what is missing"]
+PAPERS = ["number", "shows", "command", "measured", "result", "differences, what is missing"]
 STATES = ("not run", "not built", "tested", "nothing to measure")
 PACKAGES = {"scripts/experiment.py": "scripts/papers", "scripts/benchmark.py": "scripts/benchmarks"}
 
@@ -60,10 +60,10 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def filled(text: str, results: Path) -> str:
-    """A page with the figures of the result files.
+    """The page with the figures of the result files filled in.
 
     Raises:
-        ValueError: it names a file, table, row or column that is not there.
+        ValueError: if it names an unknown file, table, row or column.
     """
 
     def found(place: re.Match[str]) -> str:
@@ -103,7 +103,7 @@ def _table(result: dict[str, Any], name: str, table: str, begin: str) -> tuple[l
 
 
 def _seen(header: list[str], rows: list[list[Any]], view: str, begin: str) -> tuple[list[str], list[list[Any]]]:
-    """What a view shows of a table: `across COLUMN`, `COLUMN=VALUE`, or columns."""
+    """A view of a table: `across COLUMN`, `COLUMN=VALUE`, or a choice of columns."""
     column, equals, value = view.removeprefix("across ").partition("=")
     across, columns = view.startswith("across "), [column] if equals else column.split(", ")
     if unknown := [name for name in columns if name not in header]:
@@ -126,7 +126,7 @@ def _cell(header: list[str], rows: list[list[Any]], cell: list[str], begin: str)
     wanted, column = cell[0].split(" / "), cell[1]
     mine = [row for row in rows if row[: len(wanted)] == wanted]
     if len(mine) != 1 or column not in header:
-        raise ValueError(f"{begin}: {len(mine)} rows begin so; the columns are {', '.join(header)}")
+        raise ValueError(f"{begin}: {len(mine)} rows match; the columns are {', '.join(header)}")
     return _shown(mine[0][header.index(column)])
 
 
@@ -147,13 +147,13 @@ class Exhibit:
     """A table or figure of a paper, an entry of `papers.yaml`.
 
     Attributes:
-        number: in the paper.
+        number: its number in the paper.
         shows: what it shows there.
-        results: tables by the name of their result file; none where `state` says why.
+        results: tables by the name of their result file; none if `state` is given.
         state: one of `STATES`.
-        command: what makes it where no result file says so.
-        found: what came out here.
-        why: it differs from the paper, or is missing.
+        command: the command that produces it, if no result file has one.
+        found: the result here.
+        why: the reason why it differs from the paper, or is missing.
     """
 
     number: str
@@ -165,7 +165,7 @@ class Exhibit:
     why: str = ""
 
     def commands(self, results: Path) -> list[str]:
-        """By which it is made."""
+        """The commands that produce it."""
         named = [_result(results, name, self.number)["command"] for name in self.results]
         return list(dict.fromkeys([*named, *([self.command] if self.command else [])]))
 
@@ -174,7 +174,7 @@ def exhibits(results: Path) -> dict[str, list[Exhibit]]:
     """The tables and figures of each paper.
 
     Raises:
-        ValueError: it is not read, or one has no known state and no result, or both.
+        ValueError: if the file cannot be read, or an entry has an unknown state, or neither or both of state and results.
     """
     path = results / "papers.yaml"
     try:
@@ -190,10 +190,10 @@ def exhibits(results: Path) -> dict[str, list[Exhibit]]:
 
 
 def makers(command: str, root: Path) -> list[str]:
-    """The files of the checkout that a command names: its config, and the script's or the command's own code.
+    """The files of the checkout that a command depends on: its configs, and the code of the script or command itself.
 
     Raises:
-        ValueError: there is no such command, config or script.
+        ValueError: if there is no such command, config or script.
     """
     words = shlex.split(command)
     if words[0] in ("python", "pytest") and (root / words[1]).is_file():
@@ -215,10 +215,10 @@ def makers(command: str, root: Path) -> list[str]:
 
 
 def paper_rows(results: Path, paper: str) -> list[list[str]]:
-    """The table of a paper's tables and figures, as `PAPERS` heads it.
+    """The rows of a paper's tables and figures, with the columns `PAPERS`.
 
     Raises:
-        ValueError: an entry names a command, config, script, file, table, row or column that is not there.
+        ValueError: if an entry names an unknown command, config, script, file, table, row or column.
     """
     if paper not in (known := exhibits(results)):
         raise ValueError(f"<!-- papers {paper} -->: papers.yaml has {', '.join(known)}")
@@ -246,7 +246,7 @@ def _row(each: Exhibit, results: Path, stale: dict[str, str]) -> list[str]:
 
 
 def _measured(results: Path, name: str, tables: list[str], stale: dict[str, str]) -> str:
-    """The day of a result, with links to the places where its tables stand."""
+    """The date of a result, with links to its tables."""
     result, links = _result(results, name, name), []
     for table in tables:
         _table(result, name, table, table)
@@ -255,7 +255,7 @@ def _measured(results: Path, name: str, tables: list[str], stale: dict[str, str]
 
 
 def _place(results: Path, table: str) -> str:
-    """The heading below which a table stands, as a link from a page of the results."""
+    """A link from a page of the results to the heading above a table."""
     for page in pages(results.parents[1])[1:]:
         text = page.read_text(encoding="utf-8")
         if shown := re.search(rf"<!-- table {re.escape(table)}( -->|;)", text):
@@ -265,18 +265,18 @@ def _place(results: Path, table: str) -> str:
 
 
 def anchor(heading: str) -> str:
-    """Of a heading on a page, as links have it."""
+    """The anchor of a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def read_stale(results: Path) -> dict[str, str]:
-    """What is younger than a result, by the result's name, as `--stale` noted it."""
+    """The change that made each result stale, as `--stale` recorded it."""
     path = results / "stale.yaml"
     return (yaml.safe_load(path.read_text(encoding="utf-8")) or {}) if path.is_file() else {}
 
 
 def find_stale(root: Path) -> dict[str, str] | None:
-    """What changed on a later day than a result of `papers.yaml` was measured; None without git's history."""
+    """The changes after the day on which a result of `papers.yaml` was measured; None without the git history."""
 
     def git(*args: str) -> str:
         return subprocess.run(["git", *args], cwd=root, capture_output=True, text=True, check=True).stdout.strip()
@@ -297,13 +297,13 @@ def find_stale(root: Path) -> dict[str, str] | None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write what has changed, or only say it."""
+    """Write the pages that changed, or only list them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if something would change")
     parser.add_argument(
-        "--stale", action="store_true", help="look in git's history which results are stale, note it first"
+        "--stale", action="store_true", help="first find stale results from the git history, and record them"
     )
-    parser.add_argument("--root", type=Path, default=ROOT, help="of the checkout (default: this one)")
+    parser.add_argument("--root", type=Path, default=ROOT, help="the checkout (default: this one)")
     given = parser.parse_args(arguments)
     changed = []
     try:
@@ -323,15 +323,15 @@ def main(arguments: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     for page in changed:
-        print(f"{page.relative_to(given.root)} {'is not what the result files say' if given.check else 'written'}")
+        print(f"{page.relative_to(given.root)} {'does not agree with the result files' if given.check else 'written'}")
     return int(bool(changed) and given.check)
 
 
 def note_stale(root: Path, check: bool) -> bool:
-    """Say what is stale, note it in `stale.yaml` unless only checking; whether the note was another."""
+    """Print stale results, and record them in `stale.yaml` unless `check`; True if the record changed."""
     found = find_stale(root)
     if found is None:
-        raise ValueError("there is no history of git here, or not all of it; stale.yaml stays as it is")
+        raise ValueError("the git history is missing or incomplete; stale.yaml is not changed")
     for name, reason in found.items():
         print(f"stale: {name}.json, {reason}")
     if found == read_stale(root / "docs" / "results"):

@@ -1,4 +1,4 @@
-"""A page of HTML that stands alone: sentences, contents, tables, and figures as vectors inside it."""
+"""A self-contained HTML page with findings, contents, tables and SVG figures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ td, th { border-bottom: 1px solid var(--line); padding: 0.2rem 0.7rem 0.2rem 0; 
 td { white-space: nowrap }
 pre { background: var(--soft); padding: 1rem; overflow: auto; font-size: 0.85rem }
 """
-_NARROWEST = 600  # pixels that a figure is not drawn smaller than; a smaller window scrolls it
+_NARROWEST = 600  # minimum width of a figure in pixels; narrower windows scroll
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Section:
     """A part of the page.
 
     Attributes:
-        name: of the link to it, different for each.
-        group: what it belongs to, such as a data set; "" for none.
-        title: its heading.
+        name: its unique anchor.
+        group: the group it belongs to, such as a data set; "" for none.
+        title: the heading.
         body: HTML.
     """
 
@@ -48,13 +48,13 @@ class Section:
 
 
 def page(title: str, found: Sequence[str], sections: Sequence[Section], about: str) -> str:
-    """The page.
+    """The page as HTML.
 
     Args:
-        title: of the page.
-        found: sentences on what came out, the first thing to read.
-        sections: those of a group one after another.
-        about: a line on when and with what it was made.
+        title: the title.
+        found: the main results, one sentence each, shown first.
+        sections: the sections, with those of a group together.
+        about: a line with date and versions.
     """
     contents, body = [], []
     for group in dict.fromkeys(section.group for section in sections):
@@ -81,13 +81,13 @@ def page(title: str, found: Sequence[str], sections: Sequence[Section], about: s
 
 
 def figure(drawing: Figure, caption: str, name: str) -> str:
-    """A drawing as vectors with a caption; `name` tells its parts from those of others on the page."""
+    """A figure as SVG with a caption; `name` makes the ids of its parts unique on the page."""
     svg = _inline_svg(drawing, name, caption)
     return f'<figure><div class="wide">{svg}</div>\n<figcaption>{html.escape(caption)}</figcaption></figure>'
 
 
 def _inline_svg(drawing: Figure, name: str, label: str) -> str:
-    """SVG to be put into HTML, with text as text; names of its parts begin with `name`, so that a page may have several."""
+    """SVG to embed in HTML, with text as text, and ids that begin with `name`."""
     out = io.StringIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         drawing.savefig(out, format="svg", metadata={"Date": None})

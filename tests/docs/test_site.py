@@ -272,7 +272,7 @@ def test_a_result_older_than_its_config_is_stale(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
     monkeypatch.delenv("GIT_DIR", raising=False)
     assert write_results.main([*given, "--stale"]) == 2
-    assert "no history of git" in capsys.readouterr().err
+    assert "git history is missing" in capsys.readouterr().err
     if shutil.which("git") is None:
         pytest.skip("git is not installed")
     for name in ("AUTHOR", "COMMITTER"):
